@@ -1,0 +1,44 @@
+# `make demo` and `make test` need nothing but Python 3.11 or later.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# CI installs exactly what is locked; people get the newest that fits the lower bounds.
+CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
+WORKERS ?= 2
+
+.PHONY: demo test test-system lint format lock clean help
+
+help: ## what there is to make
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit("corelane needs Python 3.11 or later; this is %s. Say PYTHON=/path/to/python3.11" % sys.version.split()[0] if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet $(CONSTRAINTS) -e '.[all,dev]'
+	@touch $@
+
+demo: $(STAMP) ## install, and run the main job from pods to pinned processes
+	$(BIN)/corelane demo
+
+test: $(STAMP) ## all tests but the slow system tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not system'
+
+test-system: $(STAMP) ## the slow tests against real programs
+	$(BIN)/python -m pytest -m system
+
+lint: $(STAMP) ## style, types, and the table of imports
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+	$(BIN)/mypy
+	$(BIN)/python -m pytest tests/test_layering.py
+
+format: $(STAMP) ## let ruff mend what it can
+	$(BIN)/ruff check --fix src tests
+	$(BIN)/ruff format src tests
+
+lock: $(STAMP) ## write requirements.lock from what is installed
+	$(BIN)/python -m pip freeze --exclude-editable --exclude pip --exclude setuptools > requirements.lock
+
+clean: ## remove what make made
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

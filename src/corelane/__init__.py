@@ -1,0 +1,3 @@
+"""Fine-grained CPU orchestration for Kubernetes."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,1 @@
+"""The node daemon: takes in pods, pins their containers, reads back what the kernel really did."""

@@ -1,0 +1,1 @@
+"""Composition: what each command starts, with what."""

@@ -1,0 +1,1 @@
+"""Ways to reach containers: for now, local processes under a shim."""

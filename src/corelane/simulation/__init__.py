@@ -1,0 +1,1 @@
+"""Nodes that exist only as a description of hardware."""

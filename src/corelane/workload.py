@@ -1,0 +1,103 @@
+"""What a pod asks for, as plain values: read from Kubernetes by `kube.translate`, decided upon by `node`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from corelane.cpuset import CPUSet
+
+_NOTHING: Final[Mapping[str, CPUSet]] = MappingProxyType({})
+
+
+class QOSClass(StrEnum):
+    """Kubernetes' quality-of-service class of a pod."""
+
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+class ContainerKind(StrEnum):
+    """How a container's life lies within its pod's: before it, along it, or as its purpose."""
+
+    INIT = "init"
+    SIDECAR = "sidecar"
+    APP = "app"
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerAsk:
+    """One container's wish. CPU in milliCPU, memory in bytes; a limit of 0 means none was set."""
+
+    name: str
+    kind: ContainerKind = ContainerKind.APP
+    cpu_request: int = 0
+    cpu_limit: int = 0
+    memory_request: int = 0
+    memory_limit: int = 0
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+    """Page size in KiB to bytes asked for."""
+
+    @property
+    def whole_cpus(self) -> int:
+        """The CPU request in whole CPUs, or 0 where it is fractional or absent."""
+        whole, rest = divmod(self.cpu_request, 1000)
+        return 0 if rest else whole
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One pod's wish, init containers first, each list in the order of the pod's spec."""
+
+    uid: str
+    namespace: str
+    name: str
+    qos: QOSClass
+    containers: tuple[ContainerAsk, ...]
+    proposal: Mapping[str, CPUSet] = field(default_factory=lambda: _NOTHING)
+    """Container name to the CPUs that the scheduler proposed; containers without one share the pool."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for people."""
+        return f"{self.namespace}/{self.name}"
+
+    def exclusive_cpus(self, container: ContainerAsk) -> int:
+        """Whole CPUs that a container is to have alone; 0 means the shared pool.
+
+        The kubelet's rule (KEP-3570): a Guaranteed pod, and a whole number of CPUs.
+        """
+        return container.whole_cpus if self.qos is QOSClass.GUARANTEED else 0
+
+    @property
+    def cpu_request(self) -> int:
+        """MilliCPU that the whole pod needs at once; see `peak`."""
+        return peak(self.containers, "cpu_request")
+
+    @property
+    def memory_request(self) -> int:
+        """Bytes that the whole pod needs at once; see `peak`."""
+        return peak(self.containers, "memory_request")
+
+
+def peak(containers: tuple[ContainerAsk, ...], resource: str) -> int:
+    """The most of a resource that a pod's containers hold at the same time.
+
+    Sidecars stay once started, init containers run one by one beside the sidecars before them, and
+    the others run together with all sidecars (KEP-753; upstream `resourcehelper.PodRequests`).
+    """
+    sidecars = most = apps = 0
+    for container in containers:
+        wanted: int = getattr(container, resource)
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars += wanted
+            most = max(most, sidecars)
+        elif container.kind is ContainerKind.INIT:
+            most = max(most, sidecars + wanted)
+        else:
+            apps += wanted
+    return max(most, sidecars + apps)
