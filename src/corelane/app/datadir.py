@@ -1,0 +1,109 @@
+"""Where `corelane up` keeps its state: one directory, used by one process at a time.
+
+    lock         held while corelane runs; names its process
+    kubeconfig   address and token, mode 0600
+    api.db       the API server's objects
+    nodes/NAME/  an agent's ledger, and the records and logs of its containers
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from corelane.kernel import files
+
+
+class DataDirError(Exception):
+    """The data directory cannot be used; the message says which file, why, and what to do."""
+
+
+def default() -> Path:
+    """`/var/lib/corelane` for root, else the user's own state directory (XDG)."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/corelane")
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "corelane"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a client reaches the embedded server."""
+
+    port: int
+    token: str
+
+
+class DataDir:
+    """A data directory, locked for as long as this object is open."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root.absolute()
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._lock = (self.root / "lock").open("a+")
+        except OSError as error:
+            raise DataDirError(f"{root}: {error.strerror}; name another directory with --data-dir") from error
+        self._take_lock()
+
+    def _take_lock(self) -> None:
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            holder = self._lock.read().strip() or "unknown"
+            self._lock.close()
+            message = f"{self.root}: in use by a corelane that runs as process {holder}; stop it first, or name another --data-dir"
+            raise DataDirError(message) from None
+        self._lock.truncate(0)
+        self._lock.write(f"{os.getpid()}\n")
+        self._lock.flush()
+
+    def close(self) -> None:
+        self._lock.close()
+
+    @property
+    def kubeconfig(self) -> Path:
+        return self.root / "kubeconfig"
+
+    @property
+    def database(self) -> Path:
+        return self.root / "api.db"
+
+    def node(self, name: str) -> Path:
+        path = self.root / "nodes" / name
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path
+
+    def access(self) -> Access:
+        """The port and token of the last start, so that a kubeconfig that was handed out stays good."""
+        try:
+            config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
+            server: str = config["clusters"][0]["cluster"]["server"]
+            return Access(int(server.rpartition(":")[2]), str(config["users"][0]["user"]["token"]))
+        except FileNotFoundError:
+            return Access(0, secrets.token_urlsafe(32))
+        except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError) as error:
+            raise DataDirError(
+                f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({error}); remove it, and a new one is made"
+            ) from error
+
+    def write_kubeconfig(self, url: str, token: str) -> None:
+        """Mode 0600 from its first byte on."""
+        named = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "corelane", "cluster": {"server": url}}],
+            "users": [{"name": "corelane", "user": {"token": token}}],
+            "contexts": [
+                {"name": "corelane", "context": {"cluster": "corelane", "user": "corelane", "namespace": "default"}}
+            ],
+            "current-context": "corelane",
+        }
+        files.write_atomic(self.kubeconfig, yaml.safe_dump(named, sort_keys=False).encode(), mode=0o600)

@@ -1,0 +1,35 @@
+"""The command `corelane` and its list of subcommands."""
+
+from __future__ import annotations
+
+import click
+
+from corelane import __version__
+from corelane.cli import completion, demo, status, topology, up, vectors
+from corelane.cli._errors import Group
+
+
+@click.group(
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "auto_envvar_prefix": "CORELANE"},
+)
+@click.version_option(__version__, message="corelane %(version)s")
+def main() -> None:
+    """Fine-grained CPU orchestration for Kubernetes.
+
+    Gives latency-critical containers their own lanes of CPU cores, lets everything else use the rest, and
+    says why. Start with `corelane demo`.
+
+    Every option can be set in the environment too: CORELANE_COMMAND_OPTION, such as CORELANE_UP_DATA_DIR.
+    """
+
+
+@main.command()
+def version() -> None:
+    """Print the version."""
+    click.echo(f"corelane {__version__}")
+
+
+for command in (demo.demo, up.up, status.status, topology.topology, vectors.vectors, completion.completion):
+    main.add_command(command)
+main.add_command(main.commands.pop("version"))

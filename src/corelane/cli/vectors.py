@@ -1,0 +1,26 @@
+"""`corelane vectors`: recorded answers of upstream programs, replayed against corelane."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from corelane.cli._errors import Command
+
+
+@click.command(cls=Command)
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--limit", default=10, show_default=True, help="How many differences to print in full.")
+def vectors(file: Path, limit: int) -> None:
+    """Replay conformance vectors: requests with the answers that the real thing gave.
+
+    FILE is JSON lines, plain or gzipped. Prints the first differences, a line for each category, and last
+    `passed N of M`. Exits with 1 if anything differs.
+    """
+    from corelane.app import vectors as replayer
+
+    report = replayer.replay(file, limit=limit)
+    for line in report.lines():
+        click.echo(line)
+    raise SystemExit(0 if report.passed == report.total else 1)

@@ -1,0 +1,50 @@
+"""Plain rows to tables on a terminal, or to text of full width in a pipe."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+PIPE_WIDTH = 200
+"""Columns where the output is no terminal: wide enough that nothing is cut."""
+
+
+def console(stream: TextIO | None = None) -> Console:
+    """A console of the terminal's width, or of `PIPE_WIDTH` where there is none."""
+    from rich.console import Console
+
+    out = stream or sys.stdout
+    return Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else PIPE_WIDTH)
+
+
+def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to: Console) -> None:
+    """Print one table. Cells are plain text: no markup in them is ever obeyed."""
+    from rich import box
+    from rich.table import Table
+    from rich.text import Text
+
+    # A heavy caption line over ASCII-safe columns reads the same on a terminal, in a log and in a README.
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
+    to.print(table)
+
+
+_STYLES = {
+    "confirmed": "green",
+    "Running": "green",
+    "Pending": "yellow",
+    "simulated": "cyan",
+    "Failed": "red",
+    "DIFFERS": "bold red",
+}
+
+
+def _style(cell: str) -> str:
+    return _STYLES.get(cell.split(" ")[0], "")
