@@ -164,31 +164,31 @@ class CPUSet:
         return not self.mask & other.mask
 
     def __or__(self, other: "CPUSet") -> "CPUSet":
-        if type(other) is not CPUSet:
+        try:
+            _set_mask(made := _new(CPUSet), self.mask | other.mask)
+        except AttributeError:
             return NotImplemented
-        made = _new(CPUSet)
-        _set_mask(made, self.mask | other.mask)
         return made
 
     def __and__(self, other: "CPUSet") -> "CPUSet":
-        if type(other) is not CPUSet:
+        try:
+            _set_mask(made := _new(CPUSet), self.mask & other.mask)
+        except AttributeError:
             return NotImplemented
-        made = _new(CPUSet)
-        _set_mask(made, self.mask & other.mask)
         return made
 
     def __sub__(self, other: "CPUSet") -> "CPUSet":
-        if type(other) is not CPUSet:
+        try:
+            _set_mask(made := _new(CPUSet), (mine := self.mask) ^ (mine & other.mask))
+        except AttributeError:
             return NotImplemented
-        made = _new(CPUSet)
-        _set_mask(made, self.mask & ~other.mask)
         return made
 
     def __xor__(self, other: "CPUSet") -> "CPUSet":
-        if type(other) is not CPUSet:
+        try:
+            _set_mask(made := _new(CPUSet), self.mask ^ other.mask)
+        except AttributeError:
             return NotImplemented
-        made = _new(CPUSet)
-        _set_mask(made, self.mask ^ other.mask)
         return made
 
     def __eq__(self, other: object) -> bool:
