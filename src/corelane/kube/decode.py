@@ -1,0 +1,120 @@
+"""JSON to slim structs: a malformed object is set aside with the reason, and the others are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from corelane.kube.meta import Object, Wire
+
+T = TypeVar("T", bound=Object)
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """An object that could not be read: which (as far as that can be read), and why."""
+
+    kind: str
+    namespace: str
+    name: str
+    error: str
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """As `Object.key`."""
+        return self.namespace, self.name
+
+    def __str__(self) -> str:
+        title = "/".join(filter(None, self.key)) or "(without a name)"
+        return f"{self.kind} {title} is malformed and left out: {self.error}"
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """One answer to a list request. `continuation` is empty on the last page."""
+
+    items: list[T]
+    malformed: list[Malformed]
+    resource_version: str
+    continuation: str
+
+
+class _ListMeta(Wire, frozen=True):
+    resource_version: str = ""
+    continuation: str = field(name="continue", default="")
+
+
+class _RawList(Struct, gc=False):
+    metadata: _ListMeta = _ListMeta()
+    items: list[Raw] | None = None
+
+
+class _TypedList(Struct, Generic[T]):
+    metadata: _ListMeta = _ListMeta()
+    items: list[T] = field(default_factory=list)
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(of: Any) -> msgspec.json.Decoder[Any]:
+    found = _decoders.get(of)
+    if found is None:
+        found = _decoders[of] = msgspec.json.Decoder(of)
+    return found
+
+
+def one(kind: type[T], raw: bytes | Raw) -> T | Malformed:
+    """Read one object; `null` counts as absent, as it does in Go."""
+    try:
+        return _decoder(kind).decode(raw)  # type: ignore[no-any-return]
+    except msgspec.MsgspecError:
+        return _leniently(kind, raw)
+
+
+def page(kind: type[T], body: bytes) -> Page[T]:
+    """Read a list. Raises msgspec.DecodeError if it is not even JSON, ValidationError if not a list."""
+    try:
+        listed = _decoder(_TypedList[kind]).decode(body)  # type: ignore[valid-type]
+    except msgspec.ValidationError:
+        return _item_by_item(kind, body)
+    return Page(listed.items, [], listed.metadata.resource_version, listed.metadata.continuation)
+
+
+def _item_by_item(kind: type[T], body: bytes) -> Page[T]:
+    listed = _decoder(_RawList).decode(body)
+    read = [one(kind, raw) for raw in listed.items or ()]
+    good = [item for item in read if not isinstance(item, Malformed)]
+    bad = [item for item in read if isinstance(item, Malformed)]
+    return Page(good, bad, listed.metadata.resource_version, listed.metadata.continuation)
+
+
+def _leniently(kind: type[T], raw: bytes | Raw) -> T | Malformed:
+    try:
+        tree = _without_nulls(msgspec.json.decode(raw))
+        # `convert` cannot make raw fields; text can.
+        return _decoder(kind).decode(msgspec.json.encode(tree))  # type: ignore[no-any-return]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        return _identify(kind, raw, str(error))
+
+
+def _without_nulls(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
+    if isinstance(tree, list):
+        return [_without_nulls(value) for value in tree if value is not None]
+    return tree
+
+
+def _identify(kind: type[T], raw: bytes | Raw, error: str) -> Malformed:
+    try:
+        tree = msgspec.json.decode(raw)
+    except (msgspec.MsgspecError, RecursionError):
+        tree = {}
+    found = tree.get("metadata") if isinstance(tree, dict) else None
+    metadata = found if isinstance(found, dict) else {}
+    namespace, name = (str(metadata.get(key) or "") for key in ("namespace", "name"))
+    return Malformed(kind.api.kind, namespace, name, error)

@@ -1,0 +1,106 @@
+"""What all Kubernetes objects share: where a kind is served, metadata, conditions.
+
+The structs are slim: they name what corelane reads and skip the rest. Python names are the API's in snake
+case. Every field has a default, so an absent one never fails.
+"""
+
+# ruff: noqa: D101 - the API reference documents its own structs
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, TypeAlias
+
+import msgspec
+from msgspec import field
+
+WireQuantity: TypeAlias = str | int
+"""A Kubernetes quantity as it came over the wire; `kube.quantity` knows what it means."""
+ResourceList: TypeAlias = dict[str, WireQuantity]
+
+
+@dataclass(frozen=True, slots=True)
+class API:
+    """Where the API server serves a kind. `group` is empty for the core group."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    namespaced: bool
+
+    @property
+    def api_version(self) -> str:
+        """`v1`, `coordination.k8s.io/v1`."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(
+        self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
+    ) -> str:
+        """The URL path of a collection (in all namespaces if none is given), an object or a subresource."""
+        root = ("apis", self.group) if self.group else ("api",)
+        within = ("namespaces", namespace) if self.namespaced and namespace else ()
+        parts = (*root, self.version, *within, self.plural, name, subresource)
+        return "/" + "/".join(part for part in parts if part)
+
+
+class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
+    """Base of every struct here. A tree without cycles, so the collector may leave it alone."""
+
+
+class OwnerReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Wire, frozen=True):
+    """Timestamps are RFC 3339 strings, empty where absent; those of one field sort as text."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    creation_timestamp: str = ""
+    deletion_timestamp: str = ""
+    deletion_grace_period_seconds: int | None = None
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+
+
+class Object(Wire, frozen=True):
+    """Any object with metadata; as a kind of its own, the least that can be read of one."""
+
+    api: ClassVar[API]
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace (empty for cluster-wide kinds) and name."""
+        return self.metadata.namespace, self.metadata.name
+
+    @property
+    def title(self) -> str:
+        """`namespace/name`, or the name alone, for people."""
+        return "/".join(filter(None, self.key))
+
+
+class Condition(Wire, frozen=True):
+    """A condition of a pod or node. `status` is "True", "False" or "Unknown"."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str = ""
+
+
+def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
+    """The condition of that type, if there is one."""
+    return next((c for c in conditions if c.type == kind), None)
