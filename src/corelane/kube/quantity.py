@@ -1,4 +1,4 @@
-"""Kubernetes quantities ("1500m", "1.5Gi", "2e9"): exact values, and the canonical text an API server answers.
+"""Kubernetes quantities ("1500m", "1.5Gi", "2e9"): exact values, and the canonical text a server answers.
 
 The rules are those of apimachinery's `resource.Quantity` (`pkg/api/resource`, 1.36): anything finer than
 a nano is rounded away from zero, binary values are capped at 2^63-1, and a canonical text is kept.
@@ -153,7 +153,7 @@ def _bounded(form: str, nano: int, base: int) -> tuple[str, int]:
 
 
 def _kept(text: str, digits: str, fraction: str, exponent: int, form: str) -> bool:
-    """Whether upstream's fast path takes the text for canonical and keeps it, as it also does with "1.500"."""
+    """Whether upstream's fast path takes the text for canonical and keeps it (so "1.500" too)."""
     if text == "0":
         return True
     if form == BINARY_SI:
