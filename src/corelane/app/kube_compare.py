@@ -1,0 +1,191 @@
+"""Answers of a Kubernetes API server made comparable: what changes from run to run is replaced by a word.
+
+The rules are those of the vectors' README: `normalise` an answer, `prune` what is not to be compared,
+`align` what is compared as a subset, then list the `differences`.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+Answer = dict[str, Any]
+
+_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
+_AGE = re.compile(r"(\d+[ydhms])+")
+_QUOTED_VERSION = re.compile(r"(?<=current: )\d+|(?<=object meta: )\d+|(?<=in record \()\d+")
+_DEFAULT_SCHEDULERS = {"default-scheduler", "corelane-scheduler"}
+_MANAGED_BY = ("operation", "manager", "subresource", "apiVersion")
+_RANDOM = "[a-z0-9]{5}(?![a-z0-9])"
+
+
+@dataclass(slots=True)
+class Normaliser:
+    """Replaces run-dependent text in answers; knows the name prefixes that random parts followed so far."""
+
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    managed_fields: bool = False
+    prefixes: set[str] = field(default_factory=set)
+
+    def learn(self, value: object) -> None:
+        """Remember every `generateName` in `value`, so that the names made from it are recognised."""
+        if isinstance(value, Mapping):
+            prefix = value.get("generateName")
+            if isinstance(prefix, str) and prefix:
+                self.prefixes.add(prefix)
+        for child in _children(value):
+            self.learn(child)
+
+    def __call__(self, value: Any, key: str = "") -> Any:
+        if isinstance(value, dict):
+            kept = {k: v for k, v in value.items() if k != "managedFields" or self.managed_fields}
+            return {k: self(v, k) for k, v in kept.items()}
+        if isinstance(value, list):
+            return self._list(value, key)
+        if isinstance(value, str):
+            return self._text(value, key)
+        return value
+
+    def _list(self, items: list[Any], key: str) -> list[Any]:
+        if key == "cells":
+            return ["<age>" if isinstance(v, str) and _AGE.fullmatch(v) else self(v) for v in items]
+        if key == "managedFields":
+            items = sorted(
+                ({k: v for k, v in entry.items() if k != "time"} for entry in items),
+                key=lambda entry: [str(entry.get(part, "")) for part in _MANAGED_BY],
+            )
+        return [self(item) for item in items]
+
+    def _text(self, text: str, key: str) -> str:
+        if key == "resourceVersion" and text.isdigit() and text != "0":
+            return "<rv>"
+        if key == "continue" and text:
+            return "<continue>"
+        if key == "schedulerName" and text in _DEFAULT_SCHEDULERS:
+            return "<scheduler>"
+        text = _QUOTED_VERSION.sub("<rv>", _TIME.sub(self._time, _UUID.sub("<uid>", text)))
+        for prefix in self.prefixes:
+            text = re.sub(re.escape(prefix) + _RANDOM, f"{prefix}<rand>", text)
+        return text
+
+    def _time(self, match: re.Match[str]) -> str:
+        try:
+            when = datetime.fromisoformat(match[0])
+        except ValueError:
+            return match[0]
+        near = abs(when.date() - self.now.date()) <= timedelta(days=1)
+        return "<time>" if near else match[0]
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def prune(answer: Answer, paths: Iterable[str]) -> Answer:
+    """A copy of `answer` without the members at the dotted `paths`; `*` stands for every element."""
+    answer = deepcopy(answer)
+    for path in paths:
+        *above, last = path.split(".")
+        for parent in _at(answer, above):
+            if isinstance(parent, dict):
+                parent.pop(last, None)
+    return answer
+
+
+def _at(value: Any, path: list[str]) -> Iterator[Any]:
+    if not path:
+        yield value
+    elif path[0] == "*":
+        for child in _children(value):
+            yield from _at(child, path[1:])
+    elif isinstance(value, dict) and path[0] in value:
+        yield from _at(value[path[0]], path[1:])
+
+
+def align(expected: Answer, actual: Answer, subsets: Mapping[str, str]) -> Answer:
+    """`actual`, its containers at the paths of `subsets` cut down to what `expected` lists, in that order.
+
+    `subsets` gives for each path the member that identifies an element of the list, or `key` for a dict.
+    """
+    actual = deepcopy(actual)
+    for path in sorted(subsets, key=lambda path: path.count(".")):
+        _align(expected, actual, path.split("."), subsets[path])
+    return actual
+
+
+def _align(expected: Any, actual: Any, path: list[str], key: str) -> None:
+    head, rest = path[0], path[1:]
+    if head == "*":
+        if isinstance(expected, list) and isinstance(actual, list):
+            for e, a in zip(expected, actual, strict=False):
+                _align(e, a, rest, key)
+        return
+    if not (isinstance(expected, dict) and isinstance(actual, dict) and head in expected and head in actual):
+        return
+    if rest:
+        _align(expected[head], actual[head], rest, key)
+    else:
+        actual[head] = _listed(expected[head], actual[head], key)
+
+
+def _listed(expected: Any, actual: Any, key: str) -> Any:
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return {name: actual[name] for name in expected if name in actual}
+    if not (isinstance(expected, list) and isinstance(actual, list)):
+        return actual
+    found = {item.get(key): item for item in actual if isinstance(item, dict)}
+    return [found[item[key]] for item in expected if item[key] in found]
+
+
+def differences(expected: Any, actual: Any, path: str = "") -> Iterator[str]:
+    """One line for each place where `actual` is not `expected`; types count, `<any>` matches everything."""
+    if expected == "<any>":
+        return
+    if type(expected) is not type(actual):
+        yield f"{path}: expected {_short(expected)}, got {_short(actual)}"
+    elif isinstance(expected, dict):
+        yield from _dict_differences(expected, actual, path)
+    elif isinstance(expected, list):
+        yield from _list_differences(expected, actual, path)
+    elif expected != actual:
+        yield f"{path}: expected {_short(expected)}, got {_short(actual)}"
+
+
+def _dict_differences(expected: Answer, actual: Answer, path: str) -> Iterator[str]:
+    for key in expected.keys() | actual.keys():
+        where = f"{path}.{key}" if path else key
+        if key not in actual:
+            yield f"{where}: missing, expected {_short(expected[key])}"
+        elif key not in expected:
+            yield f"{where}: unexpected {_short(actual[key])}"
+        else:
+            yield from differences(expected[key], actual[key], where)
+
+
+def _list_differences(expected: list[Any], actual: list[Any], path: str) -> Iterator[str]:
+    for i, (e, a) in enumerate(zip(expected, actual, strict=False)):
+        yield from differences(e, a, f"{path}[{i}]")
+    for i in range(len(actual), len(expected)):
+        yield f"{path}[{i}]: missing, expected {_short(expected[i])}"
+    for i in range(len(expected), len(actual)):
+        yield f"{path}[{i}]: unexpected {_short(actual[i])}"
+
+
+def _short(value: object, limit: int = 300) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+
+
+def compare(step: Mapping[str, Any], actual: Answer, normalise: Callable[[Any], Any]) -> list[str]:
+    """The differences between a step's expectation and `actual`; of a set-up step only the status counts."""
+    expected = step["expect"]
+    if step.get("setup"):
+        return list(differences(expected["status"], actual["status"], "status"))
+    ignored = step.get("ignore", ())
+    wanted, got = prune(expected, ignored), prune(normalise(actual), ignored)
+    return sorted(differences(wanted, align(wanted, got, step.get("subset", {}))))

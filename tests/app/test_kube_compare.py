@@ -1,0 +1,108 @@
+"""What the replayer takes for equal, and what not."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from corelane.app.kube_compare import Normaliser, align, compare, differences, prune
+
+NOON = datetime(2026, 3, 2, 12, tzinfo=UTC)
+
+
+def normalised(value, **settings):
+    normalise = Normaliser(now=NOON, **settings)
+    normalise.learn(value)
+    return normalise(value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "expected"),
+    [
+        ({"uid": "0b2d3d3e-9b1f-4c57-8a41-1f6a8a4f1c11"}, {"uid": "<uid>"}),
+        ({"t": "2026-03-02T00:00:00Z"}, {"t": "<time>"}),
+        ({"t": "2026-03-01T23:59:59.123456Z"}, {"t": "<time>"}),
+        ({"t": "2020-01-01T00:00:00Z"}, {"t": "2020-01-01T00:00:00Z"}),
+        ({"t": "2026-99-01T00:00:00Z"}, {"t": "2026-99-01T00:00:00Z"}),
+        ({"message": 'x "2026-03-02T00:00:00Z"'}, {"message": 'x "<time>"'}),
+        ({"resourceVersion": "12"}, {"resourceVersion": "<rv>"}),
+        ({"resourceVersion": "0"}, {"resourceVersion": "0"}),
+        ({"resourceVersion": ""}, {"resourceVersion": ""}),
+        ({"resourceVersion": 12}, {"resourceVersion": 12}),
+        ({"continue": "abc"}, {"continue": "<continue>"}),
+        ({"continue": ""}, {"continue": ""}),
+        ({"cells": ["p", "5m10s", 3, "0s"]}, {"cells": ["p", "<age>", 3, "<age>"]}),
+        ({"name": "5s"}, {"name": "5s"}),
+        ({"schedulerName": "corelane-scheduler"}, {"schedulerName": "<scheduler>"}),
+        ({"schedulerName": "other"}, {"schedulerName": "other"}),
+        ({"m": "version: 9, current: 7"}, {"m": "version: 9, current: <rv>"}),
+        ({"m": "object meta: 7, in record (8)"}, {"m": "object meta: <rv>, in record (<rv>)"}),
+        ({"metadata": {"managedFields": [{}]}}, {"metadata": {}}),
+        ({"generateName": "a-", "name": "a-x1y2z"}, {"generateName": "a-", "name": "a-<rand>"}),
+        ({"generateName": "a-", "name": "a-x1y2zz"}, {"generateName": "a-", "name": "a-x1y2zz"}),
+        ({"generateName": "a-", "name": "fixed"}, {"generateName": "a-", "name": "fixed"}),
+    ],
+)
+def test_what_changes_from_run_to_run_becomes_a_word(raw, expected):
+    assert normalised(raw) == expected
+
+
+def test_managed_fields_are_kept_where_they_matter_without_time_and_in_order():
+    entries = [{"operation": "Update", "manager": "b", "time": "x"}, {"operation": "Apply", "manager": "z"}]
+    assert normalised({"managedFields": entries}, managed_fields=True) == {
+        "managedFields": [{"operation": "Apply", "manager": "z"}, {"operation": "Update", "manager": "b"}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        (1, True),
+        (1, 1.0),
+        ("1", 1),
+        (None, {}),
+        ({}, {"a": None}),
+        ({"a": None}, {}),
+        ([], [1]),
+        ([1, 2], [2, 1]),
+    ],
+)
+def test_what_differs_only_a_little_differs(expected, actual):
+    assert list(differences({"x": expected}, {"x": actual}))
+
+
+def test_a_difference_names_its_place():
+    expected, actual = {"a": [{"b": 1}, {"b": 2}]}, {"a": [{"b": 1}, {"b": 3}]}
+    assert list(differences(expected, actual)) == ["a[1].b: expected 2, got 3"]
+
+
+def test_any_matches_every_value_but_not_an_absent_one():
+    assert not list(differences({"a": "<any>"}, {"a": {"b": 1}}))
+    assert list(differences({"a": "<any>"}, {}))
+
+
+def test_ignored_paths_are_cut_out_of_every_element():
+    answer = {"body": {"cols": [{"name": "a", "d": 1}, {"name": "b"}]}, "checks": {}}
+    assert prune(answer, ["body.cols.*.d", "checks", "body.none.at.all"]) == {
+        "body": {"cols": [{"name": "a"}, {"name": "b"}]}
+    }
+    assert answer["body"]["cols"][0] == {"name": "a", "d": 1}
+
+
+def test_a_subset_takes_the_listed_elements_in_any_order_also_below_one_another():
+    expected = {"g": [{"n": "b", "v": [{"w": 1}]}, {"n": "a", "v": [{"w": 2}]}], "p": {"x": 1}}
+    actual = {
+        "g": [{"n": "a", "v": [{"w": 3}, {"w": 2}]}, {"n": "z"}, {"n": "b", "v": [{"w": 1}]}],
+        "p": {"y": 2, "x": 1},
+    }
+    assert align(expected, actual, {"g.*.v": "w", "g": "n", "p": "key"}) == expected
+
+
+def test_an_element_missing_from_a_subset_is_a_difference():
+    step = {"expect": {"status": 200, "body": {"g": [{"n": "a"}, {"n": "b"}]}}, "subset": {"body.g": "n"}}
+    assert compare(step, {"status": 200, "body": {"g": [{"n": "b"}]}}, Normaliser())
+
+
+def test_of_a_set_up_step_only_the_status_counts():
+    step = {"setup": True, "expect": {"status": 201, "contentType": "application/json"}}
+    assert not compare(step, {"status": 201, "contentType": "x", "body": {}}, Normaliser())
+    assert compare(step, {"status": 200, "contentType": "application/json", "body": {}}, Normaliser())
