@@ -1,0 +1,223 @@
+"""The hardware as plain, frozen values: logical CPUs with their place, NUMA nodes, devices, and mask tables.
+
+A machine is read once and shared; whatever a hot loop asks is prepared here as bare int masks.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from corelane.cpuset import CPUSet, bits
+
+__all__ = ["CPU", "IRQ", "Device", "Machine", "MachineError", "MaskTable", "NUMANode", "from_rows"]
+
+MaskTable = tuple[tuple[int, int], ...]
+"""Pairs of (id, mask of CPUs), ascending by id."""
+
+_NONE = CPUSet()
+LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
+
+
+class MachineError(ValueError):
+    """A machine that cannot be read or makes no sense; the message names the file or field and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPU:
+    """One online logical CPU and its place.
+
+    `core` is the lowest logical CPU id among the SMT siblings, as in the kubelet, so it is unique in the
+    machine; `core_id` is the kernel's, unique only within a socket. `socket` is the physical package id.
+    `die` is the kernel's, within the socket. `cluster` is the lowest CPU id of the CPUs that share a
+    cluster (an L2 cache, mostly), the core where there are none. `l3` is the kernel's id of the L3 cache;
+    see docs/machines.md for what stands in when the kernel has none. `numa` is the id of the NUMA node.
+    `kind` is "" on machines with equal cores, else "P", "M" or "E" (most to least powerful).
+    `capacity` is the kernel's relative performance, at most 1024; 0 is unknown, as for `max_khz`.
+    """
+
+    id: int
+    core: int
+    core_id: int
+    socket: int
+    die: int
+    cluster: int
+    l3: int
+    numa: int
+    kind: str = ""
+    max_khz: int = 0
+    capacity: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NUMANode:
+    """A NUMA node; one without CPUs is memory only.
+
+    `memory` is in bytes, `hugepages` maps a page size in KiB to the number of pages in the pool, and
+    `distances` maps every node's id to the distance from here (10 = local).
+    """
+
+    id: int
+    cpus: CPUSet
+    memory: int = 0
+    hugepages: Mapping[int, int] = field(default_factory=dict, hash=False)
+    distances: Mapping[int, int] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """A PCI device: where it sits. `numa` is None where firmware does not say.
+
+    `kind` is a word for the PCI base class (network, storage, display, accelerator …); `pci_class`,
+    `vendor` and `product` are sysfs' hexadecimal ids, `driver` is the bound driver's name or "".
+    """
+
+    address: str
+    kind: str
+    numa: int | None
+    local_cpus: CPUSet
+    pci_class: str = ""
+    vendor: str = ""
+    product: str = ""
+    driver: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class IRQ:
+    """An interrupt whose affinity the kernel manages itself: nobody can move it away from `cpus`."""
+
+    number: int
+    cpus: CPUSet
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, weakref_slot=True)
+class Machine:
+    """A machine's hardware. `cpus` holds the online CPUs, ascending by id.
+
+    `offline` are the CPUs that are present but switched off; `allowed` those this process may use;
+    `isolated` are taken from the scheduler's domains (isolcpus), `nohz_full` run without a tick, and
+    `managed_irq` are spared managed interrupts (isolcpus=managed_irq). `notes` says in sentences where
+    the source contradicted itself and what was assumed. `source` tells where all this was read.
+
+    The tables are derived: `core_masks`, `l3_masks`, `socket_masks` and `numa_masks` (nodes with CPUs only)
+    pair an id with the mask of its CPUs. A restricted machine keeps the ids of the whole one.
+    """
+
+    name: str
+    cpus: tuple[CPU, ...]
+    nodes: tuple[NUMANode, ...]
+    online: CPUSet
+    offline: CPUSet = _NONE
+    allowed: CPUSet = _NONE
+    isolated: CPUSet = _NONE
+    nohz_full: CPUSet = _NONE
+    managed_irq: CPUSet = _NONE
+    devices: tuple[Device, ...] = ()
+    irqs: tuple[IRQ, ...] = ()
+    notes: tuple[str, ...] = ()
+    source: str = ""
+
+    cpus_mask: int = field(init=False, repr=False, compare=False)
+    core_masks: MaskTable = field(init=False, repr=False, compare=False)
+    l3_masks: MaskTable = field(init=False, repr=False, compare=False)
+    numa_masks: MaskTable = field(init=False, repr=False, compare=False)
+    socket_masks: MaskTable = field(init=False, repr=False, compare=False)
+    _by_id: Mapping[int, CPU] = field(init=False, repr=False, compare=False)
+    _siblings: Mapping[int, int] = field(init=False, repr=False, compare=False)
+    _hash: int = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        by_id = {cpu.id: cpu for cpu in self.cpus}
+        if len(by_id) != len(self.cpus):
+            raise MachineError(f"machine {self.name}: field cpus: a CPU id appears twice")
+        cores = _table(self.cpus, lambda cpu: cpu.core)
+        derived = {
+            "cpus_mask": CPUSet(by_id).mask,
+            "core_masks": cores,
+            "l3_masks": _table(self.cpus, lambda cpu: cpu.l3),
+            "numa_masks": _table(self.cpus, lambda cpu: cpu.numa),
+            "socket_masks": _table(self.cpus, lambda cpu: cpu.socket),
+            "_by_id": by_id,
+            "_siblings": {cpu: mask for _, mask in cores for cpu in bits(mask)},
+            "_hash": hash((self.name, self.source, self.cpus, self.online, self.allowed)),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @property
+    def usable(self) -> CPUSet:
+        """The CPUs that are online and allowed to us."""
+        return self.online & self.allowed
+
+    def cpu(self, cpu: int) -> CPU:
+        """The logical CPU with this id; MachineError when it is not online here."""
+        try:
+            return self._by_id[cpu]
+        except KeyError:
+            raise MachineError(f"unknown CPU ID: {cpu}") from None
+
+    def siblings(self, cpu: int) -> int:
+        """The mask of the SMT siblings of a CPU, itself included; MachineError when it is not online here."""
+        try:
+            return self._siblings[cpu]
+        except KeyError:
+            raise MachineError(f"unknown CPU ID: {cpu}") from None
+
+    def node(self, numa: int) -> NUMANode:
+        """The NUMA node with this id; MachineError when there is none."""
+        for node in self.nodes:
+            if node.id == numa:
+                return node
+        raise MachineError(f"unknown NUMA node: {numa}")
+
+    def restricted(self, mask: int) -> "Machine":
+        """The same machine with only the CPUs in `mask`; cores, caches and nodes keep ids and memory."""
+        keep = CPUSet.from_mask(mask & self.cpus_mask)
+        return replace(
+            self,
+            cpus=tuple(cpu for cpu in self.cpus if cpu.id in keep),
+            nodes=tuple(replace(node, cpus=node.cpus & keep) for node in self.nodes),
+            online=self.online & keep,
+            offline=_NONE,
+            allowed=self.allowed & keep,
+            isolated=self.isolated & keep,
+            nohz_full=self.nohz_full & keep,
+            managed_irq=self.managed_irq & keep,
+        )
+
+
+def _table(cpus: Iterable[CPU], key: Callable[[CPU], int]) -> MaskTable:
+    masks: dict[int, int] = {}
+    for cpu in cpus:
+        unit = key(cpu)
+        masks[unit] = masks.get(unit, 0) | 1 << cpu.id
+    return tuple(sorted(masks.items()))
+
+
+def from_rows(name: str, rows: Iterable[tuple[int, int, int, int, int]], *, source: str = "") -> Machine:
+    """A machine from rows (cpu, core, socket, NUMA node, L3), as scheduler caches and test vectors hold them.
+
+    The core ids may be of any numbering that is unique within a socket; they are kept as `core_id`.
+    """
+    rows = sorted(rows)
+    first: dict[tuple[int, int], int] = {}
+    for cpu, core, socket, _, _ in rows:
+        first.setdefault((socket, core), cpu)
+    cpus = tuple(
+        CPU(cpu, first[socket, core], core, socket, 0, first[socket, core], l3, numa)
+        for cpu, core, socket, numa, l3 in rows
+    )
+    members = _table(cpus, lambda cpu: cpu.numa)
+    nodes = tuple(
+        NUMANode(numa, CPUSet.from_mask(mask), distances=default_distances(numa, (n for n, _ in members)))
+        for numa, mask in members
+    )
+    online = CPUSet(cpu.id for cpu in cpus)
+    return Machine(name, cpus, nodes, online, allowed=online, source=source)
+
+
+def default_distances(numa: int, nodes: Iterable[int]) -> dict[int, int]:
+    """10 to itself, 20 to any other: what Linux assumes without a SLIT table."""
+    return {other: LOCAL_DISTANCE if other == numa else REMOTE_DISTANCE for other in nodes}

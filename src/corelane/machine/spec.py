@@ -1,0 +1,135 @@
+"""Machines from a short text, `socket:2 numa:4 core:16 smt:2`.
+
+As in hwloc's synthetic topologies every count is per parent. CPUs are numbered as Linux numbers them on x86:
+the first threads of all cores, then all second threads, and so on.
+"""
+
+import re
+from dataclasses import dataclass
+
+from corelane.cpuset import CPUSet
+from corelane.machine.model import CPU, Machine, MachineError, NUMANode, default_distances
+
+__all__ = ["MAX_CPUS", "parse_spec"]
+
+MAX_CPUS = 8192
+"""Linux's largest NR_CPUS."""
+
+_LEVELS = ("socket", "numa", "l3", "core", "smt")
+_WORDS = {
+    "socket": "socket",
+    "package": "socket",
+    "pack": "socket",
+    "numa": "numa",
+    "numanode": "numa",
+    "node": "numa",
+    "l3": "l3",
+    "l3cache": "l3",
+    "core": "core",
+    "smt": "smt",
+    "thread": "smt",
+    "pu": "smt",
+    "mem": "mem",
+    "memory": "mem",
+}
+_SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
+_SIZE = re.compile(r"([0-9]+)([kmgt]?)i?b?", re.ASCII)
+_DEFAULT_MEMORY = 4 * 1024**3
+_HELP = (
+    "write it like 'socket:2 numa:4 core:16 smt:2', each count per parent; "
+    "l3:N (before core) and mem:SIZE (per NUMA node) are optional"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    socket: int = 1
+    numa: int = 1
+    l3: int = 1
+    core: int = 1
+    smt: int = 1
+    mem: int | None = None
+
+    @property
+    def cores(self) -> int:
+        return self.socket * self.numa * self.l3 * self.core
+
+
+def parse_spec(text: str, *, name: str = "") -> Machine:
+    """The machine that a spec describes; MachineError when the text is none.
+
+    `mem:` takes bytes or a binary unit (`mem:64G`); without it a NUMA node gets 4 GiB for each of its CPUs.
+    """
+    shape = _parse(text)
+    cpus = tuple(_cpu(shape, cpu) for cpu in range(shape.cores * shape.smt))
+    nodes = tuple(_node(shape, node) for node in range(shape.socket * shape.numa))
+    online = CPUSet(range(len(cpus)))
+    return Machine(name or "spec", cpus, nodes, online, allowed=online, source=" ".join(text.split()))
+
+
+def _parse(text: str) -> _Shape:
+    found: dict[str, int] = {}
+    for token in text.replace(",", " ").split():
+        word, colon, value = token.partition(":")
+        level = _WORDS.get(word.lower())
+        if level is None or not colon:
+            raise MachineError(f"machine spec {text!r}: {token!r} is none of its words; {_HELP}")
+        if level in found:
+            raise MachineError(f"machine spec {text!r}: {level} is given twice; {_HELP}")
+        found[level] = _size(text, value) if level == "mem" else _count(text, token, value)
+    _check_order(text, [level for level in found if level != "mem"])
+    shape = _Shape(**found)
+    if (cpus := shape.cores * shape.smt) > MAX_CPUS:
+        raise MachineError(
+            f"machine spec {text!r}: {cpus} CPUs are more than Linux' {MAX_CPUS}; lower a count"
+        )
+    return shape
+
+
+def _count(text: str, token: str, value: str) -> int:
+    if not re.fullmatch("[0-9]{1,6}", value, re.ASCII) or int(value) == 0:
+        raise MachineError(f"machine spec {text!r}: {token!r} needs a count of 1 or more; {_HELP}")
+    return int(value)
+
+
+def _size(text: str, value: str) -> int:
+    match = _SIZE.fullmatch(value.lower())
+    if not match or len(match[1]) > 18:
+        raise MachineError(f"machine spec {text!r}: mem:{value} is no size; write it like mem:64G")
+    return int(match[1]) << _SHIFTS[match[2]]
+
+
+def _check_order(text: str, levels: list[str]) -> None:
+    if not levels:
+        raise MachineError(f"machine spec {text!r} names no level; {_HELP}")
+    if levels != sorted(levels, key=_LEVELS.index):
+        raise MachineError(f"machine spec {text!r}: levels go from the outside in: {' '.join(_LEVELS)}")
+
+
+def _cpu(shape: _Shape, cpu: int) -> CPU:
+    core = cpu % shape.cores
+    l3 = core // shape.core
+    numa = l3 // shape.l3
+    socket = numa // shape.numa
+    per_socket = shape.cores // shape.socket
+    return CPU(cpu, core, core % per_socket, socket, 0, core, l3, numa)
+
+
+def _node(shape: _Shape, node: int) -> NUMANode:
+    per_node = shape.l3 * shape.core
+    first = [node * per_node + core for core in range(per_node)]
+    cpus = CPUSet(core + thread * shape.cores for core in first for thread in range(shape.smt))
+    memory = _DEFAULT_MEMORY * len(cpus) if shape.mem is None else shape.mem
+    return NUMANode(node, cpus, memory, {}, _distances(shape, node))
+
+
+def _distances(shape: _Shape, node: int) -> dict[int, int]:
+    """10 to itself, 12 within the socket (as EPYC reports), else 20 or, beside such neighbours, 32."""
+    nodes = range(shape.socket * shape.numa)
+    if shape.numa == 1:
+        return default_distances(node, nodes)
+    near, far = 12, 32
+    return {
+        other: 10 if other == node else near if other // shape.numa == node // shape.numa else far
+        for other in nodes
+    }
