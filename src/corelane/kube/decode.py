@@ -1,7 +1,5 @@
 """JSON to slim structs: a malformed object is set aside with the reason, and the others are read."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -33,6 +31,15 @@ class Malformed:
 
 
 @dataclass(frozen=True, slots=True)
+class Listing(Generic[T]):
+    """A whole list; a watch goes on from `resource_version`."""
+
+    items: tuple[T, ...]
+    resource_version: str
+    malformed: tuple[Malformed, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Page(Generic[T]):
     """One answer to a list request. `continuation` is empty on the last page."""
 
@@ -45,6 +52,10 @@ class Page(Generic[T]):
 class _ListMeta(Wire, frozen=True):
     resource_version: str = ""
     continuation: str = field(name="continue", default="")
+
+
+class _Versioned(Struct, gc=False):
+    metadata: _ListMeta = _ListMeta()
 
 
 class _RawList(Struct, gc=False):
@@ -75,6 +86,22 @@ def one(kind: type[T], raw: bytes | Raw) -> T | Malformed:
         return _leniently(kind, raw)
 
 
+def version(raw: bytes | Raw) -> str:
+    """The resourceVersion of an object of whatever kind and shape, "" where it has none."""
+    try:
+        return _decoder(_Versioned).decode(raw).metadata.resource_version  # type: ignore[no-any-return]
+    except msgspec.MsgspecError:
+        return ""
+
+
+def tree(body: bytes | Raw) -> Any:
+    """JSON as plain values, None where it is none."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+
+
 def page(kind: type[T], body: bytes) -> Page[T]:
     """Read a list. Raises msgspec.DecodeError if it is not even JSON, ValidationError if not a list."""
     try:
@@ -94,27 +121,24 @@ def _item_by_item(kind: type[T], body: bytes) -> Page[T]:
 
 def _leniently(kind: type[T], raw: bytes | Raw) -> T | Malformed:
     try:
-        tree = _without_nulls(msgspec.json.decode(raw))
-        # `convert` cannot make raw fields; text can.
-        return _decoder(kind).decode(msgspec.json.encode(tree))  # type: ignore[no-any-return]
+        # By way of text, because msgspec.convert cannot make raw fields.
+        pruned = msgspec.json.encode(_without_nulls(msgspec.json.decode(raw)))
+        return _decoder(kind).decode(pruned)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError) as error:
         return _identify(kind, raw, str(error))
 
 
-def _without_nulls(tree: Any) -> Any:
-    if isinstance(tree, dict):
-        return {key: _without_nulls(value) for key, value in tree.items() if value is not None}
-    if isinstance(tree, list):
-        return [_without_nulls(value) for value in tree if value is not None]
-    return tree
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(member) for key, member in value.items() if member is not None}
+    if isinstance(value, list):
+        return [_without_nulls(member) for member in value if member is not None]
+    return value
 
 
 def _identify(kind: type[T], raw: bytes | Raw, error: str) -> Malformed:
-    try:
-        tree = msgspec.json.decode(raw)
-    except (msgspec.MsgspecError, RecursionError):
-        tree = {}
-    found = tree.get("metadata") if isinstance(tree, dict) else None
+    whole = tree(raw)
+    found = whole.get("metadata") if isinstance(whole, dict) else None
     metadata = found if isinstance(found, dict) else {}
     namespace, name = (str(metadata.get(key) or "") for key in ("namespace", "name"))
     return Malformed(kind.api.kind, namespace, name, error)

@@ -1,0 +1,291 @@
+"""Requests to the API server: lightkube finds and authenticates the cluster, its HTTP client carries them.
+
+Reads answer slim structs. Writes take plain dicts and patches, for a slim struct is not the whole object.
+"""
+
+import os
+from collections.abc import AsyncGenerator, Mapping
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any, Final, Literal, Self, TypeVar
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.kubeconfig import KubeConfig, SingleConfig
+from lightkube.config.models import User
+from lightkube.core.exceptions import ConfigError
+
+from corelane.kube import decode, errors, stream
+from corelane.kube.decode import Listing, Malformed
+from corelane.kube.errors import APIError, Gone, MalformedObject, Unreachable
+from corelane.kube.objects import Object, Pod, api_of
+from corelane.kube.stream import WatchEvent
+
+__all__ = ["APIError", "Client", "Gone", "Listing", "MalformedObject", "Unreachable", "WatchEvent"]
+
+T = TypeVar("T", bound=Object)
+PatchKind = Literal["merge", "strategic", "json"]
+
+_PATCH_TYPES: Final = {
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "json": "application/json-patch+json",
+}
+_TIMEOUT: Final = httpx2.Timeout(30.0, connect=10.0)
+_DEFAULT_KUBECONFIG: Final = Path("~/.kube/config")
+
+
+class Client:
+    """A connection pool to one cluster. Every method raises APIError, Unreachable if no answer came."""
+
+    def __init__(self, http: httpx2.AsyncClient) -> None:
+        self._http = http
+
+    @classmethod
+    def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> Self:
+        """Use the named kubeconfig, else $KUBECONFIG, else ~/.kube/config, else a pod's service account.
+
+        Raises ConfigError-like ValueError, naming the file, if there is none or it lacks the context.
+        """
+        try:
+            config = _config(kubeconfig, context)
+            loopback = _is_loopback(urlsplit(config.cluster.server).hostname or "")
+            # As client-go does: no proxy stands between us and our own machine.
+            return cls(AsyncClient(config, ConnectionParams(timeout=_TIMEOUT, trust_env=not loopback)))
+        except (ConfigError, KeyError, OSError, msgspec.MsgspecError) as error:
+            raise ValueError(f"cannot connect to a cluster: {error}") from error
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def get(self, kind: type[T], name: str, namespace: str | None = None) -> T:
+        """Read one object."""
+        return _object(kind, await self.raw("GET", kind.api.path(namespace, name)))
+
+    async def list(
+        self,
+        kind: type[T],
+        *,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        page: int = 500,
+    ) -> Listing[T]:
+        """Read all objects, `page` at a time; one that expires between pages is begun anew in one piece."""
+        path = kind.api.path(namespace)
+        query = _query(labelSelector=label_selector, fieldSelector=field_selector)
+        try:
+            return await self._pages(kind, path, query | _query(limit=page))
+        except Gone:
+            return await self._pages(kind, path, query)
+
+    async def _pages(self, kind: type[T], path: str, query: dict[str, str]) -> Listing[T]:
+        items: list[T] = []
+        malformed: tuple[Malformed, ...] = ()
+        while True:
+            page = _page(kind, await self.raw("GET", path, query))
+            items += page.items
+            malformed += tuple(page.malformed)
+            if not page.continuation:
+                return Listing(tuple(items), page.resource_version, malformed)
+            query = query | {"continue": page.continuation}
+
+    async def watch(
+        self,
+        kind: type[T],
+        *,
+        resource_version: str,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        timeout_seconds: int = 290,
+        quiet_seconds: float | None = None,
+    ) -> AsyncGenerator[WatchEvent[T], None]:
+        """Follow changes after `resource_version`, bookmarks included, until the server ends the watch.
+
+        Raises Gone when that version is too old, Unreachable when the connection breaks, also within a
+        line, or when nothing at all came for `quiet_seconds`.
+        """
+        query = _query(
+            watch="true",
+            allowWatchBookmarks="true",
+            resourceVersion=resource_version,
+            timeoutSeconds=timeout_seconds,
+            labelSelector=label_selector,
+            fieldSelector=field_selector,
+        )
+        timeout = httpx2.Timeout(_TIMEOUT.connect, read=quiet_seconds)
+        try:
+            async with self._http.stream(
+                "GET", kind.api.path(namespace), params=query, timeout=timeout
+            ) as response:
+                if response.is_error:
+                    await response.aread()
+                    raise _failure(response)
+                lines = stream.Lines()
+                async for chunk in response.aiter_bytes():
+                    for line in lines.feed(chunk):
+                        yield stream.event(kind, line)
+                lines.close()
+        except httpx2.HTTPError as error:
+            raise _unreachable("GET", kind.api.path(namespace), error) from error
+
+    async def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
+        """Create an object, given whole; the answer is what the server made of it."""
+        api = api_of(str(obj.get("apiVersion")), str(obj.get("kind")))
+        metadata = obj.get("metadata") or {}
+        return await self._json("POST", api.path(metadata.get("namespace") or "default"), obj)
+
+    async def patch(
+        self,
+        kind: type[Object],
+        name: str,
+        body: object,
+        *,
+        namespace: str | None = None,
+        kind_of_patch: PatchKind = "merge",
+        subresource: str | None = None,
+    ) -> dict[str, Any]:
+        """Change an object, or its subresource ("status")."""
+        path = kind.api.path(namespace, name, subresource)
+        return await self._json("PATCH", path, body, _PATCH_TYPES[kind_of_patch])
+
+    async def delete(
+        self,
+        kind: type[Object],
+        name: str,
+        *,
+        namespace: str | None = None,
+        grace_seconds: int | None = None,
+        uid: str | None = None,
+    ) -> dict[str, Any]:
+        """Delete an object, if it still is the one with that `uid`; 0 seconds of grace removes it at once."""
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
+        if uid is not None:
+            options["preconditions"] = {"uid": uid}
+        return await self._json("DELETE", kind.api.path(namespace, name), options)
+
+    async def bind(
+        self,
+        namespace: str,
+        name: str,
+        uid: str,
+        node: str,
+        annotations: Mapping[str, str] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Give a pod to a node; the server merges annotations and labels into the pod in the same write."""
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {
+                "namespace": namespace,
+                "name": name,
+                "uid": uid,
+                "annotations": dict(annotations or {}),
+                "labels": dict(labels or {}),
+            },
+            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+        }
+        await self._json("POST", Pod.api.path(namespace, name, "binding"), binding)
+
+    async def raw(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+    ) -> bytes:
+        """Any request; answers the body."""
+        headers = {"Content-Type": content_type} if body is not None else {}
+        try:
+            response = await self._http.request(
+                method, path, params=dict(query or {}), content=body, headers=headers
+            )
+        except httpx2.HTTPError as error:
+            raise _unreachable(method, path, error) from error
+        if response.is_error:
+            raise _failure(response)
+        return response.content
+
+    async def _json(
+        self, method: str, path: str, body: object, content_type: str = "application/json"
+    ) -> dict[str, Any]:
+        answer = await self.raw(method, path, body=msgspec.json.encode(body), content_type=content_type)
+        try:
+            return msgspec.json.decode(answer, type=dict[str, Any])
+        except msgspec.MsgspecError as error:
+            raise MalformedObject(f"{method} {path}: the answer is not a JSON object: {error}") from error
+
+
+def _query(**values: object) -> dict[str, str]:
+    return {key: str(value) for key, value in values.items() if value is not None}
+
+
+def _object(kind: type[T], body: bytes) -> T:
+    read = decode.one(kind, body)
+    if isinstance(read, Malformed):
+        raise MalformedObject(str(read))
+    return read
+
+
+def _page(kind: type[T], body: bytes) -> decode.Page[T]:
+    try:
+        return decode.page(kind, body)
+    except msgspec.MsgspecError as error:
+        raise MalformedObject(f"the answer is not a list of {kind.api.plural}: {error}") from error
+
+
+def _failure(response: httpx2.Response) -> APIError:
+    request = response.request
+    fallback = f"{request.method} {request.url.path}: {response.status_code} {response.reason_phrase}"
+    return errors.of_status(response.status_code, decode.tree(response.content), fallback)
+
+
+def _unreachable(method: str, path: str, error: Exception) -> Unreachable:
+    why = str(error) or type(error).__name__
+    return Unreachable(f"{method} {path}: no whole answer from the API server: {why}")
+
+
+def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:
+    files = [kubeconfig] if kubeconfig else _kubeconfig_files()
+    if not files:
+        return _with_user(_required(KubeConfig.from_service_account().get()))
+    read = [KubeConfig.from_file(file) for file in files]
+    wanted = context or next((config.current_context for config in read if config.current_context), None)
+    for config in read:
+        if wanted in config.contexts:
+            return _with_user(_required(config.get(wanted)))
+    names = ", ".join(map(str, files))
+    raise ConfigError(f"{names}: no context {wanted!r}" if wanted else f"{names}: no current-context")
+
+
+def _kubeconfig_files() -> list[Path]:
+    named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
+    candidates = named or [_DEFAULT_KUBECONFIG.expanduser()]
+    if "KUBERNETES_SERVICE_HOST" in os.environ:
+        candidates = [path for path in candidates if path.is_file()]
+    return candidates[:1] if len(candidates) == 1 else [path for path in candidates if path.is_file()]
+
+
+def _required(config: SingleConfig | None) -> SingleConfig:
+    if config is None:
+        raise ConfigError("no current-context")
+    return config
+
+
+def _with_user(config: SingleConfig) -> SingleConfig:
+    """The library insists on a user, also where a server asks for none."""
+    return config if config.user else config._replace(user=User())
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,57 @@
+"""What can go wrong between us and the API server, as exceptions that carry Kubernetes' own words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+class APIError(Exception):
+    """An answer other than success: code, reason ("NotFound", "Conflict", …), message and details."""
+
+    def __init__(
+        self, code: int, reason: str, message: str, details: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+        self.details: Mapping[str, Any] = details or {}
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.code} {self.reason})" if self.code else self.message
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds that the server asks to wait, 0 if it does not say."""
+        wanted = self.details.get("retryAfterSeconds")
+        return wanted if isinstance(wanted, int) else 0
+
+
+class Gone(APIError):  # noqa: N818 - a state of affairs
+    """410: the resourceVersion or page to go on from is no longer kept; list again."""
+
+
+class Unreachable(APIError):  # noqa: N818 - a state of affairs
+    """No answer, or one cut short; `code` is 0. The request may have been carried out."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "Unreachable", message)
+
+
+class MalformedObject(APIError):  # noqa: N818 - a state of affairs
+    """An answer that is not an object of the kind asked for."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "Malformed", message)
+
+
+def of_status(code: int, status: object, fallback: str) -> APIError:
+    """The error that a decoded `Status` object stands for; anything else is described by `fallback`."""
+    fields = status if isinstance(status, dict) and status.get("kind") == "Status" else {}
+    details = fields.get("details")
+    said = int(fields.get("code") or code)
+    return (Gone if said == 410 else APIError)(
+        said,
+        str(fields.get("reason") or ""),
+        str(fields.get("message") or fallback),
+        details if isinstance(details, dict) else None,
+    )

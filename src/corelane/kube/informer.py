@@ -1,0 +1,206 @@
+"""A local copy of all objects of a kind, kept current by list and watch, and the changes as they happen.
+
+Theory of operation: list once, page by page; then watch from the list's version. Every event and bookmark
+moves that version on, so a broken connection continues where it stopped. When the server no longer keeps the
+version (410), or answers with any other error, list again; `Mirror` replays what differs as ordinary changes,
+so nobody downstream can miss a deletion. An object that cannot be read is reported; its last good state stays.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+
+from corelane.kube.decode import Listing, Malformed
+from corelane.kube.errors import APIError, Unreachable
+from corelane.kube.meta import Object
+from corelane.kube.stream import WatchEvent
+
+if TYPE_CHECKING:
+    from corelane.kube.client import Client
+
+T = TypeVar("T", bound=Object)
+Key = tuple[str, str]
+
+QUIET_SECONDS: Final = 70.0
+"""Upstream sends a bookmark a minute; a watch without a byte for longer than that is taken for dead."""
+_FIRST_DELAY: Final = 0.25
+_LONGEST_DELAY: Final = 30.0
+_SHORTEST_WATCH: Final = 1.0
+_BATCH: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Change(Generic[T]):
+    """What happened to an object: `old` is None when it appeared, `new` when it went."""
+
+    old: T | None
+    new: T | None
+
+
+class Reporter:
+    """What can be observed of an informer; override what you need."""
+
+    def listed(self, kind: type[Object], objects: int) -> None:
+        """All objects were listed, at the start or to catch up."""
+
+    def malformed(self, bad: Malformed) -> None:
+        """An object was left out because it cannot be read."""
+
+    def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
+        """A request failed; the next is made after `seconds`."""
+
+
+class Mirror(Generic[T]):
+    """The copy itself: listings and events in, changes out; no I/O."""
+
+    def __init__(self) -> None:
+        self._objects: dict[Key, T] = {}
+
+    @property
+    def objects(self) -> Mapping[Key, T]:
+        return MappingProxyType(self._objects)
+
+    def replace(self, listing: Listing[T]) -> list[Change[T]]:
+        """Take over a whole list: what went first, then what came or changed."""
+        new = {item.key: item for item in listing.items}
+        unreadable = {bad.key for bad in listing.malformed}
+        gone = [key for key in self._objects if key not in new and key not in unreadable]
+        changes = [change for key in gone for change in self._drop(key)]
+        for item in new.values():
+            changes += self._put(item)
+        return changes
+
+    def apply(self, event: WatchEvent[T]) -> list[Change[T]]:
+        """Take over one event of a watch."""
+        if event.type == "DELETED":
+            return self._delete(event)
+        return [] if event.object is None else self._put(event.object)
+
+    def _delete(self, event: WatchEvent[T]) -> list[Change[T]]:
+        known = event.object or event.malformed
+        return [] if known is None else self._drop(known.key, event.object)
+
+    def _drop(self, key: Key, last: T | None = None) -> list[Change[T]]:
+        old = self._objects.pop(key, None)
+        return [] if old is None else [Change(last or old, None)]
+
+    def _put(self, new: T) -> list[Change[T]]:
+        old = self._objects.get(new.key)
+        self._objects[new.key] = new
+        if old is None:
+            return [Change(None, new)]
+        if old.metadata.uid != new.metadata.uid:
+            return [Change(old, None), Change(None, new)]
+        if old.metadata.resource_version == new.metadata.resource_version:
+            return []
+        return [Change(old, new)]
+
+
+class Informer(Generic[T]):
+    """Keeps a `Mirror` current and hands every change, in order, to `handler` (which must not block)."""
+
+    def __init__(
+        self,
+        client: "Client",
+        kind: type[T],
+        *,
+        handler: Callable[[Change[T]], None] = lambda _: None,
+        namespace: str | None = None,
+        label_selector: str | None = None,
+        field_selector: str | None = None,
+        reporter: Reporter | None = None,
+        rng: random.Random | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        quiet_seconds: float = QUIET_SECONDS,
+    ) -> None:
+        self.kind = kind
+        self._client = client
+        self._handler = handler
+        self._where: dict[str, Any] = {
+            "namespace": namespace,
+            "label_selector": label_selector,
+            "field_selector": field_selector,
+        }
+        self._reporter = reporter or Reporter()
+        self._random = rng or random.Random()  # noqa: S311 - jitter, not secrets
+        self._sleep = sleep
+        self._quiet = quiet_seconds
+        self._mirror: Mirror[T] = Mirror()
+        self._synced = asyncio.Event()
+        self._version = ""
+        self._failures = 0
+
+    @property
+    def objects(self) -> Mapping[Key, T]:
+        """The copy, by namespace and name; a live view, not to be kept over an await."""
+        return self._mirror.objects
+
+    async def synced(self) -> None:
+        """Wait until the first list is in the copy and its changes are handled."""
+        await self._synced.wait()
+
+    async def run(self) -> NoReturn:
+        """Keep the copy current until cancelled."""
+        while True:
+            try:
+                if not self._version:
+                    await self._list()
+                await self._watch()
+            except Unreachable as error:
+                await self._back_off(error)
+            except APIError as error:
+                self._version = ""
+                await self._back_off(error)
+
+    async def _list(self) -> None:
+        listing = await self._client.list(self.kind, **self._where)
+        for bad in listing.malformed:
+            self._reporter.malformed(bad)
+        changes = self._mirror.replace(listing)
+        for batch in _batches(changes):
+            self._handle(batch)
+            await asyncio.sleep(0)
+        self._version = listing.resource_version
+        self._reporter.listed(self.kind, len(listing.items))
+        self._synced.set()
+
+    async def _watch(self) -> None:
+        """Follow the changes until the server ends the watch, as it does after some minutes."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        events = self._client.watch(
+            self.kind, resource_version=self._version, quiet_seconds=self._quiet, **self._where
+        )
+        async with aclosing(events):
+            async for event in events:
+                self._failures = 0
+                self._take(event)
+        if loop.time() - begun < _SHORTEST_WATCH:
+            raise Unreachable(f"the watch of {self.kind.api.plural} ended as soon as it began")
+
+    def _take(self, event: WatchEvent[T]) -> None:
+        if event.malformed:
+            self._reporter.malformed(event.malformed)
+        self._version = event.resource_version or self._version
+        self._handle(self._mirror.apply(event))
+
+    def _handle(self, changes: Iterable[Change[T]]) -> None:
+        for change in changes:
+            self._handler(change)
+
+    async def _back_off(self, error: APIError) -> None:
+        longest = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 30)
+        seconds = max(float(error.retry_after), longest * self._random.uniform(0.5, 1.0))
+        self._reporter.retrying(self.kind, error, seconds)
+        await self._sleep(seconds)
+
+
+def _batches(changes: list[Change[T]]) -> Iterator[list[Change[T]]]:
+    """Handled apart, so that a long list leaves the event loop room to breathe."""
+    for start in range(0, len(changes), _BATCH):
+        yield changes[start : start + _BATCH]
