@@ -70,11 +70,12 @@ class _Run:
 @asynccontextmanager
 async def embedded_server() -> AsyncIterator[str]:
     """A fresh embedded API server as the recording had it; yields its URL."""
-    from corelane.apiserver.server import APIServer, User
+    from corelane.apiserver.auth import User
+    from corelane.apiserver.server import APIServer
 
     tokens = {
-        "admintoken": User("admin", ("system:masters", "system:authenticated")),
-        "viewtoken": User("viewer", ("system:authenticated",)),
+        "admintoken": User("admin", ("system:masters",)),
+        "viewtoken": User("viewer"),
     }
     server = APIServer(tokens=tokens)
     await server.start()
@@ -332,7 +333,7 @@ async def _collect(queue: asyncio.Queue[Any], events: list[Any], count: int, sec
 
 
 def _order(events: list[Any], since: str) -> str:
-    """ "increasing" when the events' resourceVersions rise strictly from above `since`."""
+    """`increasing` when the events' resourceVersions rise strictly from above `since`."""
     versions = [since, *(_event_version(event) for event in events)]
     numbers = [int(version) if version.isdigit() else -1 for version in versions]
     rising = all(a < b for a, b in itertools.pairwise(numbers))
