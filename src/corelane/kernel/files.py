@@ -1,0 +1,108 @@
+"""The kernel's interfaces are files: reads rooted at a path, and the one atomic, fsynced file write."""
+
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["Directory", "Tree", "write_atomic"]
+
+_CHUNK = 1 << 16
+
+
+class Tree(Protocol):
+    """A read-only tree of small text files: a directory, or an archive of one. Paths are relative, with `/`.
+
+    What is missing or cannot be read is None, empty or 0, never an exception: sysfs is full of both.
+    """
+
+    def read(self, path: str) -> str | None:
+        """The text of a file, as it stands; None when there is none to be had."""
+
+    def names(self, path: str) -> list[str]:
+        """The names in a directory, sorted; none when there is no such directory."""
+
+    def target(self, path: str) -> str | None:
+        """The last part of what a symbolic link points to; None when it is no link."""
+
+    def mode(self, path: str) -> int:
+        """The permission bits of a file; 0 when there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Directory:
+    """The tree below a directory: `/sys`, `/proc`, a cgroup mount, or a copy of one in a test."""
+
+    root: str
+
+    def read(self, path: str) -> str | None:
+        try:
+            fd = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        except (OSError, ValueError):
+            return None
+        try:
+            return _read_all(fd).decode("utf-8", "replace")
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+
+    def names(self, path: str) -> list[str]:
+        try:
+            return sorted(entry.name for entry in Path(self.root, path).iterdir())
+        except OSError:
+            return []
+
+    def target(self, path: str) -> str | None:
+        try:
+            return Path(self.root, path).readlink().name
+        except OSError:
+            return None
+
+    def mode(self, path: str) -> int:
+        try:
+            return stat.S_IMODE(Path(self.root, path).stat().st_mode)
+        except OSError:
+            return 0
+
+
+def _read_all(fd: int) -> bytes:
+    """All of a file: /proc and sysfs answer in pieces and know no size beforehand."""
+    data = chunk = os.read(fd, _CHUNK)
+    while chunk:
+        chunk = os.read(fd, _CHUNK)
+        data += chunk
+    return data
+
+
+def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> None:
+    """Replace a file whole: readers, and whoever comes after a crash, see the old content or the new one.
+
+    Content and directory entry are fsynced before this returns. Raises OSError, with `path` untouched.
+    """
+    path = Path(path)
+    content = data.encode() if isinstance(data, str) else data
+    fd, temporary = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        with suppress(OSError):
+            Path(temporary).unlink()
+        raise
+    _fsync_directory(path.parent)
+
+
+def _fsync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
