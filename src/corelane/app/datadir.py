@@ -1,13 +1,14 @@
 """Where `corelane up` keeps its state: one directory, used by one process at a time.
 
-    lock         held while corelane runs; names its process
-    kubeconfig   address and token, mode 0600
-    api.db       the API server's objects
-    nodes/NAME/  an agent's ledger, and the records and logs of its containers
+lock         held while corelane runs; names its process
+kubeconfig   address and token, mode 0600
+api.db       the API server's objects
+nodes/NAME/  an agent's ledger, and the records and logs of its containers
 """
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import os
 import secrets
@@ -94,15 +95,19 @@ class DataDir:
                 f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({error}); remove it, and a new one is made"
             ) from error
 
-    def write_kubeconfig(self, url: str, token: str) -> None:
-        """Mode 0600 from its first byte on."""
+    def write_kubeconfig(self, url: str, token: str, authority: bytes) -> None:
+        """Mode 0600 from its first byte on; `authority` is the PEM certificate that signs the server's."""
+        cluster = {"server": url, "certificate-authority-data": base64.b64encode(authority).decode()}
         named = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [{"name": "corelane", "cluster": {"server": url}}],
+            "clusters": [{"name": "corelane", "cluster": cluster}],
             "users": [{"name": "corelane", "user": {"token": token}}],
             "contexts": [
-                {"name": "corelane", "context": {"cluster": "corelane", "user": "corelane", "namespace": "default"}}
+                {
+                    "name": "corelane",
+                    "context": {"cluster": "corelane", "user": "corelane", "namespace": "default"},
+                }
             ],
             "current-context": "corelane",
         }

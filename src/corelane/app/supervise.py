@@ -1,0 +1,64 @@
+"""Long-running parts side by side: if one fails, all end, and the failure is told."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def until_signal() -> Iterator[asyncio.Event]:
+    """An event that SIGINT or SIGTERM sets; a second SIGINT interrupts at once, as without it."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def on_signal() -> None:
+        stop.set()
+        loop.remove_signal_handler(signal.SIGINT)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.remove_signal_handler(number)
+
+
+class Parts:
+    """Named tasks that should run until they are cancelled."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, asyncio.Task[Any]] = {}
+
+    def start(self, name: str, body: Coroutine[Any, Any, Any]) -> None:
+        self._tasks[name] = asyncio.create_task(body, name=name)
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Return when `stop` is set; raise what ended a part before that."""
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait(
+                {stopping, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopping.cancel()
+        for task in done - {stopping}:
+            raise PartEnded(task.get_name()) from task.exception()
+
+    async def cancel(self) -> None:
+        """End all parts, the last started first, and wait for them."""
+        for task in reversed(self._tasks.values()):
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        self._tasks.clear()
+
+
+class PartEnded(Exception):  # noqa: N818 - says what happened
+    """A part that should run for ever ended; the cause says why."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"{name} ended unexpectedly; the log above says why")
