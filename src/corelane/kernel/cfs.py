@@ -1,0 +1,68 @@
+"""CPU requests and limits as shares, weight and quota, by the kubelet's and the runtimes' formulas.
+
+Pure arithmetic. Sources: kubernetes pkg/kubelet/cm/helpers_linux.go and cgroup_manager_linux.go for the
+linear weight, opencontainers/cgroups (runc ≥ 1.3.2, crun ≥ 1.23) for the one that containers get.
+"""
+
+import math
+
+__all__ = [
+    "MAX_SHARES",
+    "MIN_QUOTA_US",
+    "MIN_SHARES",
+    "PERIOD_US",
+    "container_weight",
+    "milli_from_quota",
+    "milli_from_shares",
+    "pod_weight",
+    "quota_us",
+    "shares",
+    "shares_from_pod_weight",
+]
+
+MIN_SHARES, MAX_SHARES = 2, 262144
+MAX_WEIGHT = 10000
+PERIOD_US = 100_000
+MIN_QUOTA_US = 1_000
+
+
+def shares(milli: int) -> int:
+    """cpu.shares (cgroup v1) for a request in milliCPU."""
+    return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES)
+
+
+def milli_from_shares(value: int) -> int:
+    """The request in milliCPU that `value` shares stand for; 0 below the minimum."""
+    return 0 if value < MIN_SHARES else -(-value * 1000 // 1024)
+
+
+def quota_us(milli: int, period_us: int = PERIOD_US) -> int:
+    """Microseconds of CPU time per period for a limit in milliCPU, at least 1 ms; 0 gives 0, no limit."""
+    return max(milli * period_us // 1000, MIN_QUOTA_US) if milli else 0
+
+
+def milli_from_quota(quota: int, period_us: int = PERIOD_US) -> int:
+    """The limit in milliCPU of a quota in microseconds; 0 for -1, no limit."""
+    return 0 if quota < 0 else quota * 1000 // period_us
+
+
+def pod_weight(value: int) -> int:
+    """cpu.weight (cgroup v2) for `value` shares, linear: what the kubelet writes for pods and QoS classes."""
+    if value >= MAX_SHARES:
+        return MAX_WEIGHT
+    return 1 + (max(value, MIN_SHARES) - 2) * 9999 // 262142
+
+
+def shares_from_pod_weight(weight: int) -> int:
+    """The kubelet's inverse of `pod_weight`."""
+    return (weight - 1) * 262142 // 9999 + 2
+
+
+def container_weight(value: int) -> int:
+    """cpu.weight for `value` shares as runtimes write it for containers: 1024 shares are weight 100."""
+    if value <= MIN_SHARES:
+        return 1
+    if value >= MAX_SHARES:
+        return MAX_WEIGHT
+    log = math.log2(value)
+    return math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34))

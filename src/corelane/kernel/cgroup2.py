@@ -1,0 +1,84 @@
+"""cgroup version 2: one hierarchy; a controller reaches a group when every group above hands it down."""
+
+import errno
+from pathlib import Path
+from typing import Literal
+
+from corelane.cpuset import CPUSet
+from corelane.kernel import cfs
+from corelane.kernel.cgroup_tree import Groups, Level, Settings
+from corelane.kernel.cgroupfs import CgroupError
+
+__all__ = ["Groups2"]
+
+_RETRIES = 3
+
+
+class Groups2(Groups):
+    """Groups in version 2. Processes live in leaves only; a group without a cpuset uses the one above."""
+
+    version = 2
+
+    def create(self, group: str) -> None:
+        for attempt in reversed(range(_RETRIES)):
+            try:
+                self._create(group)
+                return
+            except CgroupError as error:
+                # Another instance may just have tidied away an empty group above.
+                if error.errno not in (errno.ENOENT, errno.ENODEV) or not attempt:
+                    raise
+
+    def _create(self, group: str) -> None:
+        directory = self._base
+        for name in group.split("/"):
+            self._enable(directory)
+            directory /= name
+            self.files.mkdir(directory)
+
+    @property
+    def _base(self) -> Path:
+        return next(iter(self.bases.values()))
+
+    def _enable(self, directory: Path) -> None:
+        """Hand our controllers down from `directory`; only what is missing is written."""
+        control = directory / "cgroup.subtree_control"
+        missing = [name for name in self.bases if name not in self.files.read(control).split()]
+        if missing:
+            self.files.write(control, " ".join(f"+{name}" for name in missing))
+
+    def set_request(self, group: str, milli: int, level: Level) -> None:
+        """By the kubelet's formula for pods, by the runtimes' newer one for containers."""
+        formula = cfs.container_weight if level == "container" else cfs.pod_weight
+        self._write(group, "cpu", "cpu.weight", str(formula(cfs.shares(milli))))
+
+    def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
+        self._write(group, "cpu", "cpu.max", f"{quota_us or 'max'} {period_us}")
+
+    def read(self, group: str) -> Settings:
+        quota, period = self._read(group, "cpu", "cpu.max").split()
+        return Settings(
+            cpus=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus")),
+            effective=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus.effective")),
+            mems=CPUSet.parse(self._read(group, "cpuset", "cpuset.mems.effective")),
+            shares=None,
+            weight=int(self._read(group, "cpu", "cpu.weight")),
+            quota_us=None if quota == "max" else int(quota),
+            period_us=int(period),
+        )
+
+    def kill(self, group: str) -> list[int]:
+        """By the kernel itself where it can (Linux 5.14), so that nobody escapes by forking."""
+        found = self.pids(group)
+        try:
+            self.files.write(self._directory(group, self._controller) / "cgroup.kill", "1")
+        except CgroupError:
+            return super().kill(group)
+        return found
+
+    @property
+    def _controller(self) -> str:
+        return next(iter(self.bases))
+
+    def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
+        return CPUSet.parse(self._read(group, "cpuset", f"cpuset.{resource}")) or None

@@ -1,0 +1,203 @@
+"""What cgroup versions 1 and 2 share: groups of ours by path, made, set, read back, emptied, removed."""
+
+import errno
+import os
+import re
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from corelane.cpuset import CPUSet
+from corelane.kernel import cfs
+from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
+
+__all__ = ["OWN", "Groups", "Level", "Settings", "join"]
+
+OWN = "corelane"
+"""The first segment of every path of ours."""
+
+Level = Literal["pod", "container"]
+_SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_POLL_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a group's files say. `effective` is what the kernel grants now; v1 has `shares`, v2 `weight`.
+
+    Times in microseconds; `quota_us` None is no limit.
+    """
+
+    cpus: CPUSet
+    effective: CPUSet
+    mems: CPUSet
+    shares: int | None
+    weight: int | None
+    quota_us: int | None
+    period_us: int
+
+
+def join(*names: str) -> str:
+    """The path of one of our groups from names below `corelane`. Raises ValueError for an impossible name."""
+    for name in names:
+        if len(name) > 255 or not _SEGMENT.fullmatch(name):
+            raise ValueError(f"{name!r} cannot name a cgroup: letters, digits, - and _ only, at most 255")
+    return "/".join((OWN, *names))
+
+
+class Groups(ABC):
+    """Our groups in one set of hierarchies; `bases` says below which directory each controller has them."""
+
+    version: int
+
+    def __init__(self, bases: dict[str, Path], files: Files = KERNEL) -> None:
+        self.bases = bases
+        self.files = files
+
+    # What the versions do differently.
+
+    @abstractmethod
+    def create(self, group: str) -> None:
+        """Make a group and those of ours above it, ready to hold processes. Raises CgroupError."""
+
+    @abstractmethod
+    def set_request(self, group: str, milli: int, level: Level) -> None:
+        """Set cpu.shares or cpu.weight for a CPU request in milliCPU. Raises CgroupError."""
+
+    @abstractmethod
+    def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
+        """Set the CFS quota and period in microseconds; None takes the limit away. Raises CgroupError."""
+
+    @abstractmethod
+    def read(self, group: str) -> Settings:
+        """What the kernel has now. Raises CgroupError."""
+
+    @abstractmethod
+    def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
+        """The set in cpuset.cpus or cpuset.mems; None where the group has what the one above it has."""
+
+    # What they do alike.
+
+    def directories(self, group: str) -> tuple[Path, ...]:
+        """The group's directory in every hierarchy, the cpuset's first."""
+        ordered = sorted(self.bases, key=lambda controller: controller != "cpuset")
+        return tuple(dict.fromkeys(self._directory(group, controller) for controller in ordered))
+
+    def exists(self, group: str) -> bool:
+        return any(directory.is_dir() for directory in self.directories(group))
+
+    def children(self, group: str) -> list[str]:
+        """The names of the groups directly below, in whichever hierarchy."""
+        found = (self.files.groups(directory) for directory in self.directories(group))
+        return sorted({name for names in found for name in names})
+
+    def set_cpus(self, group: str, cpus: CPUSet) -> None:
+        """Set cpuset.cpus. Groups of ours above grow first if they lack any of `cpus`.
+
+        Raises CgroupError, also if a group below has a CPU that is not in `cpus`, and ValueError if it is empty.
+        """
+        self._set_resource(group, "cpus", cpus)
+
+    def set_mems(self, group: str, mems: CPUSet) -> None:
+        """Set cpuset.mems, the memory nodes; as `set_cpus`."""
+        self._set_resource(group, "mems", mems)
+
+    def _set_resource(self, group: str, resource: Literal["cpus", "mems"], wanted: CPUSet) -> None:
+        path = self._directory(group, "cpuset") / f"cpuset.{resource}"
+        if not wanted:
+            raise ValueError(f"{path} may not become empty")
+        for child in self.children(group):
+            if not (self._set(f"{group}/{child}", resource) or CPUSet()) <= wanted:
+                busy = OSError(
+                    errno.EBUSY, f"the group {child} below it still uses others; shrink that first"
+                )
+                raise CgroupError(f"write {str(wanted)!r} to", path, busy)
+        for above in self._above(group):
+            has = self._set(above, resource)
+            if has is not None and not wanted <= has:
+                self._write(above, "cpuset", f"cpuset.{resource}", str(has | wanted))
+        self.files.write(path, str(wanted))
+
+    def add(self, group: str, pid: int) -> None:
+        """Move a process, all its threads included, into the group. Raises CgroupError."""
+        for directory in self.directories(group):
+            self.files.write(directory / "cgroup.procs", str(pid))
+
+    def pids(self, group: str) -> list[int]:
+        """The processes with any thread in the group or one below, in any hierarchy, ascending."""
+        found: set[int] = set()
+        for directory in self.directories(group):
+            found.update(self._pids_below(directory))
+        return sorted(found)
+
+    def _pids_below(self, directory: Path) -> Iterable[int]:
+        try:
+            yield from map(int, self.files.read(directory / "cgroup.procs").split())
+        except CgroupError as error:
+            if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
+                raise
+        for name in self.files.groups(directory):
+            yield from self._pids_below(directory / name)
+
+    def kill(self, group: str) -> list[int]:
+        """Send SIGKILL to every process in the group and below, once; the pids it was sent to."""
+        found = self.pids(group)
+        for pid in found:
+            _kill(pid)
+        return found
+
+    def empty(self, group: str, timeout_seconds: float = 5.0) -> list[int]:
+        """Kill until nobody is left, blocking; the pids still there after the timeout."""
+        deadline = time.monotonic() + timeout_seconds
+        while (left := self.kill(group)) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+        return left
+
+    def delete(self, group: str, timeout_seconds: float = 1.0) -> None:
+        """Remove a group without processes and all groups below it, in every hierarchy; fine if it is gone.
+
+        Waits for processes that are just ending. Raises CgroupError.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        for directory in self.directories(group):
+            self._delete_below(directory, deadline)
+
+    def _delete_below(self, directory: Path, deadline: float) -> None:
+        for name in self.files.groups(directory):
+            self._delete_below(directory / name, deadline)
+        while True:
+            try:
+                self.files.rmdir(directory)
+                return
+            except CgroupError as error:
+                if error.errno != errno.EBUSY or time.monotonic() > deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
+
+    def _directory(self, group: str, controller: str) -> Path:
+        head, *names = group.split("/")
+        if head != OWN or any(name in ("", ".", "..") for name in names):
+            raise ValueError(f"the cgroup {group!r} is not one of ours: its path does not begin with {OWN}/")
+        return self.bases[controller] / group
+
+    def _above(self, group: str) -> list[str]:
+        """Our groups above this one, the highest first."""
+        names = group.split("/")
+        return ["/".join(names[:depth]) for depth in range(1, len(names))]
+
+    def _read(self, group: str, controller: str, name: str) -> str:
+        return self.files.read(self._directory(group, controller) / name)
+
+    def _write(self, group: str, controller: str, name: str, text: str) -> None:
+        self.files.write(self._directory(group, controller) / name, text)
+
+
+def _kill(pid: int) -> None:
+    # Gone, or of another user: whoever waits for the group to empty sees the difference.
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,160 @@
+"""The few operations that cgroup file systems know, and what their errors mean.
+
+A cgroup file answers a bad write with a bare errno; `CgroupError` names file, errno and the reason behind it.
+"""
+
+import errno
+import os
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["KERNEL", "CgroupError", "Files"]
+
+_MEANING: dict[tuple[str, int], str] = {
+    (
+        "cpuset.cpus",
+        errno.EACCES,
+    ): "the group above does not have all of these CPUs, or writing is not permitted",
+    (
+        "cpuset.cpus",
+        errno.EINVAL,
+    ): "some of these CPUs do not exist, are offline, or belong to an exclusive sibling",
+    ("cpuset.cpus", errno.EBUSY): "a group below still uses CPUs that would be taken away",
+    ("cpuset.cpus", errno.ENOSPC): "the group has processes and would be left without a CPU",
+    ("cpuset.cpus", errno.ERANGE): "some of these CPUs are beyond what this kernel knows",
+    (
+        "cpuset.mems",
+        errno.EACCES,
+    ): "the group above does not have all of these memory nodes, or writing is not permitted",
+    ("cpuset.mems", errno.EINVAL): "some of these memory nodes do not exist or have no memory",
+    ("cpuset.mems", errno.EBUSY): "a group below still uses memory nodes that would be taken away",
+    ("cpuset.mems", errno.ENOSPC): "the group has processes and would be left without a memory node",
+    ("cpu.shares", errno.EINVAL): "the group is SCHED_IDLE (cpu.idle is 1), which has no shares",
+    ("cpu.weight", errno.EINVAL): "the group is SCHED_IDLE (cpu.idle is 1), which has no weight",
+    ("cpu.weight", errno.ERANGE): "a weight lies between 1 and 10000",
+    (
+        "cpu.cfs_quota_us",
+        errno.EINVAL,
+    ): "less than 1 ms, or more than the group above may use, or less than one below has",
+    (
+        "cpu.cfs_period_us",
+        errno.EINVAL,
+    ): "a period lies between 1 ms and 1 s, and a quota may not exceed the group above",
+    ("cpu.max", errno.EINVAL): "a period lies between 1 ms and 1 s, a quota is at least 1 ms",
+    ("cgroup.procs", errno.ESRCH): "the process has ended",
+    ("cgroup.procs", errno.ENOSPC): "the group has no CPUs or no memory nodes yet (cpuset.cpus, cpuset.mems)",
+    (
+        "cgroup.procs",
+        errno.EBUSY,
+    ): "the group hands controllers to groups below, so it may hold no process itself",
+    (
+        "cgroup.procs",
+        errno.EINVAL,
+    ): "a kernel thread, or a real-time process and the group has no real-time budget",
+    ("cgroup.procs", errno.EOPNOTSUPP): "the group is threaded, or lies below a threaded one",
+    (
+        "cgroup.subtree_control",
+        errno.EBUSY,
+    ): "processes live in this group, so it cannot hand controllers to groups below;"
+    " start them in a group of their own (systemd: Delegate=yes with DelegateSubgroup=)",
+    (
+        "cgroup.subtree_control",
+        errno.ENOENT,
+    ): "the controller is not handed down to this group, or a v1 hierarchy holds it",
+    ("mkdir", errno.EAGAIN): "cgroup.max.descendants or cgroup.max.depth is reached",
+    ("mkdir", errno.ENOSPC): "the kernel has no more ids for groups of this hierarchy",
+    ("rmdir", errno.EBUSY): "processes or groups are still in it",
+}
+_GENERAL = {
+    errno.ENOENT: "no such group, or its controller is not enabled",
+    errno.ENODEV: "the group was removed",
+    errno.EACCES: "writing there is not permitted to this user",
+    errno.EPERM: "writing there is not permitted to this user",
+    errno.EROFS: "it is mounted read-only",
+}
+
+
+class CgroupError(Exception):
+    """The kernel refused an operation on a cgroup; `path` and `errno` say where and what."""
+
+    def __init__(self, action: str, path: Path, error: OSError) -> None:
+        self.path, self.errno = path, error.errno or 0
+        name = errno.errorcode.get(self.errno, str(self.errno))
+        meaning = _meaning(action, path, error)
+        super().__init__(f"cannot {action} {path}: {name}: {meaning}")
+
+
+def _meaning(action: str, path: Path, error: OSError) -> str:
+    """Our own explanation where the error brings one, else what the kernel means by it."""
+    number = error.errno or 0
+    if error.strerror and error.strerror != os.strerror(number):
+        return error.strerror
+    about = {"create": "mkdir", "remove": "rmdir"}.get(action, path.name)
+    return _MEANING.get((about, number)) or _GENERAL.get(number) or os.strerror(number)
+
+
+class Files(Protocol):
+    """The operations; tests put a directory with the kernel's rules in the kernel's place."""
+
+    def read(self, path: Path) -> str:
+        """The text of an interface file, stripped. Raises CgroupError."""
+
+    def write(self, path: Path, text: str) -> None:
+        """Write an interface file, which must exist. Raises CgroupError."""
+
+    def mkdir(self, path: Path) -> bool:
+        """Make one group; False if it was there. Raises CgroupError."""
+
+    def rmdir(self, path: Path) -> bool:
+        """Remove one group; False if it was gone. Raises CgroupError."""
+
+    def groups(self, path: Path) -> list[str]:
+        """The names of the groups directly below; empty when the group is gone."""
+
+
+class _Kernel:
+    """The kernel's own file systems."""
+
+    def read(self, path: Path) -> str:
+        try:
+            return path.read_text().strip()
+        except OSError as error:
+            raise CgroupError("read", path, error) from error
+
+    def write(self, path: Path, text: str) -> None:
+        try:
+            file = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(file, text.encode())
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise CgroupError(f"write {text!r} to", path, error) from error
+
+    def mkdir(self, path: Path) -> bool:
+        try:
+            path.mkdir()
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise CgroupError("create", path, error) from error
+        return True
+
+    def rmdir(self, path: Path) -> bool:
+        try:
+            path.rmdir()
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise CgroupError("remove", path, error) from error
+        return True
+
+    def groups(self, path: Path) -> list[str]:
+        try:
+            with os.scandir(path) as entries:
+                return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+        except FileNotFoundError:
+            return []
+
+
+KERNEL: Files = _Kernel()

@@ -1,0 +1,200 @@
+"""Processes as /proc shows them: who is who (despite reused pids), who descends from whom, their CPUs.
+
+Everything takes `proc`, the directory that plays /proc. A process that ends while it is read is left out,
+never an error.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from corelane.cpuset import CPUSet
+
+__all__ = [
+    "PROC",
+    "Identity",
+    "Stat",
+    "TaskAffinity",
+    "allowed",
+    "boot_id",
+    "children",
+    "descendants",
+    "identity",
+    "is_alive",
+    "pids",
+    "session_members",
+    "stat",
+    "tasks",
+    "tasks_allowed",
+]
+
+PROC = Path("/proc")
+_DEAD = "ZXx"
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """One process for good: a pid is used again, but not with this start time (clock ticks since boot)."""
+
+    pid: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What /proc/PID/stat says, as far as it is needed; `state` is the kernel's letter."""
+
+    pid: int
+    name: str
+    state: str
+    ppid: int
+    session: int
+    start_ticks: int
+
+
+@dataclass(frozen=True, slots=True)
+class TaskAffinity:
+    """The CPUs that the kernel lets one task (thread) run on."""
+
+    pid: int
+    tid: int
+    cpus: CPUSet
+
+
+def _read(path: Path) -> str | None:
+    """The text of a /proc file, or None once its process is gone or hidden from us."""
+    try:
+        return path.read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return None
+
+
+def _ids(directory: Path) -> list[int]:
+    try:
+        return sorted(int(entry.name) for entry in directory.iterdir() if entry.name.isdigit())
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return []
+
+
+def boot_id(proc: Path = PROC) -> str:
+    """The kernel's random name for this boot; identities of another boot mean nothing in this one."""
+    return (proc / "sys/kernel/random/boot_id").read_text().strip()
+
+
+def pids(proc: Path = PROC) -> list[int]:
+    """Every process, ascending."""
+    return _ids(proc)
+
+
+def stat(pid: int, proc: Path = PROC) -> Stat | None:
+    """What is known of a process; None when there is none."""
+    text = _read(proc / str(pid) / "stat")
+    return None if text is None else _parse_stat(text)
+
+
+def _parse_stat(text: str) -> Stat:
+    """The name stands in parentheses and may hold any character, so the last ends it (proc_pid_stat(5))."""
+    head, _, tail = text.rpartition(")")
+    pid, _, name = head.partition(" (")
+    fields = tail.split()
+    return Stat(int(pid), name, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+
+
+def identity(pid: int, proc: Path = PROC) -> Identity | None:
+    """The identity of the process that has this pid now; None when there is none."""
+    found = stat(pid, proc)
+    return None if found is None else Identity(found.pid, found.start_ticks)
+
+
+def is_alive(who: Identity, proc: Path = PROC) -> bool:
+    """Whether that very process still has a thread that runs; one that only waits to be reaped has not."""
+    found = stat(who.pid, proc)
+    if found is None or found.start_ticks != who.start_ticks:
+        return False
+    return found.state not in _DEAD or any(_task_lives(who.pid, tid, proc) for tid in tasks(who.pid, proc))
+
+
+def _task_lives(pid: int, tid: int, proc: Path) -> bool:
+    text = _read(proc / str(pid) / "task" / str(tid) / "stat")
+    return text is not None and _parse_stat(text).state not in _DEAD
+
+
+def tasks(pid: int, proc: Path = PROC) -> list[int]:
+    """The ids of all threads of a process, ascending; the process's own pid is the first thread's."""
+    return _ids(proc / str(pid) / "task")
+
+
+def allowed(pid: int, tid: int | None = None, proc: Path = PROC) -> CPUSet | None:
+    """Cpus_allowed_list of a task (the main thread unless said); None once it has ended."""
+    text = _read(proc / str(pid) / "task" / str(tid or pid) / "status")
+    if text is None:
+        return None
+    fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+    if fields.get("State", "?")[0] in _DEAD or "Cpus_allowed_list" not in fields:
+        return None
+    return CPUSet.parse(fields["Cpus_allowed_list"])
+
+
+def tasks_allowed(processes: Iterable[int], proc: Path = PROC) -> list[TaskAffinity]:
+    """The affinity of every living task of these processes."""
+    return [
+        TaskAffinity(pid, tid, cpus)
+        for pid in processes
+        for tid in tasks(pid, proc)
+        if (cpus := allowed(pid, tid, proc)) is not None
+    ]
+
+
+def children(pid: int, proc: Path = PROC) -> list[int]:
+    """The processes that any thread of this one has for children."""
+    return (
+        _children_listed(pid, proc) if _lists_children(pid, proc) else _children_by_parent(proc).get(pid, [])
+    )
+
+
+def descendants(pid: int, proc: Path = PROC) -> list[int]:
+    """Children, their children and so on, parents first, without `pid` itself.
+
+    A process whose parent ended is its nearest subreaper's child, so below a subreaper nobody is lost. What
+    forks while it is listed may be missed: whoever must have them all looks again until nothing new turns
+    up.
+    """
+    if _lists_children(pid, proc):
+        return list(_walk(pid, lambda parent: _children_listed(parent, proc)))
+    table = _children_by_parent(proc)
+    return list(_walk(pid, lambda parent: table.get(parent, [])))
+
+
+def _walk(pid: int, children_of: Callable[[int], list[int]]) -> Iterator[int]:
+    seen, todo = {pid}, [pid]
+    while todo:
+        new = [child for child in children_of(todo.pop(0)) if child not in seen]
+        seen.update(new)
+        todo.extend(new)
+        yield from new
+
+
+def _lists_children(pid: int, proc: Path) -> bool:
+    """Whether this kernel lists children (CONFIG_PROC_CHILDREN), so that not all of /proc need be read."""
+    return (proc / str(pid) / "task" / str(pid) / "children").exists()
+
+
+def _children_listed(pid: int, proc: Path) -> list[int]:
+    lists = (_read(proc / str(pid) / "task" / str(tid) / "children") for tid in tasks(pid, proc))
+    return [int(child) for text in lists for child in (text or "").split()]
+
+
+def _children_by_parent(proc: Path) -> dict[int, list[int]]:
+    table: dict[int, list[int]] = {}
+    for found in _all(proc):
+        table.setdefault(found.ppid, []).append(found.pid)
+    return table
+
+
+def session_members(session: int, proc: Path = PROC) -> list[int]:
+    """Every living process of a session (setsid), wherever its parent is."""
+    return [found.pid for found in _all(proc) if found.session == session and found.state not in _DEAD]
+
+
+def _all(proc: Path) -> Iterator[Stat]:
+    return (found for pid in pids(proc) if (found := stat(pid, proc)) is not None)
