@@ -14,8 +14,9 @@ import httpx2
 import msgspec
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.config.models import User
+from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
+from yaml import YAMLError
 
 from corelane.kube import decode, errors, stream
 from corelane.kube.decode import Listing, Malformed
@@ -47,15 +48,19 @@ class Client:
     def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> Self:
         """Use the named kubeconfig, else $KUBECONFIG, else ~/.kube/config, else a pod's service account.
 
-        Raises ConfigError-like ValueError, naming the file, if there is none or it lacks the context.
+        Raises ValueError, naming the file, if there is none or it makes no sense.
         """
         try:
-            config = _config(kubeconfig, context)
-            loopback = _is_loopback(urlsplit(config.cluster.server).hostname or "")
-            # As client-go does: no proxy stands between us and our own machine.
-            return cls(AsyncClient(config, ConnectionParams(timeout=_TIMEOUT, trust_env=not loopback)))
-        except (ConfigError, KeyError, OSError, msgspec.MsgspecError) as error:
+            return cls(_http(_config(kubeconfig, context)))
+        except (ConfigError, OSError) as error:
             raise ValueError(f"cannot connect to a cluster: {error}") from error
+
+    @classmethod
+    def connect_to(cls, url: str, token: str | None = None) -> Self:
+        """Use a server whose address, and bearer token if it wants one, are known."""
+        return cls(
+            _http(_required(KubeConfig.from_one(cluster=Cluster(server=url), user=User(token=token)).get()))
+        )
 
     async def close(self) -> None:
         await self._http.aclose()
@@ -252,36 +257,56 @@ def _unreachable(method: str, path: str, error: Exception) -> Unreachable:
     return Unreachable(f"{method} {path}: no whole answer from the API server: {why}")
 
 
+def _http(config: SingleConfig) -> httpx2.AsyncClient:
+    """A connection pool for that configuration; as with client-go, no proxy leads to our own machine."""
+    # The library insists on a user, also where the server asks for none.
+    named = config if config.user else config._replace(user=User())
+    loopback = _is_loopback(urlsplit(config.cluster.server).hostname or "")
+    return AsyncClient(named, ConnectionParams(timeout=_TIMEOUT, trust_env=not loopback))
+
+
 def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:
     files = [kubeconfig] if kubeconfig else _kubeconfig_files()
     if not files:
-        return _with_user(_required(KubeConfig.from_service_account().get()))
-    read = [KubeConfig.from_file(file) for file in files]
+        return _required(KubeConfig.from_service_account().get())
+    read = [_read(file) for file in files]
     wanted = context or next((config.current_context for config in read if config.current_context), None)
-    for config in read:
+    for file, config in zip(files, read, strict=True):
         if wanted in config.contexts:
-            return _with_user(_required(config.get(wanted)))
+            return _selected(file, config, wanted)
     names = ", ".join(map(str, files))
     raise ConfigError(f"{names}: no context {wanted!r}" if wanted else f"{names}: no current-context")
 
 
 def _kubeconfig_files() -> list[Path]:
+    """The files that exist of $KUBECONFIG's or the default; the first even if not, outside a cluster."""
     named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     candidates = named or [_DEFAULT_KUBECONFIG.expanduser()]
-    if "KUBERNETES_SERVICE_HOST" in os.environ:
-        candidates = [path for path in candidates if path.is_file()]
-    return candidates[:1] if len(candidates) == 1 else [path for path in candidates if path.is_file()]
+    existing = [path for path in candidates if path.is_file()]
+    in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
+    return existing if existing or in_cluster else candidates[:1]
+
+
+def _read(file: Path) -> KubeConfig:
+    try:
+        return KubeConfig.from_file(file)
+    except KeyError as error:
+        raise ConfigError(f"{file}: lacks {error}") from error
+    except (TypeError, AttributeError, ValueError, YAMLError, msgspec.MsgspecError) as error:
+        raise ConfigError(f"{file}: not a kubeconfig: {error}") from error
+
+
+def _selected(file: Path, config: KubeConfig, context: str) -> SingleConfig:
+    try:
+        return _required(config.get(context))
+    except KeyError as error:
+        raise ConfigError(f"{file}: context {context!r} names {error}, which is not there") from error
 
 
 def _required(config: SingleConfig | None) -> SingleConfig:
     if config is None:
         raise ConfigError("no current-context")
     return config
-
-
-def _with_user(config: SingleConfig) -> SingleConfig:
-    """The library insists on a user, also where a server asks for none."""
-    return config if config.user else config._replace(user=User())
 
 
 def _is_loopback(host: str) -> bool:

@@ -3,7 +3,7 @@
 Theory of operation: list once, page by page; then watch from the list's version. Every event and bookmark
 moves that version on, so a broken connection continues where it stopped. When the server no longer keeps the
 version (410), or answers with any other error, list again; `Mirror` replays what differs as ordinary changes,
-so nobody downstream can miss a deletion. An object that cannot be read is reported; its last good state stays.
+so nobody downstream misses a deletion. Where an object cannot be read, its last good state stays.
 """
 
 import asyncio
