@@ -1,7 +1,6 @@
 """What the server says of itself: versions, groups and resources, plain or aggregated, all from `KINDS`."""
 
 import platform
-from collections.abc import Iterable
 from typing import Any
 
 from corelane import __version__
@@ -43,9 +42,9 @@ def aggregated_version(accept: str) -> str:
     for clause in accept.split(","):
         _, *parameters = (part.strip() for part in clause.split(";"))
         asked = dict(p.split("=", 1) for p in parameters if "=" in p)
-        if asked.get("as") == "APIGroupDiscoveryList" and asked.get("g") == _AGGREGATED_GROUP:
-            if asked.get("v") in AGGREGATED:
-                return asked["v"]
+        wanted = (asked.get("as"), asked.get("g")) == ("APIGroupDiscoveryList", _AGGREGATED_GROUP)
+        if wanted and asked.get("v") in AGGREGATED:
+            return asked["v"]
     return ""
 
 
@@ -135,7 +134,7 @@ def kinds_of(group: str, version: str) -> list[Kind]:
 
 def verbs(kind: Kind) -> list[str]:
     """What can be done with the resource; namespaces are deleted one by one only, as upstream."""
-    offered: Iterable[str] = _CUSTOM_VERBS if kind.custom else _VERBS
+    offered = _CUSTOM_VERBS if kind.custom else _VERBS
     return [verb for verb in offered if verb != "deletecollection" or kind.kind != "Namespace"]
 
 
