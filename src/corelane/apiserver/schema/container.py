@@ -1,0 +1,319 @@
+"""Containers of a pod: ports, environment, resources, probes, life cycle, security."""
+
+from corelane.apiserver.schema.notation import (
+    BOOL,
+    INT32,
+    INT64,
+    INT_OR_STRING,
+    RESOURCE_LIST,
+    STRING,
+    List,
+    opt,
+    record,
+    req,
+    val,
+)
+from corelane.apiserver.schema.volumes import OBJECT_FIELD_SELECTOR, RESOURCE_FIELD_SELECTOR
+
+CONTAINER_PORT = record(
+    "ContainerPort",
+    name=val(STRING),
+    hostPort=val(INT32),
+    containerPort=req(INT32),
+    protocol=val(STRING, default="TCP"),
+    hostIP=val(STRING),
+)
+
+CONFIG_MAP_ENV_SOURCE = record(
+    "ConfigMapEnvSource",
+    name=val(STRING, default=""),
+    optional=opt(BOOL),
+)
+
+SECRET_ENV_SOURCE = record(
+    "SecretEnvSource",
+    name=val(STRING, default=""),
+    optional=opt(BOOL),
+)
+
+ENV_FROM_SOURCE = record(
+    "EnvFromSource",
+    prefix=val(STRING),
+    configMapRef=opt(CONFIG_MAP_ENV_SOURCE),
+    secretRef=opt(SECRET_ENV_SOURCE),
+)
+
+CONFIG_MAP_KEY_SELECTOR = record(
+    "ConfigMapKeySelector",
+    name=val(STRING, default=""),
+    key=req(STRING),
+    optional=opt(BOOL),
+)
+
+SECRET_KEY_SELECTOR = record(
+    "SecretKeySelector",
+    name=val(STRING, default=""),
+    key=req(STRING),
+    optional=opt(BOOL),
+)
+
+FILE_KEY_SELECTOR = record(
+    "FileKeySelector",
+    volumeName=req(STRING),
+    path=req(STRING),
+    key=req(STRING),
+    optional=opt(BOOL, default=False),
+)
+
+ENV_VAR_SOURCE = record(
+    "EnvVarSource",
+    fieldRef=opt(OBJECT_FIELD_SELECTOR),
+    resourceFieldRef=opt(RESOURCE_FIELD_SELECTOR),
+    configMapKeyRef=opt(CONFIG_MAP_KEY_SELECTOR),
+    secretKeyRef=opt(SECRET_KEY_SELECTOR),
+    fileKeyRef=opt(FILE_KEY_SELECTOR),
+)
+
+ENV_VAR = record(
+    "EnvVar",
+    name=req(STRING),
+    value=val(STRING),
+    valueFrom=opt(ENV_VAR_SOURCE),
+)
+
+RESOURCE_CLAIM = record(
+    "ResourceClaim",
+    name=req(STRING),
+    request=val(STRING),
+)
+
+RESOURCE_REQUIREMENTS = record(
+    "ResourceRequirements",
+    limits=val(RESOURCE_LIST),
+    requests=val(RESOURCE_LIST),
+    claims=val(List(RESOURCE_CLAIM), list="map", keys=("name",)),
+)
+
+CONTAINER_RESIZE_POLICY = record(
+    "ContainerResizePolicy",
+    resourceName=req(STRING),
+    restartPolicy=req(STRING),
+)
+
+CONTAINER_RESTART_RULE_ON_EXIT_CODES = record(
+    "ContainerRestartRuleOnExitCodes",
+    operator=val(STRING),
+    values=val(List(INT32), list="set"),
+)
+
+CONTAINER_RESTART_RULE = record(
+    "ContainerRestartRule",
+    action=val(STRING),
+    exitCodes=opt(CONTAINER_RESTART_RULE_ON_EXIT_CODES),
+)
+
+VOLUME_MOUNT = record(
+    "VolumeMount",
+    name=req(STRING),
+    readOnly=val(BOOL),
+    recursiveReadOnly=opt(STRING),
+    mountPath=req(STRING),
+    subPath=val(STRING),
+    mountPropagation=opt(STRING),
+    subPathExpr=val(STRING),
+)
+
+VOLUME_DEVICE = record(
+    "VolumeDevice",
+    name=req(STRING),
+    devicePath=req(STRING),
+)
+
+EXEC_ACTION = record(
+    "ExecAction",
+    command=val(List(STRING)),
+)
+
+HTTP_HEADER = record(
+    "HTTPHeader",
+    name=req(STRING),
+    value=req(STRING),
+)
+
+HTTP_GET_ACTION = record(
+    "HTTPGetAction",
+    path=val(STRING),
+    port=req(INT_OR_STRING),
+    host=val(STRING),
+    scheme=val(STRING),
+    httpHeaders=val(List(HTTP_HEADER), go="HTTPHeaders"),
+)
+
+TCP_SOCKET_ACTION = record(
+    "TCPSocketAction",
+    port=req(INT_OR_STRING),
+    host=val(STRING),
+)
+
+GRPC_ACTION = record(
+    "GRPCAction",
+    port=req(INT32),
+    service=opt(STRING, default=""),
+)
+
+PROBE = record(
+    "Probe",
+    exec=opt(EXEC_ACTION),
+    httpGet=opt(HTTP_GET_ACTION, go="HTTPGet"),
+    tcpSocket=opt(TCP_SOCKET_ACTION, go="TCPSocket"),
+    grpc=opt(GRPC_ACTION, go="GRPC"),
+    initialDelaySeconds=val(INT32),
+    timeoutSeconds=val(INT32),
+    periodSeconds=val(INT32),
+    successThreshold=val(INT32),
+    failureThreshold=val(INT32),
+    terminationGracePeriodSeconds=opt(INT64),
+)
+
+SLEEP_ACTION = record(
+    "SleepAction",
+    seconds=req(INT64),
+)
+
+LIFECYCLE_HANDLER = record(
+    "LifecycleHandler",
+    exec=opt(EXEC_ACTION),
+    httpGet=opt(HTTP_GET_ACTION, go="HTTPGet"),
+    tcpSocket=opt(TCP_SOCKET_ACTION, go="TCPSocket"),
+    sleep=opt(SLEEP_ACTION),
+)
+
+LIFECYCLE = record(
+    "Lifecycle",
+    postStart=opt(LIFECYCLE_HANDLER),
+    preStop=opt(LIFECYCLE_HANDLER),
+    stopSignal=opt(STRING),
+)
+
+CAPABILITIES = record(
+    "Capabilities",
+    add=val(List(STRING)),
+    drop=val(List(STRING)),
+)
+
+SE_LINUX_OPTIONS = record(
+    "SELinuxOptions",
+    user=val(STRING),
+    role=val(STRING),
+    type=val(STRING),
+    level=val(STRING),
+)
+
+WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
+    "WindowsSecurityContextOptions",
+    gmsaCredentialSpecName=opt(STRING, go="GMSACredentialSpecName"),
+    gmsaCredentialSpec=opt(STRING, go="GMSACredentialSpec"),
+    runAsUserName=opt(STRING),
+    hostProcess=opt(BOOL),
+)
+
+SECCOMP_PROFILE = record(
+    "SeccompProfile",
+    type=req(STRING),
+    localhostProfile=opt(STRING),
+)
+
+APP_ARMOR_PROFILE = record(
+    "AppArmorProfile",
+    type=req(STRING),
+    localhostProfile=opt(STRING),
+)
+
+SECURITY_CONTEXT = record(
+    "SecurityContext",
+    capabilities=opt(CAPABILITIES),
+    privileged=opt(BOOL),
+    seLinuxOptions=opt(SE_LINUX_OPTIONS, go="SELinuxOptions"),
+    windowsOptions=opt(WINDOWS_SECURITY_CONTEXT_OPTIONS),
+    runAsUser=opt(INT64),
+    runAsGroup=opt(INT64),
+    runAsNonRoot=opt(BOOL),
+    readOnlyRootFilesystem=opt(BOOL),
+    allowPrivilegeEscalation=opt(BOOL),
+    procMount=opt(STRING),
+    seccompProfile=opt(SECCOMP_PROFILE),
+    appArmorProfile=opt(APP_ARMOR_PROFILE),
+)
+
+CONTAINER = record(
+    "Container",
+    name=req(STRING),
+    image=val(STRING),
+    command=val(List(STRING)),
+    args=val(List(STRING)),
+    workingDir=val(STRING),
+    ports=val(
+        List(CONTAINER_PORT),
+        merge="containerPort",
+        keys=(
+            "containerPort",
+            "protocol",
+        ),
+    ),
+    envFrom=val(List(ENV_FROM_SOURCE)),
+    env=val(List(ENV_VAR), merge="name"),
+    resources=req(RESOURCE_REQUIREMENTS, optional=True),
+    resizePolicy=val(List(CONTAINER_RESIZE_POLICY)),
+    restartPolicy=opt(STRING),
+    restartPolicyRules=val(List(CONTAINER_RESTART_RULE)),
+    volumeMounts=val(List(VOLUME_MOUNT), merge="mountPath"),
+    volumeDevices=val(List(VOLUME_DEVICE), merge="devicePath"),
+    livenessProbe=opt(PROBE),
+    readinessProbe=opt(PROBE),
+    startupProbe=opt(PROBE),
+    lifecycle=opt(LIFECYCLE),
+    terminationMessagePath=val(STRING),
+    terminationMessagePolicy=val(STRING),
+    imagePullPolicy=val(STRING),
+    securityContext=opt(SECURITY_CONTEXT),
+    stdin=val(BOOL),
+    stdinOnce=val(BOOL),
+    tty=val(BOOL, go="TTY"),
+)
+
+EPHEMERAL_CONTAINER = record(
+    "EphemeralContainer",
+    name=req(STRING),
+    image=val(STRING),
+    command=val(List(STRING)),
+    args=val(List(STRING)),
+    workingDir=val(STRING),
+    ports=val(
+        List(CONTAINER_PORT),
+        merge="containerPort",
+        keys=(
+            "containerPort",
+            "protocol",
+        ),
+    ),
+    envFrom=val(List(ENV_FROM_SOURCE)),
+    env=val(List(ENV_VAR), merge="name"),
+    resources=req(RESOURCE_REQUIREMENTS, optional=True),
+    resizePolicy=val(List(CONTAINER_RESIZE_POLICY)),
+    restartPolicy=opt(STRING),
+    restartPolicyRules=val(List(CONTAINER_RESTART_RULE)),
+    volumeMounts=val(List(VOLUME_MOUNT), merge="mountPath"),
+    volumeDevices=val(List(VOLUME_DEVICE), merge="devicePath"),
+    livenessProbe=opt(PROBE),
+    readinessProbe=opt(PROBE),
+    startupProbe=opt(PROBE),
+    lifecycle=opt(LIFECYCLE),
+    terminationMessagePath=val(STRING),
+    terminationMessagePolicy=val(STRING),
+    imagePullPolicy=val(STRING),
+    securityContext=opt(SECURITY_CONTEXT),
+    stdin=val(BOOL),
+    stdinOnce=val(BOOL),
+    tty=val(BOOL, go="TTY"),
+    targetContainerName=val(STRING),
+)

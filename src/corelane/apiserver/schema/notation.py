@@ -1,0 +1,170 @@
+"""The notation of the schema tables: one record a type, one row a field.
+
+A row says how a field travels (`val`: left out when zero; `opt`: absent is not zero, a Go pointer; `req`:
+always written), what it holds, its default, how patches merge it, and which named rules check it. Decoding,
+defaulting, validation, patches and OpenAPI are all driven by these rows. They stand in the order of
+upstream's internal types, because one of its error texts shows a difference in that order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+CORE = "io.k8s.api.core.v1."
+
+Default: TypeAlias = Any  # a JSON value, or a function of the object that the field is missing from
+Filler: TypeAlias = "Callable[[dict[str, Any]], None]"
+
+
+@dataclass(frozen=True, slots=True)
+class Scalar:
+    """A leaf. `zero` is what Go has where nothing was said."""
+
+    name: str
+    zero: Any
+
+
+@dataclass(frozen=True, slots=True)
+class List:
+    """A JSON array."""
+
+    item: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A JSON object with free keys."""
+
+    value: Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One row: see `val`, `opt` and `req` for the meaning of the columns."""
+
+    name: str
+    go: str
+    shape: Shape
+    presence: str
+    optional: bool = False
+    default: Default = None
+    enum: tuple[str, ...] = ()
+    check: tuple[str, ...] = ()
+    merge: str = ""
+    strategy: tuple[str, ...] = ()
+    list: str = ""
+    keys: tuple[str, ...] = ()
+    atomic: bool = False
+    immutable: bool = False
+    gated: bool = False
+    pattern: str = ""
+    doc: str = ""
+
+    @property
+    def required(self) -> bool:
+        """Whether OpenAPI lists the field as required."""
+        return self.presence == "req" and not self.optional
+
+    @property
+    def merges(self) -> bool:
+        """Whether a strategic merge patch merges the list item by item instead of replacing it."""
+        return "merge" in self.strategy
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A type: its name (`Pod`), OpenAPI's name for it, its rows, and the order in which it is checked.
+
+    `order` names fields, whose rows are then checked, and rules on several fields (`@name`); empty means the
+    rows' own order. `defaults` fill in what depends on more than one field, after the rows' own defaults.
+    """
+
+    name: str
+    model: str
+    fields: Mapping[str, Field]
+    order: tuple[str, ...] = ()
+    defaults: tuple[Filler, ...] = ()
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields.values())
+
+    def __hash__(self) -> int:
+        return hash(self.model)
+
+
+Shape: TypeAlias = Scalar | List | Map | Record
+
+STRING = Scalar("string", "")
+BOOL = Scalar("bool", False)
+INT32 = Scalar("int32", 0)
+INT64 = Scalar("int64", 0)
+QUANTITY = Scalar("quantity", "0")
+AMOUNT = Scalar("amount", "0")  # a quantity in a resource list: nothing finer than a thousandth
+TIME = Scalar("time", None)
+MICRO_TIME = Scalar("microtime", None)
+RESOURCE_LIST = Map(AMOUNT)
+INT_OR_STRING = Scalar("int-or-string", 0)
+BYTES = Scalar("bytes", "")
+RAW = Scalar("raw", None)
+
+
+def val(shape: Shape, go: str = "", **columns: Any) -> Field:
+    """A field that is left out when it is zero, empty or false. See `_row` for the columns."""
+    return _row("val", shape, go, columns)
+
+
+def opt(shape: Shape, go: str = "", **columns: Any) -> Field:
+    """A field whose absence differs from its zero value. See `_row` for the columns."""
+    return _row("opt", shape, go, columns)
+
+
+def req(shape: Shape, go: str = "", **columns: Any) -> Field:
+    """A field that is always written, zero or not. See `_row` for the columns."""
+    return _row("req", shape, go, columns)
+
+
+def _row(presence: str, shape: Shape, go: str, columns: dict[str, Any]) -> Field:
+    """The columns of a row.
+
+    go        upstream's internal name, where it is not the JSON name with a capital
+    default   the value of an absent field, or a function of the object around it
+    enum      the values allowed, in the order in which the error text lists them
+    check     names of the rules for the value, in order, separated by blanks
+    merge     the key by which a strategic merge patch matches items of this list (implies strategy="merge")
+    strategy  a strategic merge patch's way with the field: "merge", "merge,retainKeys", "replace"
+    list      OpenAPI's list type: "map", "set"; for a list with `merge` it is "map", otherwise "atomic"
+    keys      the keys of a list of type "map", where they are not just `merge`
+    atomic    a map or object that server-side apply replaces whole
+    immutable the field never changes once the object exists
+    gated     belongs to a feature that is off by default: the field is read and then dropped
+    pattern   a regular expression that a text value must match
+    optional  OpenAPI does not require it although it is always written
+    """
+    names = tuple(columns.pop("check", "").split())
+    merge = columns.get("merge", "")
+    strategy = columns.pop("strategy", "merge" if merge else "")
+    kind = columns.pop("list", "map" if merge else "atomic" if isinstance(shape, List) else "")
+    keys = columns.pop("keys", (merge,) if merge and kind == "map" else ())
+    row = Field("", go, shape, presence, check=names, list=kind, keys=keys, **columns)
+    return replace(row, strategy=tuple(strategy.split(",")) if strategy else ())
+
+
+def record(name: str, order: str = "", package: str = CORE, /, **rows: Field) -> Record:
+    """A type from its rows; `order` as in Record, blank-separated, and `package` as OpenAPI names it."""
+    fields = {key: replace(row, name=key, go=row.go or key[0].upper() + key[1:]) for key, row in rows.items()}
+    return Record(name, package + name, fields, tuple(order.split()))
+
+
+def extend(base: Record, name: str, order: str = "", package: str = CORE, /, **rows: Field) -> Record:
+    """A type with the rows of another, and some more (or other) of its own."""
+    made = record(name, order, package, **{**base.fields, **rows})
+    return replace(made, defaults=base.defaults)
+
+
+def filling(base: Record, *defaults: Filler) -> Record:
+    """The type with functions that default what depends on more than one field."""
+    return replace(base, defaults=defaults)
