@@ -1,1 +1,34 @@
-"""One node's ledger: who owns which CPU, who may come in, and what is left for everybody else."""
+"""One node's ledger: who owns which CPU, who may come in, and what is left for everybody else.
+
+`admit(state, ask) -> (state, decision)` is the one function that agent, scheduler and simulator all call.
+"""
+
+from corelane.node import codec
+from corelane.node.admission import Decision, admit
+from corelane.node.config import NodeConfig, NodeConfigError, default_reserved_count
+from corelane.node.entries import Entry, Origin, Phase
+from corelane.node.invariants import Problem, validate
+from corelane.node.ledger import LedgerError, NodeState, mark, new, release
+from corelane.node.rebase import rebase
+from corelane.placement.reasons import Reason
+
+__all__ = [
+    "Decision",
+    "Entry",
+    "LedgerError",
+    "NodeConfig",
+    "NodeConfigError",
+    "NodeState",
+    "Origin",
+    "Phase",
+    "Problem",
+    "Reason",
+    "admit",
+    "codec",
+    "default_reserved_count",
+    "mark",
+    "new",
+    "rebase",
+    "release",
+    "validate",
+]

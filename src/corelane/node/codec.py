@@ -1,0 +1,161 @@
+"""The ledger's own state file: bytes out, bytes in. JSON with a version and a checksum, CPU sets as lists.
+
+Machine and settings are not in it: `decode` takes those of today, and `rebase` says what that changes.
+"""
+
+import hashlib
+import json
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from corelane.cpuset import CPUSet, CPUSetError
+from corelane.machine.model import Machine
+from corelane.node.config import NodeConfig
+from corelane.node.entries import Entry, Origin, Phase, exclusive_mask
+from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
+from corelane.workload import ContainerKind
+
+__all__ = ["VERSION", "decode", "encode"]
+
+VERSION = 1
+_KIND = "corelane-ledger"
+_WHAT_TO_DO = "restore a backup, or move the file away to start from what is running"
+
+_T = TypeVar("_T")
+_Word = TypeVar("_Word", bound=StrEnum)
+
+
+class _Fields:
+    """A JSON object of the file, and where in it: reads fields, or says which one is wrong."""
+
+    __slots__ = ("path", "values")
+
+    def __init__(self, values: Any, path: str) -> None:
+        self.path = path
+        self.values: dict[str, Any] = _checked(values, dict, path or "(whole file)")
+
+    def of(self, name: str, kind: type[_T]) -> _T:
+        return _checked(self.values.get(name), kind, self.at(name))
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def cpus(self, name: str) -> CPUSet:
+        try:
+            return CPUSet.parse(self.of(name, str))
+        except CPUSetError as error:
+            raise _damaged(f"field {self.at(name)}: {error}") from None
+
+    def word(self, name: str, words: type[_Word]) -> _Word:
+        text = self.of(name, str)
+        try:
+            return words(text)
+        except ValueError:
+            raise _damaged(f"field {self.at(name)}: {text!r} is none of {', '.join(words)}") from None
+
+
+def encode(state: NodeState) -> bytes:
+    """The file's content: one JSON object, an entry a line or more, ending in a newline."""
+    body = {
+        "generation": state.generation,
+        "reserved": str(state.reserved),
+        "pods": dict(state.pods),
+        "entries": [_plain(entry) for entry in state.entries.values()],
+    }
+    whole = {"kind": _KIND, "version": VERSION, "checksum": _checksum(body), "ledger": body}
+    return json.dumps(whole, indent=1).encode() + b"\n"
+
+
+def _plain(entry: Entry) -> dict[str, Any]:
+    return {
+        "uid": entry.uid,
+        "container": entry.container,
+        "pod": entry.pod,
+        "cpus": str(entry.cpus),
+        "mems": None if entry.mems is None else str(entry.mems),
+        "class": entry.cls,
+        "kind": entry.kind.value,
+        "origin": entry.origin.value,
+        "allocator": entry.allocator,
+        "phase": entry.phase.value,
+        "cpuRequest": entry.cpu_request,
+    }
+
+
+def _checksum(body: Any) -> str:
+    text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
+    """The state that `encode` wrote, on this machine and under these settings; call `rebase` on it next.
+
+    Raises LedgerError, naming the field and what to do, for a file that is truncated, corrupt, or of another
+    version; NodeConfigError when the machine has no usable CPU.
+    """
+    body = _verified(data)
+    pods = {
+        uid: _checked(milli, int, f"ledger.pods[{uid!r}]") for uid, milli in body.of("pods", dict).items()
+    }
+    items = body.of("entries", list)
+    entries = [_entry(_Fields(item, f"ledger.entries[{i}]")) for i, item in enumerate(items)]
+    return NodeState(
+        machine=machine,
+        config=config,
+        topology=usable_topology(machine),
+        reserved=body.cpus("reserved"),
+        entries=frozen({entry.key: entry for entry in entries}),
+        pods=frozen(pods),
+        exclusive=CPUSet.from_mask(exclusive_mask(entries)),
+        requested=sum(pods.values()),
+        generation=body.of("generation", int),
+    )
+
+
+def _verified(data: bytes) -> _Fields:
+    """The `ledger` member of a file whose kind, version and checksum are right."""
+    try:
+        whole = _Fields(json.loads(data), "")
+    except (ValueError, RecursionError) as error:
+        raise _damaged(f"is no JSON, perhaps truncated after {len(data)} bytes ({error})") from None
+    if (kind := whole.of("kind", str)) != _KIND:
+        raise _damaged(f"field kind: {kind!r} is not {_KIND!r}: this is some other program's file")
+    if (version := whole.of("version", int)) != VERSION:
+        raise _damaged(
+            f"field version: {version} is of another corelane, this one reads {VERSION}: use that one"
+        )
+    body = whole.of("ledger", dict)
+    if (found := whole.of("checksum", str)) != (right := _checksum(body)):
+        raise _damaged(
+            f"field checksum: {found} does not match the content ({right}): the file was changed or damaged"
+        )
+    return _Fields(body, "ledger")
+
+
+def _entry(fields: _Fields) -> Entry:
+    cpus = fields.cpus("cpus")
+    return Entry(
+        uid=fields.of("uid", str),
+        container=fields.of("container", str),
+        pod=fields.of("pod", str),
+        cpus=cpus,
+        exclusive=bool(cpus),
+        mems=fields.cpus("mems") if fields.values.get("mems") is not None else None,
+        cls=fields.of("class", str),
+        kind=fields.word("kind", ContainerKind),
+        origin=fields.word("origin", Origin),
+        allocator=fields.of("allocator", str),
+        phase=fields.word("phase", Phase),
+        cpu_request=fields.of("cpuRequest", int),
+    )
+
+
+def _checked(value: Any, kind: type[_T], path: str) -> _T:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        found = "is missing" if value is None else f"is {type(value).__name__}"
+        raise _damaged(f"field {path}: {found}, not {kind.__name__}")
+    return value
+
+
+def _damaged(text: str) -> LedgerError:
+    return LedgerError(f"ledger {text}; {_WHAT_TO_DO}")

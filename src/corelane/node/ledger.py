@@ -1,0 +1,163 @@
+"""The ledger of one node: which container owns which CPUs, in which phase, and what that leaves to others.
+
+A `NodeState` is frozen; every change returns a new one whose `generation` is one higher. It is keyed by
+(pod UID, container name). What is not exclusive is the shared pool, which always keeps the reserved CPUs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+from corelane.cpuset import CPUSet
+from corelane.machine.model import Machine
+from corelane.node.config import NodeConfig, NodeConfigError, check, reserve
+from corelane.node.entries import Entry, Key, Phase, exclusive_mask
+from corelane.placement import topology as topologies
+from corelane.placement.topology import Topology
+from corelane.workload import ContainerKind
+
+__all__ = [
+    "LedgerError",
+    "NodeState",
+    "frozen",
+    "mark",
+    "new",
+    "release",
+    "usable_topology",
+    "with_entries",
+]
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+class LedgerError(ValueError):
+    """A ledger that cannot be read, or a change that it does not allow; says what to do."""
+
+
+_NO_ENTRIES: Mapping[Key, Entry] = MappingProxyType({})
+_NO_PODS: Mapping[str, int] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """Everything known of one node; see `new`."""
+
+    machine: Machine
+    config: NodeConfig
+    topology: Topology
+    reserved: CPUSet
+    """CPUs that never become exclusive."""
+    entries: Mapping[Key, Entry] = field(default_factory=lambda: _NO_ENTRIES)
+    pods: Mapping[str, int] = field(default_factory=lambda: _NO_PODS)
+    """MilliCPU that each pod (by UID) holds at once."""
+    exclusive: CPUSet = field(default_factory=CPUSet)
+    """CPUs that some container has alone."""
+    requested: int = 0
+    """MilliCPU of all pods together."""
+    generation: int = 0
+
+    @property
+    def usable(self) -> CPUSet:
+        """All CPUs of the machine that containers may run on."""
+        return CPUSet.from_mask(self.topology.all)
+
+    @property
+    def allocatable(self) -> int:
+        """MilliCPU that pods may request together; reserved CPUs count, as the shared pool uses them."""
+        return 1000 * self.topology.all.bit_count()
+
+    @property
+    def shared_pool(self) -> CPUSet:
+        """Where every container without exclusive CPUs runs."""
+        return CPUSet.from_mask(self.topology.all & ~self.exclusive.mask)
+
+    @property
+    def free_exclusive(self) -> CPUSet:
+        """CPUs that may still become exclusive."""
+        if self.config.policy == "none":
+            return CPUSet()
+        return CPUSet.from_mask(self.topology.all & ~self.exclusive.mask & ~self.reserved.mask)
+
+    def owners(self) -> Mapping[int, Entry]:
+        """CPU id to the container that has it alone; an init container only until a sibling takes over."""
+        lent: dict[int, Entry] = {}
+        owned: dict[int, Entry] = {}
+        for entry in self.entries.values():
+            kept = lent if entry.kind is ContainerKind.INIT else owned
+            kept.update(dict.fromkeys(entry.cpus, entry))
+        return MappingProxyType(dict(sorted((lent | owned).items())))
+
+    def of_pod(self, uid: str) -> tuple[Entry, ...]:
+        """The entries of one pod, in order of admission."""
+        return tuple(entry for (owner, _), entry in self.entries.items() if owner == uid)
+
+
+def new(machine: Machine, config: NodeConfig | None = None) -> NodeState:
+    """A node on which nothing runs. Raises NodeConfigError where the settings do not fit the machine."""
+    config = config or NodeConfig()
+    topology = usable_topology(machine)
+    check(config, topology)
+    return NodeState(machine, config, topology, CPUSet.from_mask(reserve(config, topology)))
+
+
+def usable_topology(machine: Machine) -> Topology:
+    """The machine's usable CPUs as the picker sees them. Raises NodeConfigError when there is none."""
+    if not machine.usable:
+        raise NodeConfigError(
+            f"machine {machine.name}: none of its CPUs ({machine.online}) is allowed to this process: "
+            "widen the affinity or cpuset that it is started in"
+        )
+    return topologies.from_machine(machine)
+
+
+def frozen(values: Mapping[_K, _V]) -> Mapping[_K, _V]:
+    """A read-only copy."""
+    return MappingProxyType(dict(values))
+
+
+def with_entries(state: NodeState, entries: Mapping[Key, Entry], pods: Mapping[str, int]) -> NodeState:
+    """The next generation of a state with these entries, all that follows from them derived again."""
+    return replace(
+        state,
+        entries=frozen(entries),
+        pods=frozen(pods),
+        exclusive=CPUSet.from_mask(exclusive_mask(entries.values())),
+        requested=sum(pods.values()),
+        generation=state.generation + 1,
+    )
+
+
+def release(state: NodeState, uid: str, container: str | None = None) -> NodeState:
+    """Forget a pod, or one container of it; its CPUs return to the pool, less those that a sibling has too.
+
+    Reserved CPUs that could not be had before are topped up. What is not there is no error: a release may
+    come twice.
+    """
+    gone = {key for key in state.entries if key[0] == uid and container in (None, key[1])}
+    if not gone and not (container is None and uid in state.pods):
+        return state
+    entries = {key: entry for key, entry in state.entries.items() if key not in gone}
+    pods = dict(state.pods)
+    if not any(owner == uid for owner, _ in entries):
+        del pods[uid]
+    after = with_entries(state, entries, pods)
+    reserved = reserve(after.config, after.topology, after.exclusive.mask, after.reserved.mask)
+    return after if reserved == after.reserved.mask else replace(after, reserved=CPUSet.from_mask(reserved))
+
+
+def mark(state: NodeState, uid: str, container: str, phase: Phase) -> NodeState:
+    """Move an entry to another phase. Raises LedgerError for an unknown one, or one on its way out."""
+    entry = state.entries.get((uid, container))
+    if entry is None:
+        raise LedgerError(f"container {container!r} of pod {uid!r} is not in the ledger: admit it first")
+    if entry.phase is phase:
+        return state
+    if entry.phase is Phase.RELEASING:
+        raise LedgerError(
+            f"container {container!r} of pod {entry.pod} is being released: it cannot be {phase}"
+        )
+    entries = dict(state.entries)
+    entries[entry.key] = replace(entry, phase=phase)
+    return replace(state, entries=frozen(entries), generation=state.generation + 1)

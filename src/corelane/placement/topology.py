@@ -1,0 +1,177 @@
+"""A machine as the kubelet's CPU manager sees it, with every unit precomputed as a bit mask.
+
+Follows upstream's `pkg/kubelet/cm/cpumanager/topology` (v1.36): a core's id is its lowest CPU id, an
+uncore cache without an id is its socket, and sizes are averages wherever upstream divides counters.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+from corelane.machine.model import Machine
+
+__all__ = ["Counters", "Pattern", "Row", "Topology", "build", "from_machine"]
+
+
+class Row(NamedTuple):
+    """One logical CPU and the units that it lies in; `core` may be any key that its siblings share."""
+
+    cpu: int
+    core: int
+    socket: int
+    numa: int
+    uncore: int
+
+
+class Counters(NamedTuple):
+    """How many of each there are, as cAdvisor reports it: upstream divides these, right or wrong."""
+
+    cpus: int
+    cores: int
+    sockets: int
+    numa: int
+    uncore: int
+
+
+class Pattern(NamedTuple):
+    """All cores whose threads lie alike: `leads` has their lowest CPUs, `offsets` the threads' distances."""
+
+    leads: int
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """Units as masks, each tuple in the order of the units' ids; built by `build`, compared by identity."""
+
+    all: int
+    numa_ids: tuple[int, ...]
+    numa: tuple[int, ...]
+    sockets: tuple[int, ...]
+    uncore: tuple[int, ...]
+    patterns: tuple[Pattern, ...]
+    """Cores by the shape of their threads; one pattern on all but hybrid or partly off-line machines."""
+    first: tuple[int, ...]
+    """The units sorted before all others: NUMA nodes, or sockets where these hold several nodes."""
+    inner: Mapping[int, tuple[int, ...]]
+    """Per unit of `first`, the units of the other kind in it."""
+    caches: Mapping[int, tuple[int, ...]]
+    """Per NUMA node, the uncore caches in it."""
+    numa_first: bool
+    sizes: Mapping[int, int]
+    """The number of CPUs in each NUMA node, socket and cache, by mask."""
+    smallest: int
+    """The size of the smallest NUMA node or socket: below it none can be taken whole."""
+    threads: int
+    """The most threads that any core has."""
+    fewest_threads: int
+    cpus_per_core: int
+    cpus_per_socket: int
+    cpus_per_uncore: int
+    counters: Counters
+
+    def cores_of(self, cpus: int) -> int:
+        """The lowest CPU of every core that has a CPU in `cpus`."""
+        found = 0
+        for leads, offsets in self.patterns:
+            for offset in offsets:
+                found |= cpus >> offset & leads
+        return found
+
+    def threads_of(self, leads: int) -> int:
+        """All CPUs of the cores whose lowest CPUs are `leads`."""
+        found = 0
+        for own, offsets in self.patterns:
+            cores = leads & own
+            for offset in offsets:
+                found |= cores << offset
+        return found
+
+    def whole_cores(self, cpus: int) -> int:
+        """All CPUs of every core that has one in `cpus`."""
+        return self.threads_of(self.cores_of(cpus))
+
+    def nodes_of(self, cpus: int) -> int:
+        """The positions in `numa` (as a mask) of the nodes that `cpus` touch."""
+        return reduce(or_, (1 << i for i, node in enumerate(self.numa) if node & cpus), 0)
+
+
+_KNOWN: WeakKeyDictionary[Machine, Topology] = WeakKeyDictionary()
+
+
+def from_machine(machine: Machine) -> Topology:
+    """The topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
+    known = _KNOWN.get(machine)
+    if known is None:
+        usable = machine.usable
+        rows = (Row(c.id, c.core, c.socket, c.numa, c.l3) for c in machine.cpus if c.id in usable)
+        known = _KNOWN[machine] = build(rows)
+    return known
+
+
+def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counters | None = None) -> Topology:
+    """The topology of these CPUs; `counters` stands in for what cAdvisor counted, if it differs.
+
+    Raises ValueError when there is no CPU, or one twice.
+    """
+    cpus = [Row(*row) for row in rows]
+    if not cpus:
+        raise ValueError("could not detect number of cpus")
+    if len({row.cpu for row in cpus}) != len(cpus):
+        raise ValueError("a CPU id appears twice in the topology")
+    numa, sockets = _units(cpus, "numa"), _units(cpus, "socket")
+    uncore, cores = _units(cpus, "uncore"), _units(cpus, "core")
+    count = counters or Counters(len(cpus), len(cores), len(sockets), len(numa), len(uncore))
+    numa_first = count.sockets >= count.numa
+    nodes, packages, domains = tuple(numa.values()), tuple(sockets.values()), tuple(uncore.values())
+    first, second = (nodes, packages) if numa_first else (packages, nodes)
+    sizes = {mask: mask.bit_count() for mask in (*nodes, *packages, *domains)}
+    return Topology(
+        all=reduce(or_, nodes),
+        numa_ids=tuple(numa),
+        numa=nodes,
+        sockets=packages,
+        uncore=domains,
+        patterns=_patterns(cores.values()),
+        first=first,
+        inner=_within(first, second),
+        caches=_within(nodes, domains),
+        numa_first=numa_first,
+        sizes=sizes,
+        smallest=min(sizes[mask] for mask in (*nodes, *packages)),
+        threads=max(mask.bit_count() for mask in cores.values()),
+        fewest_threads=min(mask.bit_count() for mask in cores.values()),
+        cpus_per_core=_average(count.cpus, count.cores),
+        cpus_per_socket=_average(count.cpus, count.sockets),
+        cpus_per_uncore=_average(count.cpus, count.uncore),
+        counters=count,
+    )
+
+
+def _units(rows: list[Row], level: str) -> dict[int, int]:
+    """Unit id to the mask of its CPUs, ascending by id."""
+    units: dict[int, int] = {}
+    for row in rows:
+        unit = getattr(row, level)
+        units[unit] = units.get(unit, 0) | 1 << row.cpu
+    return dict(sorted(units.items()))
+
+
+def _patterns(cores: Iterable[int]) -> tuple[Pattern, ...]:
+    shapes: dict[tuple[int, ...], int] = {}
+    for core in cores:
+        lead = (core & -core).bit_length() - 1
+        shape = tuple(i for i in range(core.bit_length() - lead) if core >> lead + i & 1)
+        shapes[shape] = shapes.get(shape, 0) | 1 << lead
+    return tuple(Pattern(leads, shape) for shape, leads in sorted(shapes.items()))
+
+
+def _within(outer: Iterable[int], inner: Iterable[int]) -> dict[int, tuple[int, ...]]:
+    return {unit: tuple(other for other in inner if other & unit) for unit in outer}
+
+
+def _average(cpus: int, units: int) -> int:
+    return cpus // units if units else 0
