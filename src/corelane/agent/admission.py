@@ -1,0 +1,127 @@
+"""Whether a pod comes in: what this agent can run, the kubelet's general checks, the ledger's decision.
+
+A pod that runs already is never refused: it keeps the CPUs on which it is found.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from corelane.agent import runs
+from corelane.agent.pods import (
+    Container,
+    ContainerPlan,
+    Ended,
+    Past,
+    Pod,
+    PodPlan,
+    Reason,
+    RestartPolicy,
+    Stage,
+    records,
+)
+from corelane.cpuset import CPUSet
+from corelane.node import admission
+from corelane.node.admission import Decision
+from corelane.node.ledger import NodeState
+from corelane.workload import Ask, QOSClass
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What a node offers beside CPUs: a number of pods, and bytes of memory (0 for no check)."""
+
+    pods: int = 110
+    memory: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What became of a pod: a decision, a refusal, or neither if the ledger knew it already.
+
+    `untouched`: it runs, but the ledger refuses it, so it is left as it is.
+    """
+
+    decision: Decision | None = None
+    refusal: Reason | None = None
+    untouched: bool = False
+
+
+def decide(ledger: NodeState, pod: Pod, pods: Iterable[Pod], capacity: Capacity) -> tuple[NodeState, Verdict]:
+    """Give a pod its part of the ledger, or say why not."""
+    if pod.uid in ledger.pods:
+        return ledger, Verdict()
+    if not pod.live:
+        refusal = pod.plan.refusal or _general(pod.plan, pods, capacity)
+        return _decide(ledger, pod.plan.ask) if refusal is None else (ledger, Verdict(refusal=refusal))
+    ledger, verdict = _decide(ledger, _as_found(pod))
+    return ledger, replace(verdict, untouched=verdict.refusal is not None)
+
+
+def _decide(ledger: NodeState, ask: Ask) -> tuple[NodeState, Verdict]:
+    ledger, decision = admission.admit(ledger, ask)
+    if decision.admitted:
+        return ledger, Verdict(decision)
+    return ledger, Verdict(decision, Reason(decision.reason, decision.message))
+
+
+def _as_found(pod: Pod) -> Ask:
+    """Its ask, with the CPUs on which its containers run for a proposal."""
+    found = {c.name: c.seen for c in pod.containers.values() if c.live and c.seen}
+    return replace(pod.plan.ask, proposal={**pod.plan.ask.proposal, **found})
+
+
+def _general(plan: PodPlan, pods: Iterable[Pod], capacity: Capacity) -> Reason | None:
+    """The kubelet's general predicates that do not concern CPUs."""
+    inside = [pod.plan.ask for pod in pods if pod.admitted and not pod.over and pod.uid != plan.uid]
+    if len(inside) >= capacity.pods:
+        return _out_of("pods", 1, len(inside), capacity.pods)
+    used = sum(ask.memory_request for ask in inside)
+    if capacity.memory and used + plan.ask.memory_request > capacity.memory:
+        return _out_of("memory", plan.ask.memory_request, used, capacity.memory)
+    return None
+
+
+def _out_of(resource: str, requested: int, used: int, capacity: int) -> Reason:
+    return Reason(
+        f"OutOf{resource}",
+        f"Node didn't have enough resource: {resource}, "
+        f"requested: {requested}, used: {used}, capacity: {capacity}",
+    )
+
+
+def exclusive_cpus(ledger: NodeState, uid: str) -> dict[str, CPUSet]:
+    """Container name to the CPUs that it has alone, of one pod."""
+    return {entry.container: entry.cpus for entry in ledger.of_pod(uid) if entry.exclusive}
+
+
+def unknown_plan(uid: str, ledger: NodeState) -> PodPlan:
+    """What can be said of a pod that is found running before the API server tells of it."""
+    titles = (entry.pod for entry in ledger.of_pod(uid))
+    namespace, _, name = next(titles, f"/pod with UID {uid}").partition("/")
+    ask = Ask(uid, namespace, name, QOSClass.BEST_EFFORT, ())
+    return PodPlan(ask, (), restart_policy=RestartPolicy.NEVER)
+
+
+def introduce(pod: Pod, plan: PodPlan, at: float) -> None:
+    """The API server tells of a pod for the first time; some of its containers may have run already."""
+    known = pod.containers
+    pod.plan = plan
+    pod.present = True
+    pod.started_at = plan.started_at or at
+    pod.conditions = dict(plan.conditions)
+    pod.containers = records(plan.containers) | known
+    for planned in plan.containers:
+        _fill_in(pod.containers[planned.name], planned, plan.past.get(planned.name))
+    pod.over = plan.ended and not pod.live
+
+
+def _fill_in(container: Container, plan: ContainerPlan, past: Past | None) -> None:
+    """What only the API server knows: the plan, and runs that the runtime has lost."""
+    container.plan = plan
+    if past is None or container.attempt >= 0:
+        return
+    container.attempt = past.restarts
+    container.stage = Stage.EXITED
+    container.ended = past.ended or Ended(
+        runs.LOST_CODE, 0.0, reason=runs.LOST.reason, message=runs.LOST.message
+    )

@@ -1,0 +1,440 @@
+"""The agent's pure core: events in, instructions out, over the pods of one node and its ledger.
+
+Theory of operation. An event only records a fact. After it, `_settle` looks at everything and orders
+whatever is missing between what is and what is to be: admissions, stops, moves to other CPUs, starts, and
+last the statuses that changed. Each container has at most one order on its way, and what it may be running
+on meanwhile counts as taken (see `pins`), so orders may be carried out in any order and any of them may be
+lost with a crash. A change of the ledger is the first instruction of its batch: it is on disk before
+anything is done because of it.
+"""
+
+from typing import TYPE_CHECKING, Any, Final
+
+from corelane.agent import admission, lifecycle, messages, pins, restarts, runs, status
+from corelane.agent.messages import Event, Instruction
+from corelane.agent.pods import Container, Doom, Ended, Pod, Reason, Stage, records
+from corelane.agent.reporter import Reporter
+from corelane.cpuset import CPUSet
+from corelane.node import ledger as ledgers
+from corelane.node.entries import Phase
+from corelane.node.ledger import NodeState
+from corelane.node.rebase import rebase
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+ORPHAN_GRACE: Final = 30.0
+"""Seconds for processes of a pod that is gone and took its grace period with it."""
+SHORTEST_GRACE: Final = 1.0
+RETRY_AFTER: Final = 5.0
+
+_DEADLINE: Final = Reason("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
+
+
+class Core:
+    """The state of one agent. `validate` checks the invariants after every event (AssertionError)."""
+
+    def __init__(
+        self,
+        ledger: NodeState,
+        *,
+        place: status.Place | None = None,
+        capacity: admission.Capacity | None = None,
+        reporter: Reporter | None = None,
+        validate: bool = False,
+    ) -> None:
+        self.ledger = ledger
+        self.pods: dict[str, Pod] = {}
+        self.draining = False
+        self._place = place or status.Place()
+        self._capacity = capacity or admission.Capacity()
+        self._reporter = reporter or Reporter()
+        self._validate = validate
+        self._synced = False
+        self._changed: set[str] = set()
+        self._out: list[Instruction] = []
+        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+            messages.Found: self._found,
+            messages.PodSeen: self._pod_seen,
+            messages.PodGone: self._pod_gone,
+            messages.Synced: self._all_seen,
+            messages.Started: self._started,
+            messages.StartFailed: self._start_failed,
+            messages.Exited: self._exited,
+            messages.StopFailed: self._stop_failed,
+            messages.Pinned: self._pinned,
+            messages.PinFailed: self._pin_failed,
+            messages.Observed: self._observed,
+            messages.MachineChanged: self._machine_changed,
+            messages.Drain: self._drain,
+            messages.Tick: lambda _: None,
+        }
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take in one event; what is to be done because of it, a checkpoint first."""
+        before = self.ledger
+        self._out = []
+        self._handlers[type(event)](event)
+        if self._synced:
+            self._settle(event.at)
+        out = self._out
+        if self.ledger is not before:
+            out = [messages.Checkpoint(self.ledger), *out, messages.PublishTopology(self.ledger)]
+        if self._validate:
+            pins.check(self.pods.values(), self.ledger)
+        return out
+
+    def live(self) -> list[Container]:
+        """The containers that have an id and may have processes."""
+        every = (container for pod in self.pods.values() for container in pod.containers.values())
+        return [container for container in every if container.id and container.live]
+
+    # -- events: what became known
+
+    def _found(self, event: messages.Found) -> None:
+        for run in sorted(event.runs, key=lambda run: run.attempt):
+            pod = self.pods.get(run.uid)
+            if pod is None:
+                pod = self.pods[run.uid] = Pod(
+                    admission.unknown_plan(run.uid, self.ledger), {}, present=False
+                )
+            runs.adopt(pod, run)
+
+    def _pod_seen(self, event: messages.PodSeen) -> None:
+        plan = event.plan
+        pod = self.pods.get(plan.uid)
+        if pod is None:
+            pod = self.pods[plan.uid] = Pod(plan, records(plan.containers), present=False)
+        if not pod.present:
+            admission.introduce(pod, plan, event.at)
+        pod.plan = plan
+        self._changed.add(plan.uid)
+        if plan.deletion_grace is not None:
+            self._doom(pod, event.at + plan.deletion_grace, event.at)
+
+    def _pod_gone(self, event: messages.PodGone) -> None:
+        pod = self.pods.get(event.uid)
+        if pod is None:
+            return
+        pod.present = False
+        if pod.over:
+            self._forget(pod)
+            return
+        grace = pod.plan.grace if pod.plan.deletion_grace is None else pod.plan.deletion_grace
+        self._doom(pod, event.at + grace, event.at)
+
+    def _all_seen(self, event: messages.Synced) -> None:
+        self._synced = True
+        for pod in list(self.pods.values()):
+            if not pod.present:
+                self._doom(pod, event.at + ORPHAN_GRACE, event.at)
+        for uid in self.ledger.pods.keys() - self.pods.keys():
+            self.ledger = ledgers.release(self.ledger, uid)
+
+    def _started(self, event: messages.Started) -> None:
+        found = self._ordered(event.uid, event.container, event.attempt)
+        if found is None:
+            return
+        pod, container = found
+        self._note_run(pod, container, event.id, event.started_at, event.at)
+        self._mark(pod, container, Phase.APPLIED)
+        self._tell(pod, "Started", f"Container {container.name} started on CPUs {container.applied}")
+        self._reporter.started(pod.plan, container.name, container.attempt, container.applied)
+
+    def _start_failed(self, event: messages.StartFailed) -> None:
+        found = self._ordered(event.uid, event.container, event.attempt)
+        if found is None:
+            return
+        pod, container = found
+        reason = Reason(event.reason, event.message)
+        self._tell(pod, "Failed", f"Error: {event.message}", warning=True)
+        self._reporter.start_failed(pod.plan, container.name, reason)
+        if event.exit_code is None:
+            runs.unstart(container, reason, event.at + RETRY_AFTER)
+            return
+        self._note_run(pod, container, "", event.at, event.at)
+        ended = Ended(event.exit_code, event.at, event.at, reason=event.reason, message=event.message)
+        self._note_end(pod, container, ended)
+
+    def _exited(self, event: messages.Exited) -> None:
+        run = event.run
+        pod = self.pods.get(run.uid)
+        container = pod and pod.containers.get(run.container)
+        if not pod or not container or not container.live or container.attempt != run.attempt:
+            return
+        if container.stage is Stage.STARTING:
+            self._note_run(pod, container, run.id, run.started_at or event.at, event.at)
+        self._note_end(pod, container, runs.end_of(run, event.at))
+
+    def _stop_failed(self, event: messages.StopFailed) -> None:
+        pod, container = self._by_id(event.id)
+        if pod and container and container.stage is Stage.STOPPING:
+            container.stage = Stage.RUNNING
+            container.retry_at = event.at + RETRY_AFTER
+            self._tell(pod, "FailedKillPod", f"error killing pod: {event.message}", warning=True)
+            self._reporter.stop_failed(pod.plan, container.name, event.message)
+
+    def _pinned(self, event: messages.Pinned) -> None:
+        pod, container = self._by_id(event.id)
+        if pod and container:
+            runs.applied(container, event.cpus, event.allowed)
+            self._reporter.pinned(pod.plan, container.name, event.cpus)
+            self._judge(pod, container)
+
+    def _pin_failed(self, event: messages.PinFailed) -> None:
+        pod, container = self._by_id(event.id)
+        if not pod or not container:
+            return
+        wanted = container.pending or container.applied
+        runs.failed(container, event.at + RETRY_AFTER)
+        self._reporter.pin_failed(pod.plan, container.name, wanted, event.message)
+        self._tell_once(
+            pod, container, "PinFailed", f"Container {container.name}: CPUs {wanted}: {event.message}"
+        )
+        self._judge(pod, container)
+
+    def _observed(self, event: messages.Observed) -> None:
+        pod, container = self._by_id(event.id)
+        if pod and container and container.pending is None and not pod.untouched:
+            runs.observed(container, event.allowed)
+            self._judge(pod, container)
+
+    def _machine_changed(self, event: messages.MachineChanged) -> None:
+        self.ledger, problems = rebase(self.ledger, event.machine)
+        for problem in problems:
+            self._out.append(messages.Tell(problem.uid, "CPUsLost", problem.text, warning=True))
+
+    def _drain(self, event: messages.Drain) -> None:
+        self.draining = True
+
+    # -- what follows from them
+
+    def _settle(self, at: float) -> None:
+        for pod in sorted(self.pods.values(), key=self._turn):
+            if not pod.over:
+                self._progress(pod, at)
+        self._move(at)
+        self._start_due(at)
+        for container in self.live():
+            if container.unread and container.pending is None:
+                container.unread = False
+                self._out.append(messages.Read(container.id))
+        for uid in self._changed:
+            if uid in self.pods:
+                self._publish(self.pods[uid], at)
+        self._changed.clear()
+
+    def _turn(self, pod: Pod) -> tuple[bool, bool, float]:
+        """Who runs keeps what it has, then whoever was there first."""
+        return pod.uid not in self.ledger.pods, not pod.live, pod.plan.created_at
+
+    def _progress(self, pod: Pod, at: float) -> None:
+        if pod.untouched and not pod.live:
+            pod.untouched = pod.admitted = False
+        if not pod.admitted and not lifecycle.ending(pod) and not self.draining:
+            self._admit(pod, at)
+        deadline = pod.plan.active_deadline
+        if deadline is not None and pod.doom is None and at >= pod.started_at + deadline:
+            self._doom(pod, at + pod.plan.grace, at, _DEADLINE)
+        if self.draining or lifecycle.ending(pod):
+            for container in lifecycle.to_stop(pod):
+                self._stop(pod, container, at)
+        if lifecycle.over(pod) and not self.draining:
+            self._finish(pod, at)
+
+    def _admit(self, pod: Pod, at: float) -> None:
+        self.ledger, verdict = admission.decide(self.ledger, pod, self.pods.values(), self._capacity)
+        pod.admitted = verdict.refusal is None
+        pod.untouched = verdict.untouched
+        self._changed.add(pod.uid)
+        if verdict.refusal and not verdict.untouched:
+            pod.rejected = verdict.refusal
+            self._tell(pod, verdict.refusal.reason, verdict.refusal.message, warning=True)
+            self._reporter.refused(pod.plan, verdict.refusal)
+            self._finish(pod, at)
+            return
+        self._welcome(pod, verdict)
+
+    def _welcome(self, pod: Pod, verdict: admission.Verdict) -> None:
+        if verdict.refusal:
+            pod.admitted = True
+            self._tell(pod, "CPUsUnknown", verdict.refusal.message, warning=True)
+            self._reporter.untouchable(pod.plan, verdict.refusal)
+        elif verdict.decision:
+            self._reporter.admitted(pod.plan, verdict.decision)
+            for warning in pod.plan.warnings:
+                self._tell(pod, warning.reason, warning.message, warning=True)
+        else:
+            self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
+        cpus = admission.exclusive_cpus(self.ledger, pod.uid)
+        if not verdict.untouched and cpus != dict(pod.plan.ask.proposal):
+            self._out.append(messages.Annotate(pod.uid, cpus))
+
+    def _doom(self, pod: Pod, by: float, at: float, reason: Reason | None = None) -> None:
+        """The pod has to end; told twice, the earlier time counts."""
+        if pod.doom is None:
+            pod.doom = Doom(by, reason)
+            self._changed.add(pod.uid)
+        elif by < pod.doom.by:
+            pod.doom = Doom(by, pod.doom.reason)
+            for container in pod.containers.values():
+                if container.stage is Stage.STOPPING:
+                    self._out.append(messages.Stop(container.id, max(by - at, SHORTEST_GRACE)))
+        if pod.over and pod.present and pod.plan.deletion_grace is not None:
+            self._delete(pod)
+
+    def _stop(self, pod: Pod, container: Container, at: float) -> None:
+        if at < container.retry_at:
+            return
+        left = pod.doom.by - at if pod.doom else pod.plan.grace
+        container.stage = Stage.STOPPING
+        if not self.draining:
+            self._mark(pod, container, Phase.RELEASING)
+        self._tell(pod, "Killing", f"Stopping container {container.name}")
+        self._out.append(messages.Stop(container.id, max(left, SHORTEST_GRACE)))
+
+    def _finish(self, pod: Pod, at: float) -> None:
+        """Nothing of the pod is left: its CPUs are free, and whoever wants to know is told."""
+        pod.over = True
+        self.ledger = ledgers.release(self.ledger, pod.uid)
+        if not pod.present:
+            self._forget(pod)
+            return
+        self._publish(pod, at)
+        if pod.plan.deletion_grace is not None:
+            self._delete(pod)
+
+    def _delete(self, pod: Pod) -> None:
+        if not pod.finishing:
+            pod.finishing = True
+            self._out.append(messages.DeletePod(pod.uid))
+
+    def _forget(self, pod: Pod) -> None:
+        del self.pods[pod.uid]
+        self._out.append(messages.RemovePod(pod.uid))
+
+    def _move(self, at: float) -> None:
+        for container, lane in list(pins.to_move(self.pods.values(), self.ledger)):
+            if at >= container.retry_at:
+                container.pending = lane.cpus
+                container.drifted = container.unread = False
+                self._out.append(messages.Pin(container.id, lane.cpus, lane.mems))
+
+    def _start_due(self, at: float) -> None:
+        if self.draining:
+            return
+        occupied = pins.occupation(self.pods.values(), self.ledger)
+        for pod in list(self.pods.values()):
+            if pod.admitted and not pod.over:
+                for container in lifecycle.due(pod):
+                    self._start(pod, container, occupied, at)
+
+    def _start(self, pod: Pod, container: Container, occupied: pins.Occupation, at: float) -> None:
+        lane = pins.granted(self.ledger, pod.uid, container.name)
+        if lane is None or at < container.retry_at or self._backs_off(pod, container, at):
+            return
+        cpus = pins.start_cpus(lane, occupied)
+        if not cpus:
+            self._wait_for_cpus(pod, container, lane.cpus)
+            return
+        container.stage = Stage.STARTING
+        container.attempt += 1
+        container.pending = cpus
+        occupied.add(cpus, exclusive=lane.exclusive)
+        self._changed.add(pod.uid)
+        self._out.append(messages.Start(pod.plan, container.name, container.attempt, cpus, lane.mems))
+
+    def _backs_off(self, pod: Pod, container: Container, at: float) -> bool:
+        if not restarts.waits(container, at):
+            return False
+        if container.told_back_off != container.attempt:
+            container.told_back_off = container.attempt
+            text = f"Back-off restarting failed container {container.name} in pod {status.full_name(pod)}"
+            self._tell(pod, "BackOff", text, warning=True)
+            self._changed.add(pod.uid)
+        return True
+
+    def _wait_for_cpus(self, pod: Pod, container: Container, cpus: CPUSet) -> None:
+        reason = Reason("WaitingForCPUs", f"other containers are still leaving CPUs {cpus}")
+        if container.waiting != reason:
+            container.waiting = reason
+            self._changed.add(pod.uid)
+            self._reporter.waiting(pod.plan, container.name, cpus)
+
+    # -- shared by several of the above
+
+    def _ordered(self, uid: str, name: str, attempt: int) -> tuple[Pod, Container] | None:
+        """The container that waits for this answer, if it still does."""
+        pod = self.pods.get(uid)
+        container = pod and pod.containers.get(name)
+        if not pod or not container or container.stage is not Stage.STARTING or container.attempt != attempt:
+            return None
+        return pod, container
+
+    def _by_id(self, container_id: str) -> tuple[Pod | None, Container | None]:
+        for pod in self.pods.values():
+            for container in pod.containers.values():
+                if container.id == container_id and container.live:
+                    return pod, container
+        return None, None
+
+    def _note_run(
+        self, pod: Pod, container: Container, container_id: str, started_at: float, at: float
+    ) -> None:
+        outdated = runs.began(container, container_id, started_at, at)
+        if outdated:
+            self._out.append(messages.Remove(outdated))
+        self._changed.add(pod.uid)
+
+    def _note_end(self, pod: Pod, container: Container, ended: Ended) -> None:
+        runs.ended(container, ended)
+        self._mark(pod, container, Phase.RESERVED)
+        self._changed.add(pod.uid)
+        self._reporter.ended(pod.plan, container.name, ended)
+
+    def _mark(self, pod: Pod, container: Container, phase: Phase) -> None:
+        entry = self.ledger.entries.get((pod.uid, container.name))
+        if entry is not None and entry.phase is not Phase.RELEASING:
+            self.ledger = ledgers.mark(self.ledger, pod.uid, container.name, phase)
+
+    def _judge(self, pod: Pod, container: Container) -> None:
+        """Compare what the kernel allows with what was applied, and say what is new."""
+        held = container.confirmed
+        verdict = runs.judge(container)
+        self._mark(pod, container, Phase.CONFIRMED if verdict is runs.Verdict.HELD else Phase.APPLIED)
+        if verdict is runs.Verdict.ESCAPED:
+            self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
+            text = (
+                f"Container {container.name} was given CPUs {container.applied}, but the kernel allows it "
+                f"{container.seen}; applying them again"
+            )
+            self._tell_once(pod, container, "CPUsDrifted", text)
+        elif verdict is runs.Verdict.HELD and not held:
+            self._confirm(pod, container)
+
+    def _confirm(self, pod: Pod, container: Container) -> None:
+        self._reporter.confirmed(pod.plan, container.name, container.applied)
+        lane = pins.granted(self.ledger, pod.uid, container.name)
+        if lane and lane.exclusive:
+            self._tell(
+                pod,
+                "CPUsPinned",
+                f"Container {container.name} has CPUs {container.applied} to itself; the kernel confirms it",
+            )
+
+    def _tell(self, pod: Pod, reason: str, message: str, *, warning: bool = False) -> None:
+        if pod.present:
+            self._out.append(messages.Tell(pod.uid, reason, message, warning))
+
+    def _tell_once(self, pod: Pod, container: Container, reason: str, message: str) -> None:
+        if not container.drift_told:
+            container.drift_told = True
+            self._tell(pod, reason, message, warning=True)
+
+    def _publish(self, pod: Pod, at: float) -> None:
+        if not pod.present or pod.plan.ended:
+            return
+        now = status.of(pod, at, self._place)
+        if now != pod.published:
+            pod.published = now
+            self._out.append(messages.PublishStatus(pod.uid, now))

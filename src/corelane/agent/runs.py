@@ -1,0 +1,111 @@
+"""One container's record as its runs begin, are moved, are looked at and end."""
+
+from enum import Enum, auto
+
+from corelane.agent import restarts
+from corelane.agent.messages import Run
+from corelane.agent.pods import NO_CPUS, Container, ContainerPlan, Ended, Pod, Reason, Stage
+from corelane.cpuset import CPUSet
+
+LOST = Reason("ContainerStatusUnknown", "The container could not be located when the pod was looked for")
+LOST_CODE = 137
+
+
+class Verdict(Enum):
+    """What /proc says of a container's CPUs: nothing, that it is held to them, or that it may leave them."""
+
+    UNSEEN = auto()
+    HELD = auto()
+    ESCAPED = auto()
+
+
+def adopt(pod: Pod, run: Run) -> None:
+    """Take over a run that this agent did not start; runs of one container must come in their order."""
+    container = pod.containers.setdefault(run.container, Container(ContainerPlan(run.container)))
+    container.last = container.ended or container.last
+    container.id, container.attempt = run.id, run.attempt
+    container.started_at = run.started_at
+    container.stage = Stage.RUNNING if run.live else Stage.EXITED
+    container.ended = None if run.live else end_of(run, run.finished_at)
+    container.applied = container.seen = run.allowed
+    container.unread = run.live
+
+
+def end_of(run: Run, at: float) -> Ended:
+    """How a run ended; `at` stands in where nobody knows when."""
+    return Ended(
+        run.exit_code,
+        run.finished_at or at,
+        run.started_at,
+        run.signal,
+        message=run.message,
+        id=run.id,
+    )
+
+
+def began(container: Container, run_id: str, started_at: float, at: float) -> str:
+    """The run that was ordered is up. Returns the id of a run that is of no interest any more, or nothing."""
+    outdated = container.last.id if container.ended and container.last else ""
+    if container.ended:
+        container.backoff = restarts.raised(container.backoff, container.ended, at)
+        container.last = container.ended
+    container.ended = container.waiting = None
+    container.id, container.started_at = run_id, started_at
+    container.stage = Stage.RUNNING
+    container.applied, container.pending, container.seen = container.pending or NO_CPUS, None, NO_CPUS
+    container.confirmed = container.drifted = container.drift_told = False
+    container.unread = container.narrowed = True
+    return outdated
+
+
+def ended(container: Container, how: Ended) -> None:
+    """The current run is over."""
+    container.ended = how
+    container.stage = Stage.EXITED
+    container.applied, container.pending, container.seen = NO_CPUS, None, NO_CPUS
+    container.confirmed = container.drifted = container.unread = False
+    container.retry_at = 0.0
+
+
+def unstart(container: Container, reason: Reason, retry_at: float) -> None:
+    """The start came to nothing, and no process was ever there."""
+    container.stage = Stage.EXITED if container.ended else Stage.WAITING
+    container.attempt -= 1
+    container.pending = None
+    container.waiting = reason
+    container.retry_at = retry_at
+
+
+def applied(container: Container, cpus: CPUSet, allowed: CPUSet) -> None:
+    """The runtime gave it `cpus`, and this is what /proc showed right after."""
+    container.applied, container.pending, container.seen = cpus, None, allowed
+    container.drifted = False
+    container.narrowed = allowed != cpus
+
+
+def failed(container: Container, retry_at: float) -> None:
+    """The runtime could not move it: it may be here or there."""
+    container.seen |= container.pending or NO_CPUS
+    container.pending = None
+    container.retry_at = retry_at
+
+
+def observed(container: Container, allowed: CPUSet) -> None:
+    """A look at /proc without a change.
+
+    A process may give up CPUs of its own will, so a set that became narrower is applied again only once.
+    """
+    container.seen = allowed
+    narrower = allowed < container.applied
+    container.drifted = bool(allowed) and (
+        not allowed <= container.applied or (narrower and not container.narrowed)
+    )
+    container.narrowed = narrower
+
+
+def judge(container: Container) -> Verdict:
+    """What the last look means; notes whether the kernel confirms."""
+    container.confirmed = bool(container.seen) and container.seen <= container.applied
+    if not container.seen:
+        return Verdict.UNSEEN
+    return Verdict.HELD if container.confirmed else Verdict.ESCAPED
