@@ -37,12 +37,12 @@ class Notes:
     strict: list[str] = field(default_factory=list)
 
     def unknown(self, path: str) -> None:
-        self._add(f'unknown field "{path}"')
+        self.add(f'unknown field "{path}"')
 
     def duplicate(self, path: str) -> None:
-        self._add(f'duplicate field "{path}"')
+        self.add(f'duplicate field "{path}"')
 
-    def _add(self, text: str) -> None:
+    def add(self, text: str) -> None:
         if len(self.strict) < MAX_STRICT_ERRORS and text not in self.strict:
             self.strict.append(text)
 

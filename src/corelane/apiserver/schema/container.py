@@ -1,5 +1,6 @@
 """Containers of a pod: ports, environment, resources, probes, life cycle, security."""
 
+from corelane.apiserver.schema.fillers import image_pull_policy
 from corelane.apiserver.schema.notation import (
     BOOL,
     INT32,
@@ -8,6 +9,7 @@ from corelane.apiserver.schema.notation import (
     RESOURCE_LIST,
     STRING,
     List,
+    extend,
     opt,
     record,
     req,
@@ -142,10 +144,10 @@ HTTP_HEADER = record(
 
 HTTP_GET_ACTION = record(
     "HTTPGetAction",
-    path=val(STRING),
+    path=val(STRING, default="/"),
     port=req(INT_OR_STRING),
     host=val(STRING),
-    scheme=val(STRING),
+    scheme=val(STRING, default="HTTP"),
     httpHeaders=val(List(HTTP_HEADER), go="HTTPHeaders"),
 )
 
@@ -168,10 +170,10 @@ PROBE = record(
     tcpSocket=opt(TCP_SOCKET_ACTION, go="TCPSocket"),
     grpc=opt(GRPC_ACTION, go="GRPC"),
     initialDelaySeconds=val(INT32),
-    timeoutSeconds=val(INT32),
-    periodSeconds=val(INT32),
-    successThreshold=val(INT32),
-    failureThreshold=val(INT32),
+    timeoutSeconds=val(INT32, default=1),
+    periodSeconds=val(INT32, default=10),
+    successThreshold=val(INT32, default=1),
+    failureThreshold=val(INT32, default=3),
     terminationGracePeriodSeconds=opt(INT64),
 )
 
@@ -272,48 +274,13 @@ CONTAINER = record(
     readinessProbe=opt(PROBE),
     startupProbe=opt(PROBE),
     lifecycle=opt(LIFECYCLE),
-    terminationMessagePath=val(STRING),
-    terminationMessagePolicy=val(STRING),
-    imagePullPolicy=val(STRING),
+    terminationMessagePath=val(STRING, default="/dev/termination-log"),
+    terminationMessagePolicy=val(STRING, default="File"),
+    imagePullPolicy=val(STRING, default=image_pull_policy),
     securityContext=opt(SECURITY_CONTEXT),
     stdin=val(BOOL),
     stdinOnce=val(BOOL),
     tty=val(BOOL, go="TTY"),
 )
 
-EPHEMERAL_CONTAINER = record(
-    "EphemeralContainer",
-    name=req(STRING),
-    image=val(STRING),
-    command=val(List(STRING)),
-    args=val(List(STRING)),
-    workingDir=val(STRING),
-    ports=val(
-        List(CONTAINER_PORT),
-        merge="containerPort",
-        keys=(
-            "containerPort",
-            "protocol",
-        ),
-    ),
-    envFrom=val(List(ENV_FROM_SOURCE)),
-    env=val(List(ENV_VAR), merge="name"),
-    resources=req(RESOURCE_REQUIREMENTS, optional=True),
-    resizePolicy=val(List(CONTAINER_RESIZE_POLICY)),
-    restartPolicy=opt(STRING),
-    restartPolicyRules=val(List(CONTAINER_RESTART_RULE)),
-    volumeMounts=val(List(VOLUME_MOUNT), merge="mountPath"),
-    volumeDevices=val(List(VOLUME_DEVICE), merge="devicePath"),
-    livenessProbe=opt(PROBE),
-    readinessProbe=opt(PROBE),
-    startupProbe=opt(PROBE),
-    lifecycle=opt(LIFECYCLE),
-    terminationMessagePath=val(STRING),
-    terminationMessagePolicy=val(STRING),
-    imagePullPolicy=val(STRING),
-    securityContext=opt(SECURITY_CONTEXT),
-    stdin=val(BOOL),
-    stdinOnce=val(BOOL),
-    tty=val(BOOL, go="TTY"),
-    targetContainerName=val(STRING),
-)
+EPHEMERAL_CONTAINER = extend(CONTAINER, "EphemeralContainer", targetContainerName=val(STRING))

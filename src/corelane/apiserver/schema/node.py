@@ -1,5 +1,6 @@
 """Nodes."""
 
+from corelane.apiserver.schema.fillers import node_allocatable, pod_cidrs
 from corelane.apiserver.schema.meta import kind
 from corelane.apiserver.schema.notation import (
     BOOL,
@@ -9,6 +10,7 @@ from corelane.apiserver.schema.notation import (
     STRING,
     TIME,
     List,
+    filling,
     opt,
     record,
     req,
@@ -148,6 +150,9 @@ NODE_STATUS = record(
     features=opt(NODE_FEATURES),
     declaredFeatures=val(List(STRING)),
 )
+
+NODE_SPEC = filling(NODE_SPEC, pod_cidrs)
+NODE_STATUS = filling(NODE_STATUS, node_allocatable)
 
 NODE = kind(
     "Node",

@@ -9,6 +9,7 @@ from corelane.apiserver.schema.container import (
     SECCOMP_PROFILE,
     WINDOWS_SECURITY_CONTEXT_OPTIONS,
 )
+from corelane.apiserver.schema.fillers import service_account
 from corelane.apiserver.schema.meta import LABEL_SELECTOR
 from corelane.apiserver.schema.notation import (
     BOOL,
@@ -18,6 +19,7 @@ from corelane.apiserver.schema.notation import (
     STRING,
     List,
     Map,
+    filling,
     opt,
     record,
     req,
@@ -186,21 +188,21 @@ POD_SPEC = record(
     initContainers=val(List(CONTAINER), merge="name"),
     containers=req(List(CONTAINER), merge="name"),
     ephemeralContainers=val(List(EPHEMERAL_CONTAINER), merge="name"),
-    restartPolicy=val(STRING),
-    terminationGracePeriodSeconds=opt(INT64),
+    restartPolicy=val(STRING, default="Always"),
+    terminationGracePeriodSeconds=opt(INT64, default=30),
     activeDeadlineSeconds=opt(INT64),
-    dnsPolicy=val(STRING, go="DNSPolicy"),
+    dnsPolicy=val(STRING, go="DNSPolicy", default="ClusterFirst"),
     nodeSelector=val(Map(STRING), atomic=True),
     serviceAccountName=val(STRING),
     automountServiceAccountToken=opt(BOOL),
     nodeName=val(STRING),
-    securityContext=opt(POD_SECURITY_CONTEXT),
+    securityContext=opt(POD_SECURITY_CONTEXT, default={}),
     imagePullSecrets=val(List(LOCAL_OBJECT_REFERENCE), merge="name"),
     hostname=val(STRING),
     subdomain=val(STRING),
     setHostnameAsFQDN=opt(BOOL),
     affinity=opt(AFFINITY),
-    schedulerName=val(STRING),
+    schedulerName=val(STRING, default="default-scheduler"),
     tolerations=val(List(TOLERATION)),
     hostAliases=val(List(HOST_ALIAS), merge="ip"),
     priorityClassName=val(STRING),
@@ -210,7 +212,7 @@ POD_SPEC = record(
     readinessGates=val(List(POD_READINESS_GATE)),
     runtimeClassName=opt(STRING),
     overhead=val(RESOURCE_LIST),
-    enableServiceLinks=opt(BOOL),
+    enableServiceLinks=opt(BOOL, default=True),
     topologySpreadConstraints=val(
         List(TOPOLOGY_SPREAD_CONSTRAINT),
         merge="topologyKey",
@@ -232,3 +234,5 @@ POD_SPEC = record(
     shareProcessNamespace=opt(BOOL),
     hostUsers=opt(BOOL),
 )
+
+POD_SPEC = filling(POD_SPEC, service_account)

@@ -1,6 +1,13 @@
 """A pod's status, and the pod itself."""
 
 from corelane.apiserver.schema.container import RESOURCE_REQUIREMENTS
+from corelane.apiserver.schema.fillers import (
+    grace_period,
+    host_network_ports,
+    pod_ips,
+    pod_level_resources,
+    requests_from_limits,
+)
 from corelane.apiserver.schema.meta import kind
 from corelane.apiserver.schema.notation import (
     BOOL,
@@ -10,6 +17,7 @@ from corelane.apiserver.schema.notation import (
     STRING,
     TIME,
     List,
+    filling,
     opt,
     record,
     req,
@@ -181,8 +189,12 @@ POD_STATUS = record(
     podIP=val(STRING),
 )
 
+POD_STATUS = filling(POD_STATUS, pod_ips)
+
 POD = kind(
     "Pod",
     spec=req(POD_SPEC, optional=True),
     status=req(POD_STATUS, optional=True),
 )
+
+POD = filling(POD, requests_from_limits, pod_level_resources, host_network_ports, grace_period)

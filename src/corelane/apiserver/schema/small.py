@@ -1,5 +1,6 @@
 """Kinds of a few rows: namespaces, config maps, leases, priority classes, bindings, evictions."""
 
+from corelane.apiserver.schema.fillers import namespace_label
 from corelane.apiserver.schema.meta import DELETE_OPTIONS, kind
 from corelane.apiserver.schema.notation import (
     BOOL,
@@ -10,6 +11,7 @@ from corelane.apiserver.schema.notation import (
     TIME,
     List,
     Map,
+    filling,
     opt,
     record,
     req,
@@ -34,7 +36,7 @@ NAMESPACE_CONDITION = record(
 
 NAMESPACE_STATUS = record(
     "NamespaceStatus",
-    phase=val(STRING),
+    phase=val(STRING, default="Active"),
     conditions=val(List(NAMESPACE_CONDITION), merge="type"),
 )
 
@@ -78,7 +80,7 @@ PRIORITY_CLASS = kind(
     value=req(INT32, optional=True),
     globalDefault=val(BOOL),
     description=val(STRING),
-    preemptionPolicy=opt(STRING),
+    preemptionPolicy=opt(STRING, default="PreemptLowerPriority"),
 )
 
 OBJECT_REFERENCE = record(
@@ -103,3 +105,5 @@ EVICTION = kind(
     "io.k8s.api.policy.v1.",
     deleteOptions=opt(DELETE_OPTIONS),
 )
+
+NAMESPACE = filling(NAMESPACE, namespace_label)

@@ -1,5 +1,6 @@
 """Volumes of a pod: one record a source."""
 
+from corelane.apiserver.schema.fillers import empty_dir, volume_pull_policy
 from corelane.apiserver.schema.meta import LABEL_SELECTOR, OBJECT_META
 from corelane.apiserver.schema.notation import (
     BOOL,
@@ -10,6 +11,7 @@ from corelane.apiserver.schema.notation import (
     STRING,
     List,
     Map,
+    filling,
     opt,
     record,
     req,
@@ -19,7 +21,7 @@ from corelane.apiserver.schema.notation import (
 HOST_PATH_VOLUME_SOURCE = record(
     "HostPathVolumeSource",
     path=req(STRING),
-    type=opt(STRING),
+    type=opt(STRING, default=""),
 )
 
 EMPTY_DIR_VOLUME_SOURCE = record(
@@ -62,7 +64,7 @@ SECRET_VOLUME_SOURCE = record(
     "SecretVolumeSource",
     secretName=val(STRING),
     items=val(List(KEY_TO_PATH)),
-    defaultMode=opt(INT32),
+    defaultMode=opt(INT32, default=0o644),
     optional=opt(BOOL),
 )
 
@@ -153,7 +155,7 @@ FLOCKER_VOLUME_SOURCE = record(
 
 OBJECT_FIELD_SELECTOR = record(
     "ObjectFieldSelector",
-    apiVersion=val(STRING, go="APIVersion"),
+    apiVersion=val(STRING, go="APIVersion", default="v1"),
     fieldPath=req(STRING),
 )
 
@@ -175,7 +177,7 @@ DOWNWARD_API_VOLUME_FILE = record(
 DOWNWARD_API_VOLUME_SOURCE = record(
     "DownwardAPIVolumeSource",
     items=val(List(DOWNWARD_API_VOLUME_FILE)),
-    defaultMode=opt(INT32),
+    defaultMode=opt(INT32, default=0o644),
 )
 
 FC_VOLUME_SOURCE = record(
@@ -198,7 +200,7 @@ CONFIG_MAP_VOLUME_SOURCE = record(
     "ConfigMapVolumeSource",
     name=val(STRING, default=""),
     items=val(List(KEY_TO_PATH)),
-    defaultMode=opt(INT32),
+    defaultMode=opt(INT32, default=0o644),
     optional=opt(BOOL),
 )
 
@@ -258,7 +260,7 @@ CONFIG_MAP_PROJECTION = record(
 SERVICE_ACCOUNT_TOKEN_PROJECTION = record(
     "ServiceAccountTokenProjection",
     audience=val(STRING),
-    expirationSeconds=opt(INT64),
+    expirationSeconds=opt(INT64, default=3600),
     path=req(STRING),
 )
 
@@ -295,7 +297,7 @@ VOLUME_PROJECTION = record(
 PROJECTED_VOLUME_SOURCE = record(
     "ProjectedVolumeSource",
     sources=req(List(VOLUME_PROJECTION), optional=True),
-    defaultMode=opt(INT32),
+    defaultMode=opt(INT32, default=0o644),
 )
 
 PORTWORX_VOLUME_SOURCE = record(
@@ -365,7 +367,7 @@ PERSISTENT_VOLUME_CLAIM_SPEC = record(
     resources=req(VOLUME_RESOURCE_REQUIREMENTS, optional=True),
     volumeName=val(STRING),
     storageClassName=opt(STRING),
-    volumeMode=opt(STRING),
+    volumeMode=opt(STRING, default="Filesystem"),
     dataSource=opt(TYPED_LOCAL_OBJECT_REFERENCE),
     dataSourceRef=opt(TYPED_OBJECT_REFERENCE),
     volumeAttributesClassName=opt(STRING),
@@ -385,7 +387,7 @@ EPHEMERAL_VOLUME_SOURCE = record(
 IMAGE_VOLUME_SOURCE = record(
     "ImageVolumeSource",
     reference=val(STRING),
-    pullPolicy=val(STRING),
+    pullPolicy=val(STRING, default=volume_pull_policy),
 )
 
 VOLUME = record(
@@ -422,3 +424,5 @@ VOLUME = record(
     ephemeral=opt(EPHEMERAL_VOLUME_SOURCE),
     image=opt(IMAGE_VOLUME_SOURCE),
 )
+
+VOLUME = filling(VOLUME, empty_dir)

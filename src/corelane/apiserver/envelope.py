@@ -1,0 +1,125 @@
+"""The outside of a request's body: is it JSON or YAML, which kind and version does it say it is."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from corelane.apiserver import decoding, kinds, reading, status
+from corelane.apiserver.decoding import DecodeError, Notes
+from corelane.apiserver.reading import ReadError
+
+if TYPE_CHECKING:
+    from corelane.apiserver.kinds import Kind
+    from corelane.apiserver.schema.notation import Record
+
+Object = dict[str, Any]
+
+_SHOWN = 30  # bytes of a body that upstream quotes
+_SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
+# Versions that upstream knows (and converts) but does not serve here.
+_OTHER_VERSIONS = {
+    "coordination.k8s.io": ("v1beta1",),
+    "events.k8s.io": ("v1beta1",),
+    "scheduling.k8s.io": ("v1beta1", "v1alpha1"),
+}
+
+
+def read(kind: Kind, body: bytes, content_type: str) -> Object:
+    """The body as a JSON object. Raises StatusError 400."""
+    try:
+        tree = parse(body, content_type)
+        if not isinstance(tree, dict):
+            found = decoding.json_type(tree)
+            raise ReadError(f"json: cannot unmarshal {found} into Go value of type struct")
+        for name in ("apiVersion", "kind"):
+            _text(tree, name)
+    except ReadError as error:
+        why = f"couldn't get version/kind; json parse error: {error}"
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_quoted(body)})"
+        ) from None
+    return tree
+
+
+def parse(body: bytes, content_type: str) -> Any:
+    """The body's values, by its media type. Raises ReadError."""
+    yaml = content_type.partition(";")[0].strip() in {"application/yaml", "text/yaml", "application/x-yaml"}
+    return reading.read_yaml(body) if yaml else reading.read_json(body)
+
+
+def check(kind: Kind, version: str, tree: Object) -> None:
+    """Whether a body that names a kind and version names the ones of the path. Raises StatusError 400."""
+    said_version, said_kind = _text(tree, "apiVersion"), _text(tree, "kind")
+    expected = kind.api_version(version)
+    if kind.custom:
+        if not said_kind:
+            raise status.bad_request(unusable(kind, version, tree, "Object 'Kind' is missing"))
+    else:
+        said_version = said_version or expected
+        _check_known(kind, version, tree, said_version, said_kind or kind.kind)
+    if said_version != expected:
+        raise status.bad_request(
+            f"the API version in the data ({said_version}) does not match the expected API version ({expected})"
+        )
+
+
+def _check_known(kind: Kind, version: str, tree: Object, said_version: str, said_kind: str) -> None:
+    group, _, said = said_version.rpartition("/")
+    convertible = said_kind == kind.kind and said in _versions(kind, group)
+    if convertible:
+        return
+    registered = any(
+        said_kind == one.kind and group == one.group and said in one.versions for one in kinds.KINDS
+    )
+    if registered:
+        why = f"converting ({said}.{said_kind}) to (core.{kind.kind}): unknown conversion"
+    else:
+        why = f'no kind "{said_kind}" is registered for version "{said_version}" in scheme "{_SCHEME}"'
+    raise status.bad_request(unusable(kind, version, tree, why))
+
+
+def _versions(kind: Kind, group: str) -> tuple[str, ...]:
+    """The versions of a group in which the kind's objects can be written, served or not."""
+    served = next(
+        (one.versions for one in kinds.KINDS if one.stored == kind.stored and one.group == group), ()
+    )
+    if group == kind.group and not served:
+        served = kind.versions
+    return (*served, *_OTHER_VERSIONS.get(group, ())) if served else ()
+
+
+def unusable(kind: Kind, version: str, tree: Object, why: str) -> str:
+    """Upstream's words for a body that is not an object of the kind."""
+    said_kind = _text(tree, "kind") or kind.kind
+    said = _text(tree, "apiVersion").rpartition("/")[2] or version
+    return f'{said_kind} in version "{said}" cannot be handled as a {kind.kind}: {why}'
+
+
+def options(record: Record, body: bytes, content_type: str) -> Object:
+    """The options that come as a body. Raises StatusError 400."""
+    try:
+        return decoding.decode(record, parse(body, content_type), Notes())
+    except (ReadError, DecodeError) as error:
+        raise status.bad_request(
+            f"the object provided is unrecognized (must be of type {record.name}): "
+            f"couldn't get version/kind; json parse error: {error} ({_quoted(body)})"
+        ) from None
+
+
+def _text(tree: Object, name: str) -> str:
+    value = tree.get(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise ReadError(
+        f"json: cannot unmarshal {decoding.json_type(value)} into Go struct field .{name} of type string"
+    )
+
+
+def _quoted(body: bytes) -> str:
+    """The beginning of a body as upstream shows it: as it is where it may be JSON, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    more = " ..." if len(body) > _SHOWN else ""
+    start = body[:_SHOWN]
+    shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
+    return f"{shown}{more}"
