@@ -326,8 +326,7 @@ def test_a_pods_service_account_is_the_last_resort(tmp_path: Path, monkeypatch: 
         ('{"clusters": [], "contexts": [], "users": []}', "no current-context"),
         ('{"clusters": [], "contexts": [], "current-context": "x"}', "no context 'x'"),
         (
-            '{"clusters": [], "current-context": "x", "contexts": [{"name": "x", "context": {"cluster": "y"}}'
-            "]}",
+            '{"clusters":[], "current-context":"x", "contexts": [{"name":"x", "context":{"cluster":"y"}}]}',
             "context 'x' names 'y', which is not there",
         ),
     ],

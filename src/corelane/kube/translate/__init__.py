@@ -1,0 +1,19 @@
+"""Kubernetes objects to plain values and back. Nobody else parses an annotation."""
+
+from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.pods import ask, qos, requests
+from corelane.kube.translate.proposals import annotations as proposal_annotations
+from corelane.kube.translate.proposals import read as read_proposal
+from corelane.kube.translate.topology import machine_from_topology, state_from_topology, topology
+
+__all__ = [
+    "TranslationError",
+    "ask",
+    "machine_from_topology",
+    "proposal_annotations",
+    "qos",
+    "read_proposal",
+    "requests",
+    "state_from_topology",
+    "topology",
+]

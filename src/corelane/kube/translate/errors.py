@@ -1,0 +1,17 @@
+"""What is said when an object cannot be understood."""
+
+__all__ = ["TranslationError"]
+
+
+class TranslationError(ValueError):
+    """A field or annotation that makes no sense: which (`field`), its `value`, and why."""
+
+    def __init__(self, field: str, value: object, why: str) -> None:
+        super().__init__(f"{field}: invalid value {_short(repr(value))}: {why}")
+        self.field = field
+        self.value = value
+        self.why = why
+
+
+def _short(text: str, limit: int = 200) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"

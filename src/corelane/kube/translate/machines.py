@@ -1,0 +1,168 @@
+"""A machine as an annotation, and back: every level of the hardware as a map from unit to CPU list.
+
+`{"core": {"0": "0,64", …}, "socket": {"0": "0-31,64-95", …}, "numa": …, "l3": …}`: a few kilobytes for
+hundreds of CPUs. What has its usual value on all CPUs is left out. Memory and distances of the NUMA nodes
+are in the zones, devices are not published.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, Final
+
+import msgspec
+
+from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kube.keys import CPU_TOPOLOGY, MACHINE
+from corelane.kube.translate.errors import TranslationError
+from corelane.machine.model import CPU, Machine, MachineError, NUMANode, from_rows
+
+__all__ = ["CPUDetail", "detail", "dump", "load", "load_detail"]
+
+_LEVELS: Final = tuple(field.name for field in fields(CPU) if field.name != "id")
+_REQUIRED: Final = {"core", "socket", "numa", "l3"}
+_SETS: Final = ("isolated", "nohz_full", "managed_irq")
+_TEXT: Final = {"kind"}
+
+
+@dataclass(frozen=True, slots=True)
+class CPUDetail:
+    """A row of Koordinator's `cpu-topology`; `core` is unique within the socket."""
+
+    id: int
+    core: int
+    socket: int
+    node: int
+
+
+class _Detail(msgspec.Struct):
+    detail: list[CPUDetail]
+
+
+def dump(machine: Machine) -> str:
+    """The machine's usable CPUs."""
+    cpus = [cpu for cpu in machine.cpus if cpu.id in machine.usable]
+    levels = {name: _units(cpus, name) for name in _LEVELS if name in _REQUIRED or _unusual(cpus, name)}
+    sets = {name: str(value) for name in _SETS if (value := getattr(machine, name) & machine.usable)}
+    return msgspec.json.encode(levels | sets).decode()
+
+
+def _units(cpus: Iterable[CPU], level: str) -> dict[str, str]:
+    members: dict[Any, int] = {}
+    for cpu in cpus:
+        unit = getattr(cpu, level)
+        members[unit] = members.get(unit, 0) | 1 << cpu.id
+    return {str(unit): str(CPUSet.from_mask(mask)) for unit, mask in sorted(members.items())}
+
+
+def _unusual(cpus: Iterable[CPU], level: str) -> bool:
+    return any(getattr(cpu, level) != _usual(level, cpu.core) for cpu in cpus)
+
+
+def _usual(level: str, core: int) -> int | str:
+    if level in {"core_id", "cluster"}:
+        return core
+    return "" if level in _TEXT else 0
+
+
+def load(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:
+    """The machine that `dump` wrote; `nodes` bring memory and distances. Raises TranslationError."""
+    tree = _decoded(MACHINE, text, dict[str, dict[str, str] | str])
+    levels = {level: _level(text, level, tree[level]) for level in _LEVELS if level in tree}
+    if missing := _REQUIRED - levels.keys():
+        raise _broken(MACHINE, text, f"lacks {', '.join(sorted(missing))}")
+    cpus = tuple(_cpu(text, cpu, levels) for cpu in sorted(levels["core"]))
+    online = CPUSet(levels["core"])
+    sets: dict[str, Any] = {key: _cpus(text, key, tree.get(key, "")) for key in _SETS}
+    found = _with_cpus(nodes, cpus)
+    try:
+        return Machine(name, cpus, found, online, allowed=online, source="NodeResourceTopology", **sets)
+    except MachineError as error:
+        raise _broken(MACHINE, text, str(error)) from error
+
+
+def _level(text: str, level: str, units: dict[str, str] | str) -> dict[int, Any]:
+    """CPU id to the unit that it lies in."""
+    if isinstance(units, str):
+        raise _broken(MACHINE, text, f"{level} is not an object")
+    return {cpu: _unit(text, level, unit) for unit, cpus in units.items() for cpu in _cpus(text, level, cpus)}
+
+
+def _unit(text: str, level: str, unit: str) -> int | str:
+    if level in _TEXT:
+        return unit
+    if not unit.isascii() or not unit.removeprefix("-").isdecimal() or len(unit) > 18:
+        raise _broken(MACHINE, text, f"{level} has the unit {unit!r}, which is not a number")
+    return int(unit)
+
+
+def _cpu(text: str, cpu: int, levels: Mapping[str, Mapping[int, Any]]) -> CPU:
+    core = levels["core"][cpu]
+    try:
+        values: dict[str, Any] = {n: levels[n][cpu] if n in levels else _usual(n, core) for n in _LEVELS}
+    except KeyError:
+        lacking = ", ".join(name for name in levels if cpu not in levels[name])
+        raise _broken(MACHINE, text, f"CPU {cpu} is missing from {lacking}") from None
+    return CPU(cpu, **values)
+
+
+def _cpus(text: str, key: str, value: object) -> CPUSet:
+    try:
+        return CPUSet.parse(value if isinstance(value, str) else "?")
+    except CPUSetError as error:
+        raise _broken(MACHINE, text, f"{key}: {value!r} is not a CPU list: {error}") from error
+
+
+def _with_cpus(nodes: Mapping[int, NUMANode], cpus: Iterable[CPU]) -> tuple[NUMANode, ...]:
+    members: dict[int, int] = dict.fromkeys(nodes, 0)
+    for cpu in cpus:
+        members[cpu.numa] = members.get(cpu.numa, 0) | 1 << cpu.id
+    return tuple(
+        NUMANode(id_, CPUSet.from_mask(mask), known.memory, known.hugepages, known.distances)
+        if (known := nodes.get(id_))
+        else NUMANode(id_, CPUSet.from_mask(mask))
+        for id_, mask in sorted(members.items())
+    )
+
+
+def detail(machine: Machine) -> str:
+    """Koordinator's `cpu-topology` of the usable CPUs."""
+    numbers = _core_numbers(machine)
+    rows = [
+        CPUDetail(cpu.id, numbers(cpu), cpu.socket, cpu.numa)
+        for cpu in machine.cpus
+        if cpu.id in machine.usable
+    ]
+    return msgspec.json.encode(_Detail(rows)).decode()
+
+
+def _core_numbers(machine: Machine) -> Callable[[CPU], int]:
+    """The kernel's core ids where they tell a socket's cores apart, else the lowest CPU ids."""
+    cores = {cpu.core for cpu in machine.cpus}
+    if len({(cpu.socket, cpu.core_id) for cpu in machine.cpus}) == len(cores):
+        return lambda cpu: cpu.core_id
+    return lambda cpu: cpu.core
+
+
+def load_detail(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:
+    """A machine from Koordinator's `cpu-topology`, which knows no caches: each socket counts as one."""
+    rows = _decoded(CPU_TOPOLOGY, text, _Detail).detail
+    if not rows:
+        raise _broken(CPU_TOPOLOGY, text, "names no CPU")
+    try:
+        known = ((row.id, row.core, row.socket, row.node, row.socket) for row in rows)
+        machine = from_rows(name, known, source="NodeResourceTopology")
+    except ValueError as error:
+        raise _broken(CPU_TOPOLOGY, text, str(error)) from error
+    found = _with_cpus({node.id: node for node in machine.nodes} | dict(nodes), machine.cpus)
+    return replace(machine, nodes=found)
+
+
+def _decoded(key: str, text: str, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise _broken(key, text, str(error)) from error
+
+
+def _broken(key: str, text: str, why: str) -> TranslationError:
+    return TranslationError(f"metadata.annotations[{key}]", text, why)

@@ -1,0 +1,199 @@
+import pytest
+
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.pod import Pod, PodStatus, ResourceRequirements
+from corelane.kube.translate import TranslationError
+from corelane.workload import ContainerKind, QOSClass
+from support.pods import amounts, container, guaranteed, pod
+
+WHOLE = "cpu=2 memory=1Gi"
+
+
+def test_an_ask_says_what_every_container_wants_init_containers_first() -> None:
+    ask = translate.ask(
+        pod(
+            "a",
+            container("main", "cpu=1500m memory=1Gi hugepages-2Mi=8Mi hugepages-1Gi=2Gi"),
+            container("half", "cpu=0.5 memory=1M", "cpu=1"),
+            init=(container("setup", "cpu=4"), container("mesh", "cpu=100m", restart_policy="Always")),
+        )
+    )
+    assert (ask.uid, ask.key) == ("uid-a", "ns/a")
+    kinds = [(c.name, c.kind) for c in ask.containers]
+    app = ContainerKind.APP
+    assert kinds == [
+        ("setup", ContainerKind.INIT),
+        ("mesh", ContainerKind.SIDECAR),
+        ("main", app),
+        ("half", app),
+    ]
+    main, half = ask.containers[2:]
+    assert (main.cpu_request, main.cpu_limit) == (1500, 1500)
+    assert (main.memory_request, main.hugepages) == (2**30, {2048: 8 * 2**20, 2**20: 2**31})
+    assert (half.cpu_request, half.cpu_limit, half.memory_request, half.memory_limit) == (500, 1000, 10**6, 0)
+    assert ask.cpu_request == 4000
+
+
+def test_an_absent_request_is_the_limit() -> None:
+    (main,) = translate.ask(pod("a", container("main", "", WHOLE))).containers
+    assert (main.cpu_request, main.memory_request) == (2000, 2**30)
+
+
+def test_integers_are_quantities_too() -> None:
+    (main,) = translate.ask(pod("a", container("main"))).containers
+    assert main.cpu_request == 0
+    numbers = ResourceRequirements({"cpu": 2, "memory": 64}, {})
+    whole = pod("a", container("main"))
+    first = type(whole.spec.containers[0])(name="main", resources=numbers)
+    (main,) = translate.ask(pod("a", first)).containers
+    assert (main.cpu_request, main.memory_request) == (2000, 64)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (pod("a", container("x")), QOSClass.BEST_EFFORT),
+        (pod("a", container("x", "cpu=0 memory=0")), QOSClass.BEST_EFFORT),
+        (pod("a", container("x", "example.com/gpu=1")), QOSClass.BEST_EFFORT),
+        (pod("a", container("x", WHOLE)), QOSClass.GUARANTEED),
+        (pod("a", container("x", "cpu=2000m memory=1024Mi", WHOLE)), QOSClass.GUARANTEED),
+        (pod("a", container("x", WHOLE, "cpu=3 memory=1Gi")), QOSClass.BURSTABLE),
+        (pod("a", container("x", "cpu=2")), QOSClass.BURSTABLE),
+        (pod("a", container("x", WHOLE), container("y")), QOSClass.BURSTABLE),
+        (pod("a", container("x", WHOLE), init=(container("y"),)), QOSClass.BURSTABLE),
+        (pod("a", container("x", WHOLE), init=(container("y", WHOLE),)), QOSClass.GUARANTEED),
+        # Only sums are compared, so one container may make up for the other.
+        (
+            pod("a", container("x", WHOLE, "cpu=3 memory=1Gi"), container("y", "cpu=3 memory=1Gi", WHOLE)),
+            QOSClass.GUARANTEED,
+        ),
+        # Pod-level resources stand in for the containers'.
+        (
+            pod("a", container("x"), resources=ResourceRequirements(amounts(WHOLE), amounts(WHOLE))),
+            "Guaranteed",
+        ),
+        (pod("a", container("x", WHOLE), resources=ResourceRequirements(amounts(WHOLE), {})), "Burstable"),
+        (
+            pod("a", container("x"), resources=ResourceRequirements(amounts("cpu=1"), amounts("cpu=1"))),
+            QOSClass.BURSTABLE,
+        ),
+        (pod("a", container("x", WHOLE), resources=ResourceRequirements()), QOSClass.BEST_EFFORT),
+    ],
+)
+def test_qos_is_upstreams(found: Pod, expected: str) -> None:
+    assert translate.qos(found) == expected
+
+
+def test_a_qos_class_in_the_status_stands_unless_it_is_none() -> None:
+    spec = pod("a", container("x")).spec
+    assert translate.qos(Pod(spec=spec, status=PodStatus(qos_class="Guaranteed"))) == "Guaranteed"
+    assert translate.qos(Pod(spec=spec, status=PodStatus(qos_class="Best"))) == "BestEffort"
+
+
+def test_requests_are_what_runs_at_the_same_time() -> None:
+    found = pod(
+        "a",
+        container("x", "cpu=1 memory=1Gi example.com/gpu=1"),
+        container("y", "cpu=500m"),
+        init=(
+            container("before", "cpu=3"),
+            container("mesh", "cpu=250m memory=1Mi", restart_policy="Always"),
+            container("after", "cpu=3"),
+        ),
+        overhead=amounts("cpu=10m memory=1Ki"),
+    )
+    memory = 2**30 + 2**20 + 2**10
+    assert translate.requests(found) == {"cpu": 3260, "memory": memory, "example.com/gpu": 1}
+
+
+def test_pod_level_requests_stand_in_for_the_containers() -> None:
+    level = ResourceRequirements(amounts("cpu=4 ephemeral-storage=9"), {})
+    found = pod("a", container("x", "cpu=1 memory=5 ephemeral-storage=1"), resources=level)
+    assert translate.requests(found) == {"cpu": 4000, "memory": 5, "ephemeral-storage": 1}
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (
+            "cpu=lots",
+            r"^spec\.containers\[0\]\.resources\.requests\.cpu: invalid value 'lots': quantities must",
+        ),
+        (
+            "memory=-1",
+            r"^spec\.containers\[0\]\.resources\.requests\.memory: invalid value '-1': must be great",
+        ),
+        ("hugepages-x=1", r"requests\.hugepages-x: invalid value 'x': quantities"),
+    ],
+)
+def test_a_bad_quantity_is_named(bad: str, message: str) -> None:
+    with pytest.raises(TranslationError, match=message):
+        translate.ask(pod("a", container("main", bad)))
+
+
+def test_one_set_for_all_containers_is_recorded_koordinators_way() -> None:
+    lane = CPUSet.parse("0-1,8")
+    found = guaranteed("a", "3")
+    record = translate.proposal_annotations({"main": lane}, found)
+    assert record == {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1,8"}'}
+    assert translate.read_proposal(record, ["main"]) == {"main": lane}
+
+
+def test_containers_that_differ_are_recorded_each_and_those_that_share_left_out() -> None:
+    found = pod("a", container("main", WHOLE), container("side", "cpu=1 memory=1"), container("log"))
+    sets = {"side": CPUSet([2]), "main": CPUSet([0, 1])}
+    record = translate.proposal_annotations(sets, found)
+    assert record == {"corelane.io/container-cpusets": '{"main":"0-1","side":"2"}'}
+    assert translate.read_proposal(record, ["main", "side", "log"]) == sets
+    same = translate.proposal_annotations({"main": CPUSet([0, 1])}, found)
+    assert list(same) == [keys.CONTAINER_CPUSETS]
+    assert translate.proposal_annotations({}, found) == {}
+
+
+def test_a_record_left_over_from_elsewhere_is_overwritten() -> None:
+    copied = guaranteed("a", "2", annotations={keys.CONTAINER_CPUSETS: '{"main":"6-7"}'})
+    record = copied.metadata.annotations | translate.proposal_annotations({"main": CPUSet([0, 1])}, copied)
+    assert translate.read_proposal(record, ["main"]) == {"main": CPUSet([0, 1])}
+    record = copied.metadata.annotations | translate.proposal_annotations({}, copied)
+    assert translate.read_proposal(record, ["main"]) == {}
+
+
+def test_own_sets_win_over_the_common_one() -> None:
+    both = {keys.CONTAINER_CPUSETS: '{"main":"0"}', keys.RESOURCE_STATUS: '{"cpuset":"4-5"}'}
+    assert translate.read_proposal(both, ["main", "side"]) == {"main": CPUSet([0])}
+
+
+def test_a_common_set_may_have_neighbours_and_be_absent() -> None:
+    text = '{"numaNodeResources":[{"node":0}],"cpuset":""}'
+    assert translate.read_proposal({keys.RESOURCE_STATUS: text}, ["main"]) == {}
+    assert translate.read_proposal({keys.RESOURCE_STATUS: "{}"}, ["main"]) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "why"),
+    [
+        (keys.RESOURCE_STATUS, "{", "not a JSON object"),
+        (keys.RESOURCE_STATUS, "[]", "not a JSON object"),
+        (keys.RESOURCE_STATUS, "[" * 5000, "not a JSON object"),
+        (keys.RESOURCE_STATUS, '{"cpuset":7}', "7 is not a CPU list"),
+        (keys.RESOURCE_STATUS, '{"cpuset":"3-1"}', "'3-1' is not a CPU list such as '0-3,8': invalid range"),
+        (keys.CONTAINER_CPUSETS, '{"main":null}', "None is not a CPU list"),
+        (keys.CONTAINER_CPUSETS, '{"other":"1"}', "the pod has no container 'other'"),
+        (keys.CONTAINER_CPUSETS, '{"main":"0-99999999999"}', "is not a CPU list"),
+    ],
+)
+def test_a_broken_record_is_named_with_its_value(key: str, text: str, why: str) -> None:
+    with pytest.raises(TranslationError) as caught:
+        translate.ask(guaranteed("a", "2", node="n", annotations={key: text}))
+    assert caught.value.field == f"metadata.annotations[{key}]"
+    assert caught.value.value == text
+    assert why in caught.value.why
+    assert len(str(caught.value)) < 600
+
+
+def test_a_proposal_counts_only_once_the_pod_is_bound() -> None:
+    record = {keys.RESOURCE_STATUS: '{"cpuset":"0-1"}'}
+    assert translate.ask(guaranteed("a", "2", annotations=record)).proposal == {}
+    bound = guaranteed("a", "2", annotations=record, node="n")
+    assert translate.ask(bound).proposal == {"main": CPUSet([0, 1])}
