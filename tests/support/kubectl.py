@@ -7,6 +7,7 @@ dispatcher, the newest version beside it); the one in PyPI's aws-cdk-lambda-laye
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -115,9 +116,8 @@ def from_layer() -> Path | None:
 
 def _installed() -> list[Path]:
     # The package itself cannot be imported: it wants jsii, which wants node.
-    wanted = (
-        d for d in metadata.distributions() if (d.name or "").lower().replace("_", "-").startswith(LAYER)
-    )
+    names = ((re.sub(r"[-_.]+", "-", d.name or "").lower(), d) for d in metadata.distributions())
+    wanted = (d for name, d in names if name.startswith(LAYER))
     return [Path(str(d.locate_file(f))) for d in wanted for f in d.files or ()]
 
 
