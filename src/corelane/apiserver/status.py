@@ -36,13 +36,15 @@ class StatusError(Exception):
     message: str
     details: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.message
 
     def body(self) -> dict[str, Any]:
         """The Status object, its keys in upstream's order."""
-        body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+        body: dict[str, Any] = {"kind": "Status", "apiVersion": "v1"}
+        body |= {"metadata": dict(self.metadata), "status": "Failure"}
         if self.message:
             body["message"] = self.message
         if self.reason:

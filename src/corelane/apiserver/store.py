@@ -1,4 +1,4 @@
-"""Objects and their history: every write is one numbered revision in SQLite; current objects are also in memory.
+"""Objects and their history: a write is one numbered revision in SQLite; current objects are also in memory.
 
 The file is a log, as etcd's is: a row a revision. A row goes once it is superseded and has left the window of
 the last events, so that after a restart both the objects and the watchable history are as they were.

@@ -1,0 +1,268 @@
+"""How objects end: grace periods, finalizers, preconditions, whole collections, and namespaces in two steps.
+
+After apiserver's `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go` (Delete), and the
+strategies of pods and namespaces.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from corelane.apiserver import admission, registry, requests, status, wire
+from corelane.apiserver.kinds import Kind
+from corelane.apiserver.registry import Registry, rfc3339
+from corelane.apiserver.requests import Query, Target
+from corelane.apiserver.status import Cause
+from corelane.apiserver.store import Change, Object, Record
+
+_POLICIES = ("Foreground", "Background", "Orphan")
+_ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """What a DELETE asks for; `grace` in seconds."""
+
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+    orphan: bool | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The outcome: the object's last or present state, and whether it is gone."""
+
+    obj: Object
+    gone: bool
+
+
+def options_from_query(query: Query, dry_run: list[str]) -> DeleteOptions:
+    """Options given as query parameters. Raises StatusError."""
+    orphan = requests.flag(query, "orphanDependents") if "orphanDependents" in query else None
+    document: dict[str, Any] = {
+        "gracePeriodSeconds": requests.integer(query, "gracePeriodSeconds"),
+        "propagationPolicy": query.get("propagationPolicy"),
+        "orphanDependents": orphan,
+        "dryRun": dry_run,
+    }
+    return options_from_body({key: value for key, value in document.items() if value is not None})
+
+
+def options_from_body(document: Any) -> DeleteOptions:
+    """Options given as a DeleteOptions object. Raises StatusError 400 or 422."""
+    found = _typed(document)
+    faults = _option_faults(found)
+    if faults:
+        raise status.invalid("DeleteOptions", "meta.k8s.io", "", faults)
+    conditions = found.get("preconditions") or {}
+    grace = found.get("gracePeriodSeconds")
+    return DeleteOptions(
+        grace=1 if grace is not None and grace < 0 else grace,
+        uid=conditions.get("uid") or "",
+        resource_version=conditions.get("resourceVersion") or "",
+        propagation=found.get("propagationPolicy") or "",
+        orphan=found.get("orphanDependents"),
+        dry_run=bool(found.get("dryRun")),
+    )
+
+
+_FIELDS: Mapping[str, type] = {
+    "kind": str,
+    "apiVersion": str,
+    "gracePeriodSeconds": int,
+    "preconditions": dict,
+    "orphanDependents": bool,
+    "propagationPolicy": str,
+    "dryRun": list,
+}
+
+
+def _typed(document: Any) -> Mapping[str, Any]:
+    if not isinstance(document, dict):
+        raise status.bad_request(
+            "couldn't get version/kind; json parse error: DeleteOptions must be an object"
+        )
+    kind, version = document.get("kind", ""), document.get("apiVersion", "")
+    if kind not in {"", "DeleteOptions"}:
+        raise status.bad_request(f'no kind "{kind}" is registered for version "{version}" of DeleteOptions')
+    fields = [(document, _FIELDS, "")]
+    conditions = document.get("preconditions")
+    if isinstance(conditions, dict):
+        fields.append((conditions, {"uid": str, "resourceVersion": str}, "preconditions."))
+    for found, types, prefix in fields:
+        _check_types(found, types, prefix)
+    return document
+
+
+def _check_types(found: Mapping[str, Any], types: Mapping[str, type], prefix: str) -> None:
+    for name, value in found.items():
+        wanted = types.get(name)
+        wrong = wanted and value is not None and type(value) is not wanted
+        if wrong or (name == "dryRun" and not all(isinstance(v, str) for v in value or ())):
+            raise status.bad_request(
+                f"json: cannot unmarshal {_json_type(value)} into Go struct field "
+                f"DeleteOptions.{prefix}{name} of type {wanted and wanted.__name__}"
+            )
+
+
+def _json_type(value: object) -> str:
+    names = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
+    return names.get(type(value), "value")
+
+
+def _option_faults(found: Mapping[str, Any]) -> list[Cause]:
+    policy = found.get("propagationPolicy")
+    faults = []
+    if policy is not None and found.get("orphanDependents") is not None:
+        why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        faults.append(Cause("FieldValueInvalid", why, "propagationPolicy"))
+    if policy is not None and policy not in _POLICIES:
+        faults.append(requests.unsupported("propagationPolicy", f'"{policy}"', (*_POLICIES, "nil")))
+    return [*faults, *requests.dry_run_faults(found.get("dryRun") or [])]
+
+
+def delete(reg: Registry, target: Target, options: DeleteOptions) -> Deleted:
+    """Delete one object, or begin to. Raises StatusError."""
+    admission.admit_delete(target)
+    obj = reg.find(target).object()
+    if target.resource == "namespaces" and not target.subresource:
+        return _delete_namespace(reg, target, obj, options)
+    return _delete(reg, target, obj, options)
+
+
+def delete_records(reg: Registry, target: Target, records: Iterable[Record], options: DeleteOptions) -> None:
+    """Delete each of a collection; what is gone already is passed over."""
+    for record in records:
+        name = record.key.rpartition("/")[2]
+        namespace = record.key.rpartition("/")[0]
+        try:
+            delete(reg, replace(target, name=name, namespace=namespace), options)
+        except status.StatusError as error:
+            if error.code != 404:
+                raise
+
+
+def _delete(reg: Registry, target: Target, obj: Object, options: DeleteOptions) -> Deleted:
+    kind = wire.stored_kind(registry.kind_of(target))
+    _check_preconditions(kind, obj, options)
+    before = {**obj, "metadata": dict(obj["metadata"])}
+    grace = _grace(kind, obj, options)
+    if _pending(kind, obj, grace):
+        return Deleted(obj, gone=False)
+    _set_finalizers(obj["metadata"], options)
+    held = bool(obj["metadata"].get("finalizers"))
+    if grace is not None:
+        _mark(obj["metadata"], reg.now(), grace)
+    elif held:
+        _mark_now(obj["metadata"], reg.now())
+    gone = not held and not grace
+    if not options.dry_run:
+        _write(reg, kind, target.key, obj, changed=obj != before, gone=gone)
+    return Deleted(obj, gone)
+
+
+def _write(reg: Registry, kind: Kind, key: str, obj: Object, *, changed: bool, gone: bool) -> None:
+    """A pod's last state is written before it goes, as upstream does, so that watchers see both."""
+    changes = [Change(kind.stored, key, obj)] if changed else []
+    if gone:
+        changes.append(Change(kind.stored, key, None))
+    if changes:
+        reg.store.write(changes)
+
+
+def _check_preconditions(kind: Kind, obj: Object, options: DeleteOptions) -> None:
+    meta = obj["metadata"]
+    pairs = (
+        ("UID", options.uid, meta["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
+    )
+    for name, wanted, found, event in pairs:
+        if wanted and wanted != found:
+            why = (
+                f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found}). "
+                f"The object might have been {event}"
+            )
+            raise status.conflict(kind.kind, kind.group, meta["name"], why)
+
+
+def _grace(kind: Kind, obj: Object, options: DeleteOptions) -> int | None:
+    """Seconds until a pod goes; None for kinds that know no grace."""
+    if kind.kind != "Pod":
+        return None
+    spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
+    if obj["metadata"].get("deletionTimestamp") and options.grace is None:
+        return int(obj["metadata"].get("deletionGracePeriodSeconds") or 0)
+    grace = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 0)
+    if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
+        return 0
+    return 1 if grace < 0 else int(grace)
+
+
+def _pending(kind: Kind, obj: Object, grace: int | None) -> bool:
+    """Whether an earlier deletion already asks for as short a grace period."""
+    running = obj["metadata"].get("deletionGracePeriodSeconds")
+    if grace is None or running is None or "deletionTimestamp" not in obj["metadata"]:
+        return False
+    held = bool(obj["metadata"].get("finalizers"))
+    return grace >= running and (running > 0 or held)
+
+
+def _mark(meta: Object, now: datetime, grace: int) -> None:
+    """Set or shorten a grace period; the time it began with stays."""
+    earlier = meta.get("deletionTimestamp")
+    start = now
+    if earlier:
+        start = _parse(earlier) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+    elif meta.get("generation"):
+        meta["generation"] += 1
+    meta["deletionTimestamp"] = rfc3339(start + timedelta(seconds=grace))
+    meta["deletionGracePeriodSeconds"] = grace
+
+
+def _mark_now(meta: Object, now: datetime) -> None:
+    """For kinds without grace whose finalizers are still to be worked off."""
+    if "deletionTimestamp" not in meta:
+        if meta.get("generation"):
+            meta["generation"] += 1
+        meta["deletionTimestamp"] = rfc3339(now)
+    meta["deletionGracePeriodSeconds"] = 0
+
+
+def _parse(timestamp: str) -> datetime:
+    return datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
+    """The finalizers by which a garbage collector is told what to do with dependents."""
+    wanted = {
+        _ORPHAN: options.propagation == "Orphan" or options.orphan is True,
+        _FOREGROUND: options.propagation == "Foreground",
+    }
+    unsaid = not options.propagation and options.orphan is None
+    current = meta.get("finalizers") or []
+    kept = [name for name in current if name not in wanted or unsaid]
+    kept += [name for name, asked in wanted.items() if asked]
+    if kept:
+        meta["finalizers"] = kept
+    else:
+        meta.pop("finalizers", None)
+
+
+def _delete_namespace(reg: Registry, target: Target, obj: Object, options: DeleteOptions) -> Deleted:
+    """First make it Terminating; it goes only when the finalizers in its spec are gone."""
+    kind = registry.kind_of(target)
+    _check_preconditions(kind, obj, options)
+    meta = obj["metadata"]
+    if "deletionTimestamp" in meta:
+        if (obj.get("spec") or {}).get("finalizers"):
+            return Deleted(obj, gone=False)
+        return _delete(reg, target, obj, options)
+    meta["deletionTimestamp"] = reg.timestamp()
+    obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    if not options.dry_run:
+        reg.store.put(kind.stored, target.key, obj)
+    return Deleted(obj, gone=False)

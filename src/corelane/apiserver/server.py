@@ -1,0 +1,217 @@
+"""The embedded API server: `APIServer` binds to loopback, answers, and stops quickly."""
+
+import asyncio
+import ipaddress
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from corelane.apiserver import (
+    auth,
+    bootstrap,
+    discovery,
+    handlers,
+    health,
+    negotiation,
+    openapi,
+    requests,
+    responses,
+    status,
+    wire,
+)
+from corelane.apiserver.auth import User
+from corelane.apiserver.logs import LogSource
+from corelane.apiserver.registry import Registry, describe
+from corelane.apiserver.requests import Target
+from corelane.apiserver.status import StatusError
+from corelane.apiserver.store import FILE_NAME, Store, StoreError
+
+_CHECKPOINT_PERIOD = 20.0  # seconds
+_FAREWELL = 1.0  # seconds for what is being answered
+
+_log = structlog.get_logger("corelane.apiserver")
+
+
+class APIServer:
+    """A Kubernetes API server in this process.
+
+    `data_dir` None keeps objects in memory only. `tokens` maps bearer tokens to users. `tls` serves HTTPS,
+    without which kubectl sends no token. `port` 0 takes a free one; `url` says which, once started.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        tokens: Mapping[str, User],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        log_source: LogSource | None = None,
+        default_scheduler: str = "corelane-scheduler",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Raises ValueError for a host that is not loopback."""
+        _check_loopback(host)
+        self._data_dir = data_dir
+        self._tokens = dict(tokens)
+        self._host, self._port, self._tls = host, port, tls
+        self._default_scheduler = default_scheduler
+        self._log_source = log_source
+        self._store: Store | None = None
+        self._context: handlers.Context | None = None
+        self._runner: web.ServerRunner | None = None
+        self._chores: asyncio.Task[None] | None = None
+        self.url = ""
+
+    @property
+    def log_source(self) -> LogSource | None:
+        return self._log_source
+
+    @log_source.setter
+    def log_source(self, source: LogSource | None) -> None:
+        """Agents may come after the server."""
+        self._log_source = source
+        if self._context:
+            self._context.log_source = source
+
+    async def start(self) -> None:
+        """Open the store, make the default objects, and listen. Raises StoreError or OSError."""
+        path = self._data_dir / FILE_NAME if self._data_dir else None
+        self._store = await asyncio.to_thread(Store, path, describe)
+        try:
+            await self._listen(self._store)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen(self, store: Store) -> None:
+        registry = Registry(store, self._default_scheduler)
+        bootstrap.default_objects(registry)
+        self._context = handlers.Context(registry, self._log_source)
+        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=_FAREWELL)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        scheme = "https" if self._tls else "http"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        self._chores = asyncio.create_task(self._checkpoint(store))
+
+    async def stop(self) -> None:
+        """End watches, finish what is being answered, and close the store; takes at most a few seconds."""
+        if self._chores:
+            self._chores.cancel()
+            await asyncio.gather(self._chores, return_exceptions=True)
+            self._chores = None
+        if self._context:
+            for watch in tuple(self._context.watches):
+                watch.end()
+            self._context = None
+        if self._runner:
+            await self._runner.cleanup()
+            self._runner = None
+        if self._store:
+            self._store.close()
+            self._store = None
+
+    @staticmethod
+    async def _checkpoint(store: Store) -> None:
+        while True:
+            await asyncio.sleep(_CHECKPOINT_PERIOD)
+            try:
+                await asyncio.to_thread(store.checkpoint)
+            except Exception:  # noqa: BLE001 - the log stays and is folded in the next time
+                _log.warning("checkpoint failed", exc_info=True)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer any request; whatever goes wrong, the client gets a Status."""
+        accept = request.headers.get("Accept")
+        try:
+            return await self._answer(request)
+        except StatusError as error:
+            return responses.error(error, accept)
+        except StoreError as error:
+            _log.error("store failed", error=str(error))
+            return responses.error(status.internal(str(error)), accept)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception:  # noqa: BLE001 - the last resort
+            _log.exception("request failed", method=request.method, path=request.path)
+            return responses.error(_unexpected(), accept)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
+        target = requests.parse(request.path, request.method, request.query)
+        auth.authorize(user, target)
+        if self._context is None:
+            raise StatusError(503, "ServiceUnavailable", "the server is stopping")
+        if target.is_resource:
+            return await handlers.answer(self._context, request, target)
+        return plain(request, target)
+
+
+def plain(request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    """What is not a resource: discovery, OpenAPI, health. Raises StatusError."""
+    found = _document(request)
+    if found is None:
+        return _nowhere(target)
+    if request.method not in {"GET", "HEAD"}:
+        raise status.method_not_allowed()
+    return found
+
+
+def _document(request: web.BaseRequest) -> web.StreamResponse | None:
+    path, accept = request.path, request.headers.get("Accept", "")
+    if path.startswith("//"):
+        return None
+    if path.startswith("/openapi/"):
+        return _openapi(path, accept)
+    if checked := health.answer(path, request.query):
+        return responses.text(checked)
+    answered = discovery.answer(path, accept)
+    if answered is None:
+        return None
+    document, media = answered
+    if media == negotiation.JSON:
+        media = negotiation.for_error(accept)
+    wanted = negotiation.Wanted(negotiation.YAML if media == negotiation.YAML else negotiation.JSON)
+    return responses.data(wire.body(wanted, document), media)
+
+
+def _openapi(path: str, accept: str) -> web.StreamResponse | None:
+    part = path.removeprefix("/openapi/").strip("/")
+    if part == "v2":
+        if openapi.V2_PROTOBUF in accept or "com.github.proto-openapi" in accept:
+            return responses.data(openapi.v2_protobuf(), openapi.V2_PROTOBUF)
+        return responses.data(msgspec.json.encode(openapi.v2_json()))
+    if part == "v3":
+        return responses.data(msgspec.json.encode(openapi.v3_root()))
+    found = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
+    return responses.data(msgspec.json.encode(found)) if found else None
+
+
+def _nowhere(target: Target) -> web.StreamResponse:
+    """Below the roots of built-in groups a Status, elsewhere the plain text of Go's router."""
+    parts = target.path.split("/")
+    known = parts[1:2] == ["api"] or (parts[1:2] == ["apis"] and requests.is_built_in("".join(parts[2:3])))
+    if known and not target.path.startswith("//"):
+        raise status.no_such_resource()
+    return responses.text("404 page not found\n", 404)
+
+
+def _unexpected() -> StatusError:
+    message = "Internal error occurred: the server could not answer; its log says more"
+    return StatusError(500, "InternalError", message, {"causes": [{"message": "unexpected"}]})
+
+
+def _check_loopback(host: str) -> None:
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(f"the API server listens on loopback only, not on {host!r}; say 127.0.0.1 or ::1")
