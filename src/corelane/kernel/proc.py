@@ -16,13 +16,13 @@ __all__ = [
     "Stat",
     "TaskAffinity",
     "allowed",
+    "bearing",
     "boot_id",
     "children",
     "descendants",
     "identity",
     "is_alive",
     "pids",
-    "session_members",
     "stat",
     "tasks",
     "tasks_allowed",
@@ -191,9 +191,10 @@ def _children_by_parent(proc: Path) -> dict[int, list[int]]:
     return table
 
 
-def session_members(session: int, proc: Path = PROC) -> list[int]:
-    """Every living process of a session (setsid), wherever its parent is."""
-    return [found.pid for found in _all(proc) if found.session == session and found.state not in _DEAD]
+def bearing(variable: str, proc: Path = PROC) -> list[int]:
+    """Every process that was started with this `NAME=value` in its environment, wherever its parent is."""
+    wanted = f"\0{variable}\0"
+    return [pid for pid in pids(proc) if wanted in f"\0{_read(proc / str(pid) / 'environ')}\0"]
 
 
 def _all(proc: Path) -> Iterator[Stat]:

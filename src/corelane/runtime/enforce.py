@@ -1,0 +1,190 @@
+"""How a container is held to its CPUs: by cgroups of its own, else by CPU affinity alone.
+
+All of this blocks for as long as the kernel takes; the runtime calls it in threads.
+"""
+
+import os
+import signal
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Literal, Protocol
+
+from corelane.cpuset import CPUSet
+from corelane.kernel import affinity, cfs, cgroup, proc
+from corelane.runtime.base import ContainerSpec
+from corelane.runtime.outcome import Outcome, Stored
+
+__all__ = ["ByAffinity", "ByCgroup", "Enforcement", "Mode", "choose", "mark"]
+
+Mode = Literal["auto", "off", "required"]
+
+
+class Enforcement(Protocol):
+    """What the runtime needs of either way."""
+
+    name: str
+
+    def place(self, spec: ContainerSpec) -> tuple[str | None, tuple[str, ...]]:
+        """The cgroup that is to hold a container, and its directories. Raises ValueError for a bad name."""
+
+    def prepare(self, stored: Stored) -> None:
+        """Get that place ready for a start. Raises CgroupError."""
+
+    def apply(self, old: Stored, new: Stored, outcome: Outcome) -> None:
+        """Make the kernel follow a change of the spec. Raises CgroupError, AffinityError."""
+
+    def repair(self, stored: Stored, outcome: Outcome) -> affinity.Repinned:
+        """Bring back the tasks that left their CPUs. Raises AffinityError."""
+
+    def processes(self, stored: Stored, outcome: Outcome) -> list[int]:
+        """Every process of a running container."""
+
+    def release(self, stored: Stored, outcome: Outcome | None) -> None:
+        """Tidy up after an end: kill who is left, remove what was prepared. Raises CgroupError."""
+
+    def weigh(self, pod_uid: str, milli: int) -> None:
+        """Tell the kernel the CPU requests of a pod's running containers, summed. Raises CgroupError."""
+
+
+def choose(mode: Mode, instance: str, root: Path = Path("/")) -> "tuple[Enforcement, str]":
+    """The best to be had here, and what it lacks. Raises CgroupsUnavailable if cgroups are required."""
+    reason = "cgroups are switched off"
+    if mode != "off":
+        try:
+            return ByCgroup(cgroup.find(root), instance), ""
+        except (cgroup.CgroupsUnavailable, cgroup.CgroupError) as error:
+            if mode == "required":
+                raise
+            reason = str(error)
+    lack = "no quota, shares or memory nodes, and tasks that leave their CPUs are brought back only later"
+    return ByAffinity(), f"CPU affinity alone, {lack}: {reason}"
+
+
+def mark(container_id: str) -> str:
+    """The environment variable by which a container's processes are known when all else fails."""
+    return f"CORELANE_CONTAINER_ID={container_id}"
+
+
+class ByCgroup:
+    """A cgroup a container, `corelane/<instance>/<pod uid>/<container>`."""
+
+    def __init__(self, groups: cgroup.Groups, instance: str) -> None:
+        self.groups = groups
+        self.instance = instance
+        self.root = cgroup.join(instance)
+        self.name = f"cgroup v{groups.version}"
+        self._claim()
+
+    def _claim(self) -> None:
+        """Make our own root; like the kubelet's it weighs as much as all its CPUs beside other work."""
+        self.groups.create(self.root)
+        milli = 1000 * len(self.groups.read(self.root).effective)
+        self.groups.set_request(cgroup.OWN, milli, "pod")
+        self.groups.set_request(self.root, milli, "pod")
+
+    def _pod(self, pod_uid: str) -> str:
+        return cgroup.join(self.instance, pod_uid)
+
+    def place(self, spec: ContainerSpec) -> tuple[str | None, tuple[str, ...]]:
+        group = cgroup.join(self.instance, spec.pod_uid, spec.name)
+        return group, tuple(map(str, self.groups.directories(group)))
+
+    def prepare(self, stored: Stored) -> None:
+        group = stored.group or ""
+        self._clear(group)
+        self.groups.create(group)
+        self._set(group, stored.spec)
+
+    def _set(self, group: str, spec: ContainerSpec) -> None:
+        if spec.mems:
+            self.groups.set_mems(group, spec.mems)
+        self.groups.set_cpus(group, spec.cpus)
+        self.groups.set_request(group, spec.cpu_shares_milli, "container")
+        self.groups.set_quota(group, cfs.quota_us(spec.quota_milli or 0) or None)
+
+    def apply(self, old: Stored, new: Stored, outcome: Outcome) -> None:
+        """Only what changed is written: every write of a quota grants a fresh one."""
+        group, was, now = new.group or "", old.spec, new.spec
+        if now.mems and now.mems != was.mems:
+            self.groups.set_mems(group, now.mems)
+        if now.cpus != self.groups.read(group).cpus:
+            self.groups.set_cpus(group, now.cpus)
+        if now.cpu_shares_milli != was.cpu_shares_milli:
+            self.groups.set_request(group, now.cpu_shares_milli, "container")
+        if now.quota_milli != was.quota_milli:
+            self.groups.set_quota(group, cfs.quota_us(now.quota_milli or 0) or None)
+
+    def repair(self, stored: Stored, outcome: Outcome) -> affinity.Repinned:
+        """Nobody leaves a cpuset."""
+        return affinity.Repinned(0, ())
+
+    def processes(self, stored: Stored, outcome: Outcome) -> list[int]:
+        return self.groups.pids(stored.group or "")
+
+    def release(self, stored: Stored, outcome: Outcome | None) -> None:
+        self._clear(stored.group or "")
+
+    def _clear(self, group: str) -> None:
+        if self.groups.exists(group):
+            self.groups.empty(group)
+            self.groups.delete(group)
+
+    def weigh(self, pod_uid: str, milli: int) -> None:
+        if self.groups.exists(self._pod(pod_uid)):
+            self.groups.set_request(self._pod(pod_uid), milli, "pod")
+
+    def tidy(self, known: Collection[str | None]) -> None:
+        """Remove the groups of containers that nobody knows, as a crash may leave them."""
+        for pod in self.groups.children(self.root):
+            names = {f"{self.root}/{pod}/{name}" for name in self.groups.children(f"{self.root}/{pod}")}
+            for group in names.difference(known):
+                self._clear(group)
+            if names.isdisjoint(known):
+                self._clear(f"{self.root}/{pod}")
+
+    def forget_pod(self, pod_uid: str) -> None:
+        """Remove a pod's group, with all that is in it."""
+        self._clear(self._pod(pod_uid))
+
+    def destroy(self) -> None:
+        """Remove all groups of this instance, and the topmost one unless other instances use it."""
+        self._clear(self.root)
+        if not self.groups.children(cgroup.OWN) and not self.groups.pids(cgroup.OWN):
+            self.groups.delete(cgroup.OWN)
+
+
+class ByAffinity:
+    """No cgroup, only the affinity of every task."""
+
+    name = "affinity"
+
+    def place(self, spec: ContainerSpec) -> tuple[str | None, tuple[str, ...]]:
+        return None, ()
+
+    def prepare(self, stored: Stored) -> None:
+        """Nothing: the shim takes the affinity itself."""
+
+    def apply(self, old: Stored, new: Stored, outcome: Outcome) -> None:
+        self._repin(new, outcome, new.previous)
+
+    def repair(self, stored: Stored, outcome: Outcome) -> affinity.Repinned:
+        return self._repin(stored, outcome, stored.previous)
+
+    def _repin(self, stored: Stored, outcome: Outcome, previous: CPUSet | None) -> affinity.Repinned:
+        return affinity.repin(lambda: self.processes(stored, outcome), stored.spec.cpus, previous)
+
+    def processes(self, stored: Stored, outcome: Outcome) -> list[int]:
+        """Those below the shim, which inherits all orphans; without it, those that are marked."""
+        if proc.is_alive(outcome.shim):
+            return proc.descendants(outcome.shim.pid)
+        return proc.bearing(mark(stored.id))
+
+    def release(self, stored: Stored, outcome: Outcome | None) -> None:
+        """Nothing was prepared, and the shim leaves nobody behind, unless it was killed."""
+        for pid in proc.bearing(mark(stored.id)) if outcome and outcome.state == "running" else ():
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+    def weigh(self, pod_uid: str, milli: int) -> None:
+        """There are no shares to set."""

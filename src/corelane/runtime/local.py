@@ -1,0 +1,411 @@
+"""Containers as local processes, each under a shim of its own that outlives corelane.
+
+The records (see `records`) are the truth: a shim's status file says how its container fares, the lock that
+it holds says that it lives, and a restarted runtime reads both to adopt what runs and to learn what ended
+meanwhile. An end is noticed through a pidfd, or else by the sweep, which also brings back tasks that left
+their CPUs where affinity alone holds them.
+"""
+
+import asyncio
+import logging
+import secrets
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from corelane.cpuset import CPUSet
+from corelane.kernel import pidfd, proc
+from corelane.kernel.affinity import AffinityError
+from corelane.kernel.cgroup import CgroupError
+from corelane.kernel.proc import TaskAffinity
+from corelane.runtime import enforce, logs
+from corelane.runtime import outcome as outcomes
+from corelane.runtime.base import (
+    KEEP,
+    ContainerSpec,
+    ContainerStatus,
+    Keep,
+    RuntimeFailure,
+)
+from corelane.runtime.launch import LaunchError, launch
+from corelane.runtime.outcome import Outcome, Stored
+from corelane.runtime.records import State
+from corelane.runtime.registry import Container, Registry
+from corelane.runtime.watch import Tasks
+
+__all__ = ["LocalRuntime"]
+
+LOG_BYTES, LOG_FILES = 10 << 20, 5  # the kubelet's containerLogMaxSize and containerLogMaxFiles
+KILL_SECONDS = 30.0
+_REFUSED = (CgroupError, AffinityError, LaunchError, OSError, ValueError)
+
+_log = logging.getLogger(__name__)
+
+
+class LocalRuntime:
+    """The `Runtime` of local processes; made by `open`."""
+
+    name = "corelane"
+
+    def __init__(
+        self, state: State, enforcement: enforce.Enforcement, notice: str, sweep_seconds: float
+    ) -> None:
+        self.notice = notice
+        self.log_bytes, self.log_files = LOG_BYTES, LOG_FILES
+        self._state = state
+        self._default = enforcement
+        self._affinity = enforce.ByAffinity()
+        self._known = Registry(state, self._on_end)
+        self._tasks = Tasks()
+        self._sweeper = asyncio.create_task(self._sweep(sweep_seconds))
+
+    @classmethod
+    async def open(
+        cls,
+        state: Path,
+        *,
+        cgroups: enforce.Mode = "auto",
+        sweep_seconds: float = 1.0,
+        root: Path = Path("/"),
+    ) -> "LocalRuntime":
+        """Take a state directory, and adopt the containers of whoever had it before.
+
+        `cgroups`: "auto" uses them where they can be written, "off" never, "required" raises
+        CgroupsUnavailable without them. `root` is where /proc/self/mountinfo and the mounts are looked for.
+        Raises StateInUse, OSError.
+        """
+        held = await asyncio.to_thread(State, state)
+        try:
+            enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)
+        except BaseException:
+            held.close()
+            raise
+        _log.log(
+            logging.WARNING if notice else logging.INFO,
+            "containers are pinned by %s",
+            notice or enforcement.name,
+        )
+        runtime = cls(held, enforcement, notice, sweep_seconds)
+        await runtime._adopt()
+        return runtime
+
+    @property
+    def enforcement(self) -> str:
+        return self._default.name
+
+    @property
+    def instance(self) -> str:
+        """The name of this state directory's owner; its cgroups are `corelane/<instance>`."""
+        return self._state.instance
+
+    # What is asked of it.
+
+    async def start(self, spec: ContainerSpec) -> ContainerStatus:
+        """As `Runtime.start`; a caller who is cancelled leaves the start to run its course."""
+        container = self._reserve(spec)
+        return await asyncio.shield(self._tasks.spawn(self._start(container)))
+
+    async def update(
+        self,
+        container_id: str,
+        *,
+        cpus: CPUSet | None = None,
+        mems: CPUSet | None = None,
+        quota_milli: int | Keep | None = KEEP,
+        shares_milli: int | None = None,
+    ) -> None:
+        container = await self._known.settled(container_id)
+        async with container.lock:
+            was = container.stored.spec
+            spec = replace(
+                was,
+                cpus=cpus or was.cpus,
+                mems=mems or was.mems,
+                quota_milli=was.quota_milli if isinstance(quota_milli, Keep) else quota_milli,
+                cpu_shares_milli=was.cpu_shares_milli if shares_milli is None else shares_milli,
+            )
+            await self._change(container, spec)
+        if shares_milli is not None:
+            async with container.pod:
+                await self._weigh(container)
+
+    async def signal(self, container_id: str, number: int) -> None:
+        container = await self._known.settled(container_id)
+        try:
+            self._send(container, number)
+        except OSError as error:
+            raise RuntimeFailure("KillContainerError", f"signal {number}: {error.strerror}") from error
+
+    async def stop(self, container_id: str, grace_seconds: float) -> None:
+        container = await self._known.settled(container_id)
+        if grace_seconds > 0:
+            with suppress(PermissionError):
+                self._send(container, signal.SIGTERM)
+            await _within(grace_seconds, container.ended)
+        await self._kill(container)
+        await container.released.wait()
+
+    async def remove(self, container_id: str) -> None:
+        container = self._known.get(container_id)
+        if container is None:
+            return
+        if not container.ended.is_set():
+            raise RuntimeFailure(
+                "RemoveContainerError", f"container {container_id} still runs; stop it first"
+            )
+        await container.released.wait()
+        await self._discard(container)
+
+    async def remove_pod(self, pod_uid: str) -> None:
+        for container in self._known.of_pod(pod_uid):
+            await self.remove(container.stored.id)
+        for directory in await asyncio.to_thread(self._state.pod_logs, pod_uid):
+            await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
+
+    async def containers(self) -> list[ContainerStatus]:
+        return [container.status for container in self._known.all()]
+
+    def wait_events(self) -> AsyncIterator[ContainerStatus]:
+        return self._known.events.listen()
+
+    async def allowed(self, container_id: str) -> list[TaskAffinity]:
+        container = await self._known.settled(container_id)
+        return await asyncio.to_thread(lambda: proc.tasks_allowed(self._processes(container)))
+
+    def logs(
+        self,
+        container_id: str,
+        *,
+        follow: bool = False,
+        tail_lines: int | None = None,
+        since: float | None = None,
+        timestamps: bool = False,
+        limit_bytes: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        container = self._known.find(container_id)
+        choice = logs.Selection(
+            tail_lines=tail_lines, since=since, timestamps=timestamps, limit_bytes=limit_bytes
+        )
+        ended = container.ended.is_set if follow else lambda: True
+        return logs.stream(container.stored.log, ended, choice)
+
+    async def stop_all(self, grace_seconds: float) -> None:
+        """Stop every container at once. Raises an ExceptionGroup of RuntimeFailures."""
+        ids = [container.stored.id for container in self._known.all()]
+        stops = (self.stop(container_id, grace_seconds) for container_id in ids)
+        results = await asyncio.gather(*stops, return_exceptions=True)
+        if failures := [error for error in results if isinstance(error, RuntimeFailure)]:
+            raise ExceptionGroup("some containers could not be ended", failures)
+
+    async def destroy(self, grace_seconds: float) -> None:
+        """Stop all and leave nothing: no process, no cgroup, no file. Closes the runtime."""
+        await self.stop_all(grace_seconds)
+        await self.close()
+        if isinstance(self._default, enforce.ByCgroup):
+            await asyncio.to_thread(self._default.destroy)
+        await asyncio.to_thread(shutil.rmtree, self._state.root, ignore_errors=True)
+
+    async def close(self) -> None:
+        self._sweeper.cancel()
+        await asyncio.gather(self._sweeper, return_exceptions=True)
+        await self._tasks.finish()
+        self._known.close()
+        self._state.close()
+
+    # Starting.
+
+    def _reserve(self, spec: ContainerSpec) -> Container:
+        """A place for a new container, if nothing speaks against it."""
+        if not spec.command:
+            raise RuntimeFailure("CreateContainerConfigError", "the container has no command")
+        if not spec.cpus:
+            raise RuntimeFailure("CreateContainerConfigError", "the container has no CPUs")
+        for other in self._known.of_pod(spec.pod_uid):
+            theirs = other.stored.spec
+            if theirs.name == spec.name and (theirs.attempt == spec.attempt or not other.ended.is_set()):
+                taken = f'"{spec.name}" is there already, attempt {theirs.attempt}, as {other.stored.id}'
+                raise RuntimeFailure("CreateContainerError", taken)
+        new, log = secrets.token_hex(16), self._state.log_path(spec)
+        stored = Stored(id=new, spec=spec, created_at=time.time(), log=log)
+        return self._known.know(stored, None, supervised=True)
+
+    async def _start(self, container: Container) -> ContainerStatus:
+        async with container.lock:
+            try:
+                async with container.pod:
+                    started = await asyncio.to_thread(self._launch, container)
+                    await self._weigh(container)
+            except _REFUSED as error:
+                await self._discard(container)
+                raise RuntimeFailure("RunContainerError", str(error), 128) from error
+            if started.state == "failed":
+                await self._discard(container)
+                raise outcomes.failure(container.stored, started)
+            self._known.refresh(container)
+            return container.status
+
+    def _launch(self, container: Container) -> Outcome:
+        """The part of a start that blocks; recorded first, so that nothing is started unknown."""
+        group, directories = self._default.place(container.stored.spec)
+        self._state.directory(container.stored.id).mkdir(mode=0o700)
+        self._known.keep(container, replace(container.stored, group=group, directories=directories))
+        self._default.prepare(container.stored)
+        return launch(self._state, container.stored, self.log_bytes, self.log_files)
+
+    # Changing.
+
+    async def _change(self, container: Container, spec: ContainerSpec) -> None:
+        if container.ended.is_set():
+            return
+        try:
+            await asyncio.to_thread(self._apply, container, spec)
+        except _REFUSED as error:
+            self._known.refresh(container)
+            if not container.ended.is_set():
+                raise RuntimeFailure("UpdateContainerError", str(error)) from error
+
+    def _apply(self, container: Container, spec: ContainerSpec) -> None:
+        """Recorded first: after a crash half-way, whoever comes next knows both where from and where to."""
+        assert container.outcome is not None
+        old = container.stored
+        new = replace(old, spec=spec, previous=old.spec.cpus)
+        self._known.keep(container, new)
+        try:
+            self._by(container).apply(old, new, container.outcome)
+        except _REFUSED:
+            self._known.keep(container, old)
+            raise
+        self._known.keep(container, replace(new, previous=None))
+
+    async def _weigh(self, container: Container) -> None:
+        """Give the pod's cgroup the weight of what runs in it; called with the pod's lock held."""
+        uid = container.stored.spec.pod_uid
+        live = (other.stored.spec for other in self._known.of_pod(uid) if not other.ended.is_set())
+        await asyncio.to_thread(self._default.weigh, uid, sum(spec.cpu_shares_milli for spec in live))
+
+    def _on_end(self, container: Container) -> None:
+        self._tasks.spawn(self._release(container))
+
+    async def _release(self, container: Container) -> None:
+        """Tidy up after an end, unless the next run of the same container has taken over its place."""
+        try:
+            async with container.pod:
+                if not self._has_successor(container):
+                    await asyncio.to_thread(self._by(container).release, container.stored, container.outcome)
+                await self._weigh(container)
+        except _REFUSED as error:
+            _log.warning("container %s has ended, but its cgroup is left: %s", container.stored.id, error)
+        finally:
+            container.released.set()
+
+    def _has_successor(self, container: Container) -> bool:
+        spec = container.stored.spec
+        later = (other for other in self._known.of_pod(spec.pod_uid) if other.stored.spec.name == spec.name)
+        return any(not other.ended.is_set() for other in later)
+
+    # Ending.
+
+    def _send(self, container: Container, number: int) -> None:
+        if container.outcome and not container.ended.is_set():
+            pidfd.send(container.outcome.main, number)
+
+    async def _kill(self, container: Container) -> None:
+        """SIGKILL to the main process and all others, again until the container has ended."""
+        deadline = time.monotonic() + KILL_SECONDS
+        while not container.ended.is_set():
+            left = await asyncio.to_thread(self._kill_once, container)
+            await _within(0.5, container.ended)
+            if container.watch is None:
+                self._known.refresh(container)
+            if time.monotonic() > deadline:
+                names = ", ".join(map(str, left)) or "none that can be seen"
+                raise RuntimeFailure("KillContainerError", f"SIGKILL did not end it; its processes: {names}")
+
+    def _kill_once(self, container: Container) -> list[int]:
+        with suppress(PermissionError):
+            self._send(container, signal.SIGKILL)
+        left = self._processes(container)
+        for pid in left:
+            if who := proc.identity(pid):
+                with suppress(PermissionError):
+                    pidfd.send(who, signal.SIGKILL)
+        return left
+
+    async def _discard(self, container: Container) -> None:
+        """Forget a container of which nothing runs, and its pod's cgroup if it was the last."""
+        container.ended.set()
+        container.released.set()
+        async with container.pod:
+            if not self._known.forget(container):
+                return
+            last = not self._known.of_pod(container.stored.spec.pod_uid)
+            await asyncio.to_thread(self._clear, container, last=last)
+
+    def _clear(self, container: Container, *, last: bool) -> None:
+        stored = container.stored
+        with suppress(*_REFUSED):
+            if not self._has_successor(container):
+                self._by(container).release(stored, container.outcome)
+            if last and isinstance(self._default, enforce.ByCgroup):
+                self._default.forget_pod(stored.spec.pod_uid)
+        shutil.rmtree(self._state.directory(stored.id), ignore_errors=True)
+
+    # Adopting and sweeping.
+
+    async def _adopt(self) -> None:
+        for container_id in await asyncio.to_thread(self._state.ids):
+            await self._adopt_one(container_id)
+        if isinstance(self._default, enforce.ByCgroup):
+            known = {container.stored.group for container in self._known.all()}
+            await asyncio.to_thread(self._default.tidy, known)
+
+    async def _adopt_one(self, container_id: str) -> None:
+        """Know a container again; one whose start was cut short before anything ran is forgotten."""
+        stored = self._state.load(container_id)
+        supervised = self._state.is_supervised(container_id)
+        found = self._state.outcome(container_id)
+        if stored is None or (found is None and not supervised):
+            await asyncio.to_thread(shutil.rmtree, self._state.directory(container_id), ignore_errors=True)
+            return
+        container = self._known.know(stored, found, supervised=supervised)
+        self._known.refresh(container)
+        if stored.previous and not container.ended.is_set():
+            await self._change(container, stored.spec)  # a crash came between
+
+    async def _sweep(self, seconds: float) -> None:
+        while True:
+            await asyncio.sleep(seconds)
+            for container in self._known.all():
+                try:
+                    await self._look_after(container)
+                except _REFUSED as error:
+                    _log.warning("container %s: %s", container.stored.id, error)
+
+    async def _look_after(self, container: Container) -> None:
+        async with container.lock:
+            if container.watch is None:
+                self._known.refresh(container)
+            stored, found = container.stored, container.outcome
+            if found and not container.ended.is_set() and stored.group is None:
+                done = await asyncio.to_thread(self._affinity.repair, stored, found)
+                if done.changed:
+                    _log.info(
+                        "container %s: %d tasks had left CPUs %s", stored.id, done.changed, stored.spec.cpus
+                    )
+
+    def _by(self, container: Container) -> enforce.Enforcement:
+        return self._affinity if container.stored.group is None else self._default
+
+    def _processes(self, container: Container) -> list[int]:
+        if container.outcome is None or container.ended.is_set():
+            return []
+        return self._by(container).processes(container.stored, container.outcome)
+
+
+async def _within(seconds: float, event: asyncio.Event) -> None:
+    with suppress(TimeoutError):
+        await asyncio.wait_for(event.wait(), seconds)

@@ -1,0 +1,122 @@
+"""Which containers are known, how each of them fares, and who is told when that changes."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from weakref import WeakValueDictionary
+
+from corelane.kernel import proc
+from corelane.runtime import outcome as outcomes
+from corelane.runtime.base import ContainerStatus, UnknownContainer
+from corelane.runtime.outcome import Outcome, Stored
+from corelane.runtime.records import State
+from corelane.runtime.watch import Broadcast, Watch, watch
+
+__all__ = ["Container", "Registry"]
+
+_SETTLE_SECONDS = 60.0
+_SETTLE_POLL_SECONDS = 0.02
+
+
+@dataclass(slots=True, eq=False)
+class Container:
+    """One known container. `lock` is held while it is started or changed, `pod` while its pod's cgroup is."""
+
+    stored: Stored
+    status: ContainerStatus
+    pod: asyncio.Lock
+    outcome: Outcome | None = None
+    watch: Watch | None = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Registry:
+    """The known containers by id. `on_end` is called once for each that ends, or is adopted as ended."""
+
+    def __init__(self, state: State, on_end: Callable[[Container], None]) -> None:
+        self.events = Broadcast[ContainerStatus]()
+        self._state = state
+        self._on_end = on_end
+        self._boot = proc.boot_id()
+        self._containers: dict[str, Container] = {}
+        self._pods: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def all(self) -> list[Container]:
+        return list(self._containers.values())
+
+    def get(self, container_id: str) -> Container | None:
+        return self._containers.get(container_id)
+
+    def know(self, stored: Stored, found: Outcome | None, *, supervised: bool) -> Container:
+        status = outcomes.status(stored, found, supervised=supervised, boot_id=self._boot)
+        pod = self._pods.setdefault(stored.spec.pod_uid, asyncio.Lock())
+        container = self._containers[stored.id] = Container(stored, status, pod, found)
+        return container
+
+    def find(self, container_id: str) -> Container:
+        try:
+            return self._containers[container_id]
+        except KeyError:
+            raise UnknownContainer(container_id) from None
+
+    async def settled(self, container_id: str) -> Container:
+        """The container once it has been started; an adopted one may still be on its way."""
+        container = self.find(container_id)
+        async with container.lock:
+            deadline = time.monotonic() + _SETTLE_SECONDS
+            while container.status.state == "created" and time.monotonic() < deadline:
+                await asyncio.sleep(_SETTLE_POLL_SECONDS)
+                self.refresh(container)
+        return self.find(container_id)
+
+    def of_pod(self, pod_uid: str) -> list[Container]:
+        return [c for c in self._containers.values() if c.stored.spec.pod_uid == pod_uid]
+
+    def keep(self, container: Container, stored: Stored) -> None:
+        self._state.save(stored)
+        container.stored = stored
+
+    def refresh(self, container: Container) -> None:
+        """Read how a container fares, tell what is new, and see to it that the next change is noticed.
+
+        The lock is tried before the record is read: once the shim is gone, what it wrote last is there.
+        """
+        if container.ended.is_set():
+            return
+        supervised = self._state.is_supervised(container.stored.id)
+        found = container.outcome = self._state.outcome(container.stored.id) or container.outcome
+        status = outcomes.status(container.stored, found, supervised=supervised, boot_id=self._boot)
+        if status != container.status:
+            container.status = status
+            self.events.publish(status)
+        if status.state == "exited":
+            self._ended(container)
+        elif found and container.watch is None:
+            container.watch = watch(
+                found.shim if supervised else found.main, partial(self._changed, container)
+            )
+
+    def _changed(self, container: Container) -> None:
+        container.watch = None
+        self.refresh(container)
+
+    def _ended(self, container: Container) -> None:
+        container.ended.set()
+        if container.watch:
+            container.watch.cancel()
+            container.watch = None
+        self._on_end(container)
+
+    def forget(self, container: Container) -> bool:
+        """Know a container no more; False if that was so already."""
+        return self._containers.pop(container.stored.id, None) is not None
+
+    def close(self) -> None:
+        for container in self.all():
+            if container.watch:
+                container.watch.cancel()
+        self.events.close()
