@@ -23,7 +23,6 @@ def admit_create(registry: Registry, target: Target, obj: Object) -> None:
     if target.namespace and target.kind and target.kind.namespaced:
         _check_namespace(registry, target, meta.get("name", ""))
     if target.resource == "pods" and not target.subresource:
-        _set_scheduler(registry, obj)
         _set_priority(registry, target, obj)
     if target.resource == "priorityclasses":
         _check_default_class(registry, target, obj)
@@ -58,12 +57,6 @@ def _check_namespace(registry: Registry, target: Target, name: str) -> None:
     why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
     text = f"namespace {target.namespace} is being terminated"
     raise _refuse(target, name, why, (Cause("NamespaceTerminating", text, "metadata.namespace"),))
-
-
-def _set_scheduler(registry: Registry, pod: Object) -> None:
-    spec = pod.get("spec")
-    if isinstance(spec, dict) and not spec.get("schedulerName"):
-        spec["schedulerName"] = registry.default_scheduler
 
 
 def _set_priority(registry: Registry, target: Target, pod: Object) -> None:

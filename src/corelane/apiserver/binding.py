@@ -82,6 +82,6 @@ def evict(reg: Registry, target: Target, eviction: Object, options: WriteOptions
     admission.admit_create(reg, target, eviction)
     if meta.get("name", "") != target.name:
         raise status.bad_request("name in URL does not match name in Eviction object")
-    asked = lifecycle.options_from_body(eviction.get("deleteOptions") or {})
+    asked = lifecycle.read_options(eviction.get("deleteOptions") or {})
     pods = replace(target, subresource="")
     lifecycle.delete(reg, pods, replace(asked, dry_run=asked.dry_run or options.dry_run))

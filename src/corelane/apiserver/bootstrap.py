@@ -1,6 +1,6 @@
 """What every cluster has from its first moment: four namespaces and the two system priority classes."""
 
-from corelane.apiserver import kinds, pipeline
+from corelane.apiserver import kinds, pipeline, strategy
 from corelane.apiserver.kinds import Kind
 from corelane.apiserver.registry import Registry
 from corelane.apiserver.requests import Target, WriteOptions
@@ -35,5 +35,4 @@ def _ensure(reg: Registry, kind: Kind, obj: Object) -> None:
     name = obj["metadata"]["name"]
     if reg.store.get(kind.stored, name) is None:
         target = Target("", "create", kind.group, kind.version, kind.plural, kind=kind)
-        typed = {"kind": kind.kind, "apiVersion": kind.api_version(), **obj}
-        pipeline.create(reg, target, typed, WriteOptions())
+        pipeline.create(reg, target, strategy.shaped(kind, kind.version, obj)[0], WriteOptions())

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from aiohttp import web
 
@@ -18,7 +17,6 @@ from corelane.apiserver import (
     logs,
     negotiation,
     pipeline,
-    reading,
     registry,
     requests,
     responses,
@@ -163,6 +161,7 @@ async def create(call: Call) -> web.Response:
     view = call.view()
     options, obj, warnings = await _decoded(call, "CreateOptions", call.kind)
     written = pipeline.create(call.registry, call.target, obj, options)
+    warnings += written.warnings(call.kind, call.target.subresource)
     return _written(view, written, warnings)
 
 
@@ -170,6 +169,7 @@ async def update(call: Call) -> web.Response:
     view = call.view()
     options, obj, warnings = await _decoded(call, "UpdateOptions", call.kind)
     written = pipeline.update(call.registry, call.target, obj, options)
+    warnings += written.warnings(call.kind, call.target.subresource)
     return _written(view, written, warnings)
 
 
@@ -183,6 +183,7 @@ async def patch(call: Call) -> web.Response:
     body = await _body(call)
     options = requests.write_options(call.query, "PatchOptions", call.dry_run)
     written, warnings = pipeline.patch_object(call.registry, call.target, media, body, options)
+    warnings += written.warnings(call.kind, call.target.subresource)
     return _written(view, written, warnings)
 
 
@@ -284,27 +285,16 @@ async def _decoded(call: Call, options_kind: str, kind: Kind) -> tuple[WriteOpti
     media = negotiation.body_type(call.content_type)
     body = await _body(call)
     options = requests.write_options(call.query, options_kind, call.dry_run)
-    tree = _tree(media, body, f"the object provided is unrecognized (must be of type {kind.kind}): ")
     version = kind.version if kind in {BINDINGS, EVICTIONS} else call.target.version
     obj, warnings = strategy.decode(
-        kind, version, tree, field_validation=options.field_validation, subresource=call.target.subresource
+        kind,
+        version,
+        body,
+        field_validation=options.field_validation,
+        subresource=call.target.subresource,
+        content_type=media,
     )
     return options, obj, warnings
-
-
-def _tree(media: str, body: bytes, prefix: str) -> Any:
-    yaml = media == negotiation.YAML
-    try:
-        return reading.read_yaml(body) if yaml else reading.read_json(body)
-    except reading.ReadError as error:
-        how = "" if yaml else "couldn't get version/kind; json parse error: "
-        raise status.bad_request(f"{prefix}{how}{error} ({_excerpt(body)})") from None
-
-
-def _excerpt(body: bytes) -> str:
-    """The beginning of a body that could not be read."""
-    text = body.decode("utf-8", errors="replace")
-    return (text[:30] + " ...") if len(text) > 30 else text or "<empty>"
 
 
 async def _delete_options(call: Call) -> lifecycle.DeleteOptions:
@@ -312,4 +302,4 @@ async def _delete_options(call: Call) -> lifecycle.DeleteOptions:
     if not body:
         return lifecycle.options_from_query(call.query, call.dry_run)
     media = negotiation.body_type(call.content_type)
-    return lifecycle.options_from_body(_tree(media, body, ""))
+    return lifecycle.read_options(strategy.decode_delete_options(body, media))

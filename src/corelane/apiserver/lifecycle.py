@@ -49,12 +49,11 @@ def options_from_query(query: Query, dry_run: list[str]) -> DeleteOptions:
         "orphanDependents": orphan,
         "dryRun": dry_run,
     }
-    return options_from_body({key: value for key, value in document.items() if value is not None})
+    return read_options({key: value for key, value in document.items() if value is not None})
 
 
-def options_from_body(document: Any) -> DeleteOptions:
-    """Options given as a DeleteOptions object. Raises StatusError 400 or 422."""
-    found = _typed(document)
+def read_options(found: Mapping[str, Any]) -> DeleteOptions:
+    """Options of a decoded DeleteOptions object. Raises StatusError 422."""
     faults = _option_faults(found)
     if faults:
         raise status.invalid("DeleteOptions", "meta.k8s.io", "", faults)
@@ -68,50 +67,6 @@ def options_from_body(document: Any) -> DeleteOptions:
         orphan=found.get("orphanDependents"),
         dry_run=bool(found.get("dryRun")),
     )
-
-
-_FIELDS: Mapping[str, type] = {
-    "kind": str,
-    "apiVersion": str,
-    "gracePeriodSeconds": int,
-    "preconditions": dict,
-    "orphanDependents": bool,
-    "propagationPolicy": str,
-    "dryRun": list,
-}
-
-
-def _typed(document: Any) -> Mapping[str, Any]:
-    if not isinstance(document, dict):
-        raise status.bad_request(
-            "couldn't get version/kind; json parse error: DeleteOptions must be an object"
-        )
-    kind, version = document.get("kind", ""), document.get("apiVersion", "")
-    if kind not in {"", "DeleteOptions"}:
-        raise status.bad_request(f'no kind "{kind}" is registered for version "{version}" of DeleteOptions')
-    fields = [(document, _FIELDS, "")]
-    conditions = document.get("preconditions")
-    if isinstance(conditions, dict):
-        fields.append((conditions, {"uid": str, "resourceVersion": str}, "preconditions."))
-    for found, types, prefix in fields:
-        _check_types(found, types, prefix)
-    return document
-
-
-def _check_types(found: Mapping[str, Any], types: Mapping[str, type], prefix: str) -> None:
-    for name, value in found.items():
-        wanted = types.get(name)
-        wrong = wanted and value is not None and type(value) is not wanted
-        if wrong or (name == "dryRun" and not all(isinstance(v, str) for v in value or ())):
-            raise status.bad_request(
-                f"json: cannot unmarshal {_json_type(value)} into Go struct field "
-                f"DeleteOptions.{prefix}{name} of type {wanted and wanted.__name__}"
-            )
-
-
-def _json_type(value: object) -> str:
-    names = {str: "string", bool: "bool", int: "number", float: "number", list: "array", dict: "object"}
-    return names.get(type(value), "value")
 
 
 def _option_faults(found: Mapping[str, Any]) -> list[Cause]:

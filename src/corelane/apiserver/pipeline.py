@@ -4,7 +4,6 @@ create, update and patch are synchronous from reading to writing, so that no oth
 Errors and their order are those of apiserver's `pkg/endpoints/handlers` and `pkg/registry/generic/registry`.
 """
 
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -20,8 +19,6 @@ _VERSION_DEMANDED = frozenset({"leases", "noderesourcetopologies"})
 _SERVER_FIELDS = ("selfLink", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds")
 _ATTEMPTS = 8
 
-Bodies = Callable[[], tuple[Object, list[str]]]
-
 
 @dataclass(frozen=True, slots=True)
 class Written:
@@ -29,6 +26,14 @@ class Written:
 
     obj: Object
     created: bool = False
+    old: Object | None = None
+
+    def warnings(self, kind: Kind, subresource: str) -> list[str]:
+        """What to tell the client about the object, though it is valid."""
+        stored = wire.stored_kind(kind)
+        if self.old is None:
+            return strategy.warn_create(stored, self.obj)
+        return strategy.warn_update(stored, self.obj, self.old, subresource)
 
 
 def create(reg: Registry, target: Target, obj: Object, options: WriteOptions) -> Written:
@@ -54,7 +59,7 @@ def _create(reg: Registry, target: Target, obj: Object, options: WriteOptions) -
     obj = _new(reg, target, kind, obj)
     name = obj["metadata"].get("name", "")
     stored = wire.stored_kind(kind)
-    strategy.prepare_create(stored, obj)
+    strategy.prepare_create(stored, obj, default_scheduler=reg.default_scheduler)
     _raise_invalid(stored, name, strategy.validate_create(stored, obj))
     target = replace(target, name=name)
     _check_absent(reg, target, generated=bool(obj["metadata"].get("generateName")))
@@ -154,17 +159,17 @@ def _replace(reg: Registry, target: Target, old: Object, obj: Object, options: W
     kind = wire.stored_kind(registry.kind_of(target))
     _check_version(target, obj["metadata"].get("resourceVersion", ""), old)
     obj = wire.typed(kind, kind.version, strategy.convert(kind, obj, kind.version))
-    obj["metadata"] = _kept_metadata(obj["metadata"], old["metadata"])
+    _place(obj, old)
     admission.admit_update(reg, target, obj)
     strategy.prepare_update(kind, obj, old, target.subresource)
     _raise_invalid(kind, target.name, strategy.validate_update(kind, obj, old, target.subresource))
     if ends(kind, obj, old):
         if not options.dry_run:
             reg.store.delete(kind.stored, target.key)
-        return Written(obj)
+        return Written(obj, old=old)
     if not options.dry_run and obj != old:
         reg.store.put(kind.stored, target.key, obj)
-    return Written(obj)
+    return Written(obj, old=old)
 
 
 def _check_version(target: Target, given: str, old: Object) -> None:
@@ -181,18 +186,13 @@ def _check_version(target: Target, given: str, old: Object) -> None:
         raise status.modified(target.resource, target.group, target.name)
 
 
-def _kept_metadata(new: Object, old: Object) -> Object:
-    """What a client cannot change by leaving it out or by setting it."""
-    meta = {key: value for key, value in new.items() if key not in {"selfLink", "managedFields"}}
-    for name in ("creationTimestamp", "resourceVersion", "generation"):
-        meta.pop(name, None)
-    for name in ("creationTimestamp", "resourceVersion", "generation", "deletionTimestamp"):
-        if name in old:
-            meta[name] = old[name]
-    for name in ("uid", "namespace", "deletionGracePeriodSeconds"):
-        if name in old and not meta.get(name):
-            meta[name] = old[name]
-    return meta
+def _place(obj: Object, old: Object) -> None:
+    """What the server alone knows of where an object is, and which revision it is."""
+    meta = obj["metadata"]
+    meta.pop("managedFields", None)
+    meta["resourceVersion"] = old["metadata"]["resourceVersion"]
+    if "namespace" in old["metadata"] and not meta.get("namespace"):
+        meta["namespace"] = old["metadata"]["namespace"]
 
 
 def ends(kind: Kind, obj: Object, old: Object) -> bool:

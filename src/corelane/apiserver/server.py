@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import ssl
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -139,8 +140,8 @@ class APIServer:
             return responses.error(status.internal(str(error)), accept)
         except (ConnectionError, asyncio.CancelledError):
             raise
-        except Exception:  # noqa: BLE001 - the last resort
-            _log.exception("request failed", method=request.method, path=request.path)
+        except Exception as error:  # noqa: BLE001 - the last resort
+            _log.error("request failed", method=request.method, path=request.path, **_trace(error))
             return responses.error(_unexpected(), accept)
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -203,8 +204,15 @@ def _nowhere(target: Target) -> web.StreamResponse:
     return responses.text("404 page not found\n", 404)
 
 
+def _trace(error: Exception) -> dict[str, str]:
+    """An unforeseen error in one line of the log: what, and through which of our functions."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    where = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+    return {"error": repr(error), "where": where}
+
+
 def _unexpected() -> StatusError:
-    message = "Internal error occurred: the server could not answer; its log says more"
+    message = "Internal error occurred: the request could not be carried out; the server's log says why"
     return StatusError(500, "InternalError", message, {"causes": [{"message": "unexpected"}]})
 
 

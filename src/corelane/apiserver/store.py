@@ -122,7 +122,7 @@ def _after(prefix: str) -> str:
 
 
 class Store:
-    """All objects of the server. Not for use from several threads; writes commit before they return.
+    """All objects of the server. Not for use from several threads at once; writes commit before they return.
 
     `describe(resource, obj)` gives the field labels of an object. `path` None keeps everything in memory.
     """
@@ -362,7 +362,7 @@ def _lock(path: Path) -> int:
 def _open(path: Path | None) -> sqlite3.Connection:
     try:
         fresh = path is None or not path.exists() or path.stat().st_size == 0
-        db = sqlite3.connect(path or ":memory:", isolation_level=None)
+        db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
         if path:
             path.chmod(0o600)
         _prepare(db, path, fresh)
