@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from corelane.agent import admission, lifecycle, messages, pins, restarts, runs, status
 from corelane.agent.messages import Event, Instruction
-from corelane.agent.pods import Container, Doom, Ended, Pod, Reason, Stage, records
+from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.node import ledger as ledgers
@@ -98,7 +98,8 @@ class Core:
                 pod = self.pods[run.uid] = Pod(
                     admission.unknown_plan(run.uid, self.ledger), {}, present=False
                 )
-            runs.adopt(pod, run)
+            lane = pins.granted(self.ledger, run.uid, run.container)
+            runs.adopt(pod, run, lane.cpus if lane else NO_CPUS)
 
     def _pod_seen(self, event: messages.PodSeen) -> None:
         plan = event.plan
@@ -338,6 +339,7 @@ class Core:
             self._wait_for_cpus(pod, container, lane.cpus)
             return
         container.stage = Stage.STARTING
+        container.id = ""  # answers about the run before must find nobody
         container.attempt += 1
         container.pending = cpus
         occupied.add(cpus, exclusive=lane.exclusive)

@@ -61,9 +61,7 @@ def is_exclusive(pod: Pod, container: Container, ledger: NodeState) -> bool:
     Where nothing is known of its claim, as after the loss of the ledger, it is taken to have one.
     """
     lane = granted(ledger, pod.uid, container.name)
-    if lane is None:
-        return pod.untouched or not pod.present
-    return lane.exclusive
+    return lane is None or lane.exclusive
 
 
 def start_cpus(lane: Lane, occupied: Occupation) -> CPUSet:

@@ -1,0 +1,170 @@
+"""Random lives of a node: pods come and go, containers crash, instructions are reordered, fail, or die with the agent."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.agent_world import APP, INIT, SIDECAR, World, plan
+
+from corelane.agent.pods import RestartPolicy
+from corelane.cpuset import CPUSet
+from corelane.workload import QOSClass
+
+SHAPES = (
+    lambda uid: plan(uid, ("a", APP, 1000)),
+    lambda uid: plan(uid, ("a", APP, 2000), proposal={"a": CPUSet.parse("1-2")}),
+    lambda uid: plan(uid, ("a", APP, 100), qos=QOSClass.BURSTABLE),
+    lambda uid: plan(uid, ("a", APP, 0), qos=QOSClass.BEST_EFFORT, policy=RestartPolicy.ON_FAILURE),
+    lambda uid: plan(uid, ("i", INIT, 2000), ("s", SIDECAR, 1000), ("a", APP, 1000), ("b", APP, 50)),
+    lambda uid: plan(uid, ("i", INIT, 1000), ("a", APP, 1000), policy=RestartPolicy.NEVER),
+    lambda uid: plan(uid, ("s", SIDECAR, 100), ("a", APP, 3000), policy=RestartPolicy.NEVER),
+)
+OPERATIONS = ("carry", "deliver") * 4 + (
+    "add",
+    "add",
+    "add",
+    "work",
+    "work",
+    "exit",
+    "delete",
+    "vanish",
+    "exit",
+    "fail",
+    "stop-short",
+    "tick",
+    "crash",
+    "escape",
+    "lose",
+)
+
+
+class Life:
+    def __init__(self) -> None:
+        self.world = World()
+        self.count = 0
+
+    def step(self, operation: str, choice: int) -> None:
+        getattr(self, operation.replace("-", "_"))(choice)
+
+    def carry(self, choice: int, fails: bool = False) -> None:
+        choices = self.world.choices()
+        if choices:
+            self.world.carry_out(choices[choice % len(choices)], fails=fails)
+
+    def work(self, choice: int) -> None:
+        """Some steps in their order, as they come in quiet times."""
+        for _ in range(choice % 40):
+            self.carry(0)
+            self.deliver(0)
+
+    def fail(self, choice: int) -> None:
+        self.carry(choice, fails=True)
+
+    def deliver(self, choice: int) -> None:
+        if self.world.inbox:
+            self.world.deliver(choice % len(self.world.inbox))
+
+    def add(self, choice: int) -> None:
+        self.count += 1
+        self.world.add(SHAPES[choice % len(SHAPES)](f"u{self.count}"))
+
+    def some_pod(self, choice: int) -> str | None:
+        uids = sorted(self.world.api)
+        return uids[choice % len(uids)] if uids else None
+
+    def delete(self, choice: int) -> None:
+        if uid := self.some_pod(choice):
+            self.world.delete(uid)
+
+    def stop_short(self, choice: int) -> None:
+        if uid := self.some_pod(choice):
+            self.world.delete(uid, grace=0.0)
+
+    def vanish(self, choice: int) -> None:
+        if uid := self.some_pod(choice):
+            self.world.vanish(uid)
+
+    def exit(self, choice: int) -> None:
+        live = self.world.live()
+        if live:
+            self.world.exit(live[choice % len(live)], (choice // 7) % 2)
+
+    def tick(self, choice: int) -> None:
+        self.world.tick((1.0, 12.0, 700.0)[choice % 3])
+
+    def escape(self, choice: int) -> None:
+        live = self.world.live()
+        if live:
+            process = live[choice % len(live)]
+            process.cpus = self.world.machine.usable
+            process.escaped = True
+
+    def crash(self, choice: int) -> None:
+        self.world.boot()
+
+    def lose(self, choice: int) -> None:
+        if not any(process.escaped for process in self.world.processes.values()):
+            self.world.lose_ledger()
+
+    def rest(self) -> None:
+        """Let time pass until nothing more happens; init containers do their work."""
+        for _ in range(8):
+            self.world.settle()
+            for process in self.world.live():
+                if process.container == "i":
+                    self.world.exit(process, 0)
+            self.world.tick(700.0)
+        self.world.settle()
+
+
+steps = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 1 << 12)), min_size=10, max_size=100)
+
+
+@settings(max_examples=250, deadline=None)
+@given(steps)
+def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[str, int]]) -> None:
+    life = Life()
+    for operation, choice in lived:
+        life.step(operation, choice)
+        life.world.check()
+    life.rest()
+    world = life.world
+    assert not [process for process in world.processes.values() if process.uid not in world.api]
+    for uid, pod in world.api.items():
+        assert pod.deletion_grace is None, "a deleted pod was left"
+        phase = world.phase(uid)
+        assert phase in ("Running", "Succeeded", "Failed"), f"{uid} is {phase!r}"
+        live = {process.container for process in world.live() if process.uid == uid}
+        if phase == "Running":
+            assert {one.name for one in pod.containers if one.kind is APP} <= live
+        else:
+            assert not live
+            assert uid not in world.core.ledger.pods
+        if phase == "Running" and pod.restart_policy is RestartPolicy.NEVER:
+            assert world.ran[uid, "a"] == 1, "a pod that must not restart ran twice"
+    for process in world.live():
+        entry = world.core.ledger.entries[process.uid, process.container]
+        assert process.cpus == (entry.cpus or world.core.ledger.shared_pool)
+        assert entry.phase == "confirmed"
+
+
+@settings(max_examples=100, deadline=None)
+@given(steps, st.integers(0, 200))
+def test_a_crash_after_any_instruction_changes_nothing_in_the_end(
+    lived: list[tuple[str, int]], after: int
+) -> None:
+    """Without losses and failures of the runtime, a crash at one more place leads to the same pods in the same phases."""
+    quiet = [step for step in lived if step[0] in ("add", "delete", "carry", "deliver", "work")]
+    outcomes = []
+    for crash_at in (None, after):
+        life = Life()
+        for number, (operation, choice) in enumerate(quiet):
+            if number == crash_at:
+                life.crash(0)
+            if operation in ("add", "delete", "work"):
+                life.step(operation, choice)
+            elif operation == "carry":
+                life.carry(0)
+            else:
+                life.deliver(0)
+        life.rest()
+        outcomes.append({uid: life.world.phase(uid) for uid in life.world.api})
+    assert outcomes[0] == outcomes[1]

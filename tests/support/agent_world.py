@@ -1,0 +1,274 @@
+"""A world for the agent's core: an API server, a kernel and a disk that survive its crashes, all of them tiny.
+
+Instructions are carried out one at a time, in any order that the shell could choose; a crash drops the core,
+what was ordered and what was not told yet. The kernel's own view is checked after every step.
+"""
+
+from dataclasses import dataclass, field, replace
+
+from corelane.agent import messages
+from corelane.agent.core import Core
+from corelane.agent.messages import Run
+from corelane.agent.pods import ContainerPlan, PodPlan, RestartPolicy
+from corelane.cpuset import CPUSet
+from corelane.machine import spec
+from corelane.node import codec
+from corelane.node.config import NodeConfig
+from corelane.node.invariants import validate
+from corelane.node.ledger import new
+from corelane.node.rebase import rebase
+from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass
+
+APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
+
+
+def plan(
+    uid: str,
+    *containers: tuple[str, ContainerKind, int],
+    policy: RestartPolicy = RestartPolicy.ALWAYS,
+    qos: QOSClass = QOSClass.GUARANTEED,
+    **members: object,
+) -> PodPlan:
+    """A pod of containers given as (name, kind, milliCPU)."""
+    asks = tuple(ContainerAsk(name, kind, milli, milli, 1, 1) for name, kind, milli in containers)
+    planned = tuple(ContainerPlan(name, kind, "image") for name, kind, _ in containers)
+    ask = Ask(uid, "default", f"pod-{uid}", qos, asks, proposal=members.pop("proposal", {}))
+    return PodPlan(ask, planned, restart_policy=policy, **members)
+
+
+@dataclass(slots=True)
+class Process:
+    id: str
+    uid: str
+    container: str
+    attempt: int
+    cpus: CPUSet
+    exclusive: bool
+    live: bool = True
+    escaped: bool = False
+    exit_code: int = 0
+    stopping: bool = False
+
+
+@dataclass
+class World:
+    cpus: int = 6
+    reserved: int = 1
+    at: float = 1_000_000.0
+    api: dict[str, PodPlan] = field(default_factory=dict)
+    statuses: dict[str, dict] = field(default_factory=dict)
+    processes: dict[str, Process] = field(default_factory=dict)
+    pending: list = field(default_factory=list)
+    inbox: list = field(default_factory=list)
+    told: list = field(default_factory=list)
+    annotated: dict = field(default_factory=dict)
+    ran: dict = field(default_factory=dict)
+    failing: set = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.machine = spec.parse_spec(f"core:{self.cpus} smt:1")
+        self.config = NodeConfig(reserved_count=self.reserved)
+        self.disk = codec.encode(new(self.machine, self.config))
+        self.boot()
+
+    # -- the agent comes and goes
+
+    def boot(self) -> None:
+        ledger, problems = rebase(codec.decode(self.disk, self.machine, self.config), self.machine)
+        assert not problems
+        self.core = Core(ledger, validate=True)
+        self.pending, self.inbox = [], []
+        runs = tuple(self.run_of(process) for process in self.processes.values())
+        self.feed(messages.Found(runs=runs, at=self.at))
+        for uid in self.api:
+            self.feed(messages.PodSeen(plan=self.as_listed(uid), at=self.at))
+        self.feed(messages.Synced(at=self.at))
+
+    def lose_ledger(self) -> None:
+        self.disk = codec.encode(new(self.machine, self.config))
+        self.boot()
+
+    def as_listed(self, uid: str) -> PodPlan:
+        ended = self.statuses.get(uid, {}).get("phase") in ("Succeeded", "Failed")
+        return replace(self.api[uid], ended=ended)
+
+    def run_of(self, process: Process) -> Run:
+        return Run(
+            id=process.id,
+            uid=process.uid,
+            container=process.container,
+            attempt=process.attempt,
+            live=process.live,
+            allowed=process.cpus if process.live else CPUSet(),
+            started_at=self.at,
+            finished_at=self.at,
+            exit_code=process.exit_code,
+        )
+
+    def feed(self, event: messages.Event) -> None:
+        self.pending += self.core.handle(event)
+        assert validate(self.core.ledger) == []
+
+    # -- what users and processes do
+
+    def add(self, pod: PodPlan) -> None:
+        self.api[pod.uid] = replace(pod, created_at=self.at)
+        self.inbox.append(messages.PodSeen(plan=self.api[pod.uid], at=self.at))
+
+    def delete(self, uid: str, grace: float = 30.0) -> None:
+        if self.api[uid].deletion_grace is None:
+            self.api[uid] = replace(self.api[uid], deletion_grace=grace)
+            self.inbox.append(messages.PodSeen(plan=self.as_listed(uid), at=self.at))
+
+    def vanish(self, uid: str) -> None:
+        del self.api[uid]
+        self.inbox.append(messages.PodGone(uid=uid, at=self.at))
+
+    def exit(self, process: Process, code: int) -> None:
+        process.live = False
+        process.exit_code = code
+        self.inbox.append(messages.Exited(run=self.run_of(process), at=self.at))
+
+    def tick(self, seconds: float) -> None:
+        self.at += seconds
+        for process in self.live():
+            self.inbox.append(messages.Observed(id=process.id, allowed=process.cpus, at=self.at))
+        self.inbox.append(messages.Tick(at=self.at))
+
+    # -- what the shell does
+
+    def choices(self) -> list[int]:
+        """Which of the pending instructions may be next: a checkpoint goes before all that follow it."""
+        for i, one in enumerate(self.pending):
+            if isinstance(one, messages.Checkpoint):
+                return list(range(i + 1))
+        return list(range(len(self.pending)))
+
+    def carry_out(self, choice: int, *, fails: bool = False) -> None:
+        instruction = self.pending[choice]
+        if isinstance(instruction, messages.DeletePod):
+            earlier = [
+                one
+                for one in self.pending[:choice]
+                if isinstance(one, messages.PublishStatus) and one.uid == instruction.uid
+            ]
+            if earlier:
+                return
+        self.pending.pop(choice)
+        name = type(instruction).__name__.lower()
+        getattr(self, f"_{name}")(instruction, fails)
+        self.check()
+
+    def deliver(self, choice: int) -> None:
+        """Tell one thing; pods' changes keep their order."""
+        event = self.inbox[choice]
+        if isinstance(event, messages.PodSeen | messages.PodGone):
+            event = next(e for e in self.inbox if isinstance(e, messages.PodSeen | messages.PodGone))
+        self.inbox.remove(event)
+        self.feed(event)
+
+    def _checkpoint(self, order: messages.Checkpoint, fails: bool) -> None:
+        self.disk = codec.encode(order.ledger)
+
+    def _start(self, order: messages.Start, fails: bool) -> None:
+        uid = order.plan.uid
+        answer = {"uid": uid, "container": order.container, "attempt": order.attempt, "at": self.at}
+        if fails:
+            code = 128 if order.attempt % 2 else None
+            self.inbox.append(
+                messages.StartFailed(reason="StartError", message="no", exit_code=code, **answer)
+            )
+            return
+        ident = f"{uid}-{order.container}-{order.attempt}"
+        assert ident not in self.processes
+        ask = next(one for one in order.plan.ask.containers if one.name == order.container)
+        exclusive = order.plan.ask.exclusive_cpus(ask) > 0
+        self.processes[ident] = Process(ident, uid, order.container, order.attempt, order.cpus, exclusive)
+        self.ran[uid, order.container] = self.ran.get((uid, order.container), 0) + 1
+        self.inbox.append(messages.Started(id=ident, started_at=self.at, **answer))
+
+    def _pin(self, order: messages.Pin, fails: bool) -> None:
+        process = self.processes.get(order.id)
+        if process is None or not process.live or fails:
+            self.inbox.append(messages.PinFailed(id=order.id, message="no", at=self.at))
+            return
+        process.cpus = order.cpus
+        process.escaped = False
+        self.inbox.append(messages.Pinned(id=order.id, cpus=order.cpus, allowed=order.cpus, at=self.at))
+
+    def _read(self, order: messages.Read, fails: bool) -> None:
+        process = self.processes.get(order.id)
+        allowed = process.cpus if process and process.live else CPUSet()
+        self.inbox.append(messages.Observed(id=order.id, allowed=allowed, at=self.at))
+
+    def _stop(self, order: messages.Stop, fails: bool) -> None:
+        process = self.processes[order.id]
+        if not process.live:
+            return
+        if fails:
+            self.inbox.append(messages.StopFailed(id=order.id, message="no", at=self.at))
+            return
+        self.exit(process, 143)
+
+    def _remove(self, order: messages.Remove, fails: bool) -> None:
+        assert not self.processes[order.id].live
+        del self.processes[order.id]
+
+    def _removepod(self, order: messages.RemovePod, fails: bool) -> None:
+        for process in [one for one in self.processes.values() if one.uid == order.uid]:
+            assert not process.live
+            del self.processes[process.id]
+
+    def _publishstatus(self, order: messages.PublishStatus, fails: bool) -> None:
+        if order.uid in self.api:
+            self.statuses[order.uid] = dict(order.status)
+
+    def _deletepod(self, order: messages.DeletePod, fails: bool) -> None:
+        if order.uid in self.api:
+            self.vanish(order.uid)
+
+    def _annotate(self, order: messages.Annotate, fails: bool) -> None:
+        if order.uid in self.api:
+            self.annotated[order.uid] = dict(order.cpus)
+            pod = self.api[order.uid]
+            self.api[order.uid] = replace(pod, ask=replace(pod.ask, proposal=dict(order.cpus)))
+
+    def _tell(self, order: messages.Tell, fails: bool) -> None:
+        self.told.append(order)
+
+    def _publishtopology(self, order: messages.PublishTopology, fails: bool) -> None:
+        pass
+
+    def settle(self, rounds: int = 10_000) -> None:
+        """Carry out and tell everything, in order, until nothing is left to do."""
+        for _ in range(rounds):
+            if self.pending:
+                self.carry_out(0)
+            elif self.inbox:
+                self.deliver(0)
+            else:
+                return
+        raise AssertionError(f"never comes to rest: {self.pending} {self.inbox}")
+
+    # -- what must hold
+
+    def live(self) -> list[Process]:
+        return [process for process in self.processes.values() if process.live]
+
+    def check(self) -> None:
+        """No process is on CPUs that another has alone, and no container runs twice."""
+        live = self.live()
+        keys = [(process.uid, process.container) for process in live]
+        assert len(keys) == len(set(keys)), keys
+        for i, one in enumerate(live):
+            assert one.cpus
+            for other in live[i + 1 :]:
+                if (one.exclusive or other.exclusive) and not one.escaped and not other.escaped:
+                    assert one.cpus.isdisjoint(other.cpus), (one, other)
+
+    def phase(self, uid: str) -> str:
+        return self.statuses.get(uid, {}).get("phase", "")
+
+    def container(self, uid: str, name: str) -> Process | None:
+        """The live process of a container."""
+        return next((p for p in self.live() if (p.uid, p.container) == (uid, name)), None)
