@@ -84,4 +84,26 @@ def evict(reg: Registry, target: Target, eviction: Object, options: WriteOptions
         raise status.bad_request("name in URL does not match name in Eviction object")
     asked = lifecycle.read_options(eviction.get("deleteOptions") or {})
     pods = replace(target, subresource="")
-    lifecycle.delete(reg, pods, replace(asked, dry_run=asked.dry_run or options.dry_run))
+    asked = replace(asked, dry_run=asked.dry_run or options.dry_run)
+    pod = reg.find(pods).object()
+    if not asked.dry_run and _say_why(pod, reg.timestamp()):
+        reg.store.put(PODS.stored, pods.key, pod)
+    lifecycle.delete(reg, pods, asked)
+
+
+def _say_why(pod: Object, now: str) -> bool:
+    """Leave the reason of an eviction in the pod's status; False if it is there already."""
+    disrupted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    state = pod.setdefault("status", {})
+    known = state.get("conditions") or []
+    if any(c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in known):
+        return False
+    state["conditions"] = [c for c in known if c.get("type") != "DisruptionTarget"] + [disrupted]
+    return True

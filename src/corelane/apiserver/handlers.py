@@ -22,6 +22,7 @@ from corelane.apiserver import (
     responses,
     status,
     strategy,
+    tables,
     wire,
 )
 from corelane.apiserver.kinds import BINDINGS, EVICTIONS, PODS, Kind
@@ -75,7 +76,13 @@ class Call:
 
     def view(self, available: tuple[str, ...] = negotiation.MEDIA_TYPES) -> wire.View:
         wanted = negotiation.wanted(self.accept, available)
-        return wire.View(self.kind, self.target.version, wanted, self.query.get("includeObject", "Metadata"))
+        include = self.query.get("includeObject") or "Metadata"
+        if wanted.form == "Table" and include not in tables.INCLUDE:
+            raise status.bad_request(
+                f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
+                "must be 'Metadata', 'Object', 'None', or empty"
+            )
+        return wire.View(self.kind, self.target.version, wanted, include)
 
 
 Handler = Callable[[Call], Awaitable[web.StreamResponse]]

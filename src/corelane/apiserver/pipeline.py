@@ -151,6 +151,8 @@ def patch_object(
         field_validation=options.field_validation,
         subresource=target.subresource,
     )
+    _check_name(target, new["metadata"])
+    check_namespace(target, kind, new["metadata"])
     return _replace(reg, target, old, new, options), warnings
 
 

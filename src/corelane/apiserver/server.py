@@ -17,6 +17,7 @@ from corelane.apiserver import (
     discovery,
     handlers,
     health,
+    http,
     negotiation,
     openapi,
     requests,
@@ -93,7 +94,7 @@ class APIServer:
         registry = Registry(store, self._default_scheduler)
         bootstrap.default_objects(registry)
         self._context = handlers.Context(registry, self._log_source)
-        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=_FAREWELL)
+        self._runner = web.ServerRunner(http.Server(self._handle), shutdown_timeout=_FAREWELL)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
         await site.start()
