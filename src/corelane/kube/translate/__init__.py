@@ -4,7 +4,12 @@ from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.pods import ask, qos, requests
 from corelane.kube.translate.proposals import annotations as proposal_annotations
 from corelane.kube.translate.proposals import read as read_proposal
-from corelane.kube.translate.topology import machine_from_topology, state_from_topology, topology
+from corelane.kube.translate.topology import (
+    machine_from_topology,
+    same_machine,
+    state_from_topology,
+    topology,
+)
 
 __all__ = [
     "TranslationError",
@@ -14,6 +19,7 @@ __all__ = [
     "qos",
     "read_proposal",
     "requests",
+    "same_machine",
     "state_from_topology",
     "topology",
 ]

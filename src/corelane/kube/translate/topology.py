@@ -19,7 +19,7 @@ from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import Machine, NUMANode
 from corelane.node.ledger import NodeState
 
-__all__ = ["machine_from_topology", "state_from_topology", "topology"]
+__all__ = ["machine_from_topology", "same_machine", "state_from_topology", "topology"]
 
 _NODE_ZONE: Final = "Node"
 _SOCKET_ZONE: Final = "Socket"
@@ -139,6 +139,12 @@ def machine_from_topology(published: NodeResourceTopology) -> Machine:
         return machines.load_detail(annotations[keys.CPU_TOPOLOGY], name, nodes)
     why = f"neither {keys.MACHINE} nor {keys.CPU_TOPOLOGY} is there, so the CPUs are unknown"
     raise TranslationError("metadata.annotations", sorted(annotations), why)
+
+
+def same_machine(one: NodeResourceTopology, other: NodeResourceTopology) -> bool:
+    """Whether two versions of an object describe the same CPUs, so that `machine` need not be read again."""
+    described = (keys.MACHINE, keys.CPU_TOPOLOGY)
+    return all(one.metadata.annotations.get(key) == other.metadata.annotations.get(key) for key in described)
 
 
 def state_from_topology(published: NodeResourceTopology, machine: Machine | None = None) -> NodeState:

@@ -1,0 +1,198 @@
+"""What the scheduler knows of the nodes: published facts, and its own claims on top of them.
+
+The agent's ledger is the fact; a pod that is bound or about to be, and is not in the ledger yet, is a claim.
+Each node's `state` is the ledger with the claims admitted into it, by the function that the agent uses too.
+Facts end only when the agent publishes so: a pod that ends frees its claim, never another's CPUs early.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from corelane import node as nodes
+from corelane.cpuset import CPUSet
+from corelane.kube import quantity, translate
+from corelane.kube.node import Node, NodeResourceTopology
+from corelane.kube.pod import Pod
+from corelane.kube.quantity import QuantityError
+from corelane.kube.translate import TranslationError
+from corelane.node import NodeState
+from corelane.workload import Ask
+
+__all__ = ["Cluster", "NodeInfo", "PodInfo"]
+
+
+@dataclass(frozen=True, slots=True)
+class PodInfo:
+    """A pod with what it asks for; `problem` says why that cannot be understood, and then `ask` is None."""
+
+    pod: Pod
+    ask: Ask | None
+    requests: dict[str, int]
+    """CPU in milliCPU, all else in whole units."""
+    problem: str = ""
+
+    @classmethod
+    def of(cls, pod: Pod) -> "PodInfo":
+        try:
+            requests = translate.requests(pod)
+        except TranslationError as error:
+            return cls(pod, None, {}, str(error))
+        try:
+            return cls(pod, translate.ask(pod), requests)
+        except TranslationError as error:
+            return cls(pod, None, requests, str(error))
+
+    @property
+    def uid(self) -> str:
+        return self.pod.metadata.uid
+
+    @property
+    def exclusive_cpus(self) -> int:
+        """The CPUs that its containers are to have alone, all together."""
+        return sum(map(self.ask.exclusive_cpus, self.ask.containers)) if self.ask else 0
+
+
+@dataclass(slots=True)
+class NodeInfo:
+    """One node. `node` is None for one known only by its pods or topology; no pod is placed there."""
+
+    name: str
+    node: Node | None = None
+    ledger: NodeState | None = None
+    """What its agent published."""
+    problem: str = ""
+    """Why what it published cannot be used."""
+    pods: dict[str, PodInfo] = field(default_factory=dict)
+    requested: dict[str, int] = field(default_factory=dict)
+    allocatable: dict[str, int] = field(default_factory=dict)
+    state: NodeState | None = None
+    """The ledger and the claims."""
+
+    def put(self, info: PodInfo) -> None:
+        """Count a pod in; one that is in already is counted anew."""
+        known = self.pods.get(info.uid)
+        self.pods[info.uid] = info
+        if known is not None:
+            self._count(known, -1)
+        self._count(info, 1)
+        if known is not None and known.ask != info.ask:
+            self.rebuild()
+        elif known is None:
+            self.state = self._admitted(self.state, info)
+
+    def drop(self, uid: str) -> bool:
+        """Count a pod out; False if it was not in."""
+        known = self.pods.pop(uid, None)
+        if known is None:
+            return False
+        self._count(known, -1)
+        self.rebuild()
+        return True
+
+    def publish(self, ledger: NodeState | None, problem: str = "") -> None:
+        """Take over what the agent published."""
+        self.ledger, self.problem = ledger, problem
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Admit all claims into the ledger again, in the order in which they came."""
+        state = self.ledger
+        for info in self.pods.values():
+            state = self._admitted(state, info)
+        self.state = state
+
+    @staticmethod
+    def _admitted(state: NodeState | None, info: PodInfo) -> NodeState | None:
+        if state is None or info.ask is None:
+            return state
+        return nodes.admit(state, info.ask)[0]
+
+    def _count(self, info: PodInfo, sign: int) -> None:
+        for name, amount in info.requests.items():
+            self.requested[name] = self.requested.get(name, 0) + sign * amount
+
+    @property
+    def empty(self) -> bool:
+        return self.node is None and not self.pods and self.ledger is None and not self.problem
+
+
+class Cluster:
+    """All nodes by name."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeInfo] = {}
+        self._where: dict[str, str] = {}
+
+    def placeable(self) -> Iterator[NodeInfo]:
+        """The nodes that exist as Node objects."""
+        return (info for info in self._nodes.values() if info.node is not None)
+
+    def get(self, name: str) -> NodeInfo | None:
+        return self._nodes.get(name)
+
+    def node_of(self, uid: str) -> str | None:
+        """Where a pod is counted in."""
+        return self._where.get(uid)
+
+    def put_pod(self, name: str, info: PodInfo) -> None:
+        """Count a pod in on a node, and out wherever else it was."""
+        if self._where.get(info.uid, name) != name:
+            self.drop_pod(info.uid)
+        self._where[info.uid] = name
+        self._at(name).put(info)
+
+    def drop_pod(self, uid: str) -> bool:
+        """Count a pod out; False if it was nowhere."""
+        name = self._where.pop(uid, None)
+        if name is None:
+            return False
+        self._nodes[name].drop(uid)
+        self._forget_if_empty(name)
+        return True
+
+    def claim(self, name: str, info: PodInfo, assignments: Mapping[str, CPUSet]) -> None:
+        """Count in a pod that is about to be bound, with the CPUs proposed for it."""
+        assert info.ask is not None
+        self.put_pod(name, replace(info, ask=replace(info.ask, proposal=assignments)))
+
+    def put_node(self, name: str, node: Node | None) -> None:
+        info = self._at(name)
+        info.node = node
+        info.allocatable = _amounts(node) if node else {}
+        self._forget_if_empty(name)
+
+    def put_topology(self, old: NodeResourceTopology | None, new: NodeResourceTopology | None) -> None:
+        known = new or old
+        assert known is not None
+        info = self._at(known.metadata.name)
+        info.publish(*_read(old, new, info.ledger))
+        self._forget_if_empty(info.name)
+
+    def _at(self, name: str) -> NodeInfo:
+        return self._nodes.setdefault(name, NodeInfo(name))
+
+    def _forget_if_empty(self, name: str) -> None:
+        if self._nodes[name].empty:
+            del self._nodes[name]
+
+
+def _read(
+    old: NodeResourceTopology | None, new: NodeResourceTopology | None, known: NodeState | None
+) -> tuple[NodeState | None, str]:
+    if new is None:
+        return None, ""
+    same = known is not None and old is not None and translate.same_machine(old, new)
+    try:
+        return translate.state_from_topology(new, known.machine if same and known else None), ""
+    except TranslationError as error:
+        return None, str(error)
+
+
+def _amounts(node: Node) -> dict[str, int]:
+    amounts = {}
+    for name, amount in node.status.allocatable.items():
+        try:
+            amounts[name] = (quantity.milli if name == "cpu" else quantity.value)(str(amount))
+        except QuantityError:
+            amounts[name] = 0
+    return amounts

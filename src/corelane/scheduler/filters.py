@@ -1,0 +1,117 @@
+"""The filters: may this pod run on that node? Reasons are kube-scheduler's, so that people know them."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from corelane import node as nodes
+from corelane.kube.meta import Wire
+from corelane.kube.node import Taint
+from corelane.kube.pod import Pod
+from corelane.scheduler import matching
+from corelane.scheduler.cluster import NodeInfo, PodInfo
+from corelane.scheduler.plugins import Cycle, Filter, PreFilter, Wake
+
+__all__ = ["FILTERS", "PREFILTERS"]
+
+_UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
+class _PodAffinity(Wire, frozen=True):
+    required: list[msgspec.Raw] = msgspec.field(
+        name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
+    )
+
+
+class _Spread(Wire, frozen=True):
+    when_unsatisfiable: str = ""
+
+
+def understood(info: PodInfo) -> str:
+    return info.problem
+
+
+def supported(info: PodInfo) -> str:
+    """Demands that this scheduler does not weigh must not be passed over in silence."""
+    try:
+        return "; ".join(_unsupported(info.pod))
+    except msgspec.MsgspecError as error:
+        return f"affinity or topologySpreadConstraints cannot be read: {error}"
+
+
+def _unsupported(pod: Pod) -> Iterator[str]:
+    affinity = pod.spec.affinity
+    if affinity and any(map(_demands, (affinity.pod_affinity, affinity.pod_anti_affinity))):
+        yield "required affinity to other pods is not supported: make it preferred, or use another scheduler"
+    if _must_spread(pod.spec.topology_spread_constraints):
+        yield "topologySpreadConstraints are supported with whenUnsatisfiable: ScheduleAnyway only"
+
+
+def _demands(raw: msgspec.Raw) -> bool:
+    affinity = msgspec.json.decode(raw, type=_PodAffinity | None) if bytes(raw) else None
+    return affinity is not None and bool(affinity.required)
+
+
+def _must_spread(raw: msgspec.Raw) -> bool:
+    spreads = msgspec.json.decode(raw, type=list[_Spread] | None) if bytes(raw) else None
+    return any(spread.when_unsatisfiable != "ScheduleAnyway" for spread in spreads or ())
+
+
+def node_unschedulable(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
+    assert node.node is not None
+    tolerations = cycle.info.pod.spec.tolerations
+    if node.node.spec.unschedulable and not matching.tolerated(_UNSCHEDULABLE, tolerations):
+        yield "node(s) were unschedulable"
+
+
+def taint_toleration(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
+    assert node.node is not None
+    if taint := matching.untolerated(cycle.info.pod, node.node):
+        yield f"node(s) had untolerated taint {{{taint.key}: {taint.value}}}"
+
+
+def node_affinity(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
+    assert node.node is not None
+    if not matching.matches_required_affinity(cycle.info.pod, node.node):
+        yield "node(s) didn't match Pod's node affinity/selector"
+
+
+def resources_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
+    if len(node.pods) + 1 > node.allocatable.get("pods", 0):
+        yield "Too many pods"
+    for name, wanted in sorted(cycle.info.requests.items()):
+        if wanted > 0 and wanted > node.allocatable.get(name, 0) - node.requested.get(name, 0):
+            yield f"Insufficient {name}"
+
+
+def cpus_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
+    """Ask the node's ledger, as its agent will: exclusive CPUs, NUMA nodes, and the shared pool."""
+    ask = cycle.info.ask
+    assert ask is not None
+    if node.state is None:
+        if cycle.info.exclusive_cpus:
+            yield _unknown_cpus(node)
+        return
+    state, decision = nodes.admit(node.state, ask)
+    if decision.admitted:
+        cycle.admitted[node.name] = state, decision
+    elif decision.reason == "OutOfcpu":
+        yield "Insufficient cpu"
+    else:
+        yield f"node(s) had too few CPUs free for exclusive use ({cycle.info.exclusive_cpus} wanted)"
+
+
+def _unknown_cpus(node: NodeInfo) -> str:
+    published = "a broken CPU topology" if node.problem else "no CPU topology published"
+    return f"node(s) had {published}, so no CPUs can be exclusive"
+
+
+PREFILTERS: Final = (PreFilter("Understood", understood), PreFilter("Supported", supported))
+FILTERS: Final = (
+    Filter("NodeUnschedulable", node_unschedulable, Wake.NODE),
+    Filter("TaintToleration", taint_toleration, Wake.NODE),
+    Filter("NodeAffinity", node_affinity, Wake.NODE),
+    Filter("NodeResourcesFit", resources_fit, Wake.NODE | Wake.FREED),
+    Filter("CPULanes", cpus_fit, Wake.NODE | Wake.FREED | Wake.LEDGER),
+)

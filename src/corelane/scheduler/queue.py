@@ -1,0 +1,183 @@
+"""Pods that wait for a node: ready ones by priority and age, others until something helps.
+
+A pod waits in one of three places. Ready: to be tried next. Backing off: tried lately, ready at a known time.
+Parked: it fits nowhere; a change that can help its failed filters makes it ready (or back off, if that is not
+over), and after five minutes it is tried anyway. The numbers are kube-scheduler's.
+"""
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from corelane.scheduler.cluster import PodInfo
+from corelane.scheduler.plugins import Wake
+
+__all__ = ["Place", "Queue", "Waiting"]
+
+FIRST_BACKOFF: Final = 1.0
+LONGEST_BACKOFF: Final = 10.0
+LONGEST_PARKED: Final = 300.0
+
+
+class Place(Enum):
+    """Where a pod waits; OUT is nowhere: it is being bound."""
+
+    READY = auto()
+    BACKING_OFF = auto()
+    PARKED = auto()
+    OUT = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Waiting:
+    """A pod without a node, and how its attempts went. Times are in seconds, as told."""
+
+    info: PodInfo
+    place: Place = Place.OUT
+    attempts: int = 0
+    ready_at: float = 0.0
+    """When its back-off ends."""
+    parked_at: float = 0.0
+    helped_by: Wake = Wake.NOTHING
+    reason: str = ""
+    """Why the last attempt failed, in the words of its condition."""
+    announced: str = ""
+    announced_at: float = float("-inf")
+    number: int = 0
+    """Of its latest place in a heap; what a heap holds under an older number is void."""
+
+
+class Queue:
+    """Every pod in it is in exactly one place."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, Waiting] = {}
+        self._ready: list[tuple[int, str, int, str]] = []
+        self._backing_off: list[tuple[float, int, str]] = []
+        self._parked: dict[str, Waiting] = {}
+        self._number = 0
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._pods.values())
+
+    def get(self, uid: str) -> Waiting | None:
+        return self._pods.get(uid)
+
+    def add(self, info: PodInfo) -> None:
+        """A new pod, ready at once."""
+        waiting = self._pods[info.uid] = Waiting(info)
+        self._make_ready(waiting)
+
+    def remove(self, uid: str) -> Waiting | None:
+        """Take a pod out for good."""
+        waiting = self._pods.pop(uid, None)
+        if waiting:
+            self._leave(waiting)
+        return waiting
+
+    def pop(self, now: float) -> Waiting | None:
+        """Take the next ready pod out, to try it."""
+        if not self.has_ready(now):
+            return None
+        *_, uid = heapq.heappop(self._ready)
+        waiting = self._pods.pop(uid)
+        self._leave(waiting)
+        waiting.attempts += 1
+        return waiting
+
+    def park(self, waiting: Waiting, now: float, helped_by: Wake) -> None:
+        """Put back a pod that fits nowhere."""
+        self._pods[waiting.info.uid] = waiting
+        waiting.ready_at = now + backoff(waiting.attempts)
+        waiting.parked_at, waiting.helped_by = now, helped_by
+        self._enter(waiting, Place.PARKED)
+        self._parked[waiting.info.uid] = waiting
+
+    def retry(self, waiting: Waiting, now: float) -> None:
+        """Put back a pod whose binding failed; it is tried again when its back-off ends."""
+        self._pods[waiting.info.uid] = waiting
+        waiting.ready_at = now + backoff(waiting.attempts)
+        self._back_off(waiting)
+
+    def wake(self, now: float, change: Wake) -> None:
+        """Something changed: parked pods that it can help are tried again."""
+        for waiting in [w for w in self._parked.values() if w.helped_by & change]:
+            self._stir(waiting, now)
+
+    def update(self, info: PodInfo, now: float) -> None:
+        """A waiting pod itself changed, so it may fit now."""
+        waiting = self._pods[info.uid]
+        waiting.info = info
+        if waiting.place is Place.PARKED:
+            self._stir(waiting, now)
+        elif waiting.place is Place.READY:
+            self._make_ready(waiting)
+
+    def refresh(self, info: PodInfo) -> None:
+        """A waiting pod changed in a way that does not matter for its fit."""
+        self._pods[info.uid].info = info
+
+    def has_ready(self, now: float) -> bool:
+        """Whether `pop` would find a pod."""
+        self._advance(now)
+        while self._ready and not self._holds(Place.READY, *self._ready[0][-2:]):
+            heapq.heappop(self._ready)
+        return bool(self._ready)
+
+    def next_time(self) -> float | None:
+        """When something becomes ready by itself."""
+        times = [self._backing_off[0][0]] if self._backing_off else []
+        if self._parked:
+            times.append(next(iter(self._parked.values())).parked_at + LONGEST_PARKED)
+        return min(times, default=None)
+
+    def _advance(self, now: float) -> None:
+        while self._backing_off and self._backing_off[0][0] <= now:
+            _, number, uid = heapq.heappop(self._backing_off)
+            if self._holds(Place.BACKING_OFF, number, uid):
+                self._make_ready(self._pods[uid])
+        while self._parked:
+            oldest = next(iter(self._parked.values()))
+            if oldest.parked_at + LONGEST_PARKED > now:
+                return
+            self._make_ready(oldest)
+
+    def _holds(self, place: Place, number: int, uid: str) -> bool:
+        """Whether what a heap says is still so."""
+        waiting = self._pods.get(uid)
+        return waiting is not None and waiting.place is place and waiting.number == number
+
+    def _stir(self, waiting: Waiting, now: float) -> None:
+        if waiting.ready_at <= now:
+            self._make_ready(waiting)
+        else:
+            self._back_off(waiting)
+
+    def _make_ready(self, waiting: Waiting) -> None:
+        self._enter(waiting, Place.READY)
+        pod = waiting.info.pod
+        order = (-pod.spec.priority, pod.metadata.creation_timestamp, waiting.number, waiting.info.uid)
+        heapq.heappush(self._ready, order)
+
+    def _back_off(self, waiting: Waiting) -> None:
+        self._enter(waiting, Place.BACKING_OFF)
+        heapq.heappush(self._backing_off, (waiting.ready_at, waiting.number, waiting.info.uid))
+
+    def _enter(self, waiting: Waiting, place: Place) -> None:
+        self._leave(waiting)
+        self._number += 1
+        waiting.place, waiting.number = place, self._number
+
+    def _leave(self, waiting: Waiting) -> None:
+        self._parked.pop(waiting.info.uid, None)
+        waiting.place = Place.OUT
+
+
+def backoff(attempts: int) -> float:
+    """Seconds to wait after so many attempts: 1, 2, 4, 8, then 10."""
+    return float(min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(attempts - 1, 30)))

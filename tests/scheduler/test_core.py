@@ -1,0 +1,458 @@
+import json
+from collections.abc import Iterable
+from dataclasses import replace as changed_value
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from corelane import node as nodes
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.meta import Condition
+from corelane.kube.node import Node, Taint
+from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
+from corelane.node import NodeState
+from corelane.scheduler.core import Core
+from corelane.scheduler.messages import (
+    Announce,
+    Bind,
+    BindFailed,
+    Bound,
+    Instruction,
+    NodeChanged,
+    PodChanged,
+    SetCondition,
+    Tick,
+    TopologyChanged,
+)
+from support import objects
+from support.objects import node
+from support.pods import container, guaranteed, pod
+
+OURS = "corelane-scheduler"
+REQUIRED = msgspec.Raw(b'{"requiredDuringSchedulingIgnoredDuringExecution":[{}]}')
+
+
+class Story:
+    """A core, a clock, and short words for what happens to it."""
+
+    def __init__(self) -> None:
+        self.core = Core()
+        self.now = 0.0
+        self.done: list[Instruction] = []
+        self.states: dict[str, NodeState] = {}
+
+    def tell(self, event: object) -> list[Instruction]:
+        instructions = self.core.handle(event)  # type: ignore[arg-type]
+        self.done += instructions
+        return instructions
+
+    def has(self, *known: Node, spec: str | None = None, **config: object) -> "Story":
+        """Nodes, with the topology of that spec unless it is None."""
+        for one in known:
+            self.tell(NodeChanged(self.now, None, one))
+            if spec:
+                self.publishes(one.metadata.name, objects.state(spec, one.metadata.name, **config))
+        return self
+
+    def publishes(self, name: str, state: NodeState) -> None:
+        old = objects.topology(name, self.states[name]) if name in self.states else None
+        self.states[name] = state
+        self.tell(TopologyChanged(self.now, old, objects.topology(name, state)))
+
+    def wants(self, *pods: Pod) -> list[Instruction]:
+        for one in pods:
+            self.tell(PodChanged(self.now, None, ours(one)))
+        return self.schedules()
+
+    def schedules(self, seconds: float = 0) -> list[Instruction]:
+        """Let time pass, then do all that is to be done."""
+        self.now += seconds
+        done: list[Instruction] = []
+        for _ in range(100):
+            if not self.core.ready(self.now):
+                return done
+            done += self.tell(Tick(self.now))
+        raise AssertionError("the core never rests")
+
+    def shows_bound(self, bind: Bind, **changes: str) -> Pod:
+        """The API server shows the pod with its node and annotations."""
+        shown = replace(
+            bind.pod,
+            metadata=replace(bind.pod.metadata, annotations=bind.pod.metadata.annotations | bind.annotations),
+            spec=replace(bind.pod.spec, node_name=changes.get("node", bind.node)),
+        )
+        self.tell(PodChanged(self.now, bind.pod, shown))
+        return shown
+
+
+def ours(one: Pod) -> Pod:
+    return replace(one, spec=replace(one.spec, scheduler_name=one.spec.scheduler_name or OURS))
+
+
+def binds(instructions: Iterable[Instruction]) -> list[Bind]:
+    return [one for one in instructions if isinstance(one, Bind)]
+
+
+def only_bind(instructions: Iterable[Instruction]) -> Bind:
+    (bind,) = binds(instructions)
+    return bind
+
+
+def why(instructions: Iterable[Instruction]) -> str:
+    """The reason why a pod was not placed, the same in condition and event."""
+    (condition,) = [one for one in instructions if isinstance(one, SetCondition)]
+    (event,) = [one for one in instructions if isinstance(one, Announce)]
+    assert (condition.reason, event.type, event.reason) == ("Unschedulable", "Warning", "FailedScheduling")
+    assert condition.message == event.message
+    return event.message
+
+
+def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(story.wants(guaranteed("a", "2")))
+    assert bind.node == "n1"
+    assert bind.assignments == {"main": CPUSet([1, 2])}
+    assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {"cpuset": "1-2"}
+    (event,) = story.tell(Bound(0, "uid-a"))
+    assert isinstance(event, Announce)
+    assert (event.type, event.reason) == ("Normal", "Scheduled")
+    assert event.message == "Successfully assigned ns/a to n1 (exclusive CPUs: main 1-2)"
+    story.shows_bound(bind)
+    assert story.core.pending() == {}
+
+
+def test_success_is_announced_once_whichever_news_comes_first() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    bind = only_bind(story.wants(guaranteed("a", "2")))
+    story.shows_bound(bind)
+    story.tell(Bound(0, "uid-a"))
+    assert [one.reason for one in story.done if isinstance(one, Announce)] == ["Scheduled"]
+
+
+def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
+    assert bind.annotations == {}
+    (event,) = story.tell(Bound(0, "uid-a"))
+    assert isinstance(event, Announce)
+    assert event.message == "Successfully assigned ns/a to n1"
+
+
+def test_pods_placed_in_a_row_never_share_a_cpu() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    given = binds(story.wants(*(guaranteed(f"p{number}", "2") for number in range(3))))
+    taken = [cpu for bind in given for cpus in bind.assignments.values() for cpu in cpus]
+    assert len(given) == 3
+    assert len(set(taken)) == 6
+
+
+def test_pods_of_others_and_those_on_their_way_out_are_left_alone() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    leaving = guaranteed("b", "1")
+    leaving = replace(leaving, metadata=replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z"))
+    assert story.wants(guaranteed("a", "1", scheduler_name="default-scheduler"), leaving) == []
+    assert story.core.pending() == {}
+
+
+def test_gated_pods_wait_until_their_gates_are_gone() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    gated = ours(guaranteed("a", "1", scheduling_gates=(SchedulingGate("g"),)))
+    assert story.wants(gated) == []
+    assert story.core.pending() == {"uid-a": "is held back by its scheduling gates"}
+    story.tell(PodChanged(0, gated, replace(gated, spec=replace(gated.spec, scheduling_gates=()))))
+    assert only_bind(story.schedules()).node == "n1"
+
+
+def test_without_nodes_the_pod_says_so_and_waits_for_one() -> None:
+    story = Story()
+    assert why(story.wants(guaranteed("a", "1"))) == "no nodes available to schedule pods"
+    story.has(node("n1"), spec="core:8")
+    assert only_bind(story.schedules(1)).node == "n1"
+
+
+def test_reasons_are_counted_and_said_as_kube_scheduler_says_them() -> None:
+    story = Story()
+    story.has(node("full", 1), spec="core:8")
+    story.has(node("tainted", taints=(Taint("dedicated", "db", "NoSchedule"),)), spec="core:8")
+    story.has(node("cordoned", unschedulable=True), spec="core:8")
+    story.has(node("elsewhere", labels={"zone": "b"}), node("away", labels={"zone": "b"}), spec="core:8")
+    story.has(node("down", ready="False"), spec="core:8")
+    story.has(node("crowded", labels={"zone": "a"}, pods=0, memory="1Mi"), spec="core:8")
+    picky = guaranteed("a", "2", node_selector={"zone": "a"})
+    story.core.handle(NodeChanged(0, None, node("full", 1, labels={"zone": "a"})))
+    assert why(story.wants(picky)) == (
+        "0/7 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
+        "1 node(s) had untolerated taint {dedicated: db}, "
+        "1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }, "
+        "1 node(s) were unschedulable, 2 node(s) didn't match Pod's node affinity/selector."
+    )
+
+
+def test_too_few_exclusive_cpus_is_a_reason_of_its_own() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0, 1]))
+    assert why(story.wants(guaranteed("a", "7"))) == (
+        "0/1 nodes are available: 1 node(s) had too few CPUs free for exclusive use (7 wanted)."
+    )
+
+
+def test_exclusive_cpus_need_a_published_topology_and_shared_ones_do_not() -> None:
+    story = Story().has(node("plain"))
+    assert "1 node(s) had no CPU topology published" in why(story.wants(guaranteed("a", "2")))
+    assert only_bind(story.wants(pod("b", container("x", "cpu=1")))).node == "plain"
+
+
+def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
+    story = Story().has(node("bad")).has(node("good"), spec="core:8")
+    broken = objects.topology("bad", objects.state("core:8"))
+    annotations = broken.metadata.annotations | {keys.CPU_ALLOCATIONS: "{"}
+    broken = replace(broken, metadata=replace(broken.metadata, annotations=annotations))
+    story.tell(TopologyChanged(0, None, broken))
+    assert only_bind(story.wants(guaranteed("a", "2"))).node == "good"
+    assert "1 node(s) had a broken CPU topology" in why(story.wants(guaranteed("b", "8")))
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"affinity": Affinity(pod_affinity=REQUIRED)}, "required affinity to other pods is not supported"),
+        ({"topology_spread_constraints": msgspec.Raw(b'[{"whenUnsatisfiable":"DoNotSchedule"}]')},
+         "whenUnsatisfiable: ScheduleAnyway only"),
+        ({"topology_spread_constraints": msgspec.Raw(b'{"no":"list"}')}, "cannot be read"),
+    ],
+)  # fmt: skip
+def test_demands_that_are_not_weighed_are_refused_aloud(spec: dict[str, object], message: str) -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    assert message in why(story.wants(guaranteed("a", "1", **spec)))
+
+
+def test_mere_wishes_about_other_pods_are_passed_over() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    wishes = Affinity(
+        pod_affinity=msgspec.Raw(b'{"preferredDuringSchedulingIgnoredDuringExecution":[{}]}'),
+        pod_anti_affinity=msgspec.Raw(b"null"),
+    )
+    spread = msgspec.Raw(b'[{"whenUnsatisfiable":"ScheduleAnyway"}]')
+    assert binds(story.wants(guaranteed("a", "1", affinity=wishes, topology_spread_constraints=spread)))
+
+
+def test_a_pod_that_cannot_be_understood_harms_nobody_else() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    bad, good = pod("bad", container("x", "cpu=many")), guaranteed("good", "1")
+    done = story.wants(bad, good)
+    assert only_bind(done).pod.metadata.name == "good"
+    assert "spec.containers[0].resources.requests.cpu: invalid value 'many'" in why(done)
+
+
+def test_an_event_is_not_repeated_while_nothing_changes_but_the_condition_is_kept_right() -> None:
+    story = Story().has(node("n1", 4), spec="core:8")
+    assert "Insufficient cpu" in why(story.wants(guaranteed("a", "6")))
+    for version in range(2, 12):
+        story.tell(NodeChanged(story.now, node("n1", 4), node("n1", 3)))
+        story.tell(NodeChanged(story.now, node("n1", 3), node("n1", 4)))
+        again = story.schedules(11)
+        assert version and not [one for one in again if isinstance(one, Announce)]
+    said = story.schedules(301)
+    assert [one.message for one in said if isinstance(one, Announce)]
+
+
+def test_another_reason_is_told_but_not_more_often_than_every_ten_seconds() -> None:
+    story = Story().has(node("n1", 4), spec="core:8")
+    waiting = ours(guaranteed("a", "6"))
+    story.wants(waiting)
+    cordoned = node("n1", 4, unschedulable=True)
+    story.tell(NodeChanged(story.now, node("n1", 4), cordoned))
+    soon = story.schedules(2)
+    assert [type(one) for one in soon] == [SetCondition]
+    story.tell(NodeChanged(story.now, cordoned, node("n1", 3, unschedulable=True)))
+    later = story.schedules(12)
+    assert any(isinstance(one, Announce) and "unschedulable" in one.message for one in later)
+
+
+def test_a_condition_that_is_there_already_is_not_written_again() -> None:
+    story = Story()
+    text = "no nodes available to schedule pods"
+    told = guaranteed("a", "1")
+    condition = Condition("PodScheduled", "False", "Unschedulable", text)
+    told = replace(told, status=replace(told.status, conditions=(condition,)))
+    assert not [one for one in story.wants(told) if isinstance(one, SetCondition)]
+
+
+def test_heartbeats_wake_nobody_and_news_wakes_those_it_can_help() -> None:
+    story = Story().has(node("n1", 4), spec="core:8")
+    story.wants(guaranteed("a", "6"))
+    story.tell(NodeChanged(0, node("n1", 4), node("n1", 4, version="2")))
+    assert story.schedules(20) == []
+    story.tell(NodeChanged(story.now, node("n1", 4), node("n1", 8)))
+    assert binds(story.schedules())
+
+
+def test_the_end_of_a_pod_makes_room_once_its_agent_says_so() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    first = story.shows_bound(only_bind(story.wants(guaranteed("a", "6"))))
+    agent, decision = nodes.admit(story.states["n1"], translate.ask(first))
+    assert not decision.repicked
+    story.publishes("n1", agent)
+    assert binds(story.wants(guaranteed("b", "6"))) == []
+    story.tell(PodChanged(story.now, first, replace(first, status=replace(first.status, phase="Succeeded"))))
+    assert binds(story.schedules(30)) == []
+    story.publishes("n1", nodes.release(agent, "uid-a"))
+    assert binds(story.schedules(30))
+
+
+def test_a_claim_ends_with_its_pod() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(story.wants(guaranteed("a", "6")))
+    assert binds(story.wants(guaranteed("b", "6"))) == []
+    story.tell(PodChanged(story.now, bind.pod, None))
+    assert only_bind(story.schedules(5)).assignments == bind.assignments
+    assert story.tell(Bound(story.now, "uid-a")) == []
+
+
+def test_when_the_agent_picked_otherwise_the_scheduler_follows() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(story.wants(guaranteed("a", "2")))
+    story.shows_bound(bind)
+    other = translate.ask(guaranteed("a", "2"))
+    repicked = changed_value(other, proposal={"main": CPUSet([6, 7])})
+    story.publishes("n1", nodes.admit(story.states["n1"], repicked)[0])
+    second = only_bind(story.wants(guaranteed("b", "2")))
+    assert second.assignments["main"].isdisjoint(CPUSet([6, 7]))
+    third = only_bind(story.wants(guaranteed("c", "3")))
+    taken = second.assignments["main"] | CPUSet([0, 6, 7])
+    assert third.assignments["main"].isdisjoint(taken)
+
+
+def test_a_rejected_binding_gives_its_cpus_back_and_is_tried_again() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(story.wants(guaranteed("a", "6")))
+    done = story.tell(BindFailed(0, "uid-a", "rejected", "no"))
+    (condition,) = [one for one in done if isinstance(one, SetCondition)]
+    assert (condition.reason, condition.message) == ("SchedulerError", "binding rejected: no")
+    assert story.schedules(0.9) == []
+    again = only_bind(story.schedules(0.2))
+    assert again.assignments == bind.assignments
+    story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
+    assert story.schedules(1.9) == []
+    assert binds(story.schedules(0.2))
+
+
+def test_a_binding_whose_fate_is_unknown_keeps_its_cpus_and_is_sent_again_as_it_was() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(story.wants(guaranteed("a", "4")))
+    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    assert binds(story.wants(guaranteed("b", "4"))) == []
+    assert only_bind(story.schedules(1)) == bind
+    story.tell(BindFailed(story.now, "uid-a", "conflict", "already assigned"))
+    story.shows_bound(bind)
+    assert binds(story.schedules(600)) == []
+    assert set(story.core.pending()) == {"uid-b"}
+
+
+def test_a_conflict_that_is_never_resolved_is_given_up() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    story.wants(guaranteed("a", "4"))
+    story.tell(BindFailed(0, "uid-a", "conflict", "changed"))
+    assert story.schedules(59) == []
+    assert binds(story.schedules(2)) == []
+    assert binds(story.schedules(2))
+
+
+def test_a_pod_that_somebody_else_bound_elsewhere_is_counted_there() -> None:
+    story = Story().has(node("n1"), spec="core:8").has(node("n2", labels={"x": "y"}), spec="core:8")
+    bind = only_bind(story.wants(guaranteed("a", "6", node_selector={"x": "y"})))
+    assert bind.node == "n2"
+    story.shows_bound(bind, node="n1")
+    assert story.core.cluster.node_of("uid-a") == "n1"
+    assert only_bind(story.wants(guaranteed("b", "6"))).node == "n2"
+
+
+def test_a_pod_bound_without_us_keeps_its_cpus_from_others() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    record = translate.proposal_annotations({"main": CPUSet([3, 4])}, guaranteed("x", "2"))
+    story.wants(guaranteed("x", "2", node="n1", annotations=record, scheduler_name="else"))
+    bind = only_bind(story.wants(guaranteed("a", "5")))
+    assert bind.assignments == {"main": CPUSet([1, 2, 5, 6, 7])}
+
+
+def test_a_copied_record_does_not_outlive_the_binding() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    copied = guaranteed("a", "2", annotations={keys.CONTAINER_CPUSETS: '{"main":"99"}'})
+    bind = only_bind(story.wants(copied))
+    shown = story.shows_bound(bind)
+    assert translate.ask(shown).proposal == bind.assignments
+
+
+def spread(story: Story, *pods: Pod) -> list[str]:
+    return [bind.node for bind in binds(story.wants(*pods))]
+
+
+def test_one_numa_node_is_preferred_to_two() -> None:
+    story = Story()
+    story.has(node("a-split", 16), node("b-whole", 16), spec="socket:2 core:8", reserved=CPUSet([0]))
+    for numa in (range(1, 5), range(8, 12)):
+        lane = CPUSet(numa)
+        name = f"w{numa.start}"
+        record = translate.proposal_annotations({"main": lane}, guaranteed(name, "4"))
+        story.wants(guaranteed(name, "4", node="a-split", annotations=record))
+    assert spread(story, guaranteed("x", "6")) == ["b-whole"]
+
+
+def test_room_for_large_pods_is_kept() -> None:
+    story = Story()
+    story.has(node("a", 16), node("b", 16), spec="socket:2 core:8", reserved=CPUSet([0]))
+    assert len(set(spread(story, *(guaranteed(f"s{number}", "2") for number in range(2))))) == 1
+
+
+def test_pods_that_share_go_where_the_pool_has_most_left() -> None:
+    story = Story().has(node("a", 16), node("b", 16), spec="core:16", reserved=CPUSet([0]))
+    story.wants(guaranteed("lane", "10", node="b", memory="1Mi"))
+    story.wants(*(pod(f"w{n}", container("x", "cpu=2"), node="a") for n in range(5)))
+    assert spread(story, pod("x", container("x", "cpu=1 memory=1Mi"))) == ["a"]
+
+
+def test_disliked_nodes_come_last() -> None:
+    story = Story()
+    story.has(node("a", taints=(Taint("old", effect="PreferNoSchedule"),)), node("b"), spec="core:8")
+    assert spread(story, pod("x", container("x", "cpu=1"))) == ["b"]
+    tolerant = pod("y", container("x", "cpu=1"), tolerations=(Toleration("old", "Exists"),))
+    assert spread(story, tolerant) == ["a"]
+
+
+def test_without_a_difference_pods_spread_by_name() -> None:
+    story = Story().has(*(node(name) for name in ("c", "a", "b")), spec="core:8")
+    assert spread(story, *(pod(f"x{n}", container("x", "cpu=1 memory=1Gi")) for n in range(3))) == [
+        "a",
+        "b",
+        "c",
+    ]
+
+
+def test_a_node_that_went_takes_no_more_pods() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    story.tell(NodeChanged(0, node("n1"), None))
+    assert why(story.wants(guaranteed("a", "1"))) == "no nodes available to schedule pods"
+
+
+def test_extended_resources_and_overhead_count() -> None:
+    story = Story().has(node("n1", **{"example.com/nic": "1"}), spec="core:8")
+    greedy = pod("a", container("x", "cpu=1 example.com/nic=1"))
+    assert binds(story.wants(greedy))
+    assert "1 Insufficient example.com/nic" in why(story.wants(pod("b", container("x", "example.com/nic=1"))))
+    heavy = pod("c", container("x", "cpu=1"), overhead={"memory": "40Gi"})
+    assert "1 Insufficient memory" in why(story.wants(heavy))
+
+
+def test_a_pod_that_changes_is_tried_again() -> None:
+    story = Story().has(node("n1", taints=(Taint("k", "v", "NoSchedule"),)), spec="core:8")
+    stuck = ours(guaranteed("a", "1"))
+    story.wants(stuck)
+    tolerant = replace(stuck, spec=replace(stuck.spec, tolerations=(Toleration("k", "Exists"),)))
+    story.tell(PodChanged(0, stuck, tolerant))
+    assert binds(story.schedules(1))
+
+
+def test_default_specs_are_equal_however_they_were_read() -> None:
+    """Raw fields take part in telling whether a pod asks differently."""
+    assert PodSpec() == msgspec.json.decode(b"{}", type=PodSpec)
