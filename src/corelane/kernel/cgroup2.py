@@ -30,15 +30,10 @@ class Groups2(Groups):
                     raise
 
     def _create(self, group: str) -> None:
-        directory = self._base
-        for name in group.split("/"):
-            self._enable(directory)
-            directory /= name
+        for path in (*self._above(group), group):
+            directory = self._directory(path, self._controller)
+            self._enable(directory.parent)
             self.files.mkdir(directory)
-
-    @property
-    def _base(self) -> Path:
-        return next(iter(self.bases.values()))
 
     def _enable(self, directory: Path) -> None:
         """Hand our controllers down from `directory`; only what is missing is written."""

@@ -99,7 +99,7 @@ class Groups(ABC):
     def set_cpus(self, group: str, cpus: CPUSet) -> None:
         """Set cpuset.cpus. Groups of ours above grow first if they lack any of `cpus`.
 
-        Raises CgroupError, also if a group below has a CPU that is not in `cpus`; ValueError if that is empty.
+        Raises CgroupError, also if a group below has a CPU not in `cpus`; ValueError if that is empty.
         """
         self._set_resource(group, "cpus", cpus)
 

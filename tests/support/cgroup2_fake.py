@@ -1,0 +1,129 @@
+"""A directory that obeys cgroup version 2's rules (kernel documentation, cgroup-v2.rst)."""
+
+import errno
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+from corelane.cpuset import CPUSet
+from corelane.kernel.cgroupfs import CgroupError
+
+FILES = {
+    "cpuset": {
+        "cpuset.cpus": "",
+        "cpuset.mems": "",
+        "cpuset.cpus.effective": "",
+        "cpuset.mems.effective": "0",
+    },
+    "cpu": {"cpu.weight": "100", "cpu.max": "max 100000"},
+    "memory": {"memory.max": "max"},
+}
+
+
+class FakeV2:
+    """Files, as `corelane.kernel.cgroupfs.Files` asks for them, below `root` on a machine with these CPUs."""
+
+    def __init__(
+        self, root: Path, cpus: str = "0-7", controllers: str = "cpuset cpu memory", kill: bool = True
+    ):
+        self.root, self.cpus, self.kill = root, CPUSet.parse(cpus), kill
+        self.written: list[tuple[str, str]] = []
+        root.mkdir(parents=True)
+        self._populate(root, controllers)
+
+    def _populate(self, group: Path, controllers: str) -> None:
+        for name in ("cgroup.procs", "cgroup.subtree_control", *(["cgroup.kill"] if self.kill else [])):
+            (group / name).write_text("")
+        (group / "cgroup.controllers").write_text(controllers)
+        if group != self.root:
+            self._add_interfaces(group, controllers.split())
+
+    def _add_interfaces(self, group: Path, controllers: list[str]) -> None:
+        for name, content in (item for controller in controllers for item in FILES[controller].items()):
+            if not (group / name).exists():
+                (group / name).write_text(content)
+
+    def processes(self, group: Path) -> list[str]:
+        return (group / "cgroup.procs").read_text().split()
+
+    def read(self, path: Path) -> str:
+        try:
+            if path.name == "cpuset.cpus.effective" and path.exists():
+                return str(self._effective(path.parent))
+            return path.read_text().strip()
+        except OSError as error:
+            raise CgroupError("read", path, error) from error
+
+    def _effective(self, group: Path) -> CPUSet:
+        if group == self.root:
+            return self.cpus
+        above = self._effective(group.parent)
+        own = group / "cpuset.cpus"
+        wanted = CPUSet.parse(own.read_text().strip()) if own.exists() else CPUSet()
+        return wanted & above or above
+
+    def write(self, path: Path, text: str) -> None:
+        if not path.exists():
+            self._refuse(f"write {text!r} to", path, errno.ENOENT)
+        self.written.append((str(path.relative_to(self.root)), text))
+        rule = getattr(self, "_write_" + path.name.replace(".", "_"), None)
+        if rule:
+            rule(path, text)
+        else:
+            path.write_text(text)
+
+    def _write_cgroup_subtree_control(self, path: Path, text: str) -> None:
+        group, wanted = path.parent, [word.removeprefix("+") for word in text.split()]
+        if not set(wanted) <= set((group / "cgroup.controllers").read_text().split()):
+            self._refuse("write", path, errno.ENOENT)
+        if group != self.root and self.processes(group):
+            self._refuse("write", path, errno.EBUSY)
+        enabled = list(dict.fromkeys([*path.read_text().split(), *wanted]))
+        path.write_text(" ".join(enabled))
+        for child in self.groups(group):
+            (group / child / "cgroup.controllers").write_text(" ".join(enabled))
+            self._add_interfaces(group / child, enabled)
+
+    def _write_cgroup_procs(self, path: Path, text: str) -> None:
+        group = path.parent
+        if group != self.root and (group / "cgroup.subtree_control").read_text():
+            self._refuse("write", path, errno.EBUSY)
+        for other in self.root.rglob("cgroup.procs"):
+            other.write_text("\n".join(pid for pid in other.read_text().split() if pid != text))
+        path.write_text("\n".join([*self.processes(group), text]))
+
+    def _write_cgroup_kill(self, path: Path, text: str) -> None:
+        for procs in path.parent.rglob("cgroup.procs"):
+            for pid in procs.read_text().split():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), 9)
+            procs.write_text("")
+
+    def _write_cpu_weight(self, path: Path, text: str) -> None:
+        if not 1 <= int(text) <= 10000:
+            self._refuse("write", path, errno.ERANGE)
+        path.write_text(text)
+
+    def mkdir(self, path: Path) -> bool:
+        if path.is_dir():
+            return False
+        if not path.parent.is_dir():
+            self._refuse("create", path, errno.ENOENT)
+        path.mkdir()
+        self._populate(path, (path.parent / "cgroup.subtree_control").read_text())
+        return True
+
+    def rmdir(self, path: Path) -> bool:
+        if not path.is_dir():
+            return False
+        if self.processes(path) or self.groups(path):
+            self._refuse("remove", path, errno.EBUSY)
+        shutil.rmtree(path)
+        return True
+
+    def groups(self, path: Path) -> list[str]:
+        return sorted(entry.name for entry in path.iterdir() if entry.is_dir()) if path.is_dir() else []
+
+    def _refuse(self, action: str, path: Path, number: int) -> None:
+        raise CgroupError(action, path, OSError(number, os.strerror(number)))
