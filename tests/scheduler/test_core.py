@@ -406,10 +406,11 @@ def test_room_for_large_pods_is_kept() -> None:
 
 
 def test_pods_that_share_go_where_the_pool_has_most_left() -> None:
+    """Node a has more CPU left, but its pool is crowded: 12 of 16 against none of 3."""
     story = Story().has(node("a", 16), node("b", 16), spec="core:16", reserved=CPUSet([0]))
-    story.wants(guaranteed("lane", "10", node="b", memory="1Mi"))
-    story.wants(*(pod(f"w{n}", container("x", "cpu=2"), node="a") for n in range(5)))
-    assert spread(story, pod("x", container("x", "cpu=1 memory=1Mi"))) == ["a"]
+    story.wants(guaranteed("lane", "13", node="b", memory="1Mi"))
+    story.wants(*(pod(f"w{n}", container("x", "cpu=2", ""), node="a") for n in range(6)))
+    assert spread(story, pod("x", container("x", "cpu=1", ""))) == ["b"]
 
 
 def test_disliked_nodes_come_last() -> None:
@@ -422,7 +423,7 @@ def test_disliked_nodes_come_last() -> None:
 
 def test_without_a_difference_pods_spread_by_name() -> None:
     story = Story().has(*(node(name) for name in ("c", "a", "b")), spec="core:8")
-    assert spread(story, *(pod(f"x{n}", container("x", "cpu=1 memory=1Gi")) for n in range(3))) == [
+    assert spread(story, *(pod(f"x{n}", container("x", "cpu=1 memory=1Gi", "")) for n in range(3))) == [
         "a",
         "b",
         "c",

@@ -4,7 +4,7 @@ Containers in the shared pool are not listed: the API server already knows which
 """
 
 from dataclasses import replace
-from typing import Literal
+from typing import Any
 
 import msgspec
 
@@ -13,9 +13,9 @@ from corelane.kube.keys import CPU_ALLOCATIONS
 from corelane.kube.meta import Wire
 from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import Machine
-from corelane.node.config import NodeConfig, NodeConfigError
-from corelane.node.entries import Entry, Key, Origin, Phase, claimed_before
-from corelane.node.ledger import NodeState, new, with_entries
+from corelane.node import Entry, NodeConfig, NodeConfigError, NodeState, Origin, Phase, new
+from corelane.node.entries import Key, claimed_before
+from corelane.node.ledger import with_entries
 from corelane.workload import ContainerKind
 
 __all__ = ["dump", "load"]
@@ -38,7 +38,8 @@ class _Owned(Wire, frozen=True):
 
 class _Ledger(Wire, frozen=True):
     generation: int = 0
-    policy: Literal["none", "static"] = "static"
+    config: dict[str, Any] = msgspec.field(default_factory=dict)
+    """The node's settings but for its reserved CPUs, so that admission is the same here and there."""
     reserved: str = ""
     pods: dict[str, int] = msgspec.field(default_factory=dict)
     """MilliCPU that each pod with exclusive CPUs holds at once, by UID."""
@@ -49,9 +50,8 @@ def dump(state: NodeState) -> str:
     """What the scheduler must know of a node's state; the text changes only when that does."""
     owners = [entry for entry in state.entries.values() if entry.exclusive]
     pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
-    ledger = _Ledger(
-        state.generation, state.config.policy, str(state.reserved), pods, tuple(map(_owned, owners))
-    )
+    config = msgspec.to_builtins(replace(state.config, reserved=None, reserved_count=None))
+    ledger = _Ledger(state.generation, config, str(state.reserved), pods, tuple(map(_owned, owners)))
     return msgspec.json.encode(ledger).decode()
 
 
@@ -78,9 +78,10 @@ def load(text: str, machine: Machine) -> NodeState:
     ledger = _decoded(text) if text else _Ledger()
     reserved = _cpus(text, "reserved", ledger.reserved) or None
     try:
-        state = new(machine, NodeConfig(ledger.policy, reserved))
-    except NodeConfigError as error:
-        raise _broken(text, str(error)) from error
+        config = msgspec.convert(ledger.config | {"reserved": None}, NodeConfig)
+        state = new(machine, replace(config, reserved=reserved))
+    except (NodeConfigError, msgspec.ValidationError) as error:
+        raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
     _check(text, state, entries)
     return replace(with_entries(state, entries, ledger.pods), generation=ledger.generation)

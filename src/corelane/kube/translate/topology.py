@@ -25,6 +25,14 @@ _NODE_ZONE: Final = "Node"
 _SOCKET_ZONE: Final = "Socket"
 _NODE_PREFIX: Final = "node-"
 _HUGEPAGES: Final = "hugepages-"
+_POLICIES: Final = {
+    ("best-effort", "container"): "BestEffortContainerLevel",
+    ("best-effort", "pod"): "BestEffortPodLevel",
+    ("restricted", "container"): "RestrictedContainerLevel",
+    ("restricted", "pod"): "RestrictedPodLevel",
+    ("single-numa-node", "container"): "SingleNUMANodeContainerLevel",
+    ("single-numa-node", "pod"): "SingleNUMANodePodLevel",
+}
 
 
 def topology(machine: Machine, node_name: str, state: NodeState, *, owner_uid: str = "") -> dict[str, Any]:
@@ -39,18 +47,24 @@ def topology(machine: Machine, node_name: str, state: NodeState, *, owner_uid: s
         metadata["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": owner_uid}
         ]
-    pinning = state.config.policy != "none"
+    policy, scope = _policy(state)
     return {
         "apiVersion": api.api_version,
         "kind": api.kind,
         "metadata": metadata,
-        "topologyPolicies": ["BestEffortContainerLevel" if pinning else "None"],
+        "topologyPolicies": [_POLICIES[policy, scope] if policy != "none" else "None"],
         "attributes": [
-            {"name": "topologyManagerPolicy", "value": "best-effort" if pinning else "none"},
-            {"name": "topologyManagerScope", "value": "container"},
+            {"name": "topologyManagerPolicy", "value": policy},
+            {"name": "topologyManagerScope", "value": scope},
         ],
         "zones": [*_socket_zones(machine), *_node_zones(machine, state)],
     }
+
+
+def _policy(state: NodeState) -> tuple[str, str]:
+    """How CPUs are aligned to NUMA nodes, in the kubelet's words."""
+    config = state.config
+    return (config.numa.policy if config.policy != "none" else "none"), config.numa.scope
 
 
 def _annotations(machine: Machine, state: NodeState) -> dict[str, str]:
