@@ -5,10 +5,12 @@
 
 from corelane.node import codec
 from corelane.node.admission import Decision, admit
-from corelane.node.config import NodeConfig, NodeConfigError, default_reserved_count
+from corelane.node.config import NodeConfig, default_reserved_count
 from corelane.node.entries import Entry, Origin, Phase
+from corelane.node.errors import NodeConfigError
 from corelane.node.invariants import Problem, validate
 from corelane.node.ledger import LedgerError, NodeState, mark, new, release
+from corelane.node.options import StaticOptions, TopologyOptions
 from corelane.node.rebase import rebase
 from corelane.placement.reasons import Reason
 
@@ -23,6 +25,8 @@ __all__ = [
     "Phase",
     "Problem",
     "Reason",
+    "StaticOptions",
+    "TopologyOptions",
     "admit",
     "codec",
     "default_reserved_count",

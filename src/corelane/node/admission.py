@@ -1,9 +1,8 @@
 """`admit(state, ask) -> (state, decision)`: the one function that gives a pod its CPUs, or refuses it.
 
 Agent, scheduler, simulator and what-if all call it, so what the scheduler proposes is what the agent would
-pick. The static policy is the kubelet's (KEP-3570): whole CPUs of Guaranteed pods are exclusive, all else
-shares the pool; NUMA nodes are chosen as a best-effort topology manager does; a plain init container lends
-its CPUs to those that run after it.
+pick. Under the static policy (KEP-3570) whole CPUs of Guaranteed pods are exclusive, others share the pool,
+and a plain init container lends its CPUs to those that run after it. A pod comes in whole, or not at all.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,10 +10,13 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from corelane.cpuset import CPUSet, format_list
+from corelane.node import static
 from corelane.node.entries import Entry, Key, Origin
 from corelane.node.ledger import NodeState
-from corelane.placement import accumulator, numa
+from corelane.node.static import Refusal
+from corelane.placement import accumulator
 from corelane.placement.reasons import Reason
+from corelane.placement.topologymanager import Affinity
 from corelane.workload import Ask, ContainerAsk, ContainerKind
 
 __all__ = ["Decision", "admit"]
@@ -38,29 +40,22 @@ class Decision:
     reasons: tuple[Reason, ...] = ()
 
 
-class _Refusal(Exception):  # noqa: N818 - an outcome, not an error
-    """Why a pod cannot come in: ends an admission half-way, before anything has changed."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-
 def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
     """Give a pod its CPUs, or say why not; all of its containers or none.
 
-    A pod that is already in keeps what it has. A valid `ask.proposal` (right number, free CPUs) is taken as
-    it stands; where it conflicts, the CPUs are picked again here.
+    A pod that is already in keeps what it has. A valid `ask.proposal` (right number, free CPUs, in line with
+    the node's options) is taken as it stands; where it conflicts, the CPUs are picked again here.
     """
     if ask.uid in state.pods:
         return state, _again(state, ask.uid)
     try:
-        _check_capacity(state, ask)
+        request = _checked_request(state, ask)
         admission = _Admission(state, ask)
         admission.run()
-    except _Refusal as refusal:
+    except Refusal as refusal:
         return state, Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
-    return admission.state_after(), admission.decision()
+    after = admission.state_after(request)
+    return after, admission.decision(after)
 
 
 def _again(state: NodeState, uid: str) -> Decision:
@@ -69,46 +64,55 @@ def _again(state: NodeState, uid: str) -> Decision:
     return Decision(True, assignments=MappingProxyType(assigned), shared=state.shared_pool, reasons=(reason,))
 
 
-def _check_capacity(state: NodeState, ask: Ask) -> None:
-    """The kubelet's general check of requests against what the node offers; text as upstream's."""
-    if state.requested + ask.cpu_request > state.allocatable:
-        raise _Refusal(
+def _checked_request(state: NodeState, ask: Ask) -> int:
+    """The pod's milliCPU, after the kubelet's general check of what the node offers; text as upstream's."""
+    request = ask.cpu_request
+    if state.requested + request > state.allocatable and not state.config.exact:
+        raise Refusal(
             "OutOfcpu",
-            f"Node didn't have enough resource: cpu, requested: {ask.cpu_request}, "
+            f"Node didn't have enough resource: cpu, requested: {request}, "
             f"used: {state.requested}, capacity: {state.allocatable}",
         )
+    return request
 
 
-@dataclass(slots=True)
 class _Admission:
     """One admission on its way: what is still available, what init containers lend, what was decided."""
 
-    state: NodeState
-    ask: Ask
-    available: int = 0
-    reusable: int = 0
-    kept: dict[str, int] = field(default_factory=dict)
-    """Proposals that can be had as they stand."""
-    assigned: dict[str, int] = field(default_factory=dict)
-    reasons: list[Reason] = field(default_factory=list)
-    repicked: bool = False
+    __slots__ = ("ask", "assigned", "available", "kept", "pod", "reasons", "repicked", "reusable", "state")
+
+    def __init__(self, state: NodeState, ask: Ask) -> None:
+        self.state, self.ask = state, ask
+        self.available = state.free_exclusive.mask
+        self.reusable = 0
+        self.assigned: dict[str, int] = {}
+        self.reasons: list[Reason] = []
+        self.repicked = False
+        self.kept = dict(self.valid_proposals()) if ask.proposal else {}
+        """Proposals that can be had as they stand."""
+        self.pod: Affinity | None = None
+        """The affinity of all containers, under a topology manager of pod scope."""
 
     def run(self) -> None:
-        self.available = self.state.free_exclusive.mask
-        self.kept = dict(self.valid_proposals())
+        if self.state.config.numa.scope == "pod" and self.state.config.policy == "static":
+            self.pod = static.affinity(self.state, self.available, 0, static.pod_cpus(self.ask))
         for container in self.ask.containers:
             self.place(container)
+        if not self.state.config.exact:
+            self.keep_a_shared_cpu()
 
     def exclusive_cpus(self, container: ContainerAsk) -> int:
         return 0 if self.state.config.policy == "none" else self.ask.exclusive_cpus(container)
 
     def valid_proposals(self) -> Iterator[tuple[str, int]]:
         """Proposals of the right size over free CPUs; only init containers may share theirs with others."""
-        free = self.available
+        free, whole_cores = self.available, self.state.config.options.full_pcpus_only
         for container in self.ask.containers:
             cpus = self.ask.proposal.get(container.name)
             n = self.exclusive_cpus(container)
             if cpus is None or not n or len(cpus) != n or cpus.mask & ~free:
+                continue
+            if whole_cores and self.state.topology.whole_cores(cpus.mask) != cpus.mask:
                 continue
             if container.kind is not ContainerKind.INIT:
                 free &= ~cpus.mask
@@ -119,11 +123,7 @@ class _Admission:
         if not n:
             self.explain_sharing(container)
             return
-        cpus = self.kept.pop(container.name, 0)
-        if cpus:
-            self.because(container, "proposal", f"CPUs {format_list(cpus)} are free: taken as proposed")
-        else:
-            cpus = self.pick(container, n)
+        cpus = self.cpus_for(container, n)
         self.assigned[container.name] = cpus
         self.available &= ~cpus
         if container.kind is ContainerKind.INIT:
@@ -131,40 +131,57 @@ class _Admission:
         else:
             self.reusable &= ~cpus
 
-    def pick(self, container: ContainerAsk, n: int) -> int:
+    def cpus_for(self, container: ContainerAsk, n: int) -> int:
+        """What was proposed if it fits, else what the policy picks."""
+        affinity = self.pod or static.affinity(self.state, self.available, self.reusable, n)
+        static.check_smt(self.state, self.available, n)
+        proposed = self.kept.pop(container.name, 0)
+        if proposed and self.fits(proposed, affinity):
+            self.because(container, "proposal", f"CPUs {format_list(proposed)} are free: taken as proposed")
+            return proposed
         if container.name in self.ask.proposal:
             self.explain_conflict(container, n)
         pool = (self.available | self.reusable) & ~self.promised(container)
-        if n > pool.bit_count():
+        if n > pool.bit_count() and not self.state.config.exact:
             raise self.too_few(n, pool)
-        return self.pick_near(container, n, pool)
+        cpus = static.allocate(self.state, pool, n, affinity.nodes)
+        self.explain_pick(container, n, affinity, pool, cpus)
+        return cpus
+
+    def fits(self, proposed: int, affinity: Affinity) -> bool:
+        """Whether a proposal lies on nodes that a strict topology manager would take."""
+        strict = self.state.config.numa.policy in ("restricted", "single-numa-node")
+        return not strict or affinity.nodes is None or not proposed & ~static.near(self.state, affinity.nodes)
 
     def promised(self, container: ContainerAsk) -> int:
         """CPUs of proposals that later containers will take; an init container may use them until then."""
-        if container.kind is ContainerKind.INIT:
-            return 0
         promised = 0
-        for cpus in self.kept.values():
-            promised |= cpus
+        if container.kind is not ContainerKind.INIT:
+            for cpus in self.kept.values():
+                promised |= cpus
         return promised
 
-    def pick_near(self, container: ContainerAsk, n: int, pool: int) -> int:
-        """From the fewest NUMA nodes that hold them."""
-        topology = self.state.topology
-        free = [(node & pool).bit_count() for node in topology.numa]
-        required = topology.nodes_of(self.reusable & pool) if self.reusable else 0
-        nodes = numa.fewest_nodes(free, n, required) or 0
-        near = sum(node for i, node in enumerate(topology.numa) if nodes >> i & 1)
-        cpus = accumulator.take(topology, pool & near, n, real_cores=True)
-        self.explain_pick(container, n, nodes, free, cpus)
-        return cpus
+    def keep_a_shared_cpu(self) -> None:
+        """As our own policy, unlike the kubelet's, the last CPU of the shared pool is never given away."""
+        if not self.state.shared_pool.mask & ~self.all_assigned() and self.assigned:
+            raise Refusal(
+                "UnexpectedAdmissionError",
+                f"Allocate failed due to the shared pool {self.state.shared_pool} being used up: "
+                "one CPU must remain for all other containers, which is unexpected",
+            )
 
-    def too_few(self, n: int, pool: int) -> _Refusal:
+    def all_assigned(self) -> int:
+        assigned = 0
+        for cpus in self.assigned.values():
+            assigned |= cpus
+        return assigned
+
+    def too_few(self, n: int, pool: int) -> Refusal:
         text = str(accumulator.NotEnoughCPUs(n, pool.bit_count()))
         state = self.state
-        if not state.topology.all & ~state.reserved.mask:
+        if not state.usable.mask & ~state.reserved.mask:
             text += f" (the shared pool needs all CPUs of this node, {state.usable}: none can be exclusive)"
-        return _Refusal("UnexpectedAdmissionError", f"Allocate failed due to {text}, which is unexpected")
+        return Refusal("UnexpectedAdmissionError", f"Allocate failed due to {text}, which is unexpected")
 
     def because(self, container: ContainerAsk, step: str, text: str) -> None:
         self.reasons.append(Reason(step, text, container.name))
@@ -183,44 +200,45 @@ class _Admission:
     def explain_conflict(self, container: ContainerAsk, n: int) -> None:
         self.repicked = True
         cpus = self.ask.proposal[container.name]
+        taken = cpus.mask & ~(self.available | self.reusable) or cpus.mask & self.promised(container)
         if len(cpus) != n:
             why = f"proposed CPUs {cpus} are {len(cpus)}, not {n}"
-        else:
-            taken = cpus.mask & ~(self.available | self.reusable) or cpus.mask & self.promised(container)
+        elif taken:
             why = f"of the proposed CPUs {cpus}, {format_list(taken)} cannot be had"
+        else:
+            why = f"proposed CPUs {cpus} go against the node's options"
         self.because(container, "conflict", f"{why}: picked again")
 
-    def explain_pick(self, container: ContainerAsk, n: int, nodes: int, free: list[int], cpus: int) -> None:
-        ids = self.state.topology.numa_ids
-        chosen = [i for i in range(len(free)) if nodes >> i & 1]
-        counts = ", ".join(f"{ids[i]}: {free[i]}" for i in range(len(free)))
-        if len(chosen) == 1:
-            why = f"NUMA node {ids[chosen[0]]} is the first that holds {n} (free CPUs by node: {counts})"
-        else:
-            names = ",".join(str(ids[i]) for i in chosen)
-            why = f"NUMA nodes {names} are the fewest that hold {n} (free CPUs by node: {counts})"
-        self.because(container, "numa", why)
-        whole = self.state.topology.whole_cores(cpus).bit_count() == n
-        self.because(
-            container,
-            "pick",
-            f"CPUs {format_list(cpus)}: {'whole cores' if whole else 'fullest cores first'}",
-        )
+    def explain_pick(self, container: ContainerAsk, n: int, affinity: Affinity, pool: int, cpus: int) -> None:
+        topology = self.state.topology
+        if affinity.nodes is not None:
+            self.because(container, "numa", self.why_these_nodes(n, affinity.nodes, pool))
+        whole = topology.whole_cores(cpus) == cpus
+        how = "whole cores" if whole else "fullest cores first"
+        self.because(container, "pick", f"CPUs {format_list(cpus)}: {how}")
 
-    def state_after(self) -> NodeState:
+    def why_these_nodes(self, n: int, nodes: int, pool: int) -> str:
+        topology = self.state.topology
+        free = dict(
+            zip(topology.numa_ids, ((node & pool).bit_count() for node in topology.numa), strict=True)
+        )
+        counts = f"(free CPUs by node: {', '.join(f'{node}: {count}' for node, count in free.items())})"
+        chosen = [node for node in free if nodes >> node & 1]
+        if len(chosen) == 1:
+            return f"NUMA node {chosen[0]} is the first that holds {n} {counts}"
+        return f"NUMA nodes {','.join(map(str, chosen))} are the fewest that hold {n} {counts}"
+
+    def state_after(self, request: int) -> NodeState:
         state, ask = self.state, self.ask
         entries: dict[Key, Entry] = dict(state.entries)
         for container in ask.containers:
             entries[ask.uid, container.name] = self.entry(container)
-        exclusive = state.exclusive.mask
-        for cpus in self.assigned.values():
-            exclusive |= cpus
         return replace(
             state,
             entries=MappingProxyType(entries),
-            pods=MappingProxyType({**state.pods, ask.uid: ask.cpu_request}),
-            exclusive=CPUSet.from_mask(exclusive),
-            requested=state.requested + ask.cpu_request,
+            pods=MappingProxyType({**state.pods, ask.uid: request}),
+            exclusive=CPUSet.from_mask(state.exclusive.mask | self.all_assigned()),
+            requested=state.requested + request,
             generation=state.generation + 1,
         )
 
@@ -240,16 +258,13 @@ class _Admission:
             cpu_request=container.cpu_request,
         )
 
-    def decision(self) -> Decision:
-        exclusive = self.state.exclusive.mask
-        for cpus in self.assigned.values():
-            exclusive |= cpus
+    def decision(self, after: NodeState) -> Decision:
         return Decision(
             True,
             assignments=MappingProxyType(
                 {name: CPUSet.from_mask(cpus) for name, cpus in self.assigned.items()}
             ),
-            shared=CPUSet.from_mask(self.state.topology.all & ~exclusive),
+            shared=after.shared_pool,
             repicked=self.repicked,
             reasons=tuple(self.reasons),
         )

@@ -1,19 +1,17 @@
 """What an operator decides about one node, and which CPUs that keeps for the shared pool."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias, get_args
 
-from corelane.cpuset import CPUSet, format_list
-from corelane.placement import accumulator
+from corelane.cpuset import CPUSet, format_list, lowest
+from corelane.node.errors import NodeConfigError
+from corelane.node.options import StaticOptions, TopologyOptions
+from corelane.placement import kubelet
 from corelane.placement.topology import Topology
 
-__all__ = ["NodeConfig", "NodeConfigError", "Policy", "check", "default_reserved_count", "reserve"]
+__all__ = ["NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
 
-Policy = Literal["none", "static"]
-
-
-class NodeConfigError(ValueError):
-    """A setting that this machine cannot honour: says which, its value, and what to do."""
+Policy: TypeAlias = Literal["none", "static"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +25,11 @@ class NodeConfig:
     policy: Policy = "static"
     reserved: CPUSet | None = None
     reserved_count: int | None = None
+    options: StaticOptions = field(default_factory=StaticOptions)
+    numa: TopologyOptions = field(default_factory=TopologyOptions)
+    exact: bool = False
+    """Answer as the kubelet even where that empties the shared pool or, on hybrid machines, hands out a CPU
+    twice; and leave the check of a node's capacity to others, as its CPU manager does."""
 
 
 def default_reserved_count(cpus: int) -> int:
@@ -34,10 +37,12 @@ def default_reserved_count(cpus: int) -> int:
     return max(1, -(-cpus // 20))
 
 
-def check(config: NodeConfig, topology: Topology) -> None:
-    """Raises NodeConfigError where the settings make no sense, or not on this machine."""
+def check(config: NodeConfig, topology: Topology, nodes: int) -> None:
+    """Raises NodeConfigError where the settings make no sense, or not on this machine with its NUMA nodes."""
     if config.policy not in get_args(Policy):
         raise NodeConfigError(f"policy: {config.policy!r} is unknown: use {' or '.join(get_args(Policy))}")
+    config.numa.check(nodes)
+    config.options.check(topology, config.numa.policy)
     cpus, count = topology.all.bit_count(), config.reserved_count
     if count is not None and not 1 <= count <= cpus:
         raise NodeConfigError(
@@ -45,6 +50,8 @@ def check(config: NodeConfig, topology: Topology) -> None:
         )
     if config.reserved is not None:
         _check_reserved(config.reserved, count, topology.all)
+    if config.options.strict_cpu_reservation and not config.exact:
+        _check_strict(config, topology)
 
 
 def _check_reserved(reserved: CPUSet, count: int | None, usable: int) -> None:
@@ -63,20 +70,43 @@ def _check_reserved(reserved: CPUSet, count: int | None, usable: int) -> None:
         )
 
 
+def _check_strict(config: NodeConfig, topology: Topology) -> None:
+    if _count(config, topology) >= topology.all.bit_count():
+        raise NodeConfigError(
+            f"strict-cpu-reservation: all CPUs ({format_list(topology.all)}) are reserved, which leaves none "
+            "for containers: reserve fewer, or leave the option out"
+        )
+
+
+def pick(config: NodeConfig, topology: Topology, available: int, n: int) -> int:
+    """N of the `available` CPUs by the options' strategy, as a mask.
+
+    Unless settings are exact, an answer of the kubelet's that would not do (see `NodeConfig.exact`) is
+    replaced by that of the first release without the fault. Raises NotEnoughCPUs; with `exact`,
+    AccountingError too.
+    """
+    strategy = config.options.strategy(topology)
+    if config.exact:
+        return kubelet.take(topology, available, n, strategy)
+    return kubelet.take_valid(topology, available, n, strategy)
+
+
 def reserve(config: NodeConfig, topology: Topology, exclusive: int = 0, current: int = 0) -> int:
     """The mask of CPUs to reserve while `exclusive` are in use: what settings ask for, as far as it is free.
 
-    CPUs reserved already (`current`) stay so, unless the settings name others.
+    CPUs reserved already (`current`) stay so, unless the settings name others. Where reserved CPUs are not
+    part of the shared pool, one CPU is left to it.
     """
     free = topology.all & ~exclusive
+    most = free.bit_count() - (config.options.strict_cpu_reservation and not config.exact)
     if config.reserved is not None and (named := config.reserved.mask & free):
-        return named
-    count = min(_count(config, topology), free.bit_count())
+        return lowest(named, most)
+    count = min(_count(config, topology), most)
     current &= free
     missing = count - current.bit_count()
     if missing > 0:
-        return current | accumulator.take(topology, free & ~current, missing, real_cores=True)
-    return accumulator.take(topology, current, count, real_cores=True) if missing else current
+        return current | pick(config, topology, free & ~current, missing)
+    return pick(config, topology, current, count) if missing else current
 
 
 def _count(config: NodeConfig, topology: Topology) -> int:

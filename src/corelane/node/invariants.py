@@ -59,11 +59,14 @@ def _entries(state: NodeState) -> Iterator[Problem]:
 
 
 def _pool(state: NodeState) -> Iterator[Problem]:
-    if not state.reserved:
+    strict = state.config.options.strict_cpu_reservation
+    if not state.reserved and not strict:
         yield Problem("reserved", "no CPU is reserved for the shared pool")
     if gone := state.reserved - state.usable:
         yield Problem("reserved", f"reserved CPUs {gone} cannot be used here", cpus=gone)
-    if not state.reserved <= state.shared_pool:
+    if not state.shared_pool:
+        yield Problem("pool", "the shared pool is empty")
+    elif not strict and not state.reserved <= state.shared_pool:
         yield Problem("pool", f"the shared pool {state.shared_pool} lacks reserved CPUs of {state.reserved}")
 
 

@@ -11,8 +11,9 @@ from typing import TypeVar
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node.config import NodeConfig, NodeConfigError, check, reserve
+from corelane.node.config import NodeConfig, check, reserve
 from corelane.node.entries import Entry, Key, Phase, exclusive_mask
+from corelane.node.errors import NodeConfigError
 from corelane.placement import topology as topologies
 from corelane.placement.topology import Topology
 from corelane.workload import ContainerKind
@@ -69,9 +70,17 @@ class NodeState:
         return 1000 * self.topology.all.bit_count()
 
     @property
+    def numa_nodes(self) -> int:
+        """All NUMA nodes as a mask of ids, CPU-less ones too."""
+        return sum(1 << node.id for node in self.machine.nodes)
+
+    @property
     def shared_pool(self) -> CPUSet:
-        """Where every container without exclusive CPUs runs."""
-        return CPUSet.from_mask(self.topology.all & ~self.exclusive.mask)
+        """Where all containers without exclusive CPUs run; strictly reserved CPUs are not part of it."""
+        shared = self.topology.all & ~self.exclusive.mask
+        if self.config.options.strict_cpu_reservation and self.config.policy == "static":
+            shared &= ~self.reserved.mask
+        return CPUSet.from_mask(shared)
 
     @property
     def free_exclusive(self) -> CPUSet:
@@ -98,8 +107,15 @@ def new(machine: Machine, config: NodeConfig | None = None) -> NodeState:
     """A node on which nothing runs. Raises NodeConfigError where the settings do not fit the machine."""
     config = config or NodeConfig()
     topology = usable_topology(machine)
-    check(config, topology)
-    return NodeState(machine, config, topology, CPUSet.from_mask(reserve(config, topology)))
+    check(config, topology, len(machine.nodes))
+    reserved = CPUSet.from_mask(reserve(config, topology))
+    wanted = config.reserved_count if config.reserved is None else len(config.reserved)
+    if wanted not in (None, len(reserved)):
+        raise NodeConfigError(
+            "[cpumanager] unable to reserve the required amount of CPUs "
+            f"(size of {reserved} did not equal {wanted})"
+        )
+    return NodeState(machine, config, topology, reserved)
 
 
 def usable_topology(machine: Machine) -> Topology:

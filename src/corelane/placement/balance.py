@@ -19,7 +19,7 @@ EXHAUSTIVE = 10
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Positions of nodes: all of `nodes` give `share` CPUs, then those of `bearers` one group each in turn."""
+    """Positions of nodes: all of `nodes` give `share` CPUs, then `bearers` one group each in turn."""
 
     nodes: tuple[int, ...]
     share: int
@@ -145,7 +145,7 @@ class _Search:
         return gain
 
     def gain(self, bearers: Sequence[int]) -> int | None:
-        """What is gained when these bear the rest in turn; None where upstream refuses, or would never end."""
+        """What is gained when these bear the rest in turn; None where they do not have enough groups."""
         rounds, more = divmod(self.rest, len(bearers))
         turns = [rounds + 1] * more + [rounds] * (len(bearers) - more)
         if min(bearers) < self.group * turns[0]:
@@ -208,11 +208,11 @@ def _turns(capacity: Sequence[int], groups: int) -> list[int]:
 def _aliased(chosen: Sequence[int], of: int, *, broken_off: bool = False) -> Sequence[int]:
     """A combination as upstream remembers it: its tail overwritten by those visited after it.
 
-    Go's append copies a slice only when it grows beyond 1, 2, 4, 8, 16 elements, so combinations with the same
-    head share their storage. Visiting goes on to the last, or, when broken off, to the next one.
+    Go's append copies a slice only when it grows beyond 1, 2, 4, 8, 16 elements, so combinations with the
+    same head share their storage. Visiting goes on to the last, or, when broken off, to the next one.
     """
     size = len(chosen)
-    head = max((grown for grown in (0, 1, 2, 3, 5, 9, 17, 33) if grown <= size))
+    head = max(grown for grown in (0, 1, 2, 3, 5, 9, 17, 33) if grown <= size)
     tail = _next(chosen[head:], of) if broken_off else range(of - size + head, of)
     return (*chosen[:head], *tail)
 

@@ -50,6 +50,8 @@ class Topology:
     all: int
     numa_ids: tuple[int, ...]
     numa: tuple[int, ...]
+    numa_sizes: tuple[int, ...]
+    """The number of CPUs in each NUMA node, largest first."""
     sockets: tuple[int, ...]
     uncore: tuple[int, ...]
     patterns: tuple[Pattern, ...]
@@ -133,6 +135,7 @@ def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counte
         all=reduce(or_, nodes),
         numa_ids=tuple(numa),
         numa=nodes,
+        numa_sizes=tuple(sorted((sizes[node] for node in nodes), reverse=True)),
         sockets=packages,
         uncore=domains,
         patterns=_patterns(cores.values()),

@@ -1,0 +1,140 @@
+"""Options of the kubelet's static CPU manager policy and of its topology manager: names, values, conflicts.
+
+Names and error texts are upstream's (`policy_options.go` of cpumanager and topologymanager, v1.36).
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import cast, get_args
+
+from corelane.node.errors import NodeConfigError
+from corelane.placement.kubelet import Strategy, Version
+from corelane.placement.topology import Topology
+from corelane.placement.topologymanager import Policy, Scope
+
+__all__ = ["StaticOptions", "TopologyOptions", "parse_bool"]
+
+_TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
+_CONFLICTS = (
+    ("full_pcpus_only", "distribute_cpus_across_cores"),
+    ("distribute_cpus_across_numa", "distribute_cpus_across_cores"),
+    ("prefer_align_cpus_by_uncorecache", "distribute_cpus_across_cores"),
+    ("prefer_align_cpus_by_uncorecache", "distribute_cpus_across_numa"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StaticOptions:
+    """`cpuManagerPolicyOptions`, each by its upstream name with underscores; `version` is the kubelet's."""
+
+    full_pcpus_only: bool = False
+    """Requests are multiples of a core's threads, and met with cores that hold no reserved CPU (KEP-2625)."""
+    strict_cpu_reservation: bool = False
+    """The shared pool does not contain the reserved CPUs (KEP-4540)."""
+    prefer_align_cpus_by_uncorecache: bool = False
+    """CPUs come from one L3 cache where possible (KEP-4800)."""
+    distribute_cpus_across_numa: bool = False
+    """CPUs come evenly from the fewest NUMA nodes that hold them (KEP-2902)."""
+    align_by_socket: bool = False
+    """NUMA nodes of one socket count as one place (KEP-3327)."""
+    distribute_cpus_across_cores: bool = False
+    """CPUs come from different cores first (KEP-4176)."""
+    version: Version = "1.36"
+
+    @classmethod
+    def parse(cls, values: Mapping[str, str], version: Version = "1.36") -> "StaticOptions":
+        """From a kubelet configuration's map. Raises NodeConfigError with upstream's text."""
+        names = {_upstream(field.name): field.name for field in fields(cls) if field.name != "version"}
+        for name in values:
+            if name not in names:
+                raise NodeConfigError(f'unknown CPU Manager Policy option: "{name}"')
+        flags = {names[name]: parse_bool(name, text) for name, text in values.items()}
+        return cls(**flags, version=version)
+
+    def strategy(self, topology: Topology) -> Strategy:
+        """How these options pick on a machine."""
+        return Strategy(
+            distribute=self.distribute_cpus_across_numa,
+            spread=self.distribute_cpus_across_cores,
+            uncore=self.prefer_align_cpus_by_uncorecache,
+            group=topology.cpus_per_core if self.full_pcpus_only else 1,
+            version=self.version,
+        )
+
+    def check(self, topology: Topology, policy: Policy) -> None:
+        """Raises NodeConfigError, with upstream's text, for options that exclude each other or do not fit."""
+        for one, other in _CONFLICTS:
+            if getattr(self, one) and getattr(self, other):
+                raise NodeConfigError(
+                    f"static policy options {_upstream(one)} and {_upstream(other)} "
+                    "can not be used at the same time"
+                )
+        if self.align_by_socket and policy == "single-numa-node":
+            raise NodeConfigError(
+                "Topolgy manager single-numa-node policy is incompatible with "
+                "CPUManager align-by-socket policy option"
+            )
+        if self.align_by_socket and topology.counters.sockets > topology.counters.numa:
+            raise NodeConfigError(
+                "Align by socket is not compatible with hardware "
+                "where number of sockets are more than number of NUMA"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyOptions:
+    """The topology manager: `topologyManagerPolicy`, `topologyManagerScope` and its options."""
+
+    policy: Policy = "best-effort"
+    scope: Scope = "container"
+    prefer_closest_numa_nodes: bool = False
+    max_allowable_numa_nodes: int | None = None
+    """Machines with more NUMA nodes are refused, as by the kubelet, whose default is 8; None takes any."""
+
+    @classmethod
+    def parse(cls, policy: str, scope: str, values: Mapping[str, str]) -> "TopologyOptions":
+        """From a kubelet configuration's fields. Raises NodeConfigError with upstream's text."""
+        closest, most = False, 8
+        for name, text in values.items():
+            if name == "prefer-closest-numa-nodes":
+                closest = parse_bool(name, text)
+            elif name == "max-allowable-numa-nodes":
+                most = _node_count(name, text)
+            else:
+                raise NodeConfigError(f'unknown Topology Manager Policy option: "{name}"')
+        if policy not in get_args(Policy):
+            raise NodeConfigError(f'unknown policy: "{policy}"')
+        if scope not in get_args(Scope):
+            raise NodeConfigError(f'unknown scope: "{scope}"')
+        return cls(cast("Policy", policy), cast("Scope", scope), closest, most)
+
+    def check(self, nodes: int) -> None:
+        """Raises NodeConfigError when the machine has more NUMA nodes than allowed."""
+        most = self.max_allowable_numa_nodes
+        if self.policy != "none" and most is not None and nodes > most:
+            raise NodeConfigError(f"unsupported on machines with more than {most} NUMA Nodes")
+
+
+def parse_bool(name: str, text: str) -> bool:
+    """Go's ParseBool. Raises NodeConfigError with upstream's text."""
+    if text not in (*_TRUE, *_FALSE):
+        raise NodeConfigError(
+            f'bad value for option "{name}": strconv.ParseBool: parsing "{text}": invalid syntax'
+        )
+    return text in _TRUE
+
+
+def _node_count(name: str, text: str) -> int:
+    if not re.fullmatch(r"[+-]?[0-9]+", text, re.ASCII):
+        raise NodeConfigError(
+            f'unable to convert policy option to integer "{name}": '
+            f'strconv.Atoi: parsing "{text}": invalid syntax'
+        )
+    if int(text) < 8:
+        raise NodeConfigError(f'the minimum value of "{name}" should not be less than 8')
+    return int(text)
+
+
+def _upstream(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,107 @@
+"""The kubelet's static policy for one container: its NUMA affinity, the SMT check, and the CPUs.
+
+Upstream: `policy_static.go` of cpumanager and `scope_*.go` of topologymanager (v1.36). Everything works on
+masks: `available` are CPUs that may become exclusive, `reusable` those that init containers lend.
+"""
+
+from collections.abc import Mapping
+
+from corelane.node.config import pick
+from corelane.node.ledger import NodeState
+from corelane.placement import hints, topologymanager
+from corelane.placement.topologymanager import Affinity
+from corelane.workload import Ask, ContainerKind
+
+__all__ = ["Refusal", "affinity", "allocate", "check_smt", "near", "pod_cpus"]
+
+
+class Refusal(Exception):  # noqa: N818 - an outcome, not an error
+    """Why a pod cannot come in: `reason` as in the pod's status, the message with upstream's text."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+def pod_cpus(ask: Ask) -> int:
+    """The exclusive CPUs that a pod needs at once, by which a pod-scope topology manager judges it."""
+    sidecars = most = apps = 0
+    for container in ask.containers:
+        n = ask.exclusive_cpus(container)
+        if container.kind is ContainerKind.SIDECAR:
+            sidecars += n
+        elif container.kind is ContainerKind.INIT:
+            most = max(most, sidecars + n)
+        else:
+            apps += n
+    return max(most, sidecars + apps)
+
+
+def affinity(state: NodeState, available: int, reusable: int, n: int) -> Affinity:
+    """The NUMA nodes for n CPUs, as the topology manager's policy merges and judges the hints for them.
+
+    Raises Refusal when the policy does not admit.
+    """
+    options = state.config.numa
+    if options.policy == "none" or not n:
+        return Affinity(None, True, True)
+    hint = hints.best_cpu_hint(
+        state.topology,
+        available,
+        reusable,
+        n,
+        by_socket=state.config.options.align_by_socket,
+        distances=_distances(state) if options.prefer_closest_numa_nodes else None,
+    )
+    if options.policy == "single-numa-node" and not topologymanager.is_single(hint):
+        hint = hints.Hint(None, False)
+    found = topologymanager.judge(hint, state.numa_nodes, options.policy)
+    if not found.admit:
+        raise Refusal("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+    return found
+
+
+def _distances(state: NodeState) -> Mapping[int, Mapping[int, int]]:
+    return {node.id: node.distances for node in state.machine.nodes}
+
+
+def check_smt(state: NodeState, available: int, n: int) -> None:
+    """The check of full-pcpus-only, which comes before all others. Raises Refusal."""
+    if not state.config.options.full_pcpus_only:
+        return
+    threads = state.topology.cpus_per_core
+    if n % threads:
+        raise Refusal(
+            "SMTAlignmentError",
+            f"SMT Alignment Error: requested {n} cpus not multiple cpus per core = {threads}",
+        )
+    whole = available & ~state.topology.whole_cores(state.reserved.mask)
+    if n > whole.bit_count():
+        raise Refusal(
+            "SMTAlignmentError",
+            "SMT Alignment Error: not enough free physical CPUs: "
+            f"available physical CPUs = {whole.bit_count()}, requested CPUs = {n}, CPUs per core = {threads}",
+        )
+
+
+def near(state: NodeState, nodes: int) -> int:
+    """The CPUs of these NUMA nodes (a mask of ids); with align-by-socket, of all sockets that they touch."""
+    topology = state.topology
+    cpus = sum(mask for node, mask in zip(topology.numa_ids, topology.numa, strict=True) if nodes >> node & 1)
+    if state.config.options.align_by_socket:
+        return sum(socket for socket in topology.sockets if socket & cpus)
+    return cpus
+
+
+def allocate(state: NodeState, pool: int, n: int, nodes: int | None) -> int:
+    """N CPUs of the pool: as many as there are near the nodes, the rest from anywhere. Raises Refusal."""
+    taken = 0
+    try:
+        if nodes is not None:
+            aligned = pool & near(state, nodes)
+            taken = pick(state.config, state.topology, aligned, min(n, aligned.bit_count()))
+        return taken | pick(state.config, state.topology, pool & ~taken, n - taken.bit_count())
+    except ValueError as error:
+        raise Refusal(
+            "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
+        ) from None

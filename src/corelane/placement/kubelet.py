@@ -1,0 +1,68 @@
+"""The kubelet's picker: from a topology, the free CPUs and a number to a set of CPUs, bit for bit.
+
+Which of upstream's algorithms runs follows from a `Strategy`; its `version` says whose answer is wanted. 1.36
+is exact; what later releases changed is experimental: 1.37 judges a core by its own number of threads
+(kubernetes#140498), 1.38 remembers the NUMA nodes it chose (#141238) and counts whole groups (#140730).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from corelane.placement import accumulator, distribute
+from corelane.placement.distribute import AccountingError
+from corelane.placement.topology import Topology
+
+__all__ = ["Strategy", "Version", "take", "take_valid"]
+
+Version: TypeAlias = Literal["1.36", "1.37", "1.38"]
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """How to pick. `group`, of use only with `distribute`, is how many CPUs must stay together."""
+
+    distribute: bool = False
+    """Evenly over the fewest NUMA nodes (distribute-cpus-across-numa)."""
+    spread: bool = False
+    """Over physical cores (distribute-cpus-across-cores)."""
+    uncore: bool = False
+    """Inside one L3 cache where possible (prefer-align-cpus-by-uncorecache)."""
+    group: int = 1
+    version: Version = "1.36"
+
+
+def take(topology: Topology, available: int, n: int, strategy: Strategy) -> int:
+    """The mask of n of the `available` CPUs; where upstream would loop for ever, some valid set.
+
+    Raises NotEnoughCPUs, and AccountingError where upstream's distribution fails by its own slip, both with
+    upstream's text.
+    """
+    real_cores = strategy.version != "1.36"
+    if not strategy.distribute:
+        return accumulator.take(
+            topology, available, n, spread=strategy.spread, uncore=strategy.uncore, real_cores=real_cores
+        )
+    return distribute.take(
+        topology,
+        available,
+        n,
+        strategy.group,
+        spread=strategy.spread,
+        alias=strategy.version != "1.38",
+        real_cores=real_cores,
+    )
+
+
+def take_valid(topology: Topology, available: int, n: int, strategy: Strategy) -> int:
+    """As `take`, but never other CPUs than those available, nor more or fewer than n.
+
+    Where a release would answer so (hybrid cores, aliased nodes), the answer is that of the first release
+    without the fault. Raises NotEnoughCPUs.
+    """
+    try:
+        taken = take(topology, available, n, strategy)
+    except AccountingError:
+        taken = 0
+    if taken & ~available or taken.bit_count() != max(n, 0):
+        taken = take(topology, available, n, replace(strategy, version="1.38"))
+    return taken
