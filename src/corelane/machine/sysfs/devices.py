@@ -1,37 +1,18 @@
 """PCI devices with their locality, and interrupts whose affinity is the kernel's own."""
 
+import re
 from collections.abc import Sequence
 
 from corelane.cpuset import CPUSet
 from corelane.kernel.files import Tree
 from corelane.machine.model import CPU, IRQ, Device
+from corelane.machine.pci import kind_of
 from corelane.machine.sysfs.values import numbered, read_int, read_list, read_mask
 
 __all__ = ["read_irqs", "read_pci"]
 
 _PCI_DIR = "bus/pci/devices"
-_KINDS = {
-    "00": "other",
-    "01": "storage",
-    "02": "network",
-    "03": "display",
-    "04": "multimedia",
-    "07": "communication",
-    "09": "input",
-    "0a": "docking",
-    "0b": "processor",
-    "0c": "serial bus",
-    "0d": "wireless",
-    "0e": "controller",
-    "0f": "satellite",
-    "10": "encryption",
-    "12": "accelerator",
-    "13": "instrument",
-    "40": "co-processor",
-    "ff": "other",
-}
-"""PCI base classes (PCI Code and ID Assignment Specification). Memory controllers (05), bridges (06), system
-peripherals (08) and signal processors (11; on servers the uncore counters) are the chipset: left out."""
+_CLASS = re.compile("0x[0-9a-f]{6}")
 _OWNER_WRITES = 0o200
 
 
@@ -46,7 +27,7 @@ def read_pci(sys: Tree, cpus: Sequence[CPU]) -> tuple[Device, ...]:
 def _read_device(sys: Tree, address: str, online: int, numa: dict[int, int]) -> Device | None:
     where = f"{_PCI_DIR}/{address}"
     pci_class = (sys.read(f"{where}/class") or "").strip()
-    kind = "infiniband" if pci_class.startswith("0x0c06") else _KINDS.get(pci_class[2:4])
+    kind = kind_of(int(pci_class, 16) >> 8) if _CLASS.fullmatch(pci_class) else None
     if kind is None:
         return None
     local = (read_mask(sys, f"{where}/local_cpulist", f"{where}/local_cpus") or 0) & online

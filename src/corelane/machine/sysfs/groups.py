@@ -12,7 +12,7 @@ __all__ = ["cores", "l3", "numa", "packages", "partition", "sockets"]
 
 
 def partition(mask: int, mates: Callable[[int], int]) -> list[int]:
-    """Disjoint groups covering `mask`, each as its lowest CPU tells; named twice, a CPU stays in the first."""
+    """Disjoint groups covering `mask`, each as its lowest CPU tells: a CPU named twice stays in the first."""
     groups = []
     while mask:
         low = mask & -mask
@@ -112,7 +112,7 @@ def sockets(
 
 
 def l3(sys: Tree, online: int, sockets: Mapping[int, int]) -> dict[int, int]:
-    """The L3 domain of every CPU: the kernel's cache id, or the domain's lowest CPU where ids are not distinct.
+    """The L3 domain of every CPU: the kernel's cache id; where ids are not distinct, its lowest CPU.
 
     On a machine without L3 it is the socket's id, as in the kubelet; CPUs without one beside others with one
     get an id a socket, above all others.
@@ -149,11 +149,8 @@ def _l3_dir(sys: Tree, cpu: int) -> str | None:
     where = f"{CPU_DIR}/cpu{cpu}/cache"
     if read_int(sys, f"{where}/index3/level") == 3:
         return f"{where}/index3"
-    levels = (
-        (f"{where}/index{i}", read_int(sys, f"{where}/index{i}/level"))
-        for i in numbered(sys.names(where), "index")
-    )
-    return next((path for path, level in levels if level == 3), None)
+    paths = (f"{where}/index{index}" for index in numbered(sys.names(where), "index"))
+    return next((path for path in paths if read_int(sys, f"{path}/level") == 3), None)
 
 
 def _lowest(mask: int) -> int:

@@ -1,0 +1,254 @@
+"""Machines from hwloc's XML (`lstopo FILE.xml`), versions 1 to 3 of the format."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
+
+from corelane.cpuset import CPUSet, CPUSetError, bits, parse_hex
+from corelane.machine import kinds
+from corelane.machine.model import Device, Machine, MachineError
+from corelane.machine.pci import kind_of
+from corelane.machine.tables import NodeFacts, Row, assemble
+
+__all__ = ["parse_hwloc"]
+
+_PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    id: int | None
+    mask: int
+
+    @property
+    def lowest(self) -> int:
+        return (self.mask & -self.mask).bit_length() - 1
+
+
+@dataclass(slots=True)
+class _Found:
+    """What a walk through the objects has met so far."""
+
+    source: str
+    cpus: list[int] = field(default_factory=list)
+    groups: dict[str, list[_Group]] = field(default_factory=dict)
+    nodes: dict[int, NodeFacts] = field(default_factory=dict)
+    devices: list[tuple[Element, int]] = field(default_factory=list)
+
+
+def parse_hwloc(text: str, *, name: str, source: str) -> Machine:
+    """The machine; MachineError naming element or attribute when the text is no such XML.
+
+    hwloc keeps neither the bound drivers nor isolated and tickless CPUs.
+    """
+    root = _parse(text, source)
+    found = _Found(source)
+    for child in root.iterfind("object"):
+        _walk(child, 0, found)
+    host = root.find("object/info[@name='HostName']")
+    return assemble(
+        _rows(found, _kinds(root, source)),
+        name=name if host is None else host.get("value") or name,
+        source=source,
+        nodes=_nodes(root, found),
+        offline=CPUSet.from_mask(_complete(root, source)),
+        devices=sorted(_devices(found), key=lambda device: device.address),
+    )
+
+
+def _parse(text: str, source: str) -> Element:
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314 - expat refuses entity bombs since 2.4.1
+    except ElementTree.ParseError as error:
+        raise MachineError(
+            f"{source}: not valid XML: {error}; write it again with `lstopo FILE.xml`"
+        ) from None
+    if root.tag not in ("topology", "root"):
+        raise MachineError(f"{source}: element <{root.tag}> is not hwloc's <topology>; use `lstopo FILE.xml`")
+    return root
+
+
+def _walk(element: Element, near: int, found: _Found) -> None:
+    """Collect an object and those within; `near` is the mask of the closest one that has CPUs."""
+    mask = _mask(element, "cpuset", found.source) or near
+    kind, number = _kind(element), _int(element, "os_index")
+    if kind == "PU":
+        found.cpus.append(_required(element, number, found.source))
+    elif kind == "PCIDev":
+        found.devices.append((element, near))
+    elif kind == "NUMANode":
+        node = _required(element, number, found.source)
+        found.nodes[node] = NodeFacts(_int(element, "local_memory") or 0, _hugepages(element))
+    elif kind == "Machine":
+        found.groups["Memory"] = [_Group(_int(element, "local_memory"), mask)]
+    found.groups.setdefault(kind, []).append(_Group(number, mask))
+    for child in element.iterfind("object"):
+        _walk(child, mask, found)
+
+
+def _kind(element: Element) -> str:
+    """Version 1 said Socket and Cache of depth 3."""
+    kind = element.get("type", "")
+    if kind == "Cache":
+        return f"L{element.get('depth', '')}Cache"
+    return {"Socket": "Package", "Node": "NUMANode"}.get(kind, kind)
+
+
+def _mask(element: Element, attribute: str, source: str) -> int:
+    """Words of 32 CPUs, a word of zeros left empty; f...f means all there can be."""
+    text = element.get(attribute, "")
+    words = [word.strip() or "0" for word in text.split(",") if "f...f" not in word]
+    try:
+        return parse_hex(",".join(words)) if text and words else 0
+    except CPUSetError as error:
+        raise MachineError(f"{source}: attribute {attribute} of {_what(element)}: {error}") from None
+
+
+def _int(element: Element, attribute: str) -> int | None:
+    text = element.get(attribute, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 20 else None
+
+
+def _required(element: Element, number: int | None, source: str) -> int:
+    if number is None or number >= 1 << 20:
+        raise MachineError(f"{source}: {_what(element)} has no usable attribute os_index")
+    return number
+
+
+def _what(element: Element) -> str:
+    return f"<{element.tag} type={element.get('type', '')!r} gp_index={element.get('gp_index', '')!r}>"
+
+
+def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[Row]:
+    cores, dies = _groups(found, "Core"), _groups(found, "Die")
+    l3 = _groups(found, "L3Cache")
+    numa = _numa(found)
+    sockets = _sockets(found, numa)
+    distinct = len({group.id for group in l3.values()} - {None}) == len({*l3.values()})
+    for cpu in found.cpus:
+        core, cache, die = cores.get(cpu), l3.get(cpu), dies.get(cpu)
+        yield Row(
+            cpu=cpu,
+            core=core.lowest if core else None,
+            core_id=core.id if core else None,
+            socket=sockets.get(cpu),
+            numa=numa.get(cpu),
+            l3=None if cache is None else cache.id if distinct else cache.lowest,
+            die=(die.id or 0) if die else 0,
+            kind=kind.get(cpu, ""),
+        )
+
+
+def _groups(found: _Found, kind: str) -> dict[int, _Group]:
+    """The group of a kind that each CPU is in."""
+    return {cpu: group for group in reversed(found.groups.get(kind, [])) for cpu in bits(group.mask)}
+
+
+def _sockets(found: _Found, numa: Mapping[int, int]) -> dict[int, int]:
+    """The packages' os_index; without distinct ones, numbers as docs/machines.md has them for sysfs."""
+    packages = sorted(found.groups.get("Package", []), key=lambda group: group.lowest)
+    ids = [group.id for group in packages]
+    if set(ids) == {None} and len(packages) == len(found.groups.get("Core", [])) > len({*numa.values()}):
+        return dict(numa)
+    usable = None not in ids and len({*ids}) == len(ids)
+    return {
+        cpu: group.id if usable and group.id is not None else index
+        for index, group in enumerate(packages)
+        for cpu in bits(group.mask)
+    }
+
+
+def _numa(found: _Found) -> dict[int, int]:
+    """The node of each CPU. A node without CPUs has those of its parent, so that the narrowest one counts."""
+    nodes = sorted(found.groups.get("NUMANode", []), key=lambda group: (group.mask.bit_count(), group.id))
+    place: dict[int, int] = {}
+    for group in nodes:
+        for cpu in bits(group.mask):
+            place.setdefault(cpu, group.id or 0)
+    lowest = min(place.values(), default=0)
+    return {cpu: place.get(cpu, lowest) for cpu in found.cpus}
+
+
+def _hugepages(node: Element) -> dict[int, int]:
+    """Pools by page size in KiB, without the base page, which is the smallest."""
+    pages = [(_int(page, "size") or 0, _int(page, "count") or 0) for page in node.iterfind("page_type")]
+    return {size // 1024: count for size, count in sorted(pages)[1:]}
+
+
+def _nodes(root: Element, found: _Found) -> dict[int, NodeFacts]:
+    """With their distances; without any NUMA node the machine's memory is that of node 0."""
+    if not found.nodes:
+        memory = found.groups.get("Memory", [_Group(0, 0)])[0].id or 0
+        return {0: NodeFacts(memory)}
+    rows = _distances(root)
+    return {
+        node: NodeFacts(facts.memory, facts.hugepages, rows[node] if set(rows) == set(found.nodes) else None)
+        for node, facts in found.nodes.items()
+    }
+
+
+def _distances(root: Element) -> dict[int, dict[int, int]]:
+    """The first latency matrix between NUMA nodes (versions 2 and 3), by os_index."""
+    for matrix in root.iterfind("distances2"):
+        ids = _numbers(matrix, "indexes")
+        values = _numbers(matrix, "u64values")
+        if (
+            matrix.get("type") == "NUMANode"
+            and matrix.get("indexing") == "os"
+            and len(values) == len(ids) ** 2
+        ):
+            return {
+                node: dict(zip(ids, values[row * len(ids) :], strict=False)) for row, node in enumerate(ids)
+            }
+    return {}
+
+
+def _numbers(matrix: Element, tag: str) -> list[int]:
+    words = " ".join(element.text or "" for element in matrix.iterfind(tag)).split()
+    return [int(word) for word in words if word.isascii() and word.isdecimal() and len(word) < 10]
+
+
+def _kinds(root: Element, source: str) -> dict[int, str]:
+    """From the CPU kinds' core type or, without one, their highest frequency."""
+    found = [(kind, _mask(kind, "cpuset", source)) for kind in root.iterfind("cpukind")]
+    values = {index: _performance(kind) for index, (kind, _) in enumerate(found)}
+    letters = kinds.by_value(values)
+    return {cpu: letters[index] for index, (_, mask) in enumerate(found) for cpu in bits(mask)}
+
+
+def _performance(kind: Element) -> int:
+    infos = {info.get("name"): info.get("value") or "" for info in kind.iterfind("info")}
+    core_type = {"IntelCore": 1000, "IntelAtom": 1}.get(infos.get("CoreType", ""), 0)
+    return core_type or next(
+        (
+            int(value)
+            for key in ("LinuxCapacity", "FrequencyMaxMHz")
+            if (value := infos.get(key, "")).isdecimal()
+        ),
+        0,
+    )
+
+
+def _complete(root: Element, source: str) -> int:
+    machine = root.find("object")
+    return 0 if machine is None else _mask(machine, "complete_cpuset", source)
+
+
+def _devices(found: _Found) -> Iterator[Device]:
+    numa = _numa(found)
+    for element, near in found.devices:
+        match = _PCI_TYPE.match(element.get("pci_type", ""))
+        kind = kind_of(int(match[1], 16)) if match else None
+        if match and kind:
+            nodes = {numa[cpu] for cpu in bits(near) if cpu in numa}
+            yield Device(
+                address=element.get("pci_busid", ""),
+                kind=kind,
+                numa=nodes.pop() if len(nodes) == 1 else None,
+                local_cpus=CPUSet.from_mask(near),
+                pci_class=f"0x{match[1]}00",
+                vendor=f"0x{match[2]}",
+                product=f"0x{match[3]}",
+            )
