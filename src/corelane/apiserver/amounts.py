@@ -39,8 +39,8 @@ def containers(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def aggregated(pod: Mapping[str, Any], column: str) -> dict[str, str]:
     """What the pod's containers need together: `column` is "requests" or "limits".
 
-    The larger of the sum over containers and sidecars, and of each init container with the sidecars started before
-    it (KEP-753; component-helpers' `AggregateContainerRequests`).
+    The larger of the sum over containers and sidecars, and of each init container with the sidecars started
+    before it (KEP-753; component-helpers' `AggregateContainerRequests`).
     """
     spec = pod.get("spec", {})
     total: Amounts = {}
@@ -62,7 +62,7 @@ def aggregated(pod: Mapping[str, Any], column: str) -> dict[str, str]:
 
 
 def qos_class(pod: Mapping[str, Any]) -> str:
-    """Guaranteed, Burstable or BestEffort (`ComputePodQOS`): from the pod's own resources where it has them."""
+    """Guaranteed, Burstable or BestEffort (`ComputePodQOS`); a pod's own resources go first."""
     own = pod.get("spec", {}).get("resources")
     holders = list(containers(pod)) if own is None else [{"resources": own}]
     requests, limits = _summed(holders, "requests"), _summed(holders, "limits")

@@ -1,6 +1,6 @@
-"""Decoding of what upstream serves as a custom resource: kept as sent, but for fields that its schema does not name.
+"""Decoding of what upstream serves as a custom resource: kept as sent, but for fields unknown to its schema.
 
-Types are not checked here (validation does, and says so in kube-openapi's words); only metadata is, as for any kind.
+Types are not checked here (validation does, in kube-openapi's words); only metadata is, as for any kind.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
 
 
 def prune(record: Record, obj: dict[str, Any], unknown: list[str] | None = None) -> dict[str, Any]:
-    """The object without fields that its schema does not name, and without nulls; their paths go to `unknown`."""
+    """The object without nulls and without fields its schema does not name, whose paths go to `unknown`."""
     pruned = _pruned(record, obj, "", [] if unknown is None else unknown)
     assert isinstance(pruned, dict)
     return pruned

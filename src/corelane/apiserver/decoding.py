@@ -1,7 +1,7 @@
 """Plain JSON values to objects by the tables: what Go's strict, case-sensitive decoder does for upstream.
 
-Values are checked against their rows, zero values that Go would leave out are left out, those it always writes
-are filled in, quantities and times take their canonical text. Unknown and repeated fields are noted.
+Values are checked against their rows, zero values that Go would leave out are left out, those it always
+writes are filled in, quantities and times get their canonical text. Unknown and repeated fields are noted.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from corelane.apiserver.schema.notation import Field, List, Map, Record, Shape
 
 
 def fill(record: Record, obj: dict[str, Any]) -> None:
-    """Set what is absent and has a default, everywhere in a decoded object. Doing it twice changes nothing."""
+    """Set what is absent and has a default, everywhere in a decoded object. Twice is the same as once."""
     for row in record:
         if row.default is not None and row.name not in obj:
             _set(row, obj)

@@ -58,9 +58,8 @@ def check(kind: Kind, version: str, tree: Object) -> None:
         said_version = said_version or expected
         _check_known(kind, version, tree, said_version, said_kind or kind.kind)
     if said_version != expected:
-        raise status.bad_request(
-            f"the API version in the data ({said_version}) does not match the expected API version ({expected})"
-        )
+        mismatch = f"({said_version}) does not match the expected API version ({expected})"
+        raise status.bad_request(f"the API version in the data {mismatch}")
 
 
 def _check_known(kind: Kind, version: str, tree: Object, said_version: str, said_kind: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from corelane.apiserver import custom, decoding
-from corelane.apiserver.schema.notation import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from corelane.apiserver.kinds import Kind
+    from corelane.apiserver.schema.notation import Record
 
 Object = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What upstream's pod strategy and admission do to a pod beside defaulting: tolerations, generation, status."""
+"""What upstream's pod strategy and admission do to a pod beside defaulting: tolerations, labels, status."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TERMS = ("preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSche
 
 
 def prepare_create(pod: Object) -> None:
-    """A new pod is Pending, has its quality-of-service class, and selectors that name its own label values."""
+    """A new pod is Pending and has its quality-of-service class; selectors get its own label values."""
     qos = pod.get("status", {}).get("qosClass") or amounts.qos_class(pod)
     pod["status"] = {"phase": "Pending", "qosClass": qos}
     if pod["spec"].get("schedulingGates"):
@@ -31,7 +31,7 @@ def prepare_create(pod: Object) -> None:
 
 
 def tolerate_bad_nodes(pod: Object) -> None:
-    """Five minutes on a node that is not ready or not reachable (admission plugin DefaultTolerationSeconds)."""
+    """Five minutes on a node that is not ready or reachable (admission plugin DefaultTolerationSeconds)."""
     tolerations = pod["spec"].get("tolerations") or []
     missing = [key for key in _BAD_NODE_TAINTS if not any(_tolerates(one, key) for one in tolerations)]
     added: list[Object] = [
@@ -96,6 +96,6 @@ def _label_key_terms(spec: Object) -> list[Object]:
     affinity = spec.get("affinity", {})
     for side in ("podAffinity", "podAntiAffinity"):
         for column in _TERMS:
-            for term in affinity.get(side, {}).get(column, ()):
-                terms.append(term.get("podAffinityTerm", term))
+            listed = affinity.get(side, {}).get(column, ())
+            terms += [term.get("podAffinityTerm", term) for term in listed]
     return [*terms, *spec.get("topologySpreadConstraints", ())]

@@ -1,7 +1,7 @@
 """JSON and YAML bodies to plain values, with what upstream's decoder reports: repeated keys, exact numbers.
 
-The result holds dict, list, str, bool, None, int and `Float`, which keeps its text. An object that repeats a key
-is an `Object` whose `pairs` has all its members.
+The result holds dict, list, str, bool, None, int and `Float`, which keeps its text. An object that repeats a
+key is an `Object` whose `pairs` has all its members.
 """
 
 from __future__ import annotations

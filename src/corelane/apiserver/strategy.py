@@ -1,7 +1,7 @@
-"""What each kind does with a write: decoding, defaults, the fields a client cannot set, validation, conversion.
+"""What each kind does with a write: decoding, defaults, fields a client cannot set, validation, conversion.
 
-Objects are plain dicts. `decode` gives the form of the request's group and version; `convert` turns any form of a
-kind into any other (events have two, NodeResourceTopology two versions); the store keeps `by_stored(…)`'s form.
+Objects are plain dicts. `decode` gives the form of the request's group and version; `convert` turns any form
+of a kind into any other (events have two groups, NodeResourceTopology two versions).
 The order of a create is decode, admission that looks at other objects, prepare_create, validate_create; of an
 update decode (or patch), prepare_update, validate_update. Upstream: `pkg/registry/*/strategy.go`.
 """

@@ -19,56 +19,60 @@ from corelane.apiserver.schema.volumes import OBJECT_FIELD_SELECTOR, RESOURCE_FI
 
 CONTAINER_PORT = record(
     "ContainerPort",
-    name=val(STRING),
-    hostPort=val(INT32),
-    containerPort=req(INT32),
-    protocol=val(STRING, default="TCP"),
+    "containerPort hostPort protocol",
+    name=val(STRING, check="port-name"),
+    hostPort=val(INT32, check="port"),
+    containerPort=req(INT32, check="required port"),
+    protocol=val(STRING, default="TCP", check="required", enum="SCTP TCP UDP"),
     hostIP=val(STRING),
 )
 
 CONFIG_MAP_ENV_SOURCE = record(
     "ConfigMapEnvSource",
-    name=val(STRING, default=""),
+    name=val(STRING, default="", check="required name-prefix"),
     optional=opt(BOOL),
 )
 
 SECRET_ENV_SOURCE = record(
     "SecretEnvSource",
-    name=val(STRING, default=""),
+    name=val(STRING, default="", check="required name-prefix"),
     optional=opt(BOOL),
 )
 
 ENV_FROM_SOURCE = record(
     "EnvFromSource",
-    prefix=val(STRING),
+    "prefix configMapRef secretRef @env-from",
+    prefix=val(STRING, check="env-name"),
     configMapRef=opt(CONFIG_MAP_ENV_SOURCE),
     secretRef=opt(SECRET_ENV_SOURCE),
 )
 
 CONFIG_MAP_KEY_SELECTOR = record(
     "ConfigMapKeySelector",
-    name=val(STRING, default=""),
-    key=req(STRING),
+    name=val(STRING, default="", check="dns-subdomain!"),
+    key=req(STRING, check="required config-key"),
     optional=opt(BOOL),
 )
 
 SECRET_KEY_SELECTOR = record(
     "SecretKeySelector",
-    name=val(STRING, default=""),
-    key=req(STRING),
+    name=val(STRING, default="", check="dns-subdomain!"),
+    key=req(STRING, check="required config-key"),
     optional=opt(BOOL),
 )
 
 FILE_KEY_SELECTOR = record(
     "FileKeySelector",
-    volumeName=req(STRING),
-    path=req(STRING),
-    key=req(STRING),
+    "key volumeName path",
+    volumeName=req(STRING, check="required dns-label"),
+    path=req(STRING, check="required no-backsteps"),
+    key=req(STRING, check="required env-name"),
     optional=opt(BOOL, default=False),
 )
 
 ENV_VAR_SOURCE = record(
     "EnvVarSource",
+    "@env-field-ref @env-resource-ref configMapKeyRef secretKeyRef fileKeyRef",
     fieldRef=opt(OBJECT_FIELD_SELECTOR),
     resourceFieldRef=opt(RESOURCE_FIELD_SELECTOR),
     configMapKeyRef=opt(CONFIG_MAP_KEY_SELECTOR),
@@ -78,7 +82,8 @@ ENV_VAR_SOURCE = record(
 
 ENV_VAR = record(
     "EnvVar",
-    name=req(STRING),
+    "name valueFrom @value-from",
+    name=req(STRING, check="required env-name"),
     value=val(STRING),
     valueFrom=opt(ENV_VAR_SOURCE),
 )
@@ -91,9 +96,10 @@ RESOURCE_CLAIM = record(
 
 RESOURCE_REQUIREMENTS = record(
     "ResourceRequirements",
+    "@container-resources",
     limits=val(RESOURCE_LIST),
     requests=val(RESOURCE_LIST),
-    claims=val(List(RESOURCE_CLAIM), list="map", keys=("name",)),
+    claims=val(List(RESOURCE_CLAIM), list="map", keys="name"),
 )
 
 CONTAINER_RESIZE_POLICY = record(
@@ -133,7 +139,7 @@ VOLUME_DEVICE = record(
 
 EXEC_ACTION = record(
     "ExecAction",
-    command=val(List(STRING)),
+    command=val(List(STRING), check="required"),
 )
 
 HTTP_HEADER = record(
@@ -144,46 +150,53 @@ HTTP_HEADER = record(
 
 HTTP_GET_ACTION = record(
     "HTTPGetAction",
-    path=val(STRING, default="/"),
-    port=req(INT_OR_STRING),
+    "path port scheme @http-headers",
+    path=val(STRING, default="/", check="required"),
+    port=req(INT_OR_STRING, check="port-or-name!"),
     host=val(STRING),
-    scheme=val(STRING, default="HTTP"),
+    scheme=val(STRING, default="HTTP", enum="HTTP HTTPS"),
     httpHeaders=val(List(HTTP_HEADER), go="HTTPHeaders"),
 )
 
 TCP_SOCKET_ACTION = record(
     "TCPSocketAction",
-    port=req(INT_OR_STRING),
+    "port",
+    port=req(INT_OR_STRING, check="port-or-name!"),
     host=val(STRING),
 )
 
 GRPC_ACTION = record(
     "GRPCAction",
-    port=req(INT32),
+    "port",
+    port=req(INT32, check="port!"),
     service=opt(STRING, default=""),
 )
 
 PROBE = record(
     "Probe",
+    "@handler initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold "
+    "terminationGracePeriodSeconds",
     exec=opt(EXEC_ACTION),
     httpGet=opt(HTTP_GET_ACTION, go="HTTPGet"),
     tcpSocket=opt(TCP_SOCKET_ACTION, go="TCPSocket"),
     grpc=opt(GRPC_ACTION, go="GRPC"),
-    initialDelaySeconds=val(INT32),
-    timeoutSeconds=val(INT32, default=1),
-    periodSeconds=val(INT32, default=10),
-    successThreshold=val(INT32, default=1),
-    failureThreshold=val(INT32, default=3),
-    terminationGracePeriodSeconds=opt(INT64),
+    initialDelaySeconds=val(INT32, check="not-negative"),
+    timeoutSeconds=val(INT32, default=1, check="not-negative"),
+    periodSeconds=val(INT32, default=10, check="not-negative"),
+    successThreshold=val(INT32, default=1, check="not-negative"),
+    failureThreshold=val(INT32, default=3, check="not-negative"),
+    terminationGracePeriodSeconds=opt(INT64, check="above-0"),
 )
 
 SLEEP_ACTION = record(
     "SleepAction",
+    "@sleep",
     seconds=req(INT64),
 )
 
 LIFECYCLE_HANDLER = record(
     "LifecycleHandler",
+    "@handler",
     exec=opt(EXEC_ACTION),
     httpGet=opt(HTTP_GET_ACTION, go="HTTPGet"),
     tcpSocket=opt(TCP_SOCKET_ACTION, go="TCPSocket"),
@@ -192,6 +205,7 @@ LIFECYCLE_HANDLER = record(
 
 LIFECYCLE = record(
     "Lifecycle",
+    "postStart preStop",
     postStart=opt(LIFECYCLE_HANDLER),
     preStop=opt(LIFECYCLE_HANDLER),
     stopSignal=opt(STRING),
@@ -213,7 +227,8 @@ SE_LINUX_OPTIONS = record(
 
 WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
     "WindowsSecurityContextOptions",
-    gmsaCredentialSpecName=opt(STRING, go="GMSACredentialSpecName"),
+    "gmsaCredentialSpecName @windows-options",
+    gmsaCredentialSpecName=opt(STRING, go="GMSACredentialSpecName", check="dns-subdomain"),
     gmsaCredentialSpec=opt(STRING, go="GMSACredentialSpec"),
     runAsUserName=opt(STRING),
     hostProcess=opt(BOOL),
@@ -221,47 +236,45 @@ WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
 
 SECCOMP_PROFILE = record(
     "SeccompProfile",
+    "@seccomp",
     type=req(STRING),
     localhostProfile=opt(STRING),
 )
 
 APP_ARMOR_PROFILE = record(
     "AppArmorProfile",
+    "@app-armor",
     type=req(STRING),
     localhostProfile=opt(STRING),
 )
 
 SECURITY_CONTEXT = record(
     "SecurityContext",
+    "runAsUser runAsGroup @proc-mount seccompProfile @escalation windowsOptions appArmorProfile",
     capabilities=opt(CAPABILITIES),
     privileged=opt(BOOL),
     seLinuxOptions=opt(SE_LINUX_OPTIONS, go="SELinuxOptions"),
     windowsOptions=opt(WINDOWS_SECURITY_CONTEXT_OPTIONS),
-    runAsUser=opt(INT64),
-    runAsGroup=opt(INT64),
+    runAsUser=opt(INT64, check="user-id"),
+    runAsGroup=opt(INT64, check="user-id"),
     runAsNonRoot=opt(BOOL),
     readOnlyRootFilesystem=opt(BOOL),
     allowPrivilegeEscalation=opt(BOOL),
-    procMount=opt(STRING),
+    procMount=opt(STRING, enum="Default Unmasked"),
     seccompProfile=opt(SECCOMP_PROFILE),
     appArmorProfile=opt(APP_ARMOR_PROFILE),
 )
 
 CONTAINER = record(
     "Container",
-    name=req(STRING),
-    image=val(STRING),
+    "name image terminationMessagePolicy @ports env envFrom @volume-mounts @volume-devices "
+    "imagePullPolicy resources @resize-policy securityContext",
+    name=req(STRING, check="required dns-label"),
+    image=val(STRING, check="required"),
     command=val(List(STRING)),
     args=val(List(STRING)),
     workingDir=val(STRING),
-    ports=val(
-        List(CONTAINER_PORT),
-        merge="containerPort",
-        keys=(
-            "containerPort",
-            "protocol",
-        ),
-    ),
+    ports=val(List(CONTAINER_PORT), merge="containerPort", keys="containerPort protocol"),
     envFrom=val(List(ENV_FROM_SOURCE)),
     env=val(List(ENV_VAR), merge="name"),
     resources=req(RESOURCE_REQUIREMENTS, optional=True),
@@ -275,8 +288,10 @@ CONTAINER = record(
     startupProbe=opt(PROBE),
     lifecycle=opt(LIFECYCLE),
     terminationMessagePath=val(STRING, default="/dev/termination-log"),
-    terminationMessagePolicy=val(STRING, default="File"),
-    imagePullPolicy=val(STRING, default=image_pull_policy),
+    terminationMessagePolicy=val(STRING, default="File", check="required", enum="File FallbackToLogsOnError"),
+    imagePullPolicy=val(
+        STRING, default=image_pull_policy, check="required", enum="Always IfNotPresent Never"
+    ),
     securityContext=opt(SECURITY_CONTEXT),
     stdin=val(BOOL),
     stdinOnce=val(BOOL),

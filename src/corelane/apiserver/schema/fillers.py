@@ -10,11 +10,12 @@ from corelane.apiserver import amounts
 Object = dict[str, Any]
 
 _WORD = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
-_DOMAIN = r"(?:[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?)*(?::[0-9]+)?/)?"
-_IMAGE = re.compile(
-    rf"{_DOMAIN}{_WORD}(?:/{_WORD})*(?::(?P<tag>\w[\w.-]{{0,127}}))?(?P<digest>@[A-Za-z][\w+.-]*:[0-9a-fA-F]{{32,}})?",
-    re.ASCII,
-)
+_HOST_PART = "[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
+_HOST = rf"(?:{_HOST_PART}(?:\.{_HOST_PART})*(?::[0-9]+)?/)?"
+_TAG = r"(?::(?P<tag>\w[\w.-]{0,127}))?"
+_DIGEST = r"(?P<digest>@[A-Za-z][\w+.-]*:[0-9a-fA-F]{32,})?"
+_IMAGE = re.compile(rf"{_HOST}{_WORD}(?:/{_WORD})*{_TAG}{_DIGEST}", re.ASCII)
+_LONGEST_IMAGE = 1024
 _SOURCELESS = {"name"}
 
 
@@ -28,7 +29,7 @@ def volume_pull_policy(image: Object) -> str:
 
 def _pull_policy(image: str) -> str:
     """Always for the tag `latest`, said or implied."""
-    parts = _IMAGE.fullmatch(image)
+    parts = _IMAGE.fullmatch(image) if len(image) <= _LONGEST_IMAGE else None
     if not parts:
         return "IfNotPresent"
     tag = parts["tag"] or ("" if parts["digest"] else "latest")

@@ -78,18 +78,18 @@ LIST_META = record(
 
 LABEL_SELECTOR_REQUIREMENT = record(
     "LabelSelectorRequirement",
-    "",
+    "@selector-operator key values",
     META,
-    key=req(STRING),
+    key=req(STRING, check="qualified-name!"),
     operator=req(STRING),
-    values=val(List(STRING)),
+    values=val(List(STRING), check="label-values"),
 )
 
 LABEL_SELECTOR = record(
     "LabelSelector",
     "",
     META,
-    matchLabels=val(Map(STRING)),
+    matchLabels=val(Map(STRING), check="labels"),
     matchExpressions=val(List(LABEL_SELECTOR_REQUIREMENT)),
 )
 

@@ -19,9 +19,10 @@ from corelane.apiserver.schema.notation import (
 
 TAINT = record(
     "Taint",
-    key=req(STRING),
+    "key @taint-value effect",
+    key=req(STRING, check="qualified-name!"),
     value=val(STRING),
-    effect=req(STRING),
+    effect=req(STRING, check="required", enum="NoSchedule PreferNoSchedule NoExecute"),
     timeAdded=opt(TIME),
 )
 
@@ -156,6 +157,7 @@ NODE_STATUS = filling(NODE_STATUS, node_allocatable)
 
 NODE = kind(
     "Node",
+    "@taints @node-resources @swap @declared-features @pod-cidrs",
     spec=req(NODE_SPEC, optional=True),
     status=req(NODE_STATUS, optional=True),
 )

@@ -132,12 +132,12 @@ def _row(presence: str, shape: Shape, go: str, columns: dict[str, Any]) -> Field
 
     go        upstream's internal name, where it is not the JSON name with a capital
     default   the value of an absent field, or a function of the object around it
-    enum      the values allowed, in the order in which the error text lists them
+    enum      the values allowed, in the order of the error text, separated by blanks
     check     names of the rules for the value, in order, separated by blanks
     merge     the key by which a strategic merge patch matches items of this list (implies strategy="merge")
     strategy  a strategic merge patch's way with the field: "merge", "merge,retainKeys", "replace"
     list      OpenAPI's list type: "map", "set"; for a list with `merge` it is "map", otherwise "atomic"
-    keys      the keys of a list of type "map", where they are not just `merge`
+    keys      the keys of a list of type "map", separated by blanks, where they are not just `merge`
     atomic    a map or object that server-side apply replaces whole
     immutable the field never changes once the object exists
     gated     belongs to a feature that is off by default: the field is read and then dropped
@@ -148,9 +148,14 @@ def _row(presence: str, shape: Shape, go: str, columns: dict[str, Any]) -> Field
     merge = columns.get("merge", "")
     strategy = columns.pop("strategy", "merge" if merge else "")
     kind = columns.pop("list", "map" if merge else "atomic" if isinstance(shape, List) else "")
-    keys = columns.pop("keys", (merge,) if merge and kind == "map" else ())
-    row = Field("", go, shape, presence, check=names, list=kind, keys=keys, **columns)
+    keys = _words(columns.pop("keys", merge if kind == "map" else ""))
+    enum = _words(columns.pop("enum", ()))
+    row = Field("", go, shape, presence, check=names, enum=enum, list=kind, keys=keys, **columns)
     return replace(row, strategy=tuple(strategy.split(",")) if strategy else ())
+
+
+def _words(column: str | tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(column.split()) if isinstance(column, str) else column
 
 
 def record(name: str, order: str = "", package: str = CORE, /, **rows: Field) -> Record:

@@ -35,19 +35,21 @@ SYSCTL = record(
 
 POD_SECURITY_CONTEXT = record(
     "PodSecurityContext",
+    "fsGroup runAsUser runAsGroup supplementalGroups @share-process @sysctls fsGroupChangePolicy "
+    "seccompProfile windowsOptions appArmorProfile supplementalGroupsPolicy seLinuxChangePolicy",
     seLinuxOptions=opt(SE_LINUX_OPTIONS, go="SELinuxOptions"),
     windowsOptions=opt(WINDOWS_SECURITY_CONTEXT_OPTIONS),
-    runAsUser=opt(INT64),
-    runAsGroup=opt(INT64),
+    runAsUser=opt(INT64, check="user-id"),
+    runAsGroup=opt(INT64, check="user-id"),
     runAsNonRoot=opt(BOOL),
-    supplementalGroups=val(List(INT64)),
-    supplementalGroupsPolicy=opt(STRING),
-    fsGroup=opt(INT64, go="FSGroup"),
-    fsGroupChangePolicy=opt(STRING, go="FSGroupChangePolicy"),
+    supplementalGroups=val(List(INT64), check="group-ids"),
+    supplementalGroupsPolicy=opt(STRING, enum="Merge Strict"),
+    fsGroup=opt(INT64, go="FSGroup", check="user-id"),
+    fsGroupChangePolicy=opt(STRING, go="FSGroupChangePolicy", enum="Always OnRootMismatch"),
     sysctls=val(List(SYSCTL)),
     seccompProfile=opt(SECCOMP_PROFILE),
     appArmorProfile=opt(APP_ARMOR_PROFILE),
-    seLinuxChangePolicy=opt(STRING, go="SELinuxChangePolicy"),
+    seLinuxChangePolicy=opt(STRING, go="SELinuxChangePolicy", enum="MountOption Recursive"),
 )
 
 NODE_SELECTOR_REQUIREMENT = record(
@@ -59,18 +61,20 @@ NODE_SELECTOR_REQUIREMENT = record(
 
 NODE_SELECTOR_TERM = record(
     "NodeSelectorTerm",
+    "@node-expressions @node-fields",
     matchExpressions=val(List(NODE_SELECTOR_REQUIREMENT)),
     matchFields=val(List(NODE_SELECTOR_REQUIREMENT)),
 )
 
 NODE_SELECTOR = record(
     "NodeSelector",
+    "@node-selector-terms nodeSelectorTerms",
     nodeSelectorTerms=req(List(NODE_SELECTOR_TERM)),
 )
 
 PREFERRED_SCHEDULING_TERM = record(
     "PreferredSchedulingTerm",
-    weight=req(INT32),
+    weight=req(INT32, check="weight!"),
     preference=req(NODE_SELECTOR_TERM),
 )
 
@@ -82,6 +86,7 @@ NODE_AFFINITY = record(
 
 POD_AFFINITY_TERM = record(
     "PodAffinityTerm",
+    "labelSelector namespaceSelector @term-namespaces @term-label-keys @term-topology-key",
     labelSelector=opt(LABEL_SELECTOR),
     namespaces=val(List(STRING)),
     topologyKey=req(STRING),
@@ -92,7 +97,7 @@ POD_AFFINITY_TERM = record(
 
 WEIGHTED_POD_AFFINITY_TERM = record(
     "WeightedPodAffinityTerm",
-    weight=req(INT32),
+    weight=req(INT32, check="weight!"),
     podAffinityTerm=req(POD_AFFINITY_TERM),
 )
 
@@ -117,6 +122,7 @@ AFFINITY = record(
 
 TOLERATION = record(
     "Toleration",
+    "@toleration",
     key=val(STRING),
     operator=val(STRING),
     value=val(STRING),
@@ -126,8 +132,8 @@ TOLERATION = record(
 
 HOST_ALIAS = record(
     "HostAlias",
-    ip=req(STRING, go="IP"),
-    hostnames=val(List(STRING)),
+    ip=req(STRING, go="IP", check="ip!"),
+    hostnames=val(List(STRING), check="dns-subdomains"),
 )
 
 POD_DNS_CONFIG_OPTION = record(
@@ -145,18 +151,20 @@ POD_DNS_CONFIG = record(
 
 POD_READINESS_GATE = record(
     "PodReadinessGate",
-    conditionType=req(STRING),
+    conditionType=req(STRING, check="qualified-name!"),
 )
 
 TOPOLOGY_SPREAD_CONSTRAINT = record(
     "TopologySpreadConstraint",
-    maxSkew=req(INT32),
+    "maxSkew @spread-topology-key whenUnsatisfiable @spread-repeated @min-domains nodeAffinityPolicy "
+    "nodeTaintsPolicy @spread-label-keys labelSelector",
+    maxSkew=req(INT32, check="positive!"),
     topologyKey=req(STRING),
-    whenUnsatisfiable=req(STRING),
+    whenUnsatisfiable=req(STRING, enum="DoNotSchedule ScheduleAnyway"),
     labelSelector=opt(LABEL_SELECTOR),
-    minDomains=opt(INT32),
-    nodeAffinityPolicy=opt(STRING),
-    nodeTaintsPolicy=opt(STRING),
+    minDomains=opt(INT32, check="positive"),
+    nodeAffinityPolicy=opt(STRING, enum="Honor Ignore"),
+    nodeTaintsPolicy=opt(STRING, enum="Honor Ignore"),
     matchLabelKeys=val(List(STRING)),
 )
 
@@ -184,48 +192,54 @@ POD_SCHEDULING_GROUP = record(
 
 POD_SPEC = record(
     "PodSpec",
+    "@volumes @resource-claims @containers @init-containers @ephemeral-containers @pod-resources "
+    "@host-ports restartPolicy dnsPolicy nodeSelector securityContext affinity @dns-config "
+    "readinessGates @scheduling-gates topologySpreadConstraints @host-process @host-users "
+    "@hostname-override serviceAccountName nodeName activeDeadlineSeconds hostname subdomain tolerations "
+    "hostAliases priorityClassName runtimeClassName preemptionPolicy @overhead @os @file-keys",
     volumes=val(List(VOLUME), merge="name", strategy="merge,retainKeys"),
     initContainers=val(List(CONTAINER), merge="name"),
     containers=req(List(CONTAINER), merge="name"),
     ephemeralContainers=val(List(EPHEMERAL_CONTAINER), merge="name"),
-    restartPolicy=val(STRING, default="Always"),
+    restartPolicy=val(STRING, default="Always", check="required", enum="Always OnFailure Never"),
     terminationGracePeriodSeconds=opt(INT64, default=30),
-    activeDeadlineSeconds=opt(INT64),
-    dnsPolicy=val(STRING, go="DNSPolicy", default="ClusterFirst"),
-    nodeSelector=val(Map(STRING), atomic=True),
-    serviceAccountName=val(STRING),
+    activeDeadlineSeconds=opt(INT64, check="deadline"),
+    dnsPolicy=val(
+        STRING,
+        go="DNSPolicy",
+        default="ClusterFirst",
+        check="required",
+        enum="ClusterFirstWithHostNet ClusterFirst Default None",
+    ),
+    nodeSelector=val(Map(STRING), atomic=True, check="labels"),
+    serviceAccountName=val(STRING, check="dns-subdomain"),
     automountServiceAccountToken=opt(BOOL),
-    nodeName=val(STRING),
+    nodeName=val(STRING, check="dns-subdomain"),
     securityContext=opt(POD_SECURITY_CONTEXT, default={}),
     imagePullSecrets=val(List(LOCAL_OBJECT_REFERENCE), merge="name"),
-    hostname=val(STRING),
-    subdomain=val(STRING),
+    hostname=val(STRING, check="dns-label"),
+    subdomain=val(STRING, check="dns-label"),
     setHostnameAsFQDN=opt(BOOL),
     affinity=opt(AFFINITY),
     schedulerName=val(STRING, default="default-scheduler"),
     tolerations=val(List(TOLERATION)),
     hostAliases=val(List(HOST_ALIAS), merge="ip"),
-    priorityClassName=val(STRING),
+    priorityClassName=val(STRING, check="dns-subdomain"),
     priority=opt(INT32),
-    preemptionPolicy=opt(STRING),
+    preemptionPolicy=opt(STRING, check="required", enum="PreemptLowerPriority Never"),
     dnsConfig=opt(POD_DNS_CONFIG, go="DNSConfig"),
     readinessGates=val(List(POD_READINESS_GATE)),
-    runtimeClassName=opt(STRING),
+    runtimeClassName=opt(STRING, check="dns-subdomain"),
     overhead=val(RESOURCE_LIST),
     enableServiceLinks=opt(BOOL, default=True),
     topologySpreadConstraints=val(
-        List(TOPOLOGY_SPREAD_CONSTRAINT),
-        merge="topologyKey",
-        keys=(
-            "topologyKey",
-            "whenUnsatisfiable",
-        ),
+        List(TOPOLOGY_SPREAD_CONSTRAINT), merge="topologyKey", keys="topologyKey whenUnsatisfiable"
     ),
     os=opt(POD_OS, go="OS"),
     schedulingGates=val(List(POD_SCHEDULING_GATE), merge="name"),
     resourceClaims=val(List(POD_RESOURCE_CLAIM), merge="name", strategy="merge,retainKeys"),
     resources=opt(RESOURCE_REQUIREMENTS),
-    hostnameOverride=opt(STRING),
+    hostnameOverride=opt(STRING, check="dns-subdomain"),
     schedulingGroup=opt(POD_SCHEDULING_GROUP, gated=True),
     serviceAccount=val(STRING, go="DeprecatedServiceAccount"),
     hostNetwork=val(BOOL),

@@ -116,7 +116,7 @@ RESOURCE_HEALTH = record(
 RESOURCE_STATUS = record(
     "ResourceStatus",
     name=req(STRING),
-    resources=val(List(RESOURCE_HEALTH), list="map", keys=("resourceID",)),
+    resources=val(List(RESOURCE_HEALTH), list="map", keys="resourceID"),
 )
 
 CONTAINER_STATUS = record(

@@ -42,12 +42,14 @@ NAMESPACE_STATUS = record(
 
 NAMESPACE = kind(
     "Namespace",
+    "@namespace-finalizers",
     spec=req(NAMESPACE_SPEC, optional=True),
     status=req(NAMESPACE_STATUS, optional=True),
 )
 
 CONFIG_MAP = kind(
     "ConfigMap",
+    "@config-data",
     immutable=opt(BOOL),
     data=val(Map(STRING)),
     binaryData=val(Map(BYTES)),
@@ -55,32 +57,34 @@ CONFIG_MAP = kind(
 
 LEASE_SPEC = record(
     "LeaseSpec",
-    "",
+    "leaseDurationSeconds leaseTransitions @lease-strategy",
     COORDINATION,
     holderIdentity=opt(STRING),
-    leaseDurationSeconds=opt(INT32),
+    leaseDurationSeconds=opt(INT32, check="above-0"),
     acquireTime=opt(MICRO_TIME),
     renewTime=opt(MICRO_TIME),
-    leaseTransitions=opt(INT32),
+    leaseTransitions=opt(INT32, check="not-negative"),
     strategy=opt(STRING),
     preferredHolder=opt(STRING),
 )
 
 LEASE = kind(
     "Lease",
-    "",
+    "spec",
     COORDINATION,
     spec=req(LEASE_SPEC, optional=True),
 )
 
 PRIORITY_CLASS = kind(
     "PriorityClass",
-    "",
+    "@priority-value preemptionPolicy",
     "io.k8s.api.scheduling.v1.",
     value=req(INT32, optional=True),
     globalDefault=val(BOOL),
     description=val(STRING),
-    preemptionPolicy=opt(STRING, default="PreemptLowerPriority"),
+    preemptionPolicy=opt(
+        STRING, default="PreemptLowerPriority", check="required", enum="PreemptLowerPriority Never"
+    ),
 )
 
 OBJECT_REFERENCE = record(
@@ -96,6 +100,7 @@ OBJECT_REFERENCE = record(
 
 BINDING = kind(
     "Binding",
+    "@binding-target",
     target=req(OBJECT_REFERENCE),
 )
 

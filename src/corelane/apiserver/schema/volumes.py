@@ -20,8 +20,21 @@ from corelane.apiserver.schema.notation import (
 
 HOST_PATH_VOLUME_SOURCE = record(
     "HostPathVolumeSource",
-    path=req(STRING),
-    type=opt(STRING, default=""),
+    path=req(STRING, check="required no-backsteps"),
+    type=opt(
+        STRING,
+        default="",
+        enum=(
+            "",
+            "BlockDevice",
+            "CharDevice",
+            "Directory",
+            "DirectoryOrCreate",
+            "File",
+            "FileOrCreate",
+            "Socket",
+        ),
+    ),
 )
 
 EMPTY_DIR_VOLUME_SOURCE = record(
@@ -32,46 +45,50 @@ EMPTY_DIR_VOLUME_SOURCE = record(
 
 GCE_PERSISTENT_DISK_VOLUME_SOURCE = record(
     "GCEPersistentDiskVolumeSource",
-    pdName=req(STRING, go="PDName"),
+    "pdName partition",
+    pdName=req(STRING, go="PDName", check="required"),
     fsType=val(STRING, go="FSType"),
-    partition=val(INT32),
+    partition=val(INT32, check="partition"),
     readOnly=val(BOOL),
 )
 
 AWS_ELASTIC_BLOCK_STORE_VOLUME_SOURCE = record(
     "AWSElasticBlockStoreVolumeSource",
-    volumeID=req(STRING),
+    "volumeID partition",
+    volumeID=req(STRING, check="required"),
     fsType=val(STRING, go="FSType"),
-    partition=val(INT32),
+    partition=val(INT32, check="partition"),
     readOnly=val(BOOL),
 )
 
 GIT_REPO_VOLUME_SOURCE = record(
     "GitRepoVolumeSource",
-    repository=req(STRING),
+    "repository directory",
+    repository=req(STRING, check="required"),
     revision=val(STRING),
-    directory=val(STRING),
+    directory=val(STRING, check="relative-path"),
 )
 
 KEY_TO_PATH = record(
     "KeyToPath",
-    key=req(STRING),
-    path=req(STRING),
-    mode=opt(INT32),
+    key=req(STRING, check="required"),
+    path=req(STRING, check="required local-path"),
+    mode=opt(INT32, check="file-mode"),
 )
 
 SECRET_VOLUME_SOURCE = record(
     "SecretVolumeSource",
-    secretName=val(STRING),
+    "secretName defaultMode items",
+    secretName=val(STRING, check="required"),
     items=val(List(KEY_TO_PATH)),
-    defaultMode=opt(INT32, default=0o644),
+    defaultMode=opt(INT32, default=0o644, check="file-mode"),
     optional=opt(BOOL),
 )
 
 NFS_VOLUME_SOURCE = record(
     "NFSVolumeSource",
-    server=req(STRING),
-    path=req(STRING),
+    server=req(STRING, check="required"),
+    path=req(STRING, check="required absolute-path!"),
     readOnly=val(BOOL),
 )
 
@@ -82,9 +99,10 @@ LOCAL_OBJECT_REFERENCE = record(
 
 ISCSI_VOLUME_SOURCE = record(
     "ISCSIVolumeSource",
-    targetPortal=req(STRING),
+    "targetPortal @iqn lun @chap",
+    targetPortal=req(STRING, check="required"),
     iqn=req(STRING, go="IQN"),
-    lun=req(INT32),
+    lun=req(INT32, check="lun"),
     iscsiInterface=val(STRING, go="ISCSIInterface", default="default"),
     fsType=val(STRING, go="FSType"),
     readOnly=val(BOOL),
@@ -97,21 +115,22 @@ ISCSI_VOLUME_SOURCE = record(
 
 GLUSTERFS_VOLUME_SOURCE = record(
     "GlusterfsVolumeSource",
-    endpoints=req(STRING, go="EndpointsName"),
-    path=req(STRING),
+    endpoints=req(STRING, go="EndpointsName", check="required"),
+    path=req(STRING, check="required"),
     readOnly=val(BOOL),
 )
 
 PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE = record(
     "PersistentVolumeClaimVolumeSource",
-    claimName=req(STRING),
+    claimName=req(STRING, check="required"),
     readOnly=val(BOOL),
 )
 
 RBD_VOLUME_SOURCE = record(
     "RBDVolumeSource",
-    monitors=req(List(STRING), go="CephMonitors"),
-    image=req(STRING, go="RBDImage"),
+    "monitors image",
+    monitors=req(List(STRING), go="CephMonitors", check="required"),
+    image=req(STRING, go="RBDImage", check="required"),
     fsType=val(STRING, go="FSType"),
     pool=val(STRING, go="RBDPool", default="rbd"),
     user=val(STRING, go="RadosUser", default="admin"),
@@ -122,7 +141,8 @@ RBD_VOLUME_SOURCE = record(
 
 FLEX_VOLUME_SOURCE = record(
     "FlexVolumeSource",
-    driver=req(STRING),
+    "driver @flex-options",
+    driver=req(STRING, check="required"),
     fsType=val(STRING, go="FSType"),
     secretRef=opt(LOCAL_OBJECT_REFERENCE),
     readOnly=val(BOOL),
@@ -131,7 +151,8 @@ FLEX_VOLUME_SOURCE = record(
 
 CINDER_VOLUME_SOURCE = record(
     "CinderVolumeSource",
-    volumeID=req(STRING),
+    "volumeID @secret-name",
+    volumeID=req(STRING, check="required"),
     fsType=val(STRING, go="FSType"),
     readOnly=val(BOOL),
     secretRef=opt(LOCAL_OBJECT_REFERENCE),
@@ -139,7 +160,8 @@ CINDER_VOLUME_SOURCE = record(
 
 CEPH_FS_VOLUME_SOURCE = record(
     "CephFSVolumeSource",
-    monitors=req(List(STRING)),
+    "monitors",
+    monitors=req(List(STRING), check="required"),
     path=val(STRING),
     user=val(STRING),
     secretFile=val(STRING),
@@ -149,6 +171,7 @@ CEPH_FS_VOLUME_SOURCE = record(
 
 FLOCKER_VOLUME_SOURCE = record(
     "FlockerVolumeSource",
+    "@flocker",
     datasetName=val(STRING),
     datasetUUID=val(STRING),
 )
@@ -168,20 +191,23 @@ RESOURCE_FIELD_SELECTOR = record(
 
 DOWNWARD_API_VOLUME_FILE = record(
     "DownwardAPIVolumeFile",
-    path=req(STRING),
+    "path @downward-source mode",
+    path=req(STRING, check="required local-path"),
     fieldRef=opt(OBJECT_FIELD_SELECTOR),
     resourceFieldRef=opt(RESOURCE_FIELD_SELECTOR),
-    mode=opt(INT32),
+    mode=opt(INT32, check="file-mode"),
 )
 
 DOWNWARD_API_VOLUME_SOURCE = record(
     "DownwardAPIVolumeSource",
+    "defaultMode @downward-items",
     items=val(List(DOWNWARD_API_VOLUME_FILE)),
-    defaultMode=opt(INT32, default=0o644),
+    defaultMode=opt(INT32, default=0o644, check="file-mode"),
 )
 
 FC_VOLUME_SOURCE = record(
     "FCVolumeSource",
+    "@fibre-channel",
     targetWWNs=val(List(STRING)),
     lun=opt(INT32),
     fsType=val(STRING, go="FSType"),
@@ -191,22 +217,25 @@ FC_VOLUME_SOURCE = record(
 
 AZURE_FILE_VOLUME_SOURCE = record(
     "AzureFileVolumeSource",
-    secretName=req(STRING),
-    shareName=req(STRING),
+    "secretName shareName",
+    secretName=req(STRING, check="required"),
+    shareName=req(STRING, check="required"),
     readOnly=val(BOOL),
 )
 
 CONFIG_MAP_VOLUME_SOURCE = record(
     "ConfigMapVolumeSource",
-    name=val(STRING, default=""),
+    "name defaultMode items",
+    name=val(STRING, default="", check="required"),
     items=val(List(KEY_TO_PATH)),
-    defaultMode=opt(INT32, default=0o644),
+    defaultMode=opt(INT32, default=0o644, check="file-mode"),
     optional=opt(BOOL),
 )
 
 VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE = record(
     "VsphereVirtualDiskVolumeSource",
-    volumePath=req(STRING),
+    "volumePath",
+    volumePath=req(STRING, check="required"),
     fsType=val(STRING, go="FSType"),
     storagePolicyName=val(STRING),
     storagePolicyID=val(STRING),
@@ -214,8 +243,9 @@ VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE = record(
 
 QUOBYTE_VOLUME_SOURCE = record(
     "QuobyteVolumeSource",
+    "@quobyte volume",
     registry=req(STRING),
-    volume=req(STRING),
+    volume=req(STRING, check="required"),
     readOnly=val(BOOL),
     user=val(STRING),
     group=val(STRING),
@@ -224,17 +254,19 @@ QUOBYTE_VOLUME_SOURCE = record(
 
 AZURE_DISK_VOLUME_SOURCE = record(
     "AzureDiskVolumeSource",
-    diskName=req(STRING),
-    diskURI=req(STRING, go="DataDiskURI"),
-    cachingMode=opt(STRING, default="ReadWrite"),
+    "diskName diskURI cachingMode kind @disk-uri",
+    diskName=req(STRING, check="required"),
+    diskURI=req(STRING, go="DataDiskURI", check="required"),
+    cachingMode=opt(STRING, default="ReadWrite", enum="None ReadOnly ReadWrite"),
     fsType=opt(STRING, go="FSType", default="ext4"),
     readOnly=opt(BOOL, default=False),
-    kind=opt(STRING, default="Shared"),
+    kind=opt(STRING, default="Shared", enum="Dedicated Managed Shared"),
 )
 
 PHOTON_PERSISTENT_DISK_VOLUME_SOURCE = record(
     "PhotonPersistentDiskVolumeSource",
-    pdID=req(STRING),
+    "pdID",
+    pdID=req(STRING, check="required"),
     fsType=val(STRING, go="FSType"),
 )
 
@@ -296,35 +328,39 @@ VOLUME_PROJECTION = record(
 
 PROJECTED_VOLUME_SOURCE = record(
     "ProjectedVolumeSource",
+    "defaultMode @projections",
     sources=req(List(VOLUME_PROJECTION), optional=True),
-    defaultMode=opt(INT32, default=0o644),
+    defaultMode=opt(INT32, default=0o644, check="file-mode"),
 )
 
 PORTWORX_VOLUME_SOURCE = record(
     "PortworxVolumeSource",
-    volumeID=req(STRING),
+    "volumeID",
+    volumeID=req(STRING, check="required"),
     fsType=val(STRING, go="FSType"),
     readOnly=val(BOOL),
 )
 
 SCALE_IO_VOLUME_SOURCE = record(
     "ScaleIOVolumeSource",
-    gateway=req(STRING),
-    system=req(STRING),
+    "gateway system volumeName",
+    gateway=req(STRING, check="required"),
+    system=req(STRING, check="required"),
     secretRef=opt(LOCAL_OBJECT_REFERENCE),
     sslEnabled=val(BOOL, go="SSLEnabled"),
     protectionDomain=val(STRING),
     storagePool=val(STRING),
     storageMode=val(STRING, default="ThinProvisioned"),
-    volumeName=val(STRING),
+    volumeName=val(STRING, check="required"),
     fsType=val(STRING, go="FSType", default="xfs"),
     readOnly=val(BOOL),
 )
 
 STORAGE_OS_VOLUME_SOURCE = record(
     "StorageOSVolumeSource",
-    volumeName=val(STRING),
-    volumeNamespace=val(STRING),
+    "volumeName volumeNamespace @secret-name",
+    volumeName=val(STRING, check="required dns-label"),
+    volumeNamespace=val(STRING, check="dns-label"),
     fsType=val(STRING, go="FSType"),
     readOnly=val(BOOL),
     secretRef=opt(LOCAL_OBJECT_REFERENCE),
@@ -332,7 +368,8 @@ STORAGE_OS_VOLUME_SOURCE = record(
 
 CSI_VOLUME_SOURCE = record(
     "CSIVolumeSource",
-    driver=req(STRING),
+    "driver @publish-secret",
+    driver=req(STRING, check="required driver-name"),
     readOnly=opt(BOOL),
     fsType=opt(STRING, go="FSType"),
     volumeAttributes=val(Map(STRING)),
@@ -362,36 +399,39 @@ TYPED_OBJECT_REFERENCE = record(
 
 PERSISTENT_VOLUME_CLAIM_SPEC = record(
     "PersistentVolumeClaimSpec",
+    "@access-modes @storage storageClassName volumeMode @data-source volumeAttributesClassName",
     accessModes=val(List(STRING)),
     selector=opt(LABEL_SELECTOR),
     resources=req(VOLUME_RESOURCE_REQUIREMENTS, optional=True),
     volumeName=val(STRING),
-    storageClassName=opt(STRING),
-    volumeMode=opt(STRING, default="Filesystem"),
+    storageClassName=opt(STRING, check="dns-subdomain"),
+    volumeMode=opt(STRING, default="Filesystem", enum="Block Filesystem"),
     dataSource=opt(TYPED_LOCAL_OBJECT_REFERENCE),
     dataSourceRef=opt(TYPED_OBJECT_REFERENCE),
-    volumeAttributesClassName=opt(STRING),
+    volumeAttributesClassName=opt(STRING, check="dns-subdomain"),
 )
 
 PERSISTENT_VOLUME_CLAIM_TEMPLATE = record(
     "PersistentVolumeClaimTemplate",
+    "@template-metadata spec",
     metadata=req(OBJECT_META, go="ObjectMeta", optional=True),
     spec=req(PERSISTENT_VOLUME_CLAIM_SPEC),
 )
 
 EPHEMERAL_VOLUME_SOURCE = record(
     "EphemeralVolumeSource",
-    volumeClaimTemplate=opt(PERSISTENT_VOLUME_CLAIM_TEMPLATE),
+    volumeClaimTemplate=opt(PERSISTENT_VOLUME_CLAIM_TEMPLATE, check="required"),
 )
 
 IMAGE_VOLUME_SOURCE = record(
     "ImageVolumeSource",
-    reference=val(STRING),
-    pullPolicy=val(STRING, default=volume_pull_policy),
+    reference=val(STRING, check="required"),
+    pullPolicy=val(STRING, default=volume_pull_policy, check="required", enum="Always IfNotPresent Never"),
 )
 
 VOLUME = record(
     "Volume",
+    "@volume-source",
     name=req(STRING),
     hostPath=opt(HOST_PATH_VOLUME_SOURCE),
     emptyDir=opt(EMPTY_DIR_VOLUME_SOURCE),

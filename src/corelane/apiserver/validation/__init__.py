@@ -2,18 +2,153 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from corelane.apiserver.schema.pod import POD_SPEC
+
+# Imported for the rules that they register.
+from corelane.apiserver.validation import (  # noqa: F401
+    containers,
+    environment,
+    formats,
+    metadata,
+    mounts,
+    pod,
+    pod_status,
+    resources,
+    scheduling,
+    security,
+    small,
+    structural,
+    updates,
+    values,
+    volumes,
+)
+from corelane.apiserver.validation.engine import Scope, walk
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from corelane.apiserver.kinds import Kind
     from corelane.apiserver.status import Cause
 
+Object = dict[str, Any]
 
-def create(kind: Kind, obj: dict[str, Any]) -> list[Cause]:
+# Kinds whose finalizers upstream looks at more closely.
+_CORE = frozenset({"pods", "nodes", "namespaces", "configmaps", "priorityclasses"})
+_SPEC_ONLY = frozenset({"pods"})
+
+
+def create(kind: Kind, obj: Object) -> list[Cause]:
     """The faults of a new object."""
-    return []
+    if kind.stored == "events":
+        return list(_event(kind, obj))
+    found = [*_metadata(kind, obj), *_own_rules(kind, obj, None)]
+    return [*found, *pod.create(obj)] if kind.plural == "pods" else found
 
 
-def update(kind: Kind, obj: dict[str, Any], old: dict[str, Any], subresource: str) -> list[Cause]:
+def update(kind: Kind, obj: Object, old: Object, subresource: str) -> list[Cause]:
     """The faults of an object that is to replace `old`."""
-    return []
+    common = metadata.update(obj["metadata"], old["metadata"], core=False)
+    own = _UPDATES.get((kind.plural, subresource), _update)
+    return [*common, *own(kind, obj, old)]
+
+
+def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
+    name_format = formats.dns_label if kind.plural == "namespaces" else formats.dns_subdomain
+    core = kind.plural in _CORE
+    return metadata.create(obj["metadata"], namespaced=kind.namespaced, name_format=name_format, core=core)
+
+
+def _own_rules(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
+    """The rules of the kind's table."""
+    version = obj["apiVersion"].rpartition("/")[2]
+    record = kind.schema.get(version, kind.schema[kind.version])
+    if kind.custom:
+        return structural.validate(record, obj)
+    if kind.plural in _SPEC_ONLY:
+        return _pod_rules(obj, old)
+    return walk(record, obj, "", Scope(obj, old)) if record.order else []
+
+
+def _pod_rules(obj: Object, old: Object | None) -> list[Cause]:
+    scope = Scope(obj, old)
+    return [*pod.annotation_rules(obj), *walk(POD_SPEC, obj["spec"], "spec", scope), *pod.whole(obj)]
+
+
+def _changed(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return metadata.update(obj["metadata"], old["metadata"], core=kind.plural in _CORE)
+
+
+def _update(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    """Custom resources and leases: the metadata's rules, then the table's."""
+    return chain(_changed(kind, obj, old), _own_rules(kind, obj, old))
+
+
+def _update_pod(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old))
+    return chain(_changed(kind, obj, old), whole, updates.pod(obj, old))
+
+
+def _update_pod_status(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return chain(_changed(kind, obj, old), pod_status.update(obj, old))
+
+
+def _update_node(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return chain(_metadata(kind, obj), _own_rules(kind, obj, old), _update_node_status(kind, obj, old))
+
+
+def _update_node_status(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return chain(_changed(kind, obj, old), updates.node(obj, old, Scope(obj, old)))
+
+
+def _update_namespace(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return chain(_metadata(kind, obj), _own_rules(kind, obj, old), _changed(kind, obj, old))
+
+
+def _update_namespace_status(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return chain(_changed(kind, obj, old), updates.namespace_status(obj))
+
+
+def _finalize_namespace(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return chain(_changed(kind, obj, old), updates.namespace_finalize(obj))
+
+
+def _update_config_map(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old))
+    return chain(_changed(kind, obj, old), updates.config_map(obj, old), whole)
+
+
+def _update_priority_class(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    return chain(_changed(kind, obj, old), updates.priority_class(obj, old))
+
+
+def _event(kind: Kind, obj: Object) -> Iterable[Cause]:
+    """Events of the core group have no rules on metadata but those that all kinds have."""
+    if not kind.group:
+        names = metadata.create(
+            obj["metadata"], namespaced=True, name_format=formats.path_segment, core=False
+        )
+        return chain(small.event(obj, new_group=False), names)
+    return chain(small.event(obj, new_group=True), _metadata(kind, obj))
+
+
+def _update_event(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+    if not kind.group:
+        return small.event(obj, new_group=False)
+    return chain(small.event(obj, new_group=False), _changed(kind, obj, old), updates.event(obj, old))
+
+
+_UPDATES = {
+    ("pods", ""): _update_pod,
+    ("pods", "status"): _update_pod_status,
+    ("nodes", ""): _update_node,
+    ("nodes", "status"): _update_node_status,
+    ("namespaces", ""): _update_namespace,
+    ("namespaces", "status"): _update_namespace_status,
+    ("namespaces", "finalize"): _finalize_namespace,
+    ("configmaps", ""): _update_config_map,
+    ("priorityclasses", ""): _update_priority_class,
+    ("events", ""): _update_event,
+}
