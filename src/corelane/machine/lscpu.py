@@ -15,6 +15,12 @@ _MISSING = ("", "-", "None")
 _NODE_FIELD = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)", re.ASCII)
 _INSTANCES = re.compile(r"\(([0-9]{1,4}) instances?\)", re.ASCII)
 _HEADER_P = re.compile(r"^#\s*CPU\b", re.MULTILINE)
+_BARE_DASH = re.compile(r":\s*-(?=\s*[,}])")
+"""How lscpu writes what it does not know, which is no JSON."""
+_GUESSED = (
+    "lscpu's summary tells neither siblings nor sockets of CPUs: siblings i and i + N assumed, "
+    "and nodes in order of sockets; use `lscpu -J -e`"
+)
 _BEST = "use the output of `lscpu -p` or `lscpu -J -e`"
 
 
@@ -39,33 +45,33 @@ def parse_lscpu(text: str, *, name: str, source: str) -> Machine:
 
 
 def _from_p(text: str, source: str) -> Iterator[dict[str, str]]:
-    """`# CPU,Core,Socket,Node,,L1d,L1i,L2,L3`, then a line a CPU."""
-    lines = [line.strip() for line in text.splitlines()]
-    header = next((line for line in lines if _HEADER_P.match(line)), None)
-    if header is None:
-        raise MachineError(f"{source}: no header line '# CPU,…'; {_BEST}")
+    """`# CPU,Core,Socket,Node,,L1d,L1i,L2,L3`, then a line for each CPU."""
+    lines = text.splitlines()
+    header = next((line for line in lines if _HEADER_P.match(line)), "")
     columns = [column.strip().lower() for column in header.lstrip("# ").split(",")]
     for number, line in enumerate(lines, 1):
-        if line and not line.startswith("#"):
-            cells = line.split(",")
-            if len(cells) != len(columns):
-                raise MachineError(f"{source}: line {number} has {len(cells)} columns, not {len(columns)}")
-            yield dict(zip(columns, cells, strict=True))
+        if line.strip() and not line.startswith("#"):
+            yield _record(columns, line.strip().split(","), number, source)
 
 
 def _from_e(text: str, source: str) -> Iterator[dict[str, str]]:
-    """`CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE`, then a line a CPU."""
-    header, *lines = [line.split() for line in text.splitlines() if line.strip()]
-    columns = [column.lower() for column in header]
-    for number, cells in enumerate(lines, 2):
-        if len(cells) != len(columns):
-            raise MachineError(f"{source}: line {number} has {len(cells)} columns, not {len(columns)}")
-        yield dict(zip(columns, cells, strict=True))
+    """`CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE`, then a line for each CPU."""
+    lines = text.strip().splitlines()
+    columns = lines[0].lower().split()
+    for number, line in enumerate(lines[1:], 2):
+        yield _record(columns, line.split(), number, source)
+
+
+def _record(columns: Sequence[str], cells: Sequence[str], number: int, source: str) -> dict[str, str]:
+    """Cells by column; lscpu leaves out the last ones of offline CPUs."""
+    if len(cells) > len(columns):
+        raise MachineError(f"{source}: line {number} has {len(cells)} columns, not {len(columns)}; {_BEST}")
+    return dict(zip(columns, cells, strict=False))
 
 
 def _from_json(text: str, name: str, source: str) -> Machine:
     try:
-        data = json.loads(text)
+        data = json.loads(_BARE_DASH.sub(": null", text))
     except ValueError as error:
         raise MachineError(f"{source}: not valid JSON: {error}; {_BEST}") from None
     cpus, summary = data.get("cpus"), data.get("lscpu")
@@ -88,11 +94,18 @@ def _from_records(records: Sequence[Mapping[str, str]], name: str, source: str) 
         cpu = _number(record, "cpu", source)
         if cpu is None:
             raise MachineError(f"{source}: a row without a CPU number; {_BEST}")
-        if record.get("online", "Y").upper() in ("N", "NO"):
+        row = _row(cpu, record, source)
+        if record.get("online", "Y").upper() in ("N", "NO") or ("online" not in record and _is_blank(row)):
             offline |= 1 << cpu
         else:
-            rows.append(_row(cpu, record, source))
+            rows.append(row)
+    rows = rows or [Row(cpu, None, None, None) for cpu in bits(offline)]
     return assemble(rows, name=name, source=source, offline=CPUSet.from_mask(offline))
+
+
+def _is_blank(row: Row) -> bool:
+    """Without a column ONLINE, offline CPUs are those of which nothing is told."""
+    return row.core is row.socket is row.numa is None
 
 
 def _row(cpu: int, record: Mapping[str, str], source: str) -> Row:
@@ -143,22 +156,37 @@ def _from_summary(fields: Mapping[str, str], name: str, source: str) -> Machine:
     offline = _cpus(fields, "Off-line CPU(s) list", source) if "Off-line CPU(s) list" in fields else 0
     threads = max(_count(fields, "Thread(s) per core"), 1)
     sockets = max(_count(fields, "Socket(s)"), 1)
-    names = sorted((int(match[1]), field) for field in fields if (match := _NODE_FIELD.fullmatch(field)))
-    nodes = [(node, _cpus(fields, field, source) & online) for node, field in names] or [(0, online)]
-    rows = [
-        row
-        for place, (node, mask) in enumerate(nodes)
-        for row in _guess(node, place, mask, len(nodes), sockets, threads)
-    ]
+    nodes = _summary_nodes(fields, online, source)
+    guesses = (
+        _guess(node, place, mask, len(nodes), sockets, threads)
+        for place, (node, mask) in enumerate(nodes.items())
+    )
     caches = _INSTANCES.search(fields.get("L3", fields.get("L3 cache", "")))
-    note = "lscpu's summary tells no siblings: assumed that CPU i and i + N are, as on x86; use lscpu -J -e"
+    rows = _with_l3([row for guess in guesses for row in guess], int(caches[1]) if caches else 0)
+    certain = threads == sockets == 1
     return assemble(
-        _with_l3(rows, int(caches[1]) if caches else 0),
+        rows,
         name=name,
         source=source,
         offline=CPUSet.from_mask(offline),
-        notes=(note,) if threads > 1 else (),
+        notes=() if certain else (_GUESSED,),
     )
+
+
+def _summary_nodes(fields: Mapping[str, str], online: int, source: str) -> dict[int, int]:
+    """The masks of the nodes with CPUs; a CPU belongs to the first that names it, else to the lowest."""
+    names = sorted((int(match[1]), field) for field in fields if (match := _NODE_FIELD.fullmatch(field)))
+    nodes: dict[int, int] = {}
+    left = online
+    for node, field in names:
+        mask = _cpus(fields, field, source) & left
+        left &= ~mask
+        if mask:
+            nodes[node] = mask
+    if left:
+        lowest = min(nodes, default=0)
+        nodes[lowest] = nodes.get(lowest, 0) | left
+    return dict(sorted(nodes.items()))
 
 
 def _guess(node: int, place: int, mask: int, nodes: int, sockets: int, threads: int) -> Iterator[Row]:
@@ -182,7 +210,8 @@ def _with_l3(rows: Sequence[Row], caches: int) -> list[Row]:
 
 def _cpus(fields: Mapping[str, str], field: str, source: str) -> int:
     try:
-        return parse_list(fields.get(field, "").strip())
+        text = fields.get(field, "").strip()
+        return 0 if text in _MISSING else parse_list(text)
     except CPUSetError as error:
         raise MachineError(f"{source}: field {field!r} is no CPU list: {error}") from None
 

@@ -69,6 +69,7 @@ def _cpus(rows: list[Row]) -> tuple[CPU, ...]:
     first: dict[tuple[int, int], int] = {}
     for row in rows:
         first.setdefault(_core_key(row), row.cpu)
+    numa = _numa(rows)
     by_value = kinds.by_value({row.cpu: row.max_khz for row in rows})
     has_l3 = any(row.l3 is not None for row in rows)
     above = 1 + max((row.l3 or 0 for row in rows), default=0)
@@ -81,12 +82,20 @@ def _cpus(rows: list[Row]) -> tuple[CPU, ...]:
             die=row.die,
             cluster=core,
             l3=row.l3 if row.l3 is not None else (row.socket or 0) + above * has_l3,
-            numa=row.numa or 0,
+            numa=numa[row.cpu],
             kind=row.kind or by_value[row.cpu],
             max_khz=row.max_khz,
         )
         for row in rows
     )
+
+
+def _numa(rows: list[Row]) -> dict[int, int]:
+    """An unknown node is the lowest of the socket's, else the lowest of all."""
+    known = [(row.socket, row.numa) for row in rows if row.numa is not None]
+    lowest = min((numa for _, numa in known), default=0)
+    by_socket = {socket: min(numa for other, numa in known if other == socket) for socket, _ in known}
+    return {row.cpu: by_socket.get(row.socket, lowest) if row.numa is None else row.numa for row in rows}
 
 
 def _first_known(*values: int | None) -> int:
