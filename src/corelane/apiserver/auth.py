@@ -30,7 +30,7 @@ def authenticate(header: str | None, tokens: Mapping[str, User]) -> User:
     parts = (header or "").strip().split(" ", 2)
     if len(parts) < 2 or parts[0].lower() != "bearer" or not parts[1]:
         return ANONYMOUS
-    given = parts[1].encode()
+    given = parts[1].encode(errors="surrogateescape")
     # every token is compared, so that the time taken tells nothing
     found = [user for known, user in tokens.items() if hmac.compare_digest(known.encode(), given)]
     if not found:

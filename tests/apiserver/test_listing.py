@@ -1,0 +1,149 @@
+"""Lists: pages of one moment, exact and old revisions, forms."""
+
+import asyncio
+import base64
+import json
+
+import pytest
+
+from corelane.apiserver import lists, registry, store
+from corelane.apiserver.requests import list_options, parse
+from corelane.apiserver.status import StatusError
+from support.apiserver import CONFIG_MAPS, config_map, served, serving
+
+FORM = "application/json;as={};v=v1;g=meta.k8s.io"
+
+
+def names(answer):
+    return [item["metadata"]["name"] for item in answer.body["items"]]
+
+
+async def several(api, *wanted):
+    for name in wanted:
+        await api.made(CONFIG_MAPS, config_map(name) | {"metadata": {"name": name, "labels": {"l": name}}})
+
+
+@served
+async def test_pages_show_one_moment_whatever_happens_between(api):
+    await several(api, *"abcde")
+    first = await api.get(f"{CONFIG_MAPS}?limit=2")
+    assert names(first) == ["a", "b"]
+    assert first.body["metadata"]["remainingItemCount"] == 3
+    await api("DELETE", f"{CONFIG_MAPS}/d")
+    await several(api, "bb")
+    token = first.body["metadata"]["continue"]
+    second = await api.get(f"{CONFIG_MAPS}?limit=2&continue={token}")
+    assert names(second) == ["c", "d"]
+    rest = await api.get(f"{CONFIG_MAPS}?continue={second.body['metadata']['continue']}")
+    assert names(rest) == ["e"]
+    assert {a.body["metadata"]["resourceVersion"] for a in (first, second, rest)} == {
+        first.body["metadata"]["resourceVersion"]
+    }
+    assert names(await api.get(CONFIG_MAPS)) == ["a", "b", "bb", "c", "e"]
+
+
+@served
+async def test_the_remaining_count_is_not_told_of_a_selection(api):
+    await several(api, *"abc")
+    page = await api.get(f"{CONFIG_MAPS}?limit=1&labelSelector=l%20notin%20(z)")
+    assert names(page) == ["a"]
+    assert "remainingItemCount" not in page.body["metadata"]
+
+
+@served
+async def test_a_revision_can_be_asked_for_exactly(api):
+    await several(api, "a")
+    then = (await api.get(CONFIG_MAPS)).body["metadata"]["resourceVersion"]
+    await several(api, "b")
+    exact = await api.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=Exact")
+    assert (names(exact), exact.body["metadata"]["resourceVersion"]) == (["a"], then)
+    newer = await api.get(f"{CONFIG_MAPS}?resourceVersion={then}&resourceVersionMatch=NotOlderThan")
+    assert names(newer) == ["a", "b"]
+
+
+def token_of(document):
+    return base64.urlsafe_b64encode(json.dumps(document).encode()).decode()
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "garbage",
+        "!!",
+        token_of([]),
+        token_of({"v": "v9", "rv": 1, "start": "a"}),
+        token_of({"v": "meta.k8s.io/v1", "rv": "1", "start": "a"}),
+        token_of({"v": "meta.k8s.io/v1", "rv": 1}),
+        token_of({"v": "meta.k8s.io/v1", "rv": 1, "start": "../a"}),
+    ],
+)
+def test_a_token_of_another_make_is_refused(token):
+    with pytest.raises(StatusError) as error:
+        page(memory(), {"continue": token})
+    assert error.value.code == 400
+    assert error.value.message.startswith("invalid continue token")
+
+
+def memory(window=10_000):
+    return registry.Registry(store.Store(None, lambda resource, obj: {}, window), "s")
+
+
+def page(reg, query):
+    target = parse(CONFIG_MAPS, "GET", {})
+    return lists.page(reg, target, list_options(query, watch=False))
+
+
+def put(reg, *wanted):
+    for name in wanted:
+        obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}}
+        reg.store.put("configmaps", f"default/{name}", obj)
+
+
+def test_a_page_that_is_too_old_offers_to_go_on_all_the_same():
+    reg = memory(window=5)
+    put(reg, *"abcd")
+    first = page(reg, {"limit": "2"})
+    put(reg, *"aaaaaaz")
+    with pytest.raises(StatusError) as error:
+        page(reg, {"limit": "2", "continue": first.meta["continue"]})
+    assert (error.value.code, error.value.reason) == (410, "Expired")
+    inconsistent = error.value.body()["metadata"]["continue"]
+    found = page(reg, {"continue": inconsistent})
+    assert [record.key for record in found.records] == ["default/c", "default/d", "default/z"]
+
+
+def test_an_exact_revision_that_is_too_old_is_410():
+    reg = memory(window=2)
+    put(reg, *"abcd")
+    with pytest.raises(StatusError) as error:
+        page(reg, {"resourceVersion": "1", "resourceVersionMatch": "Exact"})
+    assert error.value.code == 410
+
+
+@served
+async def test_a_list_comes_in_the_form_asked_for(api):
+    await several(api, *"ab")
+    table = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("Table")})
+    assert [row["cells"][0] for row in table.body["rows"]] == ["a", "b"]
+    partial = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("PartialObjectMetadataList")})
+    assert partial.body["kind"] == "PartialObjectMetadataList"
+    assert [item["kind"] for item in partial.body["items"]] == ["PartialObjectMetadata"] * 2
+    wrong = await api.get(CONFIG_MAPS, headers={"Accept": FORM.format("PartialObjectMetadata")})
+    assert (wrong.status, "is a list" in wrong.body["message"]) == (406, True)
+
+
+def test_ten_thousand_objects_are_listed_quickly_and_in_pages():
+    """A list of plain JSON is cut from what is stored, without decoding."""
+
+    async def run():
+        async with serving() as api:
+            records = api.server._context.registry
+            for number in range(10_000):
+                put(records, f"n{number:05}")
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            answer = await api.get(f"{CONFIG_MAPS}?limit=500")
+            assert loop.time() - began < 1
+            assert answer.body["metadata"]["remainingItemCount"] == 9_500
+
+    asyncio.run(run())
