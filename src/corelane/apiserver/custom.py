@@ -18,7 +18,7 @@ _ENVELOPE = ("apiVersion", "kind", "metadata")
 
 def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
     """Read one custom object. Raises DecodeError where its metadata is not metadata."""
-    _note_repeats(tree, "", notes)
+    note_repeats(tree, "", notes)
     inside = Notes()
     metadata = decoding.decode(OBJECT_META, tree.get("metadata"), inside)
     for text in inside.strict:
@@ -70,10 +70,11 @@ def plain(tree: Any) -> Any:
     return tree
 
 
-def _note_repeats(tree: Any, path: str, notes: Notes) -> None:
+def note_repeats(tree: Any, path: str, notes: Notes) -> None:
+    """Note the repeated keys anywhere in a tree."""
     if isinstance(tree, list):
         for index, item in enumerate(tree):
-            _note_repeats(item, f"{path}[{index}]", notes)
+            note_repeats(item, f"{path}[{index}]", notes)
     elif isinstance(tree, dict):
         seen = set()
         for name, item in pairs(tree):
@@ -81,4 +82,4 @@ def _note_repeats(tree: Any, path: str, notes: Notes) -> None:
             if isinstance(tree, Object) and name in seen:
                 notes.duplicate(where)
             seen.add(name)
-            _note_repeats(item, where, notes)
+            note_repeats(item, where, notes)
