@@ -20,9 +20,7 @@ from corelane.agent.pods import (
     records,
 )
 from corelane.cpuset import CPUSet
-from corelane.node import admission
-from corelane.node.admission import Decision
-from corelane.node.ledger import NodeState
+from corelane.node import Decision, NodeState, admit
 from corelane.workload import Ask, QOSClass
 
 
@@ -58,7 +56,7 @@ def decide(ledger: NodeState, pod: Pod, pods: Iterable[Pod], capacity: Capacity)
 
 
 def _decide(ledger: NodeState, ask: Ask) -> tuple[NodeState, Verdict]:
-    ledger, decision = admission.admit(ledger, ask)
+    ledger, decision = admit(ledger, ask)
     if decision.admitted:
         return ledger, Verdict(decision)
     return ledger, Verdict(decision, Reason(decision.reason, decision.message))
@@ -111,11 +109,11 @@ def introduce(pod: Pod, plan: PodPlan, at: float) -> None:
     pod.conditions = dict(plan.conditions)
     pod.containers = records(plan.containers) | known
     for planned in plan.containers:
-        _fill_in(pod.containers[planned.name], planned, plan.past.get(planned.name))
+        _fill_in(pod.containers[planned.name], planned, plan.past.get(planned.name), at)
     pod.over = plan.ended and not pod.live
 
 
-def _fill_in(container: Container, plan: ContainerPlan, past: Past | None) -> None:
+def _fill_in(container: Container, plan: ContainerPlan, past: Past | None, at: float) -> None:
     """What only the API server knows: the plan, and runs that the runtime has lost."""
     container.plan = plan
     if past is None or container.attempt >= 0:
@@ -123,5 +121,5 @@ def _fill_in(container: Container, plan: ContainerPlan, past: Past | None) -> No
     container.attempt = past.restarts
     container.stage = Stage.EXITED
     container.ended = past.ended or Ended(
-        runs.LOST_CODE, 0.0, reason=runs.LOST.reason, message=runs.LOST.message
+        runs.LOST_CODE, at, reason=runs.LOST.reason, message=runs.LOST.message
     )

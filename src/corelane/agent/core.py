@@ -15,16 +15,15 @@ from corelane.agent.messages import Event, Instruction
 from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
-from corelane.node import ledger as ledgers
-from corelane.node.entries import Phase
-from corelane.node.ledger import NodeState
-from corelane.node.rebase import rebase
+from corelane.node import NodeState, Phase, mark, rebase, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for processes of a pod that is gone and took its grace period with it."""
+ONCE: Final = frozenset({"ImageIgnored"})
+"""Reasons of warnings that one pod hears for all."""
 SHORTEST_GRACE: Final = 1.0
 RETRY_AFTER: Final = 5.0
 
@@ -51,6 +50,7 @@ class Core:
         self._reporter = reporter or Reporter()
         self._validate = validate
         self._synced = False
+        self._warned: set[str] = set()
         self._changed: set[str] = set()
         self._out: list[Instruction] = []
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
@@ -84,10 +84,23 @@ class Core:
             pins.check(self.pods.values(), self.ledger)
         return out
 
-    def live(self) -> list[Container]:
-        """The containers that have an id and may have processes."""
-        every = (container for pod in self.pods.values() for container in pod.containers.values())
-        return [container for container in every if container.id and container.live]
+    def live(self) -> list[tuple[Container, str]]:
+        """The containers that have an id and may have processes, with the UIDs of their pods."""
+        every = ((one, pod.uid) for pod in self.pods.values() for one in pod.containers.values())
+        return [(container, uid) for container, uid in every if container.id and container.live]
+
+    @property
+    def drained(self) -> bool:
+        """Whether everything was to be stopped, and is."""
+        return self.draining and not any(pod.live for pod in self.pods.values())
+
+    def run_of(self, namespace: str, name: str, container: str, *, previous: bool) -> str:
+        """The id of a container's current (or last) run, or of the one before; empty if there is none."""
+        for pod in self.pods.values():
+            if (pod.plan.ask.namespace, pod.plan.ask.name) == (namespace, name):
+                found = pod.containers.get(container)
+                return runs.run_id(found, previous=previous) if found else ""
+        return ""
 
     # -- events: what became known
 
@@ -130,7 +143,7 @@ class Core:
             if not pod.present:
                 self._doom(pod, event.at + ORPHAN_GRACE, event.at)
         for uid in self.ledger.pods.keys() - self.pods.keys():
-            self.ledger = ledgers.release(self.ledger, uid)
+            self.ledger = release(self.ledger, uid)
 
     def _started(self, event: messages.Started) -> None:
         found = self._ordered(event.uid, event.container, event.attempt)
@@ -216,7 +229,7 @@ class Core:
                 self._progress(pod, at)
         self._move(at)
         self._start_due(at)
-        for container in self.live():
+        for container, _ in self.live():
             if container.unread and container.pending is None:
                 container.unread = False
                 self._out.append(messages.Read(container.id))
@@ -263,13 +276,21 @@ class Core:
             self._reporter.untouchable(pod.plan, verdict.refusal)
         elif verdict.decision:
             self._reporter.admitted(pod.plan, verdict.decision)
-            for warning in pod.plan.warnings:
-                self._tell(pod, warning.reason, warning.message, warning=True)
+            self._warn(pod)
         else:
             self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
         cpus = admission.exclusive_cpus(self.ledger, pod.uid)
         if not verdict.untouched and cpus != dict(pod.plan.ask.proposal):
             self._out.append(messages.Annotate(pod.uid, cpus))
+
+    def _warn(self, pod: Pod) -> None:
+        """Say what the pod will not get; what holds for every pod is said once."""
+        for warning in pod.plan.warnings:
+            if warning.reason in ONCE:
+                if warning.reason in self._warned:
+                    continue
+                self._warned.add(warning.reason)
+            self._tell(pod, warning.reason, warning.message, warning=True)
 
     def _doom(self, pod: Pod, by: float, at: float, reason: Reason | None = None) -> None:
         """The pod has to end; told twice, the earlier time counts."""
@@ -297,7 +318,7 @@ class Core:
     def _finish(self, pod: Pod, at: float) -> None:
         """Nothing of the pod is left: its CPUs are free, and whoever wants to know is told."""
         pod.over = True
-        self.ledger = ledgers.release(self.ledger, pod.uid)
+        self.ledger = release(self.ledger, pod.uid)
         if not pod.present:
             self._forget(pod)
             return
@@ -397,7 +418,7 @@ class Core:
     def _mark(self, pod: Pod, container: Container, phase: Phase) -> None:
         entry = self.ledger.entries.get((pod.uid, container.name))
         if entry is not None and entry.phase is not Phase.RELEASING:
-            self.ledger = ledgers.mark(self.ledger, pod.uid, container.name, phase)
+            self.ledger = mark(self.ledger, pod.uid, container.name, phase)
 
     def _judge(self, pod: Pod, container: Container) -> None:
         """Compare what the kernel allows with what was applied, and say what is new."""

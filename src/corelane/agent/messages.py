@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from corelane.agent.pods import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node.ledger import NodeState
+from corelane.node import NodeState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +35,7 @@ class Run:
     finished_at: float = 0.0
     exit_code: int = 0
     signal: int = 0
+    reason: str = ""
     message: str = ""
 
 

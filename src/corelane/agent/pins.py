@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from corelane.agent.pods import NO_CPUS, Container, Pod
 from corelane.cpuset import CPUSet
-from corelane.node.ledger import NodeState
+from corelane.node import NodeState
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from corelane.agent.pods import Ended, PodPlan, Reason
 from corelane.cpuset import CPUSet
-from corelane.node.admission import Decision
+from corelane.node import Decision
 
 
 class Reporter:
@@ -50,8 +50,20 @@ class Reporter:
     def ledger_lost(self, path: str, backup: str, why: str) -> None:
         """The ledger's file could not be read; it is kept as `backup`, and a new one made from what runs."""
 
+    def ledger_changed(self, problem: str) -> None:
+        """Something in the ledger could not be kept, because machine or settings have changed."""
+
+    def checkpoint_failed(self, path: str, why: str) -> None:
+        """The ledger could not be written; nothing is done until it is."""
+
     def checkpointed(self, generation: int, seconds: float) -> None:
         """The ledger was written to disk."""
 
     def api_failed(self, what: str, error: Exception) -> None:
         """A write to the API server failed; it is tried again unless it makes no sense any more."""
+
+    def malformed(self, text: str) -> None:
+        """A pod of this node cannot be read, and is left out."""
+
+    def malfunction(self, what: str, error: BaseException) -> None:
+        """Something failed that must not; the agent goes on."""

@@ -37,14 +37,15 @@ def adopt(pod: Pod, run: Run, granted: CPUSet) -> None:
 
 def end_of(run: Run, at: float) -> Ended:
     """How a run ended; `at` stands in where nobody knows when."""
-    return Ended(
-        run.exit_code,
-        run.finished_at or at,
-        run.started_at,
-        run.signal,
-        message=run.message,
-        id=run.id,
-    )
+    ended_at = run.finished_at or at
+    return Ended(run.exit_code, ended_at, run.started_at, run.signal, run.reason, run.message, run.id)
+
+
+def run_id(container: Container, *, previous: bool) -> str:
+    """The run that is current, or ended last; or the one before it. Empty if there is none."""
+    last = container.last.id if container.last else ""
+    ended = container.ended.id if container.ended else ""
+    return last if previous else container.id or ended
 
 
 def began(container: Container, run_id: str, started_at: float, at: float) -> str:

@@ -1,0 +1,76 @@
+"""Keeps the node registered and its lease renewed, and its status right where it was taken for lost."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from corelane.agent import registration
+from corelane.agent.registration import Identity
+from corelane.agent.reporter import Reporter
+from corelane.kube.client import APIError, Client
+from corelane.node import NodeState
+
+RENEW_SECONDS: Final = 10.0
+_CHECK_EVERY: Final = 3
+_STATUS_SECONDS: Final = 300.0
+_RETRY_SECONDS: Final = 1.0
+
+
+class Heartbeat:
+    """The node's sign of life; `uid` is the Node's, once registered."""
+
+    def __init__(
+        self,
+        client: Client,
+        identity: Identity,
+        reporter: Reporter,
+        clock: Callable[[], float],
+        ledger: Callable[[], NodeState],
+    ) -> None:
+        self.uid = ""
+        self._client = client
+        self._identity = identity
+        self._reporter = reporter
+        self._clock = clock
+        self._ledger = ledger
+        self._since = clock()
+        self._posted = 0.0
+
+    async def register(self) -> None:
+        """Make the node known, however long that takes."""
+        while True:
+            try:
+                await self._register()
+                return
+            except APIError as error:
+                self._reporter.api_failed("registering the node", error)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _register(self) -> None:
+        now = self._clock()
+        self.uid = await registration.register(self._client, self._identity, self._ledger(), now)
+        self._since = self._posted = now
+        await registration.renew_lease(self._client, self._identity.name, self.uid, now)
+
+    async def run(self) -> None:
+        """Renew the lease until cancelled; look now and then whether the node is still there, and ready."""
+        beats = 0
+        while True:
+            await asyncio.sleep(RENEW_SECONDS if beats >= 0 else _RETRY_SECONDS)
+            try:
+                await self._beat(check=beats % _CHECK_EVERY == 0)
+                beats = max(beats, 0) + 1
+            except APIError as error:
+                self._reporter.api_failed("the node's lease", error)
+                beats = -_CHECK_EVERY  # after a gap somebody may have taken the node for lost
+
+    async def _beat(self, *, check: bool) -> None:
+        now = self._clock()
+        await registration.renew_lease(self._client, self._identity.name, self.uid, now)
+        if check and not await registration.is_ready(self._client, self._identity.name):
+            await self._register()
+        elif now - self._posted >= _STATUS_SECONDS:
+            await registration.post_status(
+                self._client, self._identity, self._ledger(), since=self._since, at=now
+            )
+            self._posted = now

@@ -1,0 +1,201 @@
+"""A runtime for nodes that exist only as a description: containers "run" there without any process.
+
+Nothing is pinned, so there is nothing that the kernel could confirm, and `allowed` says so by being empty.
+Everything else is as with real containers: they outlive the agent, and a restarted one adopts them.
+"""
+
+import asyncio
+import secrets
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from corelane.cpuset import CPUSet
+from corelane.runtime.base import (
+    KEEP,
+    ContainerSpec,
+    ContainerStatus,
+    Keep,
+    RuntimeFailure,
+    TaskAffinity,
+    UnknownContainer,
+)
+from corelane.runtime.watch import Broadcast
+
+__all__ = ["SimulatedRuntime", "SimulationStateError"]
+
+_FILE_NAME = "simulated.json"
+_NO_OUTPUT = b"corelane: this node is simulated: no process runs here, so there is no output\n"
+
+
+class SimulationStateError(ValueError):
+    """The file of simulated containers cannot be read; the message says which and what to do."""
+
+
+@dataclass(slots=True)
+class _Container:
+    status: ContainerStatus
+    cpus: CPUSet
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class SimulatedRuntime:
+    """The `Runtime` of simulated nodes. With a `state` directory its containers outlive the process."""
+
+    name = "simulated"
+    enforcement = "simulated"
+    notice = "this node is simulated: no process runs, and no CPU is really pinned"
+
+    def __init__(self, state: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
+        """Read what ran before. Raises SimulationStateError, OSError."""
+        self._path = state / _FILE_NAME if state else None
+        self._clock = clock
+        self._events = Broadcast[ContainerStatus]()
+        self._containers = {one.status.id: one for one in _load(self._path)}
+
+    async def start(self, spec: ContainerSpec) -> ContainerStatus:
+        """Take note of a container; there is no process. Raises RuntimeFailure if it runs already."""
+        for other in self._containers.values():
+            known = other.status
+            if (known.pod_uid, known.name) == (spec.pod_uid, spec.name) and not other.ended.is_set():
+                raise RuntimeFailure("CreateContainerError", f'"{spec.name}" runs already, as {known.id}')
+        status = ContainerStatus(
+            id=secrets.token_hex(16),
+            pod_uid=spec.pod_uid,
+            name=spec.name,
+            attempt=spec.attempt,
+            state="running",
+            started_at=self._clock(),
+        )
+        self._containers[status.id] = _Container(status, spec.cpus)
+        self._save()
+        self._events.publish(status)
+        return status
+
+    async def update(
+        self,
+        container_id: str,
+        *,
+        cpus: CPUSet | None = None,
+        mems: CPUSet | None = None,
+        quota_milli: int | Keep | None = KEEP,
+        shares_milli: int | None = None,
+    ) -> None:
+        container = self._find(container_id)
+        container.cpus = cpus or container.cpus
+        self._save()
+
+    async def signal(self, container_id: str, number: int) -> None:
+        """End the container for a signal that ends a process by default, so far as Kubernetes sends one."""
+        if number in (signal.SIGTERM, signal.SIGKILL, signal.SIGINT):
+            self._end(self._find(container_id), number)
+
+    async def stop(self, container_id: str, grace_seconds: float) -> None:
+        self._end(self._find(container_id), signal.SIGTERM)
+
+    async def remove(self, container_id: str) -> None:
+        container = self._containers.get(container_id)
+        if container is None:
+            return
+        if not container.ended.is_set():
+            raise RuntimeFailure("RemoveContainerError", f"container {container_id} still runs")
+        del self._containers[container_id]
+        self._save()
+
+    async def remove_pod(self, pod_uid: str) -> None:
+        for container_id in [id_ for id_, one in self._containers.items() if one.status.pod_uid == pod_uid]:
+            await self.remove(container_id)
+
+    async def containers(self) -> list[ContainerStatus]:
+        return [container.status for container in self._containers.values()]
+
+    def wait_events(self) -> AsyncIterator[ContainerStatus]:
+        return self._events.listen()
+
+    async def allowed(self, container_id: str) -> list[TaskAffinity]:
+        """Nothing: there is no task, and so nothing to confirm."""
+        self._find(container_id)
+        return []
+
+    def assigned(self, container_id: str) -> CPUSet:
+        """The CPUs that a container was last told to use; no kernel was asked."""
+        return self._find(container_id).cpus
+
+    def logs(
+        self,
+        container_id: str,
+        *,
+        follow: bool = False,
+        tail_lines: int | None = None,
+        since: float | None = None,
+        timestamps: bool = False,
+        limit_bytes: int | None = None,
+    ) -> AsyncIterator[bytes]:
+        """One line that says why there is no output; with `follow`, held open until the container ends."""
+        return self._explain(self._find(container_id), follow=follow)
+
+    @staticmethod
+    async def _explain(container: _Container, *, follow: bool) -> AsyncIterator[bytes]:
+        yield _NO_OUTPUT
+        if follow:
+            await container.ended.wait()
+
+    async def close(self) -> None:
+        self._events.close()
+
+    def _find(self, container_id: str) -> _Container:
+        try:
+            return self._containers[container_id]
+        except KeyError:
+            raise UnknownContainer(container_id) from None
+
+    def _end(self, container: _Container, number: int) -> None:
+        if container.ended.is_set():
+            return
+        container.status = replace(
+            container.status,
+            state="exited",
+            finished_at=self._clock(),
+            exit_code=128 + number,
+            signal=number,
+        )
+        container.ended.set()
+        self._save()
+        self._events.publish(container.status)
+
+    def _save(self) -> None:
+        """Replaced whole, but not fsynced: it has to survive our own death, not the machine's."""
+        if self._path is None:
+            return
+        rows = [{"status": one.status, "cpus": str(one.cpus)} for one in self._containers.values()]
+        temporary = self._path.with_suffix(".tmp")
+        temporary.write_bytes(msgspec.json.encode(rows))
+        temporary.replace(self._path)
+
+
+class _Row(msgspec.Struct):
+    status: ContainerStatus
+    cpus: str
+
+
+def _load(path: Path | None) -> list[_Container]:
+    if path is None or not path.exists():
+        return []
+    try:
+        rows = msgspec.json.decode(path.read_bytes(), type=list[_Row])
+        return [_restored(row) for row in rows]
+    except ValueError as error:
+        raise SimulationStateError(
+            f"{path}: not a list of simulated containers ({error}); remove it, and they are started anew"
+        ) from error
+
+
+def _restored(row: _Row) -> _Container:
+    container = _Container(row.status, CPUSet.parse(row.cpus))
+    if row.status.state == "exited":
+        container.ended.set()
+    return container
