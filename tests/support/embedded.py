@@ -4,10 +4,13 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from corelane.apiserver.server import APIServer
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
 
 from corelane.apiserver.auth import User
+from corelane.apiserver.server import APIServer
+from corelane.app import tls
 
 TOKEN = "admintoken"
 
@@ -23,14 +26,23 @@ class Logs:
             yield f"line {number} of {whose}\n".encode()
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Where a server is, and the authority (a PEM file) that signed its certificate."""
+
+    url: str
+    authority: Path
+
+
 @contextmanager
-def running_server(**settings) -> Iterator[str]:
-    """A server in memory on a free port; yields its URL. `TOKEN` is its administrator's."""
+def running_server(directory: Path, **settings) -> Iterator[Served]:
+    """A server in memory on a free port, its certificates in `directory`. `TOKEN` is its administrator's."""
+    context, _ = tls.server_context(directory, datetime.now(UTC))
     ready: list[object] = []
     started, stop = threading.Event(), []
 
     async def serve():
-        server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))}, **settings)
+        server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))}, tls=context, **settings)
         await server.start()
         leave = asyncio.Event()
         stop.extend([asyncio.get_running_loop(), leave])
@@ -53,7 +65,7 @@ def running_server(**settings) -> Iterator[str]:
         assert started.wait(10), "the embedded server did not start within 10 s"
         if isinstance(ready[0], BaseException):
             raise ready[0]
-        yield str(ready[0])
+        yield Served(str(ready[0]), directory / "ca.crt")
     finally:
         if stop:
             loop, leave = stop

@@ -55,23 +55,24 @@ class Kubectl:
         return json.loads(self(*arguments, "-o", "json").stdout)
 
 
-def connect(url: str, token: str, directory: Path) -> Kubectl | None:
+def connect(url: str, authority: Path, token: str, directory: Path) -> Kubectl | None:
     """A kubectl for the server at `url`, its files in `directory`; None if none is found."""
     found = find()
     if found is None:
         return None
     config = directory / "kubeconfig"
-    config.write_text(yaml.safe_dump(kubeconfig(url, token)))
+    config.write_text(yaml.safe_dump(kubeconfig(url, authority, token)))
     config.chmod(0o600)
     environment = {"KUBECONFIG": str(config), "HOME": str(directory), "PATH": os.environ.get("PATH", "")}
     return Kubectl(found[0], found[1], environment)
 
 
-def kubeconfig(url: str, token: str) -> dict:
+def kubeconfig(url: str, authority: Path, token: str) -> dict:
+    cluster = {"server": url, "certificate-authority": str(authority)}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "clusters": [{"name": "c", "cluster": cluster}],
         "users": [{"name": "u", "user": {"token": token}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "default"}}],
         "current-context": "x",

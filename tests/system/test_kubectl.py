@@ -1,5 +1,6 @@
 """A real kubectl drives the embedded API server through what people do with it every day."""
 
+import itertools
 import json
 import os
 import time
@@ -39,24 +40,27 @@ zones:
 """
 
 
+NAMES = (f"t{number}" for number in itertools.count())
+
+
 @pytest.fixture(scope="module")
-def server():
-    with running_server(log_source=Logs()) as url:
-        yield url
+def server(tmp_path_factory):
+    with running_server(tmp_path_factory.mktemp("server"), log_source=Logs()) as served:
+        yield served
 
 
 @pytest.fixture(scope="module")
 def admin(server, tmp_path_factory):
-    found = program.connect(server, TOKEN, tmp_path_factory.mktemp("kubectl"))
+    found = program.connect(server.url, server.authority, TOKEN, tmp_path_factory.mktemp("kubectl"))
     if found is None:
         pytest.skip(program.MISSING)
     return found
 
 
 @pytest.fixture
-def kubectl(admin, request):
+def kubectl(admin):
     """A kubectl with a namespace of the test's own as default."""
-    name = request.node.name.replace("_", "-").replace("[", "-").strip("]")[-60:].strip("-")
+    name = next(NAMES)
     admin("create", "namespace", name)
     admin("config", "set-context", "--current", f"--namespace={name}")
     return admin
@@ -367,10 +371,10 @@ def test_topologies_are_read_in_both_versions(kubectl):
 
 
 def test_a_wrong_token_is_refused_and_so_is_none(server, admin, tmp_path):
-    wrong = program.connect(server, "wrong", tmp_path)
-    assert "must be logged in" in wrong("get", "pods", code=1).stderr
-    config = program.kubeconfig(server, "x")
-    config["users"][0]["user"] = {}
+    other = program.connect(server.url, server.authority, "wrong", tmp_path)
+    assert "must be logged in" in other("get", "pods", code=1).stderr
+    config = program.kubeconfig(server.url, server.authority, "")
+    config["users"][0]["user"] = {"client-key-data": ""}
     (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    none = wrong("get", "pods", "--username=", code=None)
-    assert none.returncode != 0
+    refused = other("get", "--raw", "/api/v1/pods", code=1)
+    assert 'User "system:anonymous" cannot list resource "pods"' in refused.stderr

@@ -1,5 +1,6 @@
 """The official Python client does with the embedded API server what it does with any cluster."""
 
+import itertools
 import threading
 
 import pytest
@@ -14,10 +15,14 @@ client, watch = kubernetes.client, kubernetes.watch
 CONTAINER = {"name": "main", "image": "ignored", "command": ["sleep", "60"]}
 
 
+NAMES = (f"t{number}" for number in itertools.count())
+
+
 @pytest.fixture(scope="module")
-def api():
-    with running_server(log_source=Logs()) as url:
-        settings = client.Configuration(host=url, api_key={"authorization": f"Bearer {TOKEN}"})
+def api(tmp_path_factory):
+    with running_server(tmp_path_factory.mktemp("server"), log_source=Logs()) as served:
+        settings = client.Configuration(host=served.url, api_key={"authorization": f"Bearer {TOKEN}"})
+        settings.ssl_ca_cert = str(served.authority)
         with client.ApiClient(settings) as found:
             yield found
 
@@ -28,8 +33,8 @@ def core(api):
 
 
 @pytest.fixture
-def namespace(core, request):
-    name = request.node.name.replace("_", "-")[-60:].strip("-")
+def namespace(core):
+    name = next(NAMES)
     core.create_namespace({"metadata": {"name": name}})
     return name
 
@@ -166,6 +171,7 @@ def test_the_dynamic_client_finds_kinds_by_discovery(api, namespace):
 
 def test_without_a_token_nothing_is_told(api):
     settings = client.Configuration(host=api.configuration.host)
+    settings.ssl_ca_cert = api.configuration.ssl_ca_cert
     for token, code in ((None, 403), ("Bearer wrong", 401)):
         settings.api_key = {"authorization": token} if token else {}
         with client.ApiClient(settings) as other, pytest.raises(client.ApiException) as refused:
