@@ -197,7 +197,7 @@ def _no_merge_key(item: dict[str, Any], key: str) -> StrategicError:
 
 
 def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -> list[Any]:
-    """Items of the patch in its order, the others in the server's; where neither says, the patch goes first."""
+    """Items of the patch in its order, the others in the server's; where neither says, the patch is first."""
     if key and any(not isinstance(item, dict) or key not in item for item in (*merged, *order)):
         bad = next(item for item in (*merged, *order) if not isinstance(item, dict) or key not in item)
         raise _no_merge_key(bad if isinstance(bad, dict) else {}, key)

@@ -133,6 +133,7 @@ PRECONDITIONS = record(
     "",
     META,
     uid=opt(STRING, go="UID"),
+    resourceVersion=opt(STRING),
 )
 
 DELETE_OPTIONS = record(
