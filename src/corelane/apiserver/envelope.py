@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 
 _SHOWN = 30  # bytes of a body that upstream quotes
+_OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
 _SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
 # Versions that upstream knows (and converts) but does not serve here.
 _OTHER_VERSIONS = {
@@ -95,14 +96,18 @@ def unusable(kind: Kind, version: str, tree: Object, why: str) -> str:
 
 
 def options(record: Record, body: bytes, content_type: str) -> Object:
-    """The options that come as a body. Raises StatusError 400."""
+    """The options that come as a body, of any group and version. Raises StatusError 400."""
     try:
-        return decoding.decode(record, parse(body, content_type), Notes())
+        tree = parse(body, content_type)
+        said = _text(tree, "kind") if isinstance(tree, dict) else ""
+        if said not in {"", record.name}:
+            version = _text(tree, "apiVersion")
+            why = f'no kind "{said}" is registered for version "{version}" in scheme "{_OPTIONS_SCHEME}"'
+            raise status.bad_request(why)
+        return decoding.decode(record, tree, Notes())
     except (ReadError, DecodeError) as error:
-        raise status.bad_request(
-            f"the object provided is unrecognized (must be of type {record.name}): "
-            f"couldn't get version/kind; json parse error: {error} ({_quoted(body)})"
-        ) from None
+        why = f"couldn't get version/kind; json parse error: {error}"
+        raise status.bad_request(why) from None
 
 
 def _text(tree: Object, name: str) -> str:
