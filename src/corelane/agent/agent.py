@@ -117,7 +117,14 @@ class Agent:
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
         self._publisher = Publisher(client, node_name, self.reporter, clock)
-        self._heartbeat = Heartbeat(client, self._identity, self.reporter, clock, lambda: self.ledger)
+        self._heartbeat = Heartbeat(
+            client,
+            self._identity,
+            self.reporter,
+            clock,
+            lambda: self.ledger,
+            registered=self._publish_topology,
+        )
         self._informer = Informer(
             client,
             RunPod,
@@ -184,7 +191,6 @@ class Agent:
         """Register the node, then learn of its pods; from then on the core acts."""
         await self._heartbeat.register()
         self._say_what_was_loaded()
-        self._publisher.topology(lambda: self.ledger, lambda: self._heartbeat.uid)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat.run())
             group.create_task(self._informer.run())
@@ -311,13 +317,16 @@ class Agent:
             case messages.RemovePod():
                 self._spawn(self._runtime.remove_pod(order.uid))
             case messages.PublishTopology():
-                self._publisher.topology(lambda: self.ledger, lambda: self._heartbeat.uid)
+                self._publish_topology()
             case messages.Checkpoint():
                 pass
             case messages.Tell(uid=""):
                 self._publisher.node_event(order.reason, order.message, warning=order.warning)
             case _:
                 self._publish(order)
+
+    def _publish_topology(self) -> None:
+        self._publisher.topology(lambda: self.ledger, lambda: self._heartbeat.uid)
 
     def _publish(
         self,

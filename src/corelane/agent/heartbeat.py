@@ -26,13 +26,16 @@ class Heartbeat:
         reporter: Reporter,
         clock: Callable[[], float],
         ledger: Callable[[], NodeState],
+        registered: Callable[[], None] = lambda: None,
     ) -> None:
+        """`registered` is called whenever the Node was made or brought up to date."""
         self.uid = ""
         self._client = client
         self._identity = identity
         self._reporter = reporter
         self._clock = clock
         self._ledger = ledger
+        self._registered = registered
         self._since = clock()
         self._posted = 0.0
 
@@ -51,6 +54,7 @@ class Heartbeat:
         self.uid = await registration.register(self._client, self._identity, self._ledger(), now)
         self._since = self._posted = now
         await registration.renew_lease(self._client, self._identity.name, self.uid, now)
+        self._registered()
 
     async def run(self) -> None:
         """Renew the lease until cancelled; look now and then whether the node is still there, and ready."""

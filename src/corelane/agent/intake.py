@@ -11,7 +11,7 @@ from typing import Final
 from corelane.agent.manifest import RunContainer, RunPod, SecurityContext
 from corelane.agent.pods import ContainerPlan, Ended, Past, PodPlan, Reason, RestartPolicy, Transition
 from corelane.kube import translate
-from corelane.kube.meta import ObjectMeta
+from corelane.kube.meta import ObjectMeta, condition
 from corelane.kube.pod import ContainerStateTerminated, ContainerStatus
 from corelane.kube.translate import TranslationError
 from corelane.workload import Ask, ContainerKind, QOSClass
@@ -45,7 +45,7 @@ def plan(pod: RunPod, *, processes: bool) -> PodPlan:
         ended=pod.ended,
         refusal=refusal,
         warnings=tuple(_warnings(pod)) if processes else (),
-        lane_bound=spec.scheduler_name == SCHEDULER,
+        lane_bound=spec.scheduler_name == SCHEDULER and _was_bound(pod),
         past=_past(pod),
         conditions={
             one.type: Transition(one.status, seconds(one.last_transition_time))
@@ -53,6 +53,12 @@ def plan(pod: RunPod, *, processes: bool) -> PodPlan:
             if one.last_transition_time
         },
     )
+
+
+def _was_bound(pod: RunPod) -> bool:
+    """Whether a scheduler bound it; a pod that was created with a node's name was promised nothing."""
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    return scheduled is not None and scheduled.status == "True"
 
 
 def _known_policy(pod: RunPod) -> bool:

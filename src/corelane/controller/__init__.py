@@ -1,1 +1,6 @@
-"""Cluster-wide housekeeping."""
+"""Cluster-wide facts and the housekeeping that the embedded API server needs."""
+
+from corelane.controller.reporter import Reporter
+from corelane.controller.shell import Controller
+
+__all__ = ["Controller", "Reporter"]
