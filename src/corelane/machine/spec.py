@@ -64,7 +64,8 @@ def parse_spec(text: str, *, name: str = "") -> Machine:
     cpus = tuple(_cpu(shape, cpu) for cpu in range(shape.cores * shape.smt))
     nodes = tuple(_node(shape, node) for node in range(shape.socket * shape.numa))
     online = CPUSet(range(len(cpus)))
-    return Machine(name or "spec", cpus, nodes, online, allowed=online, source=" ".join(text.split()))
+    spec = " ".join(text.split())
+    return Machine(name or spec, cpus, nodes, online, allowed=online, source=spec)
 
 
 def _parse(text: str) -> _Shape:

@@ -1,0 +1,182 @@
+"""A machine as a tree, a table, lscpu's text, and (from its own modules) an SVG and a CPU map."""
+
+from collections.abc import Iterator, Sequence
+
+from corelane.cpuset import format_list
+from corelane.machine.model import CPU, Device, Machine, NUMANode
+from corelane.view import units
+from corelane.view.cpumap import cpumap
+from corelane.view.owners import Owner
+from corelane.view.svg import svg
+
+__all__ = ["HEADINGS", "Owner", "cpumap", "lscpu", "svg", "table", "text_table", "tree"]
+
+HEADINGS = ("CPU", "CORE", "SOCKET", "DIE", "L3", "NUMA", "KIND", "MAX MHZ", "STATE")
+_CORES_IN_FULL = 32
+"""On larger machines the tree names runs of cores rather than each one."""
+
+
+def tree(machine: Machine) -> str:
+    """The machine as indented text, sockets outermost, with devices, odd CPUs and notes below."""
+    lines = [f"{machine.name}: {units.counts(machine)}"]
+    lines += _branches([*_unit_items(machine, units.nest(machine)), *_memory_only(machine)], "")
+    return "\n".join([*lines, *_footer(machine)]) + "\n"
+
+
+_Item = tuple[str, list["_Item"]]
+
+
+def _branches(items: list[_Item], indent: str) -> Iterator[str]:
+    for index, (title, children) in enumerate(items):
+        last = index == len(items) - 1
+        yield f"{indent}{'└─ ' if last else '├─ '}{title}"
+        yield from _branches(children, indent + ("   " if last else "│  "))
+
+
+def _unit_items(machine: Machine, unit: units.Unit) -> list[_Item]:
+    loose = unit.mask & ~sum(child.mask for child in unit.children)
+    return [*(_unit_item(machine, child) for child in unit.children), *_core_items(machine, loose)]
+
+
+def _unit_item(machine: Machine, unit: units.Unit) -> _Item:
+    """A unit of nothing but one run of cores takes a single line."""
+    inside, devices = _unit_items(machine, unit), _device_items(machine, unit)
+    if len(inside) == 1 and not unit.children and len(machine.core_masks) > _CORES_IN_FULL:
+        return f"{_title(unit)}  {inside[0][0]}", devices
+    return _title(unit), [*inside, *devices]
+
+
+def _title(unit: units.Unit) -> str:
+    facts = [units.size(node.memory) for node in unit.nodes if node.memory]
+    facts += [pages for node in unit.nodes for pages in _hugepages(node)]
+    return "  ".join([unit.title, *facts])
+
+
+def _hugepages(node: NUMANode) -> Iterator[str]:
+    for kib, count in node.hugepages.items():
+        if count:
+            yield f"{count} x {units.size(kib * 1024)} pages"
+
+
+def _core_items(machine: Machine, mask: int) -> list[_Item]:
+    if len(machine.core_masks) <= _CORES_IN_FULL:
+        return [(_core_title(core), []) for core in units.cores(machine, mask)]
+    kinds: dict[tuple[str, int], list[units.Core]] = {}
+    for core in units.cores(machine, mask):
+        kinds.setdefault((core.kind, len(core.cpus)), []).append(core)
+    return [(_cores_title(kind, threads, cores), []) for (kind, threads), cores in kinds.items()]
+
+
+def _core_title(core: units.Core) -> str:
+    word = "CPU" if len(core.cpus) == 1 else "CPUs"
+    kind = f"  {core.kind}-core" if core.kind else ""
+    mhz = f"  {core.cpus[0].max_khz // 1000} MHz" if core.kind and core.cpus[0].max_khz else ""
+    return f"Core {core.id}: {word} {','.join(str(cpu.id) for cpu in core.cpus)}{kind}{mhz}"
+
+
+def _cores_title(kind: str, threads: int, cores: list[units.Core]) -> str:
+    mask = sum(1 << cpu.id for core in cores for cpu in core.cpus)
+    word = f"{kind}-core" if kind else "core"
+    return f"{units.plural(len(cores), word)} x {units.plural(threads, 'thread')}: CPUs {format_list(mask)}"
+
+
+def _device_items(machine: Machine, unit: units.Unit) -> list[_Item]:
+    nodes = {node.id for node in unit.nodes}
+    return _devices([device for device in machine.devices if device.numa in nodes])
+
+
+def _devices(devices: Sequence[Device]) -> list[_Item]:
+    """A line for each kind."""
+    kinds: dict[str, list[str]] = {}
+    for device in devices:
+        kinds.setdefault(device.kind, []).append(
+            device.address + (f" {device.driver}" if device.driver else "")
+        )
+    return [(f"{kind}: {', '.join(names)}", []) for kind, names in sorted(kinds.items())]
+
+
+def _memory_only(machine: Machine) -> list[_Item]:
+    return [
+        (f"NUMA node {node.id}  {units.size(node.memory)}  no CPUs", _node_devices(machine, node))
+        for node in machine.nodes
+        if not node.cpus
+    ]
+
+
+def _node_devices(machine: Machine, node: NUMANode) -> list[_Item]:
+    return _devices([device for device in machine.devices if device.numa == node.id])
+
+
+def _footer(machine: Machine) -> Iterator[str]:
+    loose = _devices([device for device in machine.devices if device.numa is None])
+    if loose:
+        yield from ("near no node:", *_branches(loose, ""))
+    yield from _distances(machine)
+    sets = {
+        "offline": machine.offline,
+        "not allowed to this process": machine.online - machine.allowed,
+        "isolated": machine.isolated,
+        "nohz_full": machine.nohz_full,
+        "no managed interrupts": machine.managed_irq,
+    }
+    yield from (f"{name}: {cpus}" for name, cpus in sets.items() if cpus)
+    for irq in machine.irqs:
+        yield f"managed interrupt {irq.number}{f' ({irq.name})' if irq.name else ''}: {irq.cpus or 'no CPU'}"
+    yield from (f"note: {note}" for note in machine.notes)
+
+
+def _distances(machine: Machine) -> Iterator[str]:
+    ids = [node.id for node in machine.nodes]
+    if len(ids) > 1:
+        width = (
+            max(len(str(cell)) for node in machine.nodes for cell in (node.id, *node.distances.values())) + 1
+        )
+        yield "distances  " + "".join(str(other).rjust(width) for other in ids)
+        for node in machine.nodes:
+            row = (str(node.distances.get(other, "?")).rjust(width) for other in ids)
+            yield f"  node {node.id}".ljust(11) + "".join(row)
+
+
+def table(machine: Machine) -> list[tuple[str, ...]]:
+    """A row for each CPU, offline ones too, with cells under `HEADINGS`."""
+    rows = {cpu.id: _row(machine, cpu) for cpu in machine.cpus}
+    rows |= {cpu: (str(cpu), *["-"] * (len(HEADINGS) - 2), "offline") for cpu in machine.offline}
+    return [rows[cpu] for cpu in sorted(rows)]
+
+
+def _row(machine: Machine, cpu: CPU) -> tuple[str, ...]:
+    numbers = (cpu.id, cpu.core, cpu.socket, cpu.die, cpu.l3, cpu.numa)
+    mhz = str(cpu.max_khz // 1000) if cpu.max_khz else "-"
+    return (*(str(number) for number in numbers), cpu.kind or "-", mhz, _state(machine, cpu.id))
+
+
+def _state(machine: Machine, cpu: int) -> str:
+    states = {"isolated": machine.isolated, "nohz_full": machine.nohz_full}
+    found = [name for name, cpus in states.items() if cpu in cpus]
+    return ", ".join((["online"] if cpu in machine.allowed else ["not allowed"]) + found)
+
+
+def text_table(machine: Machine) -> str:
+    """The table as plain text in aligned columns."""
+    rows = [HEADINGS, *table(machine)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def lscpu(machine: Machine) -> str:
+    """`lscpu -p`'s form with the columns CPU, Core, Socket, Node and L3.
+
+    As there, cores, sockets and caches are numbered from 0 in order of their lowest CPU; nodes keep their id.
+    """
+    core, socket, l3 = (
+        _index([getattr(cpu, place) for cpu in machine.cpus]) for place in ("core", "socket", "l3")
+    )
+    lines = (
+        f"{cpu.id},{core[cpu.core]},{socket[cpu.socket]},{cpu.numa},{l3[cpu.l3]}" for cpu in machine.cpus
+    )
+    return "\n".join(["# CPU,Core,Socket,Node,L3", *lines]) + "\n"
+
+
+def _index(places: Sequence[int]) -> dict[int, int]:
+    return {place: index for index, place in enumerate(dict.fromkeys(places))}
