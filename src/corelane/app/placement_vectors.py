@@ -64,8 +64,16 @@ def replay_node(rows: Iterable[Row], topologies: Topologies) -> Replay:
 
     Raises KeyError when a row names a topology that is not among these.
     """
-    machines = {name: model.from_rows(name, map(_row, rows)) for name, rows in topologies.items()}
-    return _replayed(rows, lambda row: _node(row, machines[row["topo"]]))
+    plain = {name: model.from_rows(name, map(_row, rows)) for name, rows in topologies.items()}
+    known: dict[str, Machine] = {}
+
+    def machine(row: Row) -> Machine:
+        key = f"{row['topo']} {row['distances']}"
+        if key not in known:
+            known[key] = _with_distances(plain[row["topo"]], row["distances"])
+        return known[key]
+
+    return _replayed(rows, lambda row: _node(row, machine(row)))
 
 
 def _replayed(rows: Iterable[Row], answer: Callable[[Row], Difference | None]) -> Replay:
@@ -103,7 +111,7 @@ def _differs(row: Row, where: str, got: Any) -> Difference:
 def _node(row: Row, machine: Machine) -> Difference | None:
     expect = row["expect"]
     try:
-        state = node.new(_with_distances(machine, row["distances"]), _config(row))
+        state = node.new(machine, _config(row))
     except node.NodeConfigError as error:
         got = {"startError": f"new static policy error: {error}"}
         return None if got == expect else _differs(row, "start", got)

@@ -5,10 +5,15 @@ masks: what upstream sorts by (free CPUs, id) are a few masks of equally free un
 """
 
 from collections.abc import Iterable, Iterator
+from typing import Literal, TypeAlias
 
 from corelane.placement.topology import Topology
 
-__all__ = ["NotEnoughCPUs", "lowest", "node_order", "take"]
+__all__ = ["NotEnoughCPUs", "Sizes", "lowest", "node_order", "take"]
+
+Sizes: TypeAlias = Literal["average", "cores", "real"]
+"""By what a core or a socket is fully free: the machine's average size of both (1.36), for sockets only (from
+1.37), or its own size."""
 
 
 class NotEnoughCPUs(ValueError):  # noqa: N818 - an answer as much as an error
@@ -27,13 +32,12 @@ def take(
     *,
     spread: bool = False,
     uncore: bool = False,
-    real_cores: bool = False,
+    sizes: Sizes = "average",
 ) -> int:
     """The mask of n of the `available` CPUs; ids that the topology does not know are never taken.
 
-    `spread` takes CPUs by id and no whole cores, `uncore` prefers to stay inside one L3 cache. `real_cores`
-    judges a core by its own number of threads (1.37) and not by the machine's average (1.36), which on hybrid
-    machines can hand out CPUs that are not available. Raises NotEnoughCPUs.
+    `spread` takes CPUs by id and no whole cores, `uncore` prefers to stay inside one L3 cache. Where cores or
+    sockets differ in size, only real `sizes` never hand out CPUs that are not free. Raises NotEnoughCPUs.
     """
     if n < 1:
         return 0
@@ -41,11 +45,12 @@ def take(
     if n > picked.free.bit_count():
         raise NotEnoughCPUs(n, available.bit_count())
     if n >= topology.smallest:
-        picked.whole_nodes_and_sockets()
+        picked.whole_nodes_and_sockets(0 if sizes == "real" else topology.cpus_per_socket)
     if uncore and picked.need > 0:
         picked.caches()
-    if not spread and picked.need >= (topology.fewest_threads if real_cores else topology.cpus_per_core):
-        picked.whole_cores(real_cores)
+    averaged = sizes == "average"
+    if not spread and picked.need >= (topology.cpus_per_core if averaged else topology.fewest_threads):
+        picked.whole_cores(averaged)
     if picked.need > 0:
         picked.single_by_socket() if spread else picked.single_by_core()
     return picked.taken
@@ -119,9 +124,9 @@ class _Accumulator:
             if self.need >= size and (unit & free).bit_count() == (average or size):
                 self.claim(unit, size)
 
-    def whole_nodes_and_sockets(self) -> None:
+    def whole_nodes_and_sockets(self, socket: int) -> None:
+        """Whole units of both kinds; a socket is free with that many free CPUs, 0 meaning all its own."""
         topology = self.topology
-        socket = topology.cpus_per_socket
         first, second = (0, socket) if topology.numa_first else (socket, 0)
         self.whole(_fullest(topology.first, self.free), average=first)
         if self.need > 0:
@@ -161,10 +166,10 @@ class _Accumulator:
         if cpus.bit_count() == need:
             self.claim(cpus, need)
 
-    def whole_cores(self, real: bool) -> None:
-        """Claim cores that are fully free: by their own size, or as 1.36 by the machine's average."""
+    def whole_cores(self, averaged: bool) -> None:
+        """Claim cores that are fully free: by the machine's average size, or by their own."""
         topology, free = self.topology, self.free
-        full = _full_by_own_size(topology, free) if real else _full_by_average(topology, free)
+        full = _full_by_average(topology, free) if averaged else _full_by_own_size(topology, free)
         for unit in _nested(topology, free):
             for cores, size in full:
                 self.cores_of_size(cores & unit, size) if size else self.cores_of_any_size(cores & unit)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from corelane.placement import accumulator, balance
+from corelane.placement.accumulator import Sizes
 from corelane.placement.topology import Topology
 
 __all__ = ["AccountingError", "take"]
@@ -26,7 +27,7 @@ def take(
     *,
     spread: bool = False,
     alias: bool = True,
-    real_cores: bool = False,
+    sizes: Sizes = "average",
 ) -> int:
     """The mask of n of the `available` CPUs, in groups, evenly from the fewest NUMA nodes that hold them.
 
@@ -36,7 +37,7 @@ def take(
     free = available & topology.all
 
     def pack(cpus: int, count: int) -> int:
-        return accumulator.take(topology, cpus, count, spread=spread, real_cores=real_cores)
+        return accumulator.take(topology, cpus, count, spread=spread, sizes=sizes)
 
     if n < 1 or n % group or n > free.bit_count():
         return pack(available, n)

@@ -5,14 +5,15 @@ is exact; what later releases changed is experimental: 1.37 judges a core by its
 (kubernetes#140498), 1.38 remembers the NUMA nodes it chose (#141238) and counts whole groups (#140730).
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from corelane.placement import accumulator, distribute
+from corelane.placement.accumulator import NotEnoughCPUs, Sizes
 from corelane.placement.distribute import AccountingError
 from corelane.placement.topology import Topology
 
-__all__ = ["Strategy", "Version", "take", "take_valid"]
+__all__ = ["AccountingError", "NotEnoughCPUs", "Strategy", "Version", "take", "take_valid"]
 
 Version: TypeAlias = Literal["1.36", "1.37", "1.38"]
 
@@ -37,32 +38,32 @@ def take(topology: Topology, available: int, n: int, strategy: Strategy) -> int:
     Raises NotEnoughCPUs, and AccountingError where upstream's distribution fails by its own slip, both with
     upstream's text.
     """
-    real_cores = strategy.version != "1.36"
-    if not strategy.distribute:
-        return accumulator.take(
-            topology, available, n, spread=strategy.spread, uncore=strategy.uncore, real_cores=real_cores
-        )
-    return distribute.take(
-        topology,
-        available,
-        n,
-        strategy.group,
-        spread=strategy.spread,
-        alias=strategy.version != "1.38",
-        real_cores=real_cores,
-    )
+    sizes: Sizes = "average" if strategy.version == "1.36" else "cores"
+    return _take(topology, available, n, strategy, sizes, alias=strategy.version != "1.38")
 
 
 def take_valid(topology: Topology, available: int, n: int, strategy: Strategy) -> int:
     """As `take`, but never other CPUs than those available, nor more or fewer than n.
 
-    Where a release would answer so (hybrid cores, aliased nodes), the answer is that of the first release
-    without the fault. Raises NotEnoughCPUs.
+    Where a release would answer so (averaged sizes, aliased nodes), its faults are left out of the algorithm.
+    Raises NotEnoughCPUs.
     """
     try:
         taken = take(topology, available, n, strategy)
     except AccountingError:
         taken = 0
     if taken & ~available or taken.bit_count() != max(n, 0):
-        taken = take(topology, available, n, replace(strategy, version="1.38"))
+        taken = _take(topology, available, n, strategy, "real", alias=False)
     return taken
+
+
+def _take(
+    topology: Topology, available: int, n: int, strategy: Strategy, sizes: Sizes, *, alias: bool
+) -> int:
+    if strategy.distribute:
+        return distribute.take(
+            topology, available, n, strategy.group, spread=strategy.spread, alias=alias, sizes=sizes
+        )
+    return accumulator.take(
+        topology, available, n, spread=strategy.spread, uncore=strategy.uncore, sizes=sizes
+    )

@@ -11,6 +11,7 @@ from operator import or_
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from corelane.cpuset import bits
 from corelane.machine.model import Machine
 
 __all__ = ["Counters", "Pattern", "Row", "Topology", "build", "from_machine"]
@@ -167,7 +168,7 @@ def _patterns(cores: Iterable[int]) -> tuple[Pattern, ...]:
     shapes: dict[tuple[int, ...], int] = {}
     for core in cores:
         lead = (core & -core).bit_length() - 1
-        shape = tuple(i for i in range(core.bit_length() - lead) if core >> lead + i & 1)
+        shape = tuple(bits(core >> lead))
         shapes[shape] = shapes.get(shape, 0) | 1 << lead
     return tuple(Pattern(leads, shape) for shape, leads in sorted(shapes.items()))
 

@@ -1,0 +1,216 @@
+"""The static policy's options, and the topology manager's policies and scopes, through admission."""
+
+import pytest
+
+from corelane import node
+from corelane.machine.spec import parse_spec
+from corelane.node import StaticOptions, TopologyOptions
+from corelane.node.static import pod_cpus
+from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, sidecar
+
+
+def state(machine, *, reserved=None, numa=None, exact=False, **options):
+    settings = node.NodeConfig(
+        reserved=cpus(reserved) if reserved else None,
+        options=StaticOptions(**options),
+        numa=numa or TopologyOptions(),
+        exact=exact,
+    )
+    return node.new(machine, settings)
+
+
+def sets(decision):
+    assert decision.admitted, decision.message
+    return {name: str(given) for name, given in decision.assignments.items()}
+
+
+def test_full_cores_only_refuses_odd_requests_in_upstreams_words():
+    _, decision = node.admit(state(LAPTOP, full_pcpus_only=True), pod("a", container("x", 3000)))
+    assert decision.reason == "SMTAlignmentError"
+    assert decision.message == "SMT Alignment Error: requested 3 cpus not multiple cpus per core = 2"
+
+
+def test_full_cores_only_leaves_the_reserved_core_alone():
+    before = state(LAPTOP, full_pcpus_only=True, exact=True)
+    after, decision = node.admit(before, pod("a", container("x", 6000)))
+    assert sets(decision) == {"x": "1-3,5-7"}
+    _, decision = node.admit(after, pod("b", container("x", 2000)))
+    assert decision.message == (
+        "SMT Alignment Error: not enough free physical CPUs: "
+        "available physical CPUs = 0, requested CPUs = 2, CPUs per core = 2"
+    )
+
+
+def test_full_cores_only_does_not_take_a_proposal_of_half_cores():
+    ask = pod("a", container("x", 2000), proposal={"x": "2,3"})
+    _, decision = node.admit(state(LAPTOP, full_pcpus_only=True), ask)
+    assert decision.repicked
+    assert sets(decision) == {"x": "1,5"}
+    assert "go against the node's options" in decision.reasons[0].text
+
+
+def test_strictly_reserved_cpus_are_not_in_the_shared_pool():
+    before = state(LAPTOP, reserved="0,4", strict_cpu_reservation=True)
+    assert str(before.shared_pool) == "1-3,5-7"
+    after, decision = node.admit(before, pod("a", container("x", 4000)))
+    assert str(decision.shared) == "3,7"
+    assert node.validate(after) == []
+
+
+def test_the_last_shared_cpu_is_kept_unlike_by_the_kubelet():
+    ask = pod("a", container("x", 6000))
+    own = state(LAPTOP, reserved="0,4", strict_cpu_reservation=True)
+    _, decision = node.admit(own, ask)
+    assert "one CPU must remain" in decision.message
+    exact = state(LAPTOP, reserved="0,4", strict_cpu_reservation=True, exact=True)
+    after, decision = node.admit(exact, ask)
+    assert decision.admitted
+    assert not after.shared_pool
+
+
+def test_strict_reservation_of_everything_is_refused():
+    with pytest.raises(node.NodeConfigError, match="strict-cpu-reservation: all CPUs"):
+        state(LAPTOP, reserved="0-7", strict_cpu_reservation=True)
+
+
+def test_distribution_shapes_the_reserved_set_too():
+    settings = node.NodeConfig(reserved_count=4, options=StaticOptions(distribute_cpus_across_cores=True))
+    assert str(node.new(LAPTOP, settings).reserved) == "0-3"
+
+
+def test_cpus_are_distributed_over_the_nodes():
+    _, decision = node.admit(
+        state(DUAL, reserved="0,8,16,24", distribute_cpus_across_numa=True, numa=TopologyOptions("none")),
+        pod("a", container("x", 16000)),
+    )
+    given = decision.assignments["x"]
+    assert [len(given & cpus(text)) for text in ("0-7,16-23", "8-15,24-31")] == [8, 8]
+
+
+def test_caches_are_kept_together():
+    machine = parse_spec("socket:1 numa:1 l3:4 core:4 smt:1")
+    _, decision = node.admit(
+        state(machine, prefer_align_cpus_by_uncorecache=True), pod("a", container("x", 4000))
+    )
+    assert sets(decision) == {"x": "4-7"}
+
+
+@pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])
+def test_a_strict_topology_manager_refuses_what_spans_nodes(policy):
+    before = state(QUAD_NUMA, numa=TopologyOptions(policy))
+    _, decision = node.admit(before, pod("a", container("x", 8000)))
+    assert sets(decision) == {"x": "4-7,20-23"}
+    wide, _ = node.admit(before, pod("b", container("x", 7000), container("y", 7000), container("z", 7000)))
+    wide, _ = node.admit(wide, pod("c", container("x", 4000)))
+    _, decision = node.admit(wide, pod("d", container("x", 6000)))
+    assert decision.reason == "TopologyAffinityError"
+    assert decision.message == "Resources cannot be allocated with Topology locality"
+
+
+def test_a_strict_topology_manager_does_not_take_a_proposal_that_spans_nodes():
+    ask = pod("a", container("x", 2000), proposal={"x": "1,5"})
+    _, decision = node.admit(state(QUAD_NUMA, numa=TopologyOptions("single-numa-node")), ask)
+    assert decision.repicked
+    _, decision = node.admit(state(QUAD_NUMA), ask)
+    assert sets(decision) == {"x": "1,5"}
+
+
+def test_pod_scope_puts_all_containers_on_the_same_nodes():
+    first = pod("a", container("x", 5000))
+    ask = pod("b", container("x", 2000), container("y", 4000))
+    apart, _ = node.admit(state(QUAD_NUMA, reserved="0"), first)
+    assert sets(node.admit(apart, ask)[1]) == {"x": "3,19", "y": "4-5,20-21"}
+    together, _ = node.admit(state(QUAD_NUMA, reserved="0", numa=TopologyOptions(scope="pod")), first)
+    assert sets(node.admit(together, ask)[1]) == {"x": "4,20", "y": "5-6,21-22"}
+
+
+def test_a_pods_exclusive_cpus_count_what_runs_at_the_same_time():
+    ask = pod(
+        "a", init("i", 6000), sidecar("s", 2000), init("j", 3000), container("x", 1000), container("y", 500)
+    )
+    assert pod_cpus(ask) == 6
+    assert pod_cpus(pod("b", sidecar("s", 2000), init("j", 3000), container("x", 1000))) == 5
+
+
+@pytest.mark.parametrize(
+    ("options", "policy", "message"),
+    [
+        (
+            {"full_pcpus_only": True, "distribute_cpus_across_cores": True},
+            "none",
+            (
+                "static policy options full-pcpus-only and distribute-cpus-across-cores "
+                "can not be used at the same time"
+            ),
+        ),
+        (
+            {"prefer_align_cpus_by_uncorecache": True, "distribute_cpus_across_numa": True},
+            "none",
+            (
+                "static policy options prefer-align-cpus-by-uncorecache and distribute-cpus-across-numa "
+                "can not be used at the same time"
+            ),
+        ),
+        (
+            {"align_by_socket": True},
+            "single-numa-node",
+            (
+                "Topolgy manager single-numa-node policy is incompatible with "
+                "CPUManager align-by-socket policy option"
+            ),
+        ),
+    ],
+)
+def test_contradictory_options_are_refused_in_upstreams_words(options, policy, message):
+    with pytest.raises(node.NodeConfigError) as refusal:
+        state(DUAL, numa=TopologyOptions(policy), **options)
+    assert str(refusal.value) == message
+
+
+def test_too_many_numa_nodes_are_refused_only_where_a_limit_is_set():
+    machine = parse_spec("socket:2 numa:5 core:1 smt:1")
+    state(machine)
+    with pytest.raises(node.NodeConfigError, match="unsupported on machines with more than 8 NUMA Nodes"):
+        state(machine, numa=TopologyOptions.parse("restricted", "container", {}))
+    state(machine, numa=TopologyOptions.parse("restricted", "pod", {"max-allowable-numa-nodes": "10"}))
+
+
+def test_options_are_read_as_go_reads_them():
+    options = StaticOptions.parse({"full-pcpus-only": "T", "align-by-socket": "0"}, "1.38")
+    assert options == StaticOptions(full_pcpus_only=True, version="1.38")
+    numa = TopologyOptions.parse("restricted", "pod", {"prefer-closest-numa-nodes": "true"})
+    assert numa == TopologyOptions("restricted", "pod", True, 8)
+
+
+@pytest.mark.parametrize(
+    ("parse", "message"),
+    [
+        (lambda: StaticOptions.parse({"pin": "true"}), 'unknown CPU Manager Policy option: "pin"'),
+        (lambda: StaticOptions.parse({"version": "true"}), 'unknown CPU Manager Policy option: "version"'),
+        (
+            lambda: StaticOptions.parse({"full-pcpus-only": "yes"}),
+            'bad value for option "full-pcpus-only": strconv.ParseBool: parsing "yes": invalid syntax',
+        ),
+        (lambda: TopologyOptions.parse("x", "pod", {}), 'unknown policy: "x"'),
+        (lambda: TopologyOptions.parse("none", "x", {}), 'unknown scope: "x"'),
+        (
+            lambda: TopologyOptions.parse("none", "pod", {"x": ""}),
+            'unknown Topology Manager Policy option: "x"',
+        ),
+        (
+            lambda: TopologyOptions.parse("none", "pod", {"max-allowable-numa-nodes": "7"}),
+            'the minimum value of "max-allowable-numa-nodes" should not be less than 8',
+        ),
+        (
+            lambda: TopologyOptions.parse("none", "pod", {"max-allowable-numa-nodes": "x"}),
+            (
+                'unable to convert policy option to integer "max-allowable-numa-nodes": '
+                'strconv.Atoi: parsing "x": invalid syntax'
+            ),
+        ),
+    ],
+)
+def test_bad_options_are_refused_in_upstreams_words(parse, message):
+    with pytest.raises(node.NodeConfigError) as refusal:
+        parse()
+    assert str(refusal.value) == message
