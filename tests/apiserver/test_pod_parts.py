@@ -196,15 +196,16 @@ async def test_of_several_containers_one_must_be_named(api):
     answer = await api.get(f"{PODS}/p/log")
     assert answer.status == 400
     assert answer.body["message"] == (
-        "a container name must be specified for pod p, choose one of: [c d] or one of the init containers: [i]"
+        "a container name must be specified for pod p, choose one of: [c d] "
+        "or one of the init containers: [i]"
     )
 
 
 @served
-async def test_a_pod_without_a_node_has_an_empty_log(api):
+async def test_a_pod_without_a_node_has_no_log(api):
     await api.made(PODS, pod())
     answer = await api.get(f"{PODS}/p/log")
-    assert (answer.status, answer.body) == (200, "")
+    assert (answer.status, answer.body) == (204, "")
     assert (await api.get(f"{PODS}/none/log")).status == 404
 
 

@@ -68,6 +68,8 @@ async def test_openapi_is_mounted(api):
         assert "protobuf" in response.content_type
         assert await response.read()
     assert (await api.get("/openapi/v3/nosuch")).status == 404
+    tag = (await api.get(path)).headers["ETag"]
+    assert (await api.get(path, headers={"If-None-Match": tag})).status == 304
 
 
 @pytest.mark.parametrize(
@@ -92,6 +94,7 @@ async def test_openapi_is_mounted(api):
         (CONFIG_MAPS + "/none", "PUT", b"{}", 400),
         (CONFIG_MAPS + "?continue=%00", "GET", None, 400),
         (CONFIG_MAPS + "?continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOjV9", "GET", None, 400),
+        (CONFIG_MAPS + "?watch=1&resourceVersion=-1", "GET", None, 500),
         (CONFIG_MAPS + "?limit=99999999999999999999999", "GET", None, 200),
         (CONFIG_MAPS + "?resourceVersion=99999999999999999999999", "GET", None, 504),
         (CONFIG_MAPS + "?labelSelector=%00", "GET", None, 400),

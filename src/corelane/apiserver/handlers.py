@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
+import msgspec
 from aiohttp import web
 
 from corelane.apiserver import (
@@ -17,6 +18,7 @@ from corelane.apiserver import (
     logs,
     negotiation,
     pipeline,
+    protobuf,
     registry,
     requests,
     responses,
@@ -26,6 +28,7 @@ from corelane.apiserver import (
     wire,
 )
 from corelane.apiserver.kinds import BINDINGS, EVICTIONS, PODS, Kind
+from corelane.apiserver.reading import ReadError
 from corelane.apiserver.registry import Registry
 from corelane.apiserver.requests import Query, Target, WriteOptions
 from corelane.apiserver.status import StatusError
@@ -249,7 +252,7 @@ async def log(call: Call) -> web.StreamResponse:
     pod = call.registry.find(call.target).object()
     options = logs.options(call.query, pod)
     if not pod["spec"].get("nodeName"):
-        return responses.data(b"", "text/plain")
+        return responses.data(b"", "text/plain", 204)
     if call.context.log_source is None:
         raise status.not_served("no node of this server gives logs")
     try:
@@ -288,10 +291,23 @@ async def _body(call: Call) -> bytes:
     return bytes(found)
 
 
+def _readable(media: str, body: bytes, prefix: str) -> tuple[str, bytes]:
+    """The body as JSON or YAML, which protobuf is turned into. Raises StatusError 400."""
+    if media != negotiation.PROTOBUF:
+        return media, body
+    try:
+        return negotiation.JSON, msgspec.json.encode(protobuf.read(body))
+    except ReadError as error:
+        raise status.bad_request(f"{prefix}{error}") from None
+
+
 async def _decoded(call: Call, options_kind: str, kind: Kind) -> tuple[WriteOptions, Object, list[str]]:
     media = negotiation.body_type(call.content_type)
     body = await _body(call)
     options = requests.write_options(call.query, options_kind, call.dry_run)
+    media, body = _readable(
+        media, body, f"the object provided is unrecognized (must be of type {kind.kind}): "
+    )
     version = kind.version if kind in {BINDINGS, EVICTIONS} else call.target.version
     obj, warnings = strategy.decode(
         kind,
@@ -308,5 +324,5 @@ async def _delete_options(call: Call) -> lifecycle.DeleteOptions:
     body = await _body(call)
     if not body:
         return lifecycle.options_from_query(call.query, call.dry_run)
-    media = negotiation.body_type(call.content_type)
+    media, body = _readable(negotiation.body_type(call.content_type), body, "")
     return lifecycle.read_options(strategy.decode_delete_options(body, media))

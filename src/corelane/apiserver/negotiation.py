@@ -1,6 +1,6 @@
 """In which form an answer goes out, and in which a body came in: Accept and Content-Type.
 
-JSON and YAML are served, whole, as Table or as metadata alone; protobuf is not, though the texts name it.
+Answers are JSON or YAML, whole, as Table or as metadata alone; bodies may be protobuf too.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -62,9 +62,9 @@ def for_error(accept: str | None) -> str:
 
 
 def body_type(content_type: str | None) -> str:
-    """JSON or YAML, the type of a request's body; JSON if none is given. Raises StatusError 415."""
+    """The type of a request's body, JSON if none is given. Raises StatusError 415."""
     media = bare(content_type) or JSON
-    if media not in {JSON, YAML}:
+    if media not in MEDIA_TYPES:
         raise status.unsupported_media_type(MEDIA_TYPES)
     return media
 

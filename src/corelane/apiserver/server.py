@@ -1,6 +1,7 @@
 """The embedded API server: `APIServer` binds to loopback, answers, and stops quickly."""
 
 import asyncio
+import hashlib
 import ipaddress
 import ssl
 import traceback
@@ -33,6 +34,7 @@ from corelane.apiserver.status import StatusError
 from corelane.apiserver.store import FILE_NAME, Store, StoreError
 
 _CHECKPOINT_PERIOD = 20.0  # seconds
+_OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _FAREWELL = 1.0  # seconds for what is being answered
 
 _log = structlog.get_logger("corelane.apiserver")
@@ -171,7 +173,7 @@ def _document(request: web.BaseRequest) -> web.StreamResponse | None:
     if path.startswith("//"):
         return None
     if path.startswith("/openapi/"):
-        return _openapi(path, accept)
+        return _openapi(request)
     if checked := health.answer(path, request.query):
         return responses.text(checked)
     answered = discovery.answer(path, accept)
@@ -184,16 +186,28 @@ def _document(request: web.BaseRequest) -> web.StreamResponse | None:
     return responses.data(wire.body(wanted, document), media)
 
 
-def _openapi(path: str, accept: str) -> web.StreamResponse | None:
+def _openapi(request: web.BaseRequest) -> web.StreamResponse | None:
+    """An OpenAPI document, or 304 for a client that has it already."""
+    found = _openapi_document(request.path, request.headers.get("Accept", ""))
+    if found is None:
+        return None
+    media, body = found
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "Vary": "Accept"}
+    if request.headers.get("If-None-Match") == headers["ETag"]:
+        return responses.data(b"", media, 304, headers)
+    return responses.data(body, media, headers=headers)
+
+
+def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
     part = path.removeprefix("/openapi/").strip("/")
+    if part == "v2" and "com.github.proto-openapi" in accept:
+        return _OPENAPI_PROTOBUF, openapi.v2_protobuf()
     if part == "v2":
-        if openapi.V2_PROTOBUF in accept or "com.github.proto-openapi" in accept:
-            return responses.data(openapi.v2_protobuf(), openapi.V2_PROTOBUF)
-        return responses.data(msgspec.json.encode(openapi.v2_json()))
+        return negotiation.JSON, msgspec.json.encode(openapi.v2_json())
     if part == "v3":
-        return responses.data(msgspec.json.encode(openapi.v3_root()))
+        return negotiation.JSON, msgspec.json.encode(openapi.v3_root())
     found = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
-    return responses.data(msgspec.json.encode(found)) if found else None
+    return (negotiation.JSON, msgspec.json.encode(found)) if found else None
 
 
 def _nowhere(target: Target) -> web.StreamResponse:
