@@ -109,14 +109,20 @@ def prepare_update(kind: Kind, obj: Object, old: Object, subresource: str = "") 
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def validate_create(kind: Kind, obj: Object) -> list[Cause]:
-    """What is wrong with a prepared object, in upstream's order."""
-    return validation.create(kind, obj)
+def validate_create(kind: Kind, obj: Object, *, version: str = "") -> list[Cause]:
+    """What is wrong with a prepared object, in upstream's order.
+
+    The rules are those of the request's group and version: `kind` may be any that shares the stored form,
+    and `version` one other than the object's.
+    """
+    return validation.create(kind, obj, version or _version(obj))
 
 
-def validate_update(kind: Kind, obj: Object, old: Object, subresource: str = "") -> list[Cause]:
-    """What is wrong with a prepared object that is to replace `old`, in upstream's order."""
-    return validation.update(kind, obj, old, subresource)
+def validate_update(
+    kind: Kind, obj: Object, old: Object, subresource: str = "", *, version: str = ""
+) -> list[Cause]:
+    """What is wrong with a prepared object that is to replace `old`; as `validate_create`."""
+    return validation.update(kind, obj, old, subresource, version or _version(obj))
 
 
 def warn_create(kind: Kind, obj: Object) -> list[str]:
@@ -136,8 +142,11 @@ def selectable_fields(kind: Kind, obj: Object) -> dict[str, str]:
 
 def _default(kind: Kind, obj: Object) -> None:
     if not kind.custom:
-        version = obj["apiVersion"].rpartition("/")[2]
-        defaulting.fill(kind.schema.get(version, kind.schema[kind.version]), obj)
+        defaulting.fill(kind.schema[_version(obj)], obj)
+
+
+def _version(obj: Object) -> str:
+    return str(obj["apiVersion"]).rpartition("/")[2]
 
 
 def _keep_metadata(meta: Object, old: Object) -> None:

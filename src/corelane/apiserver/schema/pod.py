@@ -9,6 +9,7 @@ from corelane.apiserver.schema.container import (
     SECCOMP_PROFILE,
     WINDOWS_SECURITY_CONTEXT_OPTIONS,
 )
+from corelane.apiserver.schema.disks import LOCAL_OBJECT_REFERENCE
 from corelane.apiserver.schema.fillers import service_account
 from corelane.apiserver.schema.meta import LABEL_SELECTOR
 from corelane.apiserver.schema.notation import (
@@ -25,7 +26,7 @@ from corelane.apiserver.schema.notation import (
     req,
     val,
 )
-from corelane.apiserver.schema.volumes import LOCAL_OBJECT_REFERENCE, VOLUME
+from corelane.apiserver.schema.volumes import VOLUME
 
 SYSCTL = record(
     "Sysctl",
@@ -226,7 +227,7 @@ POD_SPEC = record(
     hostAliases=val(List(HOST_ALIAS), merge="ip"),
     priorityClassName=val(STRING, check="dns-subdomain"),
     priority=opt(INT32),
-    preemptionPolicy=opt(STRING, check="required", enum="PreemptLowerPriority Never"),
+    preemptionPolicy=opt(STRING, check="not-empty", enum="PreemptLowerPriority Never"),
     dnsConfig=opt(POD_DNS_CONFIG, go="DNSConfig"),
     readinessGates=val(List(POD_READINESS_GATE)),
     runtimeClassName=opt(STRING, check="dns-subdomain"),

@@ -83,7 +83,7 @@ PRIORITY_CLASS = kind(
     globalDefault=val(BOOL),
     description=val(STRING),
     preemptionPolicy=opt(
-        STRING, default="PreemptLowerPriority", check="required", enum="PreemptLowerPriority Never"
+        STRING, default="PreemptLowerPriority", check="not-empty", enum="PreemptLowerPriority Never"
     ),
 )
 

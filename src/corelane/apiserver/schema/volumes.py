@@ -1,5 +1,6 @@
-"""Volumes of a pod: one record a source."""
+"""Volumes of a pod: one record a source; those of storage systems are in `disks`."""
 
+from corelane.apiserver.schema import disks
 from corelane.apiserver.schema.fillers import empty_dir, volume_pull_policy
 from corelane.apiserver.schema.meta import LABEL_SELECTOR, OBJECT_META
 from corelane.apiserver.schema.notation import (
@@ -43,24 +44,6 @@ EMPTY_DIR_VOLUME_SOURCE = record(
     sizeLimit=opt(QUANTITY),
 )
 
-GCE_PERSISTENT_DISK_VOLUME_SOURCE = record(
-    "GCEPersistentDiskVolumeSource",
-    "pdName partition",
-    pdName=req(STRING, go="PDName", check="required"),
-    fsType=val(STRING, go="FSType"),
-    partition=val(INT32, check="partition"),
-    readOnly=val(BOOL),
-)
-
-AWS_ELASTIC_BLOCK_STORE_VOLUME_SOURCE = record(
-    "AWSElasticBlockStoreVolumeSource",
-    "volumeID partition",
-    volumeID=req(STRING, check="required"),
-    fsType=val(STRING, go="FSType"),
-    partition=val(INT32, check="partition"),
-    readOnly=val(BOOL),
-)
-
 GIT_REPO_VOLUME_SOURCE = record(
     "GitRepoVolumeSource",
     "repository directory",
@@ -85,95 +68,10 @@ SECRET_VOLUME_SOURCE = record(
     optional=opt(BOOL),
 )
 
-NFS_VOLUME_SOURCE = record(
-    "NFSVolumeSource",
-    server=req(STRING, check="required"),
-    path=req(STRING, check="required absolute-path!"),
-    readOnly=val(BOOL),
-)
-
-LOCAL_OBJECT_REFERENCE = record(
-    "LocalObjectReference",
-    name=val(STRING, default=""),
-)
-
-ISCSI_VOLUME_SOURCE = record(
-    "ISCSIVolumeSource",
-    "targetPortal @iqn lun @chap",
-    targetPortal=req(STRING, check="required"),
-    iqn=req(STRING, go="IQN"),
-    lun=req(INT32, check="lun"),
-    iscsiInterface=val(STRING, go="ISCSIInterface", default="default"),
-    fsType=val(STRING, go="FSType"),
-    readOnly=val(BOOL),
-    portals=val(List(STRING)),
-    chapAuthDiscovery=val(BOOL, go="DiscoveryCHAPAuth"),
-    chapAuthSession=val(BOOL, go="SessionCHAPAuth"),
-    secretRef=opt(LOCAL_OBJECT_REFERENCE),
-    initiatorName=opt(STRING),
-)
-
-GLUSTERFS_VOLUME_SOURCE = record(
-    "GlusterfsVolumeSource",
-    endpoints=req(STRING, go="EndpointsName", check="required"),
-    path=req(STRING, check="required"),
-    readOnly=val(BOOL),
-)
-
 PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE = record(
     "PersistentVolumeClaimVolumeSource",
     claimName=req(STRING, check="required"),
     readOnly=val(BOOL),
-)
-
-RBD_VOLUME_SOURCE = record(
-    "RBDVolumeSource",
-    "monitors image",
-    monitors=req(List(STRING), go="CephMonitors", check="required"),
-    image=req(STRING, go="RBDImage", check="required"),
-    fsType=val(STRING, go="FSType"),
-    pool=val(STRING, go="RBDPool", default="rbd"),
-    user=val(STRING, go="RadosUser", default="admin"),
-    keyring=val(STRING, default="/etc/ceph/keyring"),
-    secretRef=opt(LOCAL_OBJECT_REFERENCE),
-    readOnly=val(BOOL),
-)
-
-FLEX_VOLUME_SOURCE = record(
-    "FlexVolumeSource",
-    "driver @flex-options",
-    driver=req(STRING, check="required"),
-    fsType=val(STRING, go="FSType"),
-    secretRef=opt(LOCAL_OBJECT_REFERENCE),
-    readOnly=val(BOOL),
-    options=val(Map(STRING)),
-)
-
-CINDER_VOLUME_SOURCE = record(
-    "CinderVolumeSource",
-    "volumeID @secret-name",
-    volumeID=req(STRING, check="required"),
-    fsType=val(STRING, go="FSType"),
-    readOnly=val(BOOL),
-    secretRef=opt(LOCAL_OBJECT_REFERENCE),
-)
-
-CEPH_FS_VOLUME_SOURCE = record(
-    "CephFSVolumeSource",
-    "monitors",
-    monitors=req(List(STRING), check="required"),
-    path=val(STRING),
-    user=val(STRING),
-    secretFile=val(STRING),
-    secretRef=opt(LOCAL_OBJECT_REFERENCE),
-    readOnly=val(BOOL),
-)
-
-FLOCKER_VOLUME_SOURCE = record(
-    "FlockerVolumeSource",
-    "@flocker",
-    datasetName=val(STRING),
-    datasetUUID=val(STRING),
 )
 
 OBJECT_FIELD_SELECTOR = record(
@@ -205,24 +103,6 @@ DOWNWARD_API_VOLUME_SOURCE = record(
     defaultMode=opt(INT32, default=0o644, check="file-mode"),
 )
 
-FC_VOLUME_SOURCE = record(
-    "FCVolumeSource",
-    "@fibre-channel",
-    targetWWNs=val(List(STRING)),
-    lun=opt(INT32),
-    fsType=val(STRING, go="FSType"),
-    readOnly=val(BOOL),
-    wwids=val(List(STRING), go="WWIDs"),
-)
-
-AZURE_FILE_VOLUME_SOURCE = record(
-    "AzureFileVolumeSource",
-    "secretName shareName",
-    secretName=req(STRING, check="required"),
-    shareName=req(STRING, check="required"),
-    readOnly=val(BOOL),
-)
-
 CONFIG_MAP_VOLUME_SOURCE = record(
     "ConfigMapVolumeSource",
     "name defaultMode items",
@@ -230,44 +110,6 @@ CONFIG_MAP_VOLUME_SOURCE = record(
     items=val(List(KEY_TO_PATH)),
     defaultMode=opt(INT32, default=0o644, check="file-mode"),
     optional=opt(BOOL),
-)
-
-VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE = record(
-    "VsphereVirtualDiskVolumeSource",
-    "volumePath",
-    volumePath=req(STRING, check="required"),
-    fsType=val(STRING, go="FSType"),
-    storagePolicyName=val(STRING),
-    storagePolicyID=val(STRING),
-)
-
-QUOBYTE_VOLUME_SOURCE = record(
-    "QuobyteVolumeSource",
-    "@quobyte volume",
-    registry=req(STRING),
-    volume=req(STRING, check="required"),
-    readOnly=val(BOOL),
-    user=val(STRING),
-    group=val(STRING),
-    tenant=val(STRING),
-)
-
-AZURE_DISK_VOLUME_SOURCE = record(
-    "AzureDiskVolumeSource",
-    "diskName diskURI cachingMode kind @disk-uri",
-    diskName=req(STRING, check="required"),
-    diskURI=req(STRING, go="DataDiskURI", check="required"),
-    cachingMode=opt(STRING, default="ReadWrite", enum="None ReadOnly ReadWrite"),
-    fsType=opt(STRING, go="FSType", default="ext4"),
-    readOnly=opt(BOOL, default=False),
-    kind=opt(STRING, default="Shared", enum="Dedicated Managed Shared"),
-)
-
-PHOTON_PERSISTENT_DISK_VOLUME_SOURCE = record(
-    "PhotonPersistentDiskVolumeSource",
-    "pdID",
-    pdID=req(STRING, check="required"),
-    fsType=val(STRING, go="FSType"),
 )
 
 SECRET_PROJECTION = record(
@@ -333,49 +175,6 @@ PROJECTED_VOLUME_SOURCE = record(
     defaultMode=opt(INT32, default=0o644, check="file-mode"),
 )
 
-PORTWORX_VOLUME_SOURCE = record(
-    "PortworxVolumeSource",
-    "volumeID",
-    volumeID=req(STRING, check="required"),
-    fsType=val(STRING, go="FSType"),
-    readOnly=val(BOOL),
-)
-
-SCALE_IO_VOLUME_SOURCE = record(
-    "ScaleIOVolumeSource",
-    "gateway system volumeName",
-    gateway=req(STRING, check="required"),
-    system=req(STRING, check="required"),
-    secretRef=opt(LOCAL_OBJECT_REFERENCE),
-    sslEnabled=val(BOOL, go="SSLEnabled"),
-    protectionDomain=val(STRING),
-    storagePool=val(STRING),
-    storageMode=val(STRING, default="ThinProvisioned"),
-    volumeName=val(STRING, check="required"),
-    fsType=val(STRING, go="FSType", default="xfs"),
-    readOnly=val(BOOL),
-)
-
-STORAGE_OS_VOLUME_SOURCE = record(
-    "StorageOSVolumeSource",
-    "volumeName volumeNamespace @secret-name",
-    volumeName=val(STRING, check="required dns-label"),
-    volumeNamespace=val(STRING, check="dns-label"),
-    fsType=val(STRING, go="FSType"),
-    readOnly=val(BOOL),
-    secretRef=opt(LOCAL_OBJECT_REFERENCE),
-)
-
-CSI_VOLUME_SOURCE = record(
-    "CSIVolumeSource",
-    "driver @publish-secret",
-    driver=req(STRING, check="required driver-name"),
-    readOnly=opt(BOOL),
-    fsType=opt(STRING, go="FSType"),
-    volumeAttributes=val(Map(STRING)),
-    nodePublishSecretRef=opt(LOCAL_OBJECT_REFERENCE),
-)
-
 VOLUME_RESOURCE_REQUIREMENTS = record(
     "VolumeResourceRequirements",
     limits=val(RESOURCE_LIST),
@@ -435,32 +234,32 @@ VOLUME = record(
     name=req(STRING),
     hostPath=opt(HOST_PATH_VOLUME_SOURCE),
     emptyDir=opt(EMPTY_DIR_VOLUME_SOURCE),
-    gcePersistentDisk=opt(GCE_PERSISTENT_DISK_VOLUME_SOURCE, go="GCEPersistentDisk"),
-    awsElasticBlockStore=opt(AWS_ELASTIC_BLOCK_STORE_VOLUME_SOURCE, go="AWSElasticBlockStore"),
+    gcePersistentDisk=opt(disks.GCE_PERSISTENT_DISK_VOLUME_SOURCE, go="GCEPersistentDisk"),
+    awsElasticBlockStore=opt(disks.AWS_ELASTIC_BLOCK_STORE_VOLUME_SOURCE, go="AWSElasticBlockStore"),
     gitRepo=opt(GIT_REPO_VOLUME_SOURCE),
     secret=opt(SECRET_VOLUME_SOURCE),
-    nfs=opt(NFS_VOLUME_SOURCE, go="NFS"),
-    iscsi=opt(ISCSI_VOLUME_SOURCE, go="ISCSI"),
-    glusterfs=opt(GLUSTERFS_VOLUME_SOURCE),
+    nfs=opt(disks.NFS_VOLUME_SOURCE, go="NFS"),
+    iscsi=opt(disks.ISCSI_VOLUME_SOURCE, go="ISCSI"),
+    glusterfs=opt(disks.GLUSTERFS_VOLUME_SOURCE),
     persistentVolumeClaim=opt(PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE),
-    rbd=opt(RBD_VOLUME_SOURCE, go="RBD"),
-    quobyte=opt(QUOBYTE_VOLUME_SOURCE),
-    flexVolume=opt(FLEX_VOLUME_SOURCE),
-    cinder=opt(CINDER_VOLUME_SOURCE),
-    cephfs=opt(CEPH_FS_VOLUME_SOURCE, go="CephFS"),
-    flocker=opt(FLOCKER_VOLUME_SOURCE),
+    rbd=opt(disks.RBD_VOLUME_SOURCE, go="RBD"),
+    quobyte=opt(disks.QUOBYTE_VOLUME_SOURCE),
+    flexVolume=opt(disks.FLEX_VOLUME_SOURCE),
+    cinder=opt(disks.CINDER_VOLUME_SOURCE),
+    cephfs=opt(disks.CEPH_FS_VOLUME_SOURCE, go="CephFS"),
+    flocker=opt(disks.FLOCKER_VOLUME_SOURCE),
     downwardAPI=opt(DOWNWARD_API_VOLUME_SOURCE),
-    fc=opt(FC_VOLUME_SOURCE, go="FC"),
-    azureFile=opt(AZURE_FILE_VOLUME_SOURCE),
+    fc=opt(disks.FC_VOLUME_SOURCE, go="FC"),
+    azureFile=opt(disks.AZURE_FILE_VOLUME_SOURCE),
     configMap=opt(CONFIG_MAP_VOLUME_SOURCE),
-    vsphereVolume=opt(VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE),
-    azureDisk=opt(AZURE_DISK_VOLUME_SOURCE),
-    photonPersistentDisk=opt(PHOTON_PERSISTENT_DISK_VOLUME_SOURCE),
+    vsphereVolume=opt(disks.VSPHERE_VIRTUAL_DISK_VOLUME_SOURCE),
+    azureDisk=opt(disks.AZURE_DISK_VOLUME_SOURCE),
+    photonPersistentDisk=opt(disks.PHOTON_PERSISTENT_DISK_VOLUME_SOURCE),
     projected=opt(PROJECTED_VOLUME_SOURCE),
-    portworxVolume=opt(PORTWORX_VOLUME_SOURCE),
-    scaleIO=opt(SCALE_IO_VOLUME_SOURCE),
-    storageos=opt(STORAGE_OS_VOLUME_SOURCE, go="StorageOS"),
-    csi=opt(CSI_VOLUME_SOURCE, go="CSI"),
+    portworxVolume=opt(disks.PORTWORX_VOLUME_SOURCE),
+    scaleIO=opt(disks.SCALE_IO_VOLUME_SOURCE),
+    storageos=opt(disks.STORAGE_OS_VOLUME_SOURCE, go="StorageOS"),
+    csi=opt(disks.CSI_VOLUME_SOURCE, go="CSI"),
     ephemeral=opt(EPHEMERAL_VOLUME_SOURCE),
     image=opt(IMAGE_VOLUME_SOURCE),
 )

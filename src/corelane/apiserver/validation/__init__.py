@@ -40,19 +40,19 @@ _CORE = frozenset({"pods", "nodes", "namespaces", "configmaps", "priorityclasses
 _SPEC_ONLY = frozenset({"pods"})
 
 
-def create(kind: Kind, obj: Object) -> list[Cause]:
+def create(kind: Kind, obj: Object, version: str) -> list[Cause]:
     """The faults of a new object."""
     if kind.stored == "events":
         return list(_event(kind, obj))
-    found = [*_metadata(kind, obj), *_own_rules(kind, obj, None)]
+    found = [*_metadata(kind, obj), *_own_rules(kind, obj, None, version)]
     return [*found, *pod.create(obj)] if kind.plural == "pods" else found
 
 
-def update(kind: Kind, obj: Object, old: Object, subresource: str) -> list[Cause]:
+def update(kind: Kind, obj: Object, old: Object, subresource: str, version: str) -> list[Cause]:
     """The faults of an object that is to replace `old`."""
     common = metadata.update(obj["metadata"], old["metadata"], core=False)
     own = _UPDATES.get((kind.plural, subresource), _update)
-    return [*common, *own(kind, obj, old)]
+    return [*common, *own(kind, obj, old, version)]
 
 
 def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
@@ -61,10 +61,9 @@ def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
     return metadata.create(obj["metadata"], namespaced=kind.namespaced, name_format=name_format, core=core)
 
 
-def _own_rules(kind: Kind, obj: Object, old: Object | None) -> list[Cause]:
+def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> list[Cause]:
     """The rules of the kind's table."""
-    version = obj["apiVersion"].rpartition("/")[2]
-    record = kind.schema.get(version, kind.schema[kind.version])
+    record = kind.schema[version]
     if kind.custom:
         return structural.validate(record, obj)
     if kind.plural in _SPEC_ONLY:
@@ -81,46 +80,50 @@ def _changed(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
     return metadata.update(obj["metadata"], old["metadata"], core=kind.plural in _CORE)
 
 
-def _update(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _update(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     """Custom resources and leases: the metadata's rules, then the table's."""
-    return chain(_changed(kind, obj, old), _own_rules(kind, obj, old))
+    return chain(_changed(kind, obj, old), _own_rules(kind, obj, old, version))
 
 
-def _update_pod(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
-    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old))
+def _update_pod(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
     return chain(_changed(kind, obj, old), whole, updates.pod(obj, old))
 
 
-def _update_pod_status(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _update_pod_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     return chain(_changed(kind, obj, old), pod_status.update(obj, old))
 
 
-def _update_node(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
-    return chain(_metadata(kind, obj), _own_rules(kind, obj, old), _update_node_status(kind, obj, old))
+def _update_node(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+    return chain(
+        _metadata(kind, obj),
+        _own_rules(kind, obj, old, version),
+        _update_node_status(kind, obj, old, version),
+    )
 
 
-def _update_node_status(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _update_node_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     return chain(_changed(kind, obj, old), updates.node(obj, old, Scope(obj, old)))
 
 
-def _update_namespace(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
-    return chain(_metadata(kind, obj), _own_rules(kind, obj, old), _changed(kind, obj, old))
+def _update_namespace(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+    return chain(_metadata(kind, obj), _own_rules(kind, obj, old, version), _changed(kind, obj, old))
 
 
-def _update_namespace_status(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _update_namespace_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     return chain(_changed(kind, obj, old), updates.namespace_status(obj))
 
 
-def _finalize_namespace(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _finalize_namespace(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     return chain(_changed(kind, obj, old), updates.namespace_finalize(obj))
 
 
-def _update_config_map(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
-    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old))
+def _update_config_map(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
     return chain(_changed(kind, obj, old), updates.config_map(obj, old), whole)
 
 
-def _update_priority_class(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _update_priority_class(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     return chain(_changed(kind, obj, old), updates.priority_class(obj, old))
 
 
@@ -134,7 +137,7 @@ def _event(kind: Kind, obj: Object) -> Iterable[Cause]:
     return chain(small.event(obj, new_group=True), _metadata(kind, obj))
 
 
-def _update_event(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _update_event(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     if not kind.group:
         return small.event(obj, new_group=False)
     return chain(small.event(obj, new_group=False), _changed(kind, obj, old), updates.event(obj, old))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 from corelane.apiserver.status import Cause
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
+_PLAIN = re.compile(r"[ !#-\[\]-~]*")
 NEGATIVE = "must be greater than or equal to 0"
 IMMUTABLE = "field is immutable"
 
@@ -93,7 +95,9 @@ def shown(value: Any) -> str:
 
 def quoted(text: str) -> str:
     """Go's %q."""
-    return '"' + "".join(_escaped(letter) for letter in text) + '"'
+    if _PLAIN.fullmatch(text):
+        return f'"{text}"'
+    return '"' + "".join(map(_escaped, text)) + '"'
 
 
 def _escaped(letter: str) -> str:

@@ -73,7 +73,7 @@ def check_field(row: Field, obj: Object, path: str, scope: Scope) -> list[Cause]
     if _unset(row, value):
         return _faults_of_nothing(row, value, where, scope)
     found = [cause for name in row.check for cause in _applied(name, value, where, scope)]
-    if row.enum and value not in row.enum:
+    if row.enum and not found and value not in row.enum:
         found.append(causes.not_supported(where, value, row.enum))
     return found + inside(row.shape, value, where, scope)
 

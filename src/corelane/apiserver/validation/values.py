@@ -53,6 +53,12 @@ for _name, _check in {
     format_rule(_name, _check)
 
 
+@rule("not-empty")
+def _not_empty(value: str, path: str, _scope: Scope) -> list[Cause]:
+    """For a field that may be left out, but not be said without a value."""
+    return [] if value else [causes.required(path)]
+
+
 @rule("name-prefix")
 def _name_prefix(value: str, path: str, _scope: Scope) -> list[Cause]:
     """A name that something may be put after."""
