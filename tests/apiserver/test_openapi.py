@@ -91,6 +91,12 @@ def test_a_schema_tells_how_lists_merge_what_is_required_and_the_choices():
     assert requests["additionalProperties"]["$ref"].endswith(".Quantity")
 
 
+def test_in_v2_a_reference_stands_beside_its_description_since_old_clients_know_no_all_of():
+    spec = openapi.v2_json()["definitions"]["io.k8s.api.core.v1.Pod"]["properties"]["spec"]
+    assert spec["$ref"] == "#/definitions/io.k8s.api.core.v1.PodSpec"
+    assert spec["description"]
+
+
 def test_the_root_names_every_document_with_a_hash_of_its_content():
     for path, entry in openapi.v3_root()["paths"].items():
         url, _, digest = entry["serverRelativeURL"].partition("?hash=")

@@ -12,13 +12,11 @@ from corelane.apiserver import discovery
 from corelane.apiserver.kinds import KINDS, Kind
 from corelane.apiserver.openapi import protobuf
 from corelane.apiserver.openapi.operations import Operation, Parameter, operations
-from corelane.apiserver.openapi.schemas import definitions
+from corelane.apiserver.openapi.schemas import V2_REFS, V3_REFS, definitions
 
 Document = dict[str, Any]
 
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
-_V3_REFS = "#/components/schemas/"
-_V2_REFS = "#/definitions/"
 _INFO = {"title": "Kubernetes", "version": f"v{discovery.KUBERNETES_VERSION}"}
 
 
@@ -41,7 +39,7 @@ def v3_group(path: str) -> Document | None:
     found = (operation for kind, version in kinds for operation in operations(kind, version))
     return document | {
         "paths": _paths(found, _v3_operation),
-        "components": {"schemas": definitions(kinds, _V3_REFS)},
+        "components": {"schemas": definitions(kinds, V3_REFS)},
     }
 
 
@@ -54,7 +52,7 @@ def v2_json() -> Document:
         "swagger": "2.0",
         "info": _INFO,
         "paths": _paths(found, _v2_operation),
-        "definitions": definitions(kinds, _V2_REFS),
+        "definitions": definitions(kinds, V2_REFS),
     }
 
 
@@ -119,7 +117,7 @@ def _v3_operation(operation: Operation) -> Document:
 
 
 def _v3_content(types: Iterable[str], model: str) -> Document:
-    schema = {"$ref": _V3_REFS + model} if model else {"type": "string"}
+    schema = {"$ref": V3_REFS + model} if model else {"type": "string"}
     return {media_type: {"schema": schema} for media_type in types}
 
 
@@ -136,10 +134,10 @@ def _v3_parameter(parameter: Parameter) -> Document:
 def _v2_operation(operation: Operation) -> Document:
     rendered = _common(operation) | {"parameters": [_v2_parameter(p) for p in operation.parameters]}
     if operation.request:
-        body = {"name": "body", "in": "body", "schema": {"$ref": _V2_REFS + operation.request}}
+        body = {"name": "body", "in": "body", "schema": {"$ref": V2_REFS + operation.request}}
         rendered["consumes"] = list(operation.consumes)
         rendered["parameters"].append(body | ({"required": True} if operation.method != "delete" else {}))
-    schema = {"$ref": _V2_REFS + operation.response} if operation.response else {"type": "string"}
+    schema = {"$ref": V2_REFS + operation.response} if operation.response else {"type": "string"}
     rendered["produces"] = ["application/json" if operation.response else "text/plain"]
     return rendered | {"responses": {"200": {"description": "OK", "schema": schema}}}
 

@@ -11,6 +11,8 @@ from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar,
 Schema = dict[str, Any]
 GVK = dict[str, str]
 
+V2_REFS = "#/definitions/"
+V3_REFS = "#/components/schemas/"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _SCALARS: Mapping[str, Schema] = {
     "string": {"type": "string"},
@@ -117,8 +119,10 @@ def _property(record: Record, row: Field, refs: str) -> Schema:
     schema = _shape(row.shape, refs)
     text = row.doc or FIELDS.get(f"{record.name}.{row.name}") or FIELDS.get(row.name, "")
     extra = _extras(row) | ({"description": text} if text else {})
-    if extra and "$ref" in schema:
-        schema = {"allOf": [schema]}
+    if extra and "$ref" in schema and refs == V3_REFS:
+        schema = {
+            "allOf": [schema]
+        }  # beside a reference v3 reads nothing; of v2's clients some know no allOf
     return schema | extra
 
 
