@@ -1,12 +1,12 @@
-"""Random lives of a node: pods come and go, containers crash, instructions are reordered, fail, or die with the agent."""
+"""Random lives of a node: pods come and go; instructions are reordered, fail, or die with the agent."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.agent_world import APP, INIT, SIDECAR, World, plan
 
 from corelane.agent.pods import RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.workload import QOSClass
+from support.agent_world import APP, INIT, SIDECAR, World, plan
 
 SHAPES = (
     lambda uid: plan(uid, ("a", APP, 1000)),
@@ -151,7 +151,7 @@ def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[s
 def test_a_crash_after_any_instruction_changes_nothing_in_the_end(
     lived: list[tuple[str, int]], after: int
 ) -> None:
-    """Without losses and failures of the runtime, a crash at one more place leads to the same pods in the same phases."""
+    """Without losses and failures, a crash at one more place leads to the same pods in the same phases."""
     quiet = [step for step in lived if step[0] in ("add", "delete", "carry", "deliver", "work")]
     outcomes = []
     for crash_at in (None, after):

@@ -1,7 +1,7 @@
-"""A world for the agent's core: an API server, a kernel and a disk that survive its crashes, all of them tiny.
+"""A world for the agent's core: an API server, a kernel and a disk that survive its crashes, all tiny.
 
-Instructions are carried out one at a time, in any order that the shell could choose; a crash drops the core,
-what was ordered and what was not told yet. The kernel's own view is checked after every step.
+Instructions are carried out one at a time, in any order that the shell could choose; a crash drops the
+core, what was ordered and what was not told yet. The kernel's own view is checked after every step.
 """
 
 from dataclasses import dataclass, field, replace

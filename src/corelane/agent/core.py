@@ -165,6 +165,7 @@ class Core:
         self._reporter.start_failed(pod.plan, container.name, reason)
         if event.exit_code is None:
             runs.unstart(container, reason, event.at + RETRY_AFTER)
+            self._changed.add(pod.uid)
             return
         self._note_run(pod, container, "", event.at, event.at)
         ended = Ended(event.exit_code, event.at, event.at, reason=event.reason, message=event.message)

@@ -1,0 +1,428 @@
+"""Single stories of the core: what is ordered, in which order, and what people are told."""
+
+from dataclasses import replace
+
+import pytest
+
+from corelane.agent import messages
+from corelane.agent.pods import Ended, Past, Reason, RestartPolicy
+from corelane.cpuset import CPUSet
+from corelane.machine import spec
+from corelane.node import validate
+from corelane.workload import QOSClass
+from support.agent_world import APP, INIT, SIDECAR, World, plan
+
+SHARED = {"qos": QOSClass.BURSTABLE}
+
+
+def running(*plans, cpus=4):
+    world = World(cpus=cpus)
+    for one in plans:
+        world.add(one)
+        world.settle()
+    return world
+
+
+def told(world, reason):
+    return [one.message for one in world.told if one.reason == reason]
+
+
+def statuses(world, uid, part="containerStatuses"):
+    return {one["name"]: one for one in world.statuses[uid][part]}
+
+
+def conditions(world, uid):
+    return {one["type"]: one for one in world.statuses[uid]["conditions"]}
+
+
+def next_of(world, kind):
+    return next(i for i, one in enumerate(world.pending) if isinstance(one, kind))
+
+
+def test_an_exclusive_container_waits_until_the_shared_ones_have_left_its_cpus():
+    world = running(plan("s", ("a", APP, 100), **SHARED))
+    assert world.container("s", "a").cpus == CPUSet.parse("0-3")
+    world.add(plan("x", ("a", APP, 2000)))
+    world.deliver(0)
+    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    assert world.core.pods["x"].containers["a"].waiting.reason == "WaitingForCPUs"
+    while world.container("x", "a") is None:
+        world.carry_out(0) if world.pending else world.deliver(0)
+    assert world.container("s", "a").cpus == CPUSet.parse("0,3")
+    assert world.container("x", "a").cpus == CPUSet.parse("1-2")
+
+
+def test_the_shared_pool_grows_only_when_the_last_exclusive_process_is_gone():
+    world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 2000)))
+    world.delete("x")
+    world.deliver(0)
+    stop = next_of(world, messages.Stop)
+    assert not [one for one in world.pending if isinstance(one, messages.Pin)]
+    world.carry_out(stop)
+    assert world.container("s", "a").cpus == CPUSet.parse("0,3")
+    world.settle()
+    assert world.container("s", "a").cpus == CPUSet.parse("0-3")
+    assert "x" not in world.api
+
+
+def test_the_ledger_is_on_disk_before_anything_starts():
+    world = World(cpus=4)
+    world.add(plan("x", ("a", APP, 1000)))
+    world.deliver(0)
+    assert isinstance(world.pending[0], messages.Checkpoint)
+    assert isinstance(world.pending[next_of(world, messages.Start)].cpus, CPUSet)
+
+
+def test_confirmed_is_said_once_with_the_cpus():
+    world = running(plan("x", ("a", APP, 1000)))
+    for _ in range(3):
+        world.tick(5)
+        world.settle()
+    assert told(world, "CPUsPinned") == ["Container a has CPUs 1 to itself; the kernel confirms it"]
+    assert world.core.ledger.entries["x", "a"].phase == "confirmed"
+
+
+def test_drift_is_corrected_and_said_once():
+    world = running(plan("x", ("a", APP, 1000)))
+    for _ in range(3):
+        process = world.container("x", "a")
+        process.cpus, process.escaped = CPUSet.parse("0-3"), True
+        world.tick(5)
+        world.settle()
+        assert world.container("x", "a").cpus == CPUSet.parse("1")
+    assert len(told(world, "CPUsDrifted")) == 1
+    assert "given CPUs 1, but the kernel allows it 0-3" in told(world, "CPUsDrifted")[0]
+
+
+def test_while_one_has_drifted_nobody_is_let_onto_the_cpus_it_may_use():
+    world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
+    process = world.container("x", "a")
+    process.cpus, process.escaped = CPUSet.parse("1-2"), True
+    world.feed(messages.Observed(id=process.id, allowed=process.cpus, at=world.at))
+    world.add(plan("y", ("a", APP, 1000), proposal={"a": CPUSet.parse("2")}))
+    world.deliver(0)
+    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    world.settle()
+    assert world.container("y", "a").cpus == CPUSet.parse("2")
+
+
+def test_a_process_that_gives_up_cpus_itself_is_corrected_once_and_then_left():
+    world = running(plan("x", ("a", APP, 2000)))
+    one = world.container("x", "a").id
+    own = CPUSet.parse("1")
+    world.feed(messages.Observed(id=one, allowed=own, at=world.at))
+    assert world.pending.pop(next_of(world, messages.Pin)).cpus == CPUSet.parse("1-2")
+    world.feed(messages.Pinned(id=one, cpus=CPUSet.parse("1-2"), allowed=own, at=world.at))
+    world.feed(messages.Observed(id=one, allowed=own, at=world.at))
+    assert not [order for order in world.pending if isinstance(order, messages.Pin)]
+    assert world.core.ledger.entries["x", "a"].phase == "confirmed"
+
+
+def test_init_containers_run_in_order_and_sidecars_before_and_after():
+    world = running(plan("p", ("i", INIT, 1000), ("s", SIDECAR, 100), ("j", INIT, 0), ("a", APP, 1000)))
+    order = []
+
+    def live():
+        return {process.container for process in world.live()}
+
+    order.append(live())
+    world.exit(world.container("p", "i"), 0)
+    world.settle()
+    order.append(live())
+    assert world.phase("p") == "Pending"
+    assert statuses(world, "p")["a"]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    assert conditions(world, "p")["Initialized"]["message"] == "containers with incomplete status: [j]"
+    world.exit(world.container("p", "j"), 0)
+    world.settle()
+    order.append(live())
+    assert order == [{"i"}, {"s", "j"}, {"s", "a"}]
+    assert world.phase("p") == "Running"
+    assert conditions(world, "p")["Ready"]["status"] == "True"
+
+    world.delete("p")
+    world.deliver(0)
+    stops = [one.id for one in world.pending if isinstance(one, messages.Stop)]
+    assert stops == ["p-a-0"]
+    world.carry_out(next_of(world, messages.Stop))
+    while world.inbox:
+        world.deliver(0)
+    assert [one.id for one in world.pending if isinstance(one, messages.Stop)] == ["p-s-0"]
+
+
+def test_a_job_with_a_sidecar_succeeds_when_its_containers_have():
+    world = running(plan("p", ("s", SIDECAR, 100), ("a", APP, 1000), policy=RestartPolicy.NEVER))
+    world.exit(world.container("p", "a"), 0)
+    world.settle()
+    assert world.live() == []
+    assert world.phase("p") == "Succeeded"
+    assert statuses(world, "p", "initContainerStatuses")["s"]["state"]["terminated"]["exitCode"] == 143
+    assert world.core.ledger.entries == {}
+
+
+def test_a_failed_init_container_ends_a_pod_that_never_restarts():
+    world = running(plan("p", ("i", INIT, 0), ("a", APP, 1000), policy=RestartPolicy.NEVER))
+    world.exit(world.container("p", "i"), 7)
+    world.settle()
+    assert world.phase("p") == "Failed"
+    assert statuses(world, "p", "initContainerStatuses")["i"]["state"]["terminated"]["exitCode"] == 7
+
+
+def test_a_crashing_container_is_restarted_at_once_then_held_back():
+    world = running(plan("p", ("a", APP, 1000)))
+    world.exit(world.container("p", "a"), 1)
+    world.settle()
+    assert world.container("p", "a").attempt == 1
+    assert world.container("p", "a").cpus == CPUSet.parse("1"), "it keeps its CPUs"
+    world.exit(world.container("p", "a"), 1)
+    world.settle()
+    assert world.container("p", "a") is None
+    shown = statuses(world, "p")["a"]
+    assert shown["state"]["waiting"] == {
+        "reason": "CrashLoopBackOff",
+        "message": "back-off 10s restarting failed container=a pod=pod-p_default(p)",
+    }
+    assert shown["lastState"]["terminated"]["exitCode"] == 1
+    assert shown["restartCount"] == 1
+    assert world.phase("p") == "Running"
+    world.tick(9)
+    world.settle()
+    assert world.container("p", "a") is None
+    world.tick(2)
+    world.settle()
+    assert world.container("p", "a").attempt == 2
+    assert len(told(world, "BackOff")) == 1
+
+
+def test_only_the_last_two_runs_are_kept():
+    world = running(plan("p", ("a", APP, 1000)))
+    for _ in range(4):
+        world.exit(world.container("p", "a"), 1)
+        world.tick(700)
+        world.settle()
+    assert sorted(process.attempt for process in world.processes.values()) == [3, 4]
+
+
+def test_a_refused_pod_fails_in_the_kubelets_words():
+    world = running(plan("x", ("a", APP, 3000)), plan("y", ("a", APP, 2000)))
+    status = world.statuses["y"]
+    assert (status["phase"], status["reason"]) == ("Failed", "OutOfcpu")
+    assert status["message"].startswith(
+        "Pod was rejected: Node didn't have enough resource: cpu, requested: 2000"
+    )
+    assert told(world, "OutOfcpu")
+    assert world.live()[0].uid == "x"
+
+
+def test_a_pod_that_cannot_run_here_is_refused_with_the_reason():
+    refused = replace(plan("p", ("a", APP, 0), **SHARED), refusal=Reason("CommandMissing", "no command"))
+    world = running(refused)
+    assert world.statuses["p"]["reason"] == "CommandMissing"
+    assert world.processes == {}
+
+
+def test_the_warning_about_images_is_given_once_others_to_every_pod():
+    warnings = (Reason("ImageIgnored", "i"), Reason("ProbesIgnored", "p"))
+    world = running(*(replace(plan(uid, ("a", APP, 0), **SHARED), warnings=warnings) for uid in "pq"))
+    assert (len(told(world, "ImageIgnored")), len(told(world, "ProbesIgnored"))) == (1, 2)
+
+
+def test_cpus_that_could_not_be_had_as_proposed_are_picked_again_and_written_down():
+    taken = {"a": CPUSet.parse("2")}
+    world = running(plan("x", ("a", APP, 1000), proposal=taken), plan("y", ("a", APP, 1000), proposal=taken))
+    assert world.container("y", "a").cpus == CPUSet.parse("1")
+    assert world.annotated == {"y": {"a": CPUSet.parse("1")}}
+
+
+def test_cpus_that_nobody_proposed_are_written_down_too():
+    world = running(plan("x", ("a", APP, 1000), ("b", APP, 50)))
+    assert world.annotated == {"x": {"a": CPUSet.parse("1")}}
+
+
+def test_memory_and_the_number_of_pods_are_limited_too():
+    world = World(cpus=4)
+    world.core._capacity = replace(world.core._capacity, pods=2, memory=10)
+    big = plan("m", ("a", APP, 100), **SHARED)
+    asks = tuple(replace(one, memory_request=11) for one in big.ask.containers)
+    world.add(replace(big, ask=replace(big.ask, containers=asks)))
+    world.settle()
+    assert world.statuses["m"]["reason"] == "OutOfmemory"
+    for uid in ("a", "b", "c"):
+        world.add(plan(uid, ("a", APP, 100), **SHARED))
+        world.settle()
+    assert world.statuses["c"]["reason"] == "OutOfpods"
+
+
+def test_a_pod_that_outlives_its_deadline_fails():
+    world = running(plan("p", ("a", APP, 1000), active_deadline=60.0))
+    world.tick(59)
+    world.settle()
+    assert world.phase("p") == "Running"
+    world.tick(2)
+    world.settle()
+    assert (world.phase("p"), world.statuses["p"]["reason"]) == ("Failed", "DeadlineExceeded")
+    assert world.live() == []
+
+
+def test_a_shorter_grace_overtakes_the_first():
+    world = running(plan("p", ("a", APP, 1000)))
+    world.delete("p", grace=30)
+    world.deliver(0)
+    assert world.pending[next_of(world, messages.Stop)].grace == 30
+    world.api["p"] = replace(world.api["p"], deletion_grace=1.0)
+    world.feed(messages.PodSeen(plan=world.api["p"], at=world.at))
+    assert [one.grace for one in world.pending if isinstance(one, messages.Stop)] == [30, 1]
+
+
+def test_deleting_a_pod_that_never_started_ends_it():
+    world = running(plan("x", ("a", APP, 1000)))
+    world.add(plan("p", ("a", APP, 1000)))
+    world.delete("p")
+    world.settle()
+    assert "p" not in world.api
+    assert {process.uid for process in world.processes.values()} == {"x"}
+
+
+def test_a_pod_that_vanished_while_the_agent_was_down_is_stopped_and_its_cpus_are_free():
+    world = running(plan("x", ("a", APP, 2000)), plan("s", ("a", APP, 100), **SHARED))
+    del world.api["x"]
+    world.boot()
+    world.settle()
+    assert {process.uid for process in world.processes.values()} == {"s"}
+    assert world.container("s", "a").cpus == CPUSet.parse("0-3")
+    assert world.core.ledger.entries.keys() == {("s", "a")}
+
+
+def test_what_ended_while_the_agent_was_down_is_reported_and_not_run_again():
+    world = running(plan("p", ("a", APP, 1000), policy=RestartPolicy.NEVER))
+    process = world.container("p", "a")
+    process.live, process.exit_code = False, 42
+    world.boot()
+    world.settle()
+    assert world.phase("p") == "Failed"
+    assert statuses(world, "p")["a"]["state"]["terminated"]["exitCode"] == 42
+    assert world.ran["p", "a"] == 1
+
+
+def test_after_a_crash_running_containers_are_taken_over_without_being_touched():
+    world = running(plan("x", ("a", APP, 2000)), plan("s", ("a", APP, 100), **SHARED))
+    before = {process.id: process.cpus for process in world.live()}
+    world.boot()
+    assert not [
+        one for one in world.pending if isinstance(one, messages.Start | messages.Pin | messages.Stop)
+    ]
+    world.settle()
+    assert {process.id: process.cpus for process in world.live()} == before
+    assert world.phase("x") == "Running"
+
+
+def test_a_lost_ledger_is_made_again_from_where_processes_run():
+    world = running(
+        plan("x", ("a", APP, 1000)), plan("y", ("a", APP, 1000)), plan("s", ("a", APP, 9), **SHARED)
+    )
+    del world.api["x"]
+    before = {process.id: process.cpus for process in world.live()}
+    world.lose_ledger()
+    assert world.core.ledger.entries["y", "a"].cpus == CPUSet.parse("2")
+    assert {process.id: process.cpus for process in world.live()} == before
+    world.settle()
+    assert world.container("s", "a").cpus == CPUSet.parse("0-1,3")
+
+
+def test_without_a_ledger_cpus_of_unknown_owners_stay_blocked_until_they_are_gone():
+    world = running(plan("x", ("a", APP, 1000)))
+    del world.api["x"]
+    world.add(plan("y", ("a", APP, 1000)))
+    world.inbox.clear()
+    world.lose_ledger()
+    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    world.settle()
+    assert world.container("y", "a").cpus == CPUSet.parse("1")
+
+
+def test_a_running_pod_that_the_ledger_has_no_room_for_is_left_alone():
+    world = running(plan("x", ("a", APP, 2000)), plan("s", ("a", APP, 9), **SHARED), cpus=4)
+    world.cpus, world.machine = 2, spec.parse_spec("core:2 smt:1")
+    process = world.container("x", "a")
+    world.lose_ledger()
+    world.settle()
+    assert told(world, "CPUsUnknown")
+    assert process.live
+    assert process.cpus == CPUSet.parse("1-2")
+    assert world.phase("x") == "Running"
+    assert world.container("s", "a").cpus == CPUSet.parse("0")
+
+
+def test_what_the_runtime_has_lost_counts_as_ended_and_is_started_again():
+    past = {"a": Past(2, None)}
+    world = running(plan("p", ("a", APP, 1000), past=past))
+    assert world.container("p", "a").attempt == 3
+    shown = statuses(world, "p")["a"]
+    assert shown["restartCount"] == 3
+    assert shown["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+
+
+def test_what_the_runtime_has_lost_is_not_run_twice_if_it_must_not():
+    past = {"a": Past(0, Ended(0, 5.0))}
+    world = running(plan("p", ("a", APP, 1000), past=past, policy=RestartPolicy.NEVER))
+    assert world.phase("p") == "Succeeded"
+    assert world.processes == {}
+
+
+def test_draining_stops_everything_and_ends_nothing():
+    world = running(plan("x", ("a", APP, 1000)), plan("s", ("a", APP, 100), **SHARED))
+    world.feed(messages.Drain(at=world.at))
+    world.settle()
+    assert world.live() == []
+    assert world.core.drained
+    assert set(world.api) == {"x", "s"}
+    world.boot()
+    world.settle()
+    assert world.container("x", "a").attempt == 1
+    assert world.phase("x") == "Running"
+
+
+def test_a_terminal_pod_is_left_as_it_is_after_a_restart_and_its_log_is_kept():
+    world = running(plan("p", ("a", APP, 1000), policy=RestartPolicy.NEVER))
+    world.exit(world.container("p", "a"), 0)
+    world.settle()
+    world.boot()
+    assert not [one for one in world.pending if isinstance(one, messages.PublishStatus)]
+    assert world.core.run_of("default", "pod-p", "a", previous=False) == "p-a-0"
+    world.vanish("p")
+    world.settle()
+    assert world.processes == {}
+
+
+def test_fewer_cpus_after_a_hotplug_move_containers_to_what_is_left():
+    world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
+    world.feed(messages.MachineChanged(machine=world.machine.restricted(0b0011), at=world.at))
+    world.settle()
+    assert world.container("s", "a").cpus == CPUSet.parse("0")
+    assert world.container("x", "a").cpus == CPUSet.parse("1")
+
+
+@pytest.mark.parametrize("code", [128, None])
+def test_a_start_that_fails_is_said_and_tried_again(code):
+    world = World(cpus=4)
+    world.add(plan("p", ("a", APP, 1000)))
+    world.deliver(0)
+    start = world.pending.pop(next_of(world, messages.Start))
+    failed = messages.StartFailed(
+        uid="p",
+        container="a",
+        attempt=start.attempt,
+        reason="StartError",
+        message="no such file",
+        exit_code=code,
+        at=world.at,
+    )
+    world.feed(failed)
+    world.settle()
+    assert told(world, "Failed") == ["Error: no such file"]
+    if code is None:
+        assert statuses(world, "p")["a"]["state"]["waiting"]["reason"] == "StartError"
+        assert world.processes == {}
+        world.tick(6)
+        world.settle()
+    assert world.container("p", "a").attempt == (0 if code is None else 1)
+    assert validate(world.core.ledger) == []

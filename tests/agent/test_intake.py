@@ -1,0 +1,174 @@
+"""From a manifest to a plan: what local processes cannot do is said, never silently left out."""
+
+import os
+
+import msgspec
+import pytest
+
+from corelane.agent import intake
+from corelane.agent.manifest import RunPod
+from corelane.agent.pods import RestartPolicy
+from corelane.workload import ContainerKind
+
+COMMAND = {"command": ["sleep", "1"]}
+
+
+def pod(container=None, metadata=None, status=None, **spec):
+    tree = {
+        "metadata": {"name": "web", "namespace": "default", "uid": "u", **(metadata or {})},
+        "spec": {
+            "nodeName": "n",
+            "restartPolicy": "Always",
+            "containers": [{"name": "c", **COMMAND, **(container or {})}],
+            **spec,
+        },
+        "status": status or {},
+    }
+    return msgspec.json.decode(msgspec.json.encode(tree), type=RunPod)
+
+
+def planned(*args, processes=True, **more):
+    return intake.plan(pod(*args, **more), processes=processes)
+
+
+def test_containers_in_order_with_their_kinds():
+    inits = [{"name": "i", **COMMAND}, {"name": "s", "restartPolicy": "Always", **COMMAND}]
+    found = planned(initContainers=inits, terminationGracePeriodSeconds=7, restartPolicy="OnFailure")
+    assert [(one.name, one.kind) for one in found.containers] == [
+        ("i", ContainerKind.INIT),
+        ("s", ContainerKind.SIDECAR),
+        ("c", ContainerKind.APP),
+    ]
+    assert (found.grace, found.restart_policy, found.refusal) == (7.0, RestartPolicy.ON_FAILURE, None)
+
+
+@pytest.mark.parametrize(
+    ("container", "spec", "reason", "words"),
+    [
+        ({"command": []}, {}, "CommandMissing", "container c has no command"),
+        ({"command": [], "args": ["x"]}, {}, "CommandMissing", "container c has no command"),
+        (
+            {"volumeMounts": [{"name": "v", "mountPath": "/data"}]},
+            {},
+            "VolumesUnsupported",
+            "mounts volume v at /data",
+        ),
+        ({"volumeDevices": [{"name": "v", "devicePath": "/d"}]}, {}, "VolumesUnsupported", "volumeDevices"),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, {}, "SecretsUnsupported", "secret"),
+        (
+            {"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]},
+            {},
+            "SecretsUnsupported",
+            "secret",
+        ),
+        (
+            {"securityContext": {"runAsUser": os.geteuid() + 1}},
+            {},
+            "UserUnsupported",
+            f"run as user {os.geteuid() + 1}",
+        ),
+        (
+            {},
+            {"securityContext": {"runAsUser": os.geteuid() + 1}},
+            "UserUnsupported",
+            f"agent's user, {os.geteuid()}",
+        ),
+        ({}, {"resourceClaims": [{"name": "gpu"}]}, "ResourceClaimsUnsupported", "resourceClaims"),
+    ],
+)
+def test_what_a_pod_would_break_over_is_refused(container, spec, reason, words):
+    refusal = planned(container, **spec).refusal
+    assert refusal.reason == reason
+    assert words in refusal.message
+
+
+def test_a_container_may_say_the_user_that_it_gets_anyway():
+    own = {"runAsUser": os.geteuid()}
+    other = {"runAsUser": os.geteuid() + 1}
+    assert planned({"securityContext": own}, securityContext=other).refusal is None
+
+
+def test_run_as_non_root_is_refused_only_to_root(monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert planned(securityContext={"runAsNonRoot": True}).refusal.reason == "UserUnsupported"
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert planned(securityContext={"runAsNonRoot": True}).refusal is None
+
+
+def test_the_service_account_that_real_clusters_mount_is_no_reason_to_refuse():
+    mount = {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
+    assert planned({"volumeMounts": [mount]}).refusal is None
+
+
+def test_what_a_pod_only_does_without_is_a_warning():
+    found = planned(
+        {"image": "nginx", "livenessProbe": {"exec": {}}, "lifecycle": {"preStop": {}}},
+        ephemeralContainers=[{"name": "debug"}],
+    )
+    assert found.refusal is None
+    assert [warning.reason for warning in found.warnings] == [
+        "ImageIgnored",
+        "ProbesIgnored",
+        "HooksIgnored",
+        "EphemeralContainersIgnored",
+    ]
+    assert "containers c" in found.warnings[1].message
+
+
+def test_a_simulated_node_runs_what_no_process_could():
+    found = planned({"command": [], "image": "nginx"}, processes=False)
+    assert (found.refusal, found.warnings) == (None, ())
+
+
+def test_an_annotation_that_makes_no_sense_is_refused_and_named():
+    found = planned(metadata={"annotations": {"corelane.io/container-cpusets": "no json"}})
+    assert found.refusal.reason == "UnexpectedAdmissionError"
+    assert "corelane.io/container-cpusets" in found.refusal.message
+    assert found.key == "default/web"
+
+
+def test_only_a_pod_that_a_scheduler_bound_was_promised_something():
+    scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
+    assert planned(schedulerName=intake.SCHEDULER, status=scheduled).lane_bound
+    assert not planned(schedulerName=intake.SCHEDULER).lane_bound
+    assert not planned(schedulerName="default-scheduler", status=scheduled).lane_bound
+
+
+def test_a_pod_that_is_being_deleted_has_its_grace():
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5}
+    assert planned(metadata=gone).deletion_grace == 5.0
+    assert planned().deletion_grace is None
+
+
+def test_the_past_is_what_the_api_server_remembers():
+    terminated = {
+        "exitCode": 3,
+        "reason": "Error",
+        "startedAt": "2026-01-01T00:00:00Z",
+        "finishedAt": "2026-01-01T00:00:05Z",
+    }
+    status = {
+        "containerStatuses": [
+            {
+                "name": "crashed",
+                "restartCount": 2,
+                "state": {"waiting": {}},
+                "lastState": {"terminated": terminated},
+            },
+            {"name": "ran", "restartCount": 1, "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}},
+            {"name": "new", "restartCount": 0, "state": {"waiting": {}}},
+        ]
+    }
+    past = planned(status=status).past
+    assert past.keys() == {"crashed", "ran"}
+    assert (past["crashed"].restarts, past["crashed"].ended.exit_code) == (2, 3)
+    assert past["crashed"].ended.finished_at - past["crashed"].ended.started_at == 5.0
+    assert past["ran"].ended is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", 0.0), ("1970-01-01T00:00:10Z", 10.0), ("1970-01-01T00:00:10.5Z", 10.5), ("x", 0.0)],
+)
+def test_timestamps(text, expected):
+    assert intake.seconds(text) == expected

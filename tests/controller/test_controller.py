@@ -1,0 +1,229 @@
+"""The controller against the embedded API server."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+from corelane.controller import Controller, Reporter
+from corelane.kube.client import APIError
+from corelane.kube.objects import ConfigMap, Lease, Namespace, Node, NodeResourceTopology, Pod, condition
+from support.cluster_lab import cluster, read_pod, until
+
+
+class Heard(Reporter):
+    def __init__(self):
+        self.lost, self.back, self.orphans, self.failures = [], [], [], []
+
+    def node_lost(self, name, silent_for):
+        self.lost.append((name, silent_for))
+
+    def node_back(self, name):
+        self.back.append(name)
+
+    def orphan_deleted(self, what):
+        self.orphans.append(what)
+
+    def api_failed(self, what, error):
+        self.failures.append((what, error))
+
+
+class Clock:
+    def __init__(self):
+        self.now = 1_800_000_000.0
+
+    def __call__(self):
+        return self.now
+
+
+@asynccontextmanager
+async def controlled(directory):
+    heard, clock = Heard(), Clock()
+    async with cluster(directory) as client:
+        controller = Controller(client, reporter=heard, period=0.05, clock=clock)
+        task = asyncio.create_task(controller.run())
+        try:
+            yield client, heard, clock
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert heard.failures == []
+
+
+def ready(status="True"):
+    return {"type": "Ready", "status": status, "reason": "KubeletReady", "message": ""}
+
+
+async def add_node(client, name="n1"):
+    node = await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+    await report(client, name)
+    await renew(client, name, node["metadata"]["uid"])
+    return node["metadata"]["uid"]
+
+
+async def report(client, name, status="True"):
+    body = {"status": {"conditions": [ready(status)]}}
+    await client.patch(Node, name, body, kind_of_patch="strategic", subresource="status")
+
+
+async def renew(client, name, uid):
+    renewed = {"renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")}
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "kube-node-lease", "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": 40, **renewed},
+    }
+    try:
+        await client.create(lease)
+    except APIError:
+        await client.patch(Lease, name, {"spec": renewed}, namespace="kube-node-lease")
+
+
+async def taints(client, name="n1"):
+    node = await client.get(Node, name)
+    return sorted((taint.key, taint.effect) for taint in node.spec.taints)
+
+
+UNREACHABLE = [
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoSchedule"),
+]
+
+
+def test_a_node_whose_lease_is_stale_is_marked_and_comes_back(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, heard, clock):
+            uid = await add_node(client)
+            foreign = {"key": "team", "value": "a", "effect": "NoSchedule"}
+            await client.patch(Node, "n1", {"spec": {"taints": [foreign]}})
+            await asyncio.sleep(0.3)
+            clock.now += 39
+            await asyncio.sleep(0.3)
+            assert await taints(client) == [("team", "NoSchedule")]
+            clock.now += 3
+
+            async def marked():
+                node = await client.get(Node, "n1")
+                found = condition(node.status.conditions, "Ready")
+                return found.status == "Unknown" and found
+
+            found = await until(marked)
+            assert found.reason == "NodeStatusUnknown"
+            assert await taints(client) == [*UNREACHABLE, ("team", "NoSchedule")]
+            assert [name for name, _ in heard.lost] == ["n1"]
+
+            await renew(client, "n1", uid)
+            await report(client, "n1")
+
+            async def clear():
+                return await taints(client) == [("team", "NoSchedule")]
+
+            await until(clear)
+            assert heard.back == ["n1"]
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_says_it_is_not_ready_is_tainted(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, _, _):
+            await add_node(client)
+            await report(client, "n1", "False")
+
+            async def tainted():
+                return ("node.kubernetes.io/not-ready", "NoExecute") in await taints(client)
+
+            await until(tainted)
+
+    asyncio.run(scenario())
+
+
+def bound_pod(name="web", node="n1", namespace="default"):
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"nodeName": node, "containers": [{"name": "c", "image": "i"}]},
+    }
+
+
+def test_pods_of_a_silent_node_stay_and_those_of_a_deleted_one_go_after_a_while(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, heard, clock):
+            await add_node(client)
+            await client.create(bound_pod())
+            await asyncio.sleep(0.3)
+            clock.now += 100
+            await asyncio.sleep(0.3)
+            assert await read_pod(client, "web")
+
+            await client.delete(Node, "n1")
+            await asyncio.sleep(0.3)
+            clock.now += 39
+            await asyncio.sleep(0.3)
+            assert await read_pod(client, "web")
+            clock.now += 2
+
+            async def deleted():
+                return await read_pod(client, "web") is None
+
+            await until(deleted)
+            assert "pod default/web of node n1" in heard.orphans
+
+    asyncio.run(scenario())
+
+
+def test_lease_and_topology_go_with_their_node(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, _, _):
+            uid = await add_node(client)
+            await add_node(client, "n2")
+            owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid}
+            for name, owners in (("n1", [owner]), ("free", [])):
+                await client.create(
+                    {
+                        "apiVersion": "topology.node.k8s.io/v1alpha2",
+                        "kind": "NodeResourceTopology",
+                        "metadata": {"name": name, "ownerReferences": owners},
+                        "zones": [],
+                    }
+                )
+            await client.delete(Node, "n1")
+
+            async def tidied():
+                leases = await client.list(Lease)
+                topologies = await client.list(NodeResourceTopology)
+                names = [[one.metadata.name for one in listing.items] for listing in (leases, topologies)]
+                return names == [["n2"], ["free"]]
+
+            await until(tidied)
+
+    asyncio.run(scenario())
+
+
+def test_a_deleted_namespace_is_emptied_and_ends(tmp_path):
+    async def scenario():
+        async with controlled(tmp_path) as (client, _, _):
+            await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "old"}})
+            settings = {"name": "settings", "namespace": "old"}
+            await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": settings, "data": {}})
+            kept = {"name": "kept", "namespace": "default"}
+            await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": kept, "data": {}})
+            await client.create(bound_pod(namespace="old"))
+            await client.delete(Namespace, "old")
+            await asyncio.sleep(1)
+            namespace = await client.get(Namespace, "old")
+            assert namespace.status.phase == "Terminating", "it ends before its pod has"
+            with_pod = await client.get(Pod, "web", "old")
+            assert with_pod.metadata.deletion_timestamp
+            await client.delete(Pod, "web", namespace="old", grace_seconds=0)
+
+            async def ended():
+                names = [one.metadata.name for one in (await client.list(Namespace)).items]
+                return "old" not in names
+
+            await until(ended)
+            assert await client.get(ConfigMap, "kept", "default")
+
+    asyncio.run(scenario())
