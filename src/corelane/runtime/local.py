@@ -61,6 +61,7 @@ class LocalRuntime:
         self._affinity = enforce.ByAffinity()
         self._known = Registry(state, self._on_end)
         self._tasks = Tasks()
+        self._closed = False
         self._sweeper = asyncio.create_task(self._sweep(sweep_seconds))
 
     @classmethod
@@ -202,7 +203,9 @@ class LocalRuntime:
             raise ExceptionGroup("some containers could not be ended", failures)
 
     async def destroy(self, grace_seconds: float) -> None:
-        """Stop all and leave nothing: no process, no cgroup, no file. Closes the runtime."""
+        """Stop all and leave nothing: no process, no cgroup, no file. Closes the runtime, if it is open."""
+        if self._closed:
+            return
         await self.stop_all(grace_seconds)
         await self.close()
         if isinstance(self._default, enforce.ByCgroup):
@@ -210,6 +213,7 @@ class LocalRuntime:
         await asyncio.to_thread(shutil.rmtree, self._state.root, ignore_errors=True)
 
     async def close(self) -> None:
+        self._closed = True
         self._sweeper.cancel()
         await asyncio.gather(self._sweeper, return_exceptions=True)
         await self._tasks.finish()
@@ -373,7 +377,10 @@ class LocalRuntime:
             return
         container = self._known.know(stored, found, supervised=supervised)
         self._known.refresh(container)
-        if stored.previous and not container.ended.is_set():
+        await self._known.settled(container_id)
+        if container.outcome is None:
+            await self._discard(container)  # its shim was never told what to do
+        elif stored.previous and not container.ended.is_set():
             await self._change(container, stored.spec)  # a crash came between
 
     async def _sweep(self, seconds: float) -> None:

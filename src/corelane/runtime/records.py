@@ -11,6 +11,7 @@ fsynced.
 import fcntl
 import os
 import secrets
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from corelane.runtime.base import ContainerSpec
 from corelane.runtime.outcome import Outcome, Stored
 
 __all__ = ["State", "StateInUse"]
+
+_LOCK_SECONDS = 1.0
 
 
 class StateInUse(RuntimeError):  # noqa: N818 - says what is the case
@@ -51,12 +54,19 @@ class State:
         self.logs = self.root / "logs"
         for directory in (self.containers, self.logs):
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._lock = _lock(self.root / "lock")
+        self._lock = self._take()
         if self._lock is None:
             raise StateInUse(
                 f"{self.root}: another corelane uses this directory; stop it, or give another one"
             )
         self.instance = self._instance()
+
+    def _take(self) -> int | None:
+        """If our predecessor was killed while it forked, its child still holds the lock for a moment."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while (lock := _lock(self.root / "lock")) is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        return lock
 
     def _instance(self) -> str:
         path = self.root / "instance"

@@ -106,10 +106,13 @@ class Registry:
 
     def _ended(self, container: Container) -> None:
         container.ended.set()
+        self._unwatch(container)
+        self._on_end(container)
+
+    def _unwatch(self, container: Container) -> None:
         if container.watch:
             container.watch.cancel()
             container.watch = None
-        self._on_end(container)
 
     def forget(self, container: Container) -> bool:
         """Know a container no more; False if that was so already."""
@@ -117,6 +120,5 @@ class Registry:
 
     def close(self) -> None:
         for container in self.all():
-            if container.watch:
-                container.watch.cancel()
+            self._unwatch(container)
         self.events.close()

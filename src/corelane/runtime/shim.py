@@ -55,11 +55,12 @@ class Log:
     def __init__(self, path: str, max_bytes: int, max_files: int) -> None:
         self.path, self.max_bytes, self.max_files = path, max_bytes, max_files
         self.rest = {"stdout": b"", "stderr": b""}
-        self._open()
+        self.file = self._open()
 
-    def _open(self) -> None:
-        self.file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
-        self.size = os.fstat(self.file).st_size
+    def _open(self) -> int:
+        file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        self.size = os.fstat(file).st_size
+        return file
 
     def feed(self, stream: str, data: bytes) -> None:
         """Log every line that `data` completes."""
@@ -78,23 +79,30 @@ class Log:
     def _write(self, records: list[bytes]) -> None:
         if not records:
             return
+        if self.size >= self.max_bytes:
+            self._rotate()
         try:
-            if self.size >= self.max_bytes:
-                self._rotate()
             self.size += os.write(self.file, b"".join(records))
         except OSError:
             pass
 
     def _rotate(self) -> None:
-        self.size = 0  # not again with every line, should this fail
-        for number in range(self.max_files - 1, 1, -1):
-            try:
-                os.rename(f"{self.path}.{number - 1}", f"{self.path}.{number}")
-            except FileNotFoundError:
-                pass
-        os.rename(self.path, f"{self.path}.1")
-        os.close(self.file)
-        self._open()
+        """Go on in a new file; in the old one, should that fail, until it has grown as much again."""
+        self.size = 0
+        old = self.file
+        try:
+            for number in range(self.max_files - 1, 0, -1):
+                self._move(f".{number - 1}" if number > 1 else "", f".{number}")
+            self.file = self._open()
+        except OSError:
+            return
+        os.close(old)
+
+    def _move(self, old: str, new: str) -> None:
+        try:
+            os.rename(self.path + old, self.path + new)
+        except FileNotFoundError:
+            pass
 
 
 def _head(stream: str) -> bytes:

@@ -1,0 +1,213 @@
+"""What only cgroups can do, read back from the kernel."""
+
+import asyncio
+
+import pytest
+
+from corelane.kernel import cgroup, proc
+from corelane.runtime.base import RuntimeFailure
+from corelane.runtime.leftovers import end_instance
+from support.containers import (
+    HIGH,
+    LOW,
+    MINE,
+    ended,
+    eventually,
+    have_cgroups,
+    needs_two_cpus,
+    opened,
+    shell,
+    spec,
+)
+
+pytestmark = pytest.mark.skipif(not have_cgroups(), reason="needs cgroups that can be written")
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main, 60))
+
+
+@pytest.fixture
+def groups():
+    return cgroup.find()
+
+
+def test_request_limit_and_memory_nodes_reach_the_containers_own_group(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            assert runtime.enforcement == f"cgroup v{groups.version}"
+            assert runtime.notice == ""
+            asked = spec("sleep", "60", cpu_shares_milli=500, quota_milli=300, mems=LOW - LOW)
+            found = await runtime.start(asked)
+            group = cgroup.join(runtime.instance, "0a1b", "main")
+            assert groups.pids(group) == [found.pid]
+            settings = groups.read(group)
+            assert (settings.cpus, settings.quota_us, settings.period_us) == (LOW, 30_000, 100_000)
+            assert settings.shares == 512 if groups.version == 1 else settings.weight == 59
+            await runtime.update(found.id, quota_milli=None, shares_milli=1000, mems=settings.mems)
+            settings = groups.read(group)
+            assert settings.quota_us is None
+            assert settings.shares == 1024 if groups.version == 1 else settings.weight == 100
+            await runtime.update(found.id, quota_milli=2000)
+            assert groups.read(group).quota_us == 200_000
+            assert groups.read(group).cpus == LOW
+
+    run(main())
+
+
+def test_a_pod_weighs_what_its_running_containers_request(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            pod = cgroup.join(runtime.instance, "0a1b")
+
+            def weight():
+                found = groups.read(pod)
+                return found.shares if groups.version == 1 else found.weight
+
+            one = await runtime.start(spec("sleep", "60", name="one", cpu_shares_milli=1000))
+            alone = weight()
+            assert alone == (1024 if groups.version == 1 else 39)
+            two = await runtime.start(spec("sleep", "60", name="two", cpu_shares_milli=1000))
+            assert weight() == (2048 if groups.version == 1 else 79)
+            await runtime.update(two.id, shares_milli=3000)
+            assert weight() == (4096 if groups.version == 1 else 157)
+            await runtime.stop(one.id, 0)
+            await runtime.stop(two.id, 0)
+            assert weight() == (2 if groups.version == 1 else 1), "as a pod of best effort"
+
+    run(main())
+
+
+@needs_two_cpus
+def test_a_task_cannot_leave_its_cpus(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            found = await runtime.start(shell(f"taskset -cp {HIGH} $$; exec sleep 60"))
+            await eventually(lambda: proc.stat(found.pid).name == "sleep")
+            assert proc.allowed(found.pid) == LOW
+
+    run(main())
+
+
+@needs_two_cpus
+def test_what_corelane_itself_is_pinned_to_does_not_narrow_a_container(tmp_path, groups):
+    """A task's own affinity is inherited and would be intersected with its cpuset, for good."""
+    import os
+
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            before = os.sched_getaffinity(0)
+            os.sched_setaffinity(0, LOW)
+            try:
+                found = await asyncio.shield(runtime.start(spec("sleep", "60", cpus=MINE)))
+            finally:
+                os.sched_setaffinity(0, before)
+            assert [task.cpus for task in await runtime.allowed(found.id)] == [MINE]
+            for cpus in (LOW, HIGH, MINE):
+                await runtime.update(found.id, cpus=cpus)
+                assert [task.cpus for task in await runtime.allowed(found.id)] == [cpus]
+
+    run(main())
+
+
+def test_groups_go_with_their_containers_and_pods(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            pod = cgroup.join(runtime.instance, "0a1b")
+            one = await runtime.start(spec("sleep", "60", name="one"))
+            two = await runtime.start(spec("sleep", "60", name="two"))
+            assert groups.children(pod) == ["one", "two"]
+            await runtime.stop(one.id, 0)
+            assert groups.children(pod) == ["two"]
+            with pytest.raises(RuntimeFailure, match="StartError"):
+                await runtime.start(spec("no-such-program", name="three"))
+            assert groups.children(pod) == ["two"]
+            await runtime.stop(two.id, 0)
+            await runtime.remove(one.id)
+            assert groups.exists(pod)
+            await runtime.remove(two.id)
+            assert not groups.exists(pod)
+            instance = runtime.instance
+        assert not groups.exists(cgroup.join(instance))
+
+    run(main())
+
+
+def test_two_instances_do_not_meet(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "a", "required") as one, opened(tmp_path / "b", "required") as two:
+            assert one.instance != two.instance
+            ours, theirs = [await runtime.start(spec("sleep", "60")) for runtime in (one, two)]
+            await one.destroy(0)
+            assert not groups.exists(cgroup.join(one.instance))
+            assert groups.pids(cgroup.join(two.instance)) == [theirs.pid]
+            assert proc.identity(ours.pid) is None or not proc.is_alive(proc.identity(ours.pid))
+
+    run(main())
+
+
+@pytest.mark.parametrize("names", [{"name": "cpu.max"}, {"uid": "a/b"}, {"uid": ".."}])
+def test_a_name_that_cannot_be_a_group_is_a_failed_start(tmp_path, names):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            with pytest.raises(RuntimeFailure, match="cannot name a cgroup"):
+                await runtime.start(spec("true", **names))
+            assert await runtime.containers() == []
+
+    run(main())
+
+
+def test_a_process_that_somebody_else_put_into_the_group_ends_with_it(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            found = await runtime.start(spec("sleep", "60"))
+            guest = await asyncio.create_subprocess_exec("sleep", "60")
+            groups.add(cgroup.join(runtime.instance, "0a1b", "main"), guest.pid)
+            assert {task.pid for task in await runtime.allowed(found.id)} == {found.pid, guest.pid}
+            await runtime.stop(found.id, 5)
+            assert await asyncio.wait_for(guest.wait(), 5) == -9
+
+    run(main())
+
+
+def test_groups_that_a_crash_left_without_a_record_are_tidied_away(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            kept = await runtime.start(spec("sleep", "60", name="kept"))
+            await runtime.close()
+            groups.create(cgroup.join(runtime.instance, "0a1b", "orphan"))
+            groups.create(cgroup.join(runtime.instance, "gone", "orphan"))
+            async with opened(tmp_path / "state", "required") as again:
+                assert groups.children(cgroup.join(again.instance)) == ["0a1b"]
+                assert groups.children(cgroup.join(again.instance, "0a1b")) == ["kept"]
+                assert groups.pids(cgroup.join(again.instance)) == [kept.pid]
+
+    run(main())
+
+
+def test_end_instance_takes_groups_away_even_without_a_record(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            found = await runtime.start(spec("sleep", "60"))
+            await runtime.close()
+            assert await end_instance(tmp_path / "state", 0)
+            assert not groups.exists(cgroup.join(runtime.instance))
+            assert not (tmp_path / "state").exists()
+            assert proc.identity(found.pid) is None or not proc.is_alive(proc.identity(found.pid))
+            assert not await end_instance(tmp_path / "state", 0)
+
+    run(main())
+
+
+def test_the_container_was_never_anywhere_else(tmp_path):
+    """Its very first instruction already sees its own group; the shim put it there before."""
+
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            found = await runtime.start(spec("cat", "/proc/self/cgroup"))
+            await ended(runtime, found.id)
+            own = f"/corelane/{runtime.instance}/0a1b/main"
+            text = b"".join([piece async for piece in runtime.logs(found.id)]).decode()
+            assert sum(line.endswith(own) for line in text.splitlines()) >= 1
+
+    run(main())
