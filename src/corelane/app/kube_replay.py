@@ -69,7 +69,7 @@ class _Run:
 
 @asynccontextmanager
 async def embedded_server() -> AsyncIterator[str]:
-    """A fresh embedded API server as the recording had it; yields its URL."""
+    """A fresh embedded API server set up as the recorded one was; yields its URL."""
     from corelane.apiserver.auth import User
     from corelane.apiserver.server import APIServer
 
@@ -77,7 +77,7 @@ async def embedded_server() -> AsyncIterator[str]:
         "admintoken": User("admin", ("system:masters",)),
         "viewtoken": User("viewer"),
     }
-    server = APIServer(tokens=tokens)
+    server = APIServer(tokens=tokens, default_scheduler="default-scheduler")
     await server.start()
     try:
         yield server.url
