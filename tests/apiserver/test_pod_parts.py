@@ -2,6 +2,7 @@
 
 import asyncio
 
+import aiohttp
 import pytest
 
 from corelane.apiserver.logs import LogUnavailableError
@@ -186,6 +187,22 @@ def test_what_is_wrong_with_a_log_request_is_said(query, code, message):
         assert message in answer.body["message"]
 
     with_logs(Source(), scenario)
+
+
+def test_a_log_that_breaks_off_ends_the_connection():
+    """The client must not take what it got for the whole."""
+
+    class Breaking(Source):
+        async def lines(self, *, follow):
+            yield b"first\n"
+            raise LogUnavailableError("node n1 went away")
+
+    async def scenario(api):
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await api.get(f"{PODS}/p/log")
+        assert (await api.get("/readyz")).status == 200
+
+    with_logs(Breaking(), scenario)
 
 
 @served

@@ -13,6 +13,7 @@ import urllib.request
 
 import pytest
 
+from corelane.apiserver import responses
 from corelane.apiserver.server import APIServer
 from corelane.apiserver.store import FILE_NAME, StoreError
 from support.apiserver import ADMIN, CONFIG_MAPS, NAMESPACES, TOKENS, VIEWER, config_map, served, serving
@@ -205,6 +206,28 @@ def test_stopping_does_not_wait_for_clients_that_do_not_read():
                 began = time.monotonic()
                 await api.server.stop()
                 assert time.monotonic() - began < 4
+
+    asyncio.run(run())
+
+
+def test_a_reader_that_does_not_read_is_cut_off(monkeypatch):
+    monkeypatch.setattr(responses, "_STUCK", 0.2)
+
+    async def run():
+        async with serving() as api:
+            for number in range(30):
+                await api.made(CONFIG_MAPS, config_map(f"c{number}", data={"k": "x" * 500_000}))
+            host, port = api.server.url.removeprefix("http://").split(":")
+            with socket.create_connection((host, int(port))) as stuck:
+                head = (
+                    f"GET {CONFIG_MAPS}?watch=1 HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ADMIN}\r\n\r\n"
+                )
+                stuck.sendall(head.encode())
+                watches = api.server._context.watches
+                for state in (True, False):
+                    async with asyncio.timeout(5):
+                        while bool(watches) is not state:
+                            await asyncio.sleep(0.02)
 
     asyncio.run(run())
 

@@ -37,6 +37,7 @@ from corelane.apiserver.watch import Watch
 
 MAX_BODY = 3 * 1024 * 1024
 _DELETES_AT_ONCE = 50
+_ENCODED_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -143,7 +144,14 @@ async def list_(call: Call) -> web.Response:
     view = call.view(negotiation.WATCHABLE)
     options = requests.list_options(call.query, watch=False)
     page = lists.page(call.registry, call.target, options)
-    return responses.data(wire.many(view, page.records, page.meta), view.wanted.media)
+    return responses.data(await _many(view, page), view.wanted.media)
+
+
+async def _many(view: wire.View, page: lists.Page) -> bytes:
+    """A long list that must be decoded is written in a thread, so that others are answered meanwhile."""
+    if view.plain or len(page.records) <= _ENCODED_AT_ONCE:
+        return wire.many(view, page.records, page.meta)
+    return await asyncio.to_thread(wire.many, view, page.records, page.meta)
 
 
 async def watch(call: Call) -> web.StreamResponse:
@@ -224,7 +232,7 @@ async def delete_collection(call: Call) -> web.Response:
         batch = page.records[start : start + _DELETES_AT_ONCE]
         lifecycle.delete_records(call.registry, call.target, batch, options)
         await asyncio.sleep(0)
-    return responses.data(wire.many(view, page.records, page.meta), view.wanted.media)
+    return responses.data(await _many(view, page), view.wanted.media)
 
 
 async def bind(call: Call) -> web.Response:

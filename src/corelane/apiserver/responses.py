@@ -4,11 +4,14 @@ import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 
+import structlog
 from aiohttp import web
 from multidict import CIMultiDict
 
 from corelane.apiserver import negotiation, wire
 from corelane.apiserver.status import StatusError
+
+_log = structlog.get_logger("corelane.apiserver")
 
 TEXT = "text/plain; charset=utf-8"
 _STUCK = 30.0  # seconds without progress after which a reader is cut off
@@ -59,6 +62,11 @@ async def stream(
             request.transport.abort()
     except ConnectionError:
         pass
+    except Exception as error:
+        if not response.prepared:
+            raise
+        _log.error("stream broke off", path=request.path, error=repr(error))
+        raise ConnectionError("the answer had begun") from error
     finally:
         close = getattr(chunks, "aclose", None)
         if close:

@@ -15,6 +15,7 @@ from aiohttp import web
 from corelane.apiserver import (
     auth,
     bootstrap,
+    chores,
     discovery,
     handlers,
     health,
@@ -33,7 +34,6 @@ from corelane.apiserver.requests import Target
 from corelane.apiserver.status import StatusError
 from corelane.apiserver.store import FILE_NAME, Store, StoreError
 
-_CHECKPOINT_PERIOD = 20.0  # seconds
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _FAREWELL = 1.0  # seconds for what is being answered
 
@@ -103,7 +103,7 @@ class APIServer:
         host, port = self._runner.addresses[0][:2]
         scheme = "https" if self._tls else "http"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        self._chores = asyncio.create_task(self._checkpoint(store))
+        self._chores = asyncio.create_task(chores.run(registry))
 
     async def stop(self) -> None:
         """End watches, finish what is being answered, and close the store; takes at most a few seconds."""
@@ -121,15 +121,6 @@ class APIServer:
         if self._store:
             self._store.close()
             self._store = None
-
-    @staticmethod
-    async def _checkpoint(store: Store) -> None:
-        while True:
-            await asyncio.sleep(_CHECKPOINT_PERIOD)
-            try:
-                await asyncio.to_thread(store.checkpoint)
-            except Exception:  # noqa: BLE001 - the log stays and is folded in the next time
-                _log.warning("checkpoint failed", exc_info=True)
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """Answer any request; whatever goes wrong, the client gets a Status."""

@@ -24,6 +24,7 @@ WINDOW = 10_000
 FILE_NAME = "apiserver.db"
 _APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
 _LAYOUT = 1
+_HOT = 256  # how many of the last events keep their encoded frames for watchers that are nearly up to date
 _SWEEP = 256  # rows no longer needed are removed so many at a time
 
 Object = dict[str, Any]
@@ -267,6 +268,8 @@ class Store:
         self.revision = event.revision
         shelf.events.append(event)
         self._window.append(event)
+        if len(self._window) > _HOT:
+            self._window[-_HOT].frames.clear()
         if len(self._window) > self._size:
             self._drop(self._window.popleft())
 

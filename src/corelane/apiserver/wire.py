@@ -3,8 +3,9 @@
 A stored value begins with its kind and apiVersion, so that a list's items are cut from it without decoding.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -41,6 +42,7 @@ class View:
         )
 
 
+@cache
 def stored_kind(kind: Kind) -> Kind:
     """The kind in whose form `kind` is kept."""
     return kinds.by_stored(kind.stored)
@@ -95,7 +97,9 @@ def many(view: View, records: Sequence[Record], meta: Mapping[str, Any]) -> byte
     if view.wanted.form or view.wanted.media == YAML:
         return body(view.wanted, _list_document(view, records, meta))
     name, version = view.kind.kind, view.kind.api_version(view.version)
-    items = b",".join(_item(view, record) for record in records)
+    plain = view.plain
+    values = (r.value if plain else _encode(to_wire(view, r.object())) for r in records)
+    items = b",".join(values if view.kind.custom else _without_head(view, values))
     if view.kind.custom:
         found = _encode({"continue": "", **meta})
         return b'{"apiVersion":"%b","items":[%b],"kind":"%bList","metadata":%b}' % (
@@ -106,10 +110,10 @@ def many(view: View, records: Sequence[Record], meta: Mapping[str, Any]) -> byte
     )  # fmt: skip
 
 
-def _item(view: View, record: Record) -> bytes:
-    """One item: built-in kinds leave out kind and apiVersion, custom ones repeat them."""
-    value = record.value if view.plain else _encode(to_wire(view, record.object()))
-    return value if view.kind.custom else b"{" + value[len(head(view.kind, view.version)) :]
+def _without_head(view: View, values: Iterable[bytes]) -> Iterator[bytes]:
+    """Items of built-in lists leave out kind and apiVersion."""
+    length = len(head(view.kind, view.version))
+    return (b"{" + value[length:] for value in values)
 
 
 def _list_document(view: View, records: Iterable[Record], meta: Mapping[str, Any]) -> Object:
