@@ -73,7 +73,7 @@ def _by_l3(cells: list[_Cell]) -> list[list[_Cell]]:
 
 
 def _rows(label: str, domains: list[list[_Cell]], cpus: str, width: int) -> Iterator[str]:
-    """The cells in lines, broken between L3 domains if possible; the node's CPUs behind the last, if they fit."""
+    """The cells in lines, broken between L3 domains if possible; the node's CPUs last, if they fit."""
     start = len(label) + 1
     line, used = "", 0
     for domain in domains:

@@ -221,7 +221,9 @@ def _thread_grid(threads: int) -> tuple[int, int]:
 
 
 def _title_width(box: _Box) -> int:
-    return 0 if box.kind in _PLAIN else _LETTER_W * (len(box.title) + len(box.detail)) + 2 * _PAD + 30
+    if box.kind in _PLAIN:
+        return 0
+    return _LETTER_W * (len(box.title) + len(box.detail)) + 2 * _PAD + (24 if box.detail else 0)
 
 
 @dataclass(frozen=True, slots=True)
