@@ -4,7 +4,7 @@
 masks: what upstream sorts by (free CPUs, id) are a few masks of equally free units here; no set is built.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, TypeAlias
 
 from corelane.placement.topology import Topology
@@ -33,15 +33,17 @@ def take(
     spread: bool = False,
     uncore: bool = False,
     sizes: Sizes = "average",
+    node: int = 0,
 ) -> int:
     """The mask of n of the `available` CPUs; ids that the topology does not know are never taken.
 
     `spread` takes CPUs by id and no whole cores, `uncore` prefers to stay inside one L3 cache. Where cores or
-    sockets differ in size, only real `sizes` never hand out CPUs that are not free. Raises NotEnoughCPUs.
+    sockets differ in size, only real `sizes` never hand out CPUs that are not free. `node`, which is not
+    needed, tells that all `available` are in this NUMA node, and this in one socket. Raises NotEnoughCPUs.
     """
     if n < 1:
         return 0
-    picked = _Accumulator(topology, available & topology.all, n)
+    picked = _Accumulator(topology, available & topology.all, n, node)
     if n > picked.free.bit_count():
         raise NotEnoughCPUs(n, available.bit_count())
     if n >= topology.smallest:
@@ -79,8 +81,10 @@ def lowest(mask: int, n: int) -> int:
     return taken | mask << base
 
 
-def _fullest(units: Iterable[int], free: int) -> list[int]:
+def _fullest(units: Sequence[int], free: int) -> Sequence[int]:
     """Units by free CPUs, fewest first, then by id: upstream's sort at every level."""
+    if len(units) < 2:
+        return units
     return sorted(units, key=lambda unit: (unit & free).bit_count())
 
 
@@ -88,9 +92,10 @@ def _nested(topology: Topology, free: int) -> Iterator[int]:
     """The units of the second kind (sockets, or NUMA nodes where smaller) with free CPUs, in order."""
     for outer in _fullest(topology.first, free):
         inside = outer & free
-        for unit in _fullest(topology.inner[outer], free):
-            if unit & inside:
-                yield unit
+        if inside:
+            for unit in _fullest(topology.inner[outer], free):
+                if unit & inside:
+                    yield unit
 
 
 def node_order(topology: Topology, free: int) -> list[int]:
@@ -103,10 +108,11 @@ def node_order(topology: Topology, free: int) -> list[int]:
 class _Accumulator:
     """What is free, still needed and taken so far: upstream's cpuAccumulator."""
 
-    __slots__ = ("free", "need", "taken", "topology")
+    __slots__ = ("free", "need", "node", "taken", "topology")
 
-    def __init__(self, topology: Topology, free: int, need: int) -> None:
+    def __init__(self, topology: Topology, free: int, need: int, node: int = 0) -> None:
         self.topology = topology
+        self.node = node
         self.free = free
         self.need = need
         self.taken = 0
@@ -166,11 +172,15 @@ class _Accumulator:
         if cpus.bit_count() == need:
             self.claim(cpus, need)
 
+    def core_order(self) -> Iterable[int]:
+        """The units whose cores come one after the other: sockets, or NUMA nodes where smaller."""
+        return (self.node,) if self.node else _nested(self.topology, self.free)
+
     def whole_cores(self, averaged: bool) -> None:
         """Claim cores that are fully free: by the machine's average size, or by their own."""
         topology, free = self.topology, self.free
         full = _full_by_average(topology, free) if averaged else _full_by_own_size(topology, free)
-        for unit in _nested(topology, free):
+        for unit in self.core_order():
             for cores, size in full:
                 self.cores_of_size(cores & unit, size) if size else self.cores_of_any_size(cores & unit)
 
@@ -193,7 +203,7 @@ class _Accumulator:
         """CPU by CPU, from the cores with the fewest free ones."""
         topology, free = self.topology, self.free
         counts = _by_free_threads(topology, free)
-        for unit in _nested(topology, free):
+        for unit in self.core_order():
             for size, equally_free in enumerate(counts):
                 if cores := size and equally_free & unit:
                     self.threads_of_cores(cores, size, free)
@@ -223,6 +233,8 @@ class _Accumulator:
                 return
 
     def socket_order(self) -> Iterable[int]:
+        if self.node:
+            return (self.node,)
         topology, free = self.topology, self.free
         return _nested(topology, free) if topology.numa_first else _fullest(topology.first, free)
 

@@ -6,15 +6,14 @@ here by bounds: what stays free has a given total, so evenness is a matter of th
 combinations are ruled out by their sum, and scores compare as whole numbers.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from math import isqrt
 
-__all__ = ["Plan", "plan"]
+from corelane.placement import remainder
 
-EXHAUSTIVE = 10
-"""Among more nodes than these, a remainder is only borne by as many nodes as it has groups, or by all."""
+__all__ = ["Plan", "plan"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +48,25 @@ class _Search:
     grows with the sum of squares, so a bound on the one is a bound on the other; taking CPUs away is a gain.
     """
 
-    __slots__ = ("counts", "eligible", "free", "group", "k", "mean", "rest", "share", "squares", "total")
+    __slots__ = (
+        "counts",
+        "eligible",
+        "free",
+        "group",
+        "k",
+        "known",
+        "mean",
+        "rest",
+        "share",
+        "squares",
+        "total",
+    )
 
     def __init__(
         self, free: Sequence[int], eligible: Sequence[int], n: int, group: int, k: int, share: int
     ) -> None:
         self.free, self.eligible, self.group, self.k, self.share = free, eligible, group, k, share
+        self.known: dict[tuple[int, ...], int | None] = {}
         self.counts = [free[i] for i in eligible]
         self.rest = (n - share * k) // group
         self.total = sum(free) - n
@@ -63,11 +75,13 @@ class _Search:
 
     def plan(self, alias: bool) -> Plan:
         score, nodes = self.best()
-        bearing = [i for i in nodes if self.free[i] - self.share >= self.group]
+        left = [self.free[i] - self.share for i in nodes]
+        bearing = [i for i, count in zip(nodes, left, strict=True) if count >= self.group]
         bearers: Sequence[int] = ()
         if self.rest:
             enough = self.after_shares(self.free[i] for i in nodes) - self.most_squares(score)
-            bearers = self.bearers([self.free[i] - self.share for i in bearing], enough)
+            able = [count for count in left if count >= self.group]
+            bearers = remainder.first_choice(able, self.rest, self.group, enough)
         if alias:
             bearers = _aliased(bearers, len(bearing))
             nodes = _aliased(nodes, len(self.free), broken_off=score == 0)
@@ -75,17 +89,16 @@ class _Search:
 
     def best(self) -> tuple[int, Sequence[int]]:
         """The lowest score, and the first combination that has it."""
+        if not self.rest:
+            return self.best_even()
         lowest, least = self.limits()
         best: tuple[int, Sequence[int]] | None = None
-        known: dict[tuple[int, ...], int | None] = {}
         for nodes, counts in zip(
             combinations(self.eligible, self.k), combinations(self.counts, self.k), strict=True
         ):
             if sum(counts) < least:
                 continue
-            if counts not in known:
-                known[counts] = self.score_of(counts)
-            score = known[counts]
+            score = self.score_of(counts)
             if score is not None and (best is None or score < best[0]):
                 best = score, nodes
                 if score == lowest:
@@ -93,11 +106,21 @@ class _Search:
         assert best is not None, "plan() saw that the fullest nodes suffice"
         return best
 
+    def best_even(self) -> tuple[int, Sequence[int]]:
+        """Without a rest the fullest nodes are best, and the first whose sum has the same score."""
+        score = self.score(self.after_shares(sorted(self.counts, reverse=True)[: self.k]))
+        least = -((self.most_squares(score) - self.squares) // (2 * self.share))
+        if self.k == 1:
+            return score, (next(i for i in self.eligible if self.free[i] >= least),)
+        combined = zip(combinations(self.eligible, self.k), combinations(self.counts, self.k), strict=True)
+        return score, next(nodes for nodes, counts in combined if sum(counts) >= least)
+
     def limits(self) -> tuple[int, int]:
         """A score that none can beat, and the free CPUs that a combination needs to be worth a look."""
         fullest = sorted(sorted(range(len(self.counts)), key=lambda i: -self.counts[i])[: self.k])
         counts = tuple(self.counts[i] for i in fullest)
-        gain = self.most_gain(sorted((count - self.share for count in counts), reverse=True))
+        left = sorted((count - self.share for count in counts), reverse=True)
+        gain = remainder.most_gain(left, self.rest, self.group)
         lowest = self.score(self.after_shares(counts) - gain)
         score = self.score_of(counts)
         if score is None:
@@ -117,92 +140,26 @@ class _Search:
         most = (len(self.free) * (2 * score + 1) ** 2 - 1) // 4
         return (most + 2000 * self.mean * self.total - len(self.free) * self.mean**2) // 1_000_000
 
-    def score_of(self, counts: Sequence[int]) -> int | None:
+    def score_of(self, counts: tuple[int, ...]) -> int | None:
         """The lowest score of nodes with these counts; None where they do not have enough whole groups."""
+        if counts not in self.known:
+            self.known[counts] = self.new_score_of(counts)
+        return self.known[counts]
+
+    def new_score_of(self, counts: tuple[int, ...]) -> int | None:
+        squares = self.after_shares(counts)
         if not self.rest:
-            return self.score(self.after_shares(counts))
+            return self.score(squares)
         left = [count - self.share for count in counts if count - self.share >= self.group]
         if sum(count // self.group for count in left) < self.rest:
             return None
-        squares, descending = self.after_shares(counts), sorted(left, reverse=True)
-        most = self.most_gain(descending)
-        gain = self.gain(descending[: self.rest]) if len(left) >= self.rest else None
-        if gain is None or (gain < most and self.score(squares - gain) > self.score(squares - most)):
-            gains = (self.gain(chosen) for chosen in self.fewer_bearers(left))
-            gain = max((other for other in (gain, *gains) if other is not None), default=None)
+        gain = remainder.best_gain(
+            left,
+            self.rest,
+            self.group,
+            lambda gain: squares - self.most_squares(self.score(squares - gain) - 1),
+        )
         return None if gain is None else self.score(squares - gain)
-
-    def most_gain(self, descending: Sequence[int]) -> int:
-        """What bearing the rest could gain at most: every group from the node that then has the most."""
-        group, rest = self.group, self.rest
-        if len(descending) >= rest and (not rest or descending[0] - group <= descending[rest - 1]):
-            return group * (2 * sum(descending[:rest]) - rest * group)
-        left, gain = list(descending), 0
-        for _ in range(rest):
-            fullest = max(range(len(left)), key=left.__getitem__)
-            gain += group * (2 * left[fullest] - group)
-            left[fullest] -= group
-        return gain
-
-    def gain(self, bearers: Sequence[int]) -> int | None:
-        """What is gained when these bear the rest in turn; None where they do not have enough groups."""
-        rounds, more = divmod(self.rest, len(bearers))
-        turns = [rounds + 1] * more + [rounds] * (len(bearers) - more)
-        if min(bearers) < self.group * turns[0]:
-            turns = _turns([count // self.group for count in bearers], self.rest)
-            if sum(turns) < self.rest:
-                return None
-        group = self.group
-        return group * sum(n * (2 * count - n * group) for n, count in zip(turns, bearers, strict=True))
-
-    def fewer_bearers(self, left: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Every choice of bearers of which some must bear more than one group, largest choices first."""
-        if len(left) > EXHAUSTIVE:
-            yield left
-            return
-        for size in range(min(self.rest - 1, len(left)), 0, -1):
-            yield from combinations(left, size)
-
-    def bearers(self, left: Sequence[int], enough: int) -> Sequence[int]:
-        """The first choice, as positions in `left`, that gains enough: largest choices first."""
-        for size in range(len(left), self.rest - 1, -1):
-            if found := self.one_group_each(left[: len(left) - size + self.rest], enough):
-                following = range(found[-1] + 1, found[-1] + 1 + size - self.rest)
-                return (*found, *following)
-        positions = range(len(left))
-        sizes = (len(left),) if len(left) > EXHAUSTIVE else range(min(self.rest - 1, len(left)), 0, -1)
-        for size in sizes:
-            for chosen in combinations(positions, size):
-                gain = self.gain([left[i] for i in chosen])
-                if gain is not None and gain >= enough:
-                    return chosen
-        raise AssertionError("score_of() found a choice that gains enough")
-
-    def one_group_each(self, left: Sequence[int], enough: int) -> Sequence[int] | None:
-        """The first choice of as many bearers as there are groups that gains enough."""
-        group, rest = self.group, self.rest
-        needed = -(-(enough // group + (enough % group > 0) + rest * group) // 2)
-        if sum(sorted(left, reverse=True)[:rest]) < needed:
-            return None
-        for chosen, counts in zip(
-            combinations(range(len(left)), rest), combinations(left, rest), strict=True
-        ):
-            if sum(counts) >= needed:
-                return chosen
-        return None
-
-
-def _turns(capacity: Sequence[int], groups: int) -> list[int]:
-    """How many groups each gives, in turn, as long as it has some."""
-    turns = [0] * len(capacity)
-    while groups:
-        giving = [i for i, n in enumerate(capacity) if n > turns[i]][:groups]
-        if not giving:
-            break
-        for i in giving:
-            turns[i] += 1
-        groups -= len(giving)
-    return turns
 
 
 def _aliased(chosen: Sequence[int], of: int, *, broken_off: bool = False) -> Sequence[int]:

@@ -3,16 +3,14 @@
 `takeByTopologyNUMADistributed` of upstream's `cpu_assignment.go` (v1.36); `balance` decides which nodes.
 """
 
-from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from corelane.placement import accumulator, balance
 from corelane.placement.accumulator import Sizes
 from corelane.placement.topology import Topology
 
 __all__ = ["AccountingError", "take"]
-
-_Pack: TypeAlias = Callable[[int, int], int]
 
 
 class AccountingError(ValueError):
@@ -35,16 +33,15 @@ def take(
     back. Raises NotEnoughCPUs, and with `alias` AccountingError where upstream fails by its own slip.
     """
     free = available & topology.all
-
-    def pack(cpus: int, count: int) -> int:
-        return accumulator.take(topology, cpus, count, spread=spread, sizes=sizes)
-
+    pack = _Packer(topology, spread, sizes)
     if n < 1 or n % group or n > free.bit_count():
         return pack(available, n)
-    nodes = [node & free for node in accumulator.node_order(topology, free)]
-    counts = [node.bit_count() for node in nodes]
+    nodes = accumulator.node_order(topology, free)
+    if len(nodes) == 1:
+        return pack(free, n)
+    counts = [(node & free).bit_count() for node in nodes]
     plan = balance.plan(counts, n, group, _fewest_nodes(topology, n, group), alias=alias)
-    return _carry_out(plan, nodes, n, group, pack) if plan else pack(available, n)
+    return _carry_out(plan, nodes, free, n, group, pack) if plan else pack(available, n)
 
 
 def _fewest_nodes(topology: Topology, n: int, group: int) -> int:
@@ -54,25 +51,35 @@ def _fewest_nodes(topology: Topology, n: int, group: int) -> int:
     return -(-(n // group) // per_node)
 
 
-def _carry_out(plan: balance.Plan, nodes: Sequence[int], n: int, group: int, pack: _Pack) -> int:
+class _Packer(NamedTuple):
+    """How CPUs are taken from one node, or from all."""
+
+    topology: Topology
+    spread: bool
+    sizes: Sizes
+
+    def __call__(self, cpus: int, n: int, node: int = 0) -> int:
+        topology, spread, sizes = self
+        known = node if node in topology.undivided else 0
+        return accumulator.take(topology, cpus, n, spread=spread, sizes=sizes, node=known)
+
+
+def _carry_out(plan: balance.Plan, nodes: Sequence[int], free: int, n: int, group: int, pack: _Packer) -> int:
     taken = 0
     for i in plan.nodes:
-        if nodes[i].bit_count() >= plan.share:
-            taken |= pack(nodes[i], plan.share)
+        inside = nodes[i] & free
+        if inside.bit_count() >= plan.share:
+            taken |= pack(inside, plan.share, nodes[i])
     remainder = n - plan.share * len(plan.nodes)
     while remainder > 0:
-        bearing = [nodes[i] for i in plan.bearers if (nodes[i] & ~taken).bit_count() >= group]
+        rest = free & ~taken
+        bearing = [nodes[i] for i in plan.bearers if (nodes[i] & rest).bit_count() >= group]
         if not bearing:
-            return _any(nodes, n, taken, pack)
+            return taken | pack(rest, n - taken.bit_count())
         for node in bearing[: remainder // group]:
-            taken |= pack(node & ~taken, group)
+            taken |= pack(node & rest, group, node)
             remainder -= group
     if missing := n - taken.bit_count():
         few = "not enough" if missing > 0 else "too many"
         raise AccountingError(f"accounting error, {few} CPUs allocated, remaining: {missing}")
     return taken
-
-
-def _any(nodes: Sequence[int], n: int, taken: int, pack: _Pack) -> int:
-    """The rest from anywhere: for plans that upstream would turn over for ever."""
-    return taken | pack(sum(nodes) & ~taken, n - taken.bit_count())

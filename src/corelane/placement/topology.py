@@ -68,6 +68,8 @@ class Topology:
     """The number of CPUs in each NUMA node, socket and cache, by mask."""
     smallest: int
     """The size of the smallest NUMA node or socket: below it none can be taken whole."""
+    undivided: frozenset[int]
+    """The NUMA nodes that lie in one socket."""
     threads: int
     """The most threads that any core has."""
     fewest_threads: int
@@ -146,6 +148,7 @@ def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counte
         numa_first=numa_first,
         sizes=sizes,
         smallest=min(sizes[mask] for mask in (*nodes, *packages)),
+        undivided=frozenset(node for node in nodes if any(not node & ~socket for socket in packages)),
         threads=max(mask.bit_count() for mask in cores.values()),
         fewest_threads=min(mask.bit_count() for mask in cores.values()),
         cpus_per_core=_average(count.cpus, count.cores),

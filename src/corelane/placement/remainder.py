@@ -1,0 +1,122 @@
+"""Who bears what an even distribution leaves over: which of the chosen nodes give one more group in turn.
+
+Upstream tries every subset of the nodes that still have a whole group, the largest subsets first, and lets
+its members give a group each in turn until the rest is borne. A choice is worth its gain: by how much it
+lowers the sum of squares of what stays free. `left` is what each node still has, in the picker's order.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import combinations
+
+__all__ = ["best_gain", "first_choice", "most_gain"]
+
+EXHAUSTIVE = 10
+"""Of more nodes than these, either as many bear as there are groups, or all."""
+
+
+def best_gain(left: Sequence[int], groups: int, group: int, better: Callable[[int], int]) -> int | None:
+    """The highest gain of any choice that bears all `groups`; None when there is none.
+
+    `better` tells the least gain that is of more use than another, so that fruitless sizes are passed over.
+    """
+    descending = sorted(left, reverse=True)
+    best = _gain(descending[:groups], groups, group) if len(left) >= groups else None
+    for size in _sizes(left, groups):
+        if best is None or _bound(descending, size, groups, group) >= better(best):
+            for bearers in combinations(left, size):
+                gain = _gain(bearers, groups, group)
+                if gain is not None and (best is None or gain > best):
+                    best = gain
+    return best
+
+
+def first_choice(left: Sequence[int], groups: int, group: int, enough: int) -> Sequence[int]:
+    """The first choice, as positions in `left`, that gains enough; in upstream's order, largest first."""
+    for size in range(len(left), groups - 1, -1):
+        if found := _one_group_each(left[: len(left) - size + groups], groups, group, enough):
+            return (*found, *range(found[-1] + 1, found[-1] + 1 + size - groups))
+    descending = sorted(left, reverse=True)
+    for size in _sizes(left, groups):
+        if _bound(descending, size, groups, group) >= enough:
+            for chosen in combinations(range(len(left)), size):
+                gain = _gain([left[i] for i in chosen], groups, group)
+                if gain is not None and gain >= enough:
+                    return chosen
+    raise AssertionError("best_gain() found a choice that gains enough")
+
+
+def most_gain(descending: Sequence[int], groups: int, group: int) -> int:
+    """No choice gains more: every group comes from the node that then has the most."""
+    if len(descending) >= groups and (not groups or descending[0] - group <= descending[groups - 1]):
+        return group * (2 * sum(descending[:groups]) - groups * group)
+    left, gain = list(descending), 0
+    for _ in range(groups):
+        fullest = left.index(max(left))
+        gain += group * (2 * left[fullest] - group)
+        left[fullest] -= group
+    return gain
+
+
+def _sizes(left: Sequence[int], groups: int) -> Sequence[int]:
+    """The sizes of choices of which some member bears more than one group."""
+    if len(left) > EXHAUSTIVE:
+        return (len(left),) if len(left) < groups else ()
+    return range(min(groups - 1, len(left)), 0, -1)
+
+
+def _bound(descending: Sequence[int], size: int, groups: int, group: int) -> int:
+    """What no choice of this size gains more than.
+
+    Either all members can bear their turns, at best the fullest ones; or the turns of at least one that
+    cannot fall to the others.
+    """
+    rounds, more = divmod(groups, size)
+    able = [count for count in descending if count >= group * (rounds + (more > 0))]
+    bound = -1
+    if len(able) >= size:
+        bound = _equal_gain(able[:size], rounds, more, group)
+    if len(able) < len(descending) and size > 1:
+        poor = descending[len(able)]
+        for few in range(1, poor // group + 1):
+            others = most_gain(descending[: size - 1], groups - few, group)
+            bound = max(bound, few * group * (2 * poor - few * group) + others)
+    return bound
+
+
+def _gain(bearers: Sequence[int], groups: int, group: int) -> int | None:
+    """What is gained when these bear the groups in turn; None where they do not have enough."""
+    rounds, more = divmod(groups, len(bearers))
+    if min(bearers) >= group * (rounds + (more > 0)):
+        return _equal_gain(bearers, rounds, more, group)
+    turns = _turns([count // group for count in bearers], groups)
+    if sum(turns) < groups:
+        return None
+    return group * sum(n * (2 * count - n * group) for n, count in zip(turns, bearers, strict=True))
+
+
+def _equal_gain(bearers: Sequence[int], rounds: int, more: int, group: int) -> int:
+    """The gain when all bear `rounds` groups, and the first `more` one above that."""
+    squares = rounds * rounds * len(bearers) + more * (2 * rounds + 1)
+    return group * (2 * (rounds * sum(bearers) + sum(bearers[:more])) - group * squares)
+
+
+def _one_group_each(left: Sequence[int], groups: int, group: int, enough: int) -> Sequence[int] | None:
+    """The first choice of as many bearers as there are groups that gains enough."""
+    needed = -(-(-(-enough // group) + groups * group) // 2)
+    if sum(sorted(left, reverse=True)[:groups]) < needed:
+        return None
+    choices = zip(combinations(range(len(left)), groups), combinations(left, groups), strict=True)
+    return next((chosen for chosen, counts in choices if sum(counts) >= needed), None)
+
+
+def _turns(capacity: Sequence[int], groups: int) -> list[int]:
+    """How many groups each gives, in turn, as long as it has some."""
+    turns = [0] * len(capacity)
+    while groups:
+        giving = [i for i, n in enumerate(capacity) if n > turns[i]][:groups]
+        if not giving:
+            break
+        for i in giving:
+            turns[i] += 1
+        groups -= len(giving)
+    return turns
