@@ -60,9 +60,13 @@ def take(
 
 def lowest(mask: int, n: int) -> int:
     """The n lowest bits of a mask that has at least n, by halving: fast however scattered they lie."""
-    if n <= 0:
-        return 0
     taken = base = 0
+    if n < 5:
+        for _ in range(n):
+            low = mask & -mask
+            taken |= low
+            mask ^= low
+        return taken
     width = mask.bit_length()
     while width > 1:
         half = width >> 1
@@ -140,28 +144,28 @@ class _Accumulator:
 
     def caches(self) -> None:
         """Whole caches, then, if the rest fits the free cores of one cache exactly, those (KEP-4800)."""
-        topology = self.topology
-        order = self.cache_order()
-        if order and self.need >= topology.cpus_per_uncore:
+        order: Iterable[int] = self.cache_order()
+        if self.need >= self.topology.cpus_per_uncore:
+            order = list(order)
             self.whole(order)
         for cache in order:
             if self.need < 1:
                 return
-            self.part_of_cache(cache & self.free)
+            if (cache & self.free).bit_count() >= self.need:
+                self.part_of_cache(cache & self.free)
 
-    def cache_order(self) -> list[int]:
+    def cache_order(self) -> Iterator[int]:
+        """The caches that have CPUs free now, node by node."""
         free, caches = self.free, self.topology.caches
-        return [
-            cache
-            for node in node_order(self.topology, free)
-            for cache in _fullest(caches[node], free)
-            if cache & node & free
-        ]
+        for node in node_order(self.topology, free):
+            inside = node & free
+            for cache in _fullest(caches[node], free):
+                if cache & inside:
+                    yield cache
 
     def part_of_cache(self, free: int) -> None:
+        """Claim exactly what is needed from the cores with these CPUs, or nothing."""
         topology, need = self.topology, self.need
-        if free.bit_count() < need:
-            return
         cores = topology.cores_of(free)
         wanted = -(-need // topology.cpus_per_core)
         if cores.bit_count() > wanted:
@@ -241,6 +245,8 @@ class _Accumulator:
 
 def _by_free_threads(topology: Topology, free: int) -> list[int]:
     """Element i has the cores (their lowest CPUs) with exactly i free threads: a bit-sliced count."""
+    if len(topology.patterns) == 1:
+        return _exactly(free, *topology.patterns[0])
     counts = [0] * (topology.threads + 1)
     for leads, offsets in topology.patterns:
         for i, cores in enumerate(_exactly(free, leads, offsets)):
@@ -261,18 +267,28 @@ def _exactly(free: int, leads: int, offsets: tuple[int, ...]) -> list[int]:
     return counts
 
 
+def _full(free: int, leads: int, offsets: tuple[int, ...]) -> int:
+    """The cores of which every thread is free."""
+    for offset in offsets:
+        leads &= free >> offset
+    return leads
+
+
 def _full_by_own_size(topology: Topology, free: int) -> list[tuple[int, int]]:
     """Fully free cores and their size, smallest first."""
     full: dict[int, int] = {}
     for leads, offsets in topology.patterns:
         size = len(offsets)
-        full[size] = full.get(size, 0) | _exactly(free, leads, offsets)[size]
+        full[size] = full.get(size, 0) | _full(free, leads, offsets)
     return [(cores, size) for size, cores in sorted(full.items()) if cores]
 
 
 def _full_by_average(topology: Topology, free: int) -> list[tuple[int, int]]:
     """Cores with as many free CPUs as the average core has CPUs, and their size: 0 where sizes differ."""
     average = topology.cpus_per_core
+    if len(topology.patterns) == 1 and topology.threads == average:
+        full = _full(free, *topology.patterns[0])
+        return [(full, average)] if full else []
     cores, sizes = 0, set()
     for leads, offsets in topology.patterns:
         if len(offsets) >= average and (full := _exactly(free, leads, offsets)[average]):
