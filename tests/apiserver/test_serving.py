@@ -162,6 +162,15 @@ async def test_an_unforeseen_error_is_a_500_without_its_insides(api):
 
 
 @served
+async def test_kubectl_finds_no_definitions_of_custom_resources(api):
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+    assert (await api.get(path)).body["items"] == []
+    assert (await api.get(path, token=VIEWER)).status == 403
+    assert (await api.get(f"{path}/x")).status == 404
+    assert (await api("POST", path, {})).status == 404
+
+
+@served
 async def test_what_is_left_out_says_so(api):
     for part in ("exec", "attach", "portforward"):
         answer = await api("POST", f"/api/v1/namespaces/default/pods/p/{part}")

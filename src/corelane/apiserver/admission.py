@@ -12,7 +12,7 @@ from corelane.apiserver.status import Cause, StatusError
 from corelane.apiserver.store import Object
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
-SYSTEM_PREFIX = "system-"
+SYSTEM_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
 _NAMESPACES = kinds.NAMESPACES.stored
 _CLASSES = kinds.PRIORITY_CLASSES.stored
 
@@ -37,10 +37,7 @@ def admit_delete(target: Target) -> None:
     """Raises StatusError 403 for what may not be deleted."""
     if target.resource == "namespaces" and target.name in IMMORTAL:
         raise _refuse(target, target.name, "this namespace may not be deleted")
-    if target.resource == "priorityclasses" and target.name in {
-        "system-node-critical",
-        "system-cluster-critical",
-    }:
+    if target.resource == "priorityclasses" and target.name in SYSTEM_CLASSES:
         raise _refuse(target, target.name, "this is a system priority class and cannot be deleted")
 
 

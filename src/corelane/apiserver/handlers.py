@@ -96,18 +96,36 @@ async def answer(context: Context, request: web.BaseRequest, target: Target) -> 
     """Serve a request for a resource. Raises StatusError."""
     allowed = requests.methods(target)
     if not allowed or target.kind is None:
-        return _no_route(target)
+        return _no_route(context, request, target)
     if request.method not in allowed:
         raise status.method_not_allowed()
     return await _handler(target, request.method)(Call(context, request, target, target.kind))
 
 
-def _no_route(target: Target) -> web.StreamResponse:
+def _no_route(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    if _asks_for_definitions(target) and request.method == "GET":
+        return _no_definitions(context)
     if target.kind is not None and target.kind.custom and target.named:
         raise registry.not_found(target)
     if target.group and not requests.is_built_in(target.group):
         return responses.text("404 page not found\n", 404)
     raise status.no_such_resource()
+
+
+def _asks_for_definitions(target: Target) -> bool:
+    place = (target.group, target.version, target.resource)
+    return place == ("apiextensions.k8s.io", "v1", "customresourcedefinitions") and target.verb == "list"
+
+
+def _no_definitions(context: Context) -> web.Response:
+    """An empty list: kubectl asks for it before it says that a kind is unknown, and an error hid that."""
+    body = {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": str(context.registry.store.revision)},
+        "items": [],
+    }
+    return responses.data(msgspec.json.encode(body))
 
 
 def _handler(target: Target, method: str) -> Handler:

@@ -9,7 +9,7 @@ from typing import Literal
 
 from corelane.apiserver import selectors, status
 from corelane.apiserver.kinds import BINDINGS, KINDS, Kind, by_path
-from corelane.apiserver.status import Cause, StatusError
+from corelane.apiserver.status import Cause
 
 Query = Mapping[str, str]
 
@@ -176,9 +176,6 @@ def revision(text: str) -> int:
     return int(text)
 
 
-Match = Literal["", "Exact", "NotOlderThan"]
-
-
 @dataclass(frozen=True, slots=True)
 class ListOptions:
     """What list, watch and deletecollection are asked for."""
@@ -302,8 +299,3 @@ def _manager_faults(manager: str) -> list[Cause]:
         why = "should not contain unprintable characters"
         return [Cause("FieldValueInvalid", f'Invalid value: "{manager}": {why}', "fieldManager")]
     return []
-
-
-def not_a_number(error: ValueError) -> StatusError:
-    """500 for a resourceVersion that is none: upstream's own answer to get and watch."""
-    return status.internal(f"resourceVersion: Invalid value: {error}")

@@ -179,12 +179,6 @@ def unprocessable() -> StatusError:
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
 
-def too_many_requests(message: str, causes: Iterable[Cause] = (), retry_after: int = 0) -> StatusError:
-    headers = {"Retry-After": str(retry_after)} if retry_after else {}
-    found = details(causes=causes, retry_after=retry_after)
-    return StatusError(429, "TooManyRequests", message, found, headers)
-
-
 def internal(message: str) -> StatusError:
     """500 in upstream's form for a bare error: neither reason nor details."""
     return StatusError(500, "", message)
