@@ -7,6 +7,9 @@ RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"
 CONTAINER_CPUSETS: Final = "corelane.io/container-cpusets"
 """On a pod: JSON, container to CPU list, where containers differ; wins over RESOURCE_STATUS."""
 
+PLACEMENT_REASONS: Final = "corelane.io/placement-reasons"
+"""On a pod: JSON, container to the reasons for its CPUs, in words."""
+
 CPU_TOPOLOGY: Final = "node.koordinator.sh/cpu-topology"
 """On a NodeResourceTopology: JSON, `detail` is a list of id, core, socket and node of every CPU."""
 CPU_SHARED_POOLS: Final = "node.koordinator.sh/cpu-shared-pools"

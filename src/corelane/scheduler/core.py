@@ -229,6 +229,8 @@ class Core:
         assignments = admitted[1].assignments if admitted else {}
         self.cluster.claim(node.name, info, assignments)
         record = translate.proposal_annotations(assignments, info.pod)
+        if admitted:
+            record |= translate.reasons_annotation(admitted[1].reasons)
         bind = Bind(info.pod, node.name, record, assignments)
         self._bindings[info.uid] = _Binding(waiting, bind)
         return bind

@@ -1,0 +1,248 @@
+"""Client and informer against the embedded API server, over real sockets."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from corelane.apiserver.auth import User
+from corelane.apiserver.server import APIServer
+from corelane.apiserver.store import Store
+from corelane.kube.client import APIError, Client, Gone, Unreachable
+from corelane.kube.informer import Change, Informer
+from corelane.kube.objects import (
+    ConfigMap,
+    Event,
+    Lease,
+    Namespace,
+    Node,
+    NodeResourceTopology,
+    Pod,
+)
+from support import objects
+
+TOKEN = "token"
+
+
+def server(data_dir: Path | None = None, port: int = 0) -> APIServer:
+    return APIServer(tokens={TOKEN: User("admin", ("system:masters",))}, data_dir=data_dir, port=port)
+
+
+def run(story: Callable[[Client], Awaitable[None]]) -> None:
+    async def main() -> None:
+        serving = server()
+        await serving.start()
+        client = Client.connect_to(serving.url, TOKEN)
+        try:
+            async with asyncio.timeout(20):
+                await story(client)
+        finally:
+            await client.close()
+            await serving.stop()
+
+    asyncio.run(main())
+
+
+def pod(name: str, **metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", **metadata},
+        "spec": {"containers": [{"name": "c", "image": "i", "command": ["true"]}]},
+    }
+
+
+def settings(name: str, **data: str) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "default", "labels": {"n": name}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+def test_objects_are_made_read_changed_and_removed() -> None:
+    async def story(client: Client) -> None:
+        made = await client.create(settings("a", x="1"))
+        read = await client.get(ConfigMap, "a", "default")
+        assert (read.metadata.uid, read.data) == (made["metadata"]["uid"], {"x": "1"})
+        await client.patch(ConfigMap, "a", {"data": {"x": None, "y": "2"}}, namespace="default")
+        replaced = [{"op": "replace", "path": "/data/y", "value": "3"}]
+        await client.patch(ConfigMap, "a", replaced, namespace="default", kind_of_patch="json")
+        assert (await client.get(ConfigMap, "a", "default")).data == {"y": "3"}
+        with pytest.raises(APIError) as caught:
+            await client.delete(ConfigMap, "a", namespace="default", uid="another")
+        assert (caught.value.code, caught.value.reason) == (409, "Conflict")
+        await client.delete(ConfigMap, "a", namespace="default", uid=read.metadata.uid)
+        with pytest.raises(APIError) as caught:
+            await client.get(ConfigMap, "a", "default")
+        assert (caught.value.code, caught.value.reason) == (404, "NotFound")
+
+    run(story)
+
+
+def test_a_binding_brings_its_annotations_and_is_final() -> None:
+    async def story(client: Client) -> None:
+        made = await client.create(pod("a", annotations={"old": "1", "stays": "2"}))
+        uid = made["metadata"]["uid"]
+        await client.bind("default", "a", uid, "n1", {"old": "new"}, {"l": "v"})
+        bound = await client.get(Pod, "a", "default")
+        assert bound.spec.node_name == "n1"
+        assert bound.metadata.annotations == {"old": "new", "stays": "2"}
+        assert bound.metadata.labels == {"l": "v"}
+        with pytest.raises(APIError) as caught:
+            await client.bind("default", "a", uid, "n2")
+        assert caught.value.code == 409
+
+    run(story)
+
+
+def test_a_status_is_patched_apart() -> None:
+    async def story(client: Client) -> None:
+        await client.create(pod("a"))
+        for status in ("False", "True"):
+            body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
+            await client.patch(
+                Pod, "a", body, namespace="default", kind_of_patch="strategic", subresource="status"
+            )
+        read = await client.get(Pod, "a", "default")
+        assert [(c.type, c.status) for c in read.status.conditions if c.type == "Ready"] == [
+            ("Ready", "True")
+        ]
+
+    run(story)
+
+
+@pytest.mark.parametrize("kind", [Node, Namespace, Lease, Event, NodeResourceTopology, Pod])
+def test_every_kind_is_served_where_we_look_for_it(kind: Any) -> None:
+    async def story(client: Client) -> None:
+        assert (await client.list(kind)).malformed == ()
+
+    run(story)
+
+
+def test_a_topology_comes_back_as_it_was_published() -> None:
+    async def story(client: Client) -> None:
+        from corelane.kube import translate
+
+        state = objects.state("socket:2 core:4 smt:2", "n1")
+        await client.create(translate.topology(state.machine, "n1", state))
+        read = await client.get(NodeResourceTopology, "n1")
+        back = translate.state_from_topology(read)
+        assert back.machine.cpus == state.machine.cpus
+        assert back.reserved == state.reserved
+        assert read.zones[-1].resources[0].capacity == "8"
+
+    run(story)
+
+
+def test_lists_come_in_pages_and_by_selection() -> None:
+    async def story(client: Client) -> None:
+        for number in range(7):
+            await client.create(settings(f"m{number}"))
+        assert len((await client.list(ConfigMap, namespace="default", page=3)).items) == 7
+        some = await client.list(ConfigMap, label_selector="n in (m1,m2)", page=1)
+        assert [item.metadata.name for item in some.items] == ["m1", "m2"]
+        one = await client.list(ConfigMap, field_selector="metadata.name=m3")
+        assert [item.metadata.name for item in one.items] == ["m3"]
+
+    run(story)
+
+
+def test_a_watch_from_a_version_that_never_was_is_an_error() -> None:
+    async def story(client: Client) -> None:
+        with pytest.raises(APIError):
+            async for _ in client.watch(Pod, resource_version="999999999", timeout_seconds=1):
+                pass
+
+    run(story)
+
+
+class Copy:
+    """What one knows who only hears the informer's changes."""
+
+    def __init__(self, client: Client, **selection: str) -> None:
+        self.known: dict[str, str] = {}
+        self.informer = Informer(client, ConfigMap, handler=self.take, **selection)  # type: ignore[arg-type]
+        self.task = asyncio.create_task(self.informer.run())
+
+    def take(self, change: Change[ConfigMap]) -> None:
+        if change.new is None:
+            assert change.old is not None
+            del self.known[change.old.metadata.name]
+        else:
+            self.known[change.new.metadata.name] = change.new.data.get("x", "")
+
+    async def until(self, **expected: str) -> None:
+        while self.known != expected:
+            await asyncio.sleep(0.01)
+        copied = {item.metadata.name: item.data.get("x", "") for item in self.informer.objects.values()}
+        assert copied == expected
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self.task
+
+
+def test_an_informer_keeps_a_true_copy() -> None:
+    async def story(client: Client) -> None:
+        await client.create(settings("a", x="1"))
+        whole, part = Copy(client), Copy(client, label_selector="n=b")
+        await whole.informer.synced()
+        await whole.until(a="1")
+        await client.create(settings("b", x="2"))
+        await client.patch(ConfigMap, "a", {"data": {"x": "3"}}, namespace="default")
+        await whole.until(a="3", b="2")
+        await part.until(b="2")
+        await client.patch(ConfigMap, "b", {"metadata": {"labels": {"n": "c"}}}, namespace="default")
+        await part.until()
+        await client.delete(ConfigMap, "a", namespace="default")
+        await whole.until(b="2")
+        await whole.stop()
+        await part.stop()
+
+    run(story)
+
+
+def test_an_informer_outlives_the_server_and_misses_nothing(tmp_path: Path) -> None:
+    async def main() -> None:
+        first = server(tmp_path)
+        await first.start()
+        port = int(first.url.rsplit(":", 1)[1])
+        client = Client.connect_to(first.url, TOKEN)
+        await client.create(settings("a", x="1"))
+        await client.create(settings("b", x="1"))
+        copy = Copy(client)
+        await copy.until(a="1", b="1")
+        await first.stop()
+        with pytest.raises(Unreachable):
+            await client.list(ConfigMap)
+        second = server(tmp_path, port)
+        await second.start()
+        await client.delete(ConfigMap, "a", namespace="default")
+        await client.patch(ConfigMap, "b", {"data": {"x": "2"}}, namespace="default")
+        await copy.until(b="2")
+        await copy.stop()
+        await client.close()
+        await second.stop()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(20):
+            await main()
+
+    asyncio.run(bounded())
+
+
+def test_a_version_long_past_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("corelane.apiserver.server.Store", partial(Store, window=20))
+
+    async def story(client: Client) -> None:
+        old = (await client.list(ConfigMap)).resource_version
+        for number in range(50):
+            await client.create(settings(f"m{number}"))
+        with pytest.raises(Gone):
+            async for _ in client.watch(ConfigMap, resource_version=old):
+                pass
+
+    run(story)

@@ -1,0 +1,233 @@
+"""The scheduler against the embedded API server, over real sockets."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from corelane import node as nodes
+from corelane.apiserver.auth import User
+from corelane.apiserver.server import APIServer
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.client import APIError, Client
+from corelane.kube.objects import Event, Node, NodeResourceTopology, Pod, condition
+from corelane.node import NodeState
+from corelane.scheduler import Reporter, Scheduler
+from support import objects
+
+TOKEN = "token"
+
+
+class Told(Reporter):
+    def __init__(self) -> None:
+        self.errors: list[str] = []
+        self.names: list[str] = []
+
+    def started(self, name: str) -> None:
+        self.names.append(name)
+
+    def write_failed(self, what: str, error: APIError) -> None:
+        self.errors.append(f"{what}: {error}")
+
+    def bind_failed(self, pod: Pod, node: str, error: APIError) -> None:
+        self.errors.append(f"{pod.title}: {error}")
+
+    def unusable_topology(self, node: str, problem: str) -> None:
+        self.errors.append(f"{node}: {problem}")
+
+
+class Cluster:
+    """An API server, a client to it, and a scheduler that runs."""
+
+    def __init__(self, server: APIServer, client: Client, told: Told) -> None:
+        self.server, self.client, self.told = server, client, told
+        self.states: dict[str, NodeState] = {}
+
+    async def node(self, name: str, spec: str, cpus: int, **more: Any) -> None:
+        known = objects.node(name, cpus)
+        status = {
+            "allocatable": {**known.status.allocatable},
+            "capacity": {**known.status.allocatable},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        await self.client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
+        await self.client.patch(Node, name, {"status": status}, subresource="status")
+        # The server taints a new node as not ready; the node controller would take that away.
+        await self.client.patch(Node, name, {"spec": {"taints": None, **more}})
+        self.states[name] = objects.state(spec, name, reserved=CPUSet([0]))
+        await self.client.create(translate.topology(self.states[name].machine, name, self.states[name]))
+
+    async def publish(self, name: str, state: NodeState) -> None:
+        self.states[name] = state
+        whole = translate.topology(state.machine, name, state)
+        body = {"metadata": {"annotations": whole["metadata"]["annotations"]}, "zones": whole["zones"]}
+        await self.client.patch(NodeResourceTopology, name, body)
+
+    async def pod(self, name: str, cpu: str = "2", **spec: Any) -> None:
+        resources = {"cpu": cpu, "memory": "1Gi"}
+        container = {
+            "name": "main",
+            "image": "none",
+            "command": ["true"],
+            "resources": {"requests": resources, "limits": resources},
+        }
+        await self.client.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {"containers": [container], **spec},
+            }
+        )
+
+    async def placed(self, name: str) -> Pod:
+        return await self.until(name, lambda pod: bool(pod.spec.node_name))
+
+    async def until(self, name: str, holds: Callable[[Pod], bool]) -> Pod:
+        while not holds(pod := await self.client.get(Pod, name, "default")):
+            await asyncio.sleep(0.02)
+        return pod
+
+    async def events(self, name: str, count: int) -> list[Event]:
+        while True:
+            listed = await self.client.list(Event, field_selector=f"involvedObject.name={name}")
+            if len(listed.items) >= count:
+                return sorted(listed.items, key=lambda event: event.reason)
+            await asyncio.sleep(0.02)
+
+
+def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
+    async def main() -> None:
+        server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
+        await server.start()
+        client = Client.connect_to(server.url, TOKEN)
+        told = Told()
+        scheduler = asyncio.create_task(Scheduler(client, reporter=told).run())
+        try:
+            async with asyncio.timeout(20):
+                await story(Cluster(server, client, told))
+        finally:
+            assert not scheduler.done() or scheduler.exception() is None
+            scheduler.cancel()
+            with suppress(asyncio.CancelledError):
+                await scheduler
+            await client.close()
+            await server.stop()
+
+    asyncio.run(main())
+
+
+def test_a_pod_is_bound_with_its_cpus_and_an_event_says_so() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8)
+        await cluster.pod("a", "2")
+        pod = await cluster.placed("a")
+        assert pod.spec.node_name == "n1"
+        assert json.loads(pod.metadata.annotations[keys.RESOURCE_STATUS]) == {"cpuset": "1-2"}
+        scheduled = condition(pod.status.conditions, "PodScheduled")
+        assert scheduled is not None
+        assert scheduled.status == "True"
+        (event,) = await cluster.events("a", 1)
+        assert event.message == "Successfully assigned default/a to n1 (exclusive CPUs: main 1-2)"
+        assert (event.type, event.reason, event.count) == ("Normal", "Scheduled", 1)
+        assert event.source.component == "corelane-scheduler"
+        assert event.involved_object.uid == pod.metadata.uid
+        assert cluster.told.names == ["corelane-scheduler"]
+        assert cluster.told.errors == []
+
+    run(story)
+
+
+def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_can() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8)
+        await cluster.node("n2", "core:8", 8, unschedulable=True)
+        await cluster.pod("first", "6")
+        first = await cluster.placed("first")
+        await cluster.pod("second", "6")
+
+        def explained(pod: Pod) -> bool:
+            found = condition(pod.status.conditions, "PodScheduled")
+            return found is not None and found.reason == "Unschedulable"
+
+        second = await cluster.until("second", explained)
+        text = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+        found = condition(second.status.conditions, "PodScheduled")
+        assert found is not None
+        assert (found.status, found.message) == ("False", text)
+        (event,) = await cluster.events("second", 1)
+        assert (event.type, event.reason, event.message) == ("Warning", "FailedScheduling", text)
+        agent, _ = nodes.admit(cluster.states["n1"], translate.ask(first))
+        await cluster.publish("n1", agent)
+        await cluster.client.delete(Pod, "first", namespace="default", grace_seconds=0)
+        await cluster.publish("n1", nodes.release(agent, first.metadata.uid))
+        assert (await cluster.placed("second")).spec.node_name == "n1"
+        assert cluster.told.errors == []
+
+    run(story)
+
+
+def test_many_pods_at_once_never_share_a_cpu() -> None:
+    async def story(cluster: Cluster) -> None:
+        for number in range(3):
+            await cluster.node(f"n{number}", "socket:2 core:8 smt:2", 32)
+        await asyncio.gather(*(cluster.pod(f"p{number}", "3") for number in range(24)))
+        pods = await asyncio.gather(*(cluster.placed(f"p{number}") for number in range(24)))
+        taken: dict[str, CPUSet] = {}
+        for pod in pods:
+            lane = translate.ask(pod).proposal["main"]
+            assert len(lane) == 3
+            assert lane.isdisjoint(taken.get(pod.spec.node_name, CPUSet()))
+            taken[pod.spec.node_name] = taken.get(pod.spec.node_name, CPUSet()) | lane
+        assert sum(map(len, taken.values())) == 72
+
+    run(story)
+
+
+def test_a_broken_topology_is_reported_and_the_rest_goes_on() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("bad", "core:8", 8)
+        await cluster.client.patch(
+            NodeResourceTopology, "bad", {"metadata": {"annotations": {keys.CPU_ALLOCATIONS: "{"}}}
+        )
+        await cluster.node("good", "core:8", 8)
+        await cluster.pod("a", "2")
+        assert (await cluster.placed("a")).spec.node_name == "good"
+        (problem,) = cluster.told.errors
+        assert "corelane.io/cpu-allocations" in problem
+
+    run(story)
+
+
+def test_what_was_said_before_a_restart_is_counted_up_not_said_again() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.pod("a", "2")
+        await cluster.events("a", 1)
+        again = asyncio.create_task(Scheduler(cluster.client, reporter=cluster.told).run())
+        while (await cluster.events("a", 1))[0].count != 2:
+            await asyncio.sleep(0.02)
+        assert len(await cluster.events("a", 1)) == 1
+        again.cancel()
+        with suppress(asyncio.CancelledError):
+            await again
+        assert cluster.told.errors == []
+
+    run(story)
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "corelane-scheduler"])
+def test_only_pods_that_name_us_are_placed(scheduler: str) -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8)
+        await cluster.pod("a", schedulerName=scheduler)
+        await cluster.pod("b")
+        await cluster.placed("b")
+        await asyncio.sleep(0.05)
+        a = await cluster.client.get(Pod, "a", "default")
+        assert bool(a.spec.node_name) is (scheduler == "corelane-scheduler")
+
+    run(story)
