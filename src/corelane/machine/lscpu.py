@@ -56,10 +56,9 @@ def _from_p(text: str, source: str) -> Iterator[dict[str, str]]:
 
 def _from_e(text: str, source: str) -> Iterator[dict[str, str]]:
     """`CPU NODE SOCKET CORE L1d:L1i:L2:L3 ONLINE`, then a line for each CPU."""
-    lines = text.strip().splitlines()
-    columns = lines[0].lower().split()
-    for number, line in enumerate(lines[1:], 2):
-        yield _record(columns, line.split(), number, source)
+    header, *lines = text.strip().splitlines() or [""]
+    for number, line in enumerate(lines, 2):
+        yield _record(header.lower().split(), line.split(), number, source)
 
 
 def _record(columns: Sequence[str], cells: Sequence[str], number: int, source: str) -> dict[str, str]:
@@ -72,7 +71,7 @@ def _record(columns: Sequence[str], cells: Sequence[str], number: int, source: s
 def _from_json(text: str, name: str, source: str) -> Machine:
     try:
         data = json.loads(_BARE_DASH.sub(": null", text))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MachineError(f"{source}: not valid JSON: {error}; {_BEST}") from None
     cpus, summary = data.get("cpus"), data.get("lscpu")
     if isinstance(cpus, list) and all(isinstance(cpu, dict) for cpu in cpus):

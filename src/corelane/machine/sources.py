@@ -109,9 +109,9 @@ def _from_text(text: str, name: str, source: str) -> Machine:
         return _from_json(text, source)
     if lscpu.is_lscpu(text):
         return lscpu.parse_lscpu(text, name=name, source=source)
-    lines = [line.partition("//")[0].strip() for line in text.splitlines()]
-    if re.match(r"[a-z0-9]+:[0-9]", head):
-        return parse_spec(" ".join(line for line in lines if line), name=name)
+    spec = " ".join(line.partition("//")[0] for line in text.splitlines())
+    if re.match(r"\s*[A-Za-z0-9]+:[A-Za-z0-9]", spec):
+        return parse_spec(spec, name=name)
     raise MachineError(f"{source}: not recognised; a machine is {_KNOWN}")
 
 
@@ -122,6 +122,6 @@ def _from_json(text: str, source: str) -> Machine:
 
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise MachineError(f"{source}: not valid JSON: {error}") from None
     return from_dict(data, where=source)
