@@ -154,7 +154,7 @@ OPERATIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(OPERATIONS, st.integers(1, 12))
 def test_any_history_is_kept_across_restarts(tmp_path_factory, operations, window):
     """Against a model that keeps every state it ever had."""
