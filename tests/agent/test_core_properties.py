@@ -118,7 +118,7 @@ class Life:
 steps = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 1 << 12)), min_size=10, max_size=100)
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(steps)
 def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[str, int]]) -> None:
     life = Life()
@@ -146,7 +146,7 @@ def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[s
         assert entry.phase == "confirmed"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(steps, st.integers(0, 200))
 def test_a_crash_after_any_instruction_changes_nothing_in_the_end(
     lived: list[tuple[str, int]], after: int

@@ -104,7 +104,7 @@ class Agent:
         )
         self._core = Core(
             self._loaded.ledger,
-            place=Place(self._identity.ips, runtime.name),
+            place=Place(self._identity.ips, runtime.name, confirms=not simulated),
             capacity=Capacity(self._identity.pods, registration.memory_of(machine)),
             reporter=self.reporter,
             validate=validate,
@@ -294,7 +294,7 @@ class Agent:
         while ledgers:
             begun = time.monotonic()
             try:
-                await asyncio.to_thread(checkpoint.save, self._path, ledgers[-1])
+                await _to_the_end(checkpoint.save, self._path, ledgers[-1])
             except OSError as error:
                 self.reporter.checkpoint_failed(str(self._path), str(error))
                 await asyncio.sleep(_RETRY_CHECKPOINT)
@@ -341,7 +341,7 @@ class Agent:
             case messages.DeletePod():
                 self._publisher.delete(pod)
             case messages.Annotate():
-                self._publisher.annotate(pod, order.cpus)
+                self._publisher.annotate(pod, order.cpus, order.reasons)
             case messages.Tell():
                 self._publisher.event(pod, order.reason, order.message, warning=order.warning)
 
@@ -487,6 +487,16 @@ class Agent:
             )
         except UnknownContainer as error:
             raise NoLogs(f'the log of container "{container}" in pod "{pod}" is gone') from error
+
+
+async def _to_the_end(work: Callable[..., None], *args: Any) -> None:
+    """Run in a thread; a cancellation waits for its end, so that nothing is written after we are gone."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _run(status: ContainerStatus, allowed: CPUSet = NO_CPUS) -> Run:

@@ -282,7 +282,8 @@ class Core:
             self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
         cpus = admission.exclusive_cpus(self.ledger, pod.uid)
         if not verdict.untouched and cpus != dict(pod.plan.ask.proposal):
-            self._out.append(messages.Annotate(pod.uid, cpus))
+            reasons = verdict.decision.reasons if verdict.decision else ()
+            self._out.append(messages.Annotate(pod.uid, cpus, reasons))
 
     def _warn(self, pod: Pod) -> None:
         """Say what the pod will not get; what holds for every pod is said once."""

@@ -16,7 +16,7 @@ class Journal(Reporter):
         self._log = structlog.get_logger("corelane.agent").bind(node=node)
 
     def admitted(self, plan: PodPlan, decision: Decision) -> None:
-        why = [str(reason) for reason in decision.reasons]
+        why = [f"{reason.container}: {reason.text}" for reason in decision.reasons]
         cpus = {name: str(found) for name, found in decision.assignments.items()}
         self._log.info("pod admitted", pod=plan.key, cpus=cpus, repicked=decision.repicked, why=why)
 

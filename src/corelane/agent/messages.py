@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from corelane.agent.pods import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import NodeState
+from corelane.node import NodeState, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,6 +243,7 @@ class Annotate:
 
     uid: str
     cpus: Mapping[str, CPUSet]
+    reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

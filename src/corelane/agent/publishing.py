@@ -6,7 +6,7 @@ Events have a lane of their own and never hold up anything else.
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Hashable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final
 from uuid import uuid4
@@ -17,7 +17,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import APIError, Client
 from corelane.kube.objects import NodeResourceTopology, Pod
-from corelane.node import NodeState
+from corelane.node import NodeState, Reason
 
 Job = Callable[[], Awaitable[None]]
 
@@ -127,10 +127,10 @@ class Publisher:
 
         self._lane(meta.uid).put(f"deletion of {pod.title} ({meta.uid})", job)
 
-    def annotate(self, pod: Pod, cpus: Mapping[str, CPUSet]) -> None:
+    def annotate(self, pod: Pod, cpus: Mapping[str, CPUSet], reasons: Iterable[Reason] = ()) -> None:
         """Record the CPUs that a pod's containers really have."""
         meta = pod.metadata
-        annotations = translate.proposal_annotations(cpus, pod)
+        annotations = translate.proposal_annotations(cpus, pod) | translate.reasons_annotation(reasons)
         body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
 
         async def job() -> None:

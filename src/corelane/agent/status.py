@@ -12,6 +12,8 @@ from corelane.agent import lifecycle, restarts
 from corelane.agent.pods import Container, Ended, Pod, Stage, Transition
 from corelane.workload import ContainerKind
 
+PINNED: Final = "corelane.io/Pinned"
+"""The condition of a pod whose every live container the kernel was seen to hold to its CPUs."""
 _INITS: Final = (ContainerKind.INIT, ContainerKind.SIDECAR)
 
 
@@ -21,6 +23,8 @@ class Place:
 
     host_ips: tuple[str, ...] = ()
     id_scheme: str = "corelane"
+    confirms: bool = True
+    """Whether there is a kernel that can confirm where a container runs."""
 
 
 def rfc3339(at: float) -> str:
@@ -41,7 +45,7 @@ def of(pod: Pod, at: float, place: Place) -> dict[str, Any]:
         "phase": lifecycle.phase(pod),
         "startTime": rfc3339(pod.started_at),
         **_reason(pod),
-        "conditions": _conditions(pod, at),
+        "conditions": _conditions(pod, at, place),
         "containerStatuses": [_container(pod, c, at, place) for c in pod.of(ContainerKind.APP)],
         **_addresses(place),
     }
@@ -62,7 +66,7 @@ def _addresses(place: Place) -> dict[str, Any]:
     return {"hostIP": place.host_ips[0], "hostIPs": listed, "podIP": place.host_ips[0], "podIPs": listed}
 
 
-def _conditions(pod: Pod, at: float) -> list[dict[str, Any]]:
+def _conditions(pod: Pod, at: float, place: Place) -> list[dict[str, Any]]:
     unready = [c.name for c in pod.of(ContainerKind.SIDECAR, ContainerKind.APP) if not _ready(c)]
     uninitialized = [] if lifecycle.initialized(pod) else [c.name for c in pod.of(*_INITS) if not _passed(c)]
     ready = _readiness(pod, unready)
@@ -74,7 +78,18 @@ def _conditions(pod: Pod, at: float) -> list[dict[str, Any]]:
         _condition(pod, at, "Ready", *ready),
         _condition(pod, at, "ContainersReady", *ready),
         _condition(pod, at, "PodScheduled", ""),
+        *([_condition(pod, at, PINNED, *_loose(pod))] if place.confirms else []),
     ]
+
+
+def _loose(pod: Pod) -> tuple[str, str]:
+    """Who is not seen to be held to its CPUs. One that is being moved counts as held, or every move of the
+    shared pool would change the status of every pod.
+    """
+    names = [c.name for c in pod.containers.values() if c.live and not c.confirmed and (c.drifted or not c.seen)]
+    if names:
+        return "NotConfirmed", f"the kernel does not yet hold to their CPUs: [{' '.join(names)}]"
+    return ("", "") if any(c.live for c in pod.containers.values()) else ("NothingRuns", "no container runs")
 
 
 def _readiness(pod: Pod, unready: list[str]) -> tuple[str, str]:

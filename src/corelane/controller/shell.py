@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from corelane.controller import health, namespaces, orphans
@@ -13,6 +14,7 @@ from corelane.kube.objects import Lease, Namespace, Node, NodeResourceTopology, 
 
 LEASES: Final = "kube-node-lease"
 _SOON: Final = 0.5
+_DEBOUNCE: Final = 0.1
 
 T = TypeVar("T", bound=Object)
 
@@ -42,8 +44,9 @@ class Controller:
         self._signs = health.Signs()
         self._missing = orphans.Missing()
         self._ending = asyncio.Event()
+        self._news = asyncio.Event()
         self._namespaces = Informer(client, Namespace, handler=self._namespace_changed)
-        self._nodes = Informer(client, Node)
+        self._nodes = Informer(client, Node, handler=lambda _: self._news.set())
         self._leases = Informer(client, Lease, namespace=LEASES)
         self._topologies = Informer(client, _Topology)
         self._pods = Informer(client, Pod)
@@ -87,9 +90,13 @@ class Controller:
             self._reporter.namespace_ended(namespace.metadata.name)
 
     async def _watch_nodes(self) -> None:
+        """Every `period`, and when a node has changed; many changes together are one."""
         while True:
+            self._news.clear()
             await self.look()
-            await asyncio.sleep(self._period)
+            await asyncio.sleep(min(_DEBOUNCE, self._period))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), self._period)
 
     async def look(self) -> None:
         """Look at every node once, and at pods whose node is gone."""

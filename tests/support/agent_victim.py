@@ -1,0 +1,31 @@
+"""An agent in a process of its own, to be killed: `python agent_victim.py KUBECONFIG STATE CGROUPS`."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from corelane.agent.agent import Agent
+from corelane.kube.client import Client
+from corelane.machine.sources import load
+from corelane.runtime.local import LocalRuntime
+
+
+async def main(kubeconfig: str, state: str, cgroups: str) -> None:
+    runtime = await LocalRuntime.open(Path(state) / "runtime", cgroups=cgroups)
+    agent = Agent(
+        Client.connect(Path(kubeconfig)),
+        node_name="here",
+        machine=load(),
+        runtime=runtime,
+        state_dir=Path(state),
+        reconcile_seconds=0.3,
+        validate=True,
+    )
+    running = asyncio.create_task(agent.run())
+    await agent.ready()
+    print("ready", flush=True)
+    await running
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))
