@@ -1,6 +1,7 @@
 """What only cgroups can do, read back from the kernel."""
 
 import asyncio
+import os
 
 import pytest
 
@@ -92,22 +93,20 @@ def test_a_task_cannot_leave_its_cpus(tmp_path, groups):
 @needs_two_cpus
 def test_what_corelane_itself_is_pinned_to_does_not_narrow_a_container(tmp_path, groups):
     """A task's own affinity is inherited and would be intersected with its cpuset, for good."""
-    import os
 
     async def main():
         async with opened(tmp_path / "state", "required") as runtime:
-            before = os.sched_getaffinity(0)
-            os.sched_setaffinity(0, LOW)
-            try:
-                found = await asyncio.shield(runtime.start(spec("sleep", "60", cpus=MINE)))
-            finally:
-                os.sched_setaffinity(0, before)
+            found = await runtime.start(spec("sleep", "60", cpus=MINE))
             assert [task.cpus for task in await runtime.allowed(found.id)] == [MINE]
             for cpus in (LOW, HIGH, MINE):
                 await runtime.update(found.id, cpus=cpus)
                 assert [task.cpus for task in await runtime.allowed(found.id)] == [cpus]
 
-    run(main())
+    os.sched_setaffinity(0, LOW)
+    try:
+        run(main())
+    finally:
+        os.sched_setaffinity(0, MINE)
 
 
 def test_groups_go_with_their_containers_and_pods(tmp_path, groups):

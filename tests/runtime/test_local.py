@@ -1,6 +1,7 @@
 """Real processes, in real cgroups where they can be had, and by affinity alone."""
 
 import asyncio
+import json
 import signal
 import time
 
@@ -261,15 +262,18 @@ def test_a_container_is_not_started_twice(tmp_path, mode):
     run(main())
 
 
-def test_the_next_run_of_a_container_is_not_harmed_by_the_end_of_the_last(tmp_path, mode):
+def test_the_next_run_of_a_container_is_not_harmed_by_the_end_and_removal_of_the_last(tmp_path, mode):
     async def main():
         async with opened(tmp_path / "state", mode) as runtime:
             found = await runtime.start(spec("sleep", "60"))
-            for attempt in range(1, 6):
-                await runtime.signal(found.id, signal.SIGKILL)
-                await ended(runtime, found.id)
+            for attempt in range(1, 4):
+                last = found.id
+                await runtime.signal(last, signal.SIGKILL)
+                await ended(runtime, last)
                 found = await runtime.start(spec("sleep", "60", attempt=attempt))
+                await runtime.remove(last)
             await asyncio.sleep(0.1)
+            assert (await status(runtime, found.id)).state == "running"
             assert [task.cpus for task in await runtime.allowed(found.id)] == [LOW]
 
     run(main())
@@ -344,6 +348,8 @@ def test_cpus_that_do_not_exist_are_a_failed_change_and_nothing_moves(tmp_path, 
             found = await runtime.start(spec("sleep", "60"))
             with pytest.raises(RuntimeFailure, match="UpdateContainerError"):
                 await runtime.update(found.id, cpus=type(LOW)([4000]))
+            record = json.loads((tmp_path / "state/containers" / found.id / "spec.json").read_text())
+            assert (record["spec"]["cpus"], record["previous"]) == (str(LOW), None)
             assert [task.cpus for task in await runtime.allowed(found.id)] == [LOW]
             await runtime.update(found.id, cpus=HIGH)
             assert [task.cpus for task in await runtime.allowed(found.id)] == [HIGH]

@@ -167,6 +167,40 @@ def test_a_follower_sees_every_line_once_while_the_log_is_moved_aside_under_it(t
     assert run(main()) == b"".join(lines)
 
 
+class MovedAsideAfter:
+    """A file that is added to and moved aside just after it was read to its end."""
+
+    def __init__(self, file, happen):
+        self.file, self.happen = file, happen
+
+    def read(self, size):
+        data = self.file.read(size)
+        if not data and self.happen:
+            self.happen()
+            self.happen = None
+        return data
+
+    def __getattr__(self, name):
+        return getattr(self.file, name)
+
+
+def test_what_is_written_between_a_look_at_the_end_and_the_move_is_not_missed(tmp_path):
+    path = tmp_path / "0.log"
+    log = writer(path, max_bytes=100)
+    log.feed("stdout", b"one\n")
+    reader = logs._Reader(path, logs.Selection())
+
+    def happen():
+        log.feed("stdout", b"two" * 30 + b"\n")
+        log.feed("stdout", b"three\n")
+
+    reader.file = MovedAsideAfter(reader.file, happen)
+    seen = b"".join(reader.read() for _ in range(5))
+    reader.close()
+    assert seen == b"one\n" + b"two" * 30 + b"\nthree\n"
+    assert (tmp_path / "0.log.1").exists()
+
+
 def test_a_full_disk_loses_lines_but_not_the_container(tmp_path, monkeypatch):
     log = writer(tmp_path / "0.log")
 
