@@ -4,6 +4,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod, PodStatus, ResourceRequirements
 from corelane.kube.translate import TranslationError
+from corelane.placement.reasons import Reason
 from corelane.workload import ContainerKind, QOSClass
 from support.pods import amounts, container, guaranteed, pod
 
@@ -197,3 +198,20 @@ def test_a_proposal_counts_only_once_the_pod_is_bound() -> None:
     assert translate.ask(guaranteed("a", "2", annotations=record)).proposal == {}
     bound = guaranteed("a", "2", annotations=record, node="n")
     assert translate.ask(bound).proposal == {"main": CPUSet([0, 1])}
+
+
+def test_reasons_are_written_a_line_a_container_and_a_broken_line_counts_as_none() -> None:
+    reasons = [
+        Reason("numa", "node 0", "main"),
+        Reason("pick", "CPUs 1-2", "main"),
+        Reason("shared", "", "x"),
+    ]
+    record = translate.reasons_annotation(reasons)
+    assert translate.placement_reasons(guaranteed("a", "2", annotations=record)) == {
+        "main": "node 0; CPUs 1-2",
+        "x": "",
+    }
+    assert translate.reasons_annotation([]) == {}
+    for text in ("{", "[]", '{"x":1}', "[" * 9999):
+        broken = guaranteed("a", "2", annotations={keys.PLACEMENT_REASONS: text})
+        assert translate.placement_reasons(broken) == {}

@@ -131,10 +131,12 @@ def test_success_is_announced_once_whichever_news_comes_first() -> None:
     assert [one.reason for one in story.done if isinstance(one, Announce)] == ["Scheduled"]
 
 
-def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
+def test_pods_without_whole_cpus_are_bound_with_nothing_but_the_reason() -> None:
     story = Story().has(node("n1"), spec="core:8")
     bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
-    assert bind.annotations == {}
+    assert list(bind.annotations) == [keys.PLACEMENT_REASONS]
+    reasons = translate.placement_reasons(story.shows_bound(bind))
+    assert reasons == {"x": "500m is no whole number of CPUs: shares the pool"}
     (event,) = story.tell(Bound(0, "uid-a"))
     assert isinstance(event, Announce)
     assert event.message == "Successfully assigned ns/a to n1"

@@ -4,6 +4,8 @@ from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.pods import ask, qos, requests
 from corelane.kube.translate.proposals import annotations as proposal_annotations
 from corelane.kube.translate.proposals import read as read_proposal
+from corelane.kube.translate.reasons import annotation as reasons_annotation
+from corelane.kube.translate.reasons import read as placement_reasons
 from corelane.kube.translate.topology import (
     machine_from_topology,
     same_machine,
@@ -15,9 +17,11 @@ __all__ = [
     "TranslationError",
     "ask",
     "machine_from_topology",
+    "placement_reasons",
     "proposal_annotations",
     "qos",
     "read_proposal",
+    "reasons_annotation",
     "requests",
     "same_machine",
     "state_from_topology",
