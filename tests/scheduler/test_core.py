@@ -135,11 +135,11 @@ def test_pods_without_whole_cpus_are_bound_with_nothing_but_the_reason() -> None
     story = Story().has(node("n1"), spec="core:8")
     bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
     assert list(bind.annotations) == [keys.PLACEMENT_REASONS]
-    reasons = translate.placement_reasons(story.shows_bound(bind))
-    assert reasons == {"x": "500m is no whole number of CPUs: shares the pool"}
     (event,) = story.tell(Bound(0, "uid-a"))
     assert isinstance(event, Announce)
     assert event.message == "Successfully assigned ns/a to n1"
+    reasons = translate.placement_reasons(story.shows_bound(bind))
+    assert reasons == {"x": "500m is no whole number of CPUs: shares the pool"}
 
 
 def test_pods_placed_in_a_row_never_share_a_cpu() -> None:
