@@ -40,6 +40,7 @@ COMMAND = "import sys; sys.path.append(sys.argv.pop(1)); import shim; shim.main(
 PR_SET_CHILD_SUBREAPER = 36
 CHUNK = 65536
 LONGEST_LINE = 16384  # CRI: longer lines are written in parts
+LARGEST_PIPE = 1 << 22
 KILL_SECONDS = 10.0
 RECORD_ATTEMPTS = 30
 OOM_SCORE = "/proc/self/oom_score_adj"
@@ -353,8 +354,9 @@ class Container:
     def drain(self) -> None:
         """Log what is in the pipes; with all writers gone that is all there will be."""
         for fd in list(self.streams):
-            while self.pump(fd):
-                pass
+            for _ in range(LARGEST_PIPE // CHUNK):
+                if not self.pump(fd):
+                    break
 
 
 def detach() -> tuple[int, str]:
@@ -364,15 +366,8 @@ def detach() -> tuple[int, str]:
     reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    for number in (
-        signal.SIGINT,
-        signal.SIGTERM,
-        signal.SIGHUP,
-        signal.SIGQUIT,
-        signal.SIGUSR1,
-        signal.SIGUSR2,
-    ):
-        signal.signal(number, signal.SIG_IGN)
+    for name in ("INT", "TERM", "HUP", "QUIT", "USR1", "USR2"):
+        signal.signal(getattr(signal, f"SIG{name}"), signal.SIG_IGN)
     return reader, protect()
 
 
