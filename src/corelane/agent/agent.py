@@ -6,41 +6,38 @@ that they rest on is on disk. Everything else here listens: to the API server, t
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from corelane.agent import checkpoint, environment, intake, messages, registration
+from corelane.agent import checkpoint, intake, messages, registration
 from corelane.agent.admission import Capacity
 from corelane.agent.core import Core
 from corelane.agent.environment import Host
+from corelane.agent.execution import ENDED, Execution
 from corelane.agent.heartbeat import Heartbeat
 from corelane.agent.journal import Journal
 from corelane.agent.manifest import RunPod
-from corelane.agent.messages import Event, Instruction, Run
-from corelane.agent.pods import NO_CPUS
+from corelane.agent.messages import Event, Instruction
 from corelane.agent.publishing import Publisher
 from corelane.agent.reporter import Reporter
-from corelane.agent.runs import LOST, LOST_CODE
 from corelane.agent.status import Place
-from corelane.cpuset import CPUSet
 from corelane.kube.client import APIError, Client
 from corelane.kube.decode import Malformed
 from corelane.kube.informer import Change, Informer
 from corelane.kube.informer import Reporter as InformerReporter
-from corelane.kube.objects import ConfigMap, Object
+from corelane.kube.objects import Object
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState
-from corelane.runtime.base import ContainerSpec, ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
+from corelane.runtime.base import ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
 
 SIMULATED: Final = "simulated"
 _BATCH: Final = 50
-_STARTS_AT_ONCE: Final = 8
 _TICK: Final = 1.0
 _FAREWELL: Final = 2.0
+_DRAIN_MARGIN: Final = 10.0
 _RETRY_CHECKPOINT: Final = 2.0
-_ENDED: Final = "exited"
 
 
 class NoLogs(LookupError):  # noqa: N818 - says what is the case
@@ -111,8 +108,16 @@ class Agent:
         )
         self._pods: dict[str, RunPod] = {}
         self._events: asyncio.Queue[Event] = asyncio.Queue()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
+        self._execution = Execution(
+            client,
+            runtime,
+            pods=self._pods,
+            ledger=lambda: self.ledger,
+            host=self._host,
+            put=self._put,
+            reporter=self.reporter,
+            clock=clock,
+        )
         self._runner: asyncio.Task[Any] | None = None
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
@@ -146,7 +151,7 @@ class Agent:
         """Work until cancelled, or until `shutdown`. The pods' processes go on running after either."""
         self._runner = asyncio.current_task()
         changes = self._runtime.wait_events()
-        self._put(messages.Found(runs=await self._inventory(), at=self._clock()))
+        self._put(messages.Found(runs=await self._execution.inventory(), at=self._clock()))
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (
@@ -159,8 +164,7 @@ class Agent:
                 ):
                     group.create_task(part)
         finally:
-            for task in self._tasks:
-                task.cancel()
+            self._execution.cancel()
             self._runner = None
 
     async def shutdown(self, *, stop_pods: bool = False) -> None:
@@ -169,7 +173,10 @@ class Agent:
         The pods stay bound to the node: the next start takes them over, or starts them again.
         """
         runner = self._runner
-        if runner is not None:
+        if runner is None:
+            if stop_pods:
+                await self._execution.stop_all(_DRAIN_MARGIN)
+        else:
             if stop_pods:
                 await self._drain()
             with suppress(TimeoutError):
@@ -179,8 +186,13 @@ class Agent:
         await self._runtime.close()
 
     async def _drain(self) -> None:
+        """Stop everything in its order; what cannot be stopped is left, and said to be."""
+        longest = max((pod.plan.grace for pod in self._core.pods.values()), default=0.0) + _DRAIN_MARGIN
         self._put(messages.Drain(at=self._clock()))
-        await self._drained.wait()
+        try:
+            await asyncio.wait_for(self._drained.wait(), longest)
+        except TimeoutError as error:
+            self.reporter.malfunction("stopping the pods", error)
 
     # -- what happens
 
@@ -219,10 +231,14 @@ class Agent:
         plan = intake.plan(pod, processes=not self._identity.simulated)
         self._put(messages.PodSeen(plan=plan, at=self._clock()))
 
+    def _host(self) -> Host:
+        memory = registration.memory_of(self.ledger.machine)
+        return Host(self.node_name, self._identity.ips, self.ledger.allocatable, memory)
+
     async def _listen(self, changes: AsyncIterator[ContainerStatus]) -> None:
         async for status in changes:
-            if status.state == _ENDED:
-                self._put(messages.Exited(run=_run(status), at=self._clock()))
+            if status.state == ENDED:
+                self._execution.ended(status)
 
     async def _tick(self) -> None:
         while True:
@@ -234,45 +250,9 @@ class Agent:
         while True:
             await asyncio.sleep(self._reconcile_seconds)
             try:
-                await self._look_around()
+                await self._execution.look_around(self._core.live())
             except (RuntimeFailure, OSError) as error:
                 self.reporter.malfunction("reconcile", error)
-
-    async def _look_around(self) -> None:
-        believed = self._core.live()
-        known = {status.id: status for status in await self._runtime.containers()}
-        for container, uid in believed:
-            status = known.get(container.id)
-            if status is None:
-                lost = Run(
-                    id=container.id,
-                    uid=uid,
-                    container=container.name,
-                    attempt=container.attempt,
-                    live=False,
-                    exit_code=LOST_CODE,
-                    reason=LOST.reason,
-                    message=LOST.message,
-                )
-                self._put(messages.Exited(run=lost, at=self._clock()))
-            elif status.state == _ENDED:
-                self._put(messages.Exited(run=_run(status), at=self._clock()))
-            else:
-                await self._read(messages.Read(container.id))
-
-    async def _inventory(self) -> tuple[Run, ...]:
-        return tuple([await self._found(status) for status in await self._runtime.containers()])
-
-    async def _found(self, status: ContainerStatus) -> Run:
-        return _run(status, await self._allowed(status.id) if status.state != _ENDED else NO_CPUS)
-
-    async def _allowed(self, container_id: str) -> CPUSet:
-        """What the kernel allows all tasks of a container together; nothing of one that is gone."""
-        found = NO_CPUS
-        with suppress(UnknownContainer):
-            for task in await self._runtime.allowed(container_id):
-                found |= task.cpus
-        return found
 
     # -- what is ordered
 
@@ -303,26 +283,14 @@ class Agent:
                 return
 
     def _carry_out(self, order: Instruction) -> None:
+        if self._execution.carry_out(order):
+            return
         match order:
-            case messages.Start():
-                self._spawn(self._start(order))
-            case messages.Pin():
-                self._spawn(self._pin(order))
-            case messages.Read():
-                self._spawn(self._read(order))
-            case messages.Stop():
-                self._spawn(self._stop(order))
-            case messages.Remove():
-                self._spawn(self._runtime.remove(order.id))
-            case messages.RemovePod():
-                self._spawn(self._runtime.remove_pod(order.uid))
             case messages.PublishTopology():
                 self._publish_topology()
-            case messages.Checkpoint():
-                pass
             case messages.Tell(uid=""):
                 self._publisher.node_event(order.reason, order.message, warning=order.warning)
-            case _:
+            case messages.PublishStatus() | messages.DeletePod() | messages.Annotate() | messages.Tell():
                 self._publish(order)
 
     def _publish_topology(self) -> None:
@@ -344,116 +312,6 @@ class Agent:
                 self._publisher.annotate(pod, order.cpus, order.reasons)
             case messages.Tell():
                 self._publisher.event(pod, order.reason, order.message, warning=order.warning)
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(self._guarded(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
-        """One order that fails in a way nobody foresaw must not end the agent."""
-        try:
-            await work
-        except Exception as error:  # noqa: BLE001 - reported; the core asks again where it matters
-            self.reporter.malfunction(getattr(work, "__qualname__", "instruction"), error)
-
-    async def _start(self, order: messages.Start) -> None:
-        answer: dict[str, Any] = {
-            "uid": order.plan.uid,
-            "container": order.container,
-            "attempt": order.attempt,
-        }
-        try:
-            async with self._starts:
-                status = await self._runtime.start(await self._spec(order))
-        except RuntimeFailure as failure:
-            answer |= {"reason": failure.reason, "message": failure.message, "exit_code": failure.exit_code}
-            self._put(messages.StartFailed(at=self._clock(), **answer))
-        except Exception as error:
-            answer |= {"reason": "CreateContainerError", "message": str(error) or type(error).__name__}
-            self._put(messages.StartFailed(at=self._clock(), **answer))
-            if not isinstance(error, APIError):
-                raise
-        else:
-            now = self._clock()
-            self._put(messages.Started(id=status.id, started_at=status.started_at or now, at=now, **answer))
-
-    async def _spec(self, order: messages.Start) -> ContainerSpec:
-        """What to run. Raises RuntimeFailure for what cannot be, APIError if a config map cannot be read."""
-        pod = self._pods.get(order.plan.uid)
-        if pod is None:
-            raise RuntimeFailure("CreateContainerError", "the pod is gone")
-        container = pod.container(order.container)
-        wanted = next(one for one in order.plan.ask.containers if one.name == order.container)
-        env = environment.variables(
-            pod, container, self._host(), await self._config_maps(pod, order.container)
-        )
-        return ContainerSpec(
-            pod_uid=order.plan.uid,
-            namespace=pod.metadata.namespace,
-            pod=pod.metadata.name,
-            name=order.container,
-            command=environment.command_line(container, env),
-            env=tuple(env.items()),
-            working_dir=container.working_dir,
-            cpus=order.cpus,
-            mems=order.mems,
-            cpu_shares_milli=wanted.cpu_request,
-            quota_milli=self._quota(order, wanted.cpu_limit),
-            attempt=order.attempt,
-        )
-
-    def _quota(self, order: messages.Start, limit: int) -> int | None:
-        """No quota on exclusive CPUs: they are the limit (upstream: DisableCPUQuotaWithExclusiveCPUs)."""
-        entry = self.ledger.entries.get((order.plan.uid, order.container))
-        exclusive = entry is not None and entry.exclusive
-        return None if exclusive or not limit else limit
-
-    def _host(self) -> Host:
-        machine = self.ledger.machine
-        return Host(
-            self.node_name, self._identity.ips, self.ledger.allocatable, registration.memory_of(machine)
-        )
-
-    async def _config_maps(self, pod: RunPod, container: str) -> environment.ConfigMaps:
-        names = environment.config_maps(pod.container(container))
-        return {name: await self._config_map(pod.metadata.namespace, name) for name in names}
-
-    async def _config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
-        try:
-            return (await self._client.get(ConfigMap, name, namespace)).data
-        except APIError as error:
-            if error.code == 404:
-                return None
-            raise
-
-    async def _pin(self, order: messages.Pin) -> None:
-        try:
-            await self._runtime.update(order.id, cpus=order.cpus, mems=order.mems)
-            allowed = await self._allowed(order.id)
-        except Exception as error:
-            self._put(messages.PinFailed(id=order.id, message=str(error), at=self._clock()))
-            if not isinstance(error, RuntimeFailure | UnknownContainer):
-                raise
-        else:
-            self._put(messages.Pinned(id=order.id, cpus=order.cpus, allowed=allowed, at=self._clock()))
-
-    async def _read(self, order: messages.Read) -> None:
-        allowed = await self._allowed(order.id)
-        self._put(messages.Observed(id=order.id, allowed=allowed, at=self._clock()))
-
-    async def _stop(self, order: messages.Stop) -> None:
-        try:
-            await self._runtime.stop(order.id, order.grace)
-        except UnknownContainer:
-            pass  # the next look around finds it lost
-        except Exception as error:
-            self._put(messages.StopFailed(id=order.id, message=str(error), at=self._clock()))
-            if not isinstance(error, RuntimeFailure):
-                raise
-        for status in await self._runtime.containers():
-            if status.id == order.id and status.state == _ENDED:
-                self._put(messages.Exited(run=_run(status), at=self._clock()))
 
     # -- what others ask
 
@@ -497,19 +355,3 @@ async def _to_the_end(work: Callable[..., None], *args: Any) -> None:
     except asyncio.CancelledError:
         await asyncio.wait([task])
         raise
-
-
-def _run(status: ContainerStatus, allowed: CPUSet = NO_CPUS) -> Run:
-    return Run(
-        id=status.id,
-        uid=status.pod_uid,
-        container=status.name,
-        attempt=status.attempt,
-        live=status.state != _ENDED,
-        allowed=allowed,
-        started_at=status.started_at or 0.0,
-        finished_at=status.finished_at or 0.0,
-        exit_code=status.exit_code or 0,
-        signal=status.signal or 0,
-        message=status.message,
-    )

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from corelane.agent import admission, lifecycle, messages, pins, restarts, runs, status
 from corelane.agent.messages import Event, Instruction
+from corelane.agent.outbox import Outbox
 from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for processes of a pod that is gone and took its grace period with it."""
-ONCE: Final = frozenset({"ImageIgnored"})
-"""Reasons of warnings that one pod hears for all."""
 SHORTEST_GRACE: Final = 1.0
 RETRY_AFTER: Final = 5.0
 
@@ -45,14 +44,11 @@ class Core:
         self.ledger = ledger
         self.pods: dict[str, Pod] = {}
         self.draining = False
-        self._place = place or status.Place()
         self._capacity = capacity or admission.Capacity()
         self._reporter = reporter or Reporter()
         self._validate = validate
         self._synced = False
-        self._warned: set[str] = set()
-        self._changed: set[str] = set()
-        self._out: list[Instruction] = []
+        self._outbox = Outbox(place or status.Place())
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             messages.Found: self._found,
             messages.PodSeen: self._pod_seen,
@@ -73,11 +69,10 @@ class Core:
     def handle(self, event: Event) -> list[Instruction]:
         """Take in one event; what is to be done because of it, a checkpoint first."""
         before = self.ledger
-        self._out = []
         self._handlers[type(event)](event)
-        if self._synced:
+        if self._synced or self.draining:
             self._settle(event.at)
-        out = self._out
+        out = self._outbox.take()
         if self.ledger is not before:
             out = [messages.Checkpoint(self.ledger), *out, messages.PublishTopology(self.ledger)]
         if self._validate:
@@ -122,7 +117,7 @@ class Core:
         if not pod.present:
             admission.introduce(pod, plan, event.at)
         pod.plan = plan
-        self._changed.add(plan.uid)
+        self._outbox.touch(pod)
         if plan.deletion_grace is not None:
             self._doom(pod, event.at + plan.deletion_grace, event.at)
 
@@ -152,7 +147,7 @@ class Core:
         pod, container = found
         self._note_run(pod, container, event.id, event.started_at, event.at)
         self._mark(pod, container, Phase.APPLIED)
-        self._tell(pod, "Started", f"Container {container.name} started on CPUs {container.applied}")
+        self._outbox.tell(pod, "Started", f"Container {container.name} started on CPUs {container.applied}")
         self._reporter.started(pod.plan, container.name, container.attempt, container.applied)
 
     def _start_failed(self, event: messages.StartFailed) -> None:
@@ -161,11 +156,11 @@ class Core:
             return
         pod, container = found
         reason = Reason(event.reason, event.message)
-        self._tell(pod, "Failed", f"Error: {event.message}", warning=True)
+        self._outbox.tell(pod, "Failed", f"Error: {event.message}", warning=True)
         self._reporter.start_failed(pod.plan, container.name, reason)
         if event.exit_code is None:
             runs.unstart(container, reason, event.at + RETRY_AFTER)
-            self._changed.add(pod.uid)
+            self._outbox.touch(pod)
             return
         self._note_run(pod, container, "", event.at, event.at)
         ended = Ended(event.exit_code, event.at, event.at, reason=event.reason, message=event.message)
@@ -186,7 +181,7 @@ class Core:
         if pod and container and container.stage is Stage.STOPPING:
             container.stage = Stage.RUNNING
             container.retry_at = event.at + RETRY_AFTER
-            self._tell(pod, "FailedKillPod", f"error killing pod: {event.message}", warning=True)
+            self._outbox.tell(pod, "FailedKillPod", f"error killing pod: {event.message}", warning=True)
             self._reporter.stop_failed(pod.plan, container.name, event.message)
 
     def _pinned(self, event: messages.Pinned) -> None:
@@ -203,7 +198,7 @@ class Core:
         wanted = container.pending or container.applied
         runs.failed(container, event.at + RETRY_AFTER)
         self._reporter.pin_failed(pod.plan, container.name, wanted, event.message)
-        self._tell_once(
+        self._outbox.tell_once(
             pod, container, "PinFailed", f"Container {container.name}: CPUs {wanted}: {event.message}"
         )
         self._judge(pod, container)
@@ -217,7 +212,7 @@ class Core:
     def _machine_changed(self, event: messages.MachineChanged) -> None:
         self.ledger, problems = rebase(self.ledger, event.machine)
         for problem in problems:
-            self._out.append(messages.Tell(problem.uid, "CPUsLost", problem.text, warning=True))
+            self._outbox.put(messages.Tell(problem.uid, "CPUsLost", problem.text, warning=True))
 
     def _drain(self, event: messages.Drain) -> None:
         self.draining = True
@@ -233,11 +228,8 @@ class Core:
         for container, _ in self.live():
             if container.unread and container.pending is None:
                 container.unread = False
-                self._out.append(messages.Read(container.id))
-        for uid in self._changed:
-            if uid in self.pods:
-                self._publish(self.pods[uid], at)
-        self._changed.clear()
+                self._outbox.put(messages.Read(container.id))
+        self._outbox.publish_touched(self.pods.get, at)
 
     def _turn(self, pod: Pod) -> tuple[bool, bool, float]:
         """Who runs keeps what it has, then whoever was there first."""
@@ -261,10 +253,10 @@ class Core:
         self.ledger, verdict = admission.decide(self.ledger, pod, self.pods.values(), self._capacity)
         pod.admitted = verdict.refusal is None
         pod.untouched = verdict.untouched
-        self._changed.add(pod.uid)
+        self._outbox.touch(pod)
         if verdict.refusal and not verdict.untouched:
             pod.rejected = verdict.refusal
-            self._tell(pod, verdict.refusal.reason, verdict.refusal.message, warning=True)
+            self._outbox.tell(pod, verdict.refusal.reason, verdict.refusal.message, warning=True)
             self._reporter.refused(pod.plan, verdict.refusal)
             self._finish(pod, at)
             return
@@ -273,39 +265,30 @@ class Core:
     def _welcome(self, pod: Pod, verdict: admission.Verdict) -> None:
         if verdict.refusal:
             pod.admitted = True
-            self._tell(pod, "CPUsUnknown", verdict.refusal.message, warning=True)
+            self._outbox.tell(pod, "CPUsUnknown", verdict.refusal.message, warning=True)
             self._reporter.untouchable(pod.plan, verdict.refusal)
         elif verdict.decision:
             self._reporter.admitted(pod.plan, verdict.decision)
-            self._warn(pod)
+            self._outbox.warn(pod)
         else:
             self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
         cpus = admission.exclusive_cpus(self.ledger, pod.uid)
         if not verdict.untouched and cpus != dict(pod.plan.ask.proposal):
-            reasons = verdict.decision.reasons if verdict.decision else ()
-            self._out.append(messages.Annotate(pod.uid, cpus, reasons))
-
-    def _warn(self, pod: Pod) -> None:
-        """Say what the pod will not get; what holds for every pod is said once."""
-        for warning in pod.plan.warnings:
-            if warning.reason in ONCE:
-                if warning.reason in self._warned:
-                    continue
-                self._warned.add(warning.reason)
-            self._tell(pod, warning.reason, warning.message, warning=True)
+            reasons = verdict.decision.reasons if verdict.decision and cpus else ()
+            self._outbox.put(messages.Annotate(pod.uid, cpus, reasons))
 
     def _doom(self, pod: Pod, by: float, at: float, reason: Reason | None = None) -> None:
         """The pod has to end; told twice, the earlier time counts."""
         if pod.doom is None:
             pod.doom = Doom(by, reason)
-            self._changed.add(pod.uid)
+            self._outbox.touch(pod)
         elif by < pod.doom.by:
             pod.doom = Doom(by, pod.doom.reason)
             for container in pod.containers.values():
                 if container.stage is Stage.STOPPING:
-                    self._out.append(messages.Stop(container.id, max(by - at, SHORTEST_GRACE)))
+                    self._outbox.put(messages.Stop(container.id, max(by - at, SHORTEST_GRACE)))
         if pod.over and pod.present and pod.plan.deletion_grace is not None:
-            self._delete(pod)
+            self._outbox.delete(pod)
 
     def _stop(self, pod: Pod, container: Container, at: float) -> None:
         if at < container.retry_at:
@@ -314,8 +297,8 @@ class Core:
         container.stage = Stage.STOPPING
         if not self.draining:
             self._mark(pod, container, Phase.RELEASING)
-        self._tell(pod, "Killing", f"Stopping container {container.name}")
-        self._out.append(messages.Stop(container.id, max(left, SHORTEST_GRACE)))
+        self._outbox.tell(pod, "Killing", f"Stopping container {container.name}")
+        self._outbox.put(messages.Stop(container.id, max(left, SHORTEST_GRACE)))
 
     def _finish(self, pod: Pod, at: float) -> None:
         """Nothing of the pod is left: its CPUs are free, and whoever wants to know is told."""
@@ -324,25 +307,20 @@ class Core:
         if not pod.present:
             self._forget(pod)
             return
-        self._publish(pod, at)
+        self._outbox.publish(pod, at)
         if pod.plan.deletion_grace is not None:
-            self._delete(pod)
-
-    def _delete(self, pod: Pod) -> None:
-        if not pod.finishing:
-            pod.finishing = True
-            self._out.append(messages.DeletePod(pod.uid))
+            self._outbox.delete(pod)
 
     def _forget(self, pod: Pod) -> None:
         del self.pods[pod.uid]
-        self._out.append(messages.RemovePod(pod.uid))
+        self._outbox.put(messages.RemovePod(pod.uid))
 
     def _move(self, at: float) -> None:
         for container, lane in list(pins.to_move(self.pods.values(), self.ledger)):
             if at >= container.retry_at:
                 container.pending = lane.cpus
                 container.drifted = container.unread = False
-                self._out.append(messages.Pin(container.id, lane.cpus, lane.mems))
+                self._outbox.put(messages.Pin(container.id, lane.cpus, lane.mems))
 
     def _start_due(self, at: float) -> None:
         if self.draining:
@@ -366,8 +344,8 @@ class Core:
         container.attempt += 1
         container.pending = cpus
         occupied.add(cpus, exclusive=lane.exclusive)
-        self._changed.add(pod.uid)
-        self._out.append(messages.Start(pod.plan, container.name, container.attempt, cpus, lane.mems))
+        self._outbox.touch(pod)
+        self._outbox.put(messages.Start(pod.plan, container.name, container.attempt, cpus, lane.mems))
 
     def _backs_off(self, pod: Pod, container: Container, at: float) -> bool:
         if not restarts.waits(container, at):
@@ -375,15 +353,15 @@ class Core:
         if container.told_back_off != container.attempt:
             container.told_back_off = container.attempt
             text = f"Back-off restarting failed container {container.name} in pod {status.full_name(pod)}"
-            self._tell(pod, "BackOff", text, warning=True)
-            self._changed.add(pod.uid)
+            self._outbox.tell(pod, "BackOff", text, warning=True)
+            self._outbox.touch(pod)
         return True
 
     def _wait_for_cpus(self, pod: Pod, container: Container, cpus: CPUSet) -> None:
         reason = Reason("WaitingForCPUs", f"other containers are still leaving CPUs {cpus}")
         if container.waiting != reason:
             container.waiting = reason
-            self._changed.add(pod.uid)
+            self._outbox.touch(pod)
             self._reporter.waiting(pod.plan, container.name, cpus)
 
     # -- shared by several of the above
@@ -408,13 +386,13 @@ class Core:
     ) -> None:
         outdated = runs.began(container, container_id, started_at, at)
         if outdated:
-            self._out.append(messages.Remove(outdated))
-        self._changed.add(pod.uid)
+            self._outbox.put(messages.Remove(outdated))
+        self._outbox.touch(pod)
 
     def _note_end(self, pod: Pod, container: Container, ended: Ended) -> None:
         runs.ended(container, ended)
         self._mark(pod, container, Phase.RESERVED)
-        self._changed.add(pod.uid)
+        self._outbox.touch(pod)
         self._reporter.ended(pod.plan, container.name, ended)
 
     def _mark(self, pod: Pod, container: Container, phase: Phase) -> None:
@@ -426,6 +404,8 @@ class Core:
         """Compare what the kernel allows with what was applied, and say what is new."""
         held = container.confirmed
         verdict = runs.judge(container)
+        if container.confirmed != held:
+            self._outbox.touch(pod)
         self._mark(pod, container, Phase.CONFIRMED if verdict is runs.Verdict.HELD else Phase.APPLIED)
         if verdict is runs.Verdict.ESCAPED:
             self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
@@ -433,7 +413,7 @@ class Core:
                 f"Container {container.name} was given CPUs {container.applied}, but the kernel allows it "
                 f"{container.seen}; applying them again"
             )
-            self._tell_once(pod, container, "CPUsDrifted", text)
+            self._outbox.tell_once(pod, container, "CPUsDrifted", text)
         elif verdict is runs.Verdict.HELD and not held:
             self._confirm(pod, container)
 
@@ -441,25 +421,8 @@ class Core:
         self._reporter.confirmed(pod.plan, container.name, container.applied)
         lane = pins.granted(self.ledger, pod.uid, container.name)
         if lane and lane.exclusive:
-            self._tell(
+            self._outbox.tell(
                 pod,
                 "CPUsPinned",
                 f"Container {container.name} has CPUs {container.applied} to itself; the kernel confirms it",
             )
-
-    def _tell(self, pod: Pod, reason: str, message: str, *, warning: bool = False) -> None:
-        if pod.present:
-            self._out.append(messages.Tell(pod.uid, reason, message, warning))
-
-    def _tell_once(self, pod: Pod, container: Container, reason: str, message: str) -> None:
-        if not container.drift_told:
-            container.drift_told = True
-            self._tell(pod, reason, message, warning=True)
-
-    def _publish(self, pod: Pod, at: float) -> None:
-        if not pod.present or pod.plan.ended:
-            return
-        now = status.of(pod, at, self._place)
-        if now != pod.published:
-            pod.published = now
-            self._out.append(messages.PublishStatus(pod.uid, now))

@@ -83,13 +83,15 @@ def _conditions(pod: Pod, at: float, place: Place) -> list[dict[str, Any]]:
 
 
 def _loose(pod: Pod) -> tuple[str, str]:
-    """Who is not seen to be held to its CPUs. One that is being moved counts as held, or every move of the
-    shared pool would change the status of every pod.
+    """Who is not seen to be held to its CPUs.
+
+    One that is being moved counts as held, or every move of the pool would change every pod's status.
     """
-    names = [c.name for c in pod.containers.values() if c.live and not c.confirmed and (c.drifted or not c.seen)]
+    live = [one for one in pod.containers.values() if one.live]
+    names = [one.name for one in live if not one.confirmed and (one.drifted or not one.seen)]
     if names:
         return "NotConfirmed", f"the kernel does not yet hold to their CPUs: [{' '.join(names)}]"
-    return ("", "") if any(c.live for c in pod.containers.values()) else ("NothingRuns", "no container runs")
+    return ("", "") if live else ("NothingRuns", "no container runs")
 
 
 def _readiness(pod: Pod, unready: list[str]) -> tuple[str, str]:
