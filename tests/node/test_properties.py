@@ -10,6 +10,22 @@ from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE
 
 MILLI = st.sampled_from([0, 100, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 8000])
+OPTIONS = st.sampled_from(
+    [
+        node.StaticOptions(),
+        node.StaticOptions(full_pcpus_only=True),
+        node.StaticOptions(strict_cpu_reservation=True),
+        node.StaticOptions(distribute_cpus_across_numa=True, full_pcpus_only=True),
+        node.StaticOptions(prefer_align_cpus_by_uncorecache=True, strict_cpu_reservation=True),
+        node.StaticOptions(distribute_cpus_across_cores=True, align_by_socket=True),
+    ]
+)
+NUMA = st.builds(
+    node.TopologyOptions,
+    st.sampled_from(["best-effort", "none", "restricted", "single-numa-node"]),
+    st.sampled_from(["container", "pod"]),
+    st.booleans(),
+)
 MACHINES = st.sampled_from([LAPTOP, DUAL, QUAD_NUMA, SINGLE])
 
 
@@ -27,9 +43,14 @@ def pods(draw):
 
 
 class Ledger(RuleBasedStateMachine):
-    @initialize(machine=MACHINES, reserved=st.sampled_from([None, None, 1]))
-    def start(self, machine, reserved):
-        self.state = node.new(machine, node.NodeConfig(reserved_count=reserved))
+    @initialize(machine=MACHINES, reserved=st.sampled_from([None, None, 1]), options=OPTIONS, numa=NUMA)
+    def start(self, machine, reserved, options, numa):
+        try:
+            self.state = node.new(
+                machine, node.NodeConfig(reserved_count=reserved, options=options, numa=numa)
+            )
+        except node.NodeConfigError:
+            self.state = node.new(machine)
 
     @rule(ask=pods())
     def arrive(self, ask):
@@ -82,9 +103,12 @@ class Ledger(RuleBasedStateMachine):
     @invariant()
     def the_pool_keeps_the_reserved_cpus_and_loses_all_exclusive_ones(self):
         state = self.state
-        assert state.reserved
-        assert state.reserved <= state.shared_pool
-        assert state.shared_pool | state.exclusive == state.usable
+        assert state.shared_pool
+        assert state.shared_pool | state.exclusive | state.reserved == state.usable
+        assert state.exclusive.isdisjoint(state.shared_pool | state.reserved)
+        if not state.config.options.strict_cpu_reservation:
+            assert state.reserved
+            assert state.reserved <= state.shared_pool
         lasting = [entry.cpus for entry in state.entries.values() if entry.kind is not ContainerKind.INIT]
         assert sum(map(len, lasting)) == len(CPUSet(cpu for cpus in lasting for cpu in cpus))
 

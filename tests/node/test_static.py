@@ -1,5 +1,7 @@
 """The static policy's options, and the topology manager's policies and scopes, through admission."""
 
+from dataclasses import replace
+
 import pytest
 
 from corelane import node
@@ -93,6 +95,15 @@ def test_caches_are_kept_together():
         state(machine, prefer_align_cpus_by_uncorecache=True), pod("a", container("x", 4000))
     )
     assert sets(decision) == {"x": "4-7"}
+
+
+def test_close_nodes_are_preferred_and_missing_distances_are_no_error():
+    far = {0: 10, 1: 30, 2: 30, 3: 11}
+    nodes = tuple(replace(one, distances=far if one.id == 0 else {}) for one in QUAD_NUMA.nodes)
+    close = TopologyOptions(prefer_closest_numa_nodes=True)
+    machine = replace(QUAD_NUMA, nodes=nodes)
+    _, decision = node.admit(state(machine, numa=close), pod("a", container("x", 12000)))
+    assert decision.assignments["x"] <= cpus("0-3,12-15,16-19,28-31")
 
 
 @pytest.mark.parametrize("policy", ["restricted", "single-numa-node"])

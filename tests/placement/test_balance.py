@@ -64,8 +64,8 @@ def test_the_plan_is_that_of_the_exhaustive_search_on_ten_nodes(free, data):
 def test_sixteen_nodes_take_milliseconds(free, group):
     slowest = 0.0
     for n in range(group, sum(count // group for count in free) * group + 1, 7 * group):
-        start = time.perf_counter()
+        start = time.thread_time()
         plan = balance.plan(free, n, group, 1)
-        slowest = max(slowest, time.perf_counter() - start)
+        slowest = max(slowest, time.thread_time() - start)
         assert plan is None or sum(free[i] for i in plan.nodes) >= n
-    assert slowest < 0.15, "the target is 50 ms; this is thrice that, for slow and busy machines"
+    assert slowest < 0.05

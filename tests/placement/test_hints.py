@@ -136,6 +136,6 @@ def test_close_nodes_win_over_low_ones_where_distances_count():
 @pytest.mark.parametrize("n", [1, 40, 130, 250])
 def test_sixteen_nodes_are_no_explosion(n):
     machine = topology.build([(cpu, cpu, cpu // 64, cpu // 16, 0) for cpu in range(256)])
-    start = time.perf_counter()
+    start = time.thread_time()
     assert hints.best_cpu_hint(machine, machine.all & ~1, 0, n).nodes is not None
-    assert time.perf_counter() - start < 0.01
+    assert time.thread_time() - start < 0.01

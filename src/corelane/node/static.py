@@ -4,8 +4,7 @@ Upstream: `policy_static.go` of cpumanager and `scope_*.go` of topologymanager (
 masks: `available` are CPUs that may become exclusive, `reusable` those that init containers lend.
 """
 
-from collections.abc import Mapping
-
+from corelane.machine.model import default_distances
 from corelane.node.config import pick
 from corelane.node.ledger import NodeState
 from corelane.placement import hints, topologymanager
@@ -61,8 +60,11 @@ def affinity(state: NodeState, available: int, reusable: int, n: int) -> Affinit
     return found
 
 
-def _distances(state: NodeState) -> Mapping[int, Mapping[int, int]]:
-    return {node.id: node.distances for node in state.machine.nodes}
+def _distances(state: NodeState) -> hints.Distances:
+    """The machine's, completed by what Linux assumes where firmware says nothing."""
+    nodes = state.machine.nodes
+    usual = {node.id: default_distances(node.id, (other.id for other in nodes)) for node in nodes}
+    return {node.id: usual[node.id] | dict(node.distances) for node in nodes}
 
 
 def check_smt(state: NodeState, available: int, n: int) -> None:

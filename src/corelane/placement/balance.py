@@ -15,6 +15,11 @@ from corelane.placement import remainder
 
 __all__ = ["Plan", "plan"]
 
+EXHAUSTIVE = 10
+"""Up to so many nodes the answer is upstream's. With more, choices of bearers are fewer, and so are the
+combinations looked at: upstream's search would take seconds to hours."""
+_COMBINATIONS = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -59,6 +64,7 @@ class _Search:
         "rest",
         "share",
         "squares",
+        "thorough",
         "total",
     )
 
@@ -66,6 +72,7 @@ class _Search:
         self, free: Sequence[int], eligible: Sequence[int], n: int, group: int, k: int, share: int
     ) -> None:
         self.free, self.eligible, self.group, self.k, self.share = free, eligible, group, k, share
+        self.thorough = len(free) <= EXHAUSTIVE
         self.known: dict[tuple[int, ...], int | None] = {}
         self.counts = [free[i] for i in eligible]
         self.rest = (n - share * k) // group
@@ -81,7 +88,7 @@ class _Search:
         if self.rest:
             enough = self.after_shares(self.free[i] for i in nodes) - self.most_squares(score)
             able = [count for count in left if count >= self.group]
-            bearers = remainder.first_choice(able, self.rest, self.group, enough)
+            bearers = remainder.first_choice(able, self.rest, self.group, enough, thorough=self.thorough)
         if alias:
             bearers = _aliased(bearers, len(bearing))
             nodes = _aliased(nodes, len(self.free), broken_off=score == 0)
@@ -101,8 +108,8 @@ class _Search:
             score = self.score_of(counts)
             if score is not None and (best is None or score < best[0]):
                 best = score, nodes
-                if score == lowest:
-                    break
+            if best and (best[0] == lowest or (len(self.known) > _COMBINATIONS and not self.thorough)):
+                break
         assert best is not None, "plan() saw that the fullest nodes suffice"
         return best
 
@@ -158,6 +165,7 @@ class _Search:
             self.rest,
             self.group,
             lambda gain: squares - self.most_squares(self.score(squares - gain) - 1),
+            thorough=self.thorough,
         )
         return None if gain is None else self.score(squares - gain)
 

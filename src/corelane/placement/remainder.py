@@ -10,18 +10,18 @@ from itertools import combinations
 
 __all__ = ["best_gain", "first_choice", "most_gain"]
 
-EXHAUSTIVE = 10
-"""Of more nodes than these, either as many bear as there are groups, or all."""
 
-
-def best_gain(left: Sequence[int], groups: int, group: int, better: Callable[[int], int]) -> int | None:
+def best_gain(
+    left: Sequence[int], groups: int, group: int, better: Callable[[int], int], *, thorough: bool = True
+) -> int | None:
     """The highest gain of any choice that bears all `groups`; None when there is none.
 
     `better` tells the least gain that is of more use than another, so that fruitless sizes are passed over.
+    Unless `thorough`, either as many bear as there are groups, or all.
     """
     descending = sorted(left, reverse=True)
     best = _gain(descending[:groups], groups, group) if len(left) >= groups else None
-    for size in _sizes(left, groups):
+    for size in _sizes(len(left), groups, thorough):
         if best is None or _bound(descending, size, groups, group) >= better(best):
             for bearers in combinations(left, size):
                 gain = _gain(bearers, groups, group)
@@ -30,13 +30,15 @@ def best_gain(left: Sequence[int], groups: int, group: int, better: Callable[[in
     return best
 
 
-def first_choice(left: Sequence[int], groups: int, group: int, enough: int) -> Sequence[int]:
+def first_choice(
+    left: Sequence[int], groups: int, group: int, enough: int, *, thorough: bool = True
+) -> Sequence[int]:
     """The first choice, as positions in `left`, that gains enough; in upstream's order, largest first."""
     for size in range(len(left), groups - 1, -1):
         if found := _one_group_each(left[: len(left) - size + groups], groups, group, enough):
             return (*found, *range(found[-1] + 1, found[-1] + 1 + size - groups))
     descending = sorted(left, reverse=True)
-    for size in _sizes(left, groups):
+    for size in _sizes(len(left), groups, thorough):
         if _bound(descending, size, groups, group) >= enough:
             for chosen in combinations(range(len(left)), size):
                 gain = _gain([left[i] for i in chosen], groups, group)
@@ -57,11 +59,11 @@ def most_gain(descending: Sequence[int], groups: int, group: int) -> int:
     return gain
 
 
-def _sizes(left: Sequence[int], groups: int) -> Sequence[int]:
+def _sizes(nodes: int, groups: int, thorough: bool) -> Sequence[int]:
     """The sizes of choices of which some member bears more than one group."""
-    if len(left) > EXHAUSTIVE:
-        return (len(left),) if len(left) < groups else ()
-    return range(min(groups - 1, len(left)), 0, -1)
+    if not thorough:
+        return (nodes,) if nodes < groups else ()
+    return range(min(groups - 1, nodes), 0, -1)
 
 
 def _bound(descending: Sequence[int], size: int, groups: int, group: int) -> int:
