@@ -16,10 +16,13 @@ from typing import IO, cast
 
 __all__ = ["Archive", "ArchiveError", "read_archive"]
 
-MAX_BYTES = 1 << 29
-"""The most that is unpacked: half a GiB, ten times the largest snapshot seen."""
+MAX_BYTES = 2 << 30
+"""The most that is unpacked; tar pads each file of a live sysfs to 4 KiB, so large machines come near 1 GiB."""
+MAX_FILE = 1 << 20
+"""Files are kept up to this length."""
 
 _BLOCK = 512
+_PIECE = 1 << 20
 _MAX_LINKS = 40
 
 
@@ -95,17 +98,10 @@ def _resolve(path: str, links: dict[str, str]) -> str:
 def read_archive(path: str | Path, wanted: Callable[[str], bool]) -> Archive:
     """The files of a tar archive whose path `wanted` picks. Raises ArchiveError, or OSError if unreadable."""
     try:
-        return Archive(_collect(_unpack(Path(path)), wanted))
+        with Path(path).open("rb") as raw, _decoder(raw) as stream:
+            return Archive(_collect(_Stream(stream), wanted))
     except (EOFError, zlib.error, lzma.LZMAError, ArchiveError) as error:
         raise ArchiveError(f"{path}: not a whole tar archive: {error}") from None
-
-
-def _unpack(path: Path) -> bytes:
-    with path.open("rb") as raw, _decoder(raw) as stream:
-        data = _read(stream)
-    if len(data) > MAX_BYTES:
-        raise ArchiveError(f"it unpacks to more than {MAX_BYTES >> 20} MiB")
-    return data
 
 
 def _decoder(raw: IO[bytes]) -> IO[bytes]:
@@ -120,56 +116,111 @@ def _decoder(raw: IO[bytes]) -> IO[bytes]:
     return raw
 
 
-def _read(stream: IO[bytes]) -> bytes:
-    try:
-        return stream.read(MAX_BYTES + 1)
-    except gzip.BadGzipFile as error:
-        raise ArchiveError(str(error)) from None
-    except OSError as error:
-        if error.errno is None:  # how bz2 says that the data are corrupt
+@dataclass(slots=True)
+class _Stream:
+    """Bytes in order, read in large pieces; `position` counts those handed out or skipped."""
+
+    source: IO[bytes]
+    position: int = 0
+    _piece: bytes = b""
+    _offset: int = 0
+
+    def take(self, count: int) -> bytes:
+        """The next bytes; fewer only where the stream ends."""
+        if len(self._piece) - self._offset < count:
+            self._refill(count)
+        taken = self._piece[self._offset : self._offset + count]
+        self._offset += len(taken)
+        self.position += len(taken)
+        return taken
+
+    def skip(self, count: int) -> None:
+        while count > 0 and (taken := len(self.take(min(count, _PIECE)))):
+            count -= taken
+        if count > 0:
+            raise ArchiveError("it ends in the middle of a file")
+
+    def _refill(self, count: int) -> None:
+        pieces = [self._piece[self._offset :]]
+        while sum(map(len, pieces)) < count and (piece := self._read()):
+            pieces.append(piece)
+        self._piece, self._offset = b"".join(pieces), 0
+        if self.position > MAX_BYTES:
+            raise ArchiveError(f"it unpacks to more than {MAX_BYTES >> 30} GiB")
+
+    def _read(self) -> bytes:
+        try:
+            return self.source.read(_PIECE)
+        except gzip.BadGzipFile as error:
             raise ArchiveError(str(error)) from None
-        raise
+        except OSError as error:
+            if error.errno is None:  # how bz2 says that the data are corrupt
+                raise ArchiveError(str(error)) from None
+            raise
 
 
-def _collect(data: bytes, wanted: Callable[[str], bool]) -> _Contents:
+def _collect(stream: _Stream, wanted: Callable[[str], bool]) -> _Contents:
     contents = _Contents()
-    for name, kind, mode, link, start, size in _members(data):
-        path = name.removeprefix("./").strip("/")
-        if not wanted(path):
-            continue
-        contents.place(path)
-        if kind == b"2":
-            contents.links[path] = link
-        elif kind == b"1":
-            contents.files[path] = contents.files.get(link.removeprefix("./"), b"")
-        elif kind == b"5":
-            contents.children.setdefault(path, set())
-        elif kind in b"0\0":
-            contents.files[path] = data[start : start + size]
-            contents.modes[path] = mode
+    for member in _members(stream):
+        path = member.name.removeprefix("./").strip("/")
+        content = stream.take(member.size) if wanted(path) and member.size <= MAX_FILE else b""
+        stream.skip(-(-member.size // _BLOCK) * _BLOCK - len(content))
+        if wanted(path):
+            _keep(contents, path, member, content)
     return contents
 
 
-def _members(data: bytes) -> Iterator[tuple[str, bytes, int, str, int, int]]:
-    """Each member as (name, type, mode, link, offset, size), long names of GNU and pax headers joined in."""
-    offset, extra = 0, dict[str, str]()
-    while offset + _BLOCK <= len(data) and data[offset]:
-        header = data[offset : offset + _BLOCK]
-        kind, size, start = header[156:157], _number(header[124:136], offset), offset + _BLOCK
-        if start + size > len(data):
-            raise ArchiveError("it ends in the middle of a file")
-        offset = start + -(-size // _BLOCK) * _BLOCK
-        if kind in b"LK":
-            extra["path" if kind == b"L" else "linkpath"] = _text(data[start : start + size])
-        elif kind in b"xg":
-            extra |= _pax(data[start : start + size]) if kind == b"x" else {}
-        else:
-            name = extra.get("path") or _name(header)
-            link = extra.get("linkpath") or _text(header[157:257])
-            yield name, kind, _number(header[100:108], offset), link, start, size
-            extra = {}
-    if offset == 0 and data.strip(b"\0"):
-        raise ArchiveError("it is shorter than one header")
+def _keep(contents: _Contents, path: str, member: "_Member", content: bytes) -> None:
+    contents.place(path)
+    match member.kind:
+        case b"2":
+            contents.links[path] = member.link
+        case b"1":
+            contents.files[path] = contents.files.get(member.link.removeprefix("./"), b"")
+        case b"5":
+            contents.children.setdefault(path, set())
+        case b"0" | b"\0":
+            contents.files[path] = content
+            contents.modes[path] = member.mode
+
+
+@dataclass(frozen=True, slots=True)
+class _Member:
+    name: str
+    kind: bytes
+    mode: int
+    link: str
+    size: int
+
+
+def _members(stream: _Stream) -> Iterator[_Member]:
+    """Each member, long names of GNU and pax headers joined in; its content is next in the stream."""
+    extra: dict[str, str] = {}
+    while len(header := stream.take(_BLOCK)) == _BLOCK and header[0]:
+        kind, size = header[156:157], _number(header[124:136], stream.position)
+        if kind in (b"L", b"K", b"x", b"g"):
+            extra |= _extra(kind, _content(stream, size))
+            continue
+        name = extra.get("path") or _name(header)
+        link = extra.get("linkpath") or _text(header[157:257])
+        yield _Member(name, kind, _number(header[100:108], stream.position), link, size)
+        extra = {}
+    if len(header) < _BLOCK and header.strip(b"\0"):
+        raise ArchiveError("it ends in the middle of a header")
+
+
+def _content(stream: _Stream, size: int) -> bytes:
+    if size > MAX_FILE:
+        raise ArchiveError("a name in it is longer than a MiB")
+    content = stream.take(size)
+    stream.skip(-(-size // _BLOCK) * _BLOCK - len(content))
+    return content
+
+
+def _extra(kind: bytes, content: bytes) -> dict[str, str]:
+    if kind == b"x":
+        return _pax(content)
+    return {b"L": {"path": _text(content)}, b"K": {"linkpath": _text(content)}}.get(kind, {})
 
 
 def _name(header: bytes) -> str:
@@ -182,12 +233,13 @@ def _text(raw: bytes) -> str:
 
 
 def _number(raw: bytes, offset: int) -> int:
-    if raw[0] & 0x80:  # GNU's base 256, for what octal cannot hold
+    """Octal, or GNU's base 256 for what octal cannot hold."""
+    if raw[0] & 0x80:
         return int.from_bytes(raw, "big") & ~(0x80 << 8 * (len(raw) - 1))
     try:
         return int(raw.rstrip(b" \0") or b"0", 8)
     except ValueError:
-        raise ArchiveError(f"no tar header at byte {offset}") from None
+        raise ArchiveError(f"no tar header before byte {offset}") from None
 
 
 def _pax(raw: bytes) -> dict[str, str]:
