@@ -17,7 +17,7 @@ from typing import IO, cast
 __all__ = ["Archive", "ArchiveError", "read_archive"]
 
 MAX_BYTES = 2 << 30
-"""The most that is unpacked; tar pads each file of a live sysfs to 4 KiB, so large machines come near 1 GiB."""
+"""The most that is unpacked; tar pads files of a live sysfs to 4 KiB: large machines come near 1 GiB."""
 MAX_FILE = 1 << 20
 """Files are kept up to this length."""
 
@@ -135,6 +135,10 @@ class _Stream:
         return taken
 
     def skip(self, count: int) -> None:
+        here = min(count, len(self._piece) - self._offset)
+        self._offset += here
+        self.position += here
+        count -= here
         while count > 0 and (taken := len(self.take(min(count, _PIECE)))):
             count -= taken
         if count > 0:
@@ -163,9 +167,10 @@ def _collect(stream: _Stream, wanted: Callable[[str], bool]) -> _Contents:
     contents = _Contents()
     for member in _members(stream):
         path = member.name.removeprefix("./").strip("/")
-        content = stream.take(member.size) if wanted(path) and member.size <= MAX_FILE else b""
+        keep = wanted(path)
+        content = stream.take(member.size) if keep and member.size <= MAX_FILE else b""
         stream.skip(-(-member.size // _BLOCK) * _BLOCK - len(content))
-        if wanted(path):
+        if keep:
             _keep(contents, path, member, content)
     return contents
 
