@@ -60,8 +60,10 @@ class DataDir:
             self._lock.seek(0)
             holder = self._lock.read().strip() or "unknown"
             self._lock.close()
-            message = f"{self.root}: in use by a corelane that runs as process {holder}; stop it first, or name another --data-dir"
-            raise DataDirError(message) from None
+            raise DataDirError(
+                f"{self.root}: in use by a corelane that runs as process {holder}; "
+                "stop it first, or name another --data-dir"
+            ) from None
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()
@@ -92,7 +94,8 @@ class DataDir:
             return Access(0, secrets.token_urlsafe(32))
         except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError) as error:
             raise DataDirError(
-                f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({error}); remove it, and a new one is made"
+                f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({error}); "
+                "remove it, and a new one is made"
             ) from error
 
     def write_kubeconfig(self, url: str, token: str, authority: bytes) -> None:

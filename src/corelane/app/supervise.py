@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,17 +37,17 @@ class Parts:
     def start(self, name: str, body: Coroutine[Any, Any, Any]) -> None:
         self._tasks[name] = asyncio.create_task(body, name=name)
 
-    async def watch(self, stop: asyncio.Event) -> None:
-        """Return when `stop` is set; raise what ended a part before that."""
-        stopping = asyncio.create_task(stop.wait())
+    async def first_of(self, waiting: Awaitable[Any]) -> None:
+        """Wait for something else; raise PartEnded if a part ends before that."""
+        other = asyncio.ensure_future(waiting)
         try:
-            done, _ = await asyncio.wait(
-                {stopping, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait({other, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
+            for task in self._tasks.values():
+                if task.done():
+                    raise PartEnded(task.get_name(), task.exception()) from task.exception()
+            await other
         finally:
-            stopping.cancel()
-        for task in done - {stopping}:
-            raise PartEnded(task.get_name()) from task.exception()
+            other.cancel()
 
     async def cancel(self) -> None:
         """End all parts, the last started first, and wait for them."""
@@ -60,5 +60,11 @@ class Parts:
 class PartEnded(Exception):  # noqa: N818 - says what happened
     """A part that should run for ever ended; the cause says why."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"{name} ended unexpectedly; the log above says why")
+    def __init__(self, name: str, why: BaseException | None) -> None:
+        super().__init__(f"{name} ended unexpectedly: {_innermost(why)}")
+
+
+def _innermost(error: BaseException | None) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}" if error else "nobody knows why"

@@ -93,8 +93,8 @@ def _server(builder: x509.CertificateBuilder) -> x509.CertificateBuilder:
 
 def _usage(**granted: bool) -> x509.KeyUsage:
     every = (
-        "digital_signature content_commitment key_encipherment data_encipherment key_agreement key_cert_sign crl_sign"
-        " encipher_only decipher_only"
+        "digital_signature content_commitment key_encipherment data_encipherment key_agreement"
+        " key_cert_sign crl_sign encipher_only decipher_only"
     )
     return x509.KeyUsage(**dict.fromkeys(every.split(), False) | granted)
 
@@ -116,6 +116,8 @@ def _sign(
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + _LIFE)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer_key.public_key()), critical=False
+        )
     )
     return extend(builder).sign(issuer_key, hashes.SHA256())

@@ -26,7 +26,7 @@ class Command(click.Command):
 
 
 def is_for_users(error: Exception) -> bool:
-    """Whether an exception's text was written for the person at the keyboard: corelane's own, and the system's."""
+    """Whether an exception's text was written for a person: corelane's own, and the system's."""
     if isinstance(error, ImportError):
         return error.name in _EXTRAS
     return isinstance(error, OSError) or type(error).__module__.startswith("corelane.")

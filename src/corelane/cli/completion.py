@@ -11,7 +11,7 @@ from corelane.cli._errors import Command
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def completion(shell: str) -> None:
-    """Print a completion script for SHELL.
+    r"""Print a completion script for SHELL.
 
     \b
     bash:  source <(corelane completion bash)

@@ -1,1 +1,1 @@
-"""Linux interfaces as files: cgroups, /proc, and the one atomic file write. Everything is rooted at a path."""
+"""Linux interfaces as files: cgroups, /proc, the one atomic file write. Everything is rooted at a path."""

@@ -20,11 +20,20 @@ from yaml import YAMLError
 
 from corelane.kube import decode, errors, stream
 from corelane.kube.decode import Listing, Malformed
-from corelane.kube.errors import APIError, Gone, MalformedObject, Unreachable
+from corelane.kube.errors import APIError, Gone, MalformedObject, NoCluster, Unreachable
 from corelane.kube.objects import Object, Pod, api_of
 from corelane.kube.stream import WatchEvent
 
-__all__ = ["APIError", "Client", "Gone", "Listing", "MalformedObject", "Unreachable", "WatchEvent"]
+__all__ = [
+    "APIError",
+    "Client",
+    "Gone",
+    "Listing",
+    "MalformedObject",
+    "NoCluster",
+    "Unreachable",
+    "WatchEvent",
+]
 
 T = TypeVar("T", bound=Object)
 PatchKind = Literal["merge", "strategic", "json"]
@@ -53,7 +62,7 @@ class Client:
         try:
             return cls(_http(_config(kubeconfig, context)))
         except (ConfigError, OSError) as error:
-            raise ValueError(f"cannot connect to a cluster: {error}") from error
+            raise NoCluster(f"cannot connect to a cluster: {error}") from error
 
     @classmethod
     def connect_to(cls, url: str, token: str | None = None) -> Self:

@@ -26,6 +26,10 @@ class APIError(Exception):
         return wanted if isinstance(wanted, int) else 0
 
 
+class NoCluster(ValueError):  # noqa: N818 - a state of affairs
+    """No usable configuration says where a cluster is; the message names the file."""
+
+
 class Gone(APIError):  # noqa: N818 - a state of affairs
     """410: the resourceVersion or page to go on from is no longer kept; list again."""
 

@@ -172,7 +172,7 @@ class Core:
         waiting = self.queue.pop(now)
         if waiting is None:
             return
-        cycle = Cycle(waiting.info)
+        cycle = Cycle.of(waiting.info)
         if refusal := self._prefilter(cycle):
             yield from self._park(waiting, now, refusal, Wake.NOTHING)
             return
@@ -229,7 +229,7 @@ class Core:
         assignments = admitted[1].assignments if admitted else {}
         self.cluster.claim(node.name, info, assignments)
         record = translate.proposal_annotations(assignments, info.pod)
-        if admitted:
+        if admitted and assignments:
             record |= translate.reasons_annotation(admitted[1].reasons)
         bind = Bind(info.pod, node.name, record, assignments)
         self._bindings[info.uid] = _Binding(waiting, bind)

@@ -28,7 +28,9 @@ def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to:
     from rich.text import Text
 
     # A heavy caption line over ASCII-safe columns reads the same on a terminal, in a log and in a README.
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(
+        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:

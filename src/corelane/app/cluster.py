@@ -1,0 +1,158 @@
+"""A whole cluster in one process: API server, scheduler, controller, and an agent for each node."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from corelane import machine as machines
+from corelane.agent.agent import Agent
+from corelane.apiserver.auth import MASTERS, User
+from corelane.apiserver.server import APIServer
+from corelane.app import tls
+from corelane.app.datadir import DataDir
+from corelane.app.podlogs import PodLogs
+from corelane.app.supervise import Parts
+from corelane.controller import Controller
+from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kube.client import Client
+from corelane.machine import Machine
+from corelane.node import NodeConfig
+from corelane.runtime.base import Runtime
+from corelane.runtime.enforce import Mode
+from corelane.runtime.local import LocalRuntime
+from corelane.scheduler import Scheduler
+from corelane.simulation.runtime import SimulatedRuntime
+
+__all__ = ["Cluster", "Options", "default_node_name"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What `corelane up` can be told. `port` None takes the last one used here, or a free one."""
+
+    data_dir: Path
+    port: int | None = None
+    node_name: str | None = None
+    reserved_cpus: str | None = None
+    simulated: int = 0
+    machine: str = ""
+    cgroups: Mode = "auto"
+
+
+def default_node_name() -> str:
+    """This host's name as a node is named: lower case, as the kubelet does it."""
+    return platform.node().lower() or "localhost"
+
+
+def parse_reserved(text: str | None) -> CPUSet | None:
+    """The operator's choice of reserved CPUs. Raises CPUSetError."""
+    try:
+        return CPUSet.parse(text) if text else None
+    except CPUSetError as error:
+        raise CPUSetError(f"--reserved-cpus {text!r} is not a CPU list such as 0-1,8: {error}") from error
+
+
+class Cluster:
+    """Starts all parts in order, and stops them in reverse; `parts` tells when one of them fails.
+
+    Raises DataDirError where another corelane uses the directory.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.node_name = options.node_name or default_node_name()
+        self.directory = DataDir(options.data_dir)
+        self.parts = Parts()
+        self.agents: dict[str, Agent] = {}
+        self.url = ""
+        self._server: APIServer | None = None
+        self._clients: list[Client] = []
+        self._runtimes: dict[str, Runtime] = {}
+
+    async def start(self) -> None:
+        """Return when every node is registered. Raises what hindered it, and leaves nothing running."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(stop_pods=False)
+            raise
+
+    async def _start(self) -> None:
+        here = await asyncio.to_thread(machines.load, None)
+        elsewhere = await self._simulated_machine()
+        await self._serve()
+        self.parts.start("the scheduler", Scheduler(self.client()).run())
+        self.parts.start("the controller", Controller(self.client()).run())
+        await self._add_local(here)
+        for number in range(1, self.options.simulated + 1):
+            self._add_simulated(f"sim-{number}", elsewhere)
+        await self.parts.first_of(asyncio.gather(*(agent.ready() for agent in self.agents.values())))
+
+    async def _simulated_machine(self) -> Machine | None:
+        if not self.options.simulated:
+            return None
+        return await asyncio.to_thread(machines.load, self.options.machine)
+
+    async def _serve(self) -> None:
+        access = self.directory.access()
+        now = datetime.datetime.now(datetime.UTC)
+        context, authority = await asyncio.to_thread(tls.server_context, self.directory.root, now)
+        self._server = APIServer(
+            data_dir=self.directory.root,
+            tokens={access.token: User("admin", (MASTERS,))},
+            port=access.port if self.options.port is None else self.options.port,
+            log_source=PodLogs(self.agents),
+            tls=context,
+        )
+        await self._server.start()
+        self.url = self._server.url
+        self.directory.write_kubeconfig(self.url, access.token, authority)
+
+    def client(self) -> Client:
+        """A client of the embedded server, closed with the cluster."""
+        client = Client.connect(self.directory.kubeconfig)
+        self._clients.append(client)
+        return client
+
+    async def _add_local(self, machine: Machine) -> None:
+        options = self.options
+        reserved = parse_reserved(options.reserved_cpus)
+        state = self.directory.node(self.node_name) / "containers"
+        self._runtimes[self.node_name] = runtime = await LocalRuntime.open(state, cgroups=options.cgroups)
+        self._add(self.node_name, machine, runtime, NodeConfig(reserved=reserved))
+
+    def _add_simulated(self, name: str, machine: Machine | None) -> None:
+        assert machine is not None
+        self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
+        self._add(name, machine, runtime, NodeConfig())
+
+    def _add(self, name: str, machine: Machine, runtime: Runtime, config: NodeConfig) -> None:
+        agent = Agent(
+            self.client(),
+            node_name=name,
+            machine=machine,
+            runtime=runtime,
+            config=config,
+            state_dir=self.directory.node(name),
+        )
+        self.agents[name] = agent
+        self.parts.start(f"the agent of {name}", agent.run())
+
+    def runtime(self, node: str) -> Runtime:
+        return self._runtimes[node]
+
+    async def stop(self, *, stop_pods: bool) -> None:
+        """Stop all parts; pods' processes run on for the next start to adopt, unless they are to end too."""
+        await asyncio.gather(*(agent.shutdown(stop_pods=stop_pods) for agent in self.agents.values()))
+        for name in self._runtimes.keys() - self.agents.keys():
+            await self._runtimes[name].close()
+        await self.parts.cancel()
+        for client in self._clients:
+            await client.close()
+        if self._server is not None:
+            await self._server.stop()
+        self.directory.close()

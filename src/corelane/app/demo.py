@@ -1,0 +1,244 @@
+"""`corelane demo`: the main job, step by step, on this machine and a simulated one.
+
+Everything happens for real: pods go through the API server, the scheduler chooses, the agent pins, and
+what the kernel allows is read from /proc, past the agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import logging as stdlog
+import shutil
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from corelane.app import examples, logging, status
+from corelane.app.cluster import Cluster, Options
+from corelane.kube.client import Client
+from corelane.kube.objects import Pod, condition
+from corelane.runtime.enforce import Mode
+from corelane.runtime.local import LocalRuntime
+from corelane.view import demo as view
+from corelane.view import tables
+from corelane.view.demo import Check, PoolStep
+
+__all__ = ["main"]
+
+_SIMULATED = "socket:2 core:8 smt:2"
+_PATIENCE = 20.0
+
+
+class DemoError(Exception):
+    """Something that should have happened did not; says what."""
+
+
+def main(*, cgroups: Mode, as_json: bool) -> int:
+    """Run it all, and return the exit status: 0 only if the kernel confirmed every pin."""
+    logging.configure(stdlog.ERROR)
+    directory = Path(tempfile.mkdtemp(prefix="corelane-demo-"))
+    try:
+        return asyncio.run(_demo(directory, cgroups, as_json=as_json))
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
+    cluster = Cluster(
+        Options(data_dir=directory / "data", port=0, simulated=1, machine=_SIMULATED, cgroups=cgroups)
+    )
+    out = view.Silence() if as_json else view.Talk(tables.console())
+    try:
+        await cluster.start()
+        demo = _Demo(cluster, cluster.client(), out)
+        await cluster.parts.first_of(demo.run())
+    finally:
+        await cluster.stop(stop_pods=True)
+        left = await _clear(directory / "data" / "nodes" / cluster.node_name / "containers", cgroups)
+    out.cleaned(left)
+    good = demo.good and not left
+    if as_json:
+        json.dump(demo.plain() | {"left": left, "ok": good}, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    out.verdict(demo.checks, ok=good)
+    return 0 if good else 1
+
+
+async def _clear(state: Path, cgroups: Mode) -> list[str]:
+    """Remove what the runtime keeps for later starts, and name what still runs: there should be none."""
+    runtime = await LocalRuntime.open(state, cgroups=cgroups)
+    left = [one.name for one in await runtime.containers() if one.state == "running"]
+    await runtime.destroy(0)
+    return left
+
+
+@dataclass(slots=True)
+class _Demo:
+    """One run of the demo and what it found."""
+
+    cluster: Cluster
+    client: Client
+    out: view.Audience
+    steps: list[PoolStep] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    status: status.Status | None = None
+    good: bool = False
+
+    @property
+    def node(self) -> str:
+        return self.cluster.node_name
+
+    @property
+    def cpus(self) -> int:
+        return len(self.cluster.agents[self.node].ledger.usable)
+
+    async def run(self) -> None:
+        agent, runtime = self.cluster.agents[self.node], self.cluster.runtime(self.node)
+        self.out.machine(agent.ledger.machine, runtime.enforcement, runtime.notice, _SIMULATED)
+        self.note("at the start")
+        await self.shared_work()
+        await self.lane()
+        await self.elsewhere()
+        await self.show()
+        await self.lane_ends()
+        self.out.pool(self.steps)
+        self.good = bool(self.checks) and all(check.ok for check in self.checks)
+
+    def note(self, when: str) -> None:
+        """Remember the shared pool as it is now."""
+        ledger = self.cluster.agents[self.node].ledger
+        self.steps.append(PoolStep(when, ledger.shared_pool, ledger.exclusive))
+
+    async def shared_work(self) -> None:
+        await self.apply("batch", "burstable")
+        await self.running("batch", "burstable-web")
+        self.note("batch and burstable-web run")
+
+    async def lane(self) -> None:
+        """The latency-critical service, as large as this machine can bear."""
+        size = exclusive_size(self.cpus)
+        await self.apply("latency-critical", change=lambda pod: resize(pod, max(size, 1)))
+        if size:
+            await self.running("latency-critical")
+            self.note(f"latency-critical runs, {size} of its own")
+        else:
+            self.out.say("This machine has one CPU, which all share: nothing can be exclusive here.")
+            await self.pending("latency-critical")
+
+    async def elsewhere(self) -> None:
+        await self.apply("too-big", "numa")
+        await self.running("trading-engine", "model-server")
+        await self.pending("too-big")
+
+    async def show(self) -> None:
+        await self.settled()
+        self.checks = await self.ask_kernel()
+        self.status = await status.gather(self.client)
+        self.out.state(self.status, self.checks)
+
+    async def lane_ends(self) -> None:
+        """Delete it, and see the pool grow back."""
+        if not exclusive_size(self.cpus):
+            return
+        await self.client.delete(Pod, "latency-critical", namespace="default")
+        await self.until("latency-critical is gone", self.is_gone("latency-critical"))
+        await self.settled()
+        self.note("latency-critical is deleted")
+        self.checks += await self.ask_kernel()
+
+    # What is asked of the cluster.
+
+    async def apply(
+        self, *names: str, change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    ) -> None:
+        for name in names:
+            for manifest in examples.load(name):
+                pod = change(manifest) if change else manifest
+                self.out.applied(pod["metadata"]["name"])
+                await self.client.create(pod)
+
+    async def running(self, *names: str) -> None:
+        async def all_run() -> bool:
+            pods = {pod.metadata.name: pod for pod in (await self.client.list(Pod)).items}
+            return all(name in pods and _is_ready(pods[name]) for name in names)
+
+        await self.until(f"{', '.join(names)} run", all_run)
+
+    async def pending(self, name: str) -> None:
+        async def is_explained() -> bool:
+            pod = await self.client.get(Pod, name, "default")
+            return condition(pod.status.conditions, "PodScheduled") is not None
+
+        await self.until(f"the scheduler says why {name} is pending", is_explained)
+
+    def is_gone(self, name: str) -> Callable[[], Awaitable[bool]]:
+        async def gone() -> bool:
+            return name not in {pod.metadata.name for pod in (await self.client.list(Pod)).items}
+
+        return gone
+
+    async def settled(self) -> None:
+        """Wait until the kernel is as the ledger wants it: moving the pool takes a moment."""
+
+        async def agrees() -> bool:
+            return all(check.ok for check in await self.ask_kernel())
+
+        try:
+            await self.until("the kernel agrees", agrees)
+        except DemoError:
+            return  # the checks will say where
+
+    async def until(self, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                while not await condition():
+                    await asyncio.sleep(0.1)  # noqa: ASYNC110 - /proc tells nobody of a change
+        except TimeoutError:
+            raise DemoError(f"waited {_PATIENCE:.0f} s in vain until {what}") from None
+
+    async def ask_kernel(self) -> list[Check]:
+        """What every task of every container on this machine may use, beside what the ledger wants."""
+        ledger, runtime = self.cluster.agents[self.node].ledger, self.cluster.runtime(self.node)
+        checks = []
+        for one in await runtime.containers():
+            entry = ledger.entries.get((one.pod_uid, one.name))
+            if one.state != "running" or entry is None:
+                continue
+            tasks = await runtime.allowed(one.id)
+            found = tuple(sorted({task.cpus for task in tasks}, key=str))
+            wanted = entry.cpus if entry.exclusive else ledger.shared_pool
+            name = f"{entry.pod.removeprefix('default/')}/{one.name}"
+            checks.append(Check(name, entry.exclusive, wanted, found, len(tasks)))
+        return checks
+
+    def plain(self) -> dict[str, Any]:
+        """JSON of everything that was shown."""
+        shown = status.plain(self.status) if self.status else {}
+        return shown | {
+            "checks": [check.plain() for check in self.checks],
+            "sharedPool": [step.plain() for step in self.steps],
+        }
+
+
+def exclusive_size(cpus: int) -> int:
+    """How many CPUs the service gets: a few on a big machine, one on a small one, none of a single one."""
+    return max(0, min(4, cpus // 2))
+
+
+def resize(pod: dict[str, Any], cpus: int) -> dict[str, Any]:
+    """The pod with its first container asking for that many whole CPUs."""
+    changed = copy.deepcopy(pod)
+    resources = changed["spec"]["containers"][0]["resources"]
+    for kind in ("requests", "limits"):
+        resources[kind]["cpu"] = str(cpus)
+    return changed
+
+
+def _is_ready(pod: Pod) -> bool:
+    ready = condition(pod.status.conditions, "Ready")
+    return ready is not None and ready.status == "True"

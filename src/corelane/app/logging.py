@@ -1,0 +1,39 @@
+"""Where the log goes and how it looks: lines on stderr, JSON where nobody watches."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import structlog
+
+
+def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None:
+    """Called once, by the entry point. `as_json` None decides by whether stderr is a terminal."""
+    structured = not sys.stderr.isatty() if as_json is None else as_json
+    shared: list[structlog.typing.Processor] = [
+        structlog.stdlib.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+    ]
+    renderer = (
+        structlog.processors.JSONRenderer() if structured else structlog.dev.ConsoleRenderer(pad_event_to=0)
+    )
+    structlog.configure(
+        processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler()
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    for chatty in ("httpx2", "httpx", "asyncio", "httpcore2"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)

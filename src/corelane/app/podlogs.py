@@ -1,0 +1,47 @@
+"""The API server's way to the logs: each pod's node is asked."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from corelane.agent.agent import Agent, NoLogs
+from corelane.apiserver import status
+from corelane.apiserver.logs import LogOptions, LogUnavailableError
+
+
+class PodLogs:
+    """The API server's `LogSource` over the agents of this process, by node name."""
+
+    def __init__(self, agents: Mapping[str, Agent]) -> None:
+        self._agents = agents
+
+    async def open(self, pod: Mapping[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
+        """Raises StatusError for a container without a log, LogUnavailableError for a node of others."""
+        node = pod["spec"].get("nodeName", "")
+        agent = self._agents.get(node)
+        if agent is None:
+            raise LogUnavailableError(f"node {node!r} has no agent in this process")
+        meta = pod["metadata"]
+        try:
+            return await agent.logs(
+                meta["namespace"],
+                meta["name"],
+                options.container,
+                previous=options.previous,
+                follow=options.follow,
+                tail_lines=options.tail_lines,
+                since=_since(options),
+                timestamps=options.timestamps,
+                limit_bytes=options.limit_bytes,
+            )
+        except NoLogs as error:
+            raise status.bad_request(str(error)) from error
+
+
+def _since(options: LogOptions) -> float | None:
+    """Unix seconds."""
+    if options.since_time is not None:
+        return options.since_time.timestamp()
+    return None if options.since_seconds is None else time.time() - options.since_seconds

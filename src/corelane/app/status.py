@@ -1,0 +1,145 @@
+"""What `corelane status` shows: the cluster's objects, read once and put side by side."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from corelane.app import datadir
+from corelane.cpuset import CPUSet
+from corelane.kube import translate
+from corelane.kube.client import Client
+from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod, condition
+from corelane.kube.translate import TranslationError
+from corelane.node import Entry, NodeState
+from corelane.view import status as view
+from corelane.view import tables
+from corelane.view.status import ContainerLine, NodeLine, PendingLine, Status, plain
+
+__all__ = ["Status", "gather", "main", "plain"]
+
+_ENDED = frozenset({"Succeeded", "Failed"})
+_PINNED = "corelane.io/Pinned"
+
+
+def main(kubeconfig: Path | None, *, as_json: bool) -> None:
+    """Print the state of a cluster. Raises NoCluster or APIError where it cannot be reached."""
+    status = asyncio.run(_read(kubeconfig or _default_kubeconfig()))
+    if as_json:
+        json.dump(plain(status), sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        view.show(status, tables.console())
+
+
+def _default_kubeconfig() -> Path | None:
+    """That of `corelane up` on this machine, unless the user named another cluster."""
+    ours = datadir.default() / "kubeconfig"
+    return ours if "KUBECONFIG" not in os.environ and ours.is_file() else None
+
+
+async def _read(kubeconfig: Path | None) -> Status:
+    client = Client.connect(kubeconfig)
+    try:
+        return await gather(client)
+    finally:
+        await client.close()
+
+
+async def gather(client: Client) -> Status:
+    """Read nodes, topologies and pods, and say who has which CPUs."""
+    nodes, topologies, pods = await asyncio.gather(
+        client.list(Node), client.list(NodeResourceTopology), client.list(Pod)
+    )
+    states = dict(_states(topologies.items))
+    lines = [_node(node, states.get(node.metadata.name)) for node in nodes.items]
+    simulated = {line.name for line in lines if line.simulated}
+    alive = [pod for pod in pods.items if pod.status.phase not in _ENDED]
+    containers = [line for pod in alive if pod.spec.node_name for line in _containers(pod, states, simulated)]
+    pending = [_pending(pod) for pod in alive if not pod.spec.node_name]
+    return Status(_sorted(lines), tuple(containers), tuple(pending))
+
+
+def _sorted(lines: Iterable[NodeLine]) -> tuple[NodeLine, ...]:
+    """Real machines first."""
+    return tuple(sorted(lines, key=lambda line: (line.simulated, len(line.name), line.name)))
+
+
+def _states(topologies: Iterable[NodeResourceTopology]) -> Iterable[tuple[str, NodeState]]:
+    for topology in topologies:
+        try:
+            yield topology.metadata.name, translate.state_from_topology(topology)
+        except TranslationError as error:
+            sys.stderr.write(f"noderesourcetopology {topology.metadata.name}: {error}\n")
+
+
+def _node(node: Node, state: NodeState | None) -> NodeLine:
+    name, simulated = node.metadata.name, is_simulated(node)
+    ready = condition(node.status.conditions, "Ready")
+    is_ready = ready is not None and ready.status == "True"
+    if state is None:
+        return NodeLine(name, simulated, is_ready, "?", None)
+    owners = {cpu: f"{_short(entry.pod)}/{entry.container}" for cpu, entry in state.owners().items()}
+    return NodeLine(
+        name,
+        simulated,
+        is_ready,
+        state.config.policy,
+        state.machine,
+        state.reserved,
+        state.shared_pool,
+        owners,
+    )
+
+
+def is_simulated(node: Object) -> bool:
+    """Whether a node runs no process."""
+    return node.metadata.labels.get("corelane.io/simulated") == "true"
+
+
+def _short(pod: str) -> str:
+    return pod.removeprefix("default/")
+
+
+def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) -> Iterable[ContainerLine]:
+    node, meta = pod.spec.node_name, pod.metadata
+    state = states.get(node)
+    reasons = translate.placement_reasons(pod)
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        entry = state.entries.get((meta.uid, container.name)) if state else None
+        yield ContainerLine(
+            namespace=meta.namespace,
+            pod=meta.name,
+            container=container.name,
+            node=node,
+            simulated=node in simulated,
+            qos=pod.status.qos_class,
+            exclusive=entry is not None and entry.exclusive,
+            cpus=_cpus(entry, state),
+            state="simulated" if node in simulated else _phase(pod, entry),
+            why=reasons.get(container.name, ""),
+        )
+
+
+def _cpus(entry: Entry | None, state: NodeState | None) -> CPUSet:
+    if entry is not None and entry.cpus:
+        return entry.cpus
+    return state.shared_pool if state else CPUSet()
+
+
+def _phase(pod: Pod, entry: Entry | None) -> str:
+    """An exclusive container's own phase; for one in the shared pool, what its pod's condition says."""
+    if entry is not None and entry.exclusive:
+        return entry.phase.value
+    pinned = condition(pod.status.conditions, _PINNED)
+    return "confirmed" if pinned is not None and pinned.status == "True" else "applied"
+
+
+def _pending(pod: Pod) -> PendingLine:
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    why = scheduled.message if scheduled is not None else "not looked at by any scheduler yet"
+    return PendingLine(pod.metadata.namespace, pod.metadata.name, why)

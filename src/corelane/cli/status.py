@@ -1,0 +1,23 @@
+"""`corelane status`: who has which CPUs, and whether the kernel agrees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from corelane.cli._errors import Command
+
+
+@click.command(cls=Command)
+@click.option(
+    "--kubeconfig",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Which cluster.  [default: $KUBECONFIG, the one of `corelane up`, or ~/.kube/config]",
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def status(kubeconfig: Path | None, output: str) -> None:
+    """Show nodes, their CPU maps, every container's CPUs and why, and what is pending."""
+    from corelane.app import status as app
+
+    app.main(kubeconfig, as_json=output == "json")

@@ -1,0 +1,39 @@
+"""`corelane topology`: a machine as tree, table, lscpu text, JSON or SVG."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from corelane.cli._errors import Command, Fault
+
+
+@click.command(cls=Command)
+@click.option(
+    "--sysfs",
+    type=click.Path(exists=True, path_type=Path),
+    help="A snapshot of /sys and /proc: a directory or a tarball.",
+)
+@click.option(
+    "--machine",
+    metavar="SOURCE",
+    help="A spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output (-J or -p), or hwloc XML.",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["tree", "table", "lscpu", "json", "svg"]),
+    default="tree",
+    show_default=True,
+)
+def topology(sysfs: Path | None, machine: str | None, output: str) -> None:
+    """Show a machine: sockets, NUMA nodes, L3 domains, cores and their threads.
+
+    Without options, this machine. SVG goes to standard output: corelane topology -o svg > machine.svg
+    """
+    if sysfs is not None and machine is not None:
+        raise Fault("--sysfs and --machine name two machines; give one of them")
+    from corelane.app import topology as app
+
+    click.echo(app.render(str(sysfs) if sysfs else machine, output), nl=False)

@@ -1,0 +1,78 @@
+"""`corelane up`: API server, scheduler and agent in one process, on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from corelane.cli._errors import Command
+
+
+@click.command(cls=Command)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where state is kept.  [default: /var/lib/corelane for root, else ~/.local/state/corelane]",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Port on 127.0.0.1.  [default: the last one used, else a free one]",
+)
+@click.option("--node-name", help="Name of this machine's node.  [default: the host name]")
+@click.option("--reserved-cpus", metavar="LIST", help="CPUs that no container gets for itself, such as 0,16.")
+@click.option("--nodes", default=0, type=click.IntRange(0, 5000), help="How many simulated nodes to add.")
+@click.option(
+    "--machine",
+    default="socket:2 numa:4 core:16 smt:2",
+    show_default=True,
+    metavar="SOURCE",
+    help="Hardware of the simulated nodes: a spec, or a sysfs snapshot (directory or tarball).",
+)
+@click.option(
+    "--cgroups",
+    type=click.Choice(["auto", "off"]),
+    default="auto",
+    show_default=True,
+    help="How to hold containers: cgroups where they can be written, or CPU affinity alone.",
+)
+@click.option("--stop-pods", is_flag=True, help="End the pods' processes too when corelane stops.")
+def up(
+    data_dir: Path | None,
+    port: int | None,
+    node_name: str | None,
+    reserved_cpus: str | None,
+    nodes: int,
+    machine: str,
+    cgroups: Literal["auto", "off"],
+    *,
+    stop_pods: bool,
+) -> None:
+    r"""Run corelane on this machine: pods become local processes with CPUs of their own.
+
+    Starts a Kubernetes API server on 127.0.0.1, the scheduler, and an agent for this machine. Prints the
+    kubeconfig to use with kubectl. Ctrl-C stops corelane; the pods' processes run on, and the next start
+    takes them over, unless --stop-pods is given.
+
+    \b
+    corelane up &
+    export KUBECONFIG=/var/lib/corelane/kubeconfig
+    kubectl apply -f examples/latency-critical.yaml
+    kubectl get pods -o wide
+    corelane status
+    """
+    from corelane.app import datadir
+    from corelane.app import up as app
+
+    options = app.Options(
+        data_dir=data_dir or datadir.default(),
+        port=port,
+        node_name=node_name,
+        reserved_cpus=reserved_cpus,
+        simulated=nodes,
+        machine=machine,
+        cgroups=cgroups,
+    )
+    raise SystemExit(app.main(options, stop_pods=stop_pods, say=click.echo))

@@ -1,0 +1,55 @@
+"""A user's mistake is one line on stderr and exit status 2; never a traceback."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def corelane(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "corelane", *args], capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("topology", "--machine", "socket:2 sockets:4"), ["socket", "sockets:4"]),
+        (("topology", "--machine", "socket:0"), ["socket:0"]),
+        (("topology", "--machine", "/nowhere/at-all"), ["/nowhere/at-all"]),
+        (("topology", "--sysfs", "/nowhere/at-all"), ["/nowhere/at-all"]),
+        (("status", "--kubeconfig", "/nowhere/kubeconfig"), ["/nowhere/kubeconfig"]),
+        (("vectors", "/nowhere/file"), ["/nowhere/file"]),
+        (("up", "--nodes", "-1"), ["--nodes"]),
+        (("up", "--port", "70000"), ["--port"]),
+        (("nonsense",), ["nonsense"]),
+    ],
+)
+def test_bad_input_is_one_line_that_names_it(args: tuple[str, ...], words: list[str]) -> None:
+    run = corelane(*args)
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr
+    last = run.stderr.strip().splitlines()[-1]
+    assert last.startswith("Error: ")
+    for word in words:
+        assert word in last
+
+
+def test_two_machines_at_once_are_refused(tmp_path: Path) -> None:
+    run = corelane("topology", "--sysfs", str(tmp_path), "--machine", "socket:1")
+    assert run.returncode == 2
+    assert "give one of them" in run.stderr
+
+
+def test_bad_reserved_cpus_are_refused_and_leave_nothing_running(tmp_path: Path) -> None:
+    run = corelane("up", "--data-dir", str(tmp_path / "d"), "--reserved-cpus", "0-x", "--cgroups", "off")
+    assert run.returncode == 2
+    assert "0-x" in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_version_is_printed() -> None:
+    assert corelane("version").stdout.startswith("corelane 0.")
+    assert corelane("--version").stdout == corelane("version").stdout

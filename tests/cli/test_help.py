@@ -1,0 +1,65 @@
+"""Every command explains itself, at once: no heavy library is loaded for it."""
+
+import json
+import subprocess
+import sys
+
+import click
+import pytest
+
+from corelane.cli import main
+
+HEAVY = (
+    "numpy",
+    "grpc",
+    "aiohttp",
+    "rich",
+    "lightkube",
+    "msgspec",
+    "yaml",
+    "structlog",
+    "cryptography",
+    "asyncio",
+)
+PROBE = """
+import sys, json
+from corelane.cli import main
+try:
+    main(sys.argv[1:], prog_name="corelane")
+except SystemExit as e:
+    code = e.code
+print()
+print(json.dumps([code, sorted(m for m in sys.modules if "." not in m)]))
+"""
+
+
+def commands() -> list[str]:
+    return ["", *main.commands]
+
+
+@pytest.mark.parametrize("command", commands())
+def test_help_loads_nothing_heavy(command: str) -> None:
+    args = [*command.split(), "--help"]
+    run = subprocess.run([sys.executable, "-c", PROBE, *args], capture_output=True, text=True, check=True)
+    code, modules = json.loads(run.stdout.splitlines()[-1])
+    assert code == 0
+    assert not set(HEAVY) & set(modules)
+    assert "Usage: corelane" in run.stdout
+
+
+@pytest.mark.parametrize("name", list(main.commands))
+def test_every_command_says_what_it_does_and_every_option_too(name: str) -> None:
+    command = main.commands[name]
+    assert command.help
+    assert command.get_short_help_str()
+    for parameter in command.params:
+        if isinstance(parameter, click.Option) and parameter.name != "output":
+            assert parameter.help, f"{name} {parameter.opts}"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_names_the_command(shell: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "corelane", "completion", shell], capture_output=True, text=True, check=True
+    )
+    assert "_CORELANE_COMPLETE" in run.stdout
