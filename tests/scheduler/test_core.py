@@ -123,6 +123,21 @@ def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
     assert story.core.pending() == {}
 
 
+def test_the_reasons_of_a_choice_travel_with_the_binding() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    shown = story.shows_bound(only_bind(story.wants(guaranteed("a", "2"))))
+    assert "NUMA node 0" in translate.placement_reasons(shown)["main"]
+
+
+def test_replicas_are_answered_alike_until_the_node_changes() -> None:
+    """Asks of one shape share an answer, so each must still get CPUs of its own."""
+    story = Story().has(node("n1"), node("n2"), spec="core:8", reserved=CPUSet([0]))
+    given = binds(story.wants(*(guaranteed(f"p{number}", "3") for number in range(4))))
+    lanes = {(bind.node, str(bind.assignments["main"])) for bind in given}
+    assert lanes == {("n1", "1-3"), ("n1", "4-6"), ("n2", "1-3"), ("n2", "4-6")}
+    assert "(2 wanted)" in why(story.wants(guaranteed("q", "2")))
+
+
 def test_success_is_announced_once_whichever_news_comes_first() -> None:
     story = Story().has(node("n1"), spec="core:8")
     bind = only_bind(story.wants(guaranteed("a", "2")))
@@ -131,15 +146,13 @@ def test_success_is_announced_once_whichever_news_comes_first() -> None:
     assert [one.reason for one in story.done if isinstance(one, Announce)] == ["Scheduled"]
 
 
-def test_pods_without_whole_cpus_are_bound_with_nothing_but_the_reason() -> None:
+def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
     story = Story().has(node("n1"), spec="core:8")
     bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
-    assert list(bind.annotations) == [keys.PLACEMENT_REASONS]
+    assert bind.annotations == {}
     (event,) = story.tell(Bound(0, "uid-a"))
     assert isinstance(event, Announce)
     assert event.message == "Successfully assigned ns/a to n1"
-    reasons = translate.placement_reasons(story.shows_bound(bind))
-    assert reasons == {"x": "500m is no whole number of CPUs: shares the pool"}
 
 
 def test_pods_placed_in_a_row_never_share_a_cpu() -> None:

@@ -7,6 +7,7 @@ Facts end only when the agent publishes so: a pod that ends frees its claim, nev
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
 from corelane import node as nodes
 from corelane.cpuset import CPUSet
@@ -19,6 +20,8 @@ from corelane.node import NodeState
 from corelane.workload import Ask
 
 __all__ = ["Cluster", "NodeInfo", "PodInfo"]
+
+_ANSWERS_KEPT: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,11 @@ class PodInfo:
         return self.pod.metadata.uid
 
     @property
+    def shape(self) -> str:
+        """Equal for pods that ask for the same: all of the ask but whose it is."""
+        return repr(replace(self.ask, uid="", namespace="", name="")) if self.ask else ""
+
+    @property
     def exclusive_cpus(self) -> int:
         """The CPUs that its containers are to have alone, all together."""
         return sum(map(self.ask.exclusive_cpus, self.ask.containers)) if self.ask else 0
@@ -67,6 +75,23 @@ class NodeInfo:
     allocatable: dict[str, int] = field(default_factory=dict)
     state: NodeState | None = None
     """The ledger and the claims."""
+    _answers: dict[str, tuple[NodeState, nodes.Decision]] = field(default_factory=dict)
+    """What `admission` answered since `state` was last another."""
+
+    def admission(self, ask: Ask, shape: str) -> tuple[NodeState, nodes.Decision] | None:
+        """The ledger's answer to an ask, and the state that would follow; None where there is no ledger.
+
+        It is kept for asks of the same shape (see `PodInfo.shape`): replicas differ in name only, and a node
+        on which nothing has changed answers them all alike.
+        """
+        if self.state is None:
+            return None
+        answer = self._answers.get(shape)
+        if answer is None:
+            if len(self._answers) >= _ANSWERS_KEPT:
+                self._answers.clear()
+            answer = self._answers[shape] = nodes.admit(self.state, ask)
+        return answer
 
     def put(self, info: PodInfo) -> None:
         """Count a pod in; one that is in already is counted anew."""
@@ -78,7 +103,7 @@ class NodeInfo:
         if known is not None and known.ask != info.ask:
             self.rebuild()
         elif known is None:
-            self.state = self._admitted(self.state, info)
+            self._become(self._admitted(self.state, info))
 
     def drop(self, uid: str) -> bool:
         """Count a pod out; False if it was not in."""
@@ -99,7 +124,12 @@ class NodeInfo:
         state = self.ledger
         for info in self.pods.values():
             state = self._admitted(state, info)
-        self.state = state
+        self._become(state)
+
+    def _become(self, state: NodeState | None) -> None:
+        if state is not self.state:
+            self.state = state
+            self._answers.clear()
 
     @staticmethod
     def _admitted(state: NodeState | None, info: PodInfo) -> NodeState | None:

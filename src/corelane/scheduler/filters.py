@@ -5,7 +5,6 @@ from typing import Final
 
 import msgspec
 
-from corelane import node as nodes
 from corelane.kube.meta import Wire
 from corelane.kube.node import Taint
 from corelane.kube.pod import Pod
@@ -89,13 +88,14 @@ def cpus_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
     """Ask the node's ledger, as its agent will: exclusive CPUs, NUMA nodes, and the shared pool."""
     ask = cycle.info.ask
     assert ask is not None
-    if node.state is None:
+    answer = node.admission(ask, cycle.shape)
+    if answer is None:
         if cycle.info.exclusive_cpus:
             yield _unknown_cpus(node)
         return
-    state, decision = nodes.admit(node.state, ask)
+    decision = answer[1]
     if decision.admitted:
-        cycle.admitted[node.name] = state, decision
+        cycle.admitted[node.name] = answer
     elif decision.reason == "OutOfcpu":
         yield "Insufficient cpu"
     else:

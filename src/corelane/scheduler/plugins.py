@@ -33,8 +33,13 @@ class Cycle:
     """One attempt to place one pod; filters leave here what later steps need."""
 
     info: PodInfo
+    shape: str
     admitted: dict[str, tuple[NodeState, Decision]] = field(default_factory=dict)
-    """Node name to its state with the pod in, for the nodes that manage CPUs."""
+    """Node name to its state with such a pod in, for the nodes that manage CPUs."""
+
+    @classmethod
+    def of(cls, info: PodInfo) -> "Cycle":
+        return cls(info, info.shape)
 
 
 PreFilterFunction: TypeAlias = Callable[[PodInfo], str]
