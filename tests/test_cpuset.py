@@ -6,7 +6,7 @@ from itertools import pairwise
 from operator import and_, eq, ge, gt, le, lt, or_, sub, xor
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import cpuset
@@ -89,6 +89,7 @@ def test_hex_masks_are_read_leniently_but_not_guessed():
         CPUSet.from_hex("f" * 300_000)
 
 
+@settings(deadline=None)
 @given(ids)
 def test_every_format_comes_back_as_the_same_set(members):
     cpus = CPUSet(members)
@@ -102,6 +103,7 @@ def test_every_format_comes_back_as_the_same_set(members):
     assert eval(repr(cpus)) == cpus
 
 
+@settings(deadline=None)
 @given(ids, ids)
 def test_algebra_is_that_of_sets(a, b):
     x, y = CPUSet(a), CPUSet(b)
@@ -114,11 +116,13 @@ def test_algebra_is_that_of_sets(a, b):
     assert x != y or hash(x) == hash(y)
 
 
+@settings(deadline=None)
 @given(ids, st.integers(-1, 600))
 def test_lowest_takes_the_first_n(members, n):
     assert list(bits(lowest(CPUSet(members).mask, n))) == sorted(members)[: max(n, 0)]
 
 
+@settings(deadline=None)
 @given(ids)
 def test_runs_are_maximal_and_cover_the_set(members):
     found = list(runs(CPUSet(members).mask))
@@ -126,6 +130,7 @@ def test_runs_are_maximal_and_cover_the_set(members):
     assert all(b[0] > a[1] + 1 for a, b in pairwise(found))
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="0123456789,-+ x", max_size=12))
 def test_any_text_gives_a_set_or_the_modules_error(text):
     for parse in (CPUSet.parse, CPUSet.from_hex):

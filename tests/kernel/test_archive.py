@@ -2,7 +2,7 @@ import io
 import tarfile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.kernel.archive import ArchiveError, read_archive
@@ -93,6 +93,7 @@ def test_a_truncated_archive_is_named(tmp_path, mode):
         read_archive(path, everything)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=1200), st.sampled_from([b"", b"\x1f\x8b\x08", b"BZh9", b"\xfd7zXZ\0"]))
 def test_any_bytes_give_a_tree_or_the_modules_error(tmp_path_factory, noise, magic):
     path = tmp_path_factory.getbasetemp() / "noise.tar"

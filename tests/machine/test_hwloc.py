@@ -1,7 +1,7 @@
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
@@ -131,6 +131,7 @@ def test_entity_bombs_are_refused():
         parse(f"{bomb}]><topology>&j;</topology>")
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_damage_gives_a_machine_or_an_error_of_ours(data):
     start = data.draw(st.integers(0, len(V2)))

@@ -4,7 +4,7 @@ import subprocess
 from contextlib import suppress
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
@@ -130,6 +130,7 @@ def test_broken_output_is_named(text, message):
     assert message in str(caught.value)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet='#CPU,\n 0123-:{}[]"cpus', max_size=60))
 def test_any_text_gives_a_machine_or_an_error_of_ours(text):
     with suppress(MachineError):

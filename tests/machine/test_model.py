@@ -2,7 +2,7 @@ import json
 from dataclasses import FrozenInstanceError, replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, bits
@@ -71,6 +71,7 @@ def test_unknown_ids_are_told_as_upstream_tells_them():
         FULL.node(9)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, (1 << 20) - 1))
 def test_a_restricted_machine_keeps_the_ids_of_the_whole(mask):
     part = FULL.restricted(mask)

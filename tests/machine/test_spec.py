@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.machine.model import MachineError
@@ -43,6 +43,7 @@ def test_levels_left_out_count_one_and_hwlocs_words_are_known():
     assert (len(machine.socket_masks), len(machine.l3_masks), len(machine.cpus)) == (2, 4, 24)
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(1, 4), st.integers(1, 6), st.integers(1, 4))
 def test_every_spec_gives_a_well_formed_machine(socket, numa, l3, core, smt):
     machine = parse_spec(f"socket:{socket} numa:{numa} l3:{l3} core:{core} smt:{smt}")

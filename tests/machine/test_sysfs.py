@@ -54,7 +54,7 @@ def same_but_names(machine, other):
     return replace(machine, name="", source="", notes=()) == replace(other, name="", source="", notes=())
 
 
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(st.tuples(*[st.integers(1, 3)] * 4, st.integers(1, 4)))
 def test_a_machine_written_as_sysfs_is_discovered_as_itself(counts):
     machine = parse_spec("socket:{} numa:{} l3:{} core:{} smt:{}".format(*counts))
@@ -298,7 +298,7 @@ NASTY = st.sampled_from(
 )
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data())
 def test_whatever_files_say_there_is_a_machine_and_never_a_traceback(data):
     """Any file may be missing or hold nonsense; what comes out must still be consistent."""

@@ -58,7 +58,7 @@ def rendered(text, width):
 names = st.text(alphabet=st.characters(exclude_categories=("C", "Z")), min_size=1, max_size=60)
 
 
-@settings(max_examples=50)
+@settings(deadline=None, max_examples=50)
 @given(st.dictionaries(st.integers(0, 40), st.builds(Owner, names, st.sampled_from(["LSE", "shared", ""]))))
 def test_markup_renders_to_the_plain_map_whatever_the_names(found):
     plain = cpumap(SERVER, found, markup=False, width=80)

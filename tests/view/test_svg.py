@@ -98,7 +98,7 @@ def test_memory_only_nodes_isolated_forbidden_and_offline_cpus_show():
     assert "offline, not drawn" in text
 
 
-@settings(max_examples=40)
+@settings(deadline=None, max_examples=40)
 @given(st.text(max_size=40), st.text(max_size=20))
 def test_any_name_gives_well_formed_xml(name, qos):
     root = drawn(replace(SERVER, name=name), {0: Owner(name, qos)})

@@ -92,7 +92,7 @@ def test_lscpus_form_numbers_cores_sockets_and_caches_from_zero():
     assert lscpu(machine) == "# CPU,Core,Socket,Node,L3\n0,0,0,0,0\n1,1,0,0,0\n2,0,0,0,0\n3,1,0,0,0\n"
 
 
-@settings(max_examples=25)
+@settings(deadline=None, max_examples=25)
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 9), st.integers(1, 4), st.integers(0))
 def test_every_cpu_is_somewhere_in_tree_and_table(socket, numa, core, smt, mask):
     machine = parse_spec(f"socket:{socket} numa:{numa} core:{core} smt:{smt}").restricted(mask | 1)
