@@ -5,7 +5,6 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -177,6 +176,41 @@ while time.time() < end:
 """
 
 
+def test_an_empty_group_is_pruned_and_one_with_groups_or_processes_is_not(home, sleeper):
+    groups, name = home
+    root, busy, parent = cgroup.join(name), cgroup.join(name, "busy"), cgroup.join(name, "parent")
+    for group in (busy, f"{parent}/child"):
+        groups.create(group)
+    groups.add(busy, sleeper.pid)
+    for group in (busy, parent, root):
+        groups.prune(group)
+    assert groups.children(root) == ["busy", "parent"]
+    for group in (f"{parent}/child", parent):
+        groups.prune(group)
+    assert groups.children(root) == ["busy"]
+
+
+def test_groups_can_be_made_while_somebody_else_prunes_those_above(home):
+    groups, name = home
+    stop = threading.Event()
+
+    def prune():
+        while not stop.is_set():
+            groups.prune(cgroup.join(name))
+
+    pruner = threading.Thread(target=prune)
+    pruner.start()
+    try:
+        for number in range(30):
+            group = cgroup.join(name, f"g{number}")
+            groups.create(group)
+            assert groups.read(group).effective
+            groups.delete(group)
+    finally:
+        stop.set()
+        pruner.join()
+
+
 def test_a_group_whose_processes_keep_forking_is_emptied(home):
     groups, name = home
     group = cgroup.join(name, "pod", "bomb")
@@ -233,7 +267,5 @@ def test_version_2_for_real_with_whatever_controller_it_has(version2, sleeper):
     finally:
         groups.empty(cgroup.join(name))
         groups.delete(cgroup.join(name))
-        if not groups.children(cgroup.OWN):
-            with suppress(cgroup.CgroupError):
-                groups.delete(cgroup.OWN, timeout_seconds=0)
+        groups.prune(cgroup.OWN)
     assert not groups.exists(cgroup.join(name))

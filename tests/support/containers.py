@@ -27,8 +27,7 @@ def have_cgroups() -> bool:
         groups = cgroup.find()
     except cgroup.CgroupsUnavailable:
         return False
-    if not groups.children(cgroup.OWN):
-        groups.delete(cgroup.OWN)
+    groups.prune(cgroup.OWN)
     return True
 
 

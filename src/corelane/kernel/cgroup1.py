@@ -1,16 +1,12 @@
 """cgroup version 1: one hierarchy a controller, each with our groups under the same path."""
 
-import errno
 from typing import Literal
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
 from corelane.kernel.cgroup_tree import Groups, Level, Settings
-from corelane.kernel.cgroupfs import CgroupError
 
 __all__ = ["Groups1"]
-
-_RETRIES = 3
 
 
 class Groups1(Groups):
@@ -18,24 +14,12 @@ class Groups1(Groups):
 
     version = 1
 
-    def create(self, group: str) -> None:
+    def _create(self, group: str) -> None:
         for path in (*self._above(group), group):
             for controller in self.bases:
-                self._make(path, controller)
+                self.files.mkdir(self._directory(path, controller))
             self._inherit(path, "cpus")
             self._inherit(path, "mems")
-
-    def _make(self, group: str, controller: str) -> None:
-        """Make one directory, and again those above, should another instance just have tidied them away."""
-        directory = self._directory(group, controller)
-        for remaining in reversed(range(_RETRIES)):
-            try:
-                self.files.mkdir(directory)
-                return
-            except CgroupError as error:
-                if error.errno != errno.ENOENT or not remaining or not self._above(group):
-                    raise
-            self.create(self._above(group)[-1])
 
     def _inherit(self, group: str, resource: Literal["cpus", "mems"]) -> None:
         path = self._directory(group, "cpuset") / f"cpuset.{resource}"

@@ -1,6 +1,5 @@
 """cgroup version 2: one hierarchy; a controller reaches a group when every group above hands it down."""
 
-import errno
 from pathlib import Path
 from typing import Literal
 
@@ -11,23 +10,11 @@ from corelane.kernel.cgroupfs import CgroupError
 
 __all__ = ["Groups2"]
 
-_RETRIES = 3
-
 
 class Groups2(Groups):
     """Groups in version 2. Processes live in leaves only; a group without a cpuset uses the one above."""
 
     version = 2
-
-    def create(self, group: str) -> None:
-        for attempt in reversed(range(_RETRIES)):
-            try:
-                self._create(group)
-                return
-            except CgroupError as error:
-                # Another instance may just have tidied away an empty group above.
-                if error.errno not in (errno.ENOENT, errno.ENODEV) or not attempt:
-                    raise
 
     def _create(self, group: str) -> None:
         for path in (*self._above(group), group):

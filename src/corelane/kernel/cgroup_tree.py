@@ -24,6 +24,7 @@ OWN = "corelane"
 Level = Literal["pod", "container"]
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _POLL_SECONDS = 0.005
+_CREATE_ATTEMPTS = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +63,8 @@ class Groups(ABC):
     # What the versions do differently.
 
     @abstractmethod
-    def create(self, group: str) -> None:
-        """Make a group and those of ours above it, ready to hold processes. Raises CgroupError."""
+    def _create(self, group: str) -> None:
+        """As `create`; may fail if a group above is removed meanwhile."""
 
     @abstractmethod
     def set_request(self, group: str, milli: int, level: Level) -> None:
@@ -82,6 +83,20 @@ class Groups(ABC):
         """The set in cpuset.cpus or cpuset.mems; None where the group has what the one above it has."""
 
     # What they do alike.
+
+    def create(self, group: str) -> None:
+        """Make a group and those of ours above it, ready to hold processes. Raises CgroupError.
+
+        Another instance may just be pruning an empty group above: then all is made again.
+        """
+        for _ in range(_CREATE_ATTEMPTS - 1):
+            try:
+                self._create(group)
+                return
+            except CgroupError as error:
+                if error.errno not in (errno.ENOENT, errno.ENODEV):
+                    raise
+        self._create(group)
 
     def directories(self, group: str) -> tuple[Path, ...]:
         """The group's directory in every hierarchy, the cpuset's first."""
@@ -166,6 +181,15 @@ class Groups(ABC):
         deadline = time.monotonic() + timeout_seconds
         for directory in self.directories(group):
             self._delete_below(directory, deadline)
+
+    def prune(self, group: str) -> None:
+        """Remove a group wherever it is empty; who has just begun to use it keeps it. Raises CgroupError."""
+        for directory in self.directories(group):
+            try:
+                self.files.rmdir(directory)
+            except CgroupError as error:
+                if error.errno not in (errno.EBUSY, errno.ENOTEMPTY):
+                    raise
 
     def _delete_below(self, directory: Path, deadline: float) -> None:
         for name in self.files.groups(directory):

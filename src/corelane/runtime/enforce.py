@@ -150,8 +150,7 @@ class ByCgroup:
     def destroy(self) -> None:
         """Remove all groups of this instance, and the topmost one unless other instances use it."""
         self._clear(self.root)
-        if not self.groups.children(cgroup.OWN) and not self.groups.pids(cgroup.OWN):
-            self.groups.delete(cgroup.OWN)
+        self.groups.prune(cgroup.OWN)
 
 
 class ByAffinity:
