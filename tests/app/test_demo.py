@@ -1,0 +1,51 @@
+"""`corelane demo`: everything it shows is true, and nothing of it stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CPUS = len(os.sched_getaffinity(0))
+
+
+def demo(tmp: Path, *args: str, cpus: set[int] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "corelane", "demo", *args],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp)},
+        preexec_fn=(lambda: os.sched_setaffinity(0, cpus)) if cpus else None,
+    )
+
+
+@pytest.mark.parametrize("cgroups", ["auto", "off"])
+@pytest.mark.skipif(CPUS < 2, reason="one CPU: nothing can be exclusive")
+def test_demo_has_every_pin_confirmed_and_cleans_up(tmp_path: Path, cgroups: str) -> None:
+    run = demo(tmp_path, "-o", "json", "--cgroups", cgroups)
+    assert run.returncode == 0, run.stdout + run.stderr
+    shown = json.loads(run.stdout)
+    assert shown["ok"]
+    assert shown["left"] == []
+    assert {check["container"] for check in shown["checks"] if check["exclusive"]} == {
+        "latency-critical/server"
+    }
+    assert all(check["allowed"] == [check["wanted"]] for check in shown["checks"])
+    pools = [step["shared"] for step in shown["sharedPool"]]
+    assert pools[0] == pools[1] == pools[3] != pools[2]
+    assert [one["pod"] for one in shown["pending"]] == ["too-big"]
+    assert "Insufficient cpu" in shown["pending"][0]["why"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_demo_on_one_cpu_says_what_it_cannot_show(tmp_path: Path) -> None:
+    run = demo(tmp_path, cpus={min(os.sched_getaffinity(0))})
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "nothing can be exclusive here" in run.stdout
+    assert "latency-critical" in run.stdout.split("Pending")[1]
