@@ -259,9 +259,10 @@ class Agent:
     async def _work(self) -> None:
         """Events to the core, its instructions to whom they concern; a burst of events is one batch."""
         while True:
-            batch = self._core.handle(await self._events.get())
-            for _ in range(min(self._events.qsize(), _BATCH)):
-                batch += self._core.handle(self._events.get_nowait())
+            events = [await self._events.get()]
+            while not self._events.empty() and len(events) < _BATCH:
+                events.append(self._events.get_nowait())
+            batch = self._core.handle(*events)
             await self._checkpoint(batch)
             for instruction in batch:
                 self._carry_out(instruction)

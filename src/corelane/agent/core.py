@@ -48,6 +48,8 @@ class Core:
         self._reporter = reporter or Reporter()
         self._validate = validate
         self._synced = False
+        self._restless = False
+        self._runs: dict[str, tuple[Pod, Container]] = {}
         self._outbox = Outbox(place or status.Place())
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             messages.Found: self._found,
@@ -66,18 +68,29 @@ class Core:
             messages.Tick: lambda _: None,
         }
 
-    def handle(self, event: Event) -> list[Instruction]:
-        """Take in one event; what is to be done because of it, a checkpoint first."""
+    def handle(self, *events: Event) -> list[Instruction]:
+        """Take in what happened; what is to be done because of all of it, a checkpoint first."""
         before = self.ledger
-        self._handlers[type(event)](event)
-        if self._synced or self.draining:
-            self._settle(event.at)
+        news = [event for event in events if not self._is_routine(event)]
+        for event in news:
+            self._handlers[type(event)](event)
+        if news and (self._synced or self.draining):
+            self._settle(news[-1].at)
         out = self._outbox.take()
         if self.ledger is not before:
             out = [messages.Checkpoint(self.ledger), *out, messages.PublishTopology(self.ledger)]
         if self._validate:
             pins.check(self.pods.values(), self.ledger)
         return out
+
+    def _is_routine(self, event: Event) -> bool:
+        """Whether an event tells nothing new: time that nobody waits for, or CPUs as they were."""
+        if isinstance(event, messages.Tick):
+            return not self._restless
+        if isinstance(event, messages.Observed):
+            _, container = self._by_id(event.id)
+            return container is None or runs.is_as_before(container, event.allowed)
+        return False
 
     def live(self) -> list[tuple[Container, str]]:
         """The containers that have an id and may have processes, with the UIDs of their pods."""
@@ -107,7 +120,8 @@ class Core:
                     admission.unknown_plan(run.uid, self.ledger), {}, present=False
                 )
             lane = pins.granted(self.ledger, run.uid, run.container)
-            runs.adopt(pod, run, lane.cpus if lane else NO_CPUS)
+            container = runs.adopt(pod, run, lane.cpus if lane else NO_CPUS)
+            self._runs[run.id] = pod, container
 
     def _pod_seen(self, event: messages.PodSeen) -> None:
         plan = event.plan
@@ -230,6 +244,7 @@ class Core:
                 container.unread = False
                 self._outbox.put(messages.Read(container.id))
         self._outbox.publish_touched(self.pods.get, at)
+        self._restless = any(lifecycle.waits_for_time(pod, at) for pod in self.pods.values())
 
     def _turn(self, pod: Pod) -> tuple[bool, bool, float]:
         """Who runs keeps what it has, then whoever was there first."""
@@ -375,21 +390,22 @@ class Core:
         return pod, container
 
     def _by_id(self, container_id: str) -> tuple[Pod | None, Container | None]:
-        for pod in self.pods.values():
-            for container in pod.containers.values():
-                if container.id == container_id and container.live:
-                    return pod, container
-        return None, None
+        pod, container = self._runs.get(container_id, (None, None))
+        if container is None or container.id != container_id or not container.live:
+            return None, None
+        return pod, container
 
     def _note_run(
         self, pod: Pod, container: Container, container_id: str, started_at: float, at: float
     ) -> None:
         outdated = runs.began(container, container_id, started_at, at)
+        self._runs[container_id] = pod, container
         if outdated:
             self._outbox.put(messages.Remove(outdated))
         self._outbox.touch(pod)
 
     def _note_end(self, pod: Pod, container: Container, ended: Ended) -> None:
+        self._runs.pop(ended.id, None)
         runs.ended(container, ended)
         self._mark(pod, container, Phase.RESERVED)
         self._outbox.touch(pod)

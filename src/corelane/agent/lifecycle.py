@@ -93,3 +93,17 @@ def phase(pod: Pod) -> str:
     if not initialized(pod) or not all(container.ran for container in apps):
         return "Pending"
     return "Running"
+
+
+def waits_for_time(pod: Pod, at: float) -> bool:
+    """Whether the mere passing of time may change what it needs; rather too often yes than no."""
+    if pod.over:
+        return False
+    unfinished = [one for one in pod.containers.values() if not _is_through(one)]
+    return pod.plan.active_deadline is not None or any(
+        one.stage is not Stage.RUNNING or one.drifted or at < one.retry_at for one in unfinished
+    )
+
+
+def _is_through(container: Container) -> bool:
+    return container.kind is ContainerKind.INIT and container.succeeded

@@ -7,11 +7,11 @@ its last process is gone.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from corelane.agent.pods import NO_CPUS, Container, Pod
 from corelane.cpuset import CPUSet
-from corelane.node import NodeState
+from corelane.node import Entry, NodeState
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ def is_exclusive(pod: Pod, container: Container, ledger: NodeState) -> bool:
 
     Where nothing is known of its claim, as after the loss of the ledger, it is taken to have one.
     """
-    lane = granted(ledger, pod.uid, container.name)
-    return lane is None or lane.exclusive
+    entry = ledger.entries.get((pod.uid, container.name))
+    return entry is None or entry.exclusive
 
 
 def start_cpus(lane: Lane, occupied: Occupation) -> CPUSet:
@@ -79,24 +79,26 @@ def to_move(pods: Iterable[Pod], ledger: NodeState) -> Iterator[tuple[Container,
     """
     pods = list(pods)
     held = occupation(pods, ledger).exclusive
+    pool = ledger.shared_pool - held
     for pod in pods:
-        if pod.untouched:
-            continue
         for container in pod.containers.values():
-            lane = granted(ledger, pod.uid, container.name)
-            if lane is None or not container.id or not container.live or container.pending is not None:
+            entry = ledger.entries.get((pod.uid, container.name))
+            if entry is None or pod.untouched or not container.movable:
                 continue
-            target = _target(lane, container, held, pods, ledger)
-            if target and (target != container.applied or container.drifted):
-                yield container, Lane(target, lane.exclusive, lane.mems)
+            if entry.exclusive:
+                lane = _own_lane(container, entry, pods, ledger)
+            else:
+                lane = Lane(entry.cpus - held if entry.cpus else pool, exclusive=False, mems=entry.mems)
+            if lane.cpus and (lane.cpus != container.applied or container.drifted):
+                yield container, lane
 
 
-def _target(lane: Lane, container: Container, held: CPUSet, pods: list[Pod], ledger: NodeState) -> CPUSet:
-    if not lane.exclusive:
-        return lane.cpus - held
-    if lane.cpus == container.applied:
-        return lane.cpus
-    return start_cpus(lane, occupation(pods, ledger, but=container))
+def _own_lane(container: Container, entry: Entry, pods: list[Pod], ledger: NodeState) -> Lane:
+    """The lane of an exclusive container; empty as long as others may be on CPUs that it has yet to get."""
+    lane = Lane(entry.cpus, exclusive=True, mems=entry.mems)
+    if entry.cpus == container.applied:
+        return lane
+    return replace(lane, cpus=start_cpus(lane, occupation(pods, ledger, but=container)))
 
 
 def check(pods: Iterable[Pod], ledger: NodeState) -> None:

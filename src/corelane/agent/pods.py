@@ -177,6 +177,11 @@ class Container:
         return self.stage in LIVE
 
     @property
+    def movable(self) -> bool:
+        """Whether it runs, and no order about its CPUs is on its way."""
+        return self.pending is None and bool(self.id) and self.stage in LIVE
+
+    @property
     def ran(self) -> bool:
         """Whether it was ever up."""
         return self.stage in (Stage.RUNNING, Stage.STOPPING) or bool(self.ended or self.last)

@@ -19,7 +19,7 @@ class Verdict(Enum):
     ESCAPED = auto()
 
 
-def adopt(pod: Pod, run: Run, granted: CPUSet) -> None:
+def adopt(pod: Pod, run: Run, granted: CPUSet) -> Container:
     """Take over a run that this agent did not start; runs of one container must come in their order.
 
     Unless it is found on the CPUs it was granted, it will be told again.
@@ -33,6 +33,7 @@ def adopt(pod: Pod, run: Run, granted: CPUSet) -> None:
     container.seen = run.allowed
     container.applied = granted if run.allowed == granted else NO_CPUS
     container.unread = run.live
+    return container
 
 
 def end_of(run: Run, at: float) -> Ended:
@@ -106,6 +107,12 @@ def observed(container: Container, allowed: CPUSet) -> None:
         not allowed <= container.applied or (narrower and not container.narrowed)
     )
     container.narrowed = narrower
+
+
+def is_as_before(container: Container, allowed: CPUSet) -> bool:
+    """Whether a look at /proc shows nothing new, and nothing that is still to be put right."""
+    settled = container.confirmed if allowed else not container.confirmed
+    return settled and allowed == container.seen and container.pending is None and not container.drifted
 
 
 def judge(container: Container) -> Verdict:
