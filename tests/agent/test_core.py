@@ -320,6 +320,7 @@ def test_a_lost_ledger_is_made_again_from_where_processes_run():
         plan("x", ("a", APP, 1000)), plan("y", ("a", APP, 1000)), plan("s", ("a", APP, 9), **SHARED)
     )
     del world.api["x"]
+    world.api["y"] = replace(world.api["y"], ask=replace(world.api["y"].ask, proposal={}))
     before = {process.id: process.cpus for process in world.live()}
     world.lose_ledger()
     assert world.core.ledger.entries["y", "a"].cpus == CPUSet.parse("2")
@@ -426,3 +427,52 @@ def test_a_start_that_fails_is_said_and_tried_again(code):
         world.settle()
     assert world.container("p", "a").attempt == (0 if code is None else 1)
     assert validate(world.core.ledger) == []
+
+
+def test_an_admission_that_came_to_nothing_is_undone_when_the_pod_is_gone():
+    world = World(cpus=4)
+    world.add(plan("x", ("a", APP, 1000)))
+    world.deliver(0)
+    world.carry_out(0)
+    del world.api["x"]
+    world.boot()
+    assert world.core.ledger.entries == {}
+
+
+def test_after_a_move_that_failed_a_container_may_be_on_either_cpus():
+    world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 2000)))
+    world.delete("x")
+    while not any(isinstance(one, messages.Pin) for one in world.pending):
+        world.carry_out(0) if world.pending else world.deliver(0)
+    pin = world.pending.pop(next_of(world, messages.Pin))
+    world.feed(messages.PinFailed(id=pin.id, message="half-way", at=world.at))
+    assert told(world, "PinFailed") or world.pending
+    world.add(plan("y", ("a", APP, 2000)))
+    while world.inbox:
+        world.deliver(0)
+    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    world.tick(6)
+    world.settle()
+    assert world.container("y", "a").cpus == CPUSet.parse("1-2")
+
+
+def test_an_answer_about_an_earlier_run_says_nothing_of_this_one():
+    world = running(plan("s", ("a", APP, 100), **SHARED))
+    earlier = world.container("s", "a")
+    world.exit(earlier, 0)
+    world.deliver(0)
+    world.carry_out(next_of(world, messages.Start))
+    world.feed(messages.PinFailed(id=earlier.id, message="gone", at=world.at))
+    world.add(plan("x", ("a", APP, 1000)))
+    world.settle()
+    assert world.container("x", "a").cpus == CPUSet.parse("1")
+    assert world.container("s", "a").cpus == CPUSet.parse("0,2-3")
+
+
+def test_what_is_routine_is_no_work():
+    world = running(plan("x", ("a", APP, 1000)))
+    before = world.core.ledger
+    assert world.core.handle(messages.Tick(at=world.at + 1)) == []
+    one = world.container("x", "a")
+    assert world.core.handle(messages.Observed(id=one.id, allowed=one.cpus, at=world.at)) == []
+    assert world.core.ledger is before

@@ -1,0 +1,163 @@
+"""A pod's status as people and tools read it."""
+
+from corelane.agent import runs, status
+from corelane.agent.messages import Run
+from corelane.agent.pods import Doom, Ended, Pod, Reason, RestartPolicy, Stage, Transition, records
+from corelane.agent.status import PINNED, Place
+from corelane.cpuset import CPUSet
+from support.agent_world import APP, INIT, SIDECAR, plan
+
+PLACE = Place(("10.0.0.7", "fd00::7"))
+
+
+def a_pod(*containers, **more):
+    made = plan("u", *(containers or (("a", APP, 1000),)), **more)
+    return Pod(made, records(made.containers), started_at=1000.0)
+
+
+def run(pod, name, attempt=0):
+    container = pod.containers[name]
+    container.stage, container.attempt, container.pending = Stage.STARTING, attempt, CPUSet([1])
+    runs.began(container, f"id-{name}-{attempt}", 1000.0, 1000.0)
+    return container
+
+
+def shown(pod, at=1000.0, place=PLACE):
+    return status.of(pod, at, place)
+
+
+def condition(pod, kind, at=1000.0):
+    return next(one for one in shown(pod, at)["conditions"] if one["type"] == kind)
+
+
+def test_a_pod_that_waits_shows_why():
+    found = shown(a_pod())
+    assert found["phase"] == "Pending"
+    assert found["containerStatuses"] == [
+        {
+            "name": "a",
+            "image": "image",
+            "imageID": "",
+            "ready": False,
+            "started": False,
+            "restartCount": 0,
+            "state": {"waiting": {"reason": "ContainerCreating"}},
+            "lastState": {},
+        }
+    ]
+
+
+def test_a_pod_that_runs_is_ready_and_has_the_addresses_of_its_host():
+    pod = a_pod()
+    run(pod, "a")
+    found = shown(pod)
+    assert found["phase"] == "Running"
+    assert found["containerStatuses"][0]["state"] == {"running": {"startedAt": "1970-01-01T00:16:40Z"}}
+    assert found["containerStatuses"][0]["containerID"] == "corelane://id-a-0"
+    assert (found["hostIP"], found["podIP"]) == ("10.0.0.7", "10.0.0.7")
+    assert found["podIPs"] == [{"ip": "10.0.0.7"}, {"ip": "fd00::7"}]
+    assert condition(pod, "Ready")["status"] == "True"
+    assert "reason" in condition(pod, "Ready"), "null takes an old reason away"
+
+
+def test_while_init_containers_run_the_others_say_that_they_wait_for_them():
+    pod = a_pod(("i", INIT, 0), ("s", SIDECAR, 0), ("a", APP, 0))
+    run(pod, "i")
+    found = shown(pod)
+    assert found["containerStatuses"][0]["state"]["waiting"]["reason"] == "PodInitializing"
+    assert [one["name"] for one in found["initContainerStatuses"]] == ["i", "s"]
+    assert condition(pod, "Initialized")["reason"] == "ContainersNotInitialized"
+    assert condition(pod, "Initialized")["message"] == "containers with incomplete status: [i s]"
+
+
+def test_a_condition_keeps_its_time_until_it_changes():
+    pod = a_pod()
+    assert condition(pod, "Ready", 1000.0)["lastTransitionTime"] == "1970-01-01T00:16:40Z"
+    assert condition(pod, "Ready", 2000.0)["lastTransitionTime"] == "1970-01-01T00:16:40Z"
+    run(pod, "a")
+    assert condition(pod, "Ready", 3000.0)["lastTransitionTime"] == "1970-01-01T00:50:00Z"
+
+
+def test_a_condition_known_from_before_the_agent_keeps_its_time():
+    pod = a_pod()
+    pod.conditions = {"PodScheduled": Transition("True", 500.0)}
+    assert condition(pod, "PodScheduled")["lastTransitionTime"] == "1970-01-01T00:08:20Z"
+
+
+def test_pinned_says_whether_the_kernel_confirms():
+    pod = a_pod(("a", APP, 1000), ("b", APP, 0))
+    assert condition(pod, PINNED)["reason"] == "NothingRuns"
+    one, other = run(pod, "a"), run(pod, "b")
+    assert condition(pod, PINNED)["message"].endswith("[a b]")
+    for container in (one, other):
+        runs.observed(container, CPUSet([1]))
+        runs.judge(container)
+    assert condition(pod, PINNED)["status"] == "True"
+    runs.observed(one, CPUSet([1, 2]))
+    runs.judge(one)
+    assert condition(pod, PINNED)["message"].endswith("[a]")
+
+
+def test_where_nothing_can_be_confirmed_nothing_is_said_of_it():
+    kinds = [one["type"] for one in shown(a_pod(), place=Place(confirms=False))["conditions"]]
+    assert PINNED not in kinds
+
+
+def test_a_run_that_ended_is_told_whole():
+    pod = a_pod(policy=RestartPolicy.NEVER)
+    container = run(pod, "a")
+    ended = Run(
+        id=container.id,
+        uid="u",
+        container="a",
+        attempt=0,
+        live=False,
+        started_at=1000.0,
+        finished_at=1005.0,
+        exit_code=137,
+        signal=9,
+    )
+    runs.ended(container, runs.end_of(ended, 1006.0))
+    found = shown(pod)
+    assert found["phase"] == "Failed"
+    assert found["containerStatuses"][0]["state"]["terminated"] == {
+        "exitCode": 137,
+        "reason": "Error",
+        "signal": 9,
+        "startedAt": "1970-01-01T00:16:40Z",
+        "finishedAt": "1970-01-01T00:16:45Z",
+        "containerID": "corelane://id-a-0",
+    }
+    assert condition(pod, "Ready")["reason"] == "PodFailed"
+
+
+def test_between_two_runs_the_last_one_is_shown():
+    pod = a_pod()
+    runs.ended(run(pod, "a"), Ended(3, 1005.0, id="id-a-0"))
+    assert shown(pod, 1006.0)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
+    run(pod, "a", 1)
+    found = shown(pod, 1007.0)["containerStatuses"][0]
+    assert "running" in found["state"]
+    assert found["lastState"]["terminated"]["exitCode"] == 3
+    assert found["restartCount"] == 1
+
+
+def test_a_refused_pod_says_no_more_than_why():
+    pod = a_pod()
+    pod.rejected = Reason("OutOfcpu", "Node didn't have enough resource: cpu")
+    assert shown(pod) == {
+        "phase": "Failed",
+        "reason": "OutOfcpu",
+        "message": "Pod was rejected: Node didn't have enough resource: cpu",
+        "startTime": "1970-01-01T00:16:40Z",
+    }
+
+
+def test_a_pod_past_its_deadline_says_so():
+    pod = a_pod()
+    pod.doom = Doom(2000.0, Reason("DeadlineExceeded", "too long"))
+    assert (shown(pod)["phase"], shown(pod)["reason"], shown(pod)["message"]) == (
+        "Failed",
+        "DeadlineExceeded",
+        "too long",
+    )
