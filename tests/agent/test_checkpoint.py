@@ -58,10 +58,11 @@ def test_a_flipped_bit_is_noticed(tmp_path):
     assert "checksum" in checkpoint.load(path, MACHINE, CONFIG).damaged.why
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
 def test_a_file_that_may_not_be_read_is_no_empty_ledger(tmp_path):
     path = tmp_path / "ledger.json"
     checkpoint.save(path, filled())
     path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("this user may read everything")
     with pytest.raises(PermissionError):
         checkpoint.load(path, MACHINE, CONFIG)

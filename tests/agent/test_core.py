@@ -263,6 +263,28 @@ def test_a_pod_that_outlives_its_deadline_fails():
     assert world.live() == []
 
 
+def test_until_its_processes_are_gone_a_pod_past_its_deadline_still_runs():
+    """Its CPUs are taken until then, and a scheduler must not think otherwise."""
+    world = running(plan("p", ("a", APP, 1000), active_deadline=60.0))
+    world.tick(61)
+    while world.inbox:
+        world.deliver(0)
+    stop = next_of(world, messages.Stop)
+    world.pending = [one for i, one in enumerate(world.pending) if i != stop]
+    world.settle()
+    assert world.phase("p") == "Running"
+
+
+def test_a_pod_that_somebody_declared_ended_is_stopped():
+    world = running(plan("p", ("a", APP, 1000)))
+    world.statuses["p"] = {"phase": "Failed"}
+    world.feed(messages.PodSeen(plan=world.as_listed("p"), at=world.at))
+    world.settle()
+    assert world.live() == []
+    assert world.core.ledger.entries == {}
+    assert world.statuses["p"] == {"phase": "Failed"}
+
+
 def test_a_shorter_grace_overtakes_the_first():
     world = running(plan("p", ("a", APP, 1000)))
     world.delete("p", grace=30)

@@ -143,6 +143,10 @@ class Agent:
         """Who has which CPUs now, and how far the kernel has confirmed it."""
         return self._core.ledger
 
+    def machine_changed(self, machine: Machine) -> None:
+        """CPUs came or went: fit ledger and containers to what is there now."""
+        self._put(messages.MachineChanged(machine=machine, at=self._clock()))
+
     async def ready(self) -> None:
         """Wait until the node is registered and every pod of it is known."""
         await self._ready.wait()

@@ -134,6 +134,8 @@ class Core:
         self._outbox.touch(pod)
         if plan.deletion_grace is not None:
             self._doom(pod, event.at + plan.deletion_grace, event.at)
+        elif plan.ended and not pod.over:
+            self._doom(pod, event.at + plan.grace, event.at)
 
     def _pod_gone(self, event: messages.PodGone) -> None:
         pod = self.pods.get(event.uid)

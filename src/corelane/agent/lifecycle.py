@@ -83,9 +83,8 @@ def initialized(pod: Pod) -> bool:
 
 def phase(pod: Pod) -> str:
     """The pod's phase as the kubelet computes it (`kubelet_pods.go`, getPhase)."""
-    if pod.rejected or (pod.doom and pod.doom.reason):
-        return "Failed"
-    if initialization_failed(pod) and not pod.live:
+    doomed = pod.doom is not None and pod.doom.reason is not None
+    if pod.rejected or (not pod.live and (doomed or initialization_failed(pod))):
         return "Failed"
     apps = pod.of(ContainerKind.APP)
     if over(pod):

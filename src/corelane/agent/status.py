@@ -54,7 +54,7 @@ def of(pod: Pod, at: float, place: Place) -> dict[str, Any]:
 
 
 def _reason(pod: Pod) -> dict[str, str]:
-    if pod.doom is None or pod.doom.reason is None:
+    if pod.live or pod.doom is None or pod.doom.reason is None:
         return {}
     return {"reason": pod.doom.reason.reason, "message": pod.doom.reason.message}
 
