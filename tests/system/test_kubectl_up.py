@@ -1,0 +1,142 @@
+"""A real kubectl against a running `corelane up`: manifests in, pinned processes out."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support import kubectl as program
+from support.up import Up, up
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: nothing can be exclusive"),
+]
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    machine = "socket:2 core:8 smt:2"
+    directory = tmp_path_factory.mktemp("up")
+    with up(directory / "data", "--node-name", "here", "--nodes", "1", "--machine", machine) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def kubectl(cluster: Up) -> program.Kubectl:
+    found = program.find()
+    if found is None:
+        pytest.skip(program.MISSING)
+    return program.Kubectl(*found, dict(os.environ) | {"KUBECONFIG": str(cluster.kubeconfig)})
+
+
+def test_the_main_job_by_kubectl_alone(kubectl: program.Kubectl) -> None:
+    watch = kubectl.start("get", "pods", "-w")
+    seen: list[str] = []
+    reader = threading.Thread(target=lambda: seen.extend(watch.stdout or ()), daemon=True)
+    reader.start()
+    try:
+        created = kubectl("apply", "-f", str(EXAMPLES)).stdout
+        assert "pod/latency-critical created" in created
+        kubectl("wait", "--for=condition=Ready", "pod/latency-critical", "--timeout=20s")
+        kubectl("wait", "--for=condition=corelane.io/Pinned", "pod/latency-critical", "--timeout=20s")
+        kubectl("wait", "--for=condition=Ready", "pod/trading-engine", "pod/model-server", "--timeout=20s")
+
+        wide = kubectl("get", "pods", "-o", "wide").stdout
+        nodes = {line.split()[0]: line.split() for line in wide.splitlines()[1:]}
+        assert "here" in nodes["latency-critical"]
+        assert nodes["latency-critical"][1:3] == ["2/2", "Running"]
+        assert "sim-1" in nodes["trading-engine"]
+        assert nodes["too-big"][2] == "Pending"
+
+        told = kubectl("describe", "pod", "latency-critical").stdout
+        assert "exclusive CPUs: server" in told
+        assert "the kernel confirms it" in told
+        assert "Insufficient cpu" in kubectl("describe", "pod", "too-big").stdout
+        assert "simulated" in kubectl("describe", "node", "sim-1").stdout
+
+        (line,) = kubectl("logs", "latency-critical", "-c", "server").stdout.splitlines()
+        cpus = line.removeprefix("serving on CPUs ")
+        assert cpus.isdecimal()
+        missing = kubectl("logs", "latency-critical", "-c", "nonsense", code=None)
+        assert missing.returncode != 0
+        assert "nonsense" in missing.stderr
+
+        kubectl("patch", "pod", "batch", "-p", '{"metadata":{"labels":{"tier":"low"}}}')
+        assert kubectl("get", "pods", "-l", "tier=low", "-o", "name").stdout == "pod/batch\n"
+        kubectl("delete", "pod", "latency-critical", "--timeout=20s")
+        kubectl("get", "pod", "latency-critical", code=1)
+    finally:
+        watch.terminate()
+        watch.wait(10)
+    reader.join(10)
+    statuses = [line.split()[2] for line in seen if line.startswith("latency-critical")]
+    assert "Running" in statuses
+    assert "Terminating" in statuses
+
+
+def test_followed_logs_end_with_the_container(kubectl: program.Kubectl) -> None:
+    manifest = """
+apiVersion: v1
+kind: Pod
+metadata: {name: counter}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: c, image: ignored, command: [/bin/sh, -c, "for i in 1 2 3; do echo $i; sleep 0.3; done; exit 3"]}
+"""
+    kubectl("apply", "-f", "-", stdin=manifest)
+    kubectl("wait", "--for=condition=PodScheduled", "pod/counter", "--timeout=20s")
+    for _ in range(50):
+        if kubectl.json("get", "pod", "counter")["status"]["phase"] != "Pending":
+            break
+    assert kubectl("logs", "-f", "counter").stdout == "1\n2\n3\n"
+    kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/counter", "--timeout=20s")
+    state = kubectl.json("get", "pod", "counter")["status"]["containerStatuses"][0]["state"]
+    assert state["terminated"]["exitCode"] == 3
+
+
+def test_pods_that_cannot_run_here_say_why(kubectl: program.Kubectl) -> None:
+    manifest = """
+apiVersion: v1
+kind: Pod
+metadata: {name: no-command}
+spec: {containers: [{name: c, image: nginx}]}
+"""
+    kubectl("apply", "-f", "-", stdin=manifest)
+    kubectl("wait", "--for=jsonpath={.status.phase}=Failed", "pod/no-command", "--timeout=20s")
+    status = kubectl.json("get", "pod", "no-command")["status"]
+    assert "command" in status["message"]
+
+
+def test_an_emptied_namespace_goes_away(kubectl: program.Kubectl) -> None:
+    kubectl("create", "namespace", "brief")
+    kubectl("create", "configmap", "c", "-n", "brief", "--from-literal=a=1")
+    kubectl("run", "p", "-n", "brief", "--image=x", "--command", "--", "/bin/sleep", "100")
+    kubectl("wait", "-n", "brief", "--for=condition=Ready", "pod/p", "--timeout=20s")
+    kubectl("delete", "pod", "p", "-n", "brief", "--grace-period=1", "--timeout=20s")
+    kubectl("delete", "namespace", "brief", "--timeout=20s")
+    kubectl("get", "namespace", "brief", code=1)
+
+
+def test_status_shows_what_kubectl_started(cluster: Up, kubectl: program.Kubectl) -> None:
+    kubectl("wait", "--for=condition=Ready", "pod/batch", "--timeout=20s")
+    from sys import executable
+
+    shown = subprocess.run(
+        [executable, "-m", "corelane", "status", "--kubeconfig", str(cluster.kubeconfig)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=30,
+    ).stdout
+    assert "batch/crunch" in shown
+    assert "trading-engine/engine" in shown
+    assert "simulated" in shown
