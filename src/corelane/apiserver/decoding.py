@@ -11,7 +11,7 @@ import binascii
 import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from corelane.apiserver.reading import Float, pairs
 from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
@@ -47,34 +47,39 @@ class Notes:
             self.strict.append(text)
 
 
-@dataclass(frozen=True, slots=True)
-class _At:
-    """Where a value stands: its path, and how Go's messages name it."""
+# Where a value stands: around what, in which type (none in lists and maps), under which name or number.
+_At: TypeAlias = "tuple[_At, str, str | int] | None"
 
-    path: str = ""
-    owner: str = ""
-    spot: str = ""
 
-    def member(self, record: Record, name: str) -> _At:
-        spot = f"{self.spot}.{name}" if self.spot else name
-        return _At(f"{self.path}.{name}" if self.path else name, record.name, spot)
+def _path(at: _At) -> str:
+    """As the notes have it: `spec.containers[0].name`."""
+    steps: list[str] = []
+    while at:
+        at, _, step = at
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join(reversed(steps)).removeprefix(".")
 
-    def key(self, name: str) -> _At:
-        return _At(f"{self.path}.{name}" if self.path else name, self.owner, self.spot)
 
-    def index(self, position: int) -> _At:
-        return _At(f"{self.path}[{position}]", self.owner, self.spot)
+def _place(at: _At) -> str:
+    """As Go's messages have it: the innermost type, and the names without positions and keys."""
+    owner, names = "", []
+    while at:
+        at, record, step = at
+        if record:
+            owner = owner or record
+            names.append(str(step))
+    return f"Go struct field {owner}.{'.'.join(reversed(names))}" if names else "Go value"
 
 
 def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
     """Read one object of a type. Raises DecodeError; what is unknown or repeated goes into `notes`."""
-    return _record(record, tree, _At(), notes)
+    return _record(record, tree, None, notes)
 
 
 def zero(shape: Shape) -> Any:
     """What Go holds where nothing was said: the value that a `req` row writes."""
     if isinstance(shape, Record):
-        return {row.name: zero(row.shape) for row in shape if row.presence == "req" and not row.gated}
+        return {row.name: zero(row.shape) for row in shape.always}
     return shape.zero if isinstance(shape, Scalar) else None
 
 
@@ -99,16 +104,20 @@ def _record(record: Record, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise _mismatch(record, tree, at)
     made: dict[str, Any] = {}
+    rows = record.fields
     for name, value in pairs(tree):
-        inner = at.member(record, name)
-        row = record.fields.get(name)
+        inner = (at, record.name, name)
+        row = rows.get(name)
         if row is None:
-            notes.unknown(inner.path)
+            notes.unknown(_path(inner))
             continue
         if name in made:
-            notes.duplicate(inner.path)
-        _put(made, row, _value(row.shape, value, inner, notes) if value is not None else None)
-    return {row.name: made[row.name] for row in record if _present(row, made)}
+            notes.duplicate(_path(inner))
+        _put(made, row, None if value is None else _value(row.shape, value, inner, notes))
+    for row in record.always:
+        if made.get(row.name) is None:
+            made[row.name] = zero(row.shape)
+    return {name: made[name] for name in rows if name in made and not _left_out(rows[name], made[name])}
 
 
 def _put(made: dict[str, Any], row: Field, value: Any) -> None:
@@ -118,19 +127,14 @@ def _put(made: dict[str, Any], row: Field, value: Any) -> None:
     made[row.name] = value
 
 
-def _present(row: Field, made: dict[str, Any]) -> bool:
-    if row.gated:
-        return False
-    if row.presence == "req" and made.get(row.name) is None:
-        made[row.name] = zero(row.shape)
-        return True
-    return row.name in made and not is_zero(row, made[row.name])
+def _left_out(row: Field, value: Any) -> bool:
+    return row.gated or (row.presence != "req" and is_zero(row, value))
 
 
 def _list(shape: List, tree: Any, at: _At, notes: Notes) -> list[Any]:
     if not isinstance(tree, list):
         raise _mismatch(shape, tree, at)
-    return [_value(shape.item, item, at.index(position), notes) for position, item in enumerate(tree)]
+    return [_value(shape.item, item, (at, "", position), notes) for position, item in enumerate(tree)]
 
 
 def _map(shape: Map, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
@@ -138,9 +142,9 @@ def _map(shape: Map, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
         raise _mismatch(shape, tree, at)
     made: dict[str, Any] = {}
     for name, value in pairs(tree):
-        inner = at.key(name)
+        inner = (at, "", name)
         if name in made:
-            notes.duplicate(inner.path)
+            notes.duplicate(_path(inner))
         made[name] = _value(shape.value, value, inner, notes)
     return made
 
@@ -255,8 +259,7 @@ def _mismatch(shape: Shape, tree: Any, at: _At) -> DecodeError:
     found = json_type(tree)
     if found == "number" and isinstance(shape, Scalar) and shape.name in _INT_BOUNDS:
         found = f"number {_number_text(tree)}"
-    place = f"Go struct field {at.owner}.{at.spot}" if at.spot else "Go value"
-    return DecodeError(f"json: cannot unmarshal {found} into {place} of type {_go_type(shape)}")
+    return DecodeError(f"json: cannot unmarshal {found} into {_place(at)} of type {_go_type(shape)}")
 
 
 def json_type(tree: Any) -> str:

@@ -6,10 +6,15 @@ The merge, and above all the order of merged lists, is that of apimachinery's `p
 
 from __future__ import annotations
 
+import json
+from collections import deque
 from copy import deepcopy
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from corelane.apiserver.schema.notation import Field, List, Map, Record, Shape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
 
 PATCH = "$patch"
 RETAIN = "$retainKeys"
@@ -71,7 +76,8 @@ def _retain(original: dict[str, Any], patch: dict[str, Any]) -> None:
 def _delete_from(original: dict[str, Any], name: str, values: Any) -> None:
     before = original.get(name)
     if isinstance(before, list) and isinstance(values, list):
-        original[name] = [item for item in before if item not in values]
+        gone = set(map(_token, values))
+        original[name] = [item for item in before if _token(item) not in gone]
 
 
 def _merge_member(original: dict[str, Any], name: str, value: Any, shape: Shape | None) -> None:
@@ -132,8 +138,8 @@ def _check_order(changes: list[Any], order: list[Any], key: str) -> None:
     kept = [item for item in changes if not _is_directive(item)]
     if not order or not kept:
         return
-    wanted = iter(order)
-    if not all(any(_same(item, other, key) for other in wanted) for item in kept):
+    wanted = (_token(other, key) for other in order)
+    if not all(_token(item, key) in wanted for item in kept):
         raise StrategicError(
             f"The order in patch list:\n{changes}\n doesn't match $setElementOrder list:\n{order}\n"
         )
@@ -144,7 +150,7 @@ def _merge_list(original: list[Any], patch: list[Any], row: Field) -> list[Any]:
         return original
     _check_kinds(original, patch)
     if not isinstance((original or patch)[0], dict):
-        merged = list(dict.fromkeys([*original, *patch]))
+        merged = list({_token(item): item for item in (*original, *patch)}.values())
         return _ordered(merged, patch, original, "")
     if not row.merge:
         raise StrategicError(f"cannot merge lists without merge key for {row.name}")
@@ -171,7 +177,7 @@ def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[lis
         if directive == "delete":
             if key not in item:
                 raise _no_merge_key(item, key)
-            original = [one for one in original if one.get(key) != item[key]]
+            original = [one for one in original if _token(one, key) != _token(item, key)]
         elif directive == "replace":
             replaces = True
         elif PATCH in item:
@@ -180,11 +186,12 @@ def _special_items(original: list[Any], patch: list[Any], key: str) -> tuple[lis
 
 
 def _merge_items(original: list[Any], patch: list[Any], key: str, shape: Shape) -> list[Any]:
+    places = _places(original, key)
     for item in patch:
         if key not in item:
             raise _no_merge_key(item, key)
-        found = next((index for index, one in enumerate(original) if one.get(key) == item[key]), None)
-        if found is None:
+        found = places.setdefault(_token(item, key), len(original))
+        if found == len(original):
             original.append(item)
         else:
             original[found] = _merge_map(original[found], item, shape)
@@ -201,32 +208,37 @@ def _ordered(merged: list[Any], order: list[Any], server: list[Any], key: str) -
     if key and any(not isinstance(item, dict) or key not in item for item in (*merged, *order)):
         bad = next(item for item in (*merged, *order) if not isinstance(item, dict) or key not in item)
         raise _no_merge_key(bad if isinstance(bad, dict) else {}, key)
-    mine = sorted(
-        (item for item in merged if _find(order, item, key) >= 0), key=lambda one: _find(order, one, key)
-    )
-    rest = sorted(
-        (item for item in merged if _find(order, item, key) < 0), key=lambda one: _find(server, one, key)
-    )
-    return _zipped(rest, mine, server, key)
+    wanted, known = _places(order, key), _places(server, key)
+    mine = [item for item in merged if _token(item, key) in wanted]
+    rest = [item for item in merged if _token(item, key) not in wanted]
+    mine.sort(key=lambda item: wanted[_token(item, key)])
+    rest.sort(key=lambda item: known.get(_token(item, key), -1))
+    return _zipped(rest, mine, lambda item: known.get(_token(item, key), -1))
 
 
-def _zipped(rest: list[Any], mine: list[Any], server: list[Any], key: str) -> list[Any]:
-    result = []
-    while rest and mine:
-        left, right = _find(server, rest[0], key), _find(server, mine[0], key)
-        first = rest if left >= 0 and right >= 0 and left < right else mine
-        result.append(first.pop(0))
-    return [*result, *rest, *mine]
+def _zipped(rest: list[Any], mine: list[Any], place: Callable[[Any], int]) -> list[Any]:
+    left, right, result = deque(rest), deque(mine), []
+    while left and right:
+        one, other = place(left[0]), place(right[0])
+        result.append((left if 0 <= one < other else right).popleft())
+    return [*result, *left, *right]
 
 
-def _find(items: list[Any], wanted: Any, key: str) -> int:
-    return next((index for index, item in enumerate(items) if _same(item, wanted, key)), -1)
+def _places(items: list[Any], key: str) -> dict[Hashable, int]:
+    """Where each item stands first."""
+    places: dict[Hashable, int] = {}
+    for index, item in enumerate(items):
+        places.setdefault(_token(item, key), index)
+    return places
 
 
-def _same(one: Any, other: Any, key: str) -> bool:
-    if key and isinstance(one, dict) and isinstance(other, dict):
-        return key in one and one[key] == other.get(key)
-    return type(one) is type(other) and bool(one == other)
+def _token(item: Any, key: str = "") -> Hashable:
+    """What tells an item from others: its merge key, or all of it."""
+    if key and isinstance(item, dict):
+        item = item.get(key)
+    if isinstance(item, dict | list):
+        return json.dumps(item, sort_keys=True)
+    return type(item), item
 
 
 def _is_directive(value: Any) -> bool:

@@ -8,7 +8,7 @@ upstream's internal types, because one of its error texts shows a difference in 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class Record:
 
     `order` names fields, whose rows are then checked, and rules on several fields (`@name`); empty means the
     rows' own order. `defaults` fill in what depends on more than one field, after the rows' own defaults.
+    `always` has the rows that are written even if nothing was said.
     """
 
     name: str
@@ -88,6 +89,11 @@ class Record:
     fields: Mapping[str, Field]
     order: tuple[str, ...] = ()
     defaults: tuple[Filler, ...] = ()
+    always: tuple[Field, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        always = tuple(row for row in self if row.presence == "req" and not row.gated)
+        object.__setattr__(self, "always", always)
 
     def __iter__(self) -> Iterator[Field]:
         return iter(self.fields.values())

@@ -25,7 +25,7 @@ from corelane.apiserver.validation import (  # noqa: F401
     values,
     volumes,
 )
-from corelane.apiserver.validation.engine import Scope, walk
+from corelane.apiserver.validation.engine import Scope, limited, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,16 +43,16 @@ _SPEC_ONLY = frozenset({"pods"})
 def create(kind: Kind, obj: Object, version: str) -> list[Cause]:
     """The faults of a new object."""
     if kind.stored == "events":
-        return list(_event(kind, obj))
-    found = [*_metadata(kind, obj), *_own_rules(kind, obj, None, version)]
-    return [*found, *pod.create(obj)] if kind.plural == "pods" else found
+        return limited(_event(kind, obj))
+    more = pod.create(obj) if kind.plural == "pods" else ()
+    return limited(chain(_metadata(kind, obj), _own_rules(kind, obj, None, version), more))
 
 
 def update(kind: Kind, obj: Object, old: Object, subresource: str, version: str) -> list[Cause]:
     """The faults of an object that is to replace `old`."""
     common = metadata.update(obj["metadata"], old["metadata"], core=False)
     own = _UPDATES.get((kind.plural, subresource), _update)
-    return [*common, *own(kind, obj, old, version)]
+    return limited(chain(common, own(kind, obj, old, version)))
 
 
 def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
@@ -61,19 +61,19 @@ def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
     return metadata.create(obj["metadata"], namespaced=kind.namespaced, name_format=name_format, core=core)
 
 
-def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> list[Cause]:
+def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> Iterable[Cause]:
     """The rules of the kind's table."""
     record = kind.schema[version]
     if kind.custom:
         return structural.validate(record, obj)
     if kind.plural in _SPEC_ONLY:
         return _pod_rules(obj, old)
-    return walk(record, obj, "", Scope(obj, old)) if record.order else []
+    return walk(record, obj, "", Scope(obj, old)) if record.order else ()
 
 
-def _pod_rules(obj: Object, old: Object | None) -> list[Cause]:
+def _pod_rules(obj: Object, old: Object | None) -> Iterable[Cause]:
     scope = Scope(obj, old)
-    return [*pod.annotation_rules(obj), *walk(POD_SPEC, obj["spec"], "spec", scope), *pod.whole(obj)]
+    return chain(pod.annotation_rules(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod.whole(obj))
 
 
 def _changed(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:

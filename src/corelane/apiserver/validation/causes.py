@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import TYPE_CHECKING, Any
 
 from corelane.apiserver.status import Cause
@@ -12,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
-_PLAIN = re.compile(r"[ !#-\[\]-~]*")
+_KEPT_ESCAPES = 4096
 NEGATIVE = "must be greater than or equal to 0"
 IMMUTABLE = "field is immutable"
 
@@ -93,11 +92,22 @@ def shown(value: Any) -> str:
     return str(value)
 
 
+class _Escapes(dict[int, str]):
+    """Go's escapes by code point, found out as they are needed."""
+
+    def __missing__(self, code: int) -> str:
+        letter = _escaped(chr(code))
+        if len(self) < _KEPT_ESCAPES:
+            self[code] = letter
+        return letter
+
+
+_ESCAPES = _Escapes()
+
+
 def quoted(text: str) -> str:
     """Go's %q."""
-    if _PLAIN.fullmatch(text):
-        return f'"{text}"'
-    return '"' + "".join(map(_escaped, text)) + '"'
+    return f'"{text.translate(_ESCAPES)}"'
 
 
 def _escaped(letter: str) -> str:

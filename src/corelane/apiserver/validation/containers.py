@@ -183,7 +183,7 @@ def _ports(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
     names: set[str] = set()
     for index, port in enumerate(container.get("ports", ())):
         where, name = item(child(path, "ports"), index), port.get("name", "")
-        wrong = check_field(tables.CONTAINER_PORT.fields["name"], port, where, scope)
+        wrong = list(check_field(tables.CONTAINER_PORT.fields["name"], port, where, scope))
         yield from wrong
         if name and not wrong and name in names:
             yield causes.duplicate(child(where, "name"), name)

@@ -14,7 +14,7 @@ from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from corelane.apiserver.status import Cause
 
@@ -30,6 +30,7 @@ class Scope:
     root: Object
     old: Object | None = None
     volumes: dict[str, Object] = field(default_factory=dict)
+    spread: dict[tuple[str, str], int] = field(default_factory=dict)
 
     @property
     def spec(self) -> Object:
@@ -38,6 +39,7 @@ class Scope:
 
 
 RULES: dict[str, Rule] = {}
+MAX_TEXT = 4 * 2**20  # bytes of faults after which no more are looked for
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
@@ -56,39 +58,51 @@ def format_rule(name: str, check: Format) -> None:
     RULES[name] = lambda value, path, _scope: causes.all_invalid(path, value, check(value))
 
 
-def walk(record: Record, obj: Object, path: str, scope: Scope) -> list[Cause]:
+def walk(record: Record, obj: Object, path: str, scope: Scope) -> Iterator[Cause]:
     """The faults of an object, by its record's order."""
-    found: list[Cause] = []
     for step in record.order or record.fields:
         if step.startswith("@"):
-            found.extend(RULES[step[1:]](obj, path, scope))
+            yield from RULES[step[1:]](obj, path, scope)
         else:
-            found.extend(check_field(record.fields[step], obj, path, scope))
-    return found
+            yield from check_field(record.fields[step], obj, path, scope)
 
 
-def check_field(row: Field, obj: Object, path: str, scope: Scope) -> list[Cause]:
+def check_field(row: Field, obj: Object, path: str, scope: Scope) -> Iterator[Cause]:
     """The faults of one field, and of what is inside it."""
-    value, where = obj.get(row.name), child(path, row.name)
+    value = obj.get(row.name)
     if _unset(row, value):
-        return _faults_of_nothing(row, value, where, scope)
-    found = [cause for name in row.check for cause in _applied(name, value, where, scope)]
-    if row.enum and not found and value not in row.enum:
-        found.append(causes.not_supported(where, value, row.enum))
-    return found + inside(row.shape, value, where, scope)
+        if row.check or row.enum:
+            yield from _faults_of_nothing(row, value, child(path, row.name), scope)
+        return
+    where = child(path, row.name)
+    sound = True
+    for name in row.check:
+        for cause in _applied(name, value, where, scope):
+            sound = False
+            yield cause
+    if row.enum and sound and value not in row.enum:
+        yield causes.not_supported(where, value, row.enum)
+    yield from inside(row.shape, value, where, scope)
 
 
-def inside(shape: Shape, value: Any, path: str, scope: Scope) -> list[Cause]:
+def inside(shape: Shape, value: Any, path: str, scope: Scope) -> Iterator[Cause]:
     """The faults of the parts of a value."""
     if isinstance(shape, Record):
-        return walk(shape, value, path, scope)
-    if isinstance(shape, List) and isinstance(shape.item, Record):
-        return [
-            cause
-            for index, part in enumerate(value)
-            for cause in walk(shape.item, part, item(path, index), scope)
-        ]
-    return []
+        yield from walk(shape, value, path, scope)
+    elif isinstance(shape, List) and isinstance(shape.item, Record):
+        for index, part in enumerate(value):
+            yield from walk(shape.item, part, item(path, index), scope)
+
+
+def limited(faults: Iterable[Cause]) -> list[Cause]:
+    """The faults, but not without end: some texts repeat what was sent, as often as it is wrong."""
+    found, size = [], 0
+    for cause in faults:
+        found.append(cause)
+        size += len(cause.message) + len(cause.field)
+        if size > MAX_TEXT:
+            break
+    return found
 
 
 def _unset(row: Field, value: Any) -> bool:

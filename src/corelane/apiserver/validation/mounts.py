@@ -19,6 +19,7 @@ def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[Cause
     path = child(path, "volumeMounts")
     devices = {one.get("name", ""): one.get("devicePath", "") for one in container.get("volumeDevices", ())}
     points: set[str] = set()
+    taken = set(devices.values())
     for index, mount in enumerate(container.get("volumeMounts", ())):
         where, name, point = item(path, index), mount.get("name", ""), mount.get("mountPath", "")
         if not name:
@@ -32,7 +33,7 @@ def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[Cause
         points.add(point)
         if name in devices:
             yield causes.invalid(child(where, "name"), name, "must not already exist in volumeDevices")
-        if point in devices.values():
+        if point in taken:
             why = "must not already exist as a path in volumeDevices"
             yield causes.invalid(child(where, "mountPath"), point, why)
         yield from _mount_options(mount, where, container)
@@ -84,13 +85,14 @@ def _volume_devices(container: Object, path: str, scope: Scope) -> Iterator[Caus
     mounts = {one.get("name", ""): one.get("mountPath", "") for one in container.get("volumeMounts", ())}
     names: set[str] = set()
     points: set[str] = set()
+    taken = set(mounts.values())
     for index, device in enumerate(container.get("volumeDevices", ())):
         where, name, point = item(path, index), device.get("name", ""), device.get("devicePath", "")
         yield from _device_name(name, child(where, "name"), scope, names)
         yield from _device_path(point, child(where, "devicePath"), points)
         if name in mounts:
             yield causes.invalid(child(where, "name"), name, "must not already exist in volumeMounts")
-        if point in mounts.values():
+        if point in taken:
             why = "must not already exist as a path in volumeMounts"
             yield causes.invalid(child(where, "devicePath"), point, why)
         names.add(name)

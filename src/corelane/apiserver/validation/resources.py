@@ -166,6 +166,7 @@ def _name(name: str, path: str) -> list[Cause]:
 def _claims(claims: Any, path: str, scope: Scope) -> Iterator[Cause]:
     known = {claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())} - {""}
     seen: set[str] = set()
+    partly: set[str] = set()
     for index, claim in enumerate(claims):
         where, name, request = item(path, index), claim.get("name", ""), claim.get("request", "")
         if not name:
@@ -176,9 +177,10 @@ def _claims(claims: Any, path: str, scope: Scope) -> Iterator[Cause]:
             yield from causes.all_invalid(child(where, "request"), request, formats.dns_label(request))
         if name in seen or full in seen:
             yield causes.duplicate(where, name if name in seen else full)
-        elif not request and any(other.partition("/")[0] == name for other in seen):
+        elif not request and name in partly:
             yield causes.duplicate(where, name)
         seen.add(full)
+        partly.add(name)
         if name not in known:
             listed = f": {', '.join(sorted(known))}" if known else " which is empty"
             yield causes.not_found(

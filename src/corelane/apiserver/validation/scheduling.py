@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from corelane.apiserver.validation import causes, formats
@@ -9,7 +10,7 @@ from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.engine import Object, Scope, rule
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from corelane.apiserver.status import Cause
 
@@ -109,31 +110,39 @@ def _label_keys(term: Object, path: str, _scope: Scope) -> Iterator[Cause]:
             for index, label in enumerate(listed):
                 spot = item(child(path, name), index)
                 yield from causes.all_invalid(spot, label, formats.qualified_name(label))
-    yield from _repeated_label_keys(selector or {}, list(match), path)
+    yield from _repeated_label_keys(selector or {}, match, path)
+    foreign = frozenset(mismatch)
     for index, label in enumerate(match):
-        if label in mismatch:
+        if label in foreign:
             spot = item(child(path, "matchLabelKeys"), index)
             yield causes.invalid(spot, label, "exists in both matchLabelKeys and mismatchLabelKeys")
 
 
-def _repeated_label_keys(selector: Object, match: list[str], path: str) -> Iterator[Cause]:
+def _repeated_label_keys(selector: Object, match: Iterable[str], path: str) -> Iterator[Cause]:
     """The server merges the keys into the selector: a key that is there twice was there before."""
+    first = {label: index for index, label in reversed(list(enumerate(match)))}
     seen = set(selector.get("matchLabels", ()))
     for expression in selector.get("matchExpressions", ()):
         label = expression.get("key", "")
-        if label in match and label in seen:
-            spot = item(path, match.index(label))
+        if label in first and label in seen:
+            spot = item(path, first[label])
             yield causes.invalid(spot, label, "exists in both matchLabelKeys and labelSelector")
         seen.add(label)
 
 
 @rule("spread-repeated")
 def _spread_repeated(constraint: Object, path: str, scope: Scope) -> Iterator[Cause]:
-    listed, index = scope.spec.get("topologySpreadConstraints", []), int(path[path.rindex("[") + 1 : -1])
-    pair = tuple(constraint.get(name, "") for name in ("topologyKey", "whenUnsatisfiable"))
-    later = [(one.get("topologyKey", ""), one.get("whenUnsatisfiable", "")) for one in listed[index + 1 :]]
-    if pair in later:
-        yield causes.duplicate(child(path, "{topologyKey, whenUnsatisfiable}"), f"{{{pair[0]}, {pair[1]}}}")
+    """All but the last of those that are the same are at fault."""
+    if not scope.spread:
+        scope.spread.update(Counter(map(_spread, scope.spec["topologySpreadConstraints"])))
+    same = _spread(constraint)
+    scope.spread[same] -= 1
+    if scope.spread[same]:
+        yield causes.duplicate(child(path, "{topologyKey, whenUnsatisfiable}"), f"{{{same[0]}, {same[1]}}}")
+
+
+def _spread(constraint: Object) -> tuple[str, str]:
+    return constraint.get("topologyKey", ""), constraint.get("whenUnsatisfiable", "")
 
 
 @rule("min-domains")

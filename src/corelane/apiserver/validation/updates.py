@@ -202,12 +202,13 @@ def node(new: Object, old: Object, scope: Scope) -> Iterator[Cause]:
     """Upstream: `ValidateNodeUpdate`."""
     yield from small.node_resources(new, "", scope)
     yield from small.declared_features(new, "", scope)
-    seen: list[Object] = []
+    seen: set[tuple[str, str]] = set()
     for index, address in enumerate(new.get("status", {}).get("addresses", ())):
-        if address in seen:
+        same = address.get("type", ""), address.get("address", "")
+        if same in seen:
             shown = internal.rendered(NODE_ADDRESS, address)
             yield causes.duplicate(item("status.addresses", index), shown)
-        seen.append(address)
+        seen.add(same)
     yield from _node_identity(new["spec"], old["spec"])
     yield from small.taints(new, "", scope)
     if new["spec"].get("externalID", "") != old["spec"].get("externalID", ""):

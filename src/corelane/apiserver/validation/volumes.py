@@ -103,7 +103,7 @@ def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
     made = {f"{pod}-{one.get('name', '')}" for one in listed if pod and "ephemeral" in one}
     for index, volume in enumerate(listed):
         where, name = item(child(path, "volumes"), index), volume.get("name", "")
-        found = walk(tables.VOLUME, volume, where, scope)
+        found = list(walk(tables.VOLUME, volume, where, scope))
         if not name:
             found.append(causes.required(child(where, "name")))
         else:
