@@ -196,8 +196,8 @@ class _Demo:
     async def until(self, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                while not await condition():
-                    await asyncio.sleep(0.1)  # noqa: ASYNC110 - /proc tells nobody of a change
+                while not await condition():  # noqa: ASYNC110 - /proc tells nobody of a change
+                    await asyncio.sleep(0.1)
         except TimeoutError:
             raise DemoError(f"waited {_PATIENCE:.0f} s in vain until {what}") from None
 

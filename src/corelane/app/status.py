@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Literal
 
 from corelane.app import datadir
 from corelane.cpuset import CPUSet
@@ -15,10 +16,11 @@ from corelane.kube import translate
 from corelane.kube.client import Client
 from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod, condition
 from corelane.kube.translate import TranslationError
-from corelane.node import Entry, NodeState
+from corelane.node import Entry, NodeState, why_shared
 from corelane.view import status as view
 from corelane.view import tables
 from corelane.view.status import ContainerLine, NodeLine, PendingLine, Status, plain
+from corelane.view.svg import svg
 
 __all__ = ["Status", "gather", "main", "plain"]
 
@@ -26,14 +28,44 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 _PINNED = "corelane.io/Pinned"
 
 
-def main(kubeconfig: Path | None, *, as_json: bool) -> None:
-    """Print the state of a cluster. Raises NoCluster or APIError where it cannot be reached."""
+class NoSuchNode(LookupError):  # noqa: N818 - says what is the case
+    """The node that was asked for is not there, or is not named where one is needed."""
+
+
+def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json", "svg"]) -> None:
+    """Print the state of a cluster, or of one node of it.
+
+    Raises NoCluster or APIError where it cannot be reached, NoSuchNode.
+    """
     status = asyncio.run(_read(kubeconfig or _default_kubeconfig()))
-    if as_json:
+    if node is not None:
+        status = only(status, node)
+    if form == "table":
+        view.show(status, tables.console())
+    elif form == "json":
         json.dump(plain(status), sys.stdout, indent=2)
         sys.stdout.write("\n")
     else:
-        view.show(status, tables.console())
+        sys.stdout.write(_drawing(status))
+
+
+def only(status: Status, name: str) -> Status:
+    """What concerns one node. Raises NoSuchNode."""
+    nodes = tuple(node for node in status.nodes if node.name == name)
+    if not nodes:
+        known = ", ".join(node.name for node in status.nodes) or "none"
+        raise NoSuchNode(f"--node {name}: there is no such node; known are {known}")
+    return Status(nodes, tuple(line for line in status.containers if line.node == name), ())
+
+
+def _drawing(status: Status) -> str:
+    if len(status.nodes) != 1:
+        names = ", ".join(node.name for node in status.nodes)
+        raise NoSuchNode(f"-o svg draws one node: name it with --node ({names})")
+    (node,) = status.nodes
+    if node.machine is None:
+        raise NoSuchNode(f"node {node.name} publishes no topology that could be drawn")
+    return svg(node.machine, view.painted(node))
 
 
 def _default_kubeconfig() -> Path | None:
@@ -121,8 +153,17 @@ def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) 
             exclusive=entry is not None and entry.exclusive,
             cpus=_cpus(entry, state),
             state="simulated" if node in simulated else _phase(pod, entry),
-            why=reasons.get(container.name, ""),
+            why=reasons.get(container.name) or (_why_shared(pod, state, container.name) if state else ""),
         )
+
+
+def _why_shared(pod: Pod, state: NodeState, name: str) -> str:
+    """Only pods with exclusive CPUs carry their reasons; those of the others follow from what they ask for."""
+    try:
+        ask = translate.ask(pod)
+    except TranslationError as error:
+        return str(error)
+    return next((why_shared(state, ask, one) for one in ask.containers if one.name == name), "")
 
 
 def _cpus(entry: Entry | None, state: NodeState | None) -> CPUSet:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -15,9 +16,15 @@ from corelane.cli._errors import Command
     type=click.Path(dir_okay=False, path_type=Path),
     help="Which cluster.  [default: $KUBECONFIG, the one of `corelane up`, or ~/.kube/config]",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def status(kubeconfig: Path | None, output: str) -> None:
-    """Show nodes, their CPU maps, every container's CPUs and why, and what is pending."""
+@click.option("--node", help="Only this node and its containers.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True
+)
+def status(kubeconfig: Path | None, node: str | None, output: Literal["table", "json", "svg"]) -> None:
+    """Show nodes, their CPU maps, every container's CPUs and why, and what is pending.
+
+    A drawing is of one node: corelane status --node NAME -o svg > node.svg
+    """
     from corelane.app import status as app
 
-    app.main(kubeconfig, as_json=output == "json")
+    app.main(kubeconfig, node, output)

@@ -4,7 +4,7 @@
 """
 
 from corelane.node import codec
-from corelane.node.admission import Decision, admit
+from corelane.node.admission import Decision, admit, why_shared
 from corelane.node.config import NodeConfig, default_reserved_count
 from corelane.node.entries import Entry, Origin, Phase
 from corelane.node.errors import NodeConfigError
@@ -35,4 +35,5 @@ __all__ = [
     "rebase",
     "release",
     "validate",
+    "why_shared",
 ]

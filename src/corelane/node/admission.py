@@ -40,6 +40,17 @@ class Decision:
     reasons: tuple[Reason, ...] = ()
 
 
+def why_shared(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
+    """Why a container has no CPUs to itself, in words."""
+    if state.config.policy == "none":
+        return "policy none: no CPU is exclusive"
+    if container.whole_cpus:
+        return f"the pod is {ask.qos}, not Guaranteed: shares the pool"
+    if container.cpu_request:
+        return f"{container.cpu_request}m is no whole number of CPUs: shares the pool"
+    return "requests no CPU: shares the pool"
+
+
 def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
     """Give a pod its CPUs, or say why not; all of its containers or none.
 
@@ -187,15 +198,7 @@ class _Admission:
         self.reasons.append(Reason(step, text, container.name))
 
     def explain_sharing(self, container: ContainerAsk) -> None:
-        if self.state.config.policy == "none":
-            why = "policy none: no CPU is exclusive"
-        elif container.whole_cpus:
-            why = f"the pod is {self.ask.qos}, not Guaranteed: shares the pool"
-        elif container.cpu_request:
-            why = f"{container.cpu_request}m is no whole number of CPUs: shares the pool"
-        else:
-            why = "requests no CPU: shares the pool"
-        self.because(container, "shared", why)
+        self.because(container, "shared", why_shared(self.state, self.ask, container))
 
     def explain_conflict(self, container: ContainerAsk, n: int) -> None:
         self.repicked = True

@@ -144,12 +144,13 @@ def show_maps(status: Status, to: Console) -> None:
     for node in status.nodes[:MAPS]:
         if node.machine is not None:
             to.print(f"{node.name} ({_kind(node)})", style="bold", markup=False)
-            to.print(cpumap(node.machine, _painted(node), width=to.width))
+            to.print(cpumap(node.machine, painted(node), width=to.width))
     if len(status.nodes) > MAPS:
         to.print(f"(and {len(status.nodes) - MAPS} more nodes)", markup=False)
 
 
-def _painted(node: NodeLine) -> dict[int, Owner]:
+def painted(node: NodeLine) -> dict[int, Owner]:
+    """CPU id to its owner, as maps and drawings want it."""
     shared = dict.fromkeys(node.shared, Owner("shared pool", "shared"))
     return shared | {cpu: Owner(name, "Guaranteed") for cpu, name in node.owners.items()}
 
