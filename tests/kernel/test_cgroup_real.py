@@ -1,6 +1,7 @@
 """The kernel's own cgroups, of whichever version is mounted here; all below a root of the test's own."""
 
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -197,6 +198,7 @@ def test_groups_can_be_made_while_somebody_else_prunes_those_above(home):
     def prune():
         while not stop.is_set():
             groups.prune(cgroup.join(name))
+            time.sleep(random.uniform(0, 0.002))  # far more often than anybody would
 
     pruner = threading.Thread(target=prune)
     pruner.start()

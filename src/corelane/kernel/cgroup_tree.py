@@ -24,7 +24,7 @@ OWN = "corelane"
 Level = Literal["pod", "container"]
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 _POLL_SECONDS = 0.005
-_CREATE_ATTEMPTS = 5
+_CREATE_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
