@@ -4,12 +4,14 @@ import asyncio
 import gzip
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 Row = Mapping[str, Any]
+Topologies = Mapping[str, Sequence[Sequence[int]]]
 
 _GZIP = b"\x1f\x8b"
 KUBE_API_APART = frozenset({"ssa"})
@@ -55,20 +57,53 @@ class Report:
         return [*self.differences, *rows, f"passed {self.passed} of {self.total}"]
 
 
-def replay(path: Path, *, limit: int = 10) -> Report:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where rows come from; `topologies` is the file that describes their machines."""
+
+    path: Path
+    topologies: Path
+    limit: int = 10
+    """How many failed items are described."""
+
+
+def replay(path: Path, *, topologies: Path | None = None, limit: int = 10) -> Report:
     """Replay the vectors in `path` (JSON lines, gzipped or not), whose format shows in its first line.
 
-    `limit` is how many failed items are described. Raises `VectorsError` for a file that cannot be read or
-    is of no known format.
+    `topologies` is by default `topologies.json` beside it; only placement vectors need it. `limit` is how
+    many failed items are described. Raises `VectorsError` for a file that cannot be read or is of no known
+    format.
     """
     rows = read_rows(path)
+    source = Source(path, topologies or path.with_name("topologies.json"), limit)
     for recognise, run in FORMATS:
         if recognise(rows[0]):
-            return run(rows, limit)
+            return run(rows, source)
     raise VectorsError(
         f"{path}: line 1 is of no known vectors format (its keys are {', '.join(sorted(rows[0]))}); "
-        "expected scenarios of requests to an API server"
+        "expected scenarios of requests to an API server, picks of CPUs (kubelet_take), "
+        "or nodes with pods that come and go (kubelet_node)"
     )
+
+
+def read_topologies(path: Path) -> Topologies:
+    """Topology name to rows [cpu, core, socket, NUMA node, uncore]; raises `VectorsError`."""
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise VectorsError(
+            f"{path}: cannot be read: {error}; name the file that describes the machines with --topologies"
+        ) from error
+    if not isinstance(found, dict):
+        raise VectorsError(f"{path}: is a JSON {type(found).__name__}, not an object of topologies")
+    for name, rows in found.items():
+        if not isinstance(rows, list) or not all(map(_is_cpu, rows)):
+            raise VectorsError(f"{path}: topology {name!r} is no list of [cpu, core, socket, node, uncore]")
+    return found
+
+
+def _is_cpu(row: Any) -> bool:
+    return isinstance(row, list) and len(row) == 5 and all(type(value) is int for value in row)
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -98,7 +133,7 @@ def is_kube_api(row: Row) -> bool:
     return {"scenario", "category", "steps"} <= row.keys()
 
 
-def replay_kube_api(rows: list[Row], limit: int) -> Report:
+def replay_kube_api(rows: list[Row], source: Source) -> Report:
     """Requests to a Kubernetes API server, replayed against a fresh embedded server for every scenario."""
     from corelane.app.kube_replay import replay_scenarios
 
@@ -109,10 +144,57 @@ def replay_kube_api(rows: list[Row], limit: int) -> Report:
         results = [not outcome.differences for outcome in outcomes if outcome.category == name]
         categories.append(Category(name, sum(results), len(results), name in KUBE_API_APART))
     failed = [o for o in outcomes if o.differences and o.category not in KUBE_API_APART]
-    shown = tuple("\n    ".join((o.where, *o.differences)) for o in failed[:limit])
+    shown = tuple("\n    ".join((o.where, *o.differences)) for o in failed[: source.limit])
     return Report("kube_api", tuple(categories), shown)
 
 
-FORMATS: tuple[tuple[Callable[[Row], bool], Callable[[list[Row], int], Report]], ...] = (
+def is_kubelet_take(row: Row) -> bool:
+    return {"topo", "avail", "n", "mode", "strategy", "group", "expect"} <= row.keys()
+
+
+def replay_kubelet_take(rows: list[Row], source: Source) -> Report:
+    """Single picks of the kubelet's CPU manager."""
+    from corelane.app.placement_vectors import replay_take
+
+    return _by_topology("kubelet_take", rows, source, replay_take)
+
+
+def is_kubelet_node(row: Row) -> bool:
+    return {"topo", "options", "ops", "topologyPolicy", "expect"} <= row.keys()
+
+
+def replay_kubelet_node(rows: list[Row], source: Source) -> Report:
+    """Whole nodes: admissions, refusals, ends of pods, and the checkpoint that is left."""
+    from corelane.app.placement_vectors import replay_node
+
+    return _by_topology("kubelet_node", rows, source, replay_node)
+
+
+def _by_topology(name: str, rows: list[Row], source: Source, run: Callable[..., Any]) -> Report:
+    """A category for each topology, in the order of their first rows."""
+    topologies = read_topologies(source.topologies)
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for number, row in enumerate(rows, 1):
+        if row.get("topo") not in topologies:
+            raise VectorsError(
+                f"{source.path}: row {number}: topology {row.get('topo')!r} is not in {source.topologies}"
+            )
+        groups[row["topo"]].append(row)
+    categories, differences = [], []
+    for topo, group in groups.items():
+        try:
+            outcome = run(group, topologies)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise VectorsError(
+                f"{source.path}: a {name} row on {topo} is malformed: {type(error).__name__}: {error}"
+            ) from error
+        categories.append(Category(topo, outcome.passed, outcome.total))
+        differences += [str(difference) for difference in outcome.differences]
+    return Report(name, tuple(categories), tuple(differences[: source.limit]))
+
+
+FORMATS: tuple[tuple[Callable[[Row], bool], Callable[[list[Row], Source], Report]], ...] = (
     (is_kube_api, replay_kube_api),
+    (is_kubelet_take, replay_kubelet_take),
+    (is_kubelet_node, replay_kubelet_node),
 )

@@ -11,16 +11,21 @@ from corelane.cli._errors import Command
 
 @click.command(cls=Command)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option(
+    "--topologies",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="The machines of placement vectors; by default topologies.json beside FILE.",
+)
 @click.option("--limit", default=10, show_default=True, help="How many differences to print in full.")
-def vectors(file: Path, limit: int) -> None:
-    """Replay conformance vectors: requests with the answers that the real thing gave.
+def vectors(file: Path, topologies: Path | None, limit: int) -> None:
+    """Replay conformance vectors: requests and pods with the answers that the real thing gave.
 
     FILE is JSON lines, plain or gzipped. Prints the first differences, a line for each category, and last
     `passed N of M`. Exits with 1 if anything differs.
     """
     from corelane.app import vectors as replayer
 
-    report = replayer.replay(file, limit=limit)
+    report = replayer.replay(file, topologies=topologies, limit=limit)
     for line in report.lines():
         click.echo(line)
     raise SystemExit(0 if report.passed == report.total else 1)
