@@ -153,12 +153,14 @@ def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) 
             exclusive=entry is not None and entry.exclusive,
             cpus=_cpus(entry, state),
             state="simulated" if node in simulated else _phase(pod, entry),
-            why=reasons.get(container.name) or (_why_shared(pod, state, container.name) if state else ""),
+            why=reasons.get(container.name) or _why_shared(pod, state, container.name),
         )
 
 
-def _why_shared(pod: Pod, state: NodeState, name: str) -> str:
-    """Only pods with exclusive CPUs carry their reasons; those of the others follow from what they ask for."""
+def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
+    """Only pods with exclusive CPUs carry their reasons; the others' follow from what they ask for."""
+    if state is None:
+        return ""
     try:
         ask = translate.ask(pod)
     except TranslationError as error:

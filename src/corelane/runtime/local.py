@@ -208,15 +208,17 @@ class LocalRuntime:
             return
         await self.stop_all(grace_seconds)
         await self.close()
-        if isinstance(self._default, enforce.ByCgroup):
-            await asyncio.to_thread(self._default.destroy)
         await asyncio.to_thread(shutil.rmtree, self._state.root, ignore_errors=True)
 
     async def close(self) -> None:
+        """Let go of everything, and of the cgroups too once nothing runs in them."""
         self._closed = True
         self._sweeper.cancel()
         await asyncio.gather(self._sweeper, return_exceptions=True)
         await self._tasks.finish()
+        idle = all(container.ended.is_set() for container in self._known.all())
+        if idle and isinstance(self._default, enforce.ByCgroup):
+            await asyncio.to_thread(self._default.destroy)
         self._known.close()
         self._state.close()
 

@@ -167,11 +167,12 @@ def show_containers(
             "exclusive" if line.exclusive else "shared",
             str(line.cpus),
             (kernel or {}).get(f"{line.pod}/{line.container}", line.state),
-            line.why,
         )
         for line in lines
     ]
-    tables.show("Containers", ("CONTAINER", "NODE", "QOS", "LANE", "CPUS", "KERNEL", "WHY"), rows, to)
+    tables.show("Containers", ("CONTAINER", "NODE", "QOS", "LANE", "CPUS", "KERNEL"), rows, to)
+    whys = [(f"{line.pod}/{line.container}", line.why) for line in lines]
+    tables.show("Why these CPUs", ("CONTAINER", "WHY"), whys, to)
 
 
 def show_pending(lines: tuple[PendingLine, ...], to: Console) -> None:

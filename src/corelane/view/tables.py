@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TextIO
@@ -10,15 +11,20 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_WIDTH = 200
-"""Columns where the output is no terminal: wide enough that nothing is cut."""
+"""Columns where the output is no terminal and $COLUMNS is not set: wide enough that nothing is cut."""
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """A console of the terminal's width, or of `PIPE_WIDTH` where there is none."""
+    """A console of the terminal's width, or of $COLUMNS or `PIPE_WIDTH` where there is none."""
     from rich.console import Console
 
     out = stream or sys.stdout
-    return Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else PIPE_WIDTH)
+    return Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else _pipe_width())
+
+
+def _pipe_width() -> int:
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) >= 40 else PIPE_WIDTH
 
 
 def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to: Console) -> None:
