@@ -153,8 +153,8 @@ def test_killed_at_any_moment_of_a_start_nothing_is_lost_and_nothing_runs_unknow
                 assert len(known) <= len(told) + 1
                 for container_id in known:
                     tasks = await runtime.allowed(container_id)
-                    assert [task.cpus for task in tasks] == [LOW]
-                    assert (await status(runtime, container_id)).state == "running"
+                    found = await status(runtime, container_id)
+                    assert (found.state, [task.cpus for task in tasks]) == ("running", [LOW]), found
                 marks = {
                     container_id: proc.bearing(f"CORELANE_CONTAINER_ID={container_id}")
                     for container_id in known
