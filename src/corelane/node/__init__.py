@@ -12,6 +12,7 @@ from corelane.node.invariants import Problem, validate
 from corelane.node.ledger import LedgerError, NodeState, mark, new, release
 from corelane.node.options import StaticOptions, TopologyOptions
 from corelane.node.rebase import rebase
+from corelane.node.validation import start_problems
 from corelane.placement.reasons import Reason
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "new",
     "rebase",
     "release",
+    "start_problems",
     "validate",
     "why_shared",
 ]
