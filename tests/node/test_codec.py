@@ -87,3 +87,11 @@ def test_a_foreign_file_is_told_as_such(data, message):
 def test_a_wrong_field_is_named(change, message):
     with pytest.raises(node.LedgerError, match=message):
         decode(broken(change))
+
+
+def test_a_state_read_back_is_equal_even_if_the_machines_topology_was_built_anew():
+    """Topologies are cached by machine; an equal machine that is gone takes the cached one with it."""
+    first = node.new(LAPTOP.restricted(0x7F))
+    state = node.new(LAPTOP.restricted(0x7F))
+    del first
+    assert codec.decode(codec.encode(state), state.machine, state.config) == state

@@ -47,7 +47,8 @@ class NodeState:
 
     machine: Machine
     config: NodeConfig
-    topology: Topology
+    topology: Topology = field(compare=False)
+    """Follows from the machine; two of one machine may be two objects."""
     reserved: CPUSet
     """CPUs that never become exclusive."""
     entries: Mapping[Key, Entry] = field(default_factory=lambda: _NO_ENTRIES)
