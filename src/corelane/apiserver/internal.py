@@ -12,6 +12,7 @@ from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar,
 _HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 _NOT_INTERNAL = {"PodSpec": {*_HOST, "serviceAccount"}, "PodStatus": {"podIP"}, "NodeSpec": {"podCIDR"}}
 _CONTEXT = 3
+_COMPARED = 4000  # lines; in more, looking for what is alike takes too long
 
 
 def rendered(record: Record, obj: dict[str, Any]) -> dict[str, Any]:
@@ -27,8 +28,32 @@ def rendered(record: Record, obj: dict[str, Any]) -> dict[str, Any]:
 
 def difference(record: Record, old: dict[str, Any], new: dict[str, Any]) -> str:
     """A unified diff of two objects, as upstream puts it into a message."""
-    lines = difflib.unified_diff(_lines(record, old), _lines(record, new), n=_CONTEXT)
+    before, after = _lines(record, old), _lines(record, new)
+    if len(before) + len(after) > _COMPARED:
+        return _block(before, after)
+    lines = difflib.unified_diff(before, after, n=_CONTEXT)
     return "".join(list(lines)[2:])
+
+
+def _block(before: list[str], after: list[str]) -> str:
+    """A difference in one piece, from the first line that differs to the last."""
+    first = _alike(before, after)
+    shortest = min(len(before), len(after)) - first
+    last = min(_alike(before[::-1], after[::-1]), shortest)
+    start = max(first - _CONTEXT, 0)
+    lead, tail = before[start:first], before[len(before) - last :][:_CONTEXT]
+    old, new = before[first : len(before) - last], after[first : len(after) - last]
+    around = len(lead) + len(tail)
+    head = f"@@ -{start + 1},{len(old) + around} +{start + 1},{len(new) + around} @@\n"
+    marked = [("-", old), ("+", new)]
+    changes = [f"{mark}{line}" for mark, lines in marked for line in lines]
+    return "".join((head, *(f" {line}" for line in lead), *changes, *(f" {line}" for line in tail)))
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many lines are the same from the beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
 def _lines(record: Record, obj: dict[str, Any]) -> list[str]:

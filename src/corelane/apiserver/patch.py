@@ -67,9 +67,12 @@ def _json_patch(current: Object, body: bytes, notes: Notes) -> Any:
         raise status.bad_request(f"error decoding patch: {why}")
     _check_operations(operations, notes)
     try:
-        return json_patch.apply(current, custom.plain(operations))
-    except PatchError:
+        patched = json_patch.apply(current, custom.plain(operations))
+    except (PatchError, RecursionError):
         raise status.unprocessable() from None
+    if reading.too_deep(patched):
+        raise status.unprocessable()
+    return patched
 
 
 def _check_operations(operations: list[Object], notes: Notes) -> None:

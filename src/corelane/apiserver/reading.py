@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Self
 import yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 MAX_NODES = 1_000_000  # a YAML document whose aliases expand to more is refused
+MAX_DEPTH = 200  # of objects and lists in each other; no kind comes near, and Python's own stack is not deep
 
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _YAML_BOOLS = {
@@ -68,6 +69,8 @@ def read_json(body: bytes) -> Any:
         raise ReadError(_go_message(error)) from None
     except RecursionError:
         raise ReadError("exceeded max depth") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and too_deep(tree):
+        raise ReadError("exceeded max depth")
     return _clean(tree) if "\\u" in text else tree
 
 
@@ -78,11 +81,30 @@ def read_yaml(body: bytes) -> Any:
         if node is None:
             return None
         _measure(node, {})
-        return _plain(node)
+        tree = _plain(node)
     except yaml.YAMLError as error:
         raise ReadError(_yaml_message(error)) from None
     except RecursionError:
         raise ReadError("yaml: exceeded max depth") from None
+    if too_deep(tree):
+        raise ReadError("yaml: exceeded max depth")
+    return tree
+
+
+def too_deep(tree: Any) -> bool:
+    """Whether values are nested deeper than anything that reads them should have to go."""
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [part for value in level if isinstance(value, dict | list) for part in _parts(value)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Object):
+        return (part for _, part in value.pairs)
+    return value.values() if isinstance(value, dict) else value
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
