@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from corelane.apiserver.validation import formats
@@ -16,6 +17,10 @@ if TYPE_CHECKING:
     from corelane.apiserver.kinds import Kind
 
 Object = dict[str, Any]
+
+# Warnings are advice: of what is too much to read, what comes first is enough.
+MAX_WARNINGS = 1000
+MAX_COMPARED = 200
 
 _LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -65,7 +70,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 def on_create(kind: Kind, obj: Object) -> list[str]:
     """What to warn of when an object is made."""
     if kind.plural == "pods":
-        return [*_pod_name(obj), *_pod(obj)]
+        return list(islice(chain(_pod_name(obj), _pod(obj)), MAX_WARNINGS))
     return list(_node(obj)) if kind.plural == "nodes" else []
 
 
@@ -87,8 +92,9 @@ def _pod(pod: Object) -> Iterator[str]:
     spec, annotations = pod["spec"], pod["metadata"].get("annotations", {})
     yield from _node_selection(spec)
     yield from _spreading(spec)
-    for name in _ANNOTATIONS.keys() & annotations.keys():
-        yield f"{key('metadata.annotations', name)}: {_ANNOTATIONS[name]}"
+    for name, why in _ANNOTATIONS.items():
+        if name in annotations:
+            yield f"{key('metadata.annotations', name)}: {why}"
     yield from _volumes(spec)
     yield from _repeats(spec)
     yield from _fractions(spec.get("overhead", {}), "spec.overhead")
@@ -177,7 +183,7 @@ def _source(kind: str, name: str) -> str:
 
 def _pairs(paths: Iterable[tuple[str, str]]) -> Iterator[str]:
     seen: list[tuple[str, str]] = []
-    for path, source in paths:
+    for path, source in islice(paths, MAX_COMPARED):
         trimmed = (path.rstrip("/"), source)
         for other in seen:
             if trimmed[0] and other[0] and _nested(trimmed[0], other[0]):
@@ -255,7 +261,8 @@ def _ports(spec: Object) -> Iterator[str]:
                 why = _port_clash(port, before)
                 if why:
                     yield f"{where}: {why} port definition with {other}"
-            others.append((where, port))
+            if len(others) < MAX_COMPARED:
+                others.append((where, port))
 
 
 def _go_port(port: Object) -> str:
