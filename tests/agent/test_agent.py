@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from contextlib import asynccontextmanager
 
 import pytest
@@ -10,6 +11,7 @@ from corelane.agent.agent import Agent, NoLogs
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import APIError
+from corelane.kube.keys import RESOURCE_STATUS
 from corelane.kube.objects import Lease, Node, NodeResourceTopology, Pod, condition
 from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
@@ -169,6 +171,29 @@ def test_phases_exit_codes_and_restarts_are_reported(tmp_path):
             shown = await until(backing_off)
             assert shown.restart_count == 1
             assert shown.last_state.terminated.exit_code == 7
+
+    asyncio.run(scenario())
+
+
+def test_a_running_pod_outlives_an_annotation_that_was_broken_since(tmp_path):
+    async def scenario():
+        async with lab(tmp_path) as (client, agent):
+            await client.create(pod("web", container("c", SERVE)))
+            await confirmed(agent, "c")
+            broken = {"metadata": {"annotations": {RESOURCE_STATUS: "{"}}}
+            await client.patch(Pod, "web", broken, namespace="default")
+
+            async def known():
+                return next(iter(agent._core.pods.values())).plan.refusal
+
+            await until(known)
+            os.kill((await agent._runtime.containers())[0].pid, signal.SIGKILL)
+
+            async def runs_again():
+                status = (await read_pod(client, "web")).status.container_statuses
+                return status and status[0].restart_count == 1 and status[0].state.running
+
+            await until(runs_again)
 
     asyncio.run(scenario())
 

@@ -8,6 +8,7 @@ import pytest
 from corelane.agent import intake
 from corelane.agent.manifest import RunPod
 from corelane.agent.pods import RestartPolicy
+from corelane.kube.keys import RESOURCE_STATUS
 from corelane.workload import ContainerKind
 
 COMMAND = {"command": ["sleep", "1"]}
@@ -125,6 +126,13 @@ def test_an_annotation_that_makes_no_sense_is_refused_and_named():
     assert found.refusal.reason == "UnexpectedAdmissionError"
     assert "corelane.io/container-cpusets" in found.refusal.message
     assert found.key == "default/web"
+
+
+def test_an_annotation_that_breaks_later_takes_nothing_from_what_the_containers_ask_for():
+    resources = {"requests": {"cpu": "200m"}}
+    broken = planned({"resources": resources}, metadata={"annotations": {RESOURCE_STATUS: "{"}})
+    assert broken.refusal is not None
+    assert broken.ask == planned({"resources": resources}).ask
 
 
 def test_only_a_pod_that_a_scheduler_bound_was_promised_something():

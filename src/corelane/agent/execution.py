@@ -116,7 +116,12 @@ class Execution:
         if pod is None:
             raise RuntimeFailure("CreateContainerError", "the pod is gone")
         container = pod.container(order.container)
-        wanted = next(one for one in order.plan.ask.containers if one.name == order.container)
+        wanted = next((one for one in order.plan.ask.containers if one.name == order.container), None)
+        if wanted is None:
+            why = order.plan.refusal
+            raise RuntimeFailure(
+                "CreateContainerConfigError", why.message if why else "the pod does not ask for it"
+            )
         known = await self._config_maps(pod.metadata.namespace, environment.config_maps(container))
         env = environment.variables(pod, container, self._host(), known)
         return ContainerSpec(

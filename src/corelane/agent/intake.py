@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import Final
 
+from msgspec.structs import replace
+
 from corelane.agent.manifest import RunContainer, RunPod, SecurityContext
 from corelane.agent.pods import ContainerPlan, Ended, Past, PodPlan, Reason, RestartPolicy, Transition
 from corelane.kube import translate
@@ -74,13 +76,20 @@ def seconds(timestamp: str) -> float:
 
 
 def _ask(pod: RunPod) -> tuple[Ask, Reason | None]:
-    """Its ask; one that cannot be understood is an ask for nothing, and a refusal."""
+    """Its ask, and a refusal where something in it cannot be understood."""
     try:
         return translate.ask(pod), None
     except TranslationError as error:
-        meta = pod.metadata
-        nothing = Ask(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ())
-        return nothing, Reason(_UNEXPECTED, str(error))
+        return _rest_of_ask(pod), Reason(_UNEXPECTED, str(error))
+
+
+def _rest_of_ask(pod: RunPod) -> Ask:
+    """What is asked for beside a broken annotation: who runs already must be able to go on; else nothing."""
+    meta = pod.metadata
+    try:
+        return translate.ask(replace(pod, metadata=replace(meta, annotations={})))
+    except TranslationError:
+        return Ask(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ())
 
 
 def _containers(pod: RunPod) -> Iterator[tuple[RunContainer, ContainerKind]]:
