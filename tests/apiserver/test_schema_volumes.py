@@ -1,0 +1,357 @@
+"""Volumes that are refused, and why."""
+
+import pytest
+
+from support.pod_faults import agree, claim, faults, merged, spec, volume
+
+VOLUMES = [
+    (spec(volumes=[{"name": "", "emptyDir": {}}]), "name: Required value"),
+    (spec(volumes=[{"name": "A", "emptyDir": {}}]), 'name: Invalid value: "A": a lowercase RFC 1123 label…'),
+    (
+        spec(volumes=[{"name": "v", "emptyDir": {}}, {"name": "v", "emptyDir": {}}]),
+        '/spec.volumes[1].name: Duplicate value: "v"',
+    ),
+    (
+        volume(emptyDir={}, hostPath={"path": "/a"}),
+        "hostPath: Forbidden: may not specify more than 1 volume type",
+    ),
+    (
+        volume(emptyDir={"sizeLimit": "-1"}),
+        "emptyDir.sizeLimit: Forbidden: SizeLimit field must be a valid resource quantity",
+    ),
+    (volume(hostPath={"path": ""}), "hostPath.path: Required value"),
+    (
+        volume(hostPath={"path": "/a/../b"}),
+        "hostPath.path: Invalid value: \"/a/../b\": must not contain '..'",
+    ),
+    (
+        volume(hostPath={"path": "/a", "type": "Pipe"}),
+        (
+            'hostPath.type: Unsupported value: "Pipe": supported values: "", "BlockDevice", '
+            '"CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"'
+        ),
+    ),
+    (
+        volume(gcePersistentDisk={"pdName": "", "partition": 256}),
+        "persistentDisk.pdName: Required value",
+        "persistentDisk.partition: Invalid value: 256: must be between 1 and 255, inclusive",
+    ),
+    (volume(awsElasticBlockStore={"volumeID": ""}), "awsElasticBlockStore.volumeID: Required value"),
+    (
+        volume(gitRepo={"repository": "", "directory": "../a"}),
+        "gitRepo.repository: Required value",
+        "gitRepo.directory: Invalid value: \"../a\": must not contain '..'",
+    ),
+    (volume(secret={"secretName": ""}), "secret.secretName: Required value"),
+    (
+        volume(
+            secret={"secretName": "s", "defaultMode": 512, "items": [{"key": "", "path": "/a", "mode": -1}]}
+        ),
+        (
+            "secret.defaultMode: Invalid value: 512: must be a number between 0 and 0777 (octal), both "
+            "inclusive"
+        ),
+        "secret.items[0].key: Required value",
+        'secret.items[0].path: Invalid value: "/a": must be a relative path',
+        (
+            "secret.items[0].mode: Invalid value: -1: must be a number between 0 and 0777 (octal), "
+            "both inclusive"
+        ),
+    ),
+    (volume(configMap={"name": ""}), "configMap.name: Required value"),
+    (
+        volume(configMap={"name": "c", "items": [{"key": "k", "path": "a/../b"}]}),
+        "configMap.items[0].path: Invalid value: \"a/../b\": must not contain '..'",
+    ),
+    (
+        volume(nfs={"server": "", "path": "a"}),
+        "nfs.server: Required value",
+        'nfs.path: Invalid value: "a": must be an absolute path',
+    ),
+    (
+        volume(iscsi={"targetPortal": "", "iqn": "", "lun": 256}),
+        "iscsi.targetPortal: Required value",
+        "iscsi.iqn: Required value",
+        "iscsi.lun: Invalid value: 256: must be between 0 and 255, inclusive",
+    ),
+    (
+        volume(
+            iscsi={
+                "targetPortal": "p",
+                "iqn": "iqn.2020-01.a:b",
+                "lun": 0,
+                "chapAuthSession": True,
+                "initiatorName": "bad",
+            }
+        ),
+        "iscsi.secretRef: Required value",
+        'iscsi.initiatorname: Invalid value: "bad": must be valid format starting with iqn, eui, or naa',
+    ),
+    (
+        volume(iscsi={"targetPortal": "p", "iqn": "eui.0123456789abcde", "lun": 0}),
+        'iscsi.iqn: Invalid value: "eui.0123456789abcde": must be valid format',
+    ),
+    (
+        volume(glusterfs={"endpoints": "", "path": ""}),
+        "glusterfs.endpoints: Required value",
+        "glusterfs.path: Required value",
+    ),
+    (volume(flocker={}), "flocker: Required value: one of datasetName and datasetUUID is required"),
+    (
+        volume(flocker={"datasetName": "a/b", "datasetUUID": "u"}),
+        (
+            'flocker: Invalid value: "resource": datasetName and datasetUUID can not be specified '
+            "simultaneously"
+        ),
+        "flocker.datasetName: Invalid value: \"a/b\": must not contain '/'",
+    ),
+    (volume(persistentVolumeClaim={"claimName": ""}), "persistentVolumeClaim.claimName: Required value"),
+    (volume(rbd={"monitors": [], "image": ""}), "rbd.monitors: Required value", "rbd.image: Required value"),
+    (
+        volume(cinder={"volumeID": "", "secretRef": {}}),
+        "cinder.volumeID: Required value",
+        "cinder.secretRef.name: Required value",
+    ),
+    (volume(cephfs={"monitors": []}), "cephfs.monitors: Required value"),
+    (
+        volume(quobyte={"registry": "", "volume": ""}),
+        "quobyte.registry: Required value: must be a host:port pair or multiple pairs separated by commas",
+        "quobyte.volume: Required value",
+    ),
+    (
+        volume(quobyte={"registry": "a:1,b", "volume": "v"}),
+        (
+            'quobyte.registry: Invalid value: "a:1,b": must be a host:port pair or multiple pairs '
+            "separated by commas"
+        ),
+    ),
+    (
+        volume(quobyte={"registry": "a:1", "volume": "v", "tenant": "t" * 65}),
+        "quobyte.tenant: Required value: must be a UUID and may not exceed a length of 64 characters",
+    ),
+    (
+        volume(downwardAPI={"items": [{"path": "", "fieldRef": {"fieldPath": "metadata.name"}}]}),
+        "downwardAPI.path: Required value",
+    ),
+    (
+        volume(downwardAPI={"items": [{"path": "a"}]}),
+        "downwardAPI: Required value: one of fieldRef and resourceFieldRef is required",
+    ),
+    (
+        volume(downwardAPI={"items": [{"path": "a", "fieldRef": {"fieldPath": "spec.nodeName"}}]}),
+        (
+            'downwardAPI.fieldRef.fieldPath: Unsupported value: "spec.nodeName": supported values: '
+            '"metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", '
+            '"metadata.uid"'
+        ),
+    ),
+    (
+        volume(downwardAPI={"items": [{"path": "a", "resourceFieldRef": {"resource": "limits.cpu"}}]}),
+        "downwardAPI.resourceFieldRef.containerName: Required value",
+    ),
+    (
+        volume(
+            downwardAPI={
+                "items": [
+                    {
+                        "path": "a",
+                        "fieldRef": {"fieldPath": "metadata.name"},
+                        "resourceFieldRef": {"resource": "limits.cpu", "containerName": "c"},
+                    }
+                ]
+            }
+        ),
+        (
+            'downwardAPI: Invalid value: "resource": fieldRef and resourceFieldRef can not be '
+            "specified simultaneously"
+        ),
+    ),
+    (volume(fc={}), "fc.targetWWNs: Required value: must specify either targetWWNs or wwids, but not both"),
+    (
+        volume(fc={"targetWWNs": ["a"], "wwids": ["b"]}),
+        'fc.targetWWNs: Invalid value: ["a"]: targetWWNs and wwids can not be specified simultaneously',
+        "fc.lun: Required value: lun is required if targetWWNs is specified",
+    ),
+    (
+        volume(fc={"targetWWNs": ["a"], "lun": 300}),
+        "fc.lun: Invalid value: 300: must be between 0 and 255, inclusive",
+    ),
+    (
+        volume(flexVolume={"driver": "", "options": {"a.kubernetes.io/b": "c"}}),
+        "flexVolume.driver: Required value",
+        (
+            'flexVolume.options[a.kubernetes.io/b]: Invalid value: "a.kubernetes.io/b": kubernetes.io '
+            "and k8s.io namespaces are reserved"
+        ),
+    ),
+    (
+        volume(azureFile={"secretName": "", "shareName": ""}),
+        "azureFile.secretName: Required value",
+        "azureFile.shareName: Required value",
+    ),
+    (volume(vsphereVolume={"volumePath": ""}), "vsphereVolume.volumePath: Required value"),
+    (volume(photonPersistentDisk={"pdID": ""}), "photonPersistentDisk.pdID: Required value"),
+    (volume(portworxVolume={"volumeID": ""}), "portworxVolume.volumeID: Required value"),
+    (
+        volume(azureDisk={"diskName": "d", "diskURI": "x", "kind": "Managed"}),
+        (
+            'azureDisk.diskURI: Unsupported value: "x": supported values: '
+            '"/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"'
+        ),
+    ),
+    (
+        volume(azureDisk={"diskName": "d", "diskURI": "x"}),
+        (
+            'azureDisk.diskURI: Unsupported value: "x": supported values: '
+            '"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"'
+        ),
+    ),
+    (
+        volume(azureDisk={"diskName": "", "diskURI": "", "kind": "K", "cachingMode": "C"}),
+        "azureDisk.diskName: Required value",
+        "azureDisk.diskURI: Required value",
+        'azureDisk.cachingMode: Unsupported value: "C": supported values: "None", "ReadOnly", "ReadWrite"',
+        'azureDisk.kind: Unsupported value: "K": supported values: "Dedicated", "Managed", "Shared"',
+        (
+            'azureDisk.diskURI: Unsupported value: "": supported values: '
+            '"https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"'
+        ),
+    ),
+    (
+        volume(storageos={"volumeName": "A", "volumeNamespace": "B", "secretRef": {}}),
+        'storageos.volumeName: Invalid value: "A": a lowercase RFC 1123 label…',
+        'storageos.volumeNamespace: Invalid value: "B": a lowercase RFC 1123 label…',
+        "storageos.secretRef.name: Required value",
+    ),
+    (
+        volume(scaleIO={"gateway": "", "system": "", "secretRef": None}),
+        "scaleIO.gateway: Required value",
+        "scaleIO.system: Required value",
+        "scaleIO.volumeName: Required value",
+    ),
+    (
+        volume(csi={"driver": "A b", "nodePublishSecretRef": {}}),
+        'csi.driver: Invalid value: "A b": a lowercase RFC 1123 subdomain…',
+        "csi.nodePublishSecretRef.name: Required value",
+    ),
+    (
+        volume(csi={"driver": "d.x", "nodePublishSecretRef": {"name": "A"}}),
+        'csi.name: Invalid value: "A": a lowercase RFC 1123 subdomain…',
+    ),
+    (
+        volume(projected={"sources": [{"secret": {"name": ""}}]}),
+        "projected.sources[0].secret.name: Required value",
+    ),
+    (
+        volume(
+            projected={
+                "sources": [
+                    {"secret": {"name": "s", "items": [{"key": "k", "path": "a"}]}},
+                    {"configMap": {"name": "m", "items": [{"key": "k", "path": "a"}]}},
+                ]
+            }
+        ),
+        'projected: Invalid value: "m": conflicting duplicate paths',
+    ),
+    (
+        volume(projected={"sources": [{"secret": {"name": "s"}, "configMap": {"name": "s"}}]}),
+        "projected.sources[0]: Forbidden: may not specify more than 1 volume type per source",
+    ),
+    (
+        volume(projected={"sources": [{"serviceAccountToken": {"path": "", "expirationSeconds": 1}}]}),
+        (
+            "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 1: may not "
+            "specify a duration less than 10 minutes"
+        ),
+        "projected.path: Required value",
+        (
+            "projected.sources[0].serviceAccountToken: Forbidden: must not be specified when "
+            "serviceAccountName is not set"
+        ),
+    ),
+    (
+        merged(
+            spec(serviceAccountName="sa"),
+            volume(
+                projected={
+                    "sources": [{"serviceAccountToken": {"path": "../a", "expirationSeconds": 8589934592}}]
+                }
+            ),
+        ),
+        (
+            "projected.sources[0].serviceAccountToken.expirationSeconds: Invalid value: 8589934592: "
+            "may not specify a duration larger than 2^32 seconds"
+        ),
+        "projected.path: Invalid value: \"../a\": must not contain '..'",
+    ),
+    (volume(ephemeral={}), "ephemeral.volumeClaimTemplate: Required value"),
+    (
+        volume(
+            ephemeral={"volumeClaimTemplate": {"metadata": {"name": "x", "labels": {"a b": "c"}}, "spec": {}}}
+        ),
+        'ephemeral.volumeClaimTemplate.metadata.labels: Invalid value: "a b": name part must consist of…',
+        "ephemeral.volumeClaimTemplate.metadata.name: Forbidden: cannot be set",
+        "CLAIM.accessModes: Required value: at least 1 access mode is required",
+        "CLAIM.resources[storage]: Required value",
+    ),
+    (
+        claim(accessModes=["All"]),
+        (
+            'CLAIM.accessModes: Unsupported value: "All": supported values: "ReadOnlyMany", '
+            '"ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"'
+        ),
+    ),
+    (
+        claim(accessModes=["ReadWriteOncePod", "ReadOnlyMany"]),
+        "CLAIM.accessModes: Forbidden: may not use ReadWriteOncePod with other access modes",
+    ),
+    (
+        claim(resources={"requests": {"storage": "0"}}),
+        'CLAIM.resources[storage]: Invalid value: "0": must be greater than zero',
+    ),
+    (
+        claim(dataSource={"kind": "X", "name": ""}),
+        "CLAIM.dataSource.name: Required value",
+        (
+            "CLAIM.dataSource: Invalid value: \"X\": must be 'PersistentVolumeClaim' when referencing "
+            "the default apiGroup"
+        ),
+    ),
+    (
+        claim(volumeMode="Tape", storageClassName="A"),
+        'CLAIM.storageClassName: Invalid value: "A": a lowercase RFC 1123 subdomain…',
+        'CLAIM.volumeMode: Unsupported value: "Tape": supported values: "Block", "Filesystem"',
+    ),
+    (
+        spec(
+            volumes=[
+                {
+                    "name": "v",
+                    "ephemeral": {
+                        "volumeClaimTemplate": {
+                            "spec": {
+                                "accessModes": ["ReadWriteOnce"],
+                                "resources": {"requests": {"storage": "1Gi"}},
+                            }
+                        }
+                    },
+                },
+                {"name": "w", "persistentVolumeClaim": {"claimName": "p-v"}},
+            ]
+        ),
+        (
+            '/spec.volumes[1].persistentVolumeClaim.claimName: Invalid value: "p-v": must not '
+            "reference a PVC that gets created for an ephemeral volume"
+        ),
+    ),
+    (volume(image={"reference": ""}), "image.reference: Required value"),
+    (
+        volume(image={"reference": "a", "pullPolicy": "X"}),
+        'image.pullPolicy: Unsupported value: "X": supported values: "Always", "IfNotPresent", "Never"',
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "expected"), [(change, expected) for change, *expected in VOLUMES])
+def test_a_volume_is_refused_in_upstreams_words(change, expected):
+    assert agree(faults(change), expected, "spec.volumes[0].")

@@ -1,0 +1,77 @@
+"""What the API server finds wrong with a pod that differs from a sound one in what a test says."""
+
+import json
+
+from corelane.apiserver import strategy
+from corelane.apiserver.kinds import PODS
+
+SOUND = {
+    "metadata": {"name": "p", "namespace": "d"},
+    "spec": {"containers": [{"name": "c", "image": "i"}]},
+}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+CLAIM = "ephemeral.volumeClaimTemplate.spec"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+
+
+def merged(one, *others):
+    """Objects merged member by member; lists are replaced."""
+    for other in others:
+        both = isinstance(one, dict) and isinstance(other, dict)
+        one = {**one, **{key: merged(one.get(key), value) for key, value in other.items()}} if both else other
+    return one
+
+
+def prepared(*changes):
+    body = json.dumps(merged(SOUND, *changes)).encode()
+    pod, _ = strategy.decode(PODS, "v1", body, field_validation="Strict")
+    strategy.prepare_create(PODS, pod)
+    return pod
+
+
+def faults(*changes):
+    return [f"{cause.field}: {cause.message}" for cause in strategy.validate_create(PODS, prepared(*changes))]
+
+
+def agree(found, expected, within=""):
+    """Whether faults are as expected, under `within` but for those that begin with a slash; … is anything."""
+    wanted = [text.removeprefix("/") if text.startswith("/") else within + text for text in expected]
+    return len(found) == len(wanted) and all(map(_agrees, found, wanted))
+
+
+def _agrees(text, wanted):
+    first, *rest = wanted.replace("REQUIRED", REQUIRED).replace("CLAIM", CLAIM).split("…")
+    return text.startswith(first) and text.endswith(rest[-1]) if rest else text == first
+
+
+def spec(**fields):
+    return {"spec": fields}
+
+
+def container(**fields):
+    return spec(containers=[{"name": "c", "image": "i", **fields}])
+
+
+def volume(**fields):
+    return spec(volumes=[{"name": "v", **fields}])
+
+
+def claim(**fields):
+    """A pod with an ephemeral volume whose claim has these fields beside sound ones."""
+    sound = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return volume(ephemeral={"volumeClaimTemplate": {"spec": sound | fields}})
+
+
+def apart(**fields):
+    """A pod with a term of anti-affinity."""
+    term = {"topologyKey": "zone", "labelSelector": {}, **fields}
+    return spec(affinity={"podAntiAffinity": {REQUIRED: [term]}})
+
+
+def on_nodes(**term):
+    return spec(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [term]}}})
+
+
+def spread(**fields):
+    sound = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+    return spec(topologySpreadConstraints=[sound | fields])
