@@ -28,7 +28,6 @@ for _name, _check in {
     "dns-label": formats.dns_label,
     "dns-subdomain": formats.dns_subdomain,
     "qualified-name": formats.qualified_name,
-    "label-value": formats.label_value,
     "env-name": formats.env_name,
     "config-key": formats.config_key,
     "port": formats.port,
@@ -36,7 +35,6 @@ for _name, _check in {
     "port-name": formats.port_name,
     "user-id": formats.user_id,
     "ip": formats.ip_address,
-    "cidr": formats.cidr,
     "relative-path": formats.relative_path,
     "local-path": formats.local_path,
     "no-backsteps": formats.no_backsteps,
@@ -84,19 +82,9 @@ def _label_values(value: list[str], path: str, _scope: Scope) -> list[Cause]:
     return _each(value, path, formats.label_value)
 
 
-@rule("qualified-names")
-def _qualified_names(value: list[str], path: str, _scope: Scope) -> list[Cause]:
-    return _each(value, path, formats.qualified_name)
-
-
 @rule("group-ids")
 def _group_ids(value: list[int], path: str, _scope: Scope) -> list[Cause]:
     return _each(value, path, formats.user_id)
-
-
-@rule("cidrs")
-def _cidrs(value: list[str], path: str, _scope: Scope) -> list[Cause]:
-    return _each(value, path, formats.cidr)
 
 
 @rule("dns-subdomains")
