@@ -82,6 +82,28 @@ def test_merging_gives_what_upstreams_fold_gives(lists, policy, table):
     assert topologymanager.merge(lists, 0b1111, policy, distances=table) == fold(lists, 0b1111, policy, table)
 
 
+@st.composite
+def merges(draw):
+    """Hints of up to four resources over up to ten nodes, whose ids may have gaps."""
+    ids = draw(st.lists(st.integers(0, 20), min_size=1, max_size=10, unique=True))
+    some = st.sets(st.sampled_from(ids), min_size=1).map(lambda ids: sum(1 << node for node in ids))
+    hint = st.builds(Hint, st.one_of(st.none(), some), st.booleans())
+    lists = draw(st.lists(st.one_of(st.none(), st.lists(hint, max_size=6)), max_size=4))
+    return sum(1 << node for node in ids), lists
+
+
+@settings(max_examples=120, deadline=None)
+@given(merges(), POLICIES, st.one_of(st.none(), distances(21)))
+def test_merging_over_many_nodes_gives_what_upstreams_fold_gives(case, policy, table):
+    nodes, lists = case
+    assert topologymanager.merge(lists, nodes, policy, distances=table) == fold(lists, nodes, policy, table)
+
+
+def test_a_hint_for_a_node_that_the_machine_lacks_is_refused():
+    with pytest.raises(ValueError, match="NUMA nodes 0x4, but the machine has 0x3"):
+        topologymanager.merge([[Hint(4, True)]], 3, "best-effort")
+
+
 @settings(max_examples=250, deadline=None)
 @given(
     st.sampled_from([FOUR_NODES, SPARSE_IDS]),

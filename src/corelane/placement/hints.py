@@ -5,13 +5,17 @@ set could even on the idle machine. Upstream: `generateCPUTopologyHints` in `pol
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
+from corelane.cpuset import bits
+from corelane.placement import families
+from corelane.placement.families import Family
 from corelane.placement.numa import fewest_nodes
 from corelane.placement.topology import Topology
 
-__all__ = ["Distances", "Hint", "best_cpu_hint", "cpu_hints", "distance"]
+__all__ = ["Distances", "Hint", "best_cpu_hint", "cpu_family", "cpu_hints", "distance"]
 
 Distances: TypeAlias = Mapping[int, Mapping[int, int]]
 """NUMA node id to node id to distance (10 is local)."""
@@ -39,6 +43,37 @@ def cpu_hints(
         for size in range(1, len(counts) + 1)
         for nodes in _sets(counts, n, required, size)
     ]
+
+
+def cpu_family(
+    topology: Topology, available: int, reusable: int, n: int, nodes: int, *, by_socket: bool = False
+) -> Family:
+    """`cpu_hints` as a family over the `nodes` (a mask of ids) of the machine, some of which may have no CPU.
+
+    Raises TooManyNodes beyond 16 nodes.
+    """
+    ids = list(bits(nodes))
+    cpus = dict(zip(topology.numa_ids, topology.numa, strict=True))
+    count = len(ids)
+    sets = families.covering([(cpus.get(i, 0) & (available | reusable)).bit_count() for i in ids], n)
+    for position, node in enumerate(ids):
+        without, having = families.without_and_with(count, position)
+        if node not in cpus:
+            sets = families.both(sets, without)
+        elif cpus[node] & reusable:
+            sets = families.both(sets, having)
+    family = families.preferring(count, sets, _fewest_idle(topology, n))
+    if not by_socket:
+        return family
+    return replace(family, preferred=bytes(_by_socket(topology, family, ids, n)))
+
+
+def _by_socket(topology: Topology, family: Family, ids: Sequence[int], n: int) -> bytearray:
+    preferred, is_preferred = bytearray(family.preferred), _preference(topology, n, True)
+    at = {ids.index(node): 1 << i for i, node in enumerate(topology.numa_ids)}
+    for one in families.members(family.sets):
+        preferred[one] = is_preferred(sum(at[i] for i in bits(one)))
+    return preferred
 
 
 def best_cpu_hint(

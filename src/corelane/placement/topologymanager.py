@@ -4,16 +4,19 @@ Upstream: `pkg/kubelet/cm/topologymanager/policy*.go` (v1.36). Upstream folds ov
 hints; the order in which it compares is a total one, so the least of the distinct results is the same.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from corelane.placement.hints import Distances, Hint, distance
+from corelane.cpuset import bits
+from corelane.placement import families
+from corelane.placement.families import Family
+from corelane.placement.hints import Distances, Hint
 
-__all__ = ["Affinity", "Hints", "Policy", "Scope", "is_single", "judge", "merge"]
+__all__ = ["Affinity", "Hints", "Policy", "Scope", "family", "is_single", "judge", "merge"]
 
 Policy: TypeAlias = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope: TypeAlias = Literal["container", "pod"]
-Hints: TypeAlias = Sequence[Hint] | None
+Hints: TypeAlias = Sequence[Hint] | Family | None
 """What a provider says of one resource: None does not care, no hint at all means that it is impossible."""
 
 
@@ -30,15 +33,17 @@ def merge(
 ) -> Affinity:
     """The affinity that a policy makes of the hints of all resources on a machine with these NUMA nodes.
 
-    `nodes` is the mask of all node ids, CPU-less ones included. `distances` is prefer-closest-numa-nodes.
+    `nodes` is the mask of all node ids, CPU-less ones included; a `Family` is over these in ascending order.
+    `distances` is prefer-closest-numa-nodes. Raises TooManyNodes beyond 16 nodes, and ValueError for a hint
+    that names other nodes.
     """
     if policy == "none":
         return Affinity(None, True, True)
-    lists = [_normalised(hints) for hints in providers]
+    said = [hints if isinstance(hints, Family) else family(hints, nodes) for hints in providers]
     if policy == "single-numa-node":
-        lists = [[hint for hint in hints if is_single(hint)] for hints in lists]
+        said = [_single(one) for one in said]
         distances = None
-    return judge(_best(lists, nodes, distances), nodes, policy)
+    return judge(_best(said, nodes, distances), nodes, policy)
 
 
 def judge(best: Hint, nodes: int, policy: Policy) -> Affinity:
@@ -49,59 +54,110 @@ def judge(best: Hint, nodes: int, policy: Policy) -> Affinity:
     return Affinity(found, best.preferred, best.preferred or policy == "best-effort")
 
 
-def _normalised(hints: Hints) -> list[Hint]:
-    if hints is None:
-        return [Hint(None, True)]
-    return list(hints) or [Hint(None, False)]
-
-
 def is_single(hint: Hint) -> bool:
     """Whether single-numa-node takes the hint into account."""
     return hint.preferred and (hint.nodes is None or hint.nodes.bit_count() == 1)
 
 
-def _best(lists: Sequence[Sequence[Hint]], nodes: int, distances: Distances | None) -> Hint:
-    if not all(lists):
+def family(hints: Sequence[Hint] | None, nodes: int) -> Family:
+    """A list of hints as a family. Raises TooManyNodes, and ValueError for a hint that names other nodes."""
+    if hints is None:
+        hints = [Hint(None, True)]
+    ids = list(bits(nodes))
+    position = {1 << node: 1 << i for i, node in enumerate(ids)}
+    sets, preferred = bytearray(len(families.sizes(len(ids)))), bytearray(1 << len(ids))
+    for hint in hints or [Hint(None, False)]:
+        if hint.nodes is not None and hint.nodes & ~nodes:
+            raise ValueError(f"a hint for NUMA nodes {hint.nodes:#x}, but the machine has {nodes:#x}")
+        one = -1 if hint.nodes is None else sum(position[1 << node] for node in bits(hint.nodes))
+        sets[one] = 1
+        if hint.preferred and hint.nodes is not None:
+            preferred[one] = 1
+    anywhere = any(hint.nodes is None and hint.preferred for hint in hints)
+    narrowest = min((hint.nodes.bit_count() for hint in hints if hint.nodes is not None), default=0)
+    return Family(len(ids), bytes(sets), bytes(preferred), anywhere, narrowest)
+
+
+def _single(said: Family) -> Family:
+    """Only preferred hints for one node, or for any."""
+    preferred = families.both(said.preferred, families.of_size(said.count, 1))
+    sets = bytearray(preferred)
+    if said.anywhere:
+        sets[-1] = 1
+    return Family(said.count, bytes(sets), preferred, said.anywhere, int(1 in preferred))
+
+
+def _best(said: Sequence[Family], nodes: int, distances: Distances | None) -> Hint:
+    if not all(1 in one.sets for one in said):
         return Hint(None, False)
-    narrow = _narrowness(distances)
-    if agreed := _agreed(lists, nodes):
-        return Hint(min(agreed, key=narrow), True)
-    wanted = max(_narrowest(hints) for hints in lists)
-    overlaps = {nodes}
-    for hints in lists:
-        masks = {nodes if hint.nodes is None else hint.nodes for hint in hints}
-        overlaps = {overlap & mask for overlap in overlaps for mask in masks} - {0}
-    return Hint(min(overlaps, key=lambda mask: (*_misfit(mask, wanted), *narrow(mask)), default=None), False)
+    ids = list(bits(nodes))
+    order = _Order(ids, distances)
+    chosen = order.first(_agreed(said, len(ids)), range(1, len(ids) + 1))
+    preferred = chosen is not None
+    if chosen is None:
+        chosen = order.first_overlap(said, max(one.narrowest for one in said))
+    if chosen is None:
+        return Hint(None, False)
+    return Hint(sum(1 << ids[i] for i in bits(chosen)), preferred)
 
 
-def _agreed(lists: Sequence[Sequence[Hint]], nodes: int) -> set[int]:
+def _agreed(said: Sequence[Family], count: int) -> bytes:
     """The sets on which all providers agree as preferred: the very same one, wherever they care."""
-    preferred = [{hint.nodes for hint in hints if hint.preferred} for hints in lists]
-    agreed = {
-        mask & nodes
-        for mask in set().union(*preferred)
-        if mask is not None and all(mask in own or None in own for own in preferred)
-    }
-    if all(None in own for own in preferred):
-        agreed.add(nodes)
-    return agreed - {0}
+    if caring := [one.preferred for one in said if not one.anywhere]:
+        return families.both(*caring)
+    agreed = bytearray(families.either(bytes(1 << count), *(one.preferred for one in said)))
+    agreed[-1] = 1
+    return bytes(agreed)
 
 
-def _narrowness(distances: Distances | None) -> Callable[[int], tuple[float, ...]]:
-    """Fewer nodes, then closer ones where distances are given, then the lowest mask."""
-    if distances is None:
-        return lambda mask: (mask.bit_count(), mask)
-    known = distances
-    return lambda mask: (mask.bit_count(), distance(mask, known), mask)
+class _Order:
+    """Which of two sets is better: with fewer nodes, then closer ones if distances count, then the lowest."""
+
+    __slots__ = ("apart", "count")
+
+    def __init__(self, ids: Sequence[int], distances: Distances | None) -> None:
+        self.count = len(ids)
+        self.apart: list[int] | None = None
+        if distances is not None:
+            self.apart = families.pair_sums([[distances[a][b] for b in ids] for a in ids])
+            """Of sets of one size, the nearest have the lowest sum of distances."""
+
+    def first(self, sets: bytes, sizes: Iterable[int]) -> int | None:
+        """The best of these sets, by these sizes in turn; None when there is none of such size."""
+        for size in sizes:
+            found = families.both(sets, families.of_size(self.count, size))
+            if 1 in found:
+                apart = self.apart
+                if apart is None or size < 2:
+                    return found.find(1)
+                return min(families.members(found), key=lambda one: (apart[one], one))
+        return None
+
+    def first_overlap(self, said: Sequence[Family], wanted: int) -> int | None:
+        """The best overlap: of the wanted size, else the largest that is smaller, else the smallest."""
+        limiting = [one.sets for one in said if one.sets.find(1) != len(one.sets) - 1]
+        if not limiting:
+            return len(families.sizes(self.count)) - 1
+        obvious = self.first(_obvious(limiting), [wanted])
+        if obvious is not None and obvious == self.first(_possible(limiting, self.count), [wanted]):
+            return obvious
+        downwards, upwards = range(wanted, 0, -1), range(wanted + 1, self.count + 1)
+        return self.first(families.overlaps(limiting), [*downwards, *upwards])
 
 
-def _narrowest(hints: Sequence[Hint]) -> int:
-    return min((hint.nodes.bit_count() for hint in hints if hint.nodes is not None), default=0)
+def _obvious(said: Sequence[bytes]) -> bytes:
+    """Hints of one provider where all others would take any nodes: each is an overlap."""
+    picky = [sets for sets in said if not sets[-1]]
+    if len(picky) > 1:
+        return bytes(len(said[0]))
+    return picky[0] if picky else families.either(*said)
 
 
-def _misfit(mask: int, wanted: int) -> tuple[int, int]:
-    """Sets of the wanted size come first, then smaller ones, the largest of these first, then larger ones."""
-    size = mask.bit_count()
-    if size == wanted:
-        return 0, 0
-    return (1, -size) if size < wanted else (2, size)
+def _possible(said: Sequence[bytes], count: int) -> bytes:
+    """All sets but those that lack a node which every hint of every provider has."""
+    possible = b"\1" * (1 << count)
+    for node in range(count):
+        without, having = families.without_and_with(count, node)
+        if all(1 not in families.both(sets, without) for sets in said):
+            possible = families.both(possible, having)
+    return possible

@@ -1,0 +1,51 @@
+"""NUMA hints for devices, as the kubelet's device manager gives them to its topology manager.
+
+Upstream: `pkg/kubelet/cm/devicemanager/topology_hints.go` (v1.36). A device is the mask of the ids of the
+NUMA nodes that it is near to, 0 where nothing is known.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from corelane.cpuset import bits
+from corelane.placement import families
+from corelane.placement.families import Family
+
+__all__ = ["device_hints"]
+
+
+def device_hints(
+    devices: Sequence[int], free: Sequence[int], n: int, nodes: int, *, reusable: Sequence[int] = ()
+) -> Family | None:
+    """The sets of nodes to which n of the `free` devices are near; preferred are the smallest of all.
+
+    `devices` are all of the resource, used or not: by them the smallest possible size is judged. `nodes` is
+    the mask of all ids of the machine. `reusable` devices, of the pod's init containers, must be near too.
+    None, no preference, when nothing is known of any device or none is wanted; an empty family when there
+    are too few. Raises TooManyNodes beyond 16 nodes.
+    """
+    if not any(devices) or n < 1:
+        return None
+    ids = list(bits(nodes))
+    count = len(ids)
+    if len(free) + len(reusable) < n:
+        return families.preferring(count, bytes(1 << count), count)
+    possible = bytes(map(n.__le__, _near(ids, devices)))
+    known = [device for device in reusable if device]
+    sets = bytes(map((n - len(known)).__le__, _near(ids, free)))
+    for device in known:
+        sets = families.both(sets, families.touching(count, _positions(ids, device)))
+    return families.preferring(count, b"\0" + sets[1:], families.smallest(count, possible))
+
+
+def _near(ids: Sequence[int], devices: Sequence[int]) -> list[int]:
+    """How many of the devices each set of nodes is near to."""
+    at = Counter(_positions(ids, device) for device in devices)
+    near = families.sums([at.pop(1 << i, 0) for i in range(len(ids))])
+    for places, many in at.items():
+        near = [one + many if i & places else one for i, one in enumerate(near)]
+    return near
+
+
+def _positions(ids: Sequence[int], nodes: int) -> int:
+    return sum(1 << i for i, node in enumerate(ids) if nodes >> node & 1)
