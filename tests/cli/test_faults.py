@@ -50,6 +50,33 @@ def test_bad_reserved_cpus_are_refused_and_leave_nothing_running(tmp_path: Path)
     assert "Traceback" not in run.stderr
 
 
+WITHOUT = """
+import sys
+sys.modules[sys.argv.pop(1)] = None
+from corelane.cli import main
+main(prog_name="corelane")
+"""
+
+
+@pytest.mark.parametrize(
+    ("missing", "command"),
+    [
+        ("structlog", "up"),
+        ("aiohttp", "up"),
+        ("cryptography", "up"),
+        ("lightkube", "demo"),
+        ("structlog", "demo"),
+        ("httpx2", "status"),
+    ],
+)
+def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str, command: str) -> None:
+    args = [sys.executable, "-c", WITHOUT, missing, command]
+    run = subprocess.run(args, capture_output=True, text=True, check=False, timeout=60)
+    assert run.returncode == 2
+    what = f"this command needs {missing}, which the base install leaves out"
+    assert run.stderr == f"Error: {what}: pip install 'corelane[all]'\n"
+
+
 def test_version_is_printed() -> None:
     assert corelane("version").stdout.startswith("corelane 0.")
     assert corelane("--version").stdout == corelane("version").stdout

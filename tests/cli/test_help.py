@@ -57,6 +57,18 @@ def test_every_command_says_what_it_does_and_every_option_too(name: str) -> None
             assert parameter.help, f"{name} {parameter.opts}"
 
 
+@pytest.mark.parametrize(
+    ("command", "line"),
+    [
+        ("up", "  kubectl get pods -o wide"),
+        ("completion", "  bash:  source <(corelane completion bash)"),
+    ],
+)
+def test_example_lines_keep_to_themselves(command: str, line: str) -> None:
+    context = click.Context(main.commands[command], info_name=command)
+    assert line in main.commands[command].get_help(context).splitlines()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_script_names_the_command(shell: str) -> None:
     run = subprocess.run(

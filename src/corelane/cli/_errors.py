@@ -20,19 +20,37 @@ class Command(click.Command):
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            if is_for_users(error):
-                raise Fault(str(error)) from error
-            raise
+            text = text_for_users(error)
+            if text is None:
+                raise
+            raise Fault(text) from error
 
 
-def is_for_users(error: Exception) -> bool:
-    """Whether an exception's text was written for a person: corelane's own, and the system's."""
+def text_for_users(error: Exception) -> str | None:
+    """The line to print where corelane or the system can say what is wrong, None where it is our bug."""
     if isinstance(error, ImportError):
-        return error.name in _EXTRAS
-    return isinstance(error, OSError) or type(error).__module__.startswith("corelane.")
+        package = (error.name or "").partition(".")[0]
+        return _missing(package) if package in _EXTRAS else None
+    if isinstance(error, OSError) or type(error).__module__.startswith("corelane."):
+        return str(error)
+    return None
 
 
-_EXTRAS = {"aiohttp", "grpc", "lightkube", "numpy", "prometheus_client", "structlog"}
+def _missing(package: str) -> str:
+    return f"this command needs {package}, which the base install leaves out: pip install 'corelane[all]'"
+
+
+_EXTRAS = {
+    "aiohttp",
+    "cryptography",
+    "google",  # protobuf
+    "grpc",
+    "httpx2",  # comes with lightkube
+    "lightkube",
+    "numpy",
+    "prometheus_client",
+    "structlog",
+}
 
 
 class Group(click.Group):
@@ -42,12 +60,3 @@ class Group(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
-
-    def invoke(self, ctx: click.Context) -> object:
-        try:
-            return super().invoke(ctx)
-        except ImportError as error:
-            if error.name in _EXTRAS:
-                message = f"this needs the package {error.name}: pip install 'corelane[all]'"
-                raise Fault(message) from error
-            raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from corelane import __version__
-from corelane.cli import completion, demo, status, topology, up, vectors
+from corelane.cli import completion, demo, state, status, topology, up, vectors
 from corelane.cli._errors import Group
 
 
@@ -30,6 +30,14 @@ def version() -> None:
     click.echo(f"corelane {__version__}")
 
 
-for command in (demo.demo, up.up, status.status, topology.topology, vectors.vectors, completion.completion):
+for command in (
+    demo.demo,
+    up.up,
+    status.status,
+    topology.topology,
+    state.state,
+    vectors.vectors,
+    completion.completion,
+):
     main.add_command(command)
 main.add_command(main.commands.pop("version"))

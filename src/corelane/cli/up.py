@@ -50,7 +50,7 @@ def up(
     *,
     stop_pods: bool,
 ) -> None:
-    r"""Run corelane on this machine: pods become local processes with CPUs of their own.
+    """Run corelane on this machine: pods become local processes with CPUs of their own.
 
     Starts a Kubernetes API server on 127.0.0.1, the scheduler, and an agent for this machine. Prints the
     kubeconfig to use with kubectl. Ctrl-C stops corelane; the pods' processes run on, and the next start
@@ -62,7 +62,7 @@ def up(
     kubectl apply -f examples/latency-critical.yaml
     kubectl get pods -o wide
     corelane status
-    """
+    """  # noqa: D301 - click wants the character itself
     from corelane.app import datadir
     from corelane.app import up as app
 

@@ -1,0 +1,99 @@
+"""The options by which commands are told of a kubelet's CPU settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from corelane.cli._errors import Fault
+
+if TYPE_CHECKING:
+    from corelane.app.state_settings import Settings
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option("--policy", type=click.Choice(["none", "static"]), help="CPU manager policy."),
+    click.option(
+        "--reserved-cpus", metavar="LIST", help="Reserved CPUs, such as 0,16; wins over --reserved."
+    ),
+    click.option(
+        "--reserved", metavar="N", help="How much CPU kubeReserved and systemReserved reserve, such as 2."
+    ),
+    click.option(
+        "--option",
+        "options",
+        metavar="NAME=VALUE",
+        multiple=True,
+        help="A CPU manager policy option, such as full-pcpus-only=true; may be repeated.",
+    ),
+    click.option(
+        "--topology-policy",
+        type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
+        help="Topology manager policy.",
+    ),
+    click.option(
+        "--kubelet-config",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="The kubelet's configuration file; options given here win over it.",
+    ),
+    click.option("--kubernetes-version", metavar="1.N", help="The kubelet's release, such as 1.36."),
+)
+machine = click.option(
+    "--machine",
+    metavar="SOURCE",
+    help="The machine: a spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output, or hwloc XML.  "
+    "[default: this one]",
+)
+
+
+def kubelet(command: _F) -> _F:
+    """All options that describe a kubelet."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def settings(
+    *,
+    policy: str | None,
+    reserved_cpus: str | None,
+    reserved: str | None,
+    options: Iterable[str],
+    topology_policy: str | None,
+    kubelet_config: Path | None,
+    kubernetes_version: str | None,
+    topology_scope: str | None = None,
+    topology_options: Iterable[str] = (),
+) -> Settings:
+    """What the options say, completed by the configuration file."""
+    from corelane.app import state_settings
+
+    said = state_settings.Settings(
+        policy=policy or "",
+        reserved_cpus=reserved_cpus or "",
+        reserved=reserved or "",
+        options=_pairs("--option", options),
+        topology_policy=topology_policy or "",
+        topology_scope=topology_scope or "",
+        topology_options=_pairs("--topology-option", topology_options),
+        version=kubernetes_version or "",
+    )
+    if said.reserved and said.reserved_cpus:
+        raise Fault("--reserved-cpus and --reserved name two reservations: give one of them")
+    return state_settings.from_file(kubelet_config, said) if kubelet_config else said
+
+
+def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise Fault(f"{option}: {text!r} is not NAME=VALUE, such as full-pcpus-only=true")
+        if name in pairs:
+            raise Fault(f"{option}: {name} is given twice")
+        pairs[name] = value
+    return pairs
