@@ -166,6 +166,52 @@ def test_killed_at_any_moment_of_a_start_nothing_is_lost_and_nothing_runs_unknow
         assert not (tmp_path / "state").exists()
 
 
+@both_ways
+def test_adopting_former_runs_does_not_harm_those_that_took_their_place(tmp_path, mode):
+    async def main():
+        state = tmp_path / "state"
+        async with opened(state, mode) as runtime:
+            running = []
+            for name in ("a", "b", "c", "d"):
+                await ended(runtime, (await runtime.start(spec("true", name=name))).id)
+                running.append((await runtime.start(spec("sleep", "60", name=name, attempt=1))).id)
+            await runtime.close()
+            async with opened(state, mode) as again:
+                await asyncio.sleep(0.1)
+                states = {one.id: one.state for one in await again.containers()}
+                assert len(states) == 8
+                assert {states[container_id] for container_id in running} == {"running"}
+                assert all([len(await again.allowed(container_id)) == 1 for container_id in running])
+
+    run(main())
+
+
+@both_ways
+def test_a_start_that_came_to_nothing_does_not_harm_the_rest_of_its_pod(tmp_path, mode):
+    """Its shim is there, but was never told what to do, for corelane was killed first."""
+
+    async def main():
+        state = tmp_path / "state"
+        async with opened(state, mode) as runtime:
+            found = await runtime.start(spec("sleep", "60"))
+            await runtime.close()
+            record = json.loads((state / "containers" / found.id / "spec.json").read_text())
+            record["id"], record["spec"]["name"] = "0" * 32, "other"
+            record["group"] = record["group"] and record["group"].removesuffix("main") + "other"
+            directory = state / "containers" / record["id"]
+            directory.mkdir()
+            (directory / "spec.json").write_text(json.dumps(record))
+            shim = subprocess.Popen(["flock", str(directory / "lock"), "sleep", "0.3"])
+            await eventually(lambda: runtime._state.is_supervised(record["id"]))
+            async with opened(state, mode) as again:
+                assert shim.wait() == 0
+                assert [(one.id, one.state) for one in await again.containers()] == [(found.id, "running")]
+                assert [task.pid for task in await again.allowed(found.id)] == [found.pid]
+                assert not directory.exists()
+
+    run(main())
+
+
 def shim_of(state, container_id):
     return json.loads((state / "containers" / container_id / "status.json").read_text())["shim_pid"]
 

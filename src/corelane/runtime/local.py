@@ -91,7 +91,11 @@ class LocalRuntime:
             notice or enforcement.name,
         )
         runtime = cls(held, enforcement, notice, sweep_seconds)
-        await runtime._adopt()
+        try:
+            await runtime._adopt()
+        except BaseException:
+            await runtime.close()
+            raise
         return runtime
 
     @property
@@ -363,27 +367,40 @@ class LocalRuntime:
     # Adopting and sweeping.
 
     async def _adopt(self) -> None:
+        """Know all again before anything is done about one: they share pods, and names with former runs."""
         for container_id in await asyncio.to_thread(self._state.ids):
-            await self._adopt_one(container_id)
+            self._recall(container_id)
+        adopted = self._known.all()
+        for container in adopted:
+            self._known.refresh(container)
+        await asyncio.gather(*map(self._finish, adopted))
         if isinstance(self._default, enforce.ByCgroup):
             known = {container.stored.group for container in self._known.all()}
-            await asyncio.to_thread(self._default.tidy, known)
+            try:
+                await asyncio.to_thread(self._default.tidy, known)
+            except CgroupError as error:
+                _log.warning("a cgroup without a record is left: %s", error)
 
-    async def _adopt_one(self, container_id: str) -> None:
+    def _recall(self, container_id: str) -> None:
         """Know a container again; one whose start was cut short before anything ran is forgotten."""
         stored = self._state.load(container_id)
         supervised = self._state.is_supervised(container_id)
         found = self._state.outcome(container_id)
         if stored is None or (found is None and not supervised):
-            await asyncio.to_thread(shutil.rmtree, self._state.directory(container_id), ignore_errors=True)
-            return
-        container = self._known.know(stored, found, supervised=supervised)
-        self._known.refresh(container)
-        await self._known.settled(container_id)
-        if container.outcome is None:
-            await self._discard(container)  # its shim was never told what to do
-        elif stored.previous and not container.ended.is_set():
-            await self._change(container, stored.spec)  # a crash came between
+            shutil.rmtree(self._state.directory(container_id), ignore_errors=True)
+        else:
+            self._known.know(stored, found, supervised=supervised)
+
+    async def _finish(self, container: Container) -> None:
+        """See to the end what a crash came between: a start, or a change."""
+        try:
+            await self._known.settled(container.stored.id)
+            if container.outcome is None:
+                await self._discard(container)  # its shim was never told what to do
+            elif container.stored.previous:
+                await self._change(container, container.stored.spec)
+        except RuntimeFailure as error:
+            _log.warning("container %s: %s", container.stored.id, error)
 
     async def _sweep(self, seconds: float) -> None:
         while True:
