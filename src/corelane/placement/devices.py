@@ -30,21 +30,25 @@ def device_hints(
     count = len(ids)
     if len(free) + len(reusable) < n:
         return families.preferring(count, bytes(1 << count), count)
-    possible = bytes(map(n.__le__, _near(ids, devices)))
+    possible = _near(ids, devices, n)
     known = [device for device in reusable if device]
-    sets = bytes(map((n - len(known)).__le__, _near(ids, free)))
+    sets = _near(ids, free, n - len(known))
     for device in known:
         sets = families.both(sets, families.touching(count, _positions(ids, device)))
     return families.preferring(count, b"\0" + sets[1:], families.smallest(count, possible))
 
 
-def _near(ids: Sequence[int], devices: Sequence[int]) -> list[int]:
-    """How many of the devices each set of nodes is near to."""
+def _near(ids: Sequence[int], devices: Sequence[int], n: int) -> bytes:
+    """The sets of nodes to which at least n of the devices are near."""
     at = Counter(_positions(ids, device) for device in devices)
-    near = families.sums([at.pop(1 << i, 0) for i in range(len(ids))])
+    single = [at.pop(1 << i, 0) for i in range(len(ids))]
+    at.pop(0, None)
+    if not at:
+        return families.covering(single, n)
+    near = families.sums(single)
     for places, many in at.items():
         near = [one + many if i & places else one for i, one in enumerate(near)]
-    return near
+    return bytes(map(n.__le__, near))
 
 
 def _positions(ids: Sequence[int], nodes: int) -> int:

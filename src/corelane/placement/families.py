@@ -5,6 +5,7 @@ Set number i holds the nodes at the positions that are bits of i. Whole families
 """
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -67,7 +68,8 @@ def preferring(count: int, sets: bytes, size: int) -> Family:
 
 def smallest(count: int, sets: bytes) -> int:
     """The size of the smallest of these sets; of all nodes when there is none."""
-    return next((n for n in range(1, count) if 1 in both(sets, of_size(count, n))), count)
+    chosen = int.from_bytes(sets, "little") * 255 & int.from_bytes(sizes(count), "little")
+    return min(chosen.to_bytes(len(sets), "little").translate(None, b"\0"), default=count)
 
 
 @lru_cache(maxsize=17)
@@ -84,6 +86,7 @@ def sizes(count: int) -> bytes:
 _INCREMENT = bytes([*range(1, 256), 0])
 
 
+@lru_cache(maxsize=32)
 def of_size(count: int, size: int) -> bytes:
     """The family of all sets of this size."""
     return sizes(count).translate(bytes(int(i == size) for i in range(256)))
@@ -99,8 +102,20 @@ def sums(weights: Sequence[int]) -> list[int]:
 
 
 def covering(weights: Sequence[int], wanted: int) -> bytes:
-    """The family of the sets whose weights make up what is wanted."""
-    return bytes(map(wanted.__le__, sums(weights)))
+    """The family of the sets whose weights make up what is wanted.
+
+    All sets of the first eight nodes are ranked once; what the other nodes bring says from which rank on.
+    """
+    sizes(len(weights))
+    low = sums(weights[:8])
+    ranked = sorted(range(len(low)), key=low.__getitem__)
+    ascending = [low[one] for one in ranked]
+    rows, row = [], bytearray(b"\1" * len(low))
+    for one in ranked:
+        rows.append(bytes(row))
+        row[one] = 0
+    rows.append(bytes(row))
+    return b"".join(rows[bisect_left(ascending, wanted - rest)] for rest in sums(weights[8:]))
 
 
 def both(*families: bytes) -> bytes:
@@ -119,6 +134,7 @@ def either(*families: bytes) -> bytes:
     return mask.to_bytes(len(families[0]), "little")
 
 
+@lru_cache(maxsize=32)
 def without_and_with(count: int, node: int) -> tuple[bytes, bytes]:
     """The family of all sets without a node, and that of all with it."""
     off, on, times = b"\0" * (1 << node), b"\1" * (1 << node), 1 << count - node - 1
@@ -130,7 +146,8 @@ def touching(count: int, nodes: int) -> bytes:
     return either(bytes(1 << count), *(without_and_with(count, node)[1] for node in bits(nodes)))
 
 
-def pair_sums(weights: Sequence[Sequence[int]]) -> list[int]:
+@lru_cache(maxsize=4)
+def pair_sums(weights: tuple[tuple[int, ...], ...]) -> Sequence[int]:
     """For each set the sum of the weights of all its ordered pairs of nodes, each with itself included."""
     found = [0]
     for node, row in enumerate(weights):

@@ -60,11 +60,13 @@ def _fitting(
 ) -> bytes:
     """The sets with enough free, and those that have it with what is lent to just them."""
     ids = sorted(nodes)
-    free = {name: families.sums([nodes[i].free.get(name, 0) for i in ids]) for name in wanted}
-    fitting = bytearray(families.both(*(bytes(map(n.__le__, free[name])) for name, n in wanted.items())))
+    free = {name: [nodes[i].free.get(name, 0) for i in ids] for name in wanted}
+    fitting = bytearray(families.both(*(families.covering(free[name], n) for name, n in wanted.items())))
     for lenders, lent in reusable.items():
         one = _positions(ids, lenders)
-        fitting[one] = all(free[name][one] + lent.get(name, 0) >= n for name, n in wanted.items())
+        fitting[one] = all(
+            sum(free[name][i] for i in bits(one)) + lent.get(name, 0) >= n for name, n in wanted.items()
+        )
     return bytes(fitting)
 
 

@@ -117,9 +117,9 @@ class _Order:
 
     def __init__(self, ids: Sequence[int], distances: Distances | None) -> None:
         self.count = len(ids)
-        self.apart: list[int] | None = None
+        self.apart: Sequence[int] | None = None
         if distances is not None:
-            self.apart = families.pair_sums([[distances[a][b] for b in ids] for a in ids])
+            self.apart = families.pair_sums(tuple(tuple(distances[a][b] for b in ids) for a in ids))
             """Of sets of one size, the nearest have the lowest sum of distances."""
 
     def first(self, sets: bytes, sizes: Iterable[int]) -> int | None:
