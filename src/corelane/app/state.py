@@ -1,0 +1,211 @@
+"""What `corelane state` does: shows, verifies, converts and repairs the kubelet's `cpu_manager_state`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from corelane.app import (
+    state_cgroups,
+    state_file,
+    state_owners,
+    state_pods,
+    state_repair,
+    state_rules,
+    state_settings,
+)
+from corelane.app.state_errors import RepairError, StateFileError
+from corelane.app.state_file import Loaded
+from corelane.app.state_settings import Settings
+from corelane.node import NodeState, checkpoint
+from corelane.node.checkpoint import Checkpoint, Version
+from corelane.view import state as view
+from corelane.view import tables
+from corelane.view.state import Difference
+
+__all__ = ["Plan", "Where", "apply", "convert", "plan", "repair", "show", "verify"]
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Where to look for what runs: a root with /sys/fs/cgroup and /var/log/containers, and a list of pods."""
+
+    root: Path = Path("/")
+    pods: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A repair that can be carried out: the file as it was read (None: there was none) and as it will be."""
+
+    path: Path
+    before: bytes | None
+    after: bytes
+    difference: Difference
+
+
+def show(path: Path, *, as_json: bool, say: Say) -> int:
+    """Print a file's content; 0 when its checksum is right. Raises StateFileError."""
+    loaded = state_file.load(path)
+    contents = view.Contents(str(path), loaded.checkpoint, loaded.checksum, loaded.fault)
+    if as_json:
+        say(json.dumps(view.plain_contents(contents), indent=2))
+    else:
+        view.show_contents(contents, tables.console())
+    if loaded.fault:
+        raise StateFileError(f"{path}: {loaded.fault}")
+    return 0
+
+
+def verify(path: Path, machine: str | None, settings: Settings, *, as_json: bool, say: Say) -> int:
+    """Print which rule of the kubelet's start would fail; 0 when it would start, else 1.
+
+    Raises StateFileError for a file that cannot be read or whose checksum is wrong.
+    """
+    loaded = _intact(path)
+    state, settings = _node(machine, settings, loaded)
+    rules = state_rules.check(loaded.checkpoint, state, _minor(settings))
+    if as_json:
+        facts = {"policy": state.config.policy, "reserved": str(state.reserved), "cpus": str(state.usable)}
+        say(json.dumps(view.plain_rules(str(path), rules, facts), indent=2))
+    else:
+        view.show_rules(str(path), rules, tables.console())
+    return 1 if state_rules.broken(rules) else 0
+
+
+def _intact(path: Path) -> Loaded:
+    loaded = state_file.load(path)
+    if loaded.fault:
+        raise StateFileError(f"{path}: {loaded.fault}")
+    return loaded
+
+
+def _node(machine: str | None, settings: Settings, loaded: Loaded | None) -> tuple[NodeState, Settings]:
+    """The empty node; without a policy in the settings it is the file's."""
+    if not settings.policy and loaded and loaded.checkpoint.policy in ("none", "static"):
+        settings = replace(settings, policy=loaded.checkpoint.policy)
+    return state_settings.start(state_settings.hardware(machine), settings), settings
+
+
+def _minor(settings: Settings) -> int:
+    return state_settings.release(settings.version) if settings.version else 36
+
+
+def convert(path: Path, version: int, *, say: Say) -> int:
+    """Write the file in another version, with a backup. Raises StateFileError, with the file untouched."""
+    loaded = state_file.load(path)
+    if loaded.checkpoint.version == version and not loaded.fault:
+        say(f"{path} is of version {version} already: nothing written")
+        return 0
+    content = state_file.convert(loaded, version)
+    backup = state_file.replace_file(path, loaded.content, content)
+    say(f"{path} is of version {version} now, was {loaded.checkpoint.version}; backup: {backup}")
+    if loaded.checkpoint.pods and version == 2:
+        say(f"left out, as version 2 has none: CPUs of {len(loaded.checkpoint.pods)} pods as a whole")
+    return 0
+
+
+def plan(path: Path, machine: str | None, settings: Settings, where: Where, version: int | None) -> Plan:
+    """What a repair would write, and the difference. Raises StateFileError, SettingsError, RepairError."""
+    content, old, trusted, notes = _old(path)
+    loaded = Loaded(path, content or b"", old, None) if old else None
+    state, settings = _node(machine, settings, loaded)
+    evidence, more = _evidence(state, where, old, trusted)
+    rebuilt = state_repair.rebuild(state_owners.claims(evidence), state, old)
+    target = version or _same_version(old)
+    after = checkpoint.encode(rebuilt.checkpoint, cast("Version", target))
+    _check(rebuilt.checkpoint, state)
+    notes += [*more, *rebuilt.notes, *_unnamed(rebuilt, evidence)]
+    changed = not old or not trusted or old != replace(rebuilt.checkpoint, version=old.version)
+    difference = Difference(
+        str(path), old, rebuilt.checkpoint, target, rebuilt.changes, tuple(notes), changed
+    )
+    return Plan(path, content, after, difference)
+
+
+def _old(path: Path) -> tuple[bytes | None, Checkpoint | None, bool, list[str]]:
+    """The file's bytes and what can be made of them, whether that is to be trusted, and what to say of it."""
+    if not path.exists():
+        return None, None, False, [f"{path} does not exist: a new one is made"]
+    content = state_file.read(path)
+    try:
+        loaded = state_file.load(path)
+    except StateFileError as error:
+        return content, None, False, [str(error).partition(";")[0]]
+    if loaded.fault:
+        why = f"{path}: {loaded.fault.partition(';')[0]}: its entries only serve to name what runs"
+        return content, loaded.checkpoint, False, [why]
+    return content, loaded.checkpoint, True, []
+
+
+def _evidence(
+    state: NodeState, where: Where, old: Checkpoint | None, trusted: bool
+) -> tuple[state_owners.Evidence, list[str]]:
+    groups = state_cgroups.read(str(where.root / "sys/fs/cgroup"))
+    listed = state_pods.read(where.pods) if where.pods else state_pods.Listed({})
+    names = state_pods.logged(str(where.root / "var/log/containers"))
+    notes = list(listed.notes)
+    if not groups:
+        notes.append(f"no pod runs below {where.root / 'sys/fs/cgroup'}: no CPU has an owner")
+    elif not where.pods:
+        notes.append("no list of pods (--pods): what containers ask for is guessed from their cpusets")
+    return state_owners.Evidence(groups, listed.pods, names, old, trusted, state.reserved), notes
+
+
+def _unnamed(rebuilt: state_repair.Rebuilt, evidence: state_owners.Evidence) -> list[str]:
+    unknown = {f"unknown-{group.id[:12]}" for group in evidence.groups}
+    names = [name for of in rebuilt.checkpoint.entries.values() for name in of if name in unknown]
+    if not names:
+        return []
+    note = (
+        f"{len(names)} owners have no name: their CPUs stay blocked until the kubelet clears entries that no "
+        "pod names; with --pods FILE they keep them (asking the runtime comes with corelane's CRI client)"
+    )
+    return [note]
+
+
+def _same_version(old: Checkpoint | None) -> int:
+    return old.version if old and old.version != 1 else 2
+
+
+def _check(found: Checkpoint, state: NodeState) -> None:
+    """What we write must start the kubelet: anything else would be a fault of ours."""
+    failing = state_rules.broken(state_rules.check(found, state))
+    if failing:
+        raise RepairError(f"{failing[0].name}: {failing[0].text}: this cannot be repaired")
+
+
+def repair(found: Plan, *, dry_run: bool, ask: Callable[[], bool], as_json: bool, say: Say) -> int:
+    """Show the difference, ask, and write. 0 when written or not needed, 1 when the user said no."""
+    if not as_json:
+        view.show_difference(found.difference, tables.console())
+    backup, written = None, False
+    if not dry_run and found.difference.needed:
+        if not ask():
+            say("nothing written")
+            return 1
+        backup, written = apply(found), True
+    if as_json:
+        plain = view.plain_difference(
+            found.difference, written=written, backup=str(backup) if backup else None
+        )
+        say(json.dumps(plain, indent=2))
+    else:
+        say(_outcome(found, written=written, backup=backup))
+    return 0
+
+
+def _outcome(found: Plan, *, written: bool, backup: Path | None) -> str:
+    if written:
+        return f"{found.path} is written" + (f"; backup: {backup}" if backup else "")
+    return "dry run: nothing written" if found.difference.needed else "the file fits: nothing to repair"
+
+
+def apply(found: Plan) -> Path | None:
+    """Carry a plan out; returns the backup. Raises StateFileError when the file has changed since."""
+    return state_file.replace_file(found.path, found.before, found.after)

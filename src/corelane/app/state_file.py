@@ -1,0 +1,137 @@
+"""The kubelet's `cpu_manager_state` as a file: read even where its checksum is wrong, kept as a backup."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
+
+from corelane.app.state_errors import StateFileError
+from corelane.cpuset import CPUSet
+from corelane.kernel import files
+from corelane.node import checkpoint
+from corelane.node.checkpoint import Checkpoint, CheckpointError, Version
+
+__all__ = ["Loaded", "convert", "load", "read", "replace_file", "write"]
+
+_MAX_BYTES = 64 << 20
+_MODE = 0o600
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A state file as it was read. Where `fault` is not "", its checksum does not fit its content."""
+
+    path: Path
+    content: bytes
+    checkpoint: Checkpoint
+    checksum: int | None
+    """As it stands in the file; None where the file has none, which versions 1 and 2 allow."""
+    fault: str = ""
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file of sane size. Raises StateFileError naming it."""
+    try:
+        if path.stat().st_size > _MAX_BYTES:
+            raise StateFileError(f"{path}: larger than {_MAX_BYTES >> 20} MiB: this is no cpu_manager_state")
+        return path.read_bytes()
+    except OSError as error:
+        raise StateFileError(f"{path}: cannot be read: {error.strerror}") from None
+
+
+def load(path: Path) -> Loaded:
+    """The state in a file, with a `fault` when only the checksum is wrong.
+
+    Raises StateFileError for a file that cannot be read or makes no sense.
+    """
+    content = read(path)
+    try:
+        return Loaded(path, content, checkpoint.decode(content), _checksum(content))
+    except CheckpointError as error:
+        fault = str(error)
+    try:
+        return Loaded(path, content, _unverified(content), _checksum(content), fault)
+    except CheckpointError:
+        raise StateFileError(f"{path}: {fault}") from None
+
+
+def _members(content: bytes) -> dict[str, Any]:
+    """The members of the outermost object by their names in lower case, as Go finds them."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return {key.casefold(): member for key, member in value.items()} if isinstance(value, dict) else {}
+
+
+def _checksum(content: bytes) -> int | None:
+    members = _members(content)
+    found = members.get("datachecksum") or members.get("checksum")
+    return found if isinstance(found, int) and not isinstance(found, bool) else None
+
+
+def _unverified(content: bytes) -> Checkpoint:
+    """The same content with a checksum that is not looked at. Raises CheckpointError if that is not all."""
+    members = _members(content)
+    if isinstance(members.get("data"), str):
+        payload = _members(members["data"].encode())
+        return replace(_without_checksum(payload), version=4)
+    return _without_checksum(members)
+
+
+def _without_checksum(members: dict[str, Any]) -> Checkpoint:
+    """Decoded as a file of version 2 without a checksum, and the pod-level entries that this leaves out."""
+    plain = {key: value for key, value in members.items() if key not in ("checksum", "datachecksum", "data")}
+    found = checkpoint.decode(json.dumps(plain).encode())
+    pods = {
+        uid: CPUSet.parse(next((text for key, text in value.items() if key.casefold() == "cpuset"), ""))
+        for uid, value in (members.get("podentries") or {}).items()
+    }
+    return replace(found, pods=pods, version=3) if pods else found
+
+
+def convert(loaded: Loaded, version: int) -> bytes:
+    """The file's content in another version. Raises StateFileError where it cannot be."""
+    if loaded.fault:
+        raise StateFileError(f"{loaded.path}: {loaded.fault}")
+    if loaded.checkpoint.version == 1:
+        raise StateFileError(
+            f"{loaded.path}: version: 1 names containers by id, the others by pod: "
+            "`corelane state repair --pods FILE` knows the pods and writes the file anew"
+        )
+    return checkpoint.encode(loaded.checkpoint, cast("Version", version))
+
+
+def replace_file(path: Path, before: bytes | None, content: bytes) -> Path | None:
+    """Write `content` in place of `before` (None: there was no file), which is kept as `PATH.bak-TIME`.
+
+    Returns the backup. Raises StateFileError when the file is no longer what was read, or not writable; it is
+    then as it was.
+    """
+    now = read(path) if path.exists() else None
+    if now != before:
+        raise StateFileError(f"{path}: was changed while we looked at it: stop the kubelet, then try again")
+    backup = None
+    if before is not None:
+        backup = _free_name(path)
+        write(backup, before)
+    write(path, content)
+    return backup
+
+
+def write(path: Path, content: bytes) -> None:
+    """The whole file or nothing, on disk before this returns. Raises StateFileError."""
+    try:
+        files.write_atomic(path, content, mode=_MODE)
+    except OSError as error:
+        raise StateFileError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def _free_name(path: Path) -> Path:
+    stamp = f"{path.name}.bak-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    names = (path.with_name(f"{stamp}-{number}" if number else stamp) for number in count())
+    return next(name for name in names if not name.exists())

@@ -1,0 +1,323 @@
+"""A repair keeps what runs: no CPU twice, nobody loses one that may be exclusive, and the kubelet starts."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane import node
+from corelane.app import state_repair, state_rules
+from corelane.app.state_cgroups import Group
+from corelane.app.state_errors import RepairError
+from corelane.app.state_owners import Claim, Evidence, claims
+from corelane.app.state_pods import Known, Name, Wanted
+from corelane.cpuset import CPUSet
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, StaticOptions, checkpoint
+from corelane.workload import ContainerKind, QOSClass
+from support.node_asks import container, init, pod, sidecar
+
+MACHINES = [
+    parse_spec(text)
+    for text in (
+        "socket:1 numa:1 core:8 smt:2",
+        "socket:2 numa:2 core:4 smt:2",
+        "socket:2 numa:1 core:6 smt:1",
+    )
+]
+KINDS = {"app": container, "init": init, "sidecar": sidecar}
+
+
+def config(reserved=1, strict=False, **options):
+    return NodeConfig(
+        reserved_count=reserved,
+        options=StaticOptions(strict_cpu_reservation=strict, **options),
+        numa=node.TopologyOptions(policy="none"),
+        exact=True,
+    )
+
+
+@st.composite
+def nodes(draw):
+    """A node on which some pods were admitted, as the kubelet would have."""
+    machine = draw(st.sampled_from(MACHINES))
+    state = node.new(machine, config(draw(st.integers(1, 3)), draw(st.booleans())))
+    asks = {}
+    for number in range(draw(st.integers(0, 6))):
+        members = draw(
+            st.lists(
+                st.tuples(st.sampled_from(list(KINDS)), st.sampled_from([500, 1000, 2000, 3000])),
+                min_size=1,
+                max_size=3,
+            )
+        )
+        members.sort(key=lambda member: member[0] == "app")
+        containers = [KINDS[kind](f"c{i}", milli) for i, (kind, milli) in enumerate(members)]
+        qos = draw(st.sampled_from([QOSClass.GUARANTEED, QOSClass.GUARANTEED, QOSClass.BURSTABLE]))
+        ask = pod(f"uid{number}", *containers, qos=qos)
+        after, decision = node.admit(state, ask)
+        if decision.admitted and after.shared_pool:
+            state, asks[ask.uid] = after, ask
+    return state, asks
+
+
+def groups(state, asks):
+    """The cgroups of all its containers; of init containers those without later ones on their CPUs."""
+    for (uid, name), entry in state.entries.items():
+        if entry.kind is ContainerKind.INIT:
+            continue
+        qos = "" if asks[uid].qos is QOSClass.GUARANTEED else "burstable"
+        cpus = entry.cpus or state.shared_pool
+        yield Group(uid, f"{uid}-{name}", cpus, qos, state.usable)
+
+
+def known(ask, *, ids=True):
+    wanted = {
+        one.name: Wanted(ask.exclusive_cpus(one), one.kind is ContainerKind.INIT) for one in ask.containers
+    }
+    named = {f"{ask.uid}-{one.name}": one.name for one in ask.containers}
+    return Known(ask.key, False, wanted, named if ids else {})
+
+
+def evidence(state, asks, draw_list, draw_file, draw_names):
+    remembered = checkpoint.from_state(state)
+    return Evidence(
+        groups=tuple(groups(state, asks)),
+        pods={uid: known(ask) for uid, ask in asks.items()} if draw_list else {},
+        names={f"{uid}-{name}": Name("test", uid, name) for uid, name in state.entries if draw_names},
+        old=remembered if draw_file else None,
+        reserved=state.reserved,
+    )
+
+
+def sound(found, state):
+    """What must hold of every file that is written: the kubelet starts, and no CPU has two pods."""
+    assert not state_rules.broken(state_rules.check(found, state))
+    pods = dict.fromkeys(found.entries, 0)
+    for uid, containers in found.entries.items():
+        for cpus in containers.values():
+            pods[uid] |= cpus.mask
+    everybody = found.default.mask
+    for mask in pods.values():
+        assert not mask & everybody
+        everybody |= mask
+
+
+@settings(max_examples=70, deadline=None)
+@given(nodes(), st.booleans(), st.booleans(), st.booleans())
+def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(drawn, with_list, with_file, with_names):
+    state, asks = drawn
+    found = evidence(state, asks, with_list, with_file, with_names)
+    try:
+        rebuilt = state_repair.rebuild(claims(found), node.new(state.machine, state.config), found.old)
+    except RepairError as error:
+        assert not with_list, "only a guess may take the pool for somebody's own"
+        assert "--pods" in str(error)
+        return
+    sound(rebuilt.checkpoint, state)
+    for (uid, name), entry in state.entries.items():
+        if not entry.exclusive or entry.kind is ContainerKind.INIT:
+            continue
+        of_pod = rebuilt.checkpoint.entries[uid]
+        kept = of_pod[name] if with_list or with_names or with_file else None
+        assert kept == entry.cpus if kept else entry.cpus in of_pod.values()
+
+
+@settings(max_examples=60, deadline=None)
+@given(nodes())
+def test_a_file_that_fits_stays_as_it_is(drawn):
+    state, asks = drawn
+    found = evidence(state, asks, True, True, False)
+    rebuilt = state_repair.rebuild(claims(found), node.new(state.machine, state.config), found.old)
+    assert rebuilt.checkpoint == found.old
+
+
+@settings(max_examples=70, deadline=None)
+@given(nodes(), st.integers(1, 5), st.booleans(), st.integers(0, 3), st.booleans(), st.randoms())
+def test_after_any_change_of_settings_and_cpus_the_file_is_sound(
+    drawn, reserved, strict, gone, with_list, rng
+):
+    state, asks = drawn
+    lost = CPUSet(rng.sample(list(state.usable), gone))
+    machine = state.machine.restricted(state.usable.mask & ~lost.mask)
+    now = node.new(machine, config(reserved, strict))
+    found = evidence(state, asks, with_list, True, False)
+    try:
+        rebuilt = state_repair.rebuild(claims(found), now, found.old)
+    except RepairError as error:
+        assert strict
+        assert "strict-cpu-reservation" in str(error)
+        return
+    sound(rebuilt.checkpoint, now)
+    may_own = now.usable - now.reserved
+    for (uid, name), entry in state.entries.items():
+        kept = entry.cpus & may_own
+        if kept and entry.kind is not ContainerKind.INIT:
+            after = rebuilt.checkpoint.entries[uid][name]
+            assert kept <= after
+            assert len(after) <= len(entry.cpus)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.integers(0, 2), st.integers(1, (1 << 16) - 1), st.booleans(), st.booleans()
+        ),
+        max_size=8,
+    ),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_whatever_is_claimed_no_cpu_gets_two_pods(drawn, reserved, strict):
+    state = node.new(MACHINES[0], config(reserved, strict))
+    claimed = [
+        Claim(f"u{uid}", f"c{name}", CPUSet.from_mask(mask), running, wanted=4 if known else None)
+        for uid, name, mask, running, known in {one[:2]: one for one in drawn}.values()
+    ]
+    try:
+        rebuilt = state_repair.rebuild(claimed, state)
+    except RepairError:
+        assert strict
+        return
+    sound(rebuilt.checkpoint, state)
+    blocked = rebuilt.checkpoint.default.mask & ~state.reserved.mask
+    for claim in claimed:
+        assert not (claim.running and claim.cpus.mask & blocked)
+
+
+LAPTOP = MACHINES[0]
+OWNER = Group("u1", "id1", CPUSet.parse("2,10"), "", CPUSet(range(16)))
+
+
+def rebuilt(evidence_, state=None):
+    state = state or node.new(LAPTOP, config())
+    return state_repair.rebuild(claims(replace(evidence_, reserved=state.reserved)), state, evidence_.old)
+
+
+def entries(found):
+    return {
+        f"{uid}/{name}": str(cpus)
+        for uid, of in found.checkpoint.entries.items()
+        for name, cpus in of.items()
+    }
+
+
+def old(entries_, default="0-15"):
+    sets = {uid: {n: CPUSet.parse(t) for n, t in of.items()} for uid, of in entries_.items()}
+    return checkpoint.Checkpoint("static", CPUSet.parse(default), sets)
+
+
+def test_an_owner_without_a_name_keeps_its_cpus_blocked():
+    found = rebuilt(Evidence((OWNER,)))
+    assert entries(found) == {"u1/unknown-id1": "2,10"}
+    assert "blocked" in found.changes[0].why
+
+
+def test_one_left_that_fits_gives_the_name():
+    pods = {"u1": Known("default/one", False, {"side": Wanted(0), "main": Wanted(2)})}
+    assert entries(rebuilt(Evidence((OWNER,), pods))) == {"u1/main": "2,10"}
+
+
+def test_two_that_fit_give_no_name():
+    pods = {"u1": Known("default/one", False, {"one": Wanted(2), "other": Wanted(2)})}
+    assert entries(rebuilt(Evidence((OWNER,), pods))) == {"u1/unknown-id1": "2,10"}
+
+
+def test_the_old_file_names_by_cpus_even_when_its_checksum_is_wrong():
+    before = old({"u1": {"main": "2,10"}, "u9": {"gone": "3"}})
+    assert entries(rebuilt(Evidence((OWNER,), old=before, trusted=False))) == {"u1/main": "2,10"}
+
+
+def test_version_1_is_read_by_container_ids():
+    before = checkpoint.Checkpoint(
+        "static", CPUSet.parse("0-1"), {"": {"id1": CPUSet.parse("2,10")}}, version=1
+    )
+    names = {"id1": Name("default", "one", "main")}
+    assert entries(rebuilt(Evidence((OWNER,), names=names, old=before))) == {"u1/main": "2,10"}
+
+
+def test_pods_that_share_are_no_owners():
+    everywhere = CPUSet(range(16))
+    pool = CPUSet.parse("0-1,3-9,11-15")
+    sharing = (
+        Group("u2", "sandbox", everywhere, "", everywhere),
+        Group("u3", "burstable", pool, "burstable", everywhere),
+        Group("u4", "fractional", pool, "", everywhere),
+        Group("u5", "inherits", CPUSet(), "", everywhere),
+        Group("u6", "infrastructure", CPUSet([0]), "", everywhere),
+    )
+    assert entries(rebuilt(Evidence((OWNER, *sharing)))) == {"u1/unknown-id1": "2,10"}
+
+
+def test_reserved_by_now_means_free_ones_from_the_same_node_in_their_place():
+    quad = MACHINES[1]
+    reserved = NodeConfig(reserved=CPUSet.parse("12"), exact=True, numa=node.TopologyOptions(policy="none"))
+    state = node.new(quad, reserved)
+    group = Group("u1", "id1", CPUSet.parse("12-13"), "", quad.usable)
+    pods = {"u1": Known("default/one", False, {"main": Wanted(2)}, {"id1": "main"})}
+    found = rebuilt(Evidence((group,), pods), state)
+    after = CPUSet.parse(entries(found)["u1/main"])
+    node_of_13 = next(mask for _, mask in quad.numa_masks if mask >> 13 & 1)
+    assert 13 in after
+    assert len(after) == 2
+    assert not after.mask & ~node_of_13
+    assert "CPUs 12 are reserved now" in found.changes[0].why
+    assert "in their place" in found.changes[0].why
+
+
+def test_what_crashes_again_and_again_keeps_its_entry_as_long_as_its_pod_is_there():
+    before = old({"u1": {"main": "2,10", "crashing": "3,11"}, "u8": {"dead": "4"}}, "0-1,5-9,12-15")
+    found = rebuilt(Evidence((OWNER,), old=before))
+    assert entries(found) == {"u1/main": "2,10", "u1/crashing": "3,11"}
+
+
+def test_an_ended_pod_gives_its_cpus_back():
+    before = old({"u1": {"main": "2,10"}}, "0-1,3-9,11-15")
+    pods = {"u1": Known("default/one", True, {"main": Wanted(2)})}
+    assert entries(rebuilt(Evidence((), pods, old=before))) == {}
+
+
+def test_policy_none_remembers_nothing():
+    state = node.new(LAPTOP, NodeConfig(policy="none", exact=True))
+    found = rebuilt(Evidence((OWNER,), old=old({"u1": {"main": "2,10"}})), state)
+    assert json.loads(checkpoint.encode(found.checkpoint)) == {
+        "policyName": "none",
+        "defaultCpuSet": "",
+        "checksum": 1353318690,
+    }
+
+
+def test_a_pod_with_cpus_as_a_whole_keeps_them_and_its_containers_share_the_rest():
+    before = replace(
+        old({"u1": {"main": "2", "one": "3,10", "two": "3,10"}}, "0-1,4-9,11-15"),
+        pods={"u1": CPUSet.parse("2-3,10")},
+        version=3,
+    )
+    running = [
+        Group("u1", "m", CPUSet.parse("2"), "", LAPTOP.usable),
+        Group("u1", "a", CPUSet.parse("3,10"), "", LAPTOP.usable),
+        Group("u1", "b", CPUSet.parse("3,10"), "", LAPTOP.usable),
+    ]
+    names = {"m": Name("d", "p", "main"), "a": Name("d", "p", "one"), "b": Name("d", "p", "two")}
+    found = rebuilt(Evidence(running, names=names, old=before))
+    assert replace(found.checkpoint, version=3) == before
+
+
+def test_strict_reservation_with_everything_handed_out_is_refused_with_a_way_out():
+    state = node.new(LAPTOP, config(strict=True))
+    group = Group("u1", "id1", LAPTOP.usable - state.reserved, "", LAPTOP.usable)
+    pods = {"u1": Known("default/one", False, {"main": Wanted(15)}, {"id1": "main"})}
+    with pytest.raises(RepairError, match=r"strict-cpu-reservation.*end a pod"):
+        rebuilt(Evidence((group,), pods), state)
+
+
+def test_claims_do_not_depend_on_the_order_of_groups():
+    everywhere = CPUSet(range(16))
+    some = [Group(f"u{i}", f"id{i}", CPUSet([i, i + 8]), "", everywhere) for i in range(1, 7)]
+    some.append(Group("u8", "id8", CPUSet.parse("0,7-8,15"), "burstable", everywhere))
+    shuffled = random.Random(1).sample(some, len(some))
+    assert entries(rebuilt(Evidence(some))) == entries(rebuilt(Evidence(shuffled)))

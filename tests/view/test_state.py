@@ -1,0 +1,68 @@
+"""The state file's views: a table that a person reads, JSON that a script reads."""
+
+import io
+import json
+
+from corelane.cpuset import CPUSet
+from corelane.node.checkpoint import Checkpoint
+from corelane.view import state, tables
+from corelane.view.state import Change, Contents, Difference, Rule
+
+FOUND = Checkpoint(
+    "static", CPUSet.parse("0-1"), {"u1": {"[red]app": CPUSet.parse("2-3")}}, {"u1": CPUSet([2])}
+)
+
+
+def text(show, *args):
+    out = io.StringIO()
+    show(*args, tables.console(out))
+    return out.getvalue()
+
+
+def test_contents_are_shown_as_they_are_and_markup_in_names_is_not_obeyed():
+    shown = text(state.show_contents, Contents("FILE", FOUND, 7))
+    for word in ("FILE", "static", "7 is right", "[red]app", "2-3", "(whole pod)"):
+        assert word in shown
+
+
+def test_a_checksum_that_is_wrong_or_absent_is_told():
+    assert "7 DIFFERS" in text(state.show_contents, Contents("FILE", FOUND, 7, "broken"))
+    assert "absent" in text(state.show_contents, Contents("FILE", FOUND, None))
+    assert state.plain_contents(Contents("FILE", FOUND, 7, "broken"))["checksumOk"] is False
+
+
+def test_an_empty_state_says_so():
+    assert "No container has exclusive CPUs" in text(
+        state.show_contents, Contents("F", Checkpoint("none"), 1)
+    )
+
+
+def test_a_failing_rule_shows_what_to_do():
+    rules = [Rule("policy", "ok", "fine"), Rule("total", "fails", "the text", "the remedy")]
+    shown = text(state.show_rules, "FILE", rules)
+    assert "→ the remedy" in shown
+    assert "would not start" in shown
+    assert "would start" in text(state.show_rules, "FILE", rules[:1])
+    plain = state.plain_rules("FILE", rules, {"cpus": "0-7"})
+    assert plain["starts"] is False
+    assert plain["rules"][1] == {
+        "name": "total",
+        "verdict": "fails",
+        "text": "the text",
+        "remedy": "the remedy",
+    }
+
+
+def test_a_difference_tells_kept_from_changed_added_and_removed():
+    two, three = CPUSet([2]), CPUSet([3])
+    pairs = [(two, two), (two, three), (None, two), (two, None)]
+    changes = tuple(Change("u", f"c{i}", "", before, after, "why") for i, (before, after) in enumerate(pairs))
+    assert [change.kind for change in changes] == ["kept", "changed", "added", "removed"]
+    difference = Difference("FILE", None, FOUND, 4, changes, ("a note",))
+    shown = text(state.show_difference, difference)
+    assert "note: a note" in shown
+    plain = state.plain_difference(difference, written=False, backup=None)
+    assert plain["before"] is None
+    assert plain["after"]["version"] == 4
+    assert plain["changes"][3]["after"] is None
+    json.dumps(plain)
