@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 MAX_NODES = 1_000_000  # a YAML document whose aliases expand to more is refused
 MAX_DEPTH = 200  # of objects and lists in each other; no kind comes near, and Python's own stack is not deep
 
+_LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
+_SHOWN = 30  # letters of a number that is refused
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+# Numbers for upstream's reader of YAML, though not by YAML 1.1.
+_EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+", re.ASCII)
 _YAML_BOOLS = {
     **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True),
     **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"), False),
@@ -62,7 +66,7 @@ def read_json(body: bytes) -> Any:
             text,
             object_pairs_hook=_object,
             parse_int=_integer,
-            parse_float=Float,
+            parse_float=_number,
             parse_constant=_constant,
         )
     except json.JSONDecodeError as error:
@@ -117,7 +121,14 @@ def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _integer(text: str) -> int | float:
-    return int(text) if len(text) <= 20 else Float(text)
+    return int(text) if len(text) <= 20 else _number(text)
+
+
+def _number(text: str) -> Float:
+    number = Float(text)
+    if math.isinf(number):
+        raise ReadError(f"json: cannot unmarshal number {text[:_SHOWN]} into Go value of type float64")
+    return number
 
 
 def _constant(name: str) -> Any:
@@ -190,7 +201,7 @@ def _plain(node: yaml.Node) -> Any:
 
 def _members(node: yaml.MappingNode) -> Iterator[tuple[str, Any]]:
     """A mapping's members; `<<` gives those of the mappings it names, where they are not its own."""
-    own = {key.value for key, _ in node.value}
+    own = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}
     for key, value in node.value:
         if key.tag == "tag:yaml.org,2002:merge":
             sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
@@ -218,8 +229,13 @@ def _key(key: Any) -> str:
 
 def _scalar(node: yaml.Node) -> Any:
     text, tag = str(node.value), node.tag.rpartition(":")[2]
-    if getattr(node, "style", None) is None and text in _YAML_BOOLS:
-        return _YAML_BOOLS[text]
+    if _SURROGATE.search(text):
+        raise ReadError("yaml: found invalid Unicode character escape code")
+    if getattr(node, "style", None) is None:
+        if text in _YAML_BOOLS:
+            return _YAML_BOOLS[text]
+        if _EXPONENT.fullmatch(text):
+            return _yaml_float(text)
     if tag == "null":
         return None
     if tag == "int":
@@ -246,10 +262,11 @@ def _yaml_integer(text: str) -> Any:
 
 
 def _yaml_float(text: str) -> Any:
+    """A float as the JSON that upstream makes of it first: a whole number loses its fraction."""
     try:
-        number = Float(text.replace("_", ""))
+        number = float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
     except ValueError:
         return text
     if not math.isfinite(number):
-        raise ReadError(f"yaml: a number must be finite, not {text}")
-    return number
+        raise ReadError(f"yaml: a number must be finite, not {text[:_SHOWN]}")
+    return int(number) if number.is_integer() and abs(number) < _LARGEST_WRITTEN_OUT else Float(repr(number))

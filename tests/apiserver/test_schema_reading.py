@@ -1,0 +1,165 @@
+"""Bodies to values: JSON and YAML as upstream reads them, and whatever else is refused with one error."""
+
+import json
+
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from corelane.apiserver import reading
+from corelane.apiserver.custom import plain
+from corelane.apiserver.reading import MAX_DEPTH, Float, ReadError, pairs, read_json, read_yaml
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(values)
+def test_json_is_read_as_it_was_written(value):
+    if value not in (float("inf"), float("-inf")):
+        assert plain(read_json(json.dumps(value, allow_nan=True).replace("Infinity", "1").encode())) == plain(
+            json.loads(json.dumps(value).replace("Infinity", "1"))
+        )
+
+
+@given(values.filter(lambda value: "Infinity" not in json.dumps(value)))
+def test_json_is_yaml(value):
+    body = json.dumps(value, ensure_ascii=True).encode()
+    try:
+        read = read_yaml(body)
+    except ReadError as error:
+        # YAML has no pairs of surrogates.
+        assert b"\\ud" in body, error
+        return
+    assert plain(read) == plain(read_json(body))
+
+
+@given(st.binary(max_size=60) | texts.map(str.encode))
+@example(b"[" * 100_000)
+@example(b'{"a":' * 100_000)
+@example(b"\xff\xfe\x00")
+@example(b"&a [*a]")
+@example(b"? {a: b}\n: c")
+@example(b"!!python/object/apply:os.system ['true']")
+@example(b"a: !!binary zzz\nb: !!timestamp x")
+@example(b"<<: 1")
+@example(b"a: 1e400")
+def test_whatever_comes_is_read_or_refused(body):
+    for read in (read_json, read_yaml):
+        try:
+            value = read(body)
+        except ReadError as error:
+            assert str(error)
+        else:
+            json.dumps(plain(value), allow_nan=False)
+
+
+def test_a_repeated_key_is_kept_in_the_pairs_and_the_last_one_counts():
+    tree = read_json(b'{"a":1,"b":2,"a":3}')
+    assert tree == {"a": 3, "b": 2}
+    assert list(pairs(tree)) == [("a", 1), ("b", 2), ("a", 3)]
+    assert list(pairs(read_yaml(b"a: 1\nb: 2\na: 3"))) == [("a", 1), ("b", 2), ("a", 3)]
+
+
+@pytest.mark.parametrize("text", ["1.0", "1e3", "-0.5", "0.1", "123456789012345678901234567890"])
+def test_a_number_that_is_no_integer_keeps_its_text(text):
+    number = read_json(text.encode())
+    assert isinstance(number, Float)
+    assert number.text == text
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "unexpected end of JSON input"),
+        (b'{"a":', "unexpected end of JSON input"),
+        (b"{}x", "invalid character 'x' after top-level value"),
+        (b"x", "invalid character 'x' looking for beginning of value"),
+        (b"{1:2}", "invalid character '1' looking for beginning of object key string"),
+        (b'{"a" 1}', "invalid character '1' looking for beginning of value"),
+        (b'{"a":1 "b":2}', "invalid character '\"' after object key:value pair"),
+        (b"NaN", "invalid character 'N' looking for beginning of value"),
+        (b"[Infinity]", "invalid character 'I' looking for beginning of value"),
+    ],
+)
+def test_what_is_no_json_is_refused_in_words_like_gos(body, message):
+    with pytest.raises(ReadError) as refused:
+        read_json(body)
+    assert str(refused.value) == message
+
+
+def test_half_a_surrogate_pair_becomes_the_replacement_character():
+    assert read_json(b'{"\\ud800":"a\\udfffb"}') == {"\ufffd": "a\ufffdb"}
+    assert read_json(b'"\\ud83d\\ude00"') == "😀"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("yes", True),
+        ("Off", False),
+        ("'yes'", "yes"),
+        ("n", False),
+        ("~", None),
+        ("", None),
+        ("0x1F", 31),
+        ("0b101", 5),
+        ("017", 15),
+        ("0o17", "0o17"),
+        ("1_000", 1000),
+        ("-12", -12),
+        ("190:20:30", "190:20:30"),
+        ("2020-01-02", "2020-01-02"),
+        ("1.5", 1.5),
+        ("1.0", 1),
+        ("1e3", 1000),
+        ("'1e3'", "1e3"),
+        ("1.0e+3", 1000),
+        ("!!str 1", "1"),
+        ("a: {b: [c, 1]}", {"a": {"b": ["c", 1]}}),
+        ("1: a\ntrue: b\n1.5: c", {"1": "a", "true": "b", "1.5": "c"}),
+        ("- &x {a: 1, b: 2}\n- <<: *x\n  b: 3", [{"a": 1, "b": 2}, {"a": 1, "b": 3}]),
+    ],
+)
+def test_yaml_scalars_and_maps_become_json(text, value):
+    assert read_yaml(text.encode()) == value
+
+
+@pytest.mark.parametrize(
+    "text", ["a: b: c", "[a", "{a: b", "? [1]\n: 2", "%YAML x", "a: *none", ".inf", "-.INF", ".nan"]
+)
+def test_what_is_no_yaml_is_refused(text):
+    with pytest.raises(ReadError, match="yaml: "):
+        read_yaml(text.encode())
+
+
+def test_a_document_of_aliases_cannot_grow_without_end():
+    levels = [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10) if i else 'x'}]" for i in range(12)]
+    with pytest.raises(ReadError, match="excessive aliasing"):
+        read_yaml("\n".join(levels).encode())
+
+
+@pytest.mark.parametrize("read", [read_json, read_yaml])
+def test_nesting_has_an_end(read):
+    assert read(b"[" * MAX_DEPTH + b"]" * MAX_DEPTH)
+    with pytest.raises(ReadError, match="exceeded max depth"):
+        read(b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1))
+    with pytest.raises(ReadError, match="exceeded max depth"):
+        read(b'{"a":1,"a":' * (MAX_DEPTH + 1) + b"1" + b"}" * (MAX_DEPTH + 1))
+
+
+def test_depth_counts_what_a_repeated_key_hides():
+    deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
+    with pytest.raises(ReadError, match="exceeded max depth"):
+        read_json(f'{{"a":{deep},"a":1}}'.encode())
+    assert not reading.too_deep({"a": [1]})
+
+
+def test_the_loader_builds_nothing_but_plain_values():
+    assert read_yaml(b"!!python/name:os.system") == ""
+    assert isinstance(yaml.compose("a", Loader=yaml.SafeLoader), yaml.Node)
