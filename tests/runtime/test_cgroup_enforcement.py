@@ -91,6 +91,25 @@ def test_a_task_cannot_leave_its_cpus(tmp_path, groups):
 
 
 @needs_two_cpus
+def test_a_process_that_was_moved_out_of_its_cpuset_is_brought_back(tmp_path, groups):
+    """Only v1 has a group apart for CPUs; who leaves the one of v2 has left the container."""
+
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            found = await runtime.start(spec("sleep", "60"))
+            assert groups.gather(cgroup.join(runtime.instance, "0a1b", "main")) == []
+            (groups.bases["cpuset"] / "cgroup.procs").write_text(str(found.pid))
+            assert proc.allowed(found.pid) == MINE
+            await runtime.update(found.id, cpus=LOW)
+            assert [task.cpus for task in await runtime.allowed(found.id)] == [LOW]
+            assert proc.allowed(found.pid) == LOW
+
+    if groups.version == 2:
+        pytest.skip("cgroup v2 has one hierarchy")
+    run(main())
+
+
+@needs_two_cpus
 def test_what_corelane_itself_is_pinned_to_does_not_narrow_a_container(tmp_path, groups):
     """A task's own affinity is inherited and would be intersected with its cpuset, for good."""
 

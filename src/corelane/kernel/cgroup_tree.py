@@ -159,6 +159,25 @@ class Groups(ABC):
         for name in self.files.groups(directory):
             yield from self._pids_below(directory / name)
 
+    def gather(self, group: str) -> list[int]:
+        """Bring back the processes that were moved out of the group in some of its hierarchies, but not all.
+
+        Returns their pids. Who has left them all cannot be known. Raises CgroupError.
+        """
+        inside = {directory: set(self._pids_below(directory)) for directory in self.directories(group)}
+        every = set().union(*inside.values())
+        strays = [(directory, pid) for directory, pids in inside.items() for pid in sorted(every - pids)]
+        for directory, pid in strays:
+            self._bring(directory, pid)
+        return sorted({pid for _, pid in strays})
+
+    def _bring(self, directory: Path, pid: int) -> None:
+        try:
+            self.files.write(directory / "cgroup.procs", str(pid))
+        except CgroupError as error:
+            if error.errno != errno.ESRCH:
+                raise
+
     def kill(self, group: str) -> list[int]:
         """Send SIGKILL to every process in the group and below, once; the pids it was sent to."""
         found = self.pids(group)

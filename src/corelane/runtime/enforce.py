@@ -110,6 +110,7 @@ class ByCgroup:
             self.groups.set_mems(group, now.mems)
         if now.cpus != self.groups.read(group).cpus:
             self.groups.set_cpus(group, now.cpus)
+        self.groups.gather(group)
         if now.cpu_shares_milli != was.cpu_shares_milli:
             self.groups.set_request(group, now.cpu_shares_milli, "container")
         if now.quota_milli != was.quota_milli:
