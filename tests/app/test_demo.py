@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,40 @@ def test_demo_on_one_cpu_says_what_it_cannot_show(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stdout + run.stderr
     assert "nothing can be exclusive here" in run.stdout
     assert "latency-critical" in run.stdout.split("Pending")[1]
+
+
+def pids_below(directory: Path) -> list[int]:
+    """The main processes of the containers that are on record."""
+    records = directory.glob("corelane-demo-*/data/nodes/*/containers/containers/*/status.json")
+    return [json.loads(record.read_text()).get("pid", 0) for record in records]
+
+
+@pytest.mark.parametrize("signals", [(signal.SIGINT, signal.SIGINT), (signal.SIGTERM,), (signal.SIGHUP,)])
+def test_a_demo_that_is_interrupted_cleans_up_all_the_same(
+    tmp_path: Path, signals: tuple[signal.Signals, ...]
+) -> None:
+    command = [sys.executable, "-m", "corelane", "demo"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        deadline = time.monotonic() + 30
+        while not (pids := pids_below(tmp_path)) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.02)
+        for number in signals:
+            process.send_signal(number)
+            time.sleep(0.1)
+        _, said = process.communicate(timeout=40)
+    assert pids
+    assert process.returncode not in (0, None)
+    assert "Traceback" not in said
+    assert not list(tmp_path.iterdir())
+    assert not any(map(marked, pids))
+
+
+def marked(pid: int) -> bool:
+    """Whether it is a container's process, and not another that has its number by now."""
+    try:
+        return b"CORELANE_CONTAINER_ID=" in Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return False

@@ -20,6 +20,7 @@ from typing import Any
 
 from corelane.app import examples, logging, status
 from corelane.app.cluster import Cluster, Options
+from corelane.app.supervise import cancel_on_signal
 from corelane.kube.client import Client
 from corelane.kube.objects import Pod, condition
 from corelane.runtime.enforce import Mode
@@ -39,11 +40,16 @@ class DemoError(Exception):
 
 
 def main(*, cgroups: Mode, as_json: bool) -> int:
-    """Run it all, and return the exit status: 0 only if the kernel confirmed every pin."""
+    """Run it all, and return the exit status: 0 only if the kernel confirmed every pin.
+
+    Raises KeyboardInterrupt where a signal came between, once everything is cleaned up.
+    """
     logging.configure(stdlog.ERROR)
     directory = Path(tempfile.mkdtemp(prefix="corelane-demo-"))
     try:
         return asyncio.run(_demo(directory, cgroups, as_json=as_json))
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -53,10 +59,10 @@ async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
         Options(data_dir=directory / "data", port=0, simulated=1, machine=_SIMULATED, cgroups=cgroups)
     )
     out = view.Silence() if as_json else view.Talk(tables.console())
+    story = asyncio.create_task(_tell(cluster, out))
+    cancel_on_signal(story)
     try:
-        await cluster.start()
-        demo = _Demo(cluster, cluster.client(), out)
-        await cluster.parts.first_of(demo.run())
+        demo = await story
     finally:
         await cluster.stop(stop_pods=True)
         left = await _clear(directory / "data" / "nodes" / cluster.node_name / "containers", cgroups)
@@ -67,6 +73,13 @@ async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
         sys.stdout.write("\n")
     out.verdict(demo.checks, ok=good)
     return 0 if good else 1
+
+
+async def _tell(cluster: Cluster, out: view.Audience) -> _Demo:
+    await cluster.start()
+    demo = _Demo(cluster, cluster.client(), out)
+    await cluster.parts.first_of(demo.run())
+    return demo
 
 
 async def _clear(state: Path, cgroups: Mode) -> list[str]:

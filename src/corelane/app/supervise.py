@@ -28,6 +28,14 @@ def until_signal() -> Iterator[asyncio.Event]:
             loop.remove_signal_handler(number)
 
 
+def cancel_on_signal(task: asyncio.Task[Any]) -> None:
+    """SIGINT, SIGTERM or SIGHUP cancels a task, and nothing else: whoever waits for it cleans up in peace."""
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            loop.add_signal_handler(number, task.cancel)
+
+
 class Parts:
     """Named tasks that should run until they are cancelled."""
 
