@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 MAX_STRICT_ERRORS = 100  # upstream stops counting there
 _INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:[.,](\d+))?(Z|[+-]\d{2}:\d{2})", re.ASCII)
+# What Go has read before its own types get to see a value.
+_GO_TYPES = {"bytes": "[]uint8", "int-or-string": "int32", "time": "string", "microtime": "string"}
 _LAYOUT = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
 
 
@@ -278,4 +280,4 @@ def _go_type(shape: Shape) -> str:
         return f"map[string]{_go_type(shape.value)}"
     if isinstance(shape, Record):
         return f"v1.{shape.name}"
-    return {"bytes": "[]uint8", "int-or-string": "int32"}.get(shape.name, shape.name)
+    return _GO_TYPES.get(shape.name, shape.name)
