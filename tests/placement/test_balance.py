@@ -43,6 +43,25 @@ def test_the_plan_is_that_of_the_exhaustive_search(free, data, group, alias):
         assert ours == (expected and tuple(expected))
 
 
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=6), st.data(), GROUPS)
+def test_by_socket_the_plan_is_that_of_the_exhaustive_search(nodes, data, group):
+    free = [count for count, _ in nodes]
+    most = sum(count // group for count in free)
+    if not most:
+        return
+    n = data.draw(st.integers(1, most)) * group
+    socket_of = {i: socket for i, (_, socket) in enumerate(nodes)}
+    expected = reference.balanced_by_socket(dict(enumerate(free)), socket_of, n, group, 1)
+    masks = [1 << socket for _, socket in nodes]
+    plan = balance.plan_by_socket(free, masks, n, group, 1, alias=False)
+    assert (plan is None) == (expected is None)
+    if plan:
+        least = min(free[i] for i in plan.nodes) // group * group
+        ours = (list(plan.nodes), min(plan.share, least), list(plan.bearers))
+        assert ours == expected
+
+
 @settings(max_examples=12, deadline=None)
 @given(st.lists(st.sampled_from([3, 7, 8, 12, 16]), min_size=9, max_size=10), st.data())
 def test_the_plan_is_that_of_the_exhaustive_search_on_ten_nodes(free, data):

@@ -76,7 +76,9 @@ def test_distributed_picks_what_upstream_picks(case, group, spread, alias):
     ours = outcome(lambda: ids(kubelet.take(built, mask, n, strategy)))
     try:
         theirs = outcome(
-            lambda: reference.distributed(reference.Topo(machine), available, n, group, spread, alias)
+            lambda: reference.distributed(
+                reference.Topo(machine), available, n, group, spread and (alias or "rounds"), alias
+            )
         )
     except reference.Hang:
         assert ours <= available
@@ -190,6 +192,59 @@ def test_1_36_hands_out_a_busy_cpu_on_a_hybrid_machine_and_1_37_does_not():
     assert format_list(kubelet.take(HYBRID, available, 2, Strategy())) == "0-1"
     assert kubelet.take(HYBRID, available, 2, Strategy(version="1.37")) & ~available == 0
     assert kubelet.take_valid(HYBRID, available, 2, Strategy()) & ~available == 0
+
+
+@common
+@given(cases())
+def test_from_1_38_spreading_takes_one_cpu_of_each_core_in_turn(case):
+    machine, available, n = case
+    built, mask = topology.build(machine), CPUSet(available).mask
+    assume(len({row[1] for row in machine}) * built.threads == len(machine))
+    ours = outcome(lambda: ids(kubelet.take(built, mask, n, Strategy(spread=True, version="1.38"))))
+    theirs = outcome(lambda: reference.packed(reference.Topo(machine), available, n, "rounds"))
+    assert ours == theirs or theirs in str(ours)
+
+
+ADJACENT = topology.build([(cpu, cpu // 2, 0, 0, 0) for cpu in range(8)])
+
+
+@pytest.mark.parametrize(("n", "before", "after"), [(2, "0-1", "0,2"), (5, "0-4", "0-2,4,6")])
+def test_1_38_spreads_by_core_where_ids_of_siblings_are_adjacent(n, before, after):
+    """The example of kubernetes#140766: the order is 0,2,4,6,1,3,5,7 instead of that of the ids."""
+    for version, expected in (("1.36", before), ("1.37", before), ("1.38", after)):
+        taken = kubelet.take(ADJACENT, ADJACENT.all, n, Strategy(spread=True, version=version))
+        assert format_list(taken) == expected
+
+
+FOUR_BY_64 = layout(256, 128, lambda c: c // 64, lambda c: c // 32)
+
+
+@pytest.mark.parametrize(("hinted", "expected"), [(0, 3), (2, 3), (4, 4), (5, 3)])
+def test_1_38_uses_as_many_nodes_as_the_hint_has(hinted, expected):
+    """The case of kubernetes#139430, mended by #139456: 176 CPUs, and GPUs on all four nodes."""
+    for version, nodes in (("1.36", 3), ("1.37", 3), ("1.38", expected)):
+        strategy = Strategy(distribute=True, version=version)
+        taken = kubelet.take(FOUR_BY_64, FOUR_BY_64.all, 176, strategy, hinted=hinted)
+        assert taken.bit_count() == 176
+        assert len(nodes_used(FOUR_BY_64, taken)) == nodes
+
+
+FOUR_BY_4 = topology.build([(cpu, cpu, cpu % 2, cpu % 4, 0) for cpu in range(16)])
+
+
+def test_1_37_prefers_nodes_of_one_socket_under_align_by_socket():
+    """The machine of kubernetes#114642 (nodes 0 and 2 on socket 0), mended by #139778."""
+    available = FOUR_BY_4.all & ~1
+    for version, by_socket, expected in (
+        ("1.36", True, 2),
+        ("1.37", False, 2),
+        ("1.37", True, 1),
+        ("1.38", True, 1),
+    ):
+        strategy = Strategy(distribute=True, by_socket=by_socket, version=version)
+        taken = kubelet.take(FOUR_BY_4, available, 7, strategy)
+        assert taken.bit_count() == 7
+        assert sum(1 for socket in FOUR_BY_4.sockets if socket & taken) == expected, version
 
 
 def test_where_upstream_would_loop_for_ever_a_valid_set_comes_back():

@@ -100,7 +100,9 @@ class Accumulator:
             self.take(set(cpus))
 
 
-def packed(topo: Topo, available: set[int], n: int, spread: bool = False, uncore: bool = False) -> set[int]:
+def packed(
+    topo: Topo, available: set[int], n: int, spread: bool | str = False, uncore: bool = False
+) -> set[int]:
     acc = Accumulator(topo, available, n)
     if n < 1:
         return set()
@@ -119,12 +121,27 @@ def packed(topo: Topo, available: set[int], n: int, spread: bool = False, uncore
         acc.full(CORE, acc.cores())
         if acc.need < 1:
             return acc.taken
+    if spread == "rounds":
+        for cpu in in_rounds(topo, acc):
+            acc.take({cpu})
+            if acc.need < 1:
+                break
+        return acc.taken
     level, units = (SOCKET, acc.sockets()) if spread else (CORE, acc.cores())
     for cpu in [cpu for unit in units for cpu in sorted(topo.members(level, unit, acc.free))]:
         acc.take({cpu})
         if acc.need < 1:
             break
     return acc.taken
+
+
+def in_rounds(topo: Topo, acc: Accumulator) -> Iterator[int]:
+    """From 1.38: the first free CPU of each core of a socket, then the second, and so on."""
+    for socket in acc.sockets():
+        cores = acc.ordered(CORE, topo.members(SOCKET, socket, acc.free))
+        threads = [sorted(topo.members(CORE, core, acc.free)) for core in cores]
+        for turn in range(max(map(len, threads))):
+            yield from [cpus[turn] for cpus in threads if turn < len(cpus)]
 
 
 class Slice:
@@ -198,14 +215,47 @@ def balanced(
     return None
 
 
+def balanced_by_socket(
+    free: dict[int, int], socket_of: dict[int, int], n: int, group: int, fewest: int
+) -> tuple[list[int], int, list[int]] | None:
+    """From 1.37 under align-by-socket, without the aliasing of remembered combinations."""
+    nodes = list(free)
+    for k in range(fewest, min(n // group, len(nodes)) + 1):
+        best, best_together = None, False
+
+        def visit(combo: Slice, k: int = k) -> bool:
+            nonlocal best, best_together
+            if best and best[0] == 0 and best_together:
+                return False
+            chosen = list(combo)
+            if sum(free[x] // group for x in chosen) * group < n:
+                return True
+            share = min(n // k // group * group, *(free[x] // group * group for x in chosen))
+            after = {x: free[x] - (share if x in chosen else 0) for x in nodes}
+            rest, bearers = n - share * k, []
+            score = deviation(after.values())
+            if rest:
+                able = [x for x in chosen if after[x] >= group]
+                score, bearers = remainder(after, able, rest, group, False, whole=True)
+            together = len({socket_of[x] for x in chosen}) == 1
+            if (score < best[0] if best else True) if together == best_together else together:
+                best, best_together = (score, chosen, share, list(bearers)), together
+            return True
+
+        combinations(nodes, k, visit)
+        if best is not None:
+            return best[1:]
+    return None
+
+
 def remainder(
-    after: dict[int, int], able: list[int], rest: int, group: int, alias: bool
+    after: dict[int, int], able: list[int], rest: int, group: int, alias: bool, whole: bool = False
 ) -> tuple[float, Slice | list[int]]:
     best: dict = {"score": math.inf, "bearers": Slice([], 0)}
     for size in range(len(able), 0, -1):
 
         def visit(subset: Slice, best: dict = best) -> bool:
-            if sum(after[x] for x in subset) < rest:
+            if sum(after[x] // group * group if whole else after[x] for x in subset) < rest:
                 return True
             left, now = rest, dict(after)
             while left > 0:

@@ -78,8 +78,8 @@ def _check_strict(config: NodeConfig, topology: Topology) -> None:
         )
 
 
-def pick(config: NodeConfig, topology: Topology, available: int, n: int) -> int:
-    """N of the `available` CPUs by the options' strategy, as a mask.
+def pick(config: NodeConfig, topology: Topology, available: int, n: int, *, hinted: int = 0) -> int:
+    """N of the `available` CPUs by the options' strategy, as a mask; `hinted` as in `kubelet.take`.
 
     Unless settings are exact, an answer of the kubelet's that would not do (see `NodeConfig.exact`) is
     replaced by that of the first release without the fault. Raises NotEnoughCPUs; with `exact`,
@@ -87,8 +87,8 @@ def pick(config: NodeConfig, topology: Topology, available: int, n: int) -> int:
     """
     strategy = config.options.strategy(topology)
     if config.exact:
-        return kubelet.take(topology, available, n, strategy)
-    return kubelet.take_valid(topology, available, n, strategy)
+        return kubelet.take(topology, available, n, strategy, hinted=hinted)
+    return kubelet.take_valid(topology, available, n, strategy, hinted=hinted)
 
 
 def reserve(config: NodeConfig, topology: Topology, exclusive: int = 0, current: int = 0) -> int:

@@ -59,6 +59,7 @@ class StaticOptions:
             spread=self.distribute_cpus_across_cores,
             uncore=self.prefer_align_cpus_by_uncorecache,
             group=topology.cpus_per_core if self.full_pcpus_only else 1,
+            by_socket=self.align_by_socket,
             version=self.version,
         )
 

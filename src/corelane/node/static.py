@@ -101,7 +101,8 @@ def allocate(state: NodeState, pool: int, n: int, nodes: int | None) -> int:
     try:
         if nodes is not None:
             aligned = pool & near(state, nodes)
-            taken = pick(state.config, state.topology, aligned, min(n, aligned.bit_count()))
+            count = min(n, aligned.bit_count())
+            taken = pick(state.config, state.topology, aligned, count, hinted=nodes.bit_count())
         return taken | pick(state.config, state.topology, pool & ~taken, n - taken.bit_count())
     except ValueError as error:
         raise Refusal(

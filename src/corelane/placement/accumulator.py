@@ -33,13 +33,15 @@ def take(
     spread: bool = False,
     uncore: bool = False,
     sizes: Sizes = "average",
+    rounds: bool = False,
     node: int = 0,
 ) -> int:
     """The mask of n of the `available` CPUs; ids that the topology does not know are never taken.
 
-    `spread` takes CPUs by id and no whole cores, `uncore` prefers to stay inside one L3 cache. Where cores or
-    sockets differ in size, only real `sizes` never hand out CPUs that are not free. `node`, which is not
-    needed, tells that all `available` are in this NUMA node, and this in one socket. Raises NotEnoughCPUs.
+    `spread` takes CPUs by id and no whole cores, and with `rounds` (from 1.38) one of each core in turn;
+    `uncore` prefers to stay inside one L3 cache. Where cores or sockets differ in size, only real `sizes`
+    never hand out CPUs that are not free. `node`, which is not needed, tells that all `available` are in this
+    NUMA node, and this in one socket. Raises NotEnoughCPUs.
     """
     if n < 1:
         return 0
@@ -54,7 +56,7 @@ def take(
     if not spread and picked.need >= (topology.cpus_per_core if averaged else topology.fewest_threads):
         picked.whole_cores(averaged)
     if picked.need > 0:
-        picked.single_by_socket() if spread else picked.single_by_core()
+        picked.single_by_socket(rounds) if spread else picked.single_by_core()
     return picked.taken
 
 
@@ -226,13 +228,13 @@ class _Accumulator:
         cpus = self.topology.threads_of(whole) & free | lowest(last, self.need - wanted * size)
         self.claim(cpus, self.need)
 
-    def single_by_socket(self) -> None:
-        """CPU by CPU in the order of ids, socket after socket."""
+    def single_by_socket(self, rounds: bool) -> None:
+        """CPU by CPU in the order of ids, or of every core in turn, socket after socket."""
         free = self.free
         for socket in self.socket_order():
             cpus = socket & free
             size = min(cpus.bit_count(), self.need)
-            self.claim(lowest(cpus, size), size)
+            self.claim(_in_rounds(self.topology, cpus, size) if rounds else lowest(cpus, size), size)
             if self.need < 1:
                 return
 
@@ -252,6 +254,31 @@ def _by_free_threads(topology: Topology, free: int) -> list[int]:
         for i, cores in enumerate(_exactly(free, leads, offsets)):
             counts[i] |= cores
     return counts
+
+
+def _in_rounds(topology: Topology, free: int, n: int) -> int:
+    """The first n of the free CPUs when each core gives its lowest in turn, cores with the fewest first."""
+    taken, by_size = 0, _by_free_threads(topology, free)
+    for given in range(topology.threads):
+        for cores in by_size[given + 1 :]:
+            cores = lowest(cores, n) if cores.bit_count() > n else cores
+            cpus = _lowest_of_each(topology, free, cores)
+            taken |= cpus
+            free &= ~cpus
+            n -= cores.bit_count()
+    return taken
+
+
+def _lowest_of_each(topology: Topology, free: int, cores: int) -> int:
+    """The lowest free CPU of each of these cores."""
+    found = 0
+    for leads, offsets in topology.patterns:
+        missing = cores & leads
+        for offset in offsets:
+            have = free >> offset & missing
+            found |= have << offset
+            missing ^= have
+    return found
 
 
 def _exactly(free: int, leads: int, offsets: tuple[int, ...]) -> list[int]:

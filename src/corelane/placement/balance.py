@@ -8,12 +8,14 @@ combinations are ruled out by their sum, and scores compare as whole numbers.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
 from math import isqrt
+from operator import or_
 
 from corelane.placement import remainder
 
-__all__ = ["Plan", "plan"]
+__all__ = ["Plan", "plan", "plan_by_socket"]
 
 EXHAUSTIVE = 10
 """Up to so many nodes the answer is upstream's. With more, choices of bearers are fewer, and so are the
@@ -44,6 +46,51 @@ def plan(free: Sequence[int], n: int, group: int, fewest: int, *, alias: bool = 
         if len(most) == k and sum(most) * group >= n:
             return _Search(free, eligible, n, group, k, share).plan(alias)
     return None
+
+
+def plan_by_socket(
+    free: Sequence[int], sockets: Sequence[int], n: int, group: int, fewest: int, *, alias: bool = True
+) -> Plan | None:
+    """As `plan`, but nodes of one socket win over others, and shares shrink to what the poorest node has.
+
+    `sockets` has the sockets (a mask) that each node touches. This is align-by-socket from 1.37
+    (kubernetes#139778). The plan's share is the one before it shrinks.
+    """
+    for k in range(fewest, min(n // group, len(free)) + 1):
+        found = _best_by_socket(free, sockets, n, group, k)
+        if found:
+            search, score, nodes, broken_off = found
+            planned = search.planned(score, nodes, alias, broken_off=broken_off)
+            return Plan(planned.nodes, n // k // group * group, planned.bearers)
+    return None
+
+
+def _best_by_socket(
+    free: Sequence[int], sockets: Sequence[int], n: int, group: int, k: int
+) -> tuple["_Search", int, Sequence[int], bool] | None:
+    """What scored the best combination of k nodes, its score, itself, and whether it ended the search."""
+    searches: dict[int, _Search] = {}
+    best: tuple[_Search, int, Sequence[int]] | None = None
+    best_together, looked = False, 0
+    for nodes in combinations(range(len(free)), k):
+        if best and best_together and best[1] == 0:
+            return *best, True
+        counts = tuple(free[i] for i in nodes)
+        if sum(count // group for count in counts) * group < n:
+            continue
+        share = min(n // k, min(counts)) // group * group
+        search = searches.get(share)
+        if search is None:
+            search = searches[share] = _Search(free, range(len(free)), n, group, k, share)
+        score = search.score_of(counts)
+        assert score is not None, "there are enough whole groups"
+        together = reduce(or_, (sockets[i] for i in nodes)).bit_count() == 1
+        if best is None or (score < best[1] if together == best_together else together):
+            best, best_together = (search, score, nodes), together
+        looked += 1
+        if looked > _COMBINATIONS and len(free) > EXHAUSTIVE:
+            break
+    return (*best, False) if best else None
 
 
 class _Search:
@@ -82,6 +129,10 @@ class _Search:
 
     def plan(self, alias: bool) -> Plan:
         score, nodes = self.best()
+        return self.planned(score, nodes, alias, broken_off=score == 0)
+
+    def planned(self, score: int, nodes: Sequence[int], alias: bool, *, broken_off: bool) -> Plan:
+        """What each of the nodes gives, as upstream remembers it; `broken_off` tells that none came after."""
         left = [self.free[i] - self.share for i in nodes]
         bearing = [i for i, count in zip(nodes, left, strict=True) if count >= self.group]
         bearers: Sequence[int] = ()
@@ -91,7 +142,7 @@ class _Search:
             bearers = remainder.first_choice(able, self.rest, self.group, enough, thorough=self.thorough)
         if alias:
             bearers = _aliased(bearers, len(bearing))
-            nodes = _aliased(nodes, len(self.free), broken_off=score == 0)
+            nodes = _aliased(nodes, len(self.free), broken_off=broken_off)
         return Plan(tuple(nodes), self.share, tuple(bearing[i] for i in bearers))
 
     def best(self) -> tuple[int, Sequence[int]]:

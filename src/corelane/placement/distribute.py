@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from corelane.placement import accumulator, balance
@@ -26,22 +27,45 @@ def take(
     spread: bool = False,
     alias: bool = True,
     sizes: Sizes = "average",
+    rounds: bool = False,
+    capped: bool = False,
+    by_socket: bool = False,
+    hinted: int = 0,
 ) -> int:
     """The mask of n of the `available` CPUs, in groups, evenly from the fewest NUMA nodes that hold them.
 
-    `alias` is 1.36's behaviour, see `balance.plan`. Where upstream would loop for ever, a valid set comes
-    back. Raises NotEnoughCPUs, and with `alias` AccountingError where upstream fails by its own slip.
+    `alias` is 1.36's behaviour, see `balance.plan`. From 1.37 shares are `capped` by what the poorest node
+    has, and `by_socket` (align-by-socket) prefers nodes of one socket; from 1.38 at least as many nodes are
+    used as were `hinted`, where possible, and spreading goes in `rounds`. Where upstream would loop for
+    ever, a valid set comes back. Raises NotEnoughCPUs, and with `alias` AccountingError where upstream fails
+    by its own slip.
     """
     free = available & topology.all
-    pack = _Packer(topology, spread, sizes)
+    pack = _Packer(topology, spread, sizes, rounds)
     if n < 1 or n % group or n > free.bit_count():
         return pack(available, n)
     nodes = accumulator.node_order(topology, free)
     if len(nodes) == 1:
         return pack(free, n)
     counts = [(node & free).bit_count() for node in nodes]
-    plan = balance.plan(counts, n, group, _fewest_nodes(topology, n, group), alias=alias)
-    return _carry_out(plan, nodes, free, n, group, pack) if plan else pack(available, n)
+    fewest = _fewest_nodes(topology, n, group)
+    if fewest < hinted <= min(n // group, len(nodes)):
+        fewest = hinted
+    if by_socket:
+        plan = balance.plan_by_socket(counts, _sockets(topology, nodes), n, group, fewest, alias=alias)
+    else:
+        plan = balance.plan(counts, n, group, fewest, alias=alias)
+    if plan is None:
+        return pack(available, n)
+    if capped:
+        least = min(counts[i] for i in plan.nodes) // group * group
+        plan = replace(plan, share=min(plan.share, least))
+    return _carry_out(plan, nodes, free, n, group, pack)
+
+
+def _sockets(topology: Topology, nodes: Sequence[int]) -> list[int]:
+    """The sockets, as a mask of positions, that each node touches."""
+    return [sum(1 << i for i, socket in enumerate(topology.sockets) if socket & node) for node in nodes]
 
 
 def _fewest_nodes(topology: Topology, n: int, group: int) -> int:
@@ -57,11 +81,12 @@ class _Packer(NamedTuple):
     topology: Topology
     spread: bool
     sizes: Sizes
+    rounds: bool
 
     def __call__(self, cpus: int, n: int, node: int = 0) -> int:
-        topology, spread, sizes = self
+        topology, spread, sizes, rounds = self
         known = node if node in topology.undivided else 0
-        return accumulator.take(topology, cpus, n, spread=spread, sizes=sizes, node=known)
+        return accumulator.take(topology, cpus, n, spread=spread, sizes=sizes, rounds=rounds, node=known)
 
 
 def _carry_out(plan: balance.Plan, nodes: Sequence[int], free: int, n: int, group: int, pack: _Packer) -> int:

@@ -1,8 +1,11 @@
 """The kubelet's picker: from a topology, the free CPUs and a number to a set of CPUs, bit for bit.
 
 Which of upstream's algorithms runs follows from a `Strategy`; its `version` says whose answer is wanted. 1.36
-is exact; what later releases changed is experimental: 1.37 judges a core by its own number of threads
-(kubernetes#140498), 1.38 remembers the NUMA nodes it chose (#141238) and counts whole groups (#140730).
+is exact; what later releases changed is experimental, told by their pull requests and not by vectors. 1.37
+judges a core by its own number of threads (kubernetes#140498), prefers nodes of one socket under
+align-by-socket and never asks a node for more than it has (#139778). 1.38 remembers the nodes it chose
+(#141238), counts whole groups (#140730), uses as many nodes as the topology manager's hint has (#139456), and
+spreads over cores in turn, those with the fewest free CPUs first (#140766).
 """
 
 from dataclasses import dataclass
@@ -29,41 +32,57 @@ class Strategy:
     uncore: bool = False
     """Inside one L3 cache where possible (prefer-align-cpus-by-uncorecache)."""
     group: int = 1
+    by_socket: bool = False
+    """NUMA nodes of one socket count as one place (align-by-socket); of use with `distribute` from 1.37."""
     version: Version = "1.36"
 
 
-def take(topology: Topology, available: int, n: int, strategy: Strategy) -> int:
+def take(topology: Topology, available: int, n: int, strategy: Strategy, *, hinted: int = 0) -> int:
     """The mask of n of the `available` CPUs; where upstream would loop for ever, some valid set.
 
+    `hinted` is the number of NUMA nodes in the topology manager's hint, if the CPUs are those of this hint.
     Raises NotEnoughCPUs, and AccountingError where upstream's distribution fails by its own slip, both with
     upstream's text.
     """
     sizes: Sizes = "average" if strategy.version == "1.36" else "cores"
-    return _take(topology, available, n, strategy, sizes, alias=strategy.version != "1.38")
+    return _take(topology, available, n, strategy, sizes, hinted, alias=strategy.version != "1.38")
 
 
-def take_valid(topology: Topology, available: int, n: int, strategy: Strategy) -> int:
+def take_valid(topology: Topology, available: int, n: int, strategy: Strategy, *, hinted: int = 0) -> int:
     """As `take`, but never other CPUs than those available, nor more or fewer than n.
 
     Where a release would answer so (averaged sizes, aliased nodes), its faults are left out of the algorithm.
     Raises NotEnoughCPUs.
     """
     try:
-        taken = take(topology, available, n, strategy)
+        taken = take(topology, available, n, strategy, hinted=hinted)
     except AccountingError:
         taken = 0
     if taken & ~available or taken.bit_count() != max(n, 0):
-        taken = _take(topology, available, n, strategy, "real", alias=False)
+        taken = _take(topology, available, n, strategy, "real", hinted, alias=False)
     return taken
 
 
 def _take(
-    topology: Topology, available: int, n: int, strategy: Strategy, sizes: Sizes, *, alias: bool
+    topology: Topology, available: int, n: int, strategy: Strategy, sizes: Sizes, hinted: int, *, alias: bool
 ) -> int:
-    if strategy.distribute:
-        return distribute.take(
-            topology, available, n, strategy.group, spread=strategy.spread, alias=alias, sizes=sizes
+    spread, version = strategy.spread, strategy.version
+    rounds = version == "1.38"
+    if not strategy.distribute:
+        uncore = strategy.uncore
+        return accumulator.take(
+            topology, available, n, spread=spread, uncore=uncore, sizes=sizes, rounds=rounds
         )
-    return accumulator.take(
-        topology, available, n, spread=strategy.spread, uncore=strategy.uncore, sizes=sizes
+    return distribute.take(
+        topology,
+        available,
+        n,
+        strategy.group,
+        spread=spread,
+        alias=alias,
+        sizes=sizes,
+        rounds=rounds,
+        capped=version != "1.36",
+        by_socket=strategy.by_socket and version != "1.36",
+        hinted=hinted if version == "1.38" else 0,
     )
