@@ -88,3 +88,32 @@ def marked(pid: int) -> bool:
         return b"CORELANE_CONTAINER_ID=" in Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False
+
+
+def test_a_demo_that_nobody_reads_any_more_ends_quietly_and_cleans_up(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as unread:
+        run = subprocess.run(
+            [sys.executable, "-m", "corelane", "demo"],
+            stdout=unread,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            check=False,
+            env=os.environ | {"TMPDIR": str(tmp_path)},
+        )
+    assert (run.returncode, run.stderr) == (1, "")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_demo_without_stdout_runs_all_the_same(tmp_path: Path) -> None:
+    run = subprocess.run(
+        ["sh", "-c", f"exec {sys.executable} -m corelane demo >&-"],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+    )
+    assert run.returncode == 0, run.stderr

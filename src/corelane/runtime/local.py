@@ -79,6 +79,18 @@ class LocalRuntime:
         CgroupsUnavailable without them. `root` is where /proc/self/mountinfo and the mounts are looked for.
         Raises StateInUse, OSError.
         """
+        opening = asyncio.ensure_future(cls._open(state, cgroups, sweep_seconds, root))
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:  # a thread ends what it began, so what it took has to be given back
+            with suppress(Exception):
+                await (await opening).close()
+            raise
+
+    @classmethod
+    async def _open(
+        cls, state: Path, cgroups: enforce.Mode, sweep_seconds: float, root: Path
+    ) -> "LocalRuntime":
         held = await asyncio.to_thread(State, state)
         try:
             enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -15,11 +18,20 @@ PIPE_WIDTH = 200
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """A console of the terminal's width, or of $COLUMNS or `PIPE_WIDTH` where there is none."""
+    """A console of the terminal's width, or of $COLUMNS or `PIPE_WIDTH` where there is none.
+
+    Printing raises BrokenPipeError once nobody reads any more: rich's SystemExit would end an event loop.
+    """
     from rich.console import Console
 
-    out = stream or sys.stdout
-    return Console(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else _pipe_width())
+    class Piped(Console):
+        def on_broken_pipe(self) -> None:
+            with suppress(SystemExit):
+                super().on_broken_pipe()
+            raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+
+    out = stream or sys.stdout or io.StringIO()  # there is no stdout where the caller closed it
+    return Piped(file=out, highlight=False, soft_wrap=False, width=None if out.isatty() else _pipe_width())
 
 
 def _pipe_width() -> int:
