@@ -29,7 +29,8 @@ async def main():
         await asyncio.sleep(0.01)
     await runtime.update(found.id, cpus=CPUSet(mine[-1:]))
     after = await runtime.allowed(found.id)
-    log = b"".join([piece async for piece in runtime.logs(found.id)]).decode()
+    while not (log := b"".join([piece async for piece in runtime.logs(found.id)]).decode()):
+        await asyncio.sleep(0.01)
     await runtime.stop(found.id, 5)
     end = (await runtime.containers())[0]
     answer = dict(enforcement=runtime.enforcement, notice=runtime.notice, log=log, signal=end.signal,
