@@ -108,7 +108,7 @@ def test_killed_corelane_comes_back_to_the_same_processes_on_the_same_cpus(clust
 
 async def _restarted(client: Client, name: str, container_name: str) -> bool:
     found = (await client.get(Pod, name, "default")).status.container_statuses
-    return any(one.name == container_name and one.restart_count == 1 for one in found)
+    return any(one.name == container_name and one.restart_count == 1 and one.ready for one in found)
 
 
 def test_interrupt_ends_corelane_soon_and_leaves_the_processes_running(cluster: Up) -> None:

@@ -4,67 +4,39 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import platform
-from dataclasses import dataclass
-from pathlib import Path
 
 from corelane import machine as machines
 from corelane.agent.agent import Agent
 from corelane.apiserver.auth import MASTERS, User
 from corelane.apiserver.server import APIServer
+from corelane.app import options as checks
 from corelane.app import tls
 from corelane.app.datadir import DataDir
+from corelane.app.options import Options
 from corelane.app.podlogs import PodLogs
 from corelane.app.supervise import Parts
 from corelane.controller import Controller
-from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kube.client import Client
 from corelane.machine import Machine
 from corelane.node import NodeConfig
 from corelane.runtime.base import Runtime
-from corelane.runtime.enforce import Mode
 from corelane.runtime.local import LocalRuntime
 from corelane.scheduler import Scheduler
 from corelane.simulation.runtime import SimulatedRuntime
 
-__all__ = ["Cluster", "Options", "default_node_name"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """What `corelane up` can be told. `port` None takes the last one used here, or a free one."""
-
-    data_dir: Path
-    port: int | None = None
-    node_name: str | None = None
-    reserved_cpus: str | None = None
-    simulated: int = 0
-    machine: str = ""
-    cgroups: Mode = "auto"
-
-
-def default_node_name() -> str:
-    """This host's name as a node is named: lower case, as the kubelet does it."""
-    return platform.node().lower() or "localhost"
-
-
-def parse_reserved(text: str | None) -> CPUSet | None:
-    """The operator's choice of reserved CPUs. Raises CPUSetError."""
-    try:
-        return CPUSet.parse(text) if text else None
-    except CPUSetError as error:
-        raise CPUSetError(f"--reserved-cpus {text!r} is not a CPU list such as 0-1,8: {error}") from error
+__all__ = ["Cluster", "Options"]
 
 
 class Cluster:
     """Starts all parts in order, and stops them in reverse; `parts` tells when one of them fails.
 
-    Raises DataDirError where another corelane uses the directory.
+    Raises OptionError for what cannot be used, DataDirError where another corelane uses the directory.
     """
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.node_name = options.node_name or default_node_name()
+        self.node_name = checks.node_name(options)
+        self._reserved = checks.reserved(options)
         self.directory = DataDir(options.data_dir)
         self.parts = Parts()
         self.agents: dict[str, Agent] = {}
@@ -89,7 +61,7 @@ class Cluster:
         self.parts.start("the controller", Controller(self.client()).run())
         await self._add_local(here)
         for number in range(1, self.options.simulated + 1):
-            self._add_simulated(f"sim-{number}", elsewhere)
+            self._add_simulated(checks.simulated_name(number), elsewhere)
         await self.parts.first_of(asyncio.gather(*(agent.ready() for agent in self.agents.values())))
 
     async def _simulated_machine(self) -> Machine | None:
@@ -119,11 +91,10 @@ class Cluster:
         return client
 
     async def _add_local(self, machine: Machine) -> None:
-        options = self.options
-        reserved = parse_reserved(options.reserved_cpus)
         state = self.directory.node(self.node_name) / "containers"
-        self._runtimes[self.node_name] = runtime = await LocalRuntime.open(state, cgroups=options.cgroups)
-        self._add(self.node_name, machine, runtime, NodeConfig(reserved=reserved))
+        runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
+        self._runtimes[self.node_name] = runtime
+        self._add(self.node_name, machine, runtime, NodeConfig(reserved=self._reserved))
 
     def _add_simulated(self, name: str, machine: Machine | None) -> None:
         assert machine is not None

@@ -1,9 +1,10 @@
 """Where `corelane up` keeps its state: one directory, used by one process at a time.
 
-lock         held while corelane runs; names its process
-kubeconfig   address and token, mode 0600
-api.db       the API server's objects
-nodes/NAME/  an agent's ledger, and the records and logs of its containers
+lock          held while corelane runs; names its process
+kubeconfig    address and token, mode 0600
+apiserver.db  the API server's objects
+server.pem    the API server's key and certificate, and in ca.crt what signed it
+nodes/NAME/   an agent's ledger, and the records and logs of its containers
 """
 
 from __future__ import annotations
@@ -74,10 +75,6 @@ class DataDir:
     @property
     def kubeconfig(self) -> Path:
         return self.root / "kubeconfig"
-
-    @property
-    def database(self) -> Path:
-        return self.root / "api.db"
 
     def node(self, name: str) -> Path:
         path = self.root / "nodes" / name

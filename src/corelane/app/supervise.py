@@ -36,6 +36,23 @@ def cancel_on_signal(task: asyncio.Task[Any]) -> None:
             loop.add_signal_handler(number, task.cancel)
 
 
+async def completes(body: Coroutine[Any, Any, None], *, unless: asyncio.Event) -> bool:
+    """Whether `body` ended before the event was set; if not, it is cancelled. Raises what it raises."""
+    task, stopped = asyncio.ensure_future(body), asyncio.ensure_future(unless.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        if task.cancelled():
+            return False
+        task.result()
+        return True
+    finally:
+        task.cancel()
+        stopped.cancel()
+
+
 class Parts:
     """Named tasks that should run until they are cancelled."""
 

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from corelane.app import logging
-from corelane.app.cluster import Cluster, Options
-from corelane.app.supervise import until_signal
+from corelane.app.cluster import Cluster
+from corelane.app.options import Options
+from corelane.app.supervise import completes, until_signal
 
 __all__ = ["Options", "main"]
 
@@ -21,7 +22,9 @@ def main(options: Options, *, stop_pods: bool, say: Callable[[str], None]) -> in
 async def _run(options: Options, *, stop_pods: bool, say: Callable[[str], None]) -> int:
     with until_signal() as stop:
         cluster = Cluster(options)
-        await cluster.start()
+        if not await completes(cluster.start(), unless=stop):
+            say("stopped before it was up")
+            return 0
         try:
             say(_welcome(cluster, stop_pods=stop_pods))
             await cluster.parts.first_of(stop.wait())

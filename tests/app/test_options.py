@@ -1,0 +1,49 @@
+"""Options of `corelane up` that cannot be used are refused before anything is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from corelane.app import options
+from corelane.app.cluster import Cluster
+from corelane.app.options import OptionError, Options
+from corelane.cpuset import CPUSet
+
+
+def given(**settings: object) -> Options:
+    return Options(data_dir=Path("/nowhere"), **settings)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["../../x", "a/../b", "..", ".", "", "A", "a_b", "ü", "a b", "-a", "a" * 64])
+def test_a_node_name_that_kubernetes_refuses_is_refused_and_makes_no_directory(
+    name: str, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="--node-name"):
+        Cluster(Options(data_dir=tmp_path / "data", node_name=name))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_host_whose_name_is_no_node_name_is_told_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "my_laptop")
+    with pytest.raises(OptionError, match=r"the host's name 'my_laptop' .* give --node-name"):
+        options.node_name(given())
+
+
+def test_the_host_name_is_lowered_as_the_kubelet_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.node", lambda: "Rack-1.Lab")
+    assert options.node_name(given()) == "rack-1.lab"
+
+
+def test_this_machine_cannot_take_the_name_of_a_simulated_node() -> None:
+    with pytest.raises(OptionError, match="sim-2"):
+        options.node_name(given(node_name=options.simulated_name(2), simulated=2))
+    assert options.node_name(given(node_name=options.simulated_name(2), simulated=1)) == "sim-2"
+
+
+def test_reserved_cpus_are_a_list_or_nothing() -> None:
+    assert options.reserved(given()) is None
+    assert options.reserved(given(reserved_cpus="0-1,8")) == CPUSet((0, 1, 8))
+    with pytest.raises(OptionError, match="--reserved-cpus '0-x'"):
+        options.reserved(given(reserved_cpus="0-x"))
