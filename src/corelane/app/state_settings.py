@@ -70,7 +70,7 @@ def start(machine: Machine, settings: Settings, *, exact: bool = True) -> NodeSt
 
 def config(settings: Settings, *, exact: bool = True) -> NodeConfig:
     """As a node's settings; a static policy that answers as the kubelet (`exact`) needs a reservation."""
-    policy = settings.policy or "static"
+    version, policy = _version(settings.version), settings.policy or "static"
     if policy == "none" and settings.options:
         named = " ".join(f"{name}={value}" for name, value in sorted(settings.options.items()))
         raise SettingsError(f"--option: {named}: policy none has no options: leave them out")
@@ -80,7 +80,7 @@ def config(settings: Settings, *, exact: bool = True) -> NodeConfig:
             "--reserved-cpus or --reserved: the static policy requires systemreserved.cpu + kubereserved.cpu "
             "to be greater than zero: give what this kubelet has, or --kubelet-config FILE"
         )
-    options = node.StaticOptions.parse(settings.options, _version(settings.version))
+    options = node.StaticOptions.parse(settings.options, version)
     numa = node.TopologyOptions.parse(
         settings.topology_policy or "none", settings.topology_scope or "container", settings.topology_options
     )

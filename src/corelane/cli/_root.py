@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from corelane import __version__
-from corelane.cli import completion, demo, state, status, topology, up, vectors
+from corelane.cli import allocate, completion, demo, state, status, topology, up, vectors
 from corelane.cli._errors import Group
 
 
@@ -35,6 +35,7 @@ for command in (
     up.up,
     status.status,
     topology.topology,
+    allocate.allocate,
     state.state,
     vectors.vectors,
     completion.completion,

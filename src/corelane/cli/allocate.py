@@ -1,0 +1,66 @@
+"""`corelane allocate`: which CPUs a request would get, and why."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corelane.cli import _kubelet
+from corelane.cli._errors import Command, Fault
+
+_EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+@click.command(cls=Command)
+@click.option("--cpus", metavar="N", help="CPUs that one container of a Guaranteed pod asks for.")
+@click.option("-f", "--filename", type=_EXISTING, help="A pod's manifest, instead of --cpus.")
+@_kubelet.machine
+@click.option(
+    "--state",
+    type=_EXISTING,
+    help="What is handed out: a kubelet's cpu_manager_state, or corelane's ledger.json.  [default: nothing]",
+)
+@_kubelet.kubelet
+@click.option(
+    "--topology-scope",
+    type=click.Choice(["container", "pod"]),
+    help="Topology manager scope.  [default: container]",
+)
+@click.option(
+    "--topology-option",
+    "topology_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="A topology manager option, such as prefer-closest-numa-nodes=true; may be repeated.",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True
+)
+def allocate(
+    cpus: str | None,
+    filename: Path | None,
+    machine: str | None,
+    state: Path | None,
+    output: str,
+    **kubelet: Any,
+) -> None:
+    r"""Say which CPUs a request would get on a machine in some state, and why: each step, and the runner-up.
+
+    Nothing is changed. Answers as corelane's node policies do; with --kubernetes-version exactly as that
+    kubelet does, even where that leaves the shared pool empty. Exits with 1 if the pod would be refused.
+
+    \b
+    corelane allocate --cpus 4
+    corelane allocate --cpus 16 --machine 'socket:2 core:12 smt:2' --option full-pcpus-only=true
+    corelane allocate -f pod.yaml --state /var/lib/kubelet/cpu_manager_state --reserved-cpus 0,32
+    corelane allocate --cpus 8 -o svg > cpus.svg
+    """
+    if (cpus is None) == (filename is None):
+        raise Fault("give either --cpus N or -f POD.yaml")
+    from corelane.app import allocate as app
+
+    settings = _kubelet.settings(**kubelet)
+    ask, notes = app.ask_from(filename) if filename else (app.ask_for(cpus or ""), ())
+    raise SystemExit(app.main(ask, machine, state, settings, output, click.echo, notes))

@@ -1,0 +1,187 @@
+"""Which CPUs a request would get, and why: a table with a map, JSON, or a drawing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from corelane.cpuset import CPUSet
+from corelane.machine.model import Machine
+from corelane.view import svg, tables
+from corelane.view.cpumap import cpumap
+from corelane.view.owners import Owner
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Allocation", "Candidate", "ContainerLine", "Quality", "Step", "draw", "plain", "quality", "show"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step of the choice: a short stable key, a text for people, and the CPUs that it took."""
+
+    step: str
+    text: str
+    cpus: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A set of NUMA nodes that could hold a request, best first; `nodes` is a list string."""
+
+    nodes: str
+    free: int
+    preferred: bool
+    chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """How close CPUs lie together; `split_cores` are those of which only some threads are in the set."""
+
+    numa_nodes: int
+    l3_domains: int
+    cores: int
+    split_cores: int
+
+    def __str__(self) -> str:
+        parts = [(self.numa_nodes, "NUMA node"), (self.l3_domains, "L3 domain"), (self.cores, "core")]
+        text = ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in parts)
+        return f"{text} ({self.split_cores} of them in part)" if self.split_cores else text
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerLine:
+    """What one container would get; without `cpus` it shares the pool."""
+
+    name: str
+    kind: str
+    wanted: int
+    cpus: CPUSet
+    steps: tuple[Step, ...]
+    candidates: tuple[Candidate, ...] = ()
+    quality: Quality | None = None
+    runner_up: CPUSet = field(default_factory=CPUSet)
+    """What it would get if others had these CPUs; empty when nothing else holds the request."""
+    runner_up_quality: Quality | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """The answer for one pod. `shared` is the pool after it; `owners` maps CPUs to who has them already."""
+
+    machine: Machine
+    pod: str
+    qos: str
+    policy: str
+    admitted: bool
+    reason: str
+    message: str
+    containers: tuple[ContainerLine, ...]
+    usable: CPUSet
+    reserved: CPUSet
+    free: CPUSet
+    """What could become exclusive before."""
+    shared: CPUSet
+    owners: Mapping[int, Owner] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def quality(machine: Machine, cpus: CPUSet) -> Quality:
+    """How many units a set of CPUs touches, by the CPUs of the machine that can be used."""
+    mask, usable = cpus.mask, machine.usable.mask
+    cores = [core & usable for _, core in machine.core_masks if core & mask]
+    return Quality(
+        sum(1 for _, node in machine.numa_masks if node & mask),
+        sum(1 for _, cache in machine.l3_masks if cache & mask),
+        len(cores),
+        sum(1 for core in cores if core & ~mask),
+    )
+
+
+def plain(found: Allocation) -> dict[str, Any]:
+    """JSON with stable keys; CPU sets are list strings."""
+    return {
+        "machine": found.machine.name,
+        "pod": found.pod,
+        "qosClass": found.qos,
+        "policy": found.policy,
+        "admitted": found.admitted,
+        "reason": found.reason,
+        "message": found.message,
+        "containers": [_plain_container(line) for line in found.containers],
+        "cpus": str(found.usable),
+        "reserved": str(found.reserved),
+        "free": str(found.free),
+        "sharedPool": str(found.shared),
+        "notes": list(found.notes),
+    }
+
+
+def _plain_container(line: ContainerLine) -> dict[str, Any]:
+    return {
+        "name": line.name,
+        "kind": line.kind,
+        "wanted": line.wanted,
+        "exclusive": bool(line.cpus),
+        "cpus": str(line.cpus),
+        "quality": asdict(line.quality) if line.quality else None,
+        "steps": [asdict(step) for step in line.steps],
+        "candidates": [asdict(candidate) for candidate in line.candidates],
+        "runnerUp": str(line.runner_up),
+        "runnerUpQuality": asdict(line.runner_up_quality) if line.runner_up_quality else None,
+    }
+
+
+def show(found: Allocation, to: Console) -> None:
+    """The answer, each step of it, the map of the machine with it, and what else has to be said."""
+    if not found.admitted:
+        to.print(f"{found.pod} is refused: {found.reason}: {found.message}", markup=False)
+    rows = [_row(line, found) for line in found.containers]
+    if rows:
+        headings = ("container", "kind", "wants", "CPUs", "lie on", "runner-up")
+        tables.show(f"{found.pod}  {found.qos}", headings, rows, to)
+    for line in found.containers:
+        _show_steps(line, to)
+    to.print(cpumap(found.machine, _owners(found), width=to.width).rstrip("\n"), markup=True)
+    for note in found.notes:
+        to.print(f"note: {note}", markup=False)
+
+
+def _row(line: ContainerLine, found: Allocation) -> tuple[str, ...]:
+    cpus = str(line.cpus) if line.cpus else f"shared pool {found.shared}" if found.admitted else "-"
+    runner_up = f"{line.runner_up}  ({line.runner_up_quality})" if line.runner_up else "-"
+    return line.name, line.kind, str(line.wanted), cpus, str(line.quality or "-"), runner_up
+
+
+def _show_steps(line: ContainerLine, to: Console) -> None:
+    if line.candidates:
+        rows = [
+            (
+                "chosen" if one.chosen else "",
+                one.nodes,
+                str(one.free),
+                "preferred" if one.preferred else "wider than an idle machine needs",
+            )
+            for one in line.candidates
+        ]
+        tables.show(f"{line.name}: NUMA nodes that hold it, best first", ("", "nodes", "free", ""), rows, to)
+    rows_of_steps = [(str(i), one.step, one.cpus, one.text) for i, one in enumerate(line.steps, 1)]
+    tables.show(f"{line.name}: why", ("", "step", "CPUs", ""), rows_of_steps, to)
+
+
+def draw(found: Allocation) -> str:
+    """The machine as an SVG, coloured by owner: the new containers, those before, pool, and reserved CPUs."""
+    return svg.svg(found.machine, _owners(found))
+
+
+def _owners(found: Allocation) -> dict[int, Owner]:
+    shared, reserved = Owner("shared pool", "shared"), Owner("reserved", "reserved")
+    owners = (
+        dict.fromkeys(found.shared, shared) | dict.fromkeys(found.reserved, reserved) | dict(found.owners)
+    )
+    for line in found.containers:
+        owners |= dict.fromkeys(line.cpus, Owner(f"{found.pod}/{line.name}", found.qos))
+    return dict(sorted(owners.items()))

@@ -1,0 +1,205 @@
+"""`corelane allocate` from the command line: states, manifests, forms, and bad input."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from click.testing import CliRunner, Result
+
+from corelane import node
+from corelane.cli import main
+from corelane.cpuset import CPUSet
+from corelane.machine.spec import parse_spec
+from corelane.node import checkpoint, codec
+from corelane.node.checkpoint import Checkpoint
+from support.node_asks import container, pod
+
+SPEC = "socket:1 core:8 smt:2"
+MACHINE = ("--machine", SPEC)
+POD = """
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  containers:
+  - name: main
+    resources: {limits: {cpu: "2", memory: 1Gi}}
+  - name: helper
+    resources: {limits: {cpu: 500m, memory: 1Gi}}
+"""
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, ["allocate", *map(str, args)])
+
+
+def answered(*args: str) -> dict:
+    result = run(*args, "-o", "json")
+    assert result.exit_code in (0, 1), result.output
+    return json.loads(result.stdout)
+
+
+def fails(*args: str) -> str:
+    result = run(*args)
+    assert result.exit_code == 2, result.output
+    last = result.stderr.strip().splitlines()[-1]
+    assert last.startswith("Error: ")
+    return last
+
+
+def file(path: Path, content: bytes | str) -> Path:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def state(tmp_path: Path, default="0-1,4-9,12-15", entries=None) -> Path:
+    sets = {"u1": {"app": CPUSet.parse("2,10")}, "u2": {"db": CPUSet.parse("3,11")}}
+    content = checkpoint.encode(Checkpoint("static", CPUSet.parse(default), entries or sets))
+    return file(tmp_path / "cpu_manager_state", content)
+
+
+def test_an_empty_machine_answers_with_cpus_steps_and_a_runner_up():
+    found = answered("--cpus", "2", *MACHINE, "--reserved-cpus", "0")
+    only = found["containers"][0]
+    assert found["admitted"] is True
+    assert only["cpus"] == "1,9"
+    assert only["runnerUp"] == "2,10"
+    assert {"numa", "core"} <= {step["step"] for step in only["steps"]}
+    assert found["reserved"] == "0"
+
+
+def test_what_a_kubelet_has_handed_out_is_respected(tmp_path):
+    args = ("--cpus", "2", *MACHINE, "--state", state(tmp_path), "--reserved-cpus", "0")
+    assert answered(*args)["containers"][0]["cpus"] == "1,9"
+    assert answered(*args, "--option", "distribute-cpus-across-cores=true")["containers"][0]["cpus"] == "1,4"
+    text = run(*args).stdout
+    for word in ("u1/app", "2,10", "whole cores", "reserved"):
+        assert word in text
+
+
+def test_a_ledger_of_corelanes_is_respected_too(tmp_path):
+    ledger = node.new(parse_spec(SPEC), node.NodeConfig(reserved=CPUSet([0])))
+    ledger, decision = node.admit(ledger, pod("u1", container("app", 4000)))
+    taken = decision.assignments["app"]
+    path = file(tmp_path / "ledger.json", codec.encode(ledger))
+    found = answered("--cpus", "2", *MACHINE, "--state", path, "--reserved-cpus", "0")
+    assert CPUSet.parse(found["containers"][0]["cpus"]).isdisjoint(taken)
+    broken = file(
+        tmp_path / "broken.json", codec.encode(ledger).replace(b"corelane-ledger", b"corelane-ledger", 1)[:-9]
+    )
+    assert str(broken) in fails("--cpus", "2", *MACHINE, "--state", broken)
+
+
+def test_a_pod_from_a_manifest_has_all_its_containers_told(tmp_path):
+    found = answered("-f", file(tmp_path / "pod.yaml", POD), *MACHINE)
+    assert found["qosClass"] == "Guaranteed"
+    assert [(line["name"], line["exclusive"]) for line in found["containers"]] == [
+        ("main", True),
+        ("helper", False),
+    ]
+
+
+def test_the_pods_of_a_deployment_are_asked_for(tmp_path):
+    template = json.dumps(
+        {"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": 3, "memory": 1}}}]}}
+    )
+    path = file(
+        tmp_path / "d.yaml", f"kind: Deployment\nmetadata: {{name: d}}\nspec: {{template: {template}}}\n"
+    )
+    found = answered("-f", path, *MACHINE)
+    assert found["pod"] == "default/d"
+    assert found["containers"][0]["wanted"] == 3
+
+
+def test_the_drawing_is_svg_with_the_owners(tmp_path):
+    result = run("--cpus", "2", *MACHINE, "--state", state(tmp_path), "--reserved-cpus", "0", "-o", "svg")
+    assert result.exit_code == 0
+    assert ElementTree.fromstring(result.stdout).tag.endswith("svg")
+    assert "default/request/app" in result.stdout
+    assert "u2/db" in result.stdout
+
+
+def test_a_refusal_exits_with_1_and_says_why():
+    result = run("--cpus", "3", *MACHINE, "--option", "full-pcpus-only=true")
+    assert result.exit_code == 1
+    assert "SMTAlignmentError" in result.stdout
+
+
+def test_a_release_of_the_kubelet_answers_exactly_and_corelane_keeps_a_shared_cpu():
+    args = (
+        "--cpus",
+        "15",
+        "--machine",
+        SPEC,
+        "--reserved-cpus",
+        "0",
+        "--option",
+        "strict-cpu-reservation=true",
+    )
+    assert answered(*args, "--kubernetes-version", "1.36")["admitted"] is True
+    assert answered(*args)["admitted"] is False
+
+
+def test_releases_differ():
+    args = ("--cpus", "128", "--machine", "socket:2 numa:4 core:16 smt:2", "--reserved-cpus", "0")
+    args += ("--option", "distribute-cpus-across-numa=true", "--topology-policy", "none")
+    old, new = (answered(*args, "--kubernetes-version", v)["containers"][0]["cpus"] for v in ("1.36", "1.38"))
+    assert old != new
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        ((), "--cpus N or -f"),
+        (("--cpus", "2", "-f", __file__), "either"),
+        (("--cpus", "-1"), "negative"),
+        (("--cpus", "two"), "two"),
+        (("--cpus", "2", "--machine", "socket:0"), "socket:0"),
+        (("--cpus", "2", *MACHINE, "--reserved-cpus", "0-99"), "0-99"),
+        (("--cpus", "2", *MACHINE, "--reserved", "99"), "99"),
+        (("--cpus", "2", *MACHINE, "--option", "no-such=true"), "no-such"),
+        (("--cpus", "2", *MACHINE, "--topology-option", "no-such=true"), "no-such"),
+        (("--cpus", "2", *MACHINE, "--topology-policy", "strange"), "strange"),
+        (("--cpus", "2", *MACHINE, "--kubernetes-version", "9"), "'9'"),
+        (
+            (
+                "--cpus", "2", *MACHINE, "--option", "full-pcpus-only=true",
+                "--option", "distribute-cpus-across-cores=true",
+            ),
+            "can not be used at the same time",
+        ),
+        (("--cpus", "2", *MACHINE, "--state", "/nowhere/state"), "/nowhere/state"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_named(args, words):
+    assert words in fails(*args)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("a: [", "no YAML"),
+        ("", "0 objects"),
+        (POD + "---" + POD, "2 objects"),
+        ("kind: Service", "Service"),
+        ("kind: Deployment", "spec"),
+        ("kind: Pod", "spec.containers"),
+        (POD.replace('"2"', "lots"), "lots"),
+        (POD.replace('"2"', '"-2"'), "-2"),
+        ("kind: Pod\nspec: {containers: 3}", "containers"),
+    ],
+)
+def test_a_bad_manifest_is_named_with_its_fault(tmp_path, content, words):
+    path = file(tmp_path / "pod.yaml", content)
+    told = fails("-f", path, *MACHINE)
+    assert words in told
+    assert str(path) in told
+
+
+def test_a_state_that_does_not_fit_says_which_rule_fails(tmp_path):
+    told = fails("--cpus", "2", *MACHINE, "--state", state(tmp_path), "--reserved-cpus", "2")
+    assert "not all reserved cpus" in told
+    assert "state verify" in told
+    bent = file(tmp_path / "bent", state(tmp_path).read_bytes().replace(b"2,10", b"2,12"))
+    assert "corrupted" in fails("--cpus", "2", *MACHINE, "--state", bent)
