@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 WORKERS ?= 2
 
-.PHONY: demo test test-system lint format lock clean help
+.PHONY: bench-placement demo test test-system lint format lock clean help
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -32,6 +32,9 @@ lint: $(STAMP) ## style, types, and the table of imports
 	$(BIN)/ruff format --check src tests
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layering.py
+
+bench-placement: $(STAMP) ## how fast CPUs are picked, against upstream's figures
+	$(BIN)/python bench/placement.py
 
 format: $(STAMP) ## let ruff mend what it can
 	$(BIN)/ruff check --fix src tests

@@ -88,3 +88,14 @@ def test_sixteen_nodes_take_milliseconds(free, group):
         slowest = max(slowest, time.thread_time() - start)
         assert plan is None or sum(free[i] for i in plan.nodes) >= n
     assert slowest < 0.05
+
+
+@pytest.mark.parametrize("n", [30, 60, 222, 260, 300, 380])
+def test_by_socket_sixteen_nodes_are_no_explosion_and_stay_in_one_socket_where_they_can(n):
+    free = [32 - i * 5 % 13 for i in range(16)]
+    start = time.thread_time()
+    plan = balance.plan_by_socket(free, [1 << i // 4 for i in range(16)], n, 1, 1)
+    assert time.thread_time() - start < 0.2
+    assert plan
+    if n <= 60:
+        assert len({i // 4 for i in plan.nodes}) == 1

@@ -9,7 +9,7 @@ combinations are ruled out by their sum, and scores compare as whole numbers.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations
+from itertools import chain, combinations, islice
 from math import isqrt
 from operator import or_
 
@@ -71,8 +71,8 @@ def _best_by_socket(
     """What scored the best combination of k nodes, its score, itself, and whether it ended the search."""
     searches: dict[int, _Search] = {}
     best: tuple[_Search, int, Sequence[int]] | None = None
-    best_together, looked = False, 0
-    for nodes in combinations(range(len(free)), k):
+    best_together = False
+    for nodes in _candidates(free, sockets, k):
         if best and best_together and best[1] == 0:
             return *best, True
         counts = tuple(free[i] for i in nodes)
@@ -87,10 +87,18 @@ def _best_by_socket(
         together = reduce(or_, (sockets[i] for i in nodes)).bit_count() == 1
         if best is None or (score < best[1] if together == best_together else together):
             best, best_together = (search, score, nodes), together
-        looked += 1
-        if looked > _COMBINATIONS and len(free) > EXHAUSTIVE:
-            break
     return (*best, False) if best else None
+
+
+def _candidates(free: Sequence[int], sockets: Sequence[int], k: int) -> Iterable[tuple[int, ...]]:
+    """All combinations of k nodes; of many nodes, the fullest of each socket and of all, and some more."""
+    combined = combinations(range(len(free)), k)
+    if len(free) <= EXHAUSTIVE:
+        return combined
+    fullest = sorted(range(len(free)), key=lambda i: -free[i])
+    within = ([i for i in fullest if sockets[i] == socket] for socket in sorted(set(sockets)))
+    chosen = [tuple(sorted(nodes[:k])) for nodes in (*within, fullest) if len(nodes) >= k]
+    return chain(chosen, islice(combined, _COMBINATIONS // 2))
 
 
 class _Search:
