@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from corelane.apiserver import custom, decoding
+from corelane.apiserver.schema.notation import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from corelane.apiserver.kinds import Kind
-    from corelane.apiserver.schema.notation import Record
 
 Object = dict[str, Any]
 
@@ -60,6 +60,8 @@ def _in_rows(record: Record, obj: Object) -> Object:
     made = {}
     for row in record:
         value = obj.get(row.name)
+        if value is not None and isinstance(row.shape, Record):
+            value = _in_rows(row.shape, value)
         if row.presence == "req":
             made[row.name] = decoding.zero(row.shape) if value is None else value
         elif row.name in obj and not decoding.is_zero(row, value):
