@@ -15,7 +15,7 @@ from operator import or_
 
 from corelane.placement import remainder
 
-__all__ = ["Plan", "plan", "plan_by_socket"]
+__all__ = ["Plan", "hangs", "plan", "plan_by_socket"]
 
 EXHAUSTIVE = 10
 """Up to so many nodes the answer is upstream's. With more, choices of bearers are fewer, and so are the
@@ -46,6 +46,41 @@ def plan(free: Sequence[int], n: int, group: int, fewest: int, *, alias: bool = 
         if len(most) == k and sum(most) * group >= n:
             return _Search(free, eligible, n, group, k, share).plan(alias)
     return None
+
+
+def hangs(free: Sequence[int], n: int, group: int, fewest: int) -> bool:
+    """Whether upstream, before 1.38, meets bearers on its way to a plan that have enough CPUs but not groups.
+
+    There it loops for ever (kubernetes#140730). As slow as upstream, so never said of more than ten nodes.
+    """
+    if group == 1 or len(free) > EXHAUSTIVE:
+        return False
+    for k in range(fewest, min(n // group, len(free)) + 1):
+        share = n // k // group * group
+        eligible = [i for i, count in enumerate(free) if count >= share]
+        search, found = _Search(free, eligible, n, group, k, share), False
+        for nodes in combinations(eligible, k):
+            counts = tuple(free[i] for i in nodes)
+            if sum(count // group for count in counts) * group < n:
+                continue
+            left = [count - share for count in counts if count - share >= group]
+            if _some_lack_groups(left, n - share * k, group):
+                return True
+            found = True
+            if search.score_of(counts) == 0:
+                return False
+        if found:
+            return False
+    return False
+
+
+def _some_lack_groups(left: Sequence[int], rest: int, group: int) -> bool:
+    """Whether some of these have the rest as CPUs, but not in whole groups."""
+    return any(
+        sum(some) >= rest > sum(count // group for count in some) * group
+        for size in range(1, len(left) + 1)
+        for some in combinations(left, size)
+    )
 
 
 def plan_by_socket(

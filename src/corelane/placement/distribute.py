@@ -60,7 +60,15 @@ def take(
     if capped:
         least = min(counts[i] for i in plan.nodes) // group * group
         plan = replace(plan, share=min(plan.share, least))
-    return _carry_out(plan, nodes, free, n, group, pack)
+    try:
+        taken = _carry_out(plan, nodes, free, n, group, pack)
+        if taken.bit_count() == n and not taken & ~free:
+            return taken
+    except AccountingError:
+        if not (alias and balance.hangs(counts, n, group, fewest)):
+            raise
+        return pack.rest(0, free, n)
+    return pack.rest(0, free, n) if alias and balance.hangs(counts, n, group, fewest) else taken
 
 
 def _sockets(topology: Topology, nodes: Sequence[int]) -> list[int]:
@@ -88,23 +96,34 @@ class _Packer(NamedTuple):
         known = node if node in topology.undivided else 0
         return accumulator.take(topology, cpus, n, spread=spread, sizes=sizes, rounds=rounds, node=known)
 
+    def rest(self, taken: int, free: int, n: int) -> int:
+        """N of the free CPUs, those taken among them: what comes back where upstream would loop for ever."""
+        taken &= free
+        n -= taken.bit_count()
+        return taken | accumulator.take(self.topology, free & ~taken, n, spread=self.spread, sizes="real")
+
 
 def _carry_out(plan: balance.Plan, nodes: Sequence[int], free: int, n: int, group: int, pack: _Packer) -> int:
-    taken = 0
+    """As upstream counts: what a pick hands out twice, where averaged sizes make it so, counts twice."""
+    taken, need = 0, n
     for i in plan.nodes:
         inside = nodes[i] & free
         if inside.bit_count() >= plan.share:
-            taken |= pack(inside, plan.share, nodes[i])
+            cpus = pack(inside, plan.share, nodes[i])
+            taken |= cpus
+            need -= cpus.bit_count()
     remainder = n - plan.share * len(plan.nodes)
     while remainder > 0:
         rest = free & ~taken
         bearing = [nodes[i] for i in plan.bearers if (nodes[i] & rest).bit_count() >= group]
         if not bearing:
-            return taken | pack(rest, n - taken.bit_count())
+            return pack.rest(taken, free, n)
         for node in bearing[: remainder // group]:
-            taken |= pack(node & rest, group, node)
+            cpus = pack(node & free & ~taken, group, node)
+            taken |= cpus
+            need -= cpus.bit_count()
             remainder -= group
-    if missing := n - taken.bit_count():
-        few = "not enough" if missing > 0 else "too many"
-        raise AccountingError(f"accounting error, {few} CPUs allocated, remaining: {missing}")
+    if need:
+        few = "not enough" if need > 0 else "too many"
+        raise AccountingError(f"accounting error, {few} CPUs allocated, remaining: {need}")
     return taken
