@@ -86,6 +86,12 @@ def test_show_prints_a_file_with_a_wrong_checksum_and_then_says_so(file, version
     assert str(file) in result.stderr
 
 
+def test_a_truncated_file_shows_nothing(file):
+    file.write_bytes(file.read_bytes()[:60])
+    assert run("show", file).stdout == ""
+    assert "truncated" in fails("show", file)
+
+
 @pytest.mark.parametrize(
     "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"policyName":1}', b'{"entries":{"a":3}}']
 )

@@ -289,7 +289,7 @@ class _Explained:
             if self.decision.admitted and cpus != self.decision.assignments[name].mask:
                 cpus, picked = self.decision.assignments[name].mask, [*said]
         except (Refusal, ValueError) as error:
-            return ContainerLine(name, kind, n, CPUSet(), (Step("refused", str(error)),), candidates)
+            return ContainerLine(name, kind, n, CPUSet(), (self.refused(n, error),), candidates)
         given = CPUSet.from_mask(cpus)
         runner_up = CPUSet.from_mask(self.runner_up(n, cpus))
         machine = self.state.machine
@@ -304,6 +304,18 @@ class _Explained:
             runner_up,
             view.quality(machine, runner_up) if runner_up else None,
         )
+
+    def refused(self, n: int, error: Exception) -> Step:
+        """Upstream's text, and for the topology manager's what that comes from."""
+        text = str(error)
+        if isinstance(error, Refusal) and error.reason == "TopologyAffinityError":
+            policy = self.state.config.numa.policy
+            narrow = (
+                "one NUMA node" if policy == "single-numa-node" else "as few NUMA nodes as an idle machine"
+            )
+            counts = ", ".join(f"{node}: {count}" for node, count in self.free_by_node())
+            text += f": {policy} wants {n} CPUs from {narrow} (free CPUs by node: {counts})"
+        return Step("refused", text)
 
     def affinity(self, n: int) -> Affinity:
         """The topology manager's word: one for the pod in pod scope, else one for each container."""

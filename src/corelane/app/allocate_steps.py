@@ -20,6 +20,9 @@ from corelane.view.allocate import Step
 
 __all__ = ["explain"]
 
+ALIASED = (4, 6, 7, 8)
+"""So many NUMA nodes, once chosen, are partly forgotten before 1.38 (kubernetes#141238)."""
+
 
 def explain(
     machine: Machine,
@@ -133,13 +136,15 @@ class _Walk:
         nodes = "one NUMA node holds it" if few == 1 else f"evenly over {few} NUMA nodes"
         text = f"{nodes}, {given}: of the choices that leaves the most even rest (free before: {free})"
         self.say("distribute", text)
+        if few in ALIASED and self.strategy.version != "1.38":
+            self.say("distribute", f"taking {few} nodes, kubelets before 1.38 mix up some of them (#141238)")
 
     def within(self, node: int, n: int, taken: int) -> None:
         """N CPUs of one node, its own steps among ours."""
         inner = _Walk(self.places, node & self.free, n, self.strategy, self.sizes)
         inner.pack()
         if inner.taken == taken:
-            self.steps += inner.steps
+            self.steps += [step for step in inner.steps if step.cpus]
         else:
             self.say("node", f"{_many(n, 'CPU')} of {self.places.name('NUMA node', node)}", taken)
         self.claim(taken)

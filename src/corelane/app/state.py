@@ -162,9 +162,10 @@ def _unnamed(rebuilt: state_repair.Rebuilt, evidence: state_owners.Evidence) -> 
     names = [name for of in rebuilt.checkpoint.entries.values() for name in of if name in unknown]
     if not names:
         return []
+    many = "1 owner has" if len(names) == 1 else f"{len(names)} owners have"
     note = (
-        f"{len(names)} owners have no name: their CPUs stay blocked until the kubelet clears entries that no "
-        "pod names; with --pods FILE they keep them (asking the runtime comes with corelane's CRI client)"
+        f"{many} no name: their CPUs stay blocked until the kubelet clears entries that no pod names; "
+        "with --pods FILE they keep them (asking the runtime comes with corelane's CRI client)"
     )
     return [note]
 

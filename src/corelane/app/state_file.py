@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import count
@@ -53,10 +54,10 @@ def load(path: Path) -> Loaded:
         return Loaded(path, content, checkpoint.decode(content), _checksum(content))
     except CheckpointError as error:
         fault = str(error)
-    try:
-        return Loaded(path, content, _unverified(content), _checksum(content), fault)
-    except CheckpointError:
-        raise StateFileError(f"{path}: {fault}") from None
+    with suppress(CheckpointError):
+        if _members(content):
+            return Loaded(path, content, _unverified(content), _checksum(content), fault)
+    raise StateFileError(f"{path}: {fault}")
 
 
 def _members(content: bytes) -> dict[str, Any]:

@@ -152,7 +152,7 @@ def show(found: Allocation, to: Console) -> None:
 
 def _row(line: ContainerLine, found: Allocation) -> tuple[str, ...]:
     cpus = str(line.cpus) if line.cpus else f"shared pool {found.shared}" if found.admitted else "-"
-    runner_up = f"{line.runner_up}  ({line.runner_up_quality})" if line.runner_up else "-"
+    runner_up = f"{line.runner_up}: {line.runner_up_quality}" if line.runner_up else "-"
     return line.name, line.kind, str(line.wanted), cpus, str(line.quality or "-"), runner_up
 
 
