@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from pathlib import Path
 
 import pytest
 
 from corelane.app import options
 from corelane.app.cluster import Cluster
+from corelane.app.datadir import DataDir, DataDirError
 from corelane.app.options import OptionError, Options
 from corelane.cpuset import CPUSet
 
@@ -47,3 +50,21 @@ def test_reserved_cpus_are_a_list_or_nothing() -> None:
     assert options.reserved(given(reserved_cpus="0-1,8")) == CPUSet((0, 1, 8))
     with pytest.raises(OptionError, match="--reserved-cpus '0-x'"):
         options.reserved(given(reserved_cpus="0-x"))
+
+
+def test_a_port_that_another_program_has_is_named_with_a_way_out(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        cluster = Cluster(Options(data_dir=tmp_path / "data", port=port, cgroups="off"))
+        with pytest.raises(OptionError, match=f"port {port} of 127.0.0.1: Address already in use; .*--port"):
+            asyncio.run(cluster.start())
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_named_on_one_line(tmp_path: Path) -> None:
+    (tmp_path / "kubeconfig").write_text("{\n")
+    directory = DataDir(tmp_path)
+    with pytest.raises(DataDirError, match="not a kubeconfig that corelane wrote") as refused:
+        directory.access()
+    directory.close()
+    assert "\n" not in str(refused.value)
+    assert str(tmp_path / "kubeconfig") in str(refused.value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import os
 
 from corelane import machine as machines
 from corelane.agent.agent import Agent
@@ -12,7 +13,7 @@ from corelane.apiserver.server import APIServer
 from corelane.app import options as checks
 from corelane.app import tls
 from corelane.app.datadir import DataDir
-from corelane.app.options import Options
+from corelane.app.options import OptionError, Options
 from corelane.app.podlogs import PodLogs
 from corelane.app.supervise import Parts
 from corelane.controller import Controller
@@ -72,15 +73,22 @@ class Cluster:
     async def _serve(self) -> None:
         access = self.directory.access()
         now = datetime.datetime.now(datetime.UTC)
+        port = access.port if self.options.port is None else self.options.port
         context, authority = await asyncio.to_thread(tls.server_context, self.directory.root, now)
         self._server = APIServer(
             data_dir=self.directory.root,
             tokens={access.token: User("admin", (MASTERS,))},
-            port=access.port if self.options.port is None else self.options.port,
+            port=port,
             log_source=PodLogs(self.agents),
             tls=context,
         )
-        await self._server.start()
+        try:
+            await self._server.start()
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise OptionError(
+                f"port {port} of 127.0.0.1: {why}; name another with --port, 0 takes a free one"
+            ) from error
         self.url = self._server.url
         self.directory.write_kubeconfig(self.url, access.token, authority)
 

@@ -90,8 +90,9 @@ class DataDir:
         except FileNotFoundError:
             return Access(0, secrets.token_urlsafe(32))
         except (OSError, yaml.YAMLError, KeyError, IndexError, TypeError, ValueError) as error:
+            why = " ".join(str(error).split())  # YAML's errors have several lines
             raise DataDirError(
-                f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({error}); "
+                f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({why}); "
                 "remove it, and a new one is made"
             ) from error
 

@@ -158,23 +158,28 @@ def painted(node: NodeLine) -> dict[int, Owner]:
 def show_containers(
     lines: tuple[ContainerLine, ...], to: Console, kernel: Mapping[str, str] | None = None
 ) -> None:
-    """`kernel` says of a container (`pod/container`) what was read from the kernel, past the agent."""
+    """`kernel` says of a container, named as here, what was read from the kernel, past the agent."""
     rows = [
         (
-            f"{line.pod}/{line.container}",
+            f"{_pod(line)}/{line.container}",
             line.node,
             line.qos,
             "exclusive" if line.exclusive else "shared",
             str(line.cpus),
-            (kernel or {}).get(f"{line.pod}/{line.container}", line.state),
+            (kernel or {}).get(f"{_pod(line)}/{line.container}", line.state),
         )
         for line in lines
     ]
     tables.show("Containers", ("CONTAINER", "NODE", "QOS", "LANE", "CPUS", "KERNEL"), rows, to)
-    whys = [(f"{line.pod}/{line.container}", line.why) for line in lines]
+    whys = [(f"{_pod(line)}/{line.container}", line.why) for line in lines]
     tables.show("Why these CPUs", ("CONTAINER", "WHY"), whys, to)
 
 
 def show_pending(lines: tuple[PendingLine, ...], to: Console) -> None:
     if lines:
-        tables.show("Pending", ("POD", "WHY"), [(line.pod, line.why) for line in lines], to)
+        tables.show("Pending", ("POD", "WHY"), [(_pod(line), line.why) for line in lines], to)
+
+
+def _pod(line: ContainerLine | PendingLine) -> str:
+    """Its name, with the namespace where that is not the default one."""
+    return line.pod if line.namespace == "default" else f"{line.namespace}/{line.pod}"

@@ -40,7 +40,7 @@ def _pipe_width() -> int:
 
 
 def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to: Console) -> None:
-    """Print one table. Cells are plain text: no markup in them is ever obeyed."""
+    """Print one table. Cells are plain text: no markup and no terminal sequence in them is ever obeyed."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -52,8 +52,19 @@ def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to:
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
-        table.add_row(*(Text(cell, style=_style(cell)) for cell in row))
+        table.add_row(*(Text(printable(cell), style=_style(cell)) for cell in row))
     to.print(table)
+
+
+def printable(text: str) -> str:
+    """Text of strangers, such as a pod's annotation, made harmless: what moves or colours comes escaped."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
 
 
 _STYLES = {
