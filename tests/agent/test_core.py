@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.agent import messages
-from corelane.agent.pods import Ended, Past, Reason, RestartPolicy
+from corelane.agent import messages, runs
+from corelane.agent.pods import Ended, Past, Pod, Reason, RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import validate
@@ -382,6 +382,13 @@ def test_what_the_runtime_has_lost_counts_as_ended_and_is_started_again():
     shown = statuses(world, "p")["a"]
     assert shown["restartCount"] == 3
     assert shown["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
+
+
+def test_a_run_that_nobody_saw_end_counts_as_ended_when_it_was_found():
+    """After a restart of the machine there is no time on record, and 1970 helps nobody."""
+    unseen = messages.Run(id="r", uid="x", container="a", attempt=0, live=False, exit_code=255)
+    pod = Pod(plan("x", ("a", APP, 100), **SHARED), {})
+    assert runs.adopt(pod, unseen, CPUSet(), 1000.0).ended.finished_at == 1000.0
 
 
 def test_what_the_runtime_has_lost_is_not_run_twice_if_it_must_not():

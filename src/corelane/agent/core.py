@@ -120,7 +120,7 @@ class Core:
                     admission.unknown_plan(run.uid, self.ledger), {}, present=False
                 )
             lane = pins.granted(self.ledger, run.uid, run.container)
-            container = runs.adopt(pod, run, lane.cpus if lane else NO_CPUS)
+            container = runs.adopt(pod, run, lane.cpus if lane else NO_CPUS, event.at)
             self._runs[run.id] = pod, container
 
     def _pod_seen(self, event: messages.PodSeen) -> None:

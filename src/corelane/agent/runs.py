@@ -19,17 +19,17 @@ class Verdict(Enum):
     ESCAPED = auto()
 
 
-def adopt(pod: Pod, run: Run, granted: CPUSet) -> Container:
+def adopt(pod: Pod, run: Run, granted: CPUSet, at: float) -> Container:
     """Take over a run that this agent did not start; runs of one container must come in their order.
 
-    Unless it is found on the CPUs it was granted, it will be told again.
+    One that nobody saw end, as before a restart of the machine, counts as ended `at` this time. Unless it is found on the CPUs it was granted, it will be told again.
     """
     container = pod.containers.setdefault(run.container, Container(ContainerPlan(run.container)))
     container.last = container.ended or container.last
     container.id, container.attempt = run.id, run.attempt
     container.started_at = run.started_at
     container.stage = Stage.RUNNING if run.live else Stage.EXITED
-    container.ended = None if run.live else end_of(run, run.finished_at)
+    container.ended = None if run.live else end_of(run, at)
     container.seen = run.allowed
     container.applied = granted if run.allowed == granted else NO_CPUS
     container.unread = run.live
