@@ -305,3 +305,23 @@ def test_without_cgroups_the_root_is_named(file, tmp_path):
 
 def test_json_asks_no_questions(file):
     assert "--yes or --dry-run" in fails("repair", file, *SETTINGS, "-o", "json")
+
+
+def test_to_version_2_what_only_pods_have_goes_back_to_the_pool(file, node_root):
+    whole = held(default="0-1,5-9,12-15", pods={"u1": "2,4,10"}, version=4)
+    for args in (
+        ("convert", file, "--to", "v2"),
+        ("repair", file, *SETTINGS, "--root", node_root, "--to", "2", "-y"),
+    ):
+        file.write_bytes(checkpoint.encode(whole, 4))
+        assert run("verify", file, *SETTINGS).exit_code == 0
+        result = run(*args)
+        assert result.exit_code == 0, result.output
+        assert checkpoint.decode(file.read_bytes()) == held()
+        assert run("verify", file, *SETTINGS).exit_code == 0
+
+
+def test_repair_writes_another_version_when_told_to(file, node_root):
+    assert run("repair", file, *SETTINGS, "--root", node_root, "--to", "v4", "--yes").exit_code == 0
+    assert checkpoint.decode(file.read_bytes()) == held(version=4)
+    assert len(backups(file)) == 1

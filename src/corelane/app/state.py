@@ -116,12 +116,12 @@ def plan(path: Path, machine: str | None, settings: Settings, where: Where, vers
     loaded = Loaded(path, content or b"", old, None) if old else None
     state, settings = _node(machine, settings, loaded)
     evidence, more = _evidence(state, where, old, trusted)
-    rebuilt = state_repair.rebuild(state_owners.claims(evidence), state, old)
     target = version or _same_version(old)
+    rebuilt = state_repair.rebuild(state_owners.claims(evidence), state, old, whole_pods=target != 2)
     after = checkpoint.encode(rebuilt.checkpoint, cast("Version", target))
-    _check(rebuilt.checkpoint, state)
+    _check(checkpoint.decode(after), state)
     notes += [*more, *rebuilt.notes, *_unnamed(rebuilt, evidence)]
-    changed = not old or not trusted or old != replace(rebuilt.checkpoint, version=old.version)
+    changed = not old or not trusted or old != replace(rebuilt.checkpoint, version=cast("Version", target))
     difference = Difference(
         str(path), old, rebuilt.checkpoint, target, rebuilt.changes, tuple(notes), changed
     )

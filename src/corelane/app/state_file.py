@@ -104,7 +104,20 @@ def convert(loaded: Loaded, version: int) -> bytes:
             f"{loaded.path}: version: 1 names containers by id, the others by pod: "
             "`corelane state repair --pods FILE` knows the pods and writes the file anew"
         )
-    return checkpoint.encode(loaded.checkpoint, cast("Version", version))
+    found = loaded.checkpoint
+    if version == 2:
+        found = replace(found, default=found.default | _only_of_pods(found), pods={})
+    return checkpoint.encode(found, cast("Version", version))
+
+
+def _only_of_pods(found: Checkpoint) -> CPUSet:
+    """CPUs that pods have as a whole, and none of their containers: version 2 cannot keep them."""
+    mask = 0
+    for uid, cpus in found.pods.items():
+        mask |= cpus.mask
+        for own in found.entries.get(uid, {}).values():
+            mask &= ~own.mask
+    return CPUSet.from_mask(mask)
 
 
 def replace_file(path: Path, before: bytes | None, content: bytes) -> Path | None:

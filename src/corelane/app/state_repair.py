@@ -29,10 +29,13 @@ class Rebuilt:
     notes: tuple[str, ...] = ()
 
 
-def rebuild(claims: Iterable[Claim], state: NodeState, old: Checkpoint | None = None) -> Rebuilt:
+def rebuild(
+    claims: Iterable[Claim], state: NodeState, old: Checkpoint | None = None, *, whole_pods: bool = True
+) -> Rebuilt:
     """The state of a node (`state` is the empty one) on which these claims hold, and the difference to `old`.
 
-    Claims come first served. Raises RepairError when a strict reservation leaves no CPU for the shared pool.
+    Claims come first served; without `whole_pods` only containers have CPUs, as in version 2. Raises
+    RepairError when a strict reservation leaves no CPU for the shared pool.
     """
     if state.config.policy == "none":
         return _without_policy(old)
@@ -40,7 +43,10 @@ def rebuild(claims: Iterable[Claim], state: NodeState, old: Checkpoint | None = 
     for claim in claims:
         ledger.enter(claim)
     ledger.fill_up()
-    ledger.keep_pods()
+    if whole_pods:
+        ledger.keep_pods()
+    else:
+        ledger.pods.clear()
     ledger.check_pool()
     return ledger.rebuilt(old)
 
