@@ -3,13 +3,13 @@
 import json
 
 import pytest
-import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from corelane.apiserver import reading
 from corelane.apiserver.custom import plain
-from corelane.apiserver.reading import MAX_DEPTH, Float, ReadError, pairs, read_json, read_yaml
+from corelane.apiserver.reading import MAX_DEPTH, Float, ReadError, pairs, read_json
+from corelane.apiserver.yaml_reading import read_yaml
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(
@@ -113,6 +113,8 @@ def test_half_a_surrogate_pair_becomes_the_replacement_character():
         ("0o17", "0o17"),
         ("1_000", 1000),
         ("-12", -12),
+        ("18446744073709551616000", 1.8446744073709552e22),
+        ("0x" + "f" * 5000, "0x" + "f" * 5000),
         ("190:20:30", "190:20:30"),
         ("2020-01-02", "2020-01-02"),
         ("1.5", 1.5),
@@ -160,6 +162,16 @@ def test_depth_counts_what_a_repeated_key_hides():
     assert not reading.too_deep({"a": [1]})
 
 
-def test_the_loader_builds_nothing_but_plain_values():
+def test_the_reader_builds_nothing_but_plain_values():
     assert read_yaml(b"!!python/name:os.system") == ""
-    assert isinstance(yaml.compose("a", Loader=yaml.SafeLoader), yaml.Node)
+    assert read_yaml(b"a: !!python/object/apply:os.system ['true']") == {"a": ["true"]}
+
+
+def test_the_first_document_counts():
+    assert read_yaml(b"---\na: 1\n---\na: 2\n") == {"a": 1}
+    assert read_yaml(b"# nothing") is None
+
+
+def test_a_document_has_not_too_many_nodes():
+    with pytest.raises(ReadError, match="more than 100000 nodes"):
+        read_yaml(b"[" + b"a," * 100_000 + b"]")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from corelane.apiserver import decoding, kinds, reading, status
+from corelane.apiserver import decoding, kinds, reading, status, yaml_reading
 from corelane.apiserver.decoding import DecodeError, Notes
 from corelane.apiserver.reading import ReadError
 
@@ -45,7 +45,7 @@ def read(kind: Kind, body: bytes, content_type: str) -> Object:
 def parse(body: bytes, content_type: str) -> Any:
     """The body's values, by its media type. Raises ReadError."""
     yaml = content_type.partition(";")[0].strip() in {"application/yaml", "text/yaml", "application/x-yaml"}
-    return reading.read_yaml(body) if yaml else reading.read_json(body)
+    return yaml_reading.read_yaml(body) if yaml else reading.read_json(body)
 
 
 def check(kind: Kind, version: str, tree: Object) -> None:

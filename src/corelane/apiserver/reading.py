@@ -1,4 +1,4 @@
-"""JSON and YAML bodies to plain values, with what upstream's decoder reports: repeated keys, exact numbers.
+"""JSON bodies to plain values, with what upstream's decoder reports: repeated keys, exact numbers.
 
 The result holds dict, list, str, bool, None, int and `Float`, which keeps its text. An object that repeats a
 key is an `Object` whose `pairs` has all its members.
@@ -11,23 +11,13 @@ import math
 import re
 from typing import TYPE_CHECKING, Any, Self
 
-import yaml
-
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-MAX_NODES = 1_000_000  # a YAML document whose aliases expand to more is refused
 MAX_DEPTH = 200  # of objects and lists in each other; no kind comes near, and Python's own stack is not deep
 
-_LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
-_SHOWN = 30  # letters of a number that is refused
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
-# Numbers for upstream's reader of YAML, though not by YAML 1.1.
-_EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+", re.ASCII)
-_YAML_BOOLS = {
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"), False),
-}
+SHOWN = 30  # letters of a number that is refused
+SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 class ReadError(ValueError):
@@ -64,7 +54,7 @@ def read_json(body: bytes) -> Any:
     try:
         tree = json.loads(
             text,
-            object_pairs_hook=_object,
+            object_pairs_hook=object_of,
             parse_int=_integer,
             parse_float=_number,
             parse_constant=_constant,
@@ -76,23 +66,6 @@ def read_json(body: bytes) -> Any:
     if text.count("[") + text.count("{") > MAX_DEPTH and too_deep(tree):
         raise ReadError("exceeded max depth")
     return _clean(tree) if "\\u" in text else tree
-
-
-def read_yaml(body: bytes) -> Any:
-    """Read a YAML text as JSON values, by YAML 1.1's rules, as upstream does. Raises ReadError."""
-    try:
-        node = yaml.compose(body.decode("utf-8", errors="replace"), Loader=yaml.SafeLoader)
-        if node is None:
-            return None
-        _measure(node, {})
-        tree = _plain(node)
-    except yaml.YAMLError as error:
-        raise ReadError(_yaml_message(error)) from None
-    except RecursionError:
-        raise ReadError("yaml: exceeded max depth") from None
-    if too_deep(tree):
-        raise ReadError("yaml: exceeded max depth")
-    return tree
 
 
 def too_deep(tree: Any) -> bool:
@@ -111,7 +84,8 @@ def _parts(value: Any) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_of(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its members, of which some may have the same key."""
     plain = dict(members)
     if len(plain) == len(members):
         return plain
@@ -127,7 +101,7 @@ def _integer(text: str) -> int | float:
 def _number(text: str) -> Float:
     number = Float(text)
     if math.isinf(number):
-        raise ReadError(f"json: cannot unmarshal number {text[:_SHOWN]} into Go value of type float64")
+        raise ReadError(f"json: cannot unmarshal number {text[:SHOWN]} into Go value of type float64")
     return number
 
 
@@ -154,119 +128,9 @@ def _go_message(error: json.JSONDecodeError) -> str:
 def _clean(tree: Any) -> Any:
     """Lone surrogates, which JSON escapes can spell and UTF-8 cannot, become U+FFFD as in Go."""
     if isinstance(tree, str):
-        return _SURROGATE.sub("\ufffd", tree)
+        return SURROGATE.sub("\ufffd", tree)
     if isinstance(tree, list):
         return [_clean(item) for item in tree]
     if isinstance(tree, dict):
-        return _object([(_clean(key), _clean(value)) for key, value in pairs(tree)])
+        return object_of([(_clean(key), _clean(value)) for key, value in pairs(tree)])
     return tree
-
-
-def _yaml_message(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or str(error)
-    return f"yaml: line {mark.line + 1}: {problem}" if mark else f"yaml: {problem}"
-
-
-def _measure(node: yaml.Node, known: dict[int, int]) -> int:
-    """How many nodes a document has once its aliases are expanded; refuses bombs and cycles."""
-    if id(node) in known:
-        if known[id(node)] == 0:
-            raise ReadError("yaml: an anchor contains itself")
-        return known[id(node)]
-    known[id(node)] = 0
-    size = 1 + sum(_measure(child, known) for child in _children(node))
-    if size > MAX_NODES:
-        raise ReadError("yaml: document contains excessive aliasing")
-    known[id(node)] = size
-    return size
-
-
-def _children(node: yaml.Node) -> Iterator[yaml.Node]:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            yield key
-            yield value
-    elif isinstance(node, yaml.SequenceNode):
-        yield from node.value
-
-
-def _plain(node: yaml.Node) -> Any:
-    if isinstance(node, yaml.MappingNode):
-        return _object(list(_members(node)))
-    if isinstance(node, yaml.SequenceNode):
-        return [_plain(item) for item in node.value]
-    return _scalar(node)
-
-
-def _members(node: yaml.MappingNode) -> Iterator[tuple[str, Any]]:
-    """A mapping's members; `<<` gives those of the mappings it names, where they are not its own."""
-    own = {key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)}
-    for key, value in node.value:
-        if key.tag == "tag:yaml.org,2002:merge":
-            sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
-            for source in sources:
-                merged = _plain(source)
-                if not isinstance(merged, dict):
-                    raise ReadError("yaml: map merge requires map or sequence of maps as the value")
-                yield from ((name, item) for name, item in merged.items() if name not in own)
-        else:
-            yield _key(_plain(key)), _plain(value)
-
-
-def _key(key: Any) -> str:
-    """A YAML key as JSON spells it."""
-    if isinstance(key, bool):
-        return "true" if key else "false"
-    if isinstance(key, str):
-        return key
-    if isinstance(key, int):
-        return str(key)
-    if isinstance(key, Float):
-        return key.text
-    raise ReadError(f"yaml: a map key must be a scalar, not {'null' if key is None else type(key).__name__}")
-
-
-def _scalar(node: yaml.Node) -> Any:
-    text, tag = str(node.value), node.tag.rpartition(":")[2]
-    if _SURROGATE.search(text):
-        raise ReadError("yaml: found invalid Unicode character escape code")
-    if getattr(node, "style", None) is None:
-        if text in _YAML_BOOLS:
-            return _YAML_BOOLS[text]
-        if _EXPONENT.fullmatch(text):
-            return _yaml_float(text)
-    if tag == "null":
-        return None
-    if tag == "int":
-        return _yaml_integer(text)
-    if tag == "float":
-        return _yaml_float(text)
-    return text
-
-
-def _yaml_integer(text: str) -> Any:
-    digits = text.replace("_", "").lower()
-    sign = -1 if digits.startswith("-") else 1
-    digits = digits.lstrip("+-")
-    if ":" in digits:
-        return text
-    base = {"0b": 2, "0x": 16, "0o": 8}.get(
-        digits[:2], 8 if digits.startswith("0") and len(digits) > 1 else 10
-    )
-    bare = digits[2:] if digits[:2] in {"0b", "0x", "0o"} else digits
-    try:
-        return sign * int(bare, base)
-    except ValueError:
-        return text
-
-
-def _yaml_float(text: str) -> Any:
-    """A float as the JSON that upstream makes of it first: a whole number loses its fraction."""
-    try:
-        number = float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
-    except ValueError:
-        return text
-    if not math.isfinite(number):
-        raise ReadError(f"yaml: a number must be finite, not {text[:_SHOWN]}")
-    return int(number) if number.is_integer() and abs(number) < _LARGEST_WRITTEN_OUT else Float(repr(number))
