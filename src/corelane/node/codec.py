@@ -115,9 +115,10 @@ def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
 def _verified(data: bytes) -> _Fields:
     """The `ledger` member of a file whose kind, version and checksum are right."""
     try:
-        whole = _Fields(json.loads(data), "")
+        tree = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise _damaged(f"is no JSON, perhaps truncated after {len(data)} bytes ({error})") from None
+    whole = _Fields(tree, "")
     if (kind := whole.of("kind", str)) != _KIND:
         raise _damaged(f"field kind: {kind!r} is not {_KIND!r}: this is some other program's file")
     if (version := whole.of("version", int)) != VERSION:

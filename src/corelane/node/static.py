@@ -103,7 +103,8 @@ def allocate(state: NodeState, pool: int, n: int, nodes: int | None) -> int:
             aligned = pool & near(state, nodes)
             count = min(n, aligned.bit_count())
             taken = pick(state.config, state.topology, aligned, count, hinted=nodes.bit_count())
-        return taken | pick(state.config, state.topology, pool & ~taken, n - taken.bit_count())
+        missing = n - taken.bit_count()
+        return taken | pick(state.config, state.topology, pool & ~taken, missing) if missing else taken
     except ValueError as error:
         raise Refusal(
             "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"

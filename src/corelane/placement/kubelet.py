@@ -44,8 +44,11 @@ def take(topology: Topology, available: int, n: int, strategy: Strategy, *, hint
     Raises NotEnoughCPUs, and AccountingError where upstream's distribution fails by its own slip, both with
     upstream's text.
     """
-    sizes: Sizes = "average" if strategy.version == "1.36" else "cores"
-    return _take(topology, available, n, strategy, sizes, hinted, alias=strategy.version != "1.38")
+    if strategy.version != "1.36":
+        return _take(topology, available, n, strategy, "cores", hinted, alias=strategy.version != "1.38")
+    if strategy.distribute:
+        return distribute.take(topology, available, n, strategy.group, spread=strategy.spread)
+    return accumulator.take(topology, available, n, spread=strategy.spread, uncore=strategy.uncore)
 
 
 def take_valid(topology: Topology, available: int, n: int, strategy: Strategy, *, hinted: int = 0) -> int:
