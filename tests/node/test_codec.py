@@ -53,7 +53,7 @@ def test_any_flipped_byte_of_the_content_is_noticed():
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        (b"[]", "field .whole file.: is list, not dict"),
+        (b"[]", "^ledger field .whole file.: is list, not dict"),
         (b"{}", "field kind: is missing, not str"),
         (b'{"kind":"x"}', "field kind: 'x' is not 'corelane-ledger'"),
         (

@@ -22,7 +22,8 @@ class Verdict(Enum):
 def adopt(pod: Pod, run: Run, granted: CPUSet, at: float) -> Container:
     """Take over a run that this agent did not start; runs of one container must come in their order.
 
-    One that nobody saw end, as before a restart of the machine, counts as ended `at` this time. Unless it is found on the CPUs it was granted, it will be told again.
+    One that nobody saw end, as before a restart of the machine, counts as ended `at` this time. A live one
+    that is not found on the CPUs it was granted will be told them again.
     """
     container = pod.containers.setdefault(run.container, Container(ContainerPlan(run.container)))
     container.last = container.ended or container.last
