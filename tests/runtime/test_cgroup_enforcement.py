@@ -8,6 +8,7 @@ import pytest
 from corelane.kernel import cgroup, proc
 from corelane.runtime.base import RuntimeFailure
 from corelane.runtime.leftovers import end_instance
+from corelane.runtime.local import LocalRuntime
 from support.containers import (
     HIGH,
     LOW,
@@ -199,6 +200,39 @@ def test_groups_that_a_crash_left_without_a_record_are_tidied_away(tmp_path, gro
                 assert groups.children(cgroup.join(again.instance)) == ["0a1b"]
                 assert groups.children(cgroup.join(again.instance, "0a1b")) == ["kept"]
                 assert groups.pids(cgroup.join(again.instance)) == [kept.pid]
+
+    run(main())
+
+
+def test_a_start_of_corelane_that_fails_half_way_kills_nobody(tmp_path, groups, monkeypatch):
+    """It has not yet learned of those who run; what it tidies up must not depend on that."""
+
+    def fail(state):
+        raise OSError(5, "Input/output error")
+
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            found = await runtime.start(spec("sleep", "60"))
+            await runtime.close()
+            with monkeypatch.context() as patch:
+                patch.setattr("corelane.runtime.records.State.ids", fail)
+                with pytest.raises(OSError, match="Input/output error"):
+                    await LocalRuntime.open(tmp_path / "state", cgroups="required")
+            assert groups.pids(cgroup.join(runtime.instance)) == [found.pid]
+            async with opened(tmp_path / "state", "required") as again:
+                assert [one.state for one in await again.containers()] == ["running"]
+
+    run(main())
+
+
+def test_nothing_is_left_of_a_corelane_in_which_nothing_runs(tmp_path, groups):
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            await ended(runtime, (await runtime.start(spec("true"))).id)
+            await runtime.close()
+            assert not groups.exists(cgroup.join(runtime.instance))
+            async with opened(tmp_path / "state", "required") as again:
+                await again.start(spec("sleep", "60", attempt=1))
 
     run(main())
 

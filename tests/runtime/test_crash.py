@@ -78,7 +78,10 @@ def killed(process, number=signal.SIGKILL):
 def test_a_container_outlives_corelane_and_is_adopted_with_its_log_and_exit_code(
     tmp_path, mode, victim, number
 ):
-    process = victim(tmp_path / "state", mode, "echo one; sleep 0.6; echo two; exit 9")
+    go = tmp_path / "go"
+    process = victim(
+        tmp_path / "state", mode, f"echo one; until [ -e {go} ]; do sleep 0.05; done; echo two; exit 9"
+    )
     container_id, pid = started(process)
     killed(process, number)
 
@@ -87,6 +90,7 @@ def test_a_container_outlives_corelane_and_is_adopted_with_its_log_and_exit_code
             found = await status(runtime, container_id)
             assert (found.state, found.pid) == ("running", pid)
             assert {task.cpus for task in await runtime.allowed(container_id)} == {LOW}
+            go.touch()
             end = await ended(runtime, container_id)
             assert end.exit_code == 9
             assert await output(runtime, container_id) == "one\ntwo\n"
@@ -129,7 +133,7 @@ def test_an_end_while_corelane_was_away_is_learned(tmp_path, mode, victim):
         async with opened(tmp_path / "state", mode) as runtime:
             end = await ended(runtime, first)
             assert end.exit_code == 7
-            assert end.finished_at - end.started_at == pytest.approx(0.3, abs=0.25)
+            assert 0.3 <= end.finished_at - end.started_at < 10
             assert (await ended(runtime, second)).signal == 9
             await runtime.remove(first)
             assert list((tmp_path / "state/containers").iterdir()) == [tmp_path / "state/containers" / second]
@@ -178,9 +182,9 @@ def test_adopting_former_runs_does_not_harm_those_that_took_their_place(tmp_path
             await runtime.close()
             async with opened(state, mode) as again:
                 await asyncio.sleep(0.1)
-                states = {one.id: one.state for one in await again.containers()}
-                assert len(states) == 8
-                assert {states[container_id] for container_id in running} == {"running"}
+                known = {one.id: one for one in await again.containers()}
+                assert len(known) == 8
+                assert [known[one] for one in running if known[one].state != "running"] == []
                 assert all([len(await again.allowed(container_id)) == 1 for container_id in running])
 
     run(main())

@@ -373,6 +373,33 @@ def test_a_caller_who_gives_up_waiting_leaves_a_known_container(tmp_path, mode):
     run(main())
 
 
+def test_looking_after_containers_at_any_moment_does_no_harm_to_one_being_started(tmp_path, mode):
+    async def main():
+        async with opened(tmp_path / "state", mode, sweep_seconds=0) as runtime:
+            found = await asyncio.gather(
+                *(runtime.start(spec("sleep", "60", name=f"c{n}")) for n in range(4))
+            )
+            await asyncio.sleep(0.1)
+            assert [one.state for one in found] == ["running"] * 4
+            assert await runtime.containers() == found
+
+    run(main())
+
+
+def test_a_stop_that_comes_during_the_start_waits_for_it(tmp_path, mode):
+    async def main():
+        async with opened(tmp_path / "state", mode) as runtime:
+            start = asyncio.create_task(runtime.start(spec("sleep", "60")))
+            await asyncio.sleep(0)
+            (known,) = await runtime.containers()
+            assert known.state == "created"
+            await asyncio.wait_for(runtime.stop(known.id, 5), 20)
+            assert (await start).id == known.id
+            assert (await status(runtime, known.id)).signal == signal.SIGTERM
+
+    run(main())
+
+
 def test_many_start_and_stop_at_once_without_holding_up_the_loop(tmp_path, mode):
     async def main():
         async with opened(tmp_path / "state", mode) as runtime:

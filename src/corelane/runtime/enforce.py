@@ -148,6 +148,15 @@ class ByCgroup:
         """Remove a pod's group, with all that is in it."""
         self._clear(self._pod(pod_uid))
 
+    def leave(self) -> None:
+        """Remove this instance's groups in which nothing runs; nobody is killed, known or not."""
+        for pod in self.groups.children(self.root):
+            for name in self.groups.children(f"{self.root}/{pod}"):
+                self.groups.prune(f"{self.root}/{pod}/{name}")
+            self.groups.prune(f"{self.root}/{pod}")
+        self.groups.prune(self.root)
+        self.groups.prune(cgroup.OWN)
+
     def destroy(self) -> None:
         """Remove all groups of this instance, and the topmost one unless other instances use it."""
         self._clear(self.root)

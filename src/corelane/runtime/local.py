@@ -224,6 +224,8 @@ class LocalRuntime:
             return
         await self.stop_all(grace_seconds)
         await self.close()
+        if isinstance(self._default, enforce.ByCgroup):
+            await asyncio.to_thread(self._default.destroy)
         await asyncio.to_thread(shutil.rmtree, self._state.root, ignore_errors=True)
 
     async def close(self) -> None:
@@ -232,9 +234,8 @@ class LocalRuntime:
         self._sweeper.cancel()
         await asyncio.gather(self._sweeper, return_exceptions=True)
         await self._tasks.finish()
-        idle = all(container.ended.is_set() for container in self._known.all())
-        if idle and isinstance(self._default, enforce.ByCgroup):
-            await asyncio.to_thread(self._default.destroy)
+        if isinstance(self._default, enforce.ByCgroup):
+            await asyncio.to_thread(self._default.leave)
         self._known.close()
         self._state.close()
 
@@ -256,19 +257,22 @@ class LocalRuntime:
         return self._known.know(stored, None, supervised=True)
 
     async def _start(self, container: Container) -> ContainerStatus:
-        async with container.lock:
-            try:
-                async with container.pod:
-                    started = await asyncio.to_thread(self._launch, container)
-                    await self._weigh(container)
-            except _REFUSED as error:
-                await self._discard(container)
-                raise RuntimeFailure("RunContainerError", str(error), 128) from error
+        try:
+            async with container.pod:
+                started = await asyncio.to_thread(self._launch, container)
+                await self._weigh(container)
             if started.state == "failed":
-                await self._discard(container)
                 raise outcomes.failure(container.stored, started)
-            self._known.refresh(container)
-            return container.status
+        except RuntimeFailure:
+            await self._discard(container)
+            raise
+        except _REFUSED as error:
+            await self._discard(container)
+            raise RuntimeFailure("RunContainerError", str(error), 128) from error
+        finally:
+            container.started.set()
+        self._known.refresh(container)
+        return container.status
 
     def _launch(self, container: Container) -> Outcome:
         """The part of a start that blocks; recorded first, so that nothing is started unknown."""
@@ -406,7 +410,7 @@ class LocalRuntime:
     async def _finish(self, container: Container) -> None:
         """See to the end what a crash came between: a start, or a change."""
         try:
-            await self._known.settled(container.stored.id)
+            await self._known.settle(container)
             if container.outcome is None:
                 await self._discard(container)  # its shim was never told what to do
             elif container.stored.previous:
@@ -424,6 +428,8 @@ class LocalRuntime:
                     _log.warning("container %s: %s", container.stored.id, error)
 
     async def _look_after(self, container: Container) -> None:
+        if not container.started.is_set():
+            return
         async with container.lock:
             if container.watch is None:
                 self._known.refresh(container)

@@ -22,7 +22,10 @@ _SETTLE_POLL_SECONDS = 0.02
 
 @dataclass(slots=True, eq=False)
 class Container:
-    """One known container. `lock` is held while it is started or changed, `pod` while its pod's cgroup is."""
+    """One known container. `lock` is held while it is changed, `pod` while its pod's cgroup is.
+
+    Until `started` is set it has no records to go by; nobody but who starts or adopts it touches it.
+    """
 
     stored: Stored
     status: ContainerStatus
@@ -30,6 +33,7 @@ class Container:
     outcome: Outcome | None = None
     watch: Watch | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    started: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -64,14 +68,17 @@ class Registry:
             raise UnknownContainer(container_id) from None
 
     async def settled(self, container_id: str) -> Container:
-        """The container once it has been started; an adopted one may still be on its way."""
-        container = self.find(container_id)
-        async with container.lock:
-            deadline = time.monotonic() + _SETTLE_SECONDS
-            while container.status.state == "created" and time.monotonic() < deadline:
-                await asyncio.sleep(_SETTLE_POLL_SECONDS)
-                self.refresh(container)
+        """The container once its start has come to an end, one way or the other. Raises UnknownContainer."""
+        await self.find(container_id).started.wait()
         return self.find(container_id)
+
+    async def settle(self, container: Container) -> None:
+        """Wait for a start that a former owner began: its shim may still be on its way."""
+        deadline = time.monotonic() + _SETTLE_SECONDS
+        while container.status.state == "created" and time.monotonic() < deadline:
+            await asyncio.sleep(_SETTLE_POLL_SECONDS)
+            self.refresh(container)
+        container.started.set()
 
     def of_pod(self, pod_uid: str) -> list[Container]:
         return [c for c in self._containers.values() if c.stored.spec.pod_uid == pod_uid]
