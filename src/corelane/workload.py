@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -76,28 +76,27 @@ class Ask:
     @property
     def cpu_request(self) -> int:
         """MilliCPU that the whole pod needs at once; see `peak`."""
-        return peak(self.containers, "cpu_request")
+        return peak((one.kind, one.cpu_request) for one in self.containers)
 
     @property
     def memory_request(self) -> int:
         """Bytes that the whole pod needs at once; see `peak`."""
-        return peak(self.containers, "memory_request")
+        return peak((one.kind, one.memory_request) for one in self.containers)
 
 
-def peak(containers: tuple[ContainerAsk, ...], resource: str) -> int:
-    """The most of a resource that a pod's containers hold at the same time.
+def peak(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
+    """The most of a resource that a pod's containers, in the order of its spec, hold at the same time.
 
     Sidecars stay once started, init containers run one by one beside the sidecars before them, and
     the others run together with all sidecars (KEP-753; upstream `resourcehelper.PodRequests`).
     """
     sidecars = most = apps = 0
-    for container in containers:
-        wanted: int = getattr(container, resource)
-        if container.kind is ContainerKind.SIDECAR:
-            sidecars += wanted
+    for kind, amount in amounts:
+        if kind is ContainerKind.SIDECAR:
+            sidecars += amount
             most = max(most, sidecars)
-        elif container.kind is ContainerKind.INIT:
-            most = max(most, sidecars + wanted)
+        elif kind is ContainerKind.INIT:
+            most = max(most, sidecars + amount)
         else:
-            apps += wanted
+            apps += amount
     return max(most, sidecars + apps)

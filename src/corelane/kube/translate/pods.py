@@ -8,7 +8,7 @@ from corelane.kube.pod import Container, Pod
 from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import proposals
 from corelane.kube.translate.errors import TranslationError
-from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass
+from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass, peak
 
 __all__ = ["ask", "qos", "requests"]
 
@@ -84,25 +84,12 @@ def requests(pod: Pod) -> dict[str, int]:
     found = list(_containers(pod))
     amounts = [(kind, _amounts(f"{path}.requests", _defaulted(container))) for path, kind, container in found]
     names = {name for _, listed in amounts for name in listed}
-    total = {name: _at_once((kind, listed.get(name, 0)) for kind, listed in amounts) for name in names}
+    total = {name: peak((kind, listed.get(name, 0)) for kind, listed in amounts) for name in names}
     if pod.spec.resources is not None:
         level = pod.spec.resources.requests
         named = {name: value for name, value in level.items() if name.startswith(_POD_LEVEL)}
         total |= _amounts("spec.resources.requests", named)
     return _sum([total, _amounts("spec.overhead", pod.spec.overhead)])
-
-
-def _at_once(amounts: Iterable[tuple[ContainerKind, int]]) -> int:
-    sidecars = most = apps = 0
-    for kind, amount in amounts:
-        if kind is ContainerKind.SIDECAR:
-            sidecars += amount
-            most = max(most, sidecars)
-        elif kind is ContainerKind.INIT:
-            most = max(most, sidecars + amount)
-        else:
-            apps += amount
-    return max(most, sidecars + apps)
 
 
 def _containers(pod: Pod) -> Iterator[tuple[str, ContainerKind, Container]]:
