@@ -134,6 +134,58 @@ RESOURCES = [
             "`restartPolicy` is 'Never'"
         ),
     ),
+    (
+        container(resizePolicy=[{"resourceName": "", "restartPolicy": ""}]),
+        "resizePolicy: Required value",
+        "resizePolicy: Required value",
+    ),
+    (
+        spec(os={"name": "windows"}, resources={"limits": {"cpu": "1"}}),
+        "/spec.resources: Forbidden: may not be set for a windows pod",
+    ),
+    (
+        container(resources={"limits": {"hugepages-lots": "2Mi", "cpu": "1"}}),
+        (
+            'resources.limits[hugepages-lots]: Invalid value: "2Mi": 2Mi is not positive integer '
+            "multiple of hugepages-lots"
+        ),
+        (
+            'resources.requests[hugepages-lots]: Invalid value: "2Mi": 2Mi is not positive integer '
+            "multiple of hugepages-lots"
+        ),
+    ),
+    (
+        spec(resources={"limits": {"storage": "1"}}),
+        (
+            '/spec.resources.limits[storage]: Unsupported value: "storage": supported values: "cpu", '
+            '"hugepages-", "memory"'
+        ),
+    ),
+    (
+        merged(
+            spec(resourceClaims=[{"name": "x", "resourceClaimName": "a"}]),
+            container(resources={"claims": [{"name": "x", "request": "a"}, {"name": "x"}]}),
+        ),
+        'resources.claims[1]: Duplicate value: "x"',
+    ),
+    (
+        merged(
+            spec(resources={"limits": {"hugepages-2Mi": "2Mi", "cpu": "1"}}),
+            container(resources={"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}),
+        ),
+        (
+            '/spec.resources.requests[hugepages-2Mi]: Invalid value: "2Mi": must be greater than or '
+            "equal to aggregate container requests of 4Mi"
+        ),
+        (
+            '/spec.resources.limits[hugepages-2Mi]: Invalid value: "2Mi": must be greater than or '
+            "equal to aggregate container limits of 4Mi"
+        ),
+        (
+            '/spec.resources.containers[0][hugepages-2Mi].limits: Invalid value: "4Mi": must be less '
+            "than or equal to pod limits of 2Mi"
+        ),
+    ),
 ]
 
 SECURITY = [
@@ -278,6 +330,35 @@ SECURITY = [
         (
             "securityContext: Invalid value: {…}: cannot set `allowPrivilegeEscalation` to false and "
             "`capabilities.Add` CAP_SYS_ADMIN"
+        ),
+    ),
+    (
+        container(securityContext={"appArmorProfile": {"type": "Localhost", "localhostProfile": "a" * 4096}}),
+        "securityContext.appArmorProfile.localhostProfile: Too long: may not be more than 4095 bytes",
+    ),
+    (
+        container(securityContext={"windowsOptions": {"gmsaCredentialSpec": "a" * 65537}}),
+        (
+            'securityContext.windowsOptions.gmsaCredentialSpec: Invalid value: "aaa…": '
+            "gmsaCredentialSpec size must be under 64 KiB"
+        ),
+    ),
+    (
+        container(securityContext={"windowsOptions": {"runAsUserName": "d" * 256 + "\\u"}}),
+        (
+            'securityContext.windowsOptions.runAsUserName: Invalid value: "ddd…": runAsUserName\'s '
+            "Domain length must be under 256 characters"
+        ),
+        (
+            'securityContext.windowsOptions.runAsUserName: Invalid value: "ddd…": runAsUserName\'s '
+            "Domain doesn't match the NetBios nor the DNS format"
+        ),
+    ),
+    (
+        container(securityContext={"windowsOptions": {"runAsUserName": "d\\"}}),
+        (
+            'securityContext.windowsOptions.runAsUserName: Invalid value: "d\\\\": runAsUserName\'s '
+            "User cannot be empty"
         ),
     ),
 ]

@@ -303,6 +303,27 @@ PODS = [
             "(including spaces) in the search list"
         ),
     ),
+    (
+        spec(
+            containers=[
+                {"name": "a", "image": "i", "securityContext": {"windowsOptions": {"hostProcess": True}}},
+                {"name": "b", "image": "i"},
+            ],
+            hostNetwork=True,
+        ),
+        (
+            'spec: Invalid value: "": If pod contains any hostProcess containers then all containers '
+            "must be HostProcess containers"
+        ),
+    ),
+    (
+        spec(hostAliases=[{"ip": "::ffff:1.2.3.4"}]),
+        'spec.hostAliases[0].ip: Invalid value: "::ffff:1.2.3.4": must not be an IPv4-mapped IPv6 address',
+    ),
+    (
+        spec(hostAliases=[{"ip": "1.02.3.4"}]),
+        'spec.hostAliases[0].ip: Invalid value: "1.02.3.4": must not have leading 0s',
+    ),
 ]
 
 

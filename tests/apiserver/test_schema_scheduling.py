@@ -262,6 +262,13 @@ SCHEDULING = [
         'nodeSelector: Invalid value: "c d": a valid label must be…',
     ),
     (spec(nodeName="A"), 'nodeName: Invalid value: "A": a lowercase RFC 1123 subdomain…'),
+    (
+        on_nodes(matchFields=[{"key": "metadata.name", "operator": "In", "values": []}]),
+        (
+            "affinity.nodeAffinity.REQUIRED.nodeSelectorTerms[0].matchFields[0].values: Required "
+            "value: must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
+        ),
+    ),
 ]
 
 

@@ -306,40 +306,6 @@ def test_a_gated_pods_wishes_for_nodes_may_only_become_narrower():
     assert faults(PODS, prepared(), on_nodes(matchExpressions=[one])) != []
 
 
-@pytest.mark.parametrize(
-    ("policy", "exit_code", "allowed"),
-    [("Always", 0, True), ("Never", 1, False), ("OnFailure", 1, True), ("OnFailure", 0, False)],
-)
-def test_a_container_that_ended_runs_again_only_if_it_may(policy, exit_code, allowed):
-    pod = prepared(spec(restartPolicy=policy))
-    pod["metadata"]["resourceVersion"] = "1"
-    ended = {"name": "c", "state": {"terminated": {"exitCode": exit_code}}}
-    running = {"name": "c", "state": {"running": {"startedAt": None}}}
-    pod["status"]["containerStatuses"] = [ended]
-    found = status_faults(pod, {"containerStatuses": [running]})
-    refusal = "status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state"
-    assert found == ([] if allowed else [refusal])
-
-
-def test_the_rules_of_a_container_go_before_the_pods():
-    rules = [{"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}}]
-    pod = prepared(container(restartPolicy="Never", restartPolicyRules=rules), spec(restartPolicy="Never"))
-    pod["metadata"]["resourceVersion"] = "1"
-    running = {"name": "c", "state": {"running": {"startedAt": None}}}
-    for exit_code, faulty in ((42, 0), (1, 1)):
-        ended = {"name": "c", "state": {"terminated": {"exitCode": exit_code}}}
-        pod["status"]["containerStatuses"] = [ended]
-        assert len(status_faults(pod, {"containerStatuses": [running]})) == faulty
-
-
-def status_faults(old, status):
-    new = copy.deepcopy(old)
-    new["status"] |= status
-    strategy.prepare_update(PODS, new, old, "status")
-    causes = strategy.validate_update(PODS, new, old, "status")
-    return [f"{cause.field}: {cause.message}" for cause in causes]
-
-
 def test_finalizers_are_not_added_to_what_is_ending():
     old = {**prepared(), "kind": "Pod", "apiVersion": "v1"}
     old["metadata"] |= {"resourceVersion": "1", "deletionTimestamp": "2026-01-02T03:04:05Z"}

@@ -349,6 +349,46 @@ VOLUMES = [
         volume(image={"reference": "a", "pullPolicy": "X"}),
         'image.pullPolicy: Unsupported value: "X": supported values: "Always", "IfNotPresent", "Never"',
     ),
+    (
+        claim(dataSource={"apiGroup": "A", "kind": "X", "name": "n"}),
+        'CLAIM.dataSource.apiGroup: Invalid value: "A": a lowercase RFC 1123 subdomain…',
+    ),
+    (
+        merged({"metadata": {"name": "a" * 252}}, claim()),
+        'name: Invalid value: "v": PVC name "aaa…": must be no more than 253 characters',
+    ),
+    (volume(csi={"driver": "d" * 64}), "csi.driver: Too long: may not be more than 63 bytes"),
+    (
+        volume(
+            projected={
+                "sources": [
+                    {
+                        "downwardAPI": {
+                            "items": [
+                                {"path": "a", "fieldRef": {"fieldPath": "metadata.name"}},
+                                {"path": "a", "fieldRef": {"fieldPath": "metadata.uid"}},
+                            ]
+                        }
+                    }
+                ]
+            }
+        ),
+        'projected: Invalid value: "a": conflicting duplicate paths',
+    ),
+    (
+        volume(
+            ephemeral={
+                "volumeClaimTemplate": {
+                    "metadata": {"annotations": {"a b": "c"}},
+                    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+                }
+            }
+        ),
+        (
+            'ephemeral.volumeClaimTemplate.metadata.annotations: Invalid value: "a b": name part must '
+            "consist of…"
+        ),
+    ),
 ]
 
 
