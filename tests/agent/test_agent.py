@@ -290,6 +290,31 @@ def test_a_terminating_pod_gets_sigterm_then_its_grace_and_goes(tmp_path):
     asyncio.run(scenario())
 
 
+def test_starts_that_still_wait_for_their_turn_are_dropped_when_the_pod_is_deleted(tmp_path):
+    async def scenario():
+        async with lab(tmp_path) as (client, agent):
+            mark = tmp_path / "started"
+            execution = agent._execution
+            turns = [await execution._starts.acquire() for _ in range(execution._starts._value)]
+            await client.create(pod("p", container("c", f"echo > {mark}; sleep 60")))
+
+            async def waits():
+                return bool(execution._tasks)
+
+            async def is_doomed():
+                return any(one.metadata.deletion_timestamp for one in execution._pods.values())
+
+            await until(waits)
+            await client.delete(Pod, "p", namespace="default")
+            await until(is_doomed)
+            for _ in turns:
+                execution._starts.release()
+            await gone(client, "p")
+            assert not mark.exists()
+
+    asyncio.run(scenario())
+
+
 def test_the_node_is_registered_with_facts_and_a_lease(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):

@@ -458,6 +458,30 @@ def test_a_start_that_fails_is_said_and_tried_again(code):
     assert validate(world.core.ledger) == []
 
 
+def test_a_start_given_up_because_the_pod_is_deleted_is_no_warning():
+    world = World(cpus=4)
+    world.add(plan("p", ("a", APP, 1000)))
+    world.deliver(0)
+    start = world.pending.pop(next_of(world, messages.Start))
+    world.delete("p")
+    world.deliver(0)
+    world.feed(
+        messages.StartFailed(
+            uid="p",
+            container="a",
+            attempt=start.attempt,
+            reason="CreateContainerError",
+            message="the pod is being deleted",
+            exit_code=None,
+            at=world.at,
+        )
+    )
+    world.settle()
+    assert told(world, "Failed") == []
+    assert world.processes == {}
+    assert world.core.ledger.entries == {}
+
+
 def test_an_admission_that_came_to_nothing_is_undone_when_the_pod_is_gone():
     world = World(cpus=4)
     world.add(plan("x", ("a", APP, 1000)))

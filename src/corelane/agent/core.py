@@ -172,7 +172,8 @@ class Core:
             return
         pod, container = found
         reason = Reason(event.reason, event.message)
-        self._outbox.tell(pod, "Failed", f"Error: {event.message}", warning=True)
+        if pod.doom is None:
+            self._outbox.tell(pod, "Failed", f"Error: {event.message}", warning=True)
         self._reporter.start_failed(pod.plan, container.name, reason)
         if event.exit_code is None:
             runs.unstart(container, reason, event.at + RETRY_AFTER)

@@ -111,10 +111,12 @@ class Execution:
             self._put(messages.Started(id=status.id, started_at=status.started_at or now, at=now, **answer))
 
     async def _spec(self, order: messages.Start) -> ContainerSpec:
-        """What to run. Raises RuntimeFailure for what cannot be, APIError if a config map cannot be read."""
+        """What to run. Raises RuntimeFailure for what is not to be, APIError where a config map fails."""
         pod = self._pods.get(order.plan.uid)
         if pod is None:
             raise RuntimeFailure("CreateContainerError", "the pod is gone")
+        if pod.metadata.deletion_timestamp:  # since the order, which may have waited for its turn
+            raise RuntimeFailure("CreateContainerError", "the pod is being deleted")
         container = pod.container(order.container)
         wanted = next((one for one in order.plan.ask.containers if one.name == order.container), None)
         if wanted is None:
