@@ -98,9 +98,37 @@ def test_taking_cpus_from_above_a_group_that_uses_them_is_refused(fake, groups):
     assert groups.read(POD).cpus == CPUSet()
 
 
-def test_processes_cannot_enter_a_group_that_hands_controllers_down(groups):
+def test_processes_cannot_enter_a_group_that_hands_controllers_to_processes_below(groups):
+    groups.add(CONTAINER, 12344)
     with pytest.raises(cgroup.CgroupError, match=r"cgroup\.procs: EBUSY: the group hands controllers"):
         groups.add(POD, 12345)
+
+
+@pytest.fixture
+def inner(fake):
+    """A group below the hierarchy's root that has the controllers and holds a process, as in a container."""
+    fake.write(fake.root / "cgroup.subtree_control", "+cpuset +cpu")
+    group = fake.root / "box"
+    fake.mkdir(group)
+    fake.write(group / "cgroup.procs", "12345")
+    return group
+
+
+def test_a_group_with_processes_is_not_made_the_root_of_a_threaded_subtree(fake, inner):
+    """The kernel would let it happen, and refuse every process in the groups below."""
+    groups = Groups2({"cpuset": inner, "cpu": inner}, fake)
+    with pytest.raises(cgroup.CgroupError, match=r"box/cgroup\.subtree_control: EBUSY: processes live in"):
+        groups.create("corelane")
+    assert fake.read(inner / "cgroup.type") == "domain"
+    assert fake.groups(inner) == []
+
+
+def test_no_group_is_left_where_none_can_hold_processes(fake, inner):
+    fake.write(inner / "cgroup.subtree_control", "+cpuset +cpu")
+    groups = Groups2({"cpuset": inner, "cpu": inner}, fake)
+    with pytest.raises(cgroup.CgroupError, match=r"box/corelane: ENOTSUP: the group above is threaded"):
+        groups.create("corelane")
+    assert fake.groups(inner) == []
 
 
 @pytest.mark.parametrize("by_the_kernel", [True, False])

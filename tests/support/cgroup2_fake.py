@@ -20,6 +20,9 @@ FILES = {
     "memory": {"memory.max": "max"},
 }
 
+THREADED = {"cpu", "cpuset"}
+"""The controllers that groups of threads can have, and that processes in inner groups do not rule out."""
+
 
 class FakeV2:
     """Files, as `corelane.kernel.cgroupfs.Files` asks for them, below `root` on a machine with these CPUs."""
@@ -37,6 +40,7 @@ class FakeV2:
             (group / name).write_text("")
         (group / "cgroup.controllers").write_text(controllers)
         if group != self.root:
+            (group / "cgroup.type").write_text("domain")
             self._add_interfaces(group, controllers.split())
 
     def _add_interfaces(self, group: Path, controllers: list[str]) -> None:
@@ -51,9 +55,24 @@ class FakeV2:
         try:
             if path.name == "cpuset.cpus.effective" and path.exists():
                 return str(self._effective(path.parent))
+            if path.name == "cgroup.type" and path.exists():
+                return self._type(path.parent)
             return path.read_text().strip()
         except OSError as error:
             raise CgroupError("read", path, error) from error
+
+    def _type(self, group: Path) -> str:
+        """Processes beside controllers make a group the root of a threaded subtree."""
+        if group == self.root:
+            return "root"
+        if self._type(group.parent) not in ("root", "domain"):
+            return "domain invalid"
+        inner = (group / "cgroup.subtree_control").read_text() and self.processes(group)
+        return "domain threaded" if inner else "domain"
+
+    def _may_be_threaded(self, group: Path, controllers: set[str]) -> bool:
+        below = (self.processes(group / child) for child in self.groups(group))
+        return controllers <= THREADED and not any(below)
 
     def _effective(self, group: Path) -> CPUSet:
         if group == self.root:
@@ -77,9 +96,10 @@ class FakeV2:
         group, wanted = path.parent, [word.removeprefix("+") for word in text.split()]
         if not set(wanted) <= set((group / "cgroup.controllers").read_text().split()):
             self._refuse("write", path, errno.ENOENT)
-        if group != self.root and self.processes(group):
-            self._refuse("write", path, errno.EBUSY)
         enabled = list(dict.fromkeys([*path.read_text().split(), *wanted]))
+        inner = group != self.root and self.processes(group)
+        if inner and not self._may_be_threaded(group, set(enabled)):
+            self._refuse("write", path, errno.EBUSY)
         path.write_text(" ".join(enabled))
         for child in self.groups(group):
             (group / child / "cgroup.controllers").write_text(" ".join(enabled))
@@ -87,7 +107,10 @@ class FakeV2:
 
     def _write_cgroup_procs(self, path: Path, text: str) -> None:
         group = path.parent
-        if group != self.root and (group / "cgroup.subtree_control").read_text():
+        if self._type(group) == "domain invalid":
+            self._refuse("write", path, errno.EOPNOTSUPP)
+        enabled = set((group / "cgroup.subtree_control").read_text().split())
+        if group != self.root and enabled and not self._may_be_threaded(group, enabled):
             self._refuse("write", path, errno.EBUSY)
         for other in self.root.rglob("cgroup.procs"):
             other.write_text("\n".join(pid for pid in other.read_text().split() if pid != text))

@@ -1,5 +1,7 @@
 """cgroup version 2: one hierarchy; a controller reaches a group when every group above hands it down."""
 
+import errno
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -20,14 +22,42 @@ class Groups2(Groups):
         for path in (*self._above(group), group):
             directory = self._directory(path, self._controller)
             self._enable(directory.parent)
-            self.files.mkdir(directory)
+            self._make(directory)
 
     def _enable(self, directory: Path) -> None:
         """Hand our controllers down from `directory`; only what is missing is written."""
         control = directory / "cgroup.subtree_control"
         missing = [name for name in self.bases if name not in self.files.read(control).split()]
         if missing:
-            self.files.write(control, " ".join(f"+{name}" for name in missing))
+            text = " ".join(f"+{name}" for name in missing)
+            self._refuse_to_thread(directory, f"write {text!r} to", control)
+            self.files.write(control, text)
+
+    def _refuse_to_thread(self, directory: Path, action: str, control: Path) -> None:
+        """Beside processes the kernel hands cpu and cpuset down, but to groups that can hold only threads.
+
+        What it would be left as can hardly be undone, so it is refused before (cgroup-v2.rst, "Threads").
+        """
+        if self._type(directory) == "domain" and self.files.read(directory / "cgroup.procs"):
+            raise CgroupError(action, control, OSError(errno.EBUSY, os.strerror(errno.EBUSY)))
+
+    def _make(self, directory: Path) -> None:
+        """Make a group that can hold processes; below a threaded one it could not, and is not left there."""
+        made = self.files.mkdir(directory)
+        if self._type(directory) == "domain invalid":
+            if made:
+                self.files.rmdir(directory)
+            reason = "the group above is threaded, as processes live in it while it hands cpu or cpuset down"
+            raise CgroupError("create", directory, OSError(errno.EOPNOTSUPP, reason))
+
+    def _type(self, directory: Path) -> str:
+        """The hierarchy's root has no type: it may hold processes whatever it hands down."""
+        try:
+            return self.files.read(directory / "cgroup.type")
+        except CgroupError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return "root"
 
     def set_request(self, group: str, milli: int, level: Level) -> None:
         """By the kubelet's formula for pods, by the runtimes' newer one for containers."""
