@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from corelane.apiserver import amounts
+from corelane.apiserver.validation.pod import each_container
+from corelane.apiserver.validation.pod_annotations import APP_ARMOR, app_armor_profile
 
 Object = dict[str, Any]
 
@@ -28,6 +30,7 @@ def prepare_create(pod: Object) -> None:
     if pod["spec"].get("schedulingGates"):
         pod["status"]["conditions"] = [dict(_GATED)]
     _merge_label_keys(pod)
+    _take_app_armor_from_annotations(pod)
 
 
 def tolerate_bad_nodes(pod: Object) -> None:
@@ -99,3 +102,16 @@ def _label_key_terms(spec: Object) -> list[Object]:
             listed = affinity.get(side, {}).get(column, ())
             terms += [term.get("podAffinityTerm", term) for term in listed]
     return [*terms, *spec.get("topologySpreadConstraints", ())]
+
+
+def _take_app_armor_from_annotations(pod: Object) -> None:
+    """Before v1.30 profiles were annotations: what they say goes into fields that say nothing."""
+    found = pod["metadata"].get("annotations", {})
+    if pod["spec"].get("os", {}).get("name") == "windows":
+        return
+    whole = pod["spec"].get("securityContext", {}).get("appArmorProfile")
+    for container, _ in each_container(pod["spec"], "spec"):
+        profile = app_armor_profile(found.get(APP_ARMOR + container.get("name", ""), ""))
+        own = container.get("securityContext", {})
+        if profile and "appArmorProfile" not in own and profile != whole:
+            container["securityContext"] = {**own, "appArmorProfile": profile}

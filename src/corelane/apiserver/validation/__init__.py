@@ -15,6 +15,7 @@ from corelane.apiserver.validation import (  # noqa: F401
     metadata,
     mounts,
     pod,
+    pod_annotations,
     pod_status,
     resources,
     scheduling,
@@ -44,7 +45,7 @@ def create(kind: Kind, obj: Object, version: str) -> list[Cause]:
     """The faults of a new object."""
     if kind.stored == "events":
         return limited(_event(kind, obj))
-    more = pod.create(obj) if kind.plural == "pods" else ()
+    more = chain(pod.create(obj), pod_annotations.agree_with_fields(obj)) if kind.plural == "pods" else ()
     return limited(chain(_metadata(kind, obj), _own_rules(kind, obj, None, version), more))
 
 
@@ -73,7 +74,7 @@ def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> Ite
 
 def _pod_rules(obj: Object, old: Object | None) -> Iterable[Cause]:
     scope = Scope(obj, old)
-    return chain(pod.annotation_rules(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod.whole(obj))
+    return chain(pod_annotations.rules(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod.whole(obj))
 
 
 def _changed(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:

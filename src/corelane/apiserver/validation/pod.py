@@ -85,23 +85,6 @@ def _tokens(spec: Object) -> Iterator[Cause]:
                 yield causes.forbidden(where, "must not be specified when serviceAccountName is not set")
 
 
-def annotation_rules(pod: Object) -> Iterator[Cause]:
-    """Annotations that pods give a meaning to."""
-    found, path = pod["metadata"].get("annotations", {}), "metadata.annotations"
-    mirror, cost = "kubernetes.io/config.mirror", "controller.kubernetes.io/pod-deletion-cost"
-    if mirror in found and not pod["spec"].get("nodeName"):
-        why = "must set spec.nodeName if mirror pod annotation is set"
-        yield causes.invalid(f"{path}[{mirror}]", found[mirror], why)
-    if cost in found and not _is_int32(found[cost]):
-        yield causes.invalid(f"{path}[{cost}]", found[cost], "must be a 32bit integer")
-
-
-def _is_int32(text: str) -> bool:
-    digits = text.removeprefix("-")
-    plain = digits.isascii() and digits.isdigit() and (digits == "0" or not digits.startswith("0"))
-    return plain and len(digits) < 11 and -(2**31) <= int(text) < 2**31
-
-
 @rule("resource-claims")
 def _resource_claims(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
     names: set[str] = set()

@@ -11,6 +11,7 @@ from corelane.apiserver.schema.pod import POD_SPEC
 from corelane.apiserver.validation import causes, small
 from corelane.apiserver.validation.causes import child, item, unless_equal
 from corelane.apiserver.validation.formats import MAX_INT32, between
+from corelane.apiserver.validation.pod_annotations import APP_ARMOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,6 @@ _POD_MAY_CHANGE = ",".join(
     )
 )
 _MIRROR = "kubernetes.io/config.mirror"
-_APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _FIXED_CONFIG = "field is immutable when `immutable` is set"
 _EVENT_FIXED = [
     "involvedObject",
@@ -79,7 +79,7 @@ def pod_annotations(new: Object, old: Object) -> Iterator[Cause]:
             continue
         where = causes.key("metadata.annotations", name)
         verb = "remove or update" if name in before else "add"
-        if name.startswith(_APP_ARMOR):
+        if name.startswith(APP_ARMOR):
             yield causes.forbidden(where, f"may not {verb} AppArmor annotations")
         if name == _MIRROR:
             yield causes.forbidden(where, f"may not {verb} mirror pod annotation")
