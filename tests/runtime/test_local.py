@@ -231,6 +231,28 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path, mode, asked, r
     run(main())
 
 
+@pytest.mark.parametrize(("name", "code"), [("no-such-program", 127), ("not-executable", 126)])
+def test_a_directory_in_path_that_may_not_be_searched_is_no_reason_for_permission_denied(
+    tmp_path, mode, name, code
+):
+    """To root every directory is open; something that is no directory at all gives the same kind of error."""
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "not-executable").write_text("")
+    (tmp_path / "closed").chmod(0)
+
+    async def main():
+        async with opened(tmp_path / "state", mode) as runtime:
+            path = f"{tmp_path}/closed:{tmp_path}:{tmp_path}/not-executable:/usr/bin"
+            with pytest.raises(RuntimeFailure, match="StartError") as caught:
+                await runtime.start(spec(name, env=(("PATH", path),)))
+            assert caught.value.exit_code == code
+
+    try:
+        run(main())
+    finally:
+        (tmp_path / "closed").chmod(0o700)
+
+
 def test_cpus_that_do_not_exist_are_a_failed_start(tmp_path, mode):
     async def main():
         async with opened(tmp_path / "state", mode) as runtime:

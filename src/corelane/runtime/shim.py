@@ -243,11 +243,22 @@ def become(spec: Spec, output: dict[str, int], oom_score: str) -> NoReturn:
         stage = "prepare"
         prepare(output, oom_score)
         stage = "exec"
-        os.execvpe(spec["command"][0], spec["command"], dict(spec["env"]))  # noqa: S606
+        execute(spec["command"], dict(spec["env"]))
     except OSError as error:
         raise Failed(stage, error) from error
     except ValueError as error:  # a NUL in the command or its environment
         raise Failed(stage, OSError(errno.EINVAL, str(error))) from error
+
+
+def execute(command: list[str], env: dict[str, str]) -> NoReturn:
+    """Execute a command found through PATH; a directory there that we may not read does not hold it."""
+    try:
+        os.execvpe(command[0], command, env)  # noqa: S606
+    except PermissionError:
+        places = os.get_exec_path(env) if "/" not in command[0] else [""]
+        if any(os.path.exists(os.path.join(place, command[0])) for place in places):
+            raise
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT)) from None
 
 
 def prepare(output: dict[str, int], oom_score: str) -> None:
