@@ -13,6 +13,7 @@ import base64
 import fcntl
 import os
 import secrets
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,9 @@ from typing import Any
 import yaml
 
 from corelane.kernel import files
+
+
+_LOCK_SECONDS = 1.0
 
 
 class DataDirError(Exception):
@@ -55,19 +59,30 @@ class DataDir:
         self._take_lock()
 
     def _take_lock(self) -> None:
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not self._try_lock():
             self._lock.seek(0)
             holder = self._lock.read().strip() or "unknown"
             self._lock.close()
             raise DataDirError(
                 f"{self.root}: in use by a corelane that runs as process {holder}; "
                 "stop it first, or name another --data-dir"
-            ) from None
+            )
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()
+
+    def _try_lock(self) -> bool:
+        """A child that a killed corelane had just forked may hold the lock for a moment, until it execs."""
+        deadline = time.monotonic() + _LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.05)
+            else:
+                return True
 
     def close(self) -> None:
         self._lock.close()
