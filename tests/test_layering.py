@@ -1,4 +1,4 @@
-"""The design's table of imports, held against the code: a room may import from corelane only what its row names."""
+"""The design's table of imports, held against the code: a room imports only what its row names."""
 
 import ast
 from collections.abc import Iterator

@@ -22,7 +22,6 @@ import yaml
 
 from corelane.kernel import files
 
-
 _LOCK_SECONDS = 1.0
 
 
