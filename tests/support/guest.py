@@ -47,11 +47,11 @@ def run(directory: Path, command: str, seconds: float) -> Outcome:
     The guest's own files are made in `directory`. It is switched off after `seconds`, by itself even where
     nobody is left to do it. On a busy host a boot may stall; then there is another one.
     """
-    emulator = _needed("qemu-system-x86_64")
+    emulator, image = _needed("qemu-system-x86_64"), _image()
     initramfs = directory / "initramfs"
     initramfs.write_bytes(_initramfs(command))
     for _ in range(BOOTS):
-        outcome = _run([emulator, *_arguments(initramfs, directory, seconds)], directory, seconds)
+        outcome = _run([emulator, *_arguments(image, initramfs, directory, seconds)], directory, seconds)
         if outcome.output:
             break
     return outcome
@@ -96,7 +96,7 @@ def _image() -> Path:
     return image if image.exists() else pytest.skip(f"needs a kernel for a guest, but no {image}; {HOW}")
 
 
-def _arguments(initramfs: Path, directory: Path, seconds: float) -> list[str]:
+def _arguments(image: Path, initramfs: Path, directory: Path, seconds: float) -> list[str]:
     return [
         *("-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"),
         *("-accel", "tcg,thread=multi", "-cpu", "Haswell-noTSX", "-m", "1024"),
@@ -104,7 +104,7 @@ def _arguments(initramfs: Path, directory: Path, seconds: float) -> list[str]:
         *("-object", "memory-backend-ram,size=512M,id=m0", "-numa", "node,nodeid=0,cpus=0-1,memdev=m0"),
         *("-object", "memory-backend-ram,size=512M,id=m1", "-numa", "node,nodeid=1,cpus=2-3,memdev=m1"),
         *("-numa", "dist,src=0,dst=1,val=21"),
-        *("-kernel", str(_image()), "-initrd", str(initramfs)),
+        *("-kernel", str(image), "-initrd", str(initramfs)),
         *("-append", f"console=ttyS0 loglevel=6 panic=-1 mitigations=off SECONDS_LEFT={int(seconds)}"),
         *("-serial", f"file:{directory}/console", "-serial", f"file:{directory}/output"),
         *("-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"),
