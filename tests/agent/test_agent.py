@@ -94,7 +94,7 @@ def test_an_exclusive_container_has_its_cpus_alone_and_the_kernel_confirms_it(tm
         async with lab(tmp_path, mode) as (client, agent):
             await client.create(pod("all", container("shared", SERVE)))
             await confirmed(agent, "shared")
-            assert await allowed(agent, "shared") == [MINE] * len(await allowed(agent, "shared"))
+            assert set(await allowed(agent, "shared")) == {MINE}
 
             await client.create(pod("fast", container("lane", SERVE, "1"), container("side", SERVE, "10m")))
             await phase(client, "fast", "Running")

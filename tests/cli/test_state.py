@@ -19,7 +19,8 @@ KEPT = {"u1": {"app": "2,10"}, "u2": {"db": "3,11"}}
 
 
 def run(*args: str, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["state", *map(str, args)], input=stdin)
+    # Wide enough that no path of a temporary directory wraps a table's cell.
+    return CliRunner(env={"COLUMNS": "500"}).invoke(main, ["state", *map(str, args)], input=stdin)
 
 
 def fails(*args: str, code: int = 2) -> str:
