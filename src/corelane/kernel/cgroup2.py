@@ -27,7 +27,8 @@ class Groups2(Groups):
     def _enable(self, directory: Path) -> None:
         """Hand our controllers down from `directory`; only what is missing is written."""
         control = directory / "cgroup.subtree_control"
-        missing = [name for name in self.bases if name not in self.files.read(control).split()]
+        enabled = self.files.read(control).split()
+        missing = [name for name in self.bases if name not in enabled]
         if missing:
             text = " ".join(f"+{name}" for name in missing)
             self._refuse_to_thread(directory, f"write {text!r} to", control)
