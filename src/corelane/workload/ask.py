@@ -1,4 +1,4 @@
-"""What a pod asks for, as plain values: read from Kubernetes by `kube.translate`, decided upon by `node`."""
+"""A pod's ask: its containers, what each requests, and how the pod wants its CPUs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import Final
 
 from corelane.cpuset import CPUSet
+from corelane.workload.wishes import Wishes
 
 _NOTHING: Final[Mapping[str, CPUSet]] = MappingProxyType({})
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QOSClass(StrEnum):
@@ -60,6 +62,9 @@ class Ask:
     containers: tuple[ContainerAsk, ...]
     proposal: Mapping[str, CPUSet] = field(default_factory=lambda: _NOTHING)
     """Container name to the CPUs that the scheduler proposed; containers without one share the pool."""
+    labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
+    """By which other pods may select this one in their affinities."""
+    wishes: Wishes = field(default_factory=Wishes)
 
     @property
     def key(self) -> str:

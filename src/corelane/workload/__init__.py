@@ -1,0 +1,35 @@
+"""What a pod asks for, as plain values: read from Kubernetes by `kube.translate`, decided upon by `node`."""
+
+from corelane.workload.ask import Ask, ContainerAsk, ContainerKind, QOSClass, peak
+from corelane.workload.wishes import (
+    Affinity,
+    BindPolicy,
+    CPUPolicy,
+    ExclusivePolicy,
+    Exclusivity,
+    Level,
+    NUMAPolicy,
+    PodQOS,
+    Selector,
+    Strategy,
+    Wishes,
+)
+
+__all__ = [
+    "Affinity",
+    "Ask",
+    "BindPolicy",
+    "CPUPolicy",
+    "ContainerAsk",
+    "ContainerKind",
+    "ExclusivePolicy",
+    "Exclusivity",
+    "Level",
+    "NUMAPolicy",
+    "PodQOS",
+    "QOSClass",
+    "Selector",
+    "Strategy",
+    "Wishes",
+    "peak",
+]

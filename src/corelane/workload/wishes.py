@@ -1,0 +1,126 @@
+"""How a pod wants its CPUs: Koordinator's policies, gocrane's looser ones, our exclusivity and affinity.
+
+Honoured by node policy `pools`. The values are the strings of Koordinator's and gocrane's annotations.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+class PodQOS(StrEnum):
+    """Koordinator's class of a pod (label `koordinator.sh/qosClass`)."""
+
+    LSE = "LSE"
+    """Latency sensitive, exclusive: its CPUs are nobody else's."""
+    LSR = "LSR"
+    """Latency sensitive, reserved: its CPUs are lent to BE."""
+    LS = "LS"
+    """Latency sensitive: on the shared pool."""
+    BE = "BE"
+    """Best effort: on everything but LSE's CPUs."""
+    SYSTEM = "SYSTEM"
+
+
+class BindPolicy(StrEnum):
+    """How logical CPUs are laid over cores; the annotation's `Default` is resolved before it comes here."""
+
+    FULL_PCPUS = "FullPCPUs"
+    SPREAD_BY_PCPUS = "SpreadByPCPUs"
+    CONSTRAINED_BURST = "ConstrainedBurst"
+    """No CPUs of its own: an LS pod held to the shared pool of one NUMA node."""
+
+
+class ExclusivePolicy(StrEnum):
+    """Koordinator's preferred exclusivity: such pods avoid units used by pods with the same policy."""
+
+    NONE = ""
+    PCPU_LEVEL = "PCPULevel"
+    NUMA_NODE_LEVEL = "NUMANodeLevel"
+
+
+class Strategy(StrEnum):
+    """From which NUMA nodes CPUs come."""
+
+    MOST_ALLOCATED = "MostAllocated"
+    LEAST_ALLOCATED = "LeastAllocated"
+    DISTRIBUTE_EVENLY = "DistributeEvenly"
+
+
+class NUMAPolicy(StrEnum):
+    """How strictly a pod's resources must lie together."""
+
+    NONE = ""
+    BEST_EFFORT = "BestEffort"
+    RESTRICTED = "Restricted"
+    SINGLE_NUMA_NODE = "SingleNUMANode"
+
+
+class CPUPolicy(StrEnum):
+    """gocrane's `topology.crane.io/cpu-policy`."""
+
+    NONE = "none"
+    NUMA = "numa"
+    """Float in the shared pool of the chosen NUMA nodes."""
+    EXCLUSIVE = "exclusive"
+    IMMOVABLE = "immovable"
+    """Bound to CPUs that others in the pool may use too."""
+
+
+class Level(StrEnum):
+    """A unit of the machine that a pod may want to itself, or share with somebody named."""
+
+    CORE = "core"
+    L3 = "l3"
+    NUMA = "numa"
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusivity:
+    """No other pod's bound CPUs in the same unit (`corelane.io/exclusive`)."""
+
+    level: Level
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Which other pods are meant: those with all these labels, in the same namespace."""
+
+    labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        return all(labels.get(key) == value for key, value in self.labels.items())
+
+
+@dataclass(frozen=True, slots=True)
+class Affinity:
+    """Beside whom: `avoid` or prefer sharing a unit with the pods selected (`corelane.io/cpu-affinity`)."""
+
+    avoid: bool
+    level: Level
+    others: Selector
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Everything a pod says about its CPUs beyond their number; None means that it does not say."""
+
+    qos: PodQOS | None = None
+    bind: BindPolicy | None = None
+    bind_required: bool = False
+    exclusive_policy: ExclusivePolicy | None = None
+    exclusive: Exclusivity | None = None
+    affinities: tuple[Affinity, ...] = ()
+    numa: NUMAPolicy | None = None
+    numa_exclusive: bool | None = None
+    """Koordinator's singleNUMANodeExclusive: True for Required, False for Preferred."""
+    cpu_policy: CPUPolicy | None = None
+    topology_aware: bool | None = None
+    core_kind: str | None = None
+    """Only CPUs of cores of this kind (see `machine.kinds`)."""
