@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from corelane import __version__
-from corelane.cli import allocate, completion, demo, state, status, topology, up, vectors
+from corelane.cli import allocate, completion, demo, limits, state, status, topology, up, vectors
 from corelane.cli._errors import Group
 
 
@@ -37,6 +37,7 @@ for command in (
     topology.topology,
     allocate.allocate,
     state.state,
+    limits.limits,
     vectors.vectors,
     completion.completion,
 ):

@@ -1,0 +1,17 @@
+"""`corelane limits`: what CPU limits do to a service, predicted, measured and checked."""
+
+from __future__ import annotations
+
+import click
+
+from corelane.cli._errors import Group
+
+
+@click.group(cls=Group)
+def limits() -> None:
+    """See CPU throttling, predict it, remove it."""
+
+
+COMMANDS: tuple[click.Command, ...] = ()
+for command in COMMANDS:
+    limits.add_command(command)
