@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from corelane import node
-from corelane.node import Origin, Phase
+from corelane.node import Origin, Phase, Sharing
 from support.node_asks import DUAL, LAPTOP, container, cpus, init, pod
 
 
@@ -126,7 +126,8 @@ def test_validate_finds_every_kind_of_damage():
     assert damaged(cpus=cpus("1,2")) == {"doubled", "derived"}
     assert damaged(cpus=cpus("1,9")) == {"lost", "derived"}
     assert damaged(cpus=cpus("0,1")) == {"reserved", "derived"}
-    assert damaged(exclusive=False) == {"exclusive"}
+    assert damaged(sharing=Sharing.POOL) == {"derived"}
+    assert damaged(cpus=cpus("")) == {"exclusive", "derived"}
     assert damaged(container="z") == {"key"}
     assert codes(replace(state, requested=1)) == {"derived"}
     assert codes(replace(state, reserved=cpus(""))) == {"reserved"}

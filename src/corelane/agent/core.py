@@ -361,7 +361,7 @@ class Core:
         container.id = ""  # answers about the run before must find nobody
         container.attempt += 1
         container.pending = cpus
-        occupied.add(cpus, exclusive=lane.exclusive)
+        occupied.add(cpus, lane.sharing)
         self._outbox.touch(pod)
         self._outbox.put(messages.Start(pod.plan, container.name, container.attempt, cpus, lane.mems))
 
@@ -439,7 +439,7 @@ class Core:
     def _confirm(self, pod: Pod, container: Container) -> None:
         self._reporter.confirmed(pod.plan, container.name, container.applied)
         lane = pins.granted(self.ledger, pod.uid, container.name)
-        if lane and lane.exclusive:
+        if lane and lane.sharing.exclusive:
             self._outbox.tell(
                 pod,
                 "CPUsPinned",

@@ -1,4 +1,4 @@
-"""Which CPUs a container may be told to use now, so that an exclusive one never meets others there.
+"""Which CPUs a container may be told to use now, so that it never meets there whom it must not.
 
 The ledger says what is to be; the kernel follows step by step. The rule that keeps the steps safe: a
 container is let onto a CPU only when nobody who must not share it may still be there. So a new exclusive
@@ -7,11 +7,11 @@ its last process is gone.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from corelane.agent.pods import NO_CPUS, Container, Pod
 from corelane.cpuset import CPUSet
-from corelane.node import Entry, NodeState
+from corelane.node import NodeState, Sharing
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Lane:
     """What the ledger grants one container."""
 
     cpus: CPUSet
-    exclusive: bool
+    sharing: Sharing
     mems: CPUSet | None = None
 
 
@@ -28,21 +28,25 @@ def granted(ledger: NodeState, uid: str, container: str) -> Lane | None:
     entry = ledger.entries.get((uid, container))
     if entry is None:
         return None
-    return Lane(entry.cpus or ledger.shared_pool, entry.exclusive, entry.mems)
+    return Lane(ledger.runs_on(entry), entry.sharing, entry.mems)
 
 
 @dataclass(slots=True)
 class Occupation:
-    """CPUs on which something may be running: by containers that have them alone, and by all others."""
+    """CPUs on which something may be running, by how those who run there share them."""
 
-    exclusive: CPUSet = NO_CPUS
-    shared: CPUSet = NO_CPUS
+    cpus: dict[Sharing, CPUSet] = field(default_factory=dict)
 
-    def add(self, cpus: CPUSet, *, exclusive: bool) -> None:
-        if exclusive:
-            self.exclusive |= cpus
-        else:
-            self.shared |= cpus
+    def add(self, cpus: CPUSet, sharing: Sharing) -> None:
+        self.cpus[sharing] = self.cpus.get(sharing, NO_CPUS) | cpus
+
+    def against(self, sharing: Sharing) -> CPUSet:
+        """Where one that shares so could meet somebody whom it must not."""
+        met = NO_CPUS
+        for other, cpus in self.cpus.items():
+            if not sharing.bears(other):
+                met |= cpus
+        return met
 
 
 def occupation(pods: Iterable[Pod], ledger: NodeState, *, but: Container | None = None) -> Occupation:
@@ -51,25 +55,22 @@ def occupation(pods: Iterable[Pod], ledger: NodeState, *, but: Container | None 
     for pod in pods:
         for container in pod.containers.values():
             if container.live and container is not but:
-                found.add(container.may_use, exclusive=is_exclusive(pod, container, ledger))
+                found.add(container.may_use, sharing_of(pod, container, ledger))
     return found
 
 
-def is_exclusive(pod: Pod, container: Container, ledger: NodeState) -> bool:
-    """Whether nobody else may run where it runs.
-
-    Where nothing is known of its claim, as after the loss of the ledger, it is taken to have one.
-    """
+def sharing_of(pod: Pod, container: Container, ledger: NodeState) -> Sharing:
+    """With whom it may meet; where nothing is known of it, as after the loss of the ledger, with nobody."""
     entry = ledger.entries.get((pod.uid, container.name))
-    return entry is None or entry.exclusive
+    return Sharing.ALONE if entry is None else entry.sharing
 
 
 def start_cpus(lane: Lane, occupied: Occupation) -> CPUSet:
     """Where a container may start now; empty if it has to wait."""
-    if not lane.exclusive:
-        return lane.cpus - occupied.exclusive
-    free = lane.cpus.isdisjoint(occupied.exclusive | occupied.shared)
-    return lane.cpus if free else NO_CPUS
+    taken = occupied.against(lane.sharing)
+    if not lane.sharing.exclusive:
+        return lane.cpus - taken
+    return lane.cpus if lane.cpus.isdisjoint(taken) else NO_CPUS
 
 
 def to_move(pods: Iterable[Pod], ledger: NodeState) -> Iterator[tuple[Container, Lane]]:
@@ -78,38 +79,29 @@ def to_move(pods: Iterable[Pod], ledger: NodeState) -> Iterator[tuple[Container,
     None that has an answer outstanding: what it may use is not known until then.
     """
     pods = list(pods)
-    held = occupation(pods, ledger).exclusive
-    pool = ledger.shared_pool - held
+    occupied = occupation(pods, ledger)
     for pod in pods:
         for container in pod.containers.values():
-            entry = ledger.entries.get((pod.uid, container.name))
-            if entry is None or pod.untouched or not container.movable:
+            lane = granted(ledger, pod.uid, container.name)
+            if lane is None or pod.untouched or not container.movable:
                 continue
-            if entry.exclusive:
-                lane = _own_lane(container, entry, pods, ledger)
-            else:
-                lane = Lane(entry.cpus - held if entry.cpus else pool, exclusive=False, mems=entry.mems)
+            if not lane.sharing.exclusive:
+                lane = replace(lane, cpus=lane.cpus - occupied.against(lane.sharing))
+            elif lane.cpus != container.applied:
+                lane = replace(lane, cpus=start_cpus(lane, occupation(pods, ledger, but=container)))
             if lane.cpus and (lane.cpus != container.applied or container.drifted):
                 yield container, lane
 
 
-def _own_lane(container: Container, entry: Entry, pods: list[Pod], ledger: NodeState) -> Lane:
-    """The lane of an exclusive container; empty as long as others may be on CPUs that it has yet to get."""
-    lane = Lane(entry.cpus, exclusive=True, mems=entry.mems)
-    if entry.cpus == container.applied:
-        return lane
-    return replace(lane, cpus=start_cpus(lane, occupation(pods, ledger, but=container)))
-
-
 def check(pods: Iterable[Pod], ledger: NodeState) -> None:
-    """Assert that no container was told to use CPUs which another has alone."""
-    exclusive = shared = 0
+    """Assert that no container was told to use CPUs where it meets one that it must not."""
+    told = Occupation()
     for pod in pods:
         for container in pod.containers.values():
-            told = (container.applied | (container.pending or NO_CPUS)).mask if container.live else 0
-            assert not told & exclusive, f"{pod.plan.key} {container.name}: on another container's CPUs"
-            if is_exclusive(pod, container, ledger):
-                assert not told & shared, f"{pod.plan.key} {container.name}: others are on its CPUs"
-                exclusive |= told
-            else:
-                shared |= told
+            if not container.live:
+                continue
+            cpus = container.applied | (container.pending or NO_CPUS)
+            sharing = sharing_of(pod, container, ledger)
+            met = cpus & told.against(sharing)
+            assert not met, f"{pod.plan.key} {container.name}: others are on CPUs {met}, or have them alone"
+            told.add(cpus, sharing)

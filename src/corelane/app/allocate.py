@@ -16,7 +16,7 @@ from corelane.app.state_settings import Settings
 from corelane.cpuset import CPUSet, format_list
 from corelane.node import Entry, LedgerError, NodeState, Origin, Phase, codec, static
 from corelane.node.checkpoint import Checkpoint
-from corelane.node.entries import Key
+from corelane.node.entries import Key, Sharing
 from corelane.node.ledger import with_entries
 from corelane.node.static import Refusal
 from corelane.placement import hints
@@ -205,7 +205,7 @@ def _entry(uid: str, name: str, cpus: CPUSet, kind: ContainerKind) -> Entry:
         container=name,
         pod=uid,
         cpus=cpus,
-        exclusive=True,
+        sharing=Sharing.ALONE,
         cls=QOSClass.GUARANTEED.value,
         kind=kind,
         origin=Origin.KUBELET,

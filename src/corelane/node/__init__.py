@@ -6,7 +6,7 @@
 from corelane.node import codec
 from corelane.node.admission import Decision, admit, why_shared
 from corelane.node.config import NodeConfig, default_reserved_count
-from corelane.node.entries import Entry, Origin, Phase
+from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.invariants import Problem, validate
 from corelane.node.ledger import LedgerError, NodeState, mark, new, release
@@ -26,6 +26,7 @@ __all__ = [
     "Phase",
     "Problem",
     "Reason",
+    "Sharing",
     "StaticOptions",
     "TopologyOptions",
     "admit",

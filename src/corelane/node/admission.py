@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.node import static
-from corelane.node.entries import Entry, Key, Origin
+from corelane.node.entries import Entry, Key, Origin, Sharing
 from corelane.node.ledger import NodeState
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
@@ -253,7 +253,7 @@ class _Admission:
             container=container.name,
             pod=self.ask.key,
             cpus=CPUSet.from_mask(cpus),
-            exclusive=bool(cpus),
+            sharing=Sharing.ALONE if cpus else Sharing.POOL,
             cls=self.ask.qos.value,
             kind=container.kind,
             origin=Origin.SCHEDULER if proposed and proposed.mask == cpus else Origin.CORELANE,

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig
-from corelane.node.entries import Entry, Origin, Phase, exclusive_mask
+from corelane.node.entries import Entry, Origin, Phase, Sharing, exclusive_mask
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
 from corelane.workload import ContainerKind
 
@@ -79,6 +79,7 @@ def _plain(entry: Entry) -> dict[str, Any]:
         "allocator": entry.allocator,
         "phase": entry.phase.value,
         "cpuRequest": entry.cpu_request,
+        "sharing": entry.sharing.value,
     }
 
 
@@ -140,7 +141,7 @@ def _entry(fields: _Fields) -> Entry:
         container=fields.of("container", str),
         pod=fields.of("pod", str),
         cpus=cpus,
-        exclusive=bool(cpus),
+        sharing=fields.word("sharing", Sharing) if "sharing" in fields.values else _earlier(cpus),
         mems=fields.cpus("mems") if fields.values.get("mems") is not None else None,
         cls=fields.of("class", str),
         kind=fields.word("kind", ContainerKind),
@@ -149,6 +150,11 @@ def _entry(fields: _Fields) -> Entry:
         phase=fields.word("phase", Phase),
         cpu_request=fields.of("cpuRequest", int),
     )
+
+
+def _earlier(cpus: CPUSet) -> Sharing:
+    """Of a file from before there were pools."""
+    return Sharing.ALONE if cpus else Sharing.POOL
 
 
 def _checked(value: Any, kind: type[_T], path: str) -> _T:

@@ -1,14 +1,15 @@
 """What the ledger is made of: an entry per container, with its CPUs, who chose them, and how far it is."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 from corelane.cpuset import CPUSet
 from corelane.workload import ContainerKind, QOSClass
 
-__all__ = ["Entry", "Key", "Origin", "Phase", "claimed_before", "exclusive_mask"]
+__all__ = ["Entry", "Key", "Origin", "Phase", "Sharing", "claimed_before", "exclusive_mask"]
 
 Key: TypeAlias = tuple[str, str]
 """Pod UID and container name."""
@@ -32,16 +33,48 @@ class Origin(StrEnum):
     ADOPTED = "adopted"
 
 
+class Sharing(StrEnum):
+    """With whom a container shares the CPUs that it runs on."""
+
+    ALONE = "alone"
+    """Nobody: what the kubelet calls exclusive, and Koordinator's LSE."""
+    LENT = "lent"
+    """Only best effort may use its CPUs too: Koordinator's LSR."""
+    POOL = "pool"
+    """All who have no CPUs alone: the shared pool."""
+    BEST_EFFORT = "best-effort"
+    """Whatever nobody has alone, lent CPUs included."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether its CPUs are taken from the shared pool."""
+        return self in (Sharing.ALONE, Sharing.LENT)
+
+    def bears(self, other: "Sharing") -> bool:
+        """Whether two containers that share so may meet on a CPU; the same both ways."""
+        return other not in _APART[self]
+
+
+_APART: Final[Mapping[Sharing, frozenset[Sharing]]] = MappingProxyType(
+    {
+        Sharing.ALONE: frozenset(Sharing),
+        Sharing.LENT: frozenset(Sharing) - {Sharing.BEST_EFFORT},
+        Sharing.POOL: frozenset({Sharing.ALONE, Sharing.LENT}),
+        Sharing.BEST_EFFORT: frozenset({Sharing.ALONE}),
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One container on this node; without `cpus` it runs in the shared pool. CPU request in milliCPU."""
+    """One container on this node; without `cpus` it runs in a pool. CPU request in milliCPU."""
 
     uid: str
     container: str
     pod: str
     """`namespace/name`."""
     cpus: CPUSet = field(default_factory=CPUSet)
-    exclusive: bool = False
+    sharing: Sharing = Sharing.POOL
     mems: CPUSet | None = None
     """NUMA nodes that its memory is bound to; None leaves that to the kernel."""
     cls: str = QOSClass.BEST_EFFORT.value
@@ -55,12 +88,18 @@ class Entry:
     def key(self) -> Key:
         return self.uid, self.container
 
+    @property
+    def exclusive(self) -> bool:
+        """Whether it has CPUs that are not in the shared pool."""
+        return self.sharing.exclusive
+
 
 def exclusive_mask(entries: Iterable[Entry]) -> int:
-    """The CPUs that some entry has alone."""
+    """The CPUs that are some entry's and not in the shared pool."""
     mask = 0
     for entry in entries:
-        mask |= entry.cpus.mask
+        if entry.exclusive:
+            mask |= entry.cpus.mask
     return mask
 
 

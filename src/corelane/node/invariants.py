@@ -46,10 +46,8 @@ def _entries(state: NodeState) -> Iterator[Problem]:
     for key, entry in state.entries.items():
         if key != entry.key:
             yield problem("key", entry, f"is filed under {key}")
-        if entry.exclusive != bool(entry.cpus):
-            yield problem(
-                "exclusive", entry, f"exclusive is {entry.exclusive}, but its CPUs are '{entry.cpus}'"
-            )
+        if entry.exclusive and not entry.cpus:
+            yield problem("exclusive", entry, f"shares {entry.sharing}, but has no CPUs")
         if missing := entry.cpus.mask & ~state.topology.all:
             yield problem("lost", entry, f"CPUs {format_list(missing)} cannot be used here", missing)
         if reserved := entry.cpus.mask & state.reserved.mask:

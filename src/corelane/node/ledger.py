@@ -12,7 +12,7 @@ from typing import TypeVar
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig, check, reserve
-from corelane.node.entries import Entry, Key, Phase, exclusive_mask
+from corelane.node.entries import Entry, Key, Phase, Sharing, exclusive_mask
 from corelane.node.errors import NodeConfigError
 from corelane.placement import topology as topologies
 from corelane.placement.topology import Topology
@@ -89,6 +89,18 @@ class NodeState:
         if self.config.policy == "none":
             return CPUSet()
         return CPUSet.from_mask(self.topology.all & ~self.exclusive.mask & ~self.reserved.mask)
+
+    @property
+    def best_effort_pool(self) -> CPUSet:
+        """The shared pool, and the CPUs that their owners lend to best effort."""
+        lent = exclusive_mask(e for e in self.entries.values() if e.sharing is Sharing.LENT)
+        return CPUSet.from_mask(self.shared_pool.mask | lent)
+
+    def runs_on(self, entry: Entry) -> CPUSet:
+        """The CPUs that a container may use: its own, or else those of its pool."""
+        if entry.cpus:
+            return entry.cpus
+        return self.best_effort_pool if entry.sharing is Sharing.BEST_EFFORT else self.shared_pool
 
     def owners(self) -> Mapping[int, Entry]:
         """CPU id to the container that has it alone; an init container only until a sibling takes over."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 from corelane.cpuset import CPUSet, format_list
 from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig, reserve
-from corelane.node.entries import Entry, Key, claimed_before, exclusive_mask
+from corelane.node.entries import Entry, Key, Sharing, claimed_before, exclusive_mask
 from corelane.node.invariants import Problem, problem
 from corelane.node.ledger import NodeState, usable_topology, with_entries
 
@@ -78,7 +78,7 @@ def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
 
 def _less(entry: Entry, mask: int) -> Entry:
     cpus = CPUSet.from_mask(entry.cpus.mask & ~mask)
-    return replace(entry, cpus=cpus, exclusive=bool(cpus))
+    return replace(entry, cpus=cpus, sharing=entry.sharing if cpus else Sharing.POOL)
 
 
 def _has(entry: Entry) -> str:

@@ -14,7 +14,7 @@ from corelane.kube.meta import Wire
 from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import Machine
 from corelane.node import Entry, NodeConfig, NodeConfigError, NodeState, Origin, Phase, new
-from corelane.node.entries import Key, claimed_before
+from corelane.node.entries import Key, Sharing, claimed_before
 from corelane.node.ledger import with_entries
 from corelane.workload import ContainerKind
 
@@ -34,6 +34,7 @@ class _Owned(Wire, frozen=True):
     phase: Phase = Phase.RESERVED
     allocator: str = ""
     cpu_request: int = 0
+    sharing: Sharing = Sharing.ALONE
 
 
 class _Ledger(Wire, frozen=True):
@@ -67,6 +68,7 @@ def _owned(entry: Entry) -> _Owned:
         entry.phase,
         entry.allocator,
         entry.cpu_request,
+        entry.sharing,
     )
 
 
@@ -94,7 +96,7 @@ def _entry(text: str, owned: _Owned) -> Entry:
         container=owned.container,
         pod=owned.pod,
         cpus=cpus,
-        exclusive=bool(cpus),
+        sharing=owned.sharing,
         cls=owned.qos_class,
         kind=owned.kind,
         origin=owned.origin,

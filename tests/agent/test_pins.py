@@ -1,0 +1,30 @@
+import itertools
+
+import pytest
+
+from corelane.agent.pins import Lane, Occupation, start_cpus
+from corelane.cpuset import CPUSet
+from corelane.node import Sharing
+
+MAY_MEET = {
+    frozenset({Sharing.LENT, Sharing.BEST_EFFORT}),
+    frozenset({Sharing.POOL}),
+    frozenset({Sharing.POOL, Sharing.BEST_EFFORT}),
+    frozenset({Sharing.BEST_EFFORT}),
+}
+
+
+@pytest.mark.parametrize(("one", "other"), itertools.product(Sharing, Sharing))
+def test_who_may_meet_on_a_cpu_is_the_same_seen_from_both_sides(one, other):
+    assert one.bears(other) == other.bears(one) == (frozenset({one, other}) in MAY_MEET)
+
+
+def test_a_lane_of_its_own_waits_for_those_who_must_leave_it_and_a_pool_goes_round_it():
+    occupied = Occupation()
+    occupied.add(CPUSet.parse("0-3"), Sharing.BEST_EFFORT)
+    lent = Lane(CPUSet.parse("0-1"), Sharing.LENT)
+    assert start_cpus(lent, occupied) == lent.cpus
+    assert not start_cpus(Lane(lent.cpus, Sharing.ALONE), occupied)
+    occupied.add(lent.cpus, Sharing.LENT)
+    assert start_cpus(Lane(CPUSet.parse("0-7"), Sharing.POOL), occupied) == CPUSet.parse("2-7")
+    assert start_cpus(Lane(CPUSet.parse("0-7"), Sharing.BEST_EFFORT), occupied) == CPUSet.parse("0-7")
