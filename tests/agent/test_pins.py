@@ -14,7 +14,7 @@ MAY_MEET = {
 }
 
 
-@pytest.mark.parametrize(("one", "other"), itertools.product(Sharing, Sharing))
+@pytest.mark.parametrize(("one", "other"), list(itertools.product(Sharing, Sharing)))
 def test_who_may_meet_on_a_cpu_is_the_same_seen_from_both_sides(one, other):
     assert one.bears(other) == other.bears(one) == (frozenset({one, other}) in MAY_MEET)
 
