@@ -46,7 +46,7 @@ def allocate(
     output: str,
     **kubelet: Any,
 ) -> None:
-    r"""Say which CPUs a request would get on a machine in some state, and why: each step, and the runner-up.
+    """Say which CPUs a request would get on a machine in some state, and why: each step, and the runner-up.
 
     Nothing is changed. Answers as corelane's node policies do; with --kubernetes-version exactly as that
     kubelet does, even where that leaves the shared pool empty. Exits with 1 if the pod would be refused.
@@ -56,7 +56,7 @@ def allocate(
     corelane allocate --cpus 16 --machine 'socket:2 core:12 smt:2' --option full-pcpus-only=true
     corelane allocate -f pod.yaml --state /var/lib/kubelet/cpu_manager_state --reserved-cpus 0,32
     corelane allocate --cpus 8 -o svg > cpus.svg
-    """
+    """  # noqa: D301 - click wants the character itself
     if (cpus is None) == (filename is None):
         raise Fault("give either --cpus N or -f POD.yaml")
     from corelane.app import allocate as app
