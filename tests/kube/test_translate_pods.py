@@ -1,11 +1,12 @@
 import pytest
+from msgspec import structs
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod, PodStatus, ResourceRequirements
 from corelane.kube.translate import TranslationError
 from corelane.placement.reasons import Reason
-from corelane.workload import ContainerKind, QOSClass
+from corelane.workload import ContainerKind, PodResources, QOSClass
 from support.pods import amounts, container, guaranteed, pod
 
 WHOLE = "cpu=2 memory=1Gi"
@@ -215,3 +216,30 @@ def test_reasons_are_written_a_line_a_container_and_a_broken_line_counts_as_none
     for text in ("{", "[]", '{"x":1}', "[" * 9999):
         broken = guaranteed("a", "2", annotations={keys.PLACEMENT_REASONS: text})
         assert translate.placement_reasons(broken) == {}
+
+
+def test_extended_resources_are_devices_and_nothing_else_is() -> None:
+    asked = (
+        "cpu=2 memory=1Gi nvidia.com/gpu=2 hugepages-2Mi=4Mi kubernetes.io/batch-cpu=3 ephemeral-storage=1Gi"
+    )
+    ask = translate.ask(pod("a", container("main", asked)))
+    assert ask.containers[0].devices == {"nvidia.com/gpu": 2}
+
+
+def test_resources_of_the_pod_stand_in_for_those_of_its_containers() -> None:
+    main = container("main", "cpu=1 memory=1Gi")
+    asked = amounts("cpu=3 memory=4Gi hugepages-2Mi=8Mi")
+    level = ResourceRequirements(asked, asked)
+    plain = pod("a", main)
+    ask = translate.ask(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
+    assert ask.level == PodResources(3000, 4 << 30, {2048: 8 << 20})
+    assert (ask.cpu_request, ask.memory_request) == (3000, 4 << 30)
+    (only,) = ask.containers
+    assert (ask.exclusive_cpus(only), ask.exclusive_cpus(only, pod_level=True)) == (0, 1)
+
+
+def test_a_pod_whose_resources_name_nothing_of_its_own_is_as_without() -> None:
+    plain = pod("a", container("main", WHOLE))
+    level = ResourceRequirements({}, {"example.com/gpu": "1"})
+    ask = translate.ask(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
+    assert ask.level is None

@@ -1,6 +1,6 @@
 """What a pod asks for, as plain values: read from Kubernetes by `kube.translate`, decided upon by `node`."""
 
-from corelane.workload.ask import Ask, ContainerAsk, ContainerKind, QOSClass, peak
+from corelane.workload.ask import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
 from corelane.workload.wishes import (
     Affinity,
     BindPolicy,
@@ -27,6 +27,7 @@ __all__ = [
     "Level",
     "NUMAPolicy",
     "PodQOS",
+    "PodResources",
     "QOSClass",
     "Selector",
     "Strategy",

@@ -13,6 +13,7 @@ from corelane.workload.wishes import Wishes
 
 _NOTHING: Final[Mapping[str, CPUSet]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+_NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class QOSClass(StrEnum):
@@ -43,12 +44,37 @@ class ContainerAsk:
     memory_limit: int = 0
     hugepages: Mapping[int, int] = field(default_factory=dict)
     """Page size in KiB to bytes asked for."""
+    devices: Mapping[str, int] = field(default_factory=lambda: _NO_AMOUNTS)
+    """Extended resource, such as `nvidia.com/gpu`, to how many."""
 
     @property
     def whole_cpus(self) -> int:
         """The CPU request in whole CPUs, or 0 where it is fractional or absent."""
-        whole, rest = divmod(self.cpu_request, 1000)
-        return 0 if rest else whole
+        return _whole(self.cpu_request)
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether CPU and memory are asked for, each limited to just that."""
+        return bool(
+            self.cpu_request
+            and self.memory_request
+            and self.cpu_request == self.cpu_limit
+            and self.memory_request == self.memory_limit
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    """What a pod requests as a whole (KEP-2837), in the units of `ContainerAsk`; 0 is not set."""
+
+    cpu_request: int = 0
+    memory_request: int = 0
+    hugepages: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def whole_cpus(self) -> int:
+        """The CPU request in whole CPUs, or 0 where it is fractional or absent."""
+        return _whole(self.cpu_request)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,28 +91,43 @@ class Ask:
     labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     """By which other pods may select this one in their affinities."""
     wishes: Wishes = field(default_factory=Wishes)
+    level: PodResources | None = None
+    """Resources of the pod as a whole, which stand in for the sum of its containers'."""
 
     @property
     def key(self) -> str:
         """`namespace/name`, for people."""
         return f"{self.namespace}/{self.name}"
 
-    def exclusive_cpus(self, container: ContainerAsk) -> int:
+    def exclusive_cpus(self, container: ContainerAsk, *, pod_level: bool = False) -> int:
         """Whole CPUs that a container is to have alone; 0 means the shared pool.
 
-        The kubelet's rule (KEP-3570): a Guaranteed pod, and a whole number of CPUs.
+        The kubelet's rule (KEP-3570): a Guaranteed pod, and a whole number of CPUs. Of a pod with resources
+        as a whole no container has any, unless `pod_level` (gate PodLevelResourceManagers, KEP-5526) and it
+        is itself guaranteed.
         """
-        return container.whole_cpus if self.qos is QOSClass.GUARANTEED else 0
+        if self.qos is not QOSClass.GUARANTEED:
+            return 0
+        if self.level is not None and not (pod_level and container.guaranteed):
+            return 0
+        return container.whole_cpus
 
     @property
     def cpu_request(self) -> int:
         """MilliCPU that the whole pod needs at once; see `peak`."""
-        return peak((one.kind, one.cpu_request) for one in self.containers)
+        of_pod = self.level.cpu_request if self.level else 0
+        return of_pod or peak((one.kind, one.cpu_request) for one in self.containers)
 
     @property
     def memory_request(self) -> int:
         """Bytes that the whole pod needs at once; see `peak`."""
-        return peak((one.kind, one.memory_request) for one in self.containers)
+        of_pod = self.level.memory_request if self.level else 0
+        return of_pod or peak((one.kind, one.memory_request) for one in self.containers)
+
+
+def _whole(milli: int) -> int:
+    whole, rest = divmod(milli, 1000)
+    return 0 if rest else whole
 
 
 def peak(amounts: Iterable[tuple[ContainerKind, int]]) -> int:

@@ -4,16 +4,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from corelane.kube import quantity
 from corelane.kube.meta import ResourceList
-from corelane.kube.pod import Container, Pod
+from corelane.kube.pod import Container, Pod, ResourceRequirements
 from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import proposals
 from corelane.kube.translate.errors import TranslationError
-from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass, peak
+from corelane.workload import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
 
 __all__ = ["ask", "qos", "requests"]
 
 _COUNTED = ("cpu", "memory")
 _HUGEPAGES = "hugepages-"
+_QUOTA = "requests."
 _POD_LEVEL = ("cpu", "memory", _HUGEPAGES)
 
 
@@ -26,7 +27,8 @@ def ask(pod: Pod) -> Ask:
     names = [container.name for container in containers]
     proposal = proposals.read(pod.metadata.annotations, names) if pod.spec.node_name else {}
     meta = pod.metadata
-    return Ask(meta.uid, meta.namespace, meta.name, qos(pod), containers, proposal)
+    level = _level(pod.spec.resources)
+    return Ask(meta.uid, meta.namespace, meta.name, qos(pod), containers, proposal, level=level)
 
 
 def qos(pod: Pod) -> QOSClass:
@@ -111,7 +113,33 @@ def _container(path: str, kind: ContainerKind, container: Container) -> Containe
         _read(f"{path}.requests", requested, "memory", quantity.value),
         _read(f"{path}.limits", limits, "memory", quantity.value),
         _hugepages(f"{path}.requests", requested),
+        _devices(f"{path}.limits", limits),
     )
+
+
+def _level(resources: ResourceRequirements | None) -> PodResources | None:
+    """What a pod asks for as a whole; None where it names nothing that a pod may (KEP-2837)."""
+    if resources is None:
+        return None
+    listed = resources.limits | resources.requests
+    if not any(name.startswith(_POD_LEVEL) for name in listed):
+        return None
+    path = "spec.resources.requests"
+    return PodResources(
+        _read(path, listed, "cpu", quantity.milli),
+        _read(path, listed, "memory", quantity.value),
+        _hugepages(path, listed),
+    )
+
+
+def _devices(path: str, listed: ResourceList) -> dict[str, int]:
+    """Extended resources, whose limit is their request: names with a domain that is not Kubernetes' own."""
+    return {name: _read(path, listed, name, quantity.value) for name in listed if _is_extended(name)}
+
+
+def _is_extended(name: str) -> bool:
+    """As upstream's `IsExtendedResourceName`."""
+    return "/" in name and "kubernetes.io/" not in name and not name.startswith(_QUOTA)
 
 
 def _hugepages(path: str, listed: ResourceList) -> dict[int, int]:
