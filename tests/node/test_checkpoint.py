@@ -1,4 +1,4 @@
-"""The kubelet's state file, against checksums from upstream's unit tests and from files in bug reports."""
+"""The kubelet's state file, against files that 1.36 wrote, upstream's unit tests, and bug reports."""
 
 import json
 
@@ -10,6 +10,8 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.node import checkpoint
 from corelane.node.checkpoint import Checkpoint, CheckpointError
+from corelane.node.statefile import fnv1a
+from support import kubelet_files
 from support.node_asks import LAPTOP, container, cpus, init, pod
 
 POD = {"pod": {"container1": "4-6", "container2": "1-3"}}
@@ -52,19 +54,36 @@ def test_checksums_are_upstreams(known, expected):
     assert checkpoint.decode(content) == known
 
 
+@pytest.mark.parametrize("file", kubelet_files.written("cpu"))
+def test_what_the_kubelet_wrote_is_read_and_written_again_to_the_byte(file):
+    found = checkpoint.decode(file.content)
+    assert found.version == file.version
+    assert checkpoint.encode(found, found.version) == file.content
+
+
 @pytest.mark.parametrize(
-    ("known", "expected"),
+    ("known", "data", "expected"),
     [
         (
             of("static", "1-3", {"pod": {"container1": "4-6", "container2": "7-9"}}, {"pod": "4-10"}, 4),
+            (
+                '{"policyName":"static","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6",'
+                '"container2":"7-9"}},"podEntries":{"pod":{"cpuSet":"4-10"}}}'
+            ),
             2328898362,
         ),
-        (of("none", "1-3", POD, {"pod": "4-6"}, 4), 3246418529),
+        (
+            of("none", "1-3", POD, {"pod": "4-6"}, 4),
+            (
+                '{"policyName":"none","defaultCPUSet":"1-3","entries":{"pod":{"container1":"4-6",'
+                '"container2":"1-3"}},"podEntries":{"pod":{"cpuSet":"4-6"}}}'
+            ),
+            3246418529,
+        ),
     ],
 )
-def test_version_4_carries_a_payload_with_its_own_checksum(known, expected):
-    content = checkpoint.encode(known, 4)
-    assert checksum(content, "dataChecksum") == expected
+def test_version_4_carries_a_payload_with_its_own_checksum(known, data, expected):
+    content = json.dumps({"data": data, "dataChecksum": expected}).encode()
     assert checkpoint.decode(content) == known
     with pytest.raises(CheckpointError, match="dataChecksum: checkpoint is corrupted"):
         checkpoint.decode(content.replace(b"container1", b"container7"))
@@ -90,7 +109,7 @@ def test_the_newer_type_name_is_accepted_in_version_2():
         "(*state.CPUManagerCheckpointV2){PolicyName:(string)none DefaultCPUSet:(string)1-3 "
         "Entries:(map[string]map[string]string)map[] Checksum:(checksum.Checksum)0}"
     )
-    content = b'{"policyName":"none","defaultCpuSet":"1-3","checksum":%d}' % checkpoint._fnv1a(text)
+    content = b'{"policyName":"none","defaultCpuSet":"1-3","checksum":%d}' % fnv1a(text)
     assert checkpoint.decode(content) == of("none", "1-3")
 
 
@@ -102,7 +121,7 @@ def test_version_3_is_never_accepted_without_a_checksum():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "the file is no JSON, perhaps truncated after 0 bytes"),
+        (b"", "the file is empty"),
         (b'{"policyName":"static","defaultCpuSet":"0', "perhaps truncated after 41 bytes"),
         (b"[]", "the file is a JSON list"),
         (b"[" * 100_000, "no JSON"),

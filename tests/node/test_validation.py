@@ -50,6 +50,7 @@ def test_a_kubelet_starts_with(state, config):
             'configured policy "none" differs from state checkpoint policy "static"',
         ),
         (of("", {"a": {"x": "1"}}), None, "default cpuset cannot be empty"),
+        (of("", {"a": {}}), None, "default cpuset cannot be empty"),
         (
             of("1-7", {"a": {"x": "0"}}),
             None,
@@ -58,7 +59,7 @@ def test_a_kubelet_starts_with(state, config):
         (
             of("1-7"),
             STRICTLY,
-            'some of strictly reserved cpus: "0,4" are present in defaultCpuSet: "1-7"',
+            'some of strictly reserved cpus: "4" are present in defaultCpuSet: "1-7"',
         ),
         (
             of("0-7", {"a": {"x": "1,5"}}),

@@ -86,7 +86,7 @@ def config(settings: Settings, *, exact: bool = True) -> NodeConfig:
     )
     if "max-allowable-numa-nodes" not in settings.topology_options and not exact:
         numa = replace(numa, max_allowable_numa_nodes=None)
-    return NodeConfig(cast("Policy", policy), reserved, number, options, numa, exact)
+    return NodeConfig(cast("Policy", policy), reserved, number, options, numa, exact=exact)
 
 
 def _reserved(settings: Settings) -> CPUSet | None:

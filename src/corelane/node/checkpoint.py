@@ -4,13 +4,22 @@ Upstream: `pkg/kubelet/cm/cpumanager/state` (v1.36; version 4 from 1.37). A chec
 and not the bytes: it is FNV-1a over the structure as Go's spew library prints it, its own checksum at 0.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.node.ledger import NodeState
+from corelane.node.statefile import (
+    CheckpointError,
+    Fields,
+    MalformedError,
+    Pairs,
+    fnv1a,
+    go_json,
+    parse,
+    payload_checksum,
+)
 
 __all__ = ["Checkpoint", "CheckpointError", "Version", "decode", "encode", "from_state"]
 
@@ -18,10 +27,6 @@ Version: TypeAlias = Literal[1, 2, 3, 4]
 """1: up to 1.17, keyed by container id; 2: 1.18 to 1.36; 3: 1.36 with pod-level managers; 4: from 1.37."""
 
 _WHAT_TO_DO = "the kubelet will not start with it: repair the file, or drain the node and remove it"
-
-
-class CheckpointError(ValueError):
-    """A state file that the kubelet would not start with; says which field, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +75,8 @@ def encode(checkpoint: Checkpoint, version: Version = 2) -> bytes:
     fields["checksum"] = raw.checksum(2 if version == 4 else version)
     if version == 4:
         data = raw.payload()
-        fields |= {"data": data, "dataChecksum": _fnv1a("(string)" + data)}
-    return _go_json(fields).encode()
+        fields |= {"data": data, "dataChecksum": payload_checksum(data)}
+    return go_json(fields).encode()
 
 
 def decode(content: bytes) -> Checkpoint:
@@ -79,12 +84,18 @@ def decode(content: bytes) -> Checkpoint:
 
     Raises CheckpointError.
     """
-    fields = _Fields(_parsed(content, "the file"))
+    try:
+        return _decoded(Fields(parse(content, "the file")))
+    except MalformedError as error:
+        raise CheckpointError(f"{error}; {_WHAT_TO_DO}") from None
+
+
+def _decoded(fields: Fields) -> Checkpoint:
     data = fields.text("data")
     if data or fields.number("dataChecksum"):
-        if _fnv1a("(string)" + data) != fields.number("dataChecksum"):
-            raise _broken("dataChecksum: checkpoint is corrupted")
-        return _read(_Fields(_parsed(data.encode(), "data"))).parsed(4)
+        if payload_checksum(data) != fields.number("dataChecksum"):
+            raise MalformedError("dataChecksum: checkpoint is corrupted")
+        return _read(Fields(parse(data.encode(), "data"))).parsed(4)
     return _verified(_read(fields), fields.number("checksum"))
 
 
@@ -94,11 +105,11 @@ def _verified(raw: "_Raw", checksum: int) -> Checkpoint:
             return raw.parsed(1)
     elif not raw.entries and checksum == raw.checksum(1):
         return raw.parsed(1)
-    elif raw.pods and checksum == raw.checksum(3):
+    elif checksum and checksum == raw.checksum(3):
         return raw.parsed(3)
     elif checksum in (0, raw.checksum(2), raw.checksum(2, "CPUManagerCheckpointV2")):
         return replace(raw, pods={}).parsed(2)
-    raise _broken("checksum: checkpoint is corrupted")
+    raise MalformedError("checksum: checkpoint is corrupted")
 
 
 _Texts: TypeAlias = Mapping[str, str]
@@ -128,7 +139,7 @@ class _Raw:
         try:
             default = CPUSet.parse(self.default)
         except CPUSetError as error:
-            raise _broken(
+            raise MalformedError(
                 f'defaultCpuSet: could not parse default cpu set "{self.default}": {error}'
             ) from None
         entries = {
@@ -142,12 +153,12 @@ class _Raw:
 
     def payload(self) -> str:
         """Version 4's `data`."""
-        fields: dict[str, Any] = {"policyName": self.policy, "defaultCPUSet": self.default}
+        fields: dict[str, Any] = {"policyName": self.policy, "defaultCpuSet": self.default}
         if self.entries:
             fields["entries"] = self.entries
         if self.pods:
             fields["podEntries"] = self.pod_entries()
-        return _go_json(fields)
+        return go_json(fields)
 
     def checksum(self, version: Version, name: str = "CPUManagerCheckpoint") -> int:
         """FNV-1a, 32 bit, of what spew prints."""
@@ -159,7 +170,7 @@ class _Raw:
             entries = "(map[string]map[string]string)" + _spew(self.entries)
         if version == 3:
             entries += f" PodEntries:(state.PodCPUAssignments){_spew(self.pods)}"
-        return _fnv1a(
+        return fnv1a(
             f"(*state.{name}){{PolicyName:(string){self.policy} DefaultCPUSet:(string){self.default} "
             f"Entries:{entries} Checksum:(checksum.Checksum)0}}"
         )
@@ -177,115 +188,41 @@ def _spew(value: Mapping[str, Any] | str | CPUSet | None) -> str:
     return f"map[{' '.join(f'{key}:{_spew(value[key])}' for key in sorted(value))}]"
 
 
-def _fnv1a(text: str) -> int:
-    digest = 0x811C9DC5
-    for byte in text.encode("utf-8", "surrogatepass"):
-        digest = (digest ^ byte) * 0x01000193 & 0xFFFFFFFF
-    return digest
-
-
-def _go_json(value: Any) -> str:
-    """Compact JSON with sorted inner keys and Go's escapes."""
-    fields = {key: _sorted(member) for key, member in value.items()}
-    text = json.dumps(fields, ensure_ascii=False, separators=(",", ":"))
-    for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
-
-
-def _sorted(value: Any) -> Any:
-    return {key: _sorted(value[key]) for key in sorted(value)} if isinstance(value, Mapping) else value
-
-
-class _Pairs(list[tuple[str, Any]]):
-    """A JSON object as it stands in the file: Go merges repeated members by its own rules."""
-
-
-def _parsed(content: bytes, where: str) -> _Pairs:
-    try:
-        value = json.loads(content, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError) as error:
-        raise _broken(f"{where} is no JSON, perhaps truncated after {len(content)} bytes ({error})") from None
-    if value is not None and not isinstance(value, _Pairs):
-        raise _broken(f"{where} is a JSON {type(value).__name__}, not an object")
-    return value or _Pairs()
-
-
-class _Fields:
-    """The members of a Go structure: names match whatever their case, null changes nothing, maps merge."""
-
-    __slots__ = ("values",)
-
-    def __init__(self, pairs: _Pairs) -> None:
-        self.values: dict[str, Any] = {}
-        for name, value in pairs:
-            before = self.values.get(name.casefold())
-            both = isinstance(before, _Pairs) and isinstance(value, _Pairs)
-            self.values[name.casefold()] = _Pairs([*before, *value]) if both and before else value
-
-    def text(self, name: str) -> str:
-        value = self.values.get(name.casefold())
-        if not isinstance(value, str | None):
-            raise _broken(f"{name}: is {type(value).__name__}, not a string")
-        return value or ""
-
-    def number(self, name: str) -> int:
-        value = self.values.get(name.casefold(), 0)
-        if value is None:
-            return 0
-        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
-            raise _broken(f"{name}: is {value!r}, not a whole number of 64 bits")
-        return value
-
-    def members(self, name: str) -> dict[str, Any] | None:
-        """A map; None is an explicit null."""
-        if name.casefold() not in self.values:
-            return {}
-        value = self.values[name.casefold()]
-        if not isinstance(value, _Pairs | None):
-            raise _broken(f"{name}: is {type(value).__name__}, not an object")
-        return None if value is None else dict(value)
-
-
-def _read(fields: _Fields) -> _Raw:
+def _read(fields: Fields) -> _Raw:
     entries = fields.members("entries")
     flat = bool(entries) and all(isinstance(value, str) for value in (entries or {}).values())
     if flat:
-        entries = {"": _Pairs((entries or {}).items())}
+        entries = {"": Pairs((entries or {}).items())}
     pods = {uid: _pod_cpus(uid, value) for uid, value in (fields.members("podEntries") or {}).items()}
     nested = None if entries is None else {uid: _texts(uid, value) for uid, value in entries.items()}
     return _Raw(fields.text("policyName"), fields.text("defaultCpuSet"), nested, pods, flat)
 
 
 def _texts(uid: str, value: Any) -> dict[str, str] | None:
-    if not isinstance(value, _Pairs | None):
-        raise _broken(f"entries of pod {uid!r}: is {type(value).__name__}, not an object")
+    if not isinstance(value, Pairs | None):
+        raise MalformedError(f"entries of pod {uid!r}: is {type(value).__name__}, not an object")
     for name, text in value or ():
         if not isinstance(text, str):
-            raise _broken(
+            raise MalformedError(
                 f"entries of pod {uid!r}, container {name!r}: is {type(text).__name__}, not a string"
             )
     return None if value is None else dict(value)
 
 
 def _pod_cpus(uid: str, value: Any) -> CPUSet:
-    if not isinstance(value, _Pairs):
-        raise _broken(f"podEntries of pod {uid!r}: is {type(value).__name__}, not an object")
-    text = _Fields(value).text("cpuSet")
+    if not isinstance(value, Pairs):
+        raise MalformedError(f"podEntries of pod {uid!r}: is {type(value).__name__}, not an object")
+    text = Fields(value).text("cpuSet")
     try:
         return CPUSet.parse(text)
     except CPUSetError as error:
-        raise _broken(f'podEntries of pod {uid!r}: could not parse cpuset "{text}": {error}') from None
+        raise MalformedError(f'podEntries of pod {uid!r}: could not parse cpuset "{text}": {error}') from None
 
 
 def _cpus(text: str, uid: str, container: str) -> CPUSet:
     try:
         return CPUSet.parse(text)
     except CPUSetError as error:
-        raise _broken(
+        raise MalformedError(
             f'entries: could not parse cpuset "{text}" for container "{container}" in pod "{uid}": {error}'
         ) from None
-
-
-def _broken(text: str) -> CheckpointError:
-    return CheckpointError(f"{text}; {_WHAT_TO_DO}")

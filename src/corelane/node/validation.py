@@ -43,16 +43,15 @@ def start_problems(checkpoint: Checkpoint, machine: Machine, config: NodeConfig)
 
 def _without_pool(checkpoint: Checkpoint) -> list[Problem]:
     """An empty pool is that of a new node, unless containers have CPUs."""
-    assigned = any(checkpoint.entries.values())
-    return [Problem("pool", "default cpuset cannot be empty")] if assigned else []
+    return [Problem("pool", "default cpuset cannot be empty")] if checkpoint.entries else []
 
 
 def _reservation(default: CPUSet, reserved: int, strict: bool) -> Iterator[Problem]:
     inside = default.mask & reserved
     wrong = inside if strict else reserved & ~inside
     if wrong:
-        which = "some of strictly" if strict else "not all"
-        text = f'{which} reserved cpus: "{format_list(reserved)}" are present in defaultCpuSet: "{default}"'
+        which, named = ("some of strictly", inside) if strict else ("not all", reserved)
+        text = f'{which} reserved cpus: "{format_list(named)}" are present in defaultCpuSet: "{default}"'
         yield Problem("reserved", text, cpus=CPUSet.from_mask(wrong))
 
 
