@@ -30,6 +30,12 @@ def test_every_recorded_node_is_ours_step_by_step_and_byte_by_byte():
     assert (replay.passed, replay.total) == (2_500, 2_500)
 
 
+def test_every_recorded_pick_of_koordinator_is_ours():
+    replay = placement_vectors.replay_koordinator(rows("koordinator_take"), TOPOLOGIES)
+    assert [str(difference) for difference in replay.differences[:3]] == []
+    assert (replay.passed, replay.total) == (8_000, 8_000)
+
+
 def altered(row, **expect):
     return {**row, "expect": {**row["expect"], **expect}}
 
@@ -59,7 +65,7 @@ def run(*args):
     return CliRunner().invoke(vectors, [str(arg) for arg in args])
 
 
-@pytest.mark.parametrize("name", ["kubelet_take", "kubelet_node"])
+@pytest.mark.parametrize("name", ["kubelet_take", "kubelet_node", "koordinator_take"])
 def test_the_command_counts_by_topology_and_exits_with_0_when_all_passed(tmp_path, name):
     path = written(tmp_path / "v.jsonl", rows(name)[:40])
     result = run(path, "--topologies", DATA / "topologies.json")
@@ -69,14 +75,14 @@ def test_the_command_counts_by_topology_and_exits_with_0_when_all_passed(tmp_pat
 
 
 def mutated(name):
-    if name == "kubelet_take":
+    if name != "kubelet_node":
         row = next(row for row in rows(name) if "error" in row["expect"])
         return altered(row, error=row["expect"]["error"] + "!")
     row = next(row for row in rows(name) if row["expect"].get("steps"))
     return altered(row, checkpoint=row["expect"]["checkpoint"].replace("checksum", "Checksum"))
 
 
-@pytest.mark.parametrize("name", ["kubelet_take", "kubelet_node"])
+@pytest.mark.parametrize("name", ["kubelet_take", "kubelet_node", "koordinator_take"])
 def test_the_command_notices_a_mutated_expectation_and_shows_it_in_full(tmp_path, name):
     (tmp_path / "topologies.json").write_text(json.dumps(TOPOLOGIES))
     path = written(tmp_path / "v.jsonl", [*rows(name)[:3], mutated(name)])

@@ -1,7 +1,7 @@
-"""Replays recorded answers of the kubelet's CPU manager: single picks, and nodes with pods that come and go.
+"""Replays recorded answers of upstream programs: picks of CPUs, and nodes with pods that come and go.
 
-The rows are those of `kubelet_take.jsonl` and `kubelet_node.jsonl`; a topology is a list of rows
-`[cpu, core, socket, NUMA node, uncore cache]`.
+The rows are those of `kubelet_take`, `kubelet_node` and `koordinator_take` (`.jsonl`); a topology is a list
+of rows `[cpu, core, socket, NUMA node, uncore cache]`.
 """
 
 import json
@@ -19,9 +19,10 @@ from corelane.kube.translate import pods
 from corelane.machine import model
 from corelane.machine.model import Machine
 from corelane.node import checkpoint
-from corelane.placement import kubelet, topology
+from corelane.placement import koordinator, kubelet, topology
+from corelane.workload import BindPolicy, ExclusivePolicy, Strategy
 
-__all__ = ["Difference", "Replay", "replay_node", "replay_take"]
+__all__ = ["Difference", "Replay", "replay_koordinator", "replay_node", "replay_take"]
 
 Row = Mapping[str, Any]
 Topologies = Mapping[str, Sequence[Sequence[int]]]
@@ -55,8 +56,17 @@ def replay_take(rows: Iterable[Row], topologies: Topologies) -> Replay:
 
     Raises KeyError when a row names a topology that is not among these.
     """
-    built = {name: topology.build(_row(row) for row in rows) for name, rows in topologies.items()}
+    built = _built(topologies)
     return _replayed(rows, lambda row: _take(row, built[row["topo"]]))
+
+
+def replay_koordinator(rows: Iterable[Row], topologies: Topologies) -> Replay:
+    """Single picks of Koordinator's scheduler.
+
+    Raises KeyError when a row names a topology that is not among these.
+    """
+    built = _built(topologies)
+    return _replayed(rows, lambda row: _take_as_koordinator(row, built[row["topo"]]))
 
 
 def replay_node(rows: Iterable[Row], topologies: Topologies) -> Replay:
@@ -82,6 +92,10 @@ def _replayed(rows: Iterable[Row], answer: Callable[[Row], Difference | None]) -
     return Replay(len(answers) - len(differences), len(answers), differences)
 
 
+def _built(topologies: Topologies) -> dict[str, topology.Topology]:
+    return {name: topology.build(_row(row) for row in rows) for name, rows in topologies.items()}
+
+
 def _row(row: Sequence[int]) -> topology.Row:
     return topology.Row(*row)
 
@@ -101,6 +115,20 @@ def _take(row: Row, of: topology.Topology) -> Difference | None:
         taken, got = 0, {"error": str(error)}
     if row["expect"].get("hang"):
         return None if taken.bit_count() == n and not taken & ~available else _differs(row, "pick", got)
+    return None if got == row["expect"] else _differs(row, "pick", got)
+
+
+def _take_as_koordinator(row: Row, of: topology.Topology) -> Difference | None:
+    request = koordinator.Request(
+        BindPolicy(row["bind"]), ExclusivePolicy(row["exclusive"]), Strategy(row["strategy"])
+    )
+    held = ((one["cpu"], one["ref"], ExclusivePolicy(one["exclusive"])) for one in row["allocated"])
+    others, preferred = koordinator.held(held, row["maxRef"]), parse_list(row["preferred"])
+    try:
+        taken = koordinator.take(of, parse_list(row["avail"]), row["n"], request, others, preferred=preferred)
+        got = {"cpus": format_list(taken)}
+    except koordinator.NotSatisfied as error:
+        got = {"error": str(error)}
     return None if got == row["expect"] else _differs(row, "pick", got)
 
 

@@ -81,7 +81,7 @@ def replay(path: Path, *, topologies: Path | None = None, limit: int = 10) -> Re
             return run(rows, source)
     raise VectorsError(
         f"{path}: line 1 is of no known vectors format (its keys are {', '.join(sorted(rows[0]))}); "
-        "expected scenarios of requests to an API server, picks of CPUs (kubelet_take), "
+        "expected scenarios of requests to an API server, picks of CPUs (kubelet_take, koordinator_take), "
         "or nodes with pods that come and go (kubelet_node)"
     )
 
@@ -159,6 +159,17 @@ def replay_kubelet_take(rows: list[Row], source: Source) -> Report:
     return _by_topology("kubelet_take", rows, source, replay_take)
 
 
+def is_koordinator_take(row: Row) -> bool:
+    return {"topo", "avail", "n", "bind", "exclusive", "maxRef", "allocated", "expect"} <= row.keys()
+
+
+def replay_koordinator_take(rows: list[Row], source: Source) -> Report:
+    """Single picks of Koordinator's scheduler."""
+    from corelane.app.placement_vectors import replay_koordinator
+
+    return _by_topology("koordinator_take", rows, source, replay_koordinator)
+
+
 def is_kubelet_node(row: Row) -> bool:
     return {"topo", "options", "ops", "topologyPolicy", "expect"} <= row.keys()
 
@@ -197,4 +208,5 @@ FORMATS: tuple[tuple[Callable[[Row], bool], Callable[[list[Row], Source], Report
     (is_kube_api, replay_kube_api),
     (is_kubelet_take, replay_kubelet_take),
     (is_kubelet_node, replay_kubelet_node),
+    (is_koordinator_take, replay_koordinator_take),
 )

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from corelane.cpuset import bits
 from corelane.machine.model import Machine
 
-__all__ = ["Counters", "Pattern", "Row", "Topology", "build", "from_machine"]
+__all__ = ["Counters", "Pattern", "Row", "Topology", "build", "core_keys", "from_machine"]
 
 
 class Row(NamedTuple):
@@ -44,7 +44,7 @@ class Pattern(NamedTuple):
     offsets: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Topology:
     """Units as masks, each tuple in the order of the units' ids; built by `build`, compared by identity."""
 
@@ -77,6 +77,8 @@ class Topology:
     cpus_per_socket: int
     cpus_per_uncore: int
     counters: Counters
+    core_order: tuple[int, ...] = ()
+    """The lowest CPU of each core by socket and core id, as Koordinator sorts; empty where ascending does."""
 
     def cores_of(self, cpus: int) -> int:
         """The lowest CPU of every core that has a CPU in `cpus`."""
@@ -111,10 +113,20 @@ def from_machine(machine: Machine) -> Topology:
     """The topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
     known = _KNOWN.get(machine)
     if known is None:
-        usable = machine.usable
-        rows = (Row(c.id, c.core, c.socket, c.numa, c.l3) for c in machine.cpus if c.id in usable)
+        usable, keys = machine.usable, core_keys(machine)
+        rows = (Row(c.id, keys[c.id], c.socket, c.numa, c.l3) for c in machine.cpus if c.id in usable)
         known = _KNOWN[machine] = build(rows)
     return known
+
+
+def core_keys(machine: Machine) -> dict[int, int]:
+    """CPU to Koordinator's key of its core: the socket, then 16 bits of core id.
+
+    The kernel's core ids where they tell a socket's cores apart, else the lowest CPU ids.
+    """
+    cores = {cpu.core for cpu in machine.cpus}
+    telling = len({(cpu.socket, cpu.core_id) for cpu in machine.cpus}) == len(cores)
+    return {cpu.id: cpu.socket << 16 | (cpu.core_id if telling else cpu.core) for cpu in machine.cpus}
 
 
 def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counters | None = None) -> Topology:
@@ -155,6 +167,7 @@ def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counte
         cpus_per_socket=_average(count.cpus, count.sockets),
         cpus_per_uncore=_average(count.cpus, count.uncore),
         counters=count,
+        core_order=_core_order(cpus, (*nodes, *packages)),
     )
 
 
@@ -165,6 +178,19 @@ def _units(rows: list[Row], level: str) -> dict[int, int]:
         unit = getattr(row, level)
         units[unit] = units.get(unit, 0) | 1 << row.cpu
     return dict(sorted(units.items()))
+
+
+def _core_order(rows: list[Row], units: Iterable[int]) -> tuple[int, ...]:
+    lowest: dict[tuple[int, int], int] = {}
+    for row in rows:
+        key = row.socket, row.core
+        lowest[key] = min(row.cpu, lowest.get(key, row.cpu))
+    order = [cpu for _, cpu in sorted(lowest.items())]
+    for unit in units:
+        inside = [cpu for cpu in order if unit >> cpu & 1]
+        if inside != sorted(inside):
+            return tuple(order)
+    return ()
 
 
 def _patterns(cores: Iterable[int]) -> tuple[Pattern, ...]:
