@@ -9,8 +9,8 @@ from corelane.node.config import NodeConfig, default_reserved_count
 from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.invariants import Problem, validate
-from corelane.node.ledger import LedgerError, NodeState, mark, new, release
-from corelane.node.options import StaticOptions, TopologyOptions
+from corelane.node.ledger import LedgerError, NodeState, mark, new, release, started
+from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
 from corelane.node.rebase import rebase
 from corelane.node.validation import start_problems
 from corelane.placement.reasons import Reason
@@ -19,6 +19,7 @@ __all__ = [
     "Decision",
     "Entry",
     "LedgerError",
+    "MemoryOptions",
     "NodeConfig",
     "NodeConfigError",
     "NodeState",
@@ -37,6 +38,7 @@ __all__ = [
     "rebase",
     "release",
     "start_problems",
+    "started",
     "validate",
     "why_shared",
 ]

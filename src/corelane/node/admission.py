@@ -8,13 +8,15 @@ and a plain init container lends its CPUs to those that run after it. A pod come
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 from corelane.cpuset import CPUSet, format_list
-from corelane.node import static
+from corelane.node import managers, memory, static
 from corelane.node.entries import Entry, Key, Origin, Sharing
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import NodeState, frozen
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
+from corelane.placement.memory import MemoryBlock
 from corelane.placement.reasons import Reason
 from corelane.placement.topologymanager import Affinity
 from corelane.workload import Ask, ContainerAsk, ContainerKind
@@ -59,12 +61,13 @@ def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
     """
     if ask.uid in state.pods:
         return state, _again(state, ask.uid)
+    admission = _Admission(state, ask)
     try:
         request = _checked_request(state, ask)
-        admission = _Admission(state, ask)
         admission.run()
     except Refusal as refusal:
-        return state, Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
+        refused = Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
+        return admission.state_refused(), refused
     after = admission.state_after(request)
     return after, admission.decision(after)
 
@@ -90,7 +93,18 @@ def _checked_request(state: NodeState, ask: Ask) -> int:
 class _Admission:
     """One admission on its way: what is still available, what init containers lend, what was decided."""
 
-    __slots__ = ("ask", "assigned", "available", "kept", "pod", "reasons", "repicked", "reusable", "state")
+    __slots__ = (
+        "ask",
+        "assigned",
+        "available",
+        "kept",
+        "managers",
+        "pod",
+        "reasons",
+        "repicked",
+        "reusable",
+        "state",
+    )
 
     def __init__(self, state: NodeState, ask: Ask) -> None:
         self.state, self.ask = state, ask
@@ -101,16 +115,33 @@ class _Admission:
         self.repicked = False
         self.kept = dict(self.valid_proposals()) if ask.proposal else {}
         """Proposals that can be had as they stand."""
+        self.managers = managers.needed(state, ask)
+        """Those of memory and devices; None where neither has a say."""
         self.pod: Affinity | None = None
         """The affinity of all containers, under a topology manager of pod scope."""
 
     def run(self) -> None:
-        if self.state.config.numa.scope == "pod" and self.state.config.policy == "static":
-            self.pod = static.affinity(self.state, self.available, 0, static.pod_cpus(self.ask))
+        if self.state.config.numa.scope == "pod":
+            self.pod = self.pod_affinity()
         for container in self.ask.containers:
             self.place(container)
         if not self.state.config.exact:
             self.keep_a_shared_cpu()
+
+    def pod_affinity(self) -> Affinity | None:
+        n = 0 if self.state.config.policy == "none" else static.pod_cpus(self.ask)
+        if self.managers is not None:
+            return self.managers.pod_affinity(static.cpu_hints(self.state, self.available, 0, n))
+        return static.affinity(self.state, self.available, 0, n)
+
+    def affinity(self, container: ContainerAsk, n: int) -> Affinity:
+        """The NUMA nodes for a container, as all managers that have a say agree on them."""
+        if self.pod is not None:
+            return self.pod
+        if self.managers is not None:
+            cpus = static.cpu_hints(self.state, self.available, self.reusable, n)
+            return self.managers.affinity(container, cpus)
+        return static.affinity(self.state, self.available, self.reusable, n)
 
     def exclusive_cpus(self, container: ContainerAsk) -> int:
         return 0 if self.state.config.policy == "none" else self.ask.exclusive_cpus(container)
@@ -131,10 +162,24 @@ class _Admission:
 
     def place(self, container: ContainerAsk) -> None:
         n = self.exclusive_cpus(container)
-        if not n:
-            self.explain_sharing(container)
+        if self.managers is None:
+            if n:
+                self.take(container, n, self.affinity(container, n))
+            else:
+                self.explain_sharing(container)
             return
-        cpus = self.cpus_for(container, n)
+        affinity = self.affinity(container, n)
+        self.managers.allocate_devices(container, affinity)
+        if n:
+            self.take(container, n, affinity)
+        else:
+            self.explain_sharing(container)
+        self.managers.allocate_memory(container, affinity)
+        self.explain_more(container)
+
+    def take(self, container: ContainerAsk, n: int, affinity: Affinity) -> None:
+        """Give a container n CPUs."""
+        cpus = self.cpus_for(container, n, affinity)
         self.assigned[container.name] = cpus
         self.available &= ~cpus
         if container.kind is ContainerKind.INIT:
@@ -142,9 +187,8 @@ class _Admission:
         else:
             self.reusable &= ~cpus
 
-    def cpus_for(self, container: ContainerAsk, n: int) -> int:
+    def cpus_for(self, container: ContainerAsk, n: int, affinity: Affinity) -> int:
         """What was proposed if it fits, else what the policy picks."""
-        affinity = self.pod or static.affinity(self.state, self.available, self.reusable, n)
         static.check_smt(self.state, self.available, n)
         proposed = self.kept.pop(container.name, 0)
         if proposed and self.fits(proposed, affinity):
@@ -200,6 +244,22 @@ class _Admission:
     def explain_sharing(self, container: ContainerAsk) -> None:
         self.because(container, "shared", why_shared(self.state, self.ask, container))
 
+    def explain_more(self, container: ContainerAsk) -> None:
+        """Which devices and memory a container has."""
+        for resource, ids in self.devices_of(container).items():
+            self.because(container, "devices", f"{resource}: {', '.join(ids)}")
+        for block in self.blocks_of(container):
+            nodes = f"NUMA node{'s' * (len(block.nodes) > 1)} {block.nodes}"
+            self.because(container, "memory", f"{block.size} bytes of {block.resource} on {nodes}")
+
+    def devices_of(self, container: ContainerAsk) -> Mapping[str, tuple[str, ...]]:
+        given = self.managers.devices.given if self.managers and self.managers.devices else {}
+        return MappingProxyType(given.get(container.name, {}))
+
+    def blocks_of(self, container: ContainerAsk) -> tuple[MemoryBlock, ...]:
+        blocks = self.managers.memory.blocks if self.managers and self.managers.memory else {}
+        return blocks.get(container.name, ())
+
     def explain_conflict(self, container: ContainerAsk, n: int) -> None:
         self.repicked = True
         cpus = self.ask.proposal[container.name]
@@ -233,6 +293,8 @@ class _Admission:
 
     def state_after(self, request: int) -> NodeState:
         state, ask = self.state, self.ask
+        if self.managers and self.managers.memory:
+            state = replace(state, memory=frozen(self.managers.memory.nodes))
         entries: dict[Key, Entry] = dict(state.entries)
         for container in ask.containers:
             entries[ask.uid, container.name] = self.entry(container)
@@ -244,6 +306,15 @@ class _Admission:
             requested=state.requested + request,
             generation=state.generation + 1,
         )
+
+    def state_refused(self) -> NodeState:
+        """The state as it was; but the kubelet, whose first containers had memory for a moment, shows that."""
+        if self.managers is None or not self.state.config.exact:
+            return self.state
+        memory = self.managers.memory_refused()
+        if memory is None or memory == self.state.memory:
+            return self.state
+        return replace(self.state, memory=frozen(memory), generation=self.state.generation + 1)
 
     def entry(self, container: ContainerAsk) -> Entry:
         cpus = self.assigned.get(container.name, 0)
@@ -259,7 +330,13 @@ class _Admission:
             origin=Origin.SCHEDULER if proposed and proposed.mask == cpus else Origin.CORELANE,
             allocator=ALLOCATOR if cpus else "",
             cpu_request=container.cpu_request,
+            **(self.more(container) if self.managers else {}),
         )
+
+    def more(self, container: ContainerAsk) -> dict[str, Any]:
+        """What an entry says beside CPUs."""
+        blocks = self.blocks_of(container)
+        return {"mems": memory.mems(blocks), "memory": blocks, "devices": self.devices_of(container)}
 
     def decision(self, after: NodeState) -> Decision:
         return Decision(

@@ -1,17 +1,25 @@
 """What an operator decides about one node, and which CPUs that keeps for the shared pool."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, get_args
 
 from corelane.cpuset import CPUSet, format_list, lowest
+from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
-from corelane.node.options import StaticOptions, TopologyOptions
-from corelane.placement import kubelet
+from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
+from corelane.placement import families, kubelet
 from corelane.placement.topology import Topology
 
-__all__ = ["NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
+__all__ = ["Inventory", "NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
 
 Policy: TypeAlias = Literal["none", "static"]
+
+Inventory: TypeAlias = Mapping[str, Mapping[str, int]]
+"""Extended resource to the ids of its devices to the NUMA nodes (a mask of ids) each is near; 0 is unknown."""
+
+_NO_DEVICES: Final[Inventory] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +35,11 @@ class NodeConfig:
     reserved_count: int | None = None
     options: StaticOptions = field(default_factory=StaticOptions)
     numa: TopologyOptions = field(default_factory=TopologyOptions)
+    memory: MemoryOptions = field(default_factory=MemoryOptions)
+    devices: Inventory = field(default_factory=lambda: _NO_DEVICES)
+    pod_level: bool = False
+    """Gate PodLevelResourceManagers (KEP-5526, off by default): Guaranteed pods with resources as a whole
+    get CPUs and memory of their own too, in pod scope as one piece that their containers share out."""
     exact: bool = False
     """Answer as the kubelet even where that empties the shared pool or, on hybrid machines, hands out a CPU
     twice; and leave the check of a node's capacity to others, as its CPU manager does."""
@@ -37,12 +50,14 @@ def default_reserved_count(cpus: int) -> int:
     return max(1, -(-cpus // 20))
 
 
-def check(config: NodeConfig, topology: Topology, nodes: int) -> None:
-    """Raises NodeConfigError where the settings make no sense, or not on this machine with its NUMA nodes."""
+def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
+    """Raises NodeConfigError where the settings make no sense, or not on this machine."""
     if config.policy not in get_args(Policy):
         raise NodeConfigError(f"policy: {config.policy!r} is unknown: use {' or '.join(get_args(Policy))}")
-    config.numa.check(nodes)
+    config.numa.check(len(machine.nodes))
     config.options.check(topology, config.numa.policy)
+    config.memory.check(machine)
+    check_devices(config.devices, config.numa, machine)
     cpus, count = topology.all.bit_count(), config.reserved_count
     if count is not None and not 1 <= count <= cpus:
         raise NodeConfigError(
@@ -52,6 +67,23 @@ def check(config: NodeConfig, topology: Topology, nodes: int) -> None:
         _check_reserved(config.reserved, count, topology.all)
     if config.options.strict_cpu_reservation and not config.exact:
         _check_strict(config, topology)
+
+
+def check_devices(inventory: Inventory, numa: TopologyOptions, machine: Machine) -> None:
+    """Raises NodeConfigError for a device near a NUMA node that is not there, or where nodes are too many."""
+    nodes = sum(1 << node.id for node in machine.nodes)
+    for resource, devices in inventory.items():
+        for device, near in devices.items():
+            if gone := near & ~nodes:
+                raise NodeConfigError(
+                    f"devices: {resource}: {device} is near NUMA node {format_list(gone)}, "
+                    f"but this machine has {format_list(nodes)}"
+                )
+    if inventory and numa.policy != "none" and nodes.bit_count() > families.MOST_NODES:
+        raise NodeConfigError(
+            f"devices: {nodes.bit_count()} NUMA nodes are more than {families.MOST_NODES}, whose sets are too "
+            "many to align devices over: use topology manager policy none"
+        )
 
 
 def _check_reserved(reserved: CPUSet, count: int | None, usable: int) -> None:

@@ -7,12 +7,15 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from corelane.cpuset import CPUSet
+from corelane.placement.memory import MemoryBlock
 from corelane.workload import ContainerKind, QOSClass
 
 __all__ = ["Entry", "Key", "Origin", "Phase", "Sharing", "claimed_before", "exclusive_mask"]
 
 Key: TypeAlias = tuple[str, str]
 """Pod UID and container name."""
+
+_NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 
 
 class Phase(StrEnum):
@@ -83,6 +86,10 @@ class Entry:
     allocator: str = ""
     phase: Phase = Phase.RESERVED
     cpu_request: int = 0
+    memory: tuple[MemoryBlock, ...] = ()
+    """What the memory manager keeps for it on `mems`."""
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_DEVICES)
+    """Extended resource to the ids of the devices that it has."""
 
     @property
     def key(self) -> Key:

@@ -4,17 +4,19 @@ A `NodeState` is frozen; every change returns a new one whose `generation` is on
 (pod UID, container name). What is not exclusive is the shared pool, which always keeps the reserved CPUs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TypeVar
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
+from corelane.node import memory as memories
 from corelane.node.config import NodeConfig, check, reserve
 from corelane.node.entries import Entry, Key, Phase, Sharing, exclusive_mask
 from corelane.node.errors import NodeConfigError
 from corelane.placement import topology as topologies
+from corelane.placement.memory import Nodes
 from corelane.placement.topology import Topology
 from corelane.workload import ContainerKind
 
@@ -25,6 +27,7 @@ __all__ = [
     "mark",
     "new",
     "release",
+    "started",
     "usable_topology",
     "with_entries",
 ]
@@ -39,6 +42,7 @@ class LedgerError(ValueError):
 
 _NO_ENTRIES: Mapping[Key, Entry] = MappingProxyType({})
 _NO_PODS: Mapping[str, int] = MappingProxyType({})
+_NO_MEMORY: Nodes = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +60,8 @@ class NodeState:
     """MilliCPU that each pod (by UID) holds at once."""
     exclusive: CPUSet = field(default_factory=CPUSet)
     """CPUs that some container has alone."""
+    memory: Nodes = field(default_factory=lambda: _NO_MEMORY)
+    """The memory of each NUMA node; nothing where no memory manager keeps it."""
     requested: int = 0
     """MilliCPU of all pods together."""
     generation: int = 0
@@ -120,7 +126,7 @@ def new(machine: Machine, config: NodeConfig | None = None) -> NodeState:
     """A node on which nothing runs. Raises NodeConfigError where the settings do not fit the machine."""
     config = config or NodeConfig()
     topology = usable_topology(machine)
-    check(config, topology, len(machine.nodes))
+    check(config, topology, machine)
     reserved = CPUSet.from_mask(reserve(config, topology))
     wanted = config.reserved_count if config.reserved is None else len(config.reserved)
     if wanted not in (None, len(reserved)):
@@ -128,7 +134,8 @@ def new(machine: Machine, config: NodeConfig | None = None) -> NodeState:
             "[cpumanager] unable to reserve the required amount of CPUs "
             f"(size of {reserved} did not equal {wanted})"
         )
-    return NodeState(machine, config, topology, reserved)
+    memory = frozen(memories.nodes_of(machine, config.memory))
+    return NodeState(machine, config, topology, reserved, memory=memory)
 
 
 def usable_topology(machine: Machine) -> Topology:
@@ -167,6 +174,8 @@ def release(state: NodeState, uid: str, container: str | None = None) -> NodeSta
     gone = {key for key in state.entries if key[0] == uid and container in (None, key[1])}
     if not gone and not (container is None and uid in state.pods):
         return state
+    if state.memory:
+        state = replace(state, memory=frozen(_given_back(state, gone)))
     entries = {key: entry for key, entry in state.entries.items() if key not in gone}
     pods = dict(state.pods)
     if not any(owner == uid for owner, _ in entries):
@@ -174,6 +183,37 @@ def release(state: NodeState, uid: str, container: str | None = None) -> NodeSta
     after = with_entries(state, entries, pods)
     reserved = reserve(after.config, after.topology, after.exclusive.mask, after.reserved.mask)
     return after if reserved == after.reserved.mask else replace(after, reserved=CPUSet.from_mask(reserved))
+
+
+def started(state: NodeState, uid: str, container: str) -> NodeState:
+    """A container of a pod has started: the plain init containers before it are over, their memory is free.
+
+    As the kubelet's memory manager does; CPUs and devices of init containers stay the pod's.
+    """
+    over: set[Key] = set()
+    for entry in state.of_pod(uid):
+        if entry.container == container:
+            break
+        if entry.kind is ContainerKind.INIT and entry.memory:
+            over.add(entry.key)
+    else:
+        return state
+    if not over:
+        return state
+    entries = {
+        key: replace(entry, memory=()) if key in over else entry for key, entry in state.entries.items()
+    }
+    return replace(
+        state,
+        entries=frozen(entries),
+        memory=frozen(_given_back(state, over)),
+        generation=state.generation + 1,
+    )
+
+
+def _given_back(state: NodeState, gone: Collection[Key]) -> Nodes:
+    blocks = [block for key in state.entries if key in gone for block in state.entries[key].memory]
+    return memories.returned(state.memory, blocks)
 
 
 def mark(state: NodeState, uid: str, container: str, phase: Phase) -> NodeState:

@@ -1,20 +1,28 @@
-"""Options of the kubelet's static CPU manager policy and of its topology manager: names, values, conflicts.
+"""Options of the kubelet's CPU, memory and topology managers: names, values, conflicts.
 
-Names and error texts are upstream's (`policy_options.go` of cpumanager and topologymanager, v1.36).
+Names and error texts are upstream's (`policy_options.go` of cpumanager and topologymanager, `memory_manager.go`
+of memorymanager, v1.36).
 """
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import cast, get_args
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias, cast, get_args
 
+from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
+from corelane.placement import families
 from corelane.placement.kubelet import Strategy, Version
+from corelane.placement.memory import MEMORY
 from corelane.placement.topology import Topology
 from corelane.placement.topologymanager import Policy, Scope
 
-__all__ = ["StaticOptions", "TopologyOptions", "parse_bool"]
+__all__ = ["MemoryOptions", "MemoryPolicy", "StaticOptions", "TopologyOptions", "parse_bool"]
 
+MemoryPolicy: TypeAlias = Literal["None", "Static"]
+
+_NOTHING: Final[Mapping[int, Mapping[str, int]]] = MappingProxyType({})
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
 _CONFLICTS = (
     ("full_pcpus_only", "distribute_cpus_across_cores"),
@@ -45,7 +53,7 @@ class StaticOptions:
     @classmethod
     def parse(cls, values: Mapping[str, str], version: Version = "1.36") -> "StaticOptions":
         """From a kubelet configuration's map. Raises NodeConfigError with upstream's text."""
-        names = {_upstream(field.name): field.name for field in fields(cls) if field.name != "version"}
+        names = {_upstream(one.name): one.name for one in fields(cls) if one.name != "version"}
         for name in values:
             if name not in names:
                 raise NodeConfigError(f'unknown CPU Manager Policy option: "{name}"')
@@ -115,6 +123,36 @@ class TopologyOptions:
         most = self.max_allowable_numa_nodes
         if self.policy != "none" and most is not None and nodes > most:
             raise NodeConfigError(f"unsupported on machines with more than {most} NUMA Nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryOptions:
+    """The memory manager: `memoryManagerPolicy` and `reservedMemory` (KEP-1769)."""
+
+    policy: MemoryPolicy = "None"
+    reserved: Mapping[int, Mapping[str, int]] = field(default_factory=lambda: _NOTHING)
+    """NUMA node id to resource (`memory`, `hugepages-2Mi`) to the bytes of it that pods never get."""
+
+    def check(self, machine: Machine) -> None:
+        """Raises NodeConfigError, where upstream has one with its text."""
+        if self.policy not in get_args(MemoryPolicy):
+            raise NodeConfigError(f'unknown policy: "{self.policy}"')
+        if self.policy == "None":
+            return
+        nodes = {node.id for node in machine.nodes}
+        for node in self.reserved:
+            if node not in nodes:
+                raise NodeConfigError(
+                    f"the reserved memory configuration references a NUMA node {node} "
+                    "that does not exist on this machine"
+                )
+        if not sum(of.get(MEMORY, 0) for of in self.reserved.values()):
+            raise NodeConfigError("[memorymanager] you should specify the system reserved memory")
+        if len(nodes) > families.MOST_NODES:
+            raise NodeConfigError(
+                f"memory manager policy Static: {len(nodes)} NUMA nodes are more than {families.MOST_NODES}, "
+                "whose sets are too many to choose from: use policy None"
+            )
 
 
 def parse_bool(name: str, text: str) -> bool:

@@ -4,22 +4,28 @@ Upstream: `policy_static.go` of cpumanager and `scope_*.go` of topologymanager (
 masks: `available` are CPUs that may become exclusive, `reusable` those that init containers lend.
 """
 
+from collections.abc import Iterable
+
 from corelane.machine.model import default_distances
 from corelane.node.config import pick
+from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.placement import hints, topologymanager
-from corelane.placement.topologymanager import Affinity
+from corelane.placement.families import Family
+from corelane.placement.topologymanager import Affinity, Hints
 from corelane.workload import Ask, ContainerKind
 
-__all__ = ["Refusal", "affinity", "allocate", "check_smt", "near", "pod_cpus"]
-
-
-class Refusal(Exception):  # noqa: N818 - an outcome, not an error
-    """Why a pod cannot come in: `reason` as in the pod's status, the message with upstream's text."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
+__all__ = [
+    "Refusal",
+    "affinity",
+    "aligned",
+    "allocate",
+    "check_smt",
+    "cpu_hints",
+    "misaligned",
+    "near",
+    "pod_cpus",
+]
 
 
 def pod_cpus(ask: Ask) -> int:
@@ -56,8 +62,33 @@ def affinity(state: NodeState, available: int, reusable: int, n: int) -> Affinit
         hint = hints.Hint(None, False)
     found = topologymanager.judge(hint, state.numa_nodes, options.policy)
     if not found.admit:
-        raise Refusal("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
+        raise misaligned()
     return found
+
+
+def cpu_hints(state: NodeState, available: int, reusable: int, n: int) -> Family | None:
+    """What the CPU manager says of n CPUs beside other providers; None when it does not care."""
+    if not n:
+        return None
+    by_socket = state.config.options.align_by_socket
+    return hints.cpu_family(state.topology, available, reusable, n, state.numa_nodes, by_socket=by_socket)
+
+
+def aligned(state: NodeState, said: Iterable[Hints]) -> Affinity:
+    """The NUMA nodes on which the hints of several providers agree. Raises Refusal when the policy does not admit."""
+    options = state.config.numa
+    if options.policy == "none":
+        return Affinity(None, False, True)
+    distances = _distances(state) if options.prefer_closest_numa_nodes else None
+    found = topologymanager.merge(said, state.numa_nodes, options.policy, distances=distances)
+    if not found.admit:
+        raise misaligned()
+    return found
+
+
+def misaligned() -> Refusal:
+    """What a topology manager says that does not admit."""
+    return Refusal("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
 
 
 def _distances(state: NodeState) -> hints.Distances:
@@ -106,6 +137,4 @@ def allocate(state: NodeState, pool: int, n: int, nodes: int | None) -> int:
         missing = n - taken.bit_count()
         return taken | pick(state.config, state.topology, pool & ~taken, missing) if missing else taken
     except ValueError as error:
-        raise Refusal(
-            "UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected"
-        ) from None
+        raise Refusal.unexpected(error) from None

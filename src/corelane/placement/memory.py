@@ -1,17 +1,33 @@
-"""NUMA hints for memory and huge pages, as the kubelet's memory manager gives them to its topology manager.
+"""Memory and huge pages of NUMA nodes as the kubelet's memory manager keeps them: hints, taking, giving back.
 
-Upstream: `calculateHints` in `pkg/kubelet/cm/memorymanager/policy_static.go` (v1.36, KEP-1769). Sizes are in
-bytes; a resource is `memory` or `hugepages-<size>`.
+Upstream: `pkg/kubelet/cm/memorymanager/policy_static.go` (v1.36, KEP-1769). Sizes are in bytes; a resource is
+`memory` or `hugepages-<size>`; a set of nodes is a mask of their ids.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
-from corelane.cpuset import bits
+from corelane.cpuset import CPUSet, bits
 from corelane.placement import families
 from corelane.placement.families import Family
+from corelane.placement.hints import Hint
 
-__all__ = ["MemoryNode", "memory_hints"]
+__all__ = [
+    "MEMORY",
+    "MemoryBlock",
+    "MemoryNode",
+    "Nodes",
+    "best_hint",
+    "collides",
+    "given_back",
+    "holds",
+    "hugepages",
+    "memory_hints",
+    "taken",
+]
+
+MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +41,35 @@ class MemoryNode:
     assignments: int = 0
     """How many assignments there are here."""
 
+    def reserved(self, resource: str) -> int:
+        """What containers have of it."""
+        return self.allocatable.get(resource, 0) - self.free.get(resource, 0)
+
+
+Nodes: TypeAlias = Mapping[int, MemoryNode]
+"""NUMA node id to its memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryBlock:
+    """Bytes of one resource that a container has somewhere on these NUMA nodes."""
+
+    resource: str
+    size: int
+    nodes: CPUSet
+
+
+def hugepages(kib: int) -> str:
+    """The resource of huge pages of so many KiB: 2048 is `hugepages-2Mi`."""
+    for unit in ("Ki", "Mi", "Gi", "Ti"):
+        if kib % 1024:
+            return f"hugepages-{kib}{unit}"
+        kib //= 1024
+    return f"hugepages-{kib}Pi"
+
 
 def memory_hints(
-    nodes: Mapping[int, MemoryNode],
+    nodes: Nodes,
     wanted: Mapping[str, int],
     reusable: Mapping[int, Mapping[str, int]] | None = None,
 ) -> Family | None:
@@ -55,9 +97,7 @@ def memory_hints(
     return families.preferring(count, b"\0" + sets[1:], families.smallest(count, possible))
 
 
-def _fitting(
-    nodes: Mapping[int, MemoryNode], wanted: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]
-) -> bytes:
+def _fitting(nodes: Nodes, wanted: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]) -> bytes:
     """The sets with enough free, and those that have it with what is lent to just them."""
     ids = sorted(nodes)
     free = {name: [nodes[i].free.get(name, 0) for i in ids] for name in wanted}
@@ -70,7 +110,7 @@ def _fitting(
     return bytes(fitting)
 
 
-def _ungrouped(nodes: Mapping[int, MemoryNode]) -> bytes:
+def _ungrouped(nodes: Nodes) -> bytes:
     """The sets that keep to the groups that there are: a grouped node only with its group."""
     ids = sorted(nodes)
     count = len(ids)
@@ -90,7 +130,7 @@ def _ungrouped(nodes: Mapping[int, MemoryNode]) -> bytes:
     return _with_groups(allowed, groups, nodes)
 
 
-def _with_groups(allowed: bytes, groups: list[int], nodes: Mapping[int, MemoryNode]) -> bytes:
+def _with_groups(allowed: bytes, groups: list[int], nodes: Nodes) -> bytes:
     """A group as a whole is allowed when all its used nodes are in just this group."""
     ids, found = sorted(nodes), bytearray(allowed)
     for group in groups:
@@ -103,3 +143,58 @@ def _with_groups(allowed: bytes, groups: list[int], nodes: Mapping[int, MemoryNo
 
 def _positions(ids: list[int], nodes: int) -> int:
     return sum(1 << i for i, node in enumerate(ids) if nodes >> node & 1)
+
+
+def best_hint(nodes: Nodes, family: Family | None, including: int = 0) -> Hint | None:
+    """The narrowest of the preferred sets, or else of all, that hold the nodes `including`; None if none does.
+
+    `family` is from `memory_hints` on the same nodes. Of sets of one size the one with the lowest mask wins.
+    """
+    if family is None:
+        return None
+    ids, count = sorted(nodes), family.count
+    having = [families.without_and_with(count, ids.index(node))[1] for node in bits(including)]
+    for preferred, sets in ((True, family.preferred), (False, family.sets)):
+        sets = families.both(sets, *having)
+        if 1 in sets:
+            one = families.both(sets, families.of_size(count, families.smallest(count, sets))).find(1)
+            return Hint(sum(1 << ids[i] for i in bits(one)), preferred)
+    return None
+
+
+def holds(nodes: Nodes, where: int, wanted: Mapping[str, int]) -> bool:
+    """Whether as much of each resource is free on these nodes together."""
+    return all(sum(nodes[i].free.get(name, 0) for i in bits(where)) >= n for name, n in wanted.items())
+
+
+def collides(nodes: Nodes, where: int) -> bool:
+    """Whether an assignment over these nodes would meet others that stretch differently."""
+    return where.bit_count() > 1 and any(
+        nodes[i].assignments and nodes[i].group != where for i in bits(where)
+    )
+
+
+def taken(nodes: Nodes, where: int, resource: str, size: int) -> dict[int, MemoryNode]:
+    """The nodes with one assignment more over `where`, filled from the lowest up."""
+    found, group = dict(nodes), where if where.bit_count() > 1 else 0
+    for i in bits(where):
+        node = nodes[i]
+        here = min(node.free.get(resource, 0), size)
+        size -= here
+        free = {**node.free, resource: node.free[resource] - here} if here else node.free
+        found[i] = replace(node, free=free, group=group, assignments=node.assignments + 1)
+    return found
+
+
+def given_back(nodes: Nodes, block: MemoryBlock) -> dict[int, MemoryNode]:
+    """The nodes with one assignment less; what is gone from the machine is no error."""
+    found, size, resource = dict(nodes), block.size, block.resource
+    for i in block.nodes:
+        if node := nodes.get(i):
+            here = min(node.reserved(resource), size)
+            size -= here
+            free = {**node.free, resource: node.free[resource] + here} if here else node.free
+            assignments = max(node.assignments - 1, 0)
+            group = node.group if assignments else 0
+            found[i] = replace(node, free=free, group=group, assignments=assignments)
+    return found

@@ -39,7 +39,7 @@ def merge(
     """
     if policy == "none":
         return Affinity(None, True, True)
-    said = [hints if isinstance(hints, Family) else family(hints, nodes) for hints in providers]
+    said = [_family(hints, nodes) for hints in providers]
     if policy == "single-numa-node":
         said = [_single(one) for one in said]
         distances = None
@@ -76,6 +76,13 @@ def family(hints: Sequence[Hint] | None, nodes: int) -> Family:
     anywhere = any(hint.nodes is None and hint.preferred for hint in hints)
     narrowest = min((hint.nodes.bit_count() for hint in hints if hint.nodes is not None), default=0)
     return Family(len(ids), bytes(sets), bytes(preferred), anywhere, narrowest)
+
+
+def _family(hints: Hints, nodes: int) -> Family:
+    """As a family, in which no hint at all is one for any nodes that is not preferred."""
+    if isinstance(hints, Family):
+        return hints if 1 in hints.sets else family([], nodes)
+    return family(hints, nodes)
 
 
 def _single(said: Family) -> Family:

@@ -1,0 +1,100 @@
+"""The memory and device managers during the admission of one pod, where it needs them, and all hints merged.
+
+The CPU manager is `static`. Providers speak and allocate in the kubelet's order: devices, CPUs, memory.
+"""
+
+from corelane.node import devices, memory, static
+from corelane.node.ledger import NodeState
+from corelane.placement.memory import Nodes
+from corelane.placement.topologymanager import Affinity, Hints
+from corelane.workload import Ask, ContainerAsk, QOSClass
+
+__all__ = ["Managers", "needed"]
+
+
+class Managers:
+    """Either manager is None where it has nothing to say of the pod."""
+
+    __slots__ = ("ask", "devices", "memory", "state")
+
+    def __init__(
+        self,
+        state: NodeState,
+        ask: Ask,
+        memory_of: memory.Handout | None,
+        devices_of: devices.Handout | None,
+    ) -> None:
+        self.state, self.ask = state, ask
+        self.memory, self.devices = memory_of, devices_of
+
+    def affinity(self, container: ContainerAsk, cpus: Hints) -> Affinity:
+        """The NUMA nodes for one container. Raises Refusal."""
+        said: list[Hints] = []
+        if self.devices:
+            said += self.devices.hints(self.devices.wanted(container))
+        said.append(cpus)
+        if self.memory:
+            said += self.memory.hints(self.memory_wanted(container))
+        return static.aligned(self.state, said)
+
+    def pod_affinity(self, cpus: Hints) -> Affinity:
+        """The NUMA nodes for all containers, under pod scope. Raises Refusal."""
+        said: list[Hints] = []
+        if self.devices:
+            said += self.devices.hints(self.devices.of_pod(self.ask))
+        said.append(cpus)
+        if self.memory:
+            said += self.memory.hints(memory.of_pod(self.ask))
+        return static.aligned(self.state, said)
+
+    def memory_wanted(self, container: ContainerAsk) -> dict[str, int]:
+        """What a container is to have of its own: nothing, where others of its pod are and it is not guaranteed."""
+        if self.ask.level is not None and not container.guaranteed:
+            return {}
+        return memory.wanted(container)
+
+    def allocate_devices(self, container: ContainerAsk, affinity: Affinity) -> None:
+        """Raises Refusal."""
+        if self.devices and (wanted := self.devices.wanted(container)):
+            self.devices.allocate(container, wanted, affinity)
+
+    def allocate_memory(self, container: ContainerAsk, affinity: Affinity) -> None:
+        """Raises Refusal; as upstream even for a container that wants none, where all must be exact."""
+        if self.memory is None:
+            return
+        wanted = self.memory_wanted(container)
+        if wanted or self.state.config.exact:
+            self.memory.allocate(container, wanted, affinity)
+
+    def memory_refused(self) -> Nodes | None:
+        """The memory of the node once what was handed out came back: within groups it may lie elsewhere."""
+        if self.memory is None:
+            return None
+        blocks = [block for of in self.memory.blocks.values() for block in of]
+        return memory.returned(self.memory.nodes, blocks)
+
+
+def needed(state: NodeState, ask: Ask) -> Managers | None:
+    """The managers that have a say in this admission; None where there are none."""
+    inventory = state.config.devices
+    keeps_memory = bool(state.memory) and _keeps_memory(state, ask)
+    hands_out = bool(inventory) and any(
+        name in inventory for container in ask.containers for name in container.devices
+    )
+    if not keeps_memory and not hands_out:
+        return None
+    return Managers(
+        state,
+        ask,
+        memory.Handout(state.memory) if keeps_memory else None,
+        _devices(state) if hands_out else None,
+    )
+
+
+def _keeps_memory(state: NodeState, ask: Ask) -> bool:
+    return ask.qos is QOSClass.GUARANTEED and (ask.level is None or state.config.pod_level)
+
+
+def _devices(state: NodeState) -> devices.Handout:
+    narrow = state.config.options.version != "1.36"
+    return devices.Handout(state.config.devices, state.entries.values(), state.numa_nodes, narrow=narrow)

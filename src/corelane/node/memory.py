@@ -1,0 +1,169 @@
+"""The kubelet's memory manager on one node: what of each NUMA node containers may have, and who gets it.
+
+Upstream: `pkg/kubelet/cm/memorymanager` (v1.36, KEP-1769). Only Guaranteed pods have memory of their own.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from corelane.cpuset import CPUSet
+from corelane.machine.model import Machine, NUMANode
+from corelane.node.errors import Refusal
+from corelane.node.options import MemoryOptions
+from corelane.placement.memory import (
+    MEMORY,
+    MemoryBlock,
+    MemoryNode,
+    Nodes,
+    best_hint,
+    collides,
+    given_back,
+    holds,
+    hugepages,
+    memory_hints,
+    taken,
+)
+from corelane.placement.topologymanager import Affinity, Hints
+from corelane.workload import Ask, ContainerAsk, ContainerKind, PodResources, peak
+
+__all__ = ["Handout", "blocks_of", "mems", "nodes_of", "of_pod", "returned", "wanted"]
+
+
+def nodes_of(machine: Machine, options: MemoryOptions) -> dict[int, MemoryNode]:
+    """The memory of an idle machine; nothing under policy None."""
+    if options.policy == "None":
+        return {}
+    return {node.id: _idle(node, options.reserved.get(node.id, {})) for node in machine.nodes}
+
+
+def _idle(node: NUMANode, reserved: Mapping[str, int]) -> MemoryNode:
+    pages = {hugepages(kib): 1024 * kib * count for kib, count in node.hugepages.items()}
+    total = {MEMORY: node.memory - sum(pages.values()), **pages}
+    allocatable = {name: max(size - reserved.get(name, 0), 0) for name, size in total.items()}
+    return MemoryNode(allocatable, allocatable)
+
+
+def returned(nodes: Nodes, blocks: Iterable[MemoryBlock]) -> Nodes:
+    """The nodes after these blocks were given back."""
+    for block in blocks:
+        nodes = given_back(nodes, block)
+    return nodes
+
+
+def wanted(of: ContainerAsk | PodResources) -> dict[str, int]:
+    """Bytes by resource that a container, or a pod as a whole, asks for."""
+    pages = {hugepages(kib): size for kib, size in of.hugepages.items()}
+    return {MEMORY: of.memory_request, **pages} if of.memory_request else pages
+
+
+def of_pod(ask: Ask) -> dict[str, int]:
+    """What a pod's containers hold at once, of the resources that its ordinary ones ask for."""
+    each = [(container.kind, wanted(container)) for container in ask.containers]
+    names = {name for kind, of in each if kind is ContainerKind.APP for name in of}
+    return {name: peak((kind, of.get(name, 0)) for kind, of in each) for name in sorted(names)}
+
+
+def blocks_of(amounts: Mapping[str, int], where: int) -> tuple[MemoryBlock, ...]:
+    """A block for each of these amounts."""
+    nodes = CPUSet.from_mask(where)
+    return tuple(MemoryBlock(name, size, nodes) for name, size in sorted(amounts.items()))
+
+
+def mems(blocks: Iterable[MemoryBlock]) -> CPUSet | None:
+    """The NUMA nodes that blocks lie on; None when there are none."""
+    mask = 0
+    for block in blocks:
+        mask |= block.nodes.mask
+    return CPUSet.from_mask(mask) if mask else None
+
+
+class Handout:
+    """The memory manager during the admission of one pod: what is free, what is lent, who got what."""
+
+    __slots__ = ("blocks", "initial", "lent", "nodes")
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.blocks: dict[str, tuple[MemoryBlock, ...]] = {}
+        self.initial: list[str] = []
+        """The plain init containers so far."""
+        self.lent: dict[int, dict[str, int]] = {}
+        """What these lend to later containers that get just the same set of nodes."""
+
+    def hints(self, wanted: Mapping[str, int]) -> list[Hints]:
+        """One for each resource, all the same; one without preference if nothing is wanted, or fits."""
+        family = memory_hints(self.nodes, wanted, self.lent)
+        return [family] * len(wanted) if family else [None]
+
+    def allocate(self, container: ContainerAsk, wanted: Mapping[str, int], affinity: Affinity) -> None:
+        """Give a container what it wants. Raises Refusal with upstream's text."""
+        where = self.where(wanted, affinity)
+        for name, size in wanted.items():
+            self.nodes = taken(self.nodes, where, name, max(size - self.lent.get(where, {}).get(name, 0), 0))
+        self.blocks[container.name] = blocks_of(wanted, where)
+        if container.kind is ContainerKind.INIT:
+            self.lend(where, wanted)
+        else:
+            self.use_up(where, wanted)
+        self.shrink_initial(where, wanted)
+        if container.kind is ContainerKind.INIT:
+            self.initial.append(container.name)
+
+    def where(self, wanted: Mapping[str, int], affinity: Affinity) -> int:
+        """The nodes to take it from: those of the affinity, widened where they do not hold it."""
+        nodes, preferred = affinity.nodes, affinity.preferred
+        if nodes is None:
+            nodes, preferred = self.default(wanted, preferred)
+        if not holds(self.nodes, nodes, wanted):
+            nodes = self.extended(wanted, nodes, preferred)
+        if collides(self.nodes, nodes):
+            raise _refused("preferred hint violates NUMA node allocation")
+        return nodes
+
+    def default(self, wanted: Mapping[str, int], preferred: bool) -> tuple[int, bool]:
+        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.lent))
+        if found is None or found.nodes is None:
+            raise _refused(
+                "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
+            )
+        if preferred and not found.preferred:
+            raise _refused("failed to find the default preferred hint")
+        return found.nodes, found.preferred
+
+    def extended(self, wanted: Mapping[str, int], nodes: int, preferred: bool) -> int:
+        found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.lent), including=nodes)
+        if found is None or found.nodes is None:
+            raise _refused("failed to find NUMA nodes to extend the current topology hint")
+        if preferred and not found.preferred:
+            raise _refused("failed to find the extended preferred hint")
+        return found.nodes
+
+    def lend(self, where: int, amounts: Mapping[str, int]) -> None:
+        lent = self.lent.setdefault(where, {})
+        for name, size in amounts.items():
+            lent[name] = max(lent.get(name, 0), size)
+
+    def use_up(self, where: int, amounts: Mapping[str, int]) -> None:
+        lent = self.lent.get(where, {})
+        for name in lent.keys() & amounts.keys():
+            lent[name] = max(lent[name] - amounts[name], 0)
+
+    def shrink_initial(self, where: int, amounts: Mapping[str, int]) -> None:
+        """Count what was taken over from init containers once, as the newcomer's."""
+        left = dict(amounts)
+        for name in self.initial:
+            self.blocks[name] = tuple(_shrunk(block, where, left) for block in self.blocks[name])
+
+
+def _shrunk(block: MemoryBlock, where: int, left: dict[str, int]) -> MemoryBlock:
+    """The block less what is left to be counted there, of which that much is done."""
+    if block.nodes.mask != where:
+        return block
+    common = min(block.size, left.get(block.resource, 0))
+    if common:
+        left[block.resource] -= common
+    return replace(block, size=block.size - common)
+
+
+def _refused(text: str) -> Refusal:
+    return Refusal.unexpected(f"[memorymanager] {text}")
