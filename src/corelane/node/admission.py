@@ -241,6 +241,7 @@ class _Admission:
             entries=MappingProxyType(entries),
             pods=MappingProxyType({**state.pods, ask.uid: request}),
             exclusive=CPUSet.from_mask(state.exclusive.mask | self.all_assigned()),
+            bound=CPUSet.from_mask(state.bound.mask | self.all_assigned()),
             requested=state.requested + request,
             generation=state.generation + 1,
         )

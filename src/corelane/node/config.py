@@ -4,14 +4,16 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias, get_args
 
 from corelane.cpuset import CPUSet, format_list, lowest
+from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
 from corelane.node.options import StaticOptions, TopologyOptions
+from corelane.node.pools.options import PoolOptions
 from corelane.placement import kubelet
 from corelane.placement.topology import Topology
 
 __all__ = ["NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
 
-Policy: TypeAlias = Literal["none", "static"]
+Policy: TypeAlias = Literal["none", "static", "pools"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,14 @@ class NodeConfig:
     reserved_count: int | None = None
     options: StaticOptions = field(default_factory=StaticOptions)
     numa: TopologyOptions = field(default_factory=TopologyOptions)
+    pools: PoolOptions = field(default_factory=PoolOptions)
     exact: bool = False
     """Answer as the kubelet even where that empties the shared pool or, on hybrid machines, hands out a CPU
     twice; and leave the check of a node's capacity to others, as its CPU manager does."""
+
+    def closed(self, machine: Machine) -> int:
+        """The CPUs that are in no pool, though nobody has them alone, as a mask."""
+        return self.pools.closed(machine) if self.policy == "pools" else 0
 
 
 def default_reserved_count(cpus: int) -> int:
@@ -37,11 +44,11 @@ def default_reserved_count(cpus: int) -> int:
     return max(1, -(-cpus // 20))
 
 
-def check(config: NodeConfig, topology: Topology, nodes: int) -> None:
-    """Raises NodeConfigError where the settings make no sense, or not on this machine with its NUMA nodes."""
+def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
+    """Raises NodeConfigError where the settings make no sense, or not on this machine."""
     if config.policy not in get_args(Policy):
         raise NodeConfigError(f"policy: {config.policy!r} is unknown: use {' or '.join(get_args(Policy))}")
-    config.numa.check(nodes)
+    config.numa.check(len(machine.nodes))
     config.options.check(topology, config.numa.policy)
     cpus, count = topology.all.bit_count(), config.reserved_count
     if count is not None and not 1 <= count <= cpus:
@@ -50,7 +57,9 @@ def check(config: NodeConfig, topology: Topology, nodes: int) -> None:
         )
     if config.reserved is not None:
         _check_reserved(config.reserved, count, topology.all)
-    if config.options.strict_cpu_reservation and not config.exact:
+    if config.policy == "pools":
+        config.pools.check(machine)
+    elif config.options.strict_cpu_reservation and not config.exact:
         _check_strict(config, topology)
 
 
@@ -98,7 +107,8 @@ def reserve(config: NodeConfig, topology: Topology, exclusive: int = 0, current:
     part of the shared pool, one CPU is left to it.
     """
     free = topology.all & ~exclusive
-    most = free.bit_count() - (config.options.strict_cpu_reservation and not config.exact)
+    strict = config.options.strict_cpu_reservation and config.policy != "pools"
+    most = free.bit_count() - (strict and not config.exact)
     if config.reserved is not None and (named := config.reserved.mask & free):
         return lowest(named, most)
     count = min(_count(config, topology), most)
