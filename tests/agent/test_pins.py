@@ -11,6 +11,9 @@ MAY_MEET = {
     frozenset({Sharing.POOL}),
     frozenset({Sharing.POOL, Sharing.BEST_EFFORT}),
     frozenset({Sharing.BEST_EFFORT}),
+    frozenset({Sharing.SYSTEM}),
+    frozenset({Sharing.SYSTEM, Sharing.POOL}),
+    frozenset({Sharing.SYSTEM, Sharing.BEST_EFFORT}),
 }
 
 

@@ -1,4 +1,4 @@
-"""Nodes with memory and devices as the real kubelet ran them, replayed here; rows of `kubelet_memory.jsonl`."""
+"""Nodes with memory and devices as the kubelet ran them, replayed; rows of `kubelet_memory.jsonl`."""
 
 import gzip
 import json

@@ -303,12 +303,13 @@ class _Admission:
             entries=MappingProxyType(entries),
             pods=MappingProxyType({**state.pods, ask.uid: request}),
             exclusive=CPUSet.from_mask(state.exclusive.mask | self.all_assigned()),
+            bound=CPUSet.from_mask(state.bound.mask | self.all_assigned()),
             requested=state.requested + request,
             generation=state.generation + 1,
         )
 
     def state_refused(self) -> NodeState:
-        """The state as it was; but the kubelet, whose first containers had memory for a moment, shows that."""
+        """The state as it was; but a kubelet whose first containers had memory for a moment shows that."""
         if self.managers is None or not self.state.config.exact:
             return self.state
         memory = self.managers.memory_refused()

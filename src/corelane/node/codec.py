@@ -5,14 +5,17 @@ Machine and settings are not in it: `decode` takes those of today, and `rebase` 
 
 import hashlib
 import json
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig
-from corelane.node.entries import Entry, Origin, Phase, Sharing, exclusive_mask
+from corelane.node.entries import Entry, Origin, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
+from corelane.node.pools import tenants
+from corelane.node.pools.tenants import Tenant
 from corelane.workload import ContainerKind
 
 __all__ = ["VERSION", "decode", "encode"]
@@ -61,6 +64,7 @@ def encode(state: NodeState) -> bytes:
         "reserved": str(state.reserved),
         "pods": dict(state.pods),
         "entries": [_plain(entry) for entry in state.entries.values()],
+        "tenants": {uid: tenants.plain(tenant) for uid, tenant in state.tenants.items()},
     }
     whole = {"kind": _KIND, "version": VERSION, "checksum": _checksum(body), "ledger": body}
     return json.dumps(whole, indent=1).encode() + b"\n"
@@ -80,6 +84,8 @@ def _plain(entry: Entry) -> dict[str, Any]:
         "phase": entry.phase.value,
         "cpuRequest": entry.cpu_request,
         "sharing": entry.sharing.value,
+        "common": entry.common,
+        "zone": None if entry.zone is None else str(entry.zone),
     }
 
 
@@ -108,6 +114,9 @@ def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
         entries=frozen({entry.key: entry for entry in entries}),
         pods=frozen(pods),
         exclusive=CPUSet.from_mask(exclusive_mask(entries)),
+        lent=CPUSet.from_mask(lent_mask(entries)),
+        bound=CPUSet.from_mask(bound_mask(entries)),
+        tenants=frozen(dict(_tenants(body, pods))),
         requested=sum(pods.values()),
         generation=body.of("generation", int),
     )
@@ -142,6 +151,8 @@ def _entry(fields: _Fields) -> Entry:
         pod=fields.of("pod", str),
         cpus=cpus,
         sharing=fields.word("sharing", Sharing) if "sharing" in fields.values else _earlier(cpus),
+        common=fields.values.get("common") is True,
+        zone=fields.cpus("zone") if fields.values.get("zone") is not None else None,
         mems=fields.cpus("mems") if fields.values.get("mems") is not None else None,
         cls=fields.of("class", str),
         kind=fields.word("kind", ContainerKind),
@@ -150,6 +161,16 @@ def _entry(fields: _Fields) -> Entry:
         phase=fields.word("phase", Phase),
         cpu_request=fields.of("cpuRequest", int),
     )
+
+
+def _tenants(body: _Fields, pods: Collection[str]) -> Iterator[tuple[str, Tenant]]:
+    for uid, plain in _checked(body.values.get("tenants", {}), dict, body.at("tenants")).items():
+        try:
+            tenant = tenants.of_plain(plain)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise _damaged(f"field ledger.tenants[{uid!r}]: {error}") from None
+        if uid in pods:
+            yield uid, tenant
 
 
 def _earlier(cpus: CPUSet) -> Sharing:

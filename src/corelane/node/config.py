@@ -9,15 +9,16 @@ from corelane.cpuset import CPUSet, format_list, lowest
 from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
 from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
+from corelane.node.pools.options import PoolOptions
 from corelane.placement import families, kubelet
 from corelane.placement.topology import Topology
 
 __all__ = ["Inventory", "NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
 
-Policy: TypeAlias = Literal["none", "static"]
+Policy: TypeAlias = Literal["none", "static", "pools"]
 
 Inventory: TypeAlias = Mapping[str, Mapping[str, int]]
-"""Extended resource to the ids of its devices to the NUMA nodes (a mask of ids) each is near; 0 is unknown."""
+"""Extended resource to device ids to the NUMA nodes (a mask of ids) that each is near; 0 is unknown."""
 
 _NO_DEVICES: Final[Inventory] = MappingProxyType({})
 
@@ -40,9 +41,14 @@ class NodeConfig:
     pod_level: bool = False
     """Gate PodLevelResourceManagers (KEP-5526, off by default): Guaranteed pods with resources as a whole
     get CPUs and memory of their own too, in pod scope as one piece that their containers share out."""
+    pools: PoolOptions = field(default_factory=PoolOptions)
     exact: bool = False
     """Answer as the kubelet even where that empties the shared pool or, on hybrid machines, hands out a CPU
     twice; and leave the check of a node's capacity to others, as its CPU manager does."""
+
+    def closed(self, machine: Machine) -> int:
+        """The CPUs that are in no pool, though nobody has them alone, as a mask."""
+        return self.pools.closed(machine) if self.policy == "pools" else 0
 
 
 def default_reserved_count(cpus: int) -> int:
@@ -65,7 +71,9 @@ def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
         )
     if config.reserved is not None:
         _check_reserved(config.reserved, count, topology.all)
-    if config.options.strict_cpu_reservation and not config.exact:
+    if config.policy == "pools":
+        config.pools.check(machine)
+    elif config.options.strict_cpu_reservation and not config.exact:
         _check_strict(config, topology)
 
 
@@ -81,8 +89,8 @@ def check_devices(inventory: Inventory, numa: TopologyOptions, machine: Machine)
                 )
     if inventory and numa.policy != "none" and nodes.bit_count() > families.MOST_NODES:
         raise NodeConfigError(
-            f"devices: {nodes.bit_count()} NUMA nodes are more than {families.MOST_NODES}, whose sets are too "
-            "many to align devices over: use topology manager policy none"
+            f"devices: {nodes.bit_count()} NUMA nodes are more than {families.MOST_NODES}, whose sets are "
+            "too many to align devices over: use topology manager policy none"
         )
 
 
@@ -130,7 +138,8 @@ def reserve(config: NodeConfig, topology: Topology, exclusive: int = 0, current:
     part of the shared pool, one CPU is left to it.
     """
     free = topology.all & ~exclusive
-    most = free.bit_count() - (config.options.strict_cpu_reservation and not config.exact)
+    strict = config.options.strict_cpu_reservation and config.policy != "pools"
+    most = free.bit_count() - (strict and not config.exact)
     if config.reserved is not None and (named := config.reserved.mask & free):
         return lowest(named, most)
     count = min(_count(config, topology), most)

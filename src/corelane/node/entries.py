@@ -10,7 +10,17 @@ from corelane.cpuset import CPUSet
 from corelane.placement.memory import MemoryBlock
 from corelane.workload import ContainerKind, QOSClass
 
-__all__ = ["Entry", "Key", "Origin", "Phase", "Sharing", "claimed_before", "exclusive_mask"]
+__all__ = [
+    "Entry",
+    "Key",
+    "Origin",
+    "Phase",
+    "Sharing",
+    "bound_mask",
+    "claimed_before",
+    "exclusive_mask",
+    "lent_mask",
+]
 
 Key: TypeAlias = tuple[str, str]
 """Pod UID and container name."""
@@ -47,6 +57,8 @@ class Sharing(StrEnum):
     """All who have no CPUs alone: the shared pool."""
     BEST_EFFORT = "best-effort"
     """Whatever nobody has alone, lent CPUs included."""
+    SYSTEM = "system"
+    """The CPUs set aside for Koordinator's SYSTEM pods; where there are none, the shared pool."""
 
     @property
     def exclusive(self) -> bool:
@@ -64,13 +76,17 @@ _APART: Final[Mapping[Sharing, frozenset[Sharing]]] = MappingProxyType(
         Sharing.LENT: frozenset(Sharing) - {Sharing.BEST_EFFORT},
         Sharing.POOL: frozenset({Sharing.ALONE, Sharing.LENT}),
         Sharing.BEST_EFFORT: frozenset({Sharing.ALONE}),
+        Sharing.SYSTEM: frozenset({Sharing.ALONE, Sharing.LENT}),
     }
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One container on this node; without `cpus` it runs in a pool. CPU request in milliCPU."""
+    """One container on this node; without `cpus` it runs in a pool. CPU request in milliCPU.
+
+    With `cpus` and sharing POOL it is bound to CPUs that others in the pool use too.
+    """
 
     uid: str
     container: str
@@ -78,6 +94,10 @@ class Entry:
     """`namespace/name`."""
     cpus: CPUSet = field(default_factory=CPUSet)
     sharing: Sharing = Sharing.POOL
+    common: bool = False
+    """Its CPUs are the pod's: all containers of the pod that say so have the same."""
+    zone: CPUSet | None = None
+    """NUMA nodes to whose part of its pool it is held; None is all of the pool."""
     mems: CPUSet | None = None
     """NUMA nodes that its memory is bound to; None leaves that to the kernel."""
     cls: str = QOSClass.BEST_EFFORT.value
@@ -110,20 +130,42 @@ def exclusive_mask(entries: Iterable[Entry]) -> int:
     return mask
 
 
+def lent_mask(entries: Iterable[Entry]) -> int:
+    """The CPUs that their owners lend to best effort."""
+    mask = 0
+    for entry in entries:
+        if entry.sharing is Sharing.LENT:
+            mask |= entry.cpus.mask
+    return mask
+
+
+def bound_mask(entries: Iterable[Entry]) -> int:
+    """The CPUs that some container is bound to, alone or within the shared pool."""
+    mask = 0
+    for entry in entries:
+        mask |= entry.cpus.mask
+    return mask
+
+
 def claimed_before(entries: Iterable[Entry]) -> Iterator[tuple[Entry, int]]:
     """Each entry with the CPUs, as a mask, that an earlier one already has: with those it may not share them.
 
-    Within a pod a plain init container is gone before the others start, so it may share with them.
+    Within a pod a plain init container is gone before the others start, so it may share with them; and
+    containers with the pod's common CPUs share these.
     """
     everybody = 0
-    pods: dict[str, int] = {}
+    first: dict[str, int] = {}
     lasting: dict[str, int] = {}
+    common: dict[str, int] = {}
     for entry in entries:
         mask, uid = entry.cpus.mask, entry.uid
-        of_others = everybody & ~pods.get(uid, 0)
+        of_others = everybody & ~first.get(uid, 0)
         beside = 0 if entry.kind is ContainerKind.INIT else lasting.get(uid, 0)
+        if entry.kind is not ContainerKind.INIT and not (entry.common and mask == common.get(uid)):
+            beside |= common.get(uid, 0)
         yield entry, mask & (of_others | beside)
         everybody |= mask
-        pods[uid] = pods.get(uid, 0) | mask
-        if entry.kind is not ContainerKind.INIT:
-            lasting[uid] = lasting.get(uid, 0) | mask
+        first[uid] = first.get(uid, 0) | mask & ~of_others
+        kept = common if entry.common else lasting
+        if entry.common or entry.kind is not ContainerKind.INIT:
+            kept[uid] = kept.get(uid, 0) | mask

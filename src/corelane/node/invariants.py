@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from corelane.cpuset import CPUSet, format_list
-from corelane.node.entries import Entry, claimed_before, exclusive_mask
+from corelane.node.entries import Entry, bound_mask, claimed_before, exclusive_mask, lent_mask
 from corelane.node.ledger import NodeState
 
 __all__ = ["Problem", "problem", "validate"]
@@ -30,16 +30,40 @@ def problem(code: str, entry: Entry, text: str, cpus: int = 0) -> Problem:
 def validate(state: NodeState) -> list[Problem]:
     """Every invariant that does not hold; empty for every state that this package hands out.
 
-    No CPU has two owners (but for init containers, which lend theirs within the pod), exclusive CPUs are
-    usable and never reserved, the shared pool is not empty, and what is derived agrees with the entries.
+    No CPU has two owners (but for init containers, which lend theirs within the pod, and a pod's common
+    CPUs), exclusive CPUs are usable and never reserved, the shared pool is not empty, best effort has all of
+    it and nothing that others have alone, and what is derived agrees with the entries.
     """
-    return [*_entries(state), *_owners(state), *_pool(state), *_derived(state)]
+    return [
+        *_entries(state),
+        *_owners(state),
+        *_common(state),
+        *_pool(state),
+        *_best(state),
+        *_derived(state),
+    ]
 
 
 def _owners(state: NodeState) -> Iterator[Problem]:
     for entry, twice in claimed_before(state.entries.values()):
         if twice:
             yield problem("doubled", entry, f"CPUs {format_list(twice)} also belong to another", twice)
+
+
+def _common(state: NodeState) -> Iterator[Problem]:
+    sets: dict[str, int] = {}
+    for entry in state.entries.values():
+        if entry.common and sets.setdefault(entry.uid, entry.cpus.mask) != entry.cpus.mask:
+            text = f"has {entry.cpus}, not the pod's common CPUs {format_list(sets[entry.uid])}"
+            yield problem("common", entry, text, entry.cpus.mask)
+
+
+def _best(state: NodeState) -> Iterator[Problem]:
+    pool, alone = state.best_effort_pool, state.exclusive - state.lent
+    if met := pool & alone:
+        yield Problem("best-effort", f"best effort may use CPUs {met}, which others have alone", cpus=met)
+    if missing := state.shared_pool - pool:
+        yield Problem("best-effort", f"best effort lacks CPUs {missing} of the shared pool", cpus=missing)
 
 
 def _entries(state: NodeState) -> Iterator[Problem]:
@@ -57,8 +81,9 @@ def _entries(state: NodeState) -> Iterator[Problem]:
 
 
 def _pool(state: NodeState) -> Iterator[Problem]:
-    strict = state.config.options.strict_cpu_reservation
-    if not state.reserved and not strict:
+    strict = state.config.options.strict_cpu_reservation and state.config.policy != "pools"
+    possible = state.topology.all & ~state.bound.mask & ~state.config.closed(state.machine)
+    if not state.reserved and not strict and (possible or state.config.policy != "pools"):
         yield Problem("reserved", "no CPU is reserved for the shared pool")
     if gone := state.reserved - state.usable:
         yield Problem("reserved", f"reserved CPUs {gone} cannot be used here", cpus=gone)
@@ -69,10 +94,16 @@ def _pool(state: NodeState) -> Iterator[Problem]:
 
 
 def _derived(state: NodeState) -> Iterator[Problem]:
-    exclusive = exclusive_mask(state.entries.values())
-    if exclusive != state.exclusive.mask:
-        yield Problem(
-            "derived", f"exclusive is '{state.exclusive}', its entries say '{format_list(exclusive)}'"
-        )
+    entries = state.entries.values()
+    derived = {
+        "exclusive": (state.exclusive, exclusive_mask(entries)),
+        "lent": (state.lent, lent_mask(entries)),
+        "bound": (state.bound, bound_mask(entries)),
+    }
+    for name, (cpus, mask) in derived.items():
+        if cpus.mask != mask:
+            yield Problem("derived", f"{name} is '{cpus}', its entries say '{format_list(mask)}'")
+    for uid in state.tenants.keys() - state.pods.keys():
+        yield Problem("tenant", f"pod {uid} is a tenant, but not in the ledger", uid)
     if state.requested != sum(state.pods.values()):
         yield Problem("derived", f"requested is {state.requested}m, its pods say {sum(state.pods.values())}m")

@@ -13,8 +13,9 @@ from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import memory as memories
 from corelane.node.config import NodeConfig, check, reserve
-from corelane.node.entries import Entry, Key, Phase, Sharing, exclusive_mask
+from corelane.node.entries import Entry, Key, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.errors import NodeConfigError
+from corelane.node.pools.tenants import Tenant
 from corelane.placement import topology as topologies
 from corelane.placement.memory import Nodes
 from corelane.placement.topology import Topology
@@ -27,6 +28,7 @@ __all__ = [
     "mark",
     "new",
     "release",
+    "reserve_again",
     "started",
     "usable_topology",
     "with_entries",
@@ -43,6 +45,7 @@ class LedgerError(ValueError):
 _NO_ENTRIES: Mapping[Key, Entry] = MappingProxyType({})
 _NO_PODS: Mapping[str, int] = MappingProxyType({})
 _NO_MEMORY: Nodes = MappingProxyType({})
+_NO_TENANTS: Mapping[str, Tenant] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,12 @@ class NodeState:
     """CPUs that some container has alone."""
     memory: Nodes = field(default_factory=lambda: _NO_MEMORY)
     """The memory of each NUMA node; nothing where no memory manager keeps it."""
+    lent: CPUSet = field(default_factory=CPUSet)
+    """Those of them that best effort may use."""
+    bound: CPUSet = field(default_factory=CPUSet)
+    """CPUs that some container is bound to: the exclusive ones, and those within the shared pool."""
+    tenants: Mapping[str, Tenant] = field(default_factory=lambda: _NO_TENANTS)
+    """What neighbours must know of a pod, by UID: of each that is bound or held to a zone, under pools."""
     requested: int = 0
     """MilliCPU of all pods together."""
     generation: int = 0
@@ -74,7 +83,10 @@ class NodeState:
     @property
     def allocatable(self) -> int:
         """MilliCPU that pods may request together; reserved CPUs count, as the shared pool uses them."""
-        return 1000 * self.topology.all.bit_count()
+        usable = self.topology.all
+        if self.config.policy == "pools":
+            usable &= ~self.config.pools.withheld.mask
+        return 1000 * usable.bit_count()
 
     @property
     def numa_nodes(self) -> int:
@@ -83,8 +95,12 @@ class NodeState:
 
     @property
     def shared_pool(self) -> CPUSet:
-        """Where all containers without exclusive CPUs run; strictly reserved CPUs are not part of it."""
-        shared = self.topology.all & ~self.exclusive.mask
+        """Where all containers without exclusive CPUs run; strictly reserved CPUs are not part of it.
+
+        Should there be none but CPUs that settings close to it, it has these.
+        """
+        free = self.topology.all & ~self.exclusive.mask
+        shared = free & ~self.config.closed(self.machine) or free
         if self.config.options.strict_cpu_reservation and self.config.policy == "static":
             shared &= ~self.reserved.mask
         return CPUSet.from_mask(shared)
@@ -94,22 +110,48 @@ class NodeState:
         """CPUs that may still become exclusive."""
         if self.config.policy == "none":
             return CPUSet()
-        return CPUSet.from_mask(self.topology.all & ~self.exclusive.mask & ~self.reserved.mask)
+        kept = self.exclusive.mask | self.bound.mask | self.reserved.mask
+        if self.config.policy == "pools":
+            kept |= self.config.pools.unbindable(self.machine)
+        return CPUSet.from_mask(self.topology.all & ~kept)
 
     @property
     def best_effort_pool(self) -> CPUSet:
         """The shared pool, and the CPUs that their owners lend to best effort."""
-        lent = exclusive_mask(e for e in self.entries.values() if e.sharing is Sharing.LENT)
+        lent = self.lent.mask & ~self.config.closed(self.machine)
         return CPUSet.from_mask(self.shared_pool.mask | lent)
 
+    @property
+    def system_pool(self) -> CPUSet:
+        """Where SYSTEM pods run: on what is set aside for them and nobody's own, else on the shared pool."""
+        aside = self.config.pools.system.mask & self.topology.all & ~self.bound.mask
+        return CPUSet.from_mask(aside) if self.config.policy == "pools" and aside else self.shared_pool
+
+    def pool_of(self, sharing: Sharing) -> CPUSet:
+        """Where a container without CPUs of its own runs."""
+        if sharing is Sharing.BEST_EFFORT:
+            return self.best_effort_pool
+        return self.system_pool if sharing is Sharing.SYSTEM else self.shared_pool
+
     def runs_on(self, entry: Entry) -> CPUSet:
-        """The CPUs that a container may use: its own, or else those of its pool."""
+        """The CPUs that a container may use: its own, or else those of its pool.
+
+        One that is held to NUMA nodes where its pool has lost every CPU may use all of the pool.
+        """
         if entry.cpus:
             return entry.cpus
-        return self.best_effort_pool if entry.sharing is Sharing.BEST_EFFORT else self.shared_pool
+        pool = self.pool_of(entry.sharing)
+        if entry.zone is None:
+            return pool
+        return CPUSet.from_mask(pool.mask & self.cpus_of(entry.zone)) or pool
+
+    def cpus_of(self, nodes: CPUSet) -> int:
+        """The usable CPUs of some NUMA nodes, as a mask."""
+        numa = zip(self.topology.numa_ids, self.topology.numa, strict=True)
+        return sum(mask for node, mask in numa if nodes.mask >> node & 1)
 
     def owners(self) -> Mapping[int, Entry]:
-        """CPU id to the container that has it alone; an init container only until a sibling takes over."""
+        """CPU id to the container bound to it; an init container only until a sibling takes over."""
         lent: dict[int, Entry] = {}
         owned: dict[int, Entry] = {}
         for entry in self.entries.values():
@@ -127,9 +169,9 @@ def new(machine: Machine, config: NodeConfig | None = None) -> NodeState:
     config = config or NodeConfig()
     topology = usable_topology(machine)
     check(config, topology, machine)
-    reserved = CPUSet.from_mask(reserve(config, topology))
+    reserved = CPUSet.from_mask(reserve(config, topology, config.closed(machine)))
     wanted = config.reserved_count if config.reserved is None else len(config.reserved)
-    if wanted not in (None, len(reserved)):
+    if wanted not in (None, len(reserved)) and config.policy != "pools":
         raise NodeConfigError(
             "[cpumanager] unable to reserve the required amount of CPUs "
             f"(size of {reserved} did not equal {wanted})"
@@ -155,14 +197,27 @@ def frozen(values: Mapping[_K, _V]) -> Mapping[_K, _V]:
 
 def with_entries(state: NodeState, entries: Mapping[Key, Entry], pods: Mapping[str, int]) -> NodeState:
     """The next generation of a state with these entries, all that follows from them derived again."""
+    tenants = state.tenants
+    if not tenants.keys() <= pods.keys():
+        tenants = frozen({uid: tenant for uid, tenant in tenants.items() if uid in pods})
     return replace(
         state,
         entries=frozen(entries),
         pods=frozen(pods),
         exclusive=CPUSet.from_mask(exclusive_mask(entries.values())),
+        lent=CPUSet.from_mask(lent_mask(entries.values())),
+        bound=CPUSet.from_mask(bound_mask(entries.values())),
+        tenants=tenants,
         requested=sum(pods.values()),
         generation=state.generation + 1,
     )
+
+
+def reserve_again(state: NodeState) -> NodeState:
+    """The state with its reserved CPUs topped up, where more of them can be had than before."""
+    kept = state.bound.mask | state.config.closed(state.machine)
+    reserved = reserve(state.config, state.topology, kept, state.reserved.mask)
+    return state if reserved == state.reserved.mask else replace(state, reserved=CPUSet.from_mask(reserved))
 
 
 def release(state: NodeState, uid: str, container: str | None = None) -> NodeState:
@@ -180,9 +235,7 @@ def release(state: NodeState, uid: str, container: str | None = None) -> NodeSta
     pods = dict(state.pods)
     if not any(owner == uid for owner, _ in entries):
         del pods[uid]
-    after = with_entries(state, entries, pods)
-    reserved = reserve(after.config, after.topology, after.exclusive.mask, after.reserved.mask)
-    return after if reserved == after.reserved.mask else replace(after, reserved=CPUSet.from_mask(reserved))
+    return reserve_again(with_entries(state, entries, pods))
 
 
 def started(state: NodeState, uid: str, container: str) -> NodeState:

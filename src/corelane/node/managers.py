@@ -48,7 +48,7 @@ class Managers:
         return static.aligned(self.state, said)
 
     def memory_wanted(self, container: ContainerAsk) -> dict[str, int]:
-        """What a container is to have of its own: nothing, where others of its pod are and it is not guaranteed."""
+        """What a container is to have of its own: of a pod with resources as a whole, if guaranteed."""
         if self.ask.level is not None and not container.guaranteed:
             return {}
         return memory.wanted(container)

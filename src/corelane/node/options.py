@@ -1,7 +1,7 @@
 """Options of the kubelet's CPU, memory and topology managers: names, values, conflicts.
 
-Names and error texts are upstream's (`policy_options.go` of cpumanager and topologymanager, `memory_manager.go`
-of memorymanager, v1.36).
+Names and error texts are upstream's (v1.36): `policy_options.go` of cpumanager and topologymanager, and
+`memory_manager.go`.
 """
 
 import re

@@ -6,7 +6,7 @@ from dataclasses import replace
 from corelane.cpuset import CPUSet, format_list
 from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig, reserve
-from corelane.node.entries import Entry, Key, Sharing, claimed_before, exclusive_mask
+from corelane.node.entries import Entry, Key, Sharing, bound_mask, claimed_before, exclusive_mask
 from corelane.node.invariants import Problem, problem
 from corelane.node.ledger import NodeState, usable_topology, with_entries
 
@@ -29,7 +29,7 @@ def rebase(
     kept = _without_doubled(kept, problems)
     if not topology.all & ~exclusive_mask(kept):
         kept = _one_given_up(kept, problems)
-    reserved = reserve(config, topology, exclusive_mask(kept), state.reserved.mask)
+    reserved = reserve(config, topology, bound_mask(kept) | config.closed(machine), state.reserved.mask)
     problems += _shortfall(config, reserved)
     entries: dict[Key, Entry] = {entry.key: entry for entry in kept}
     now = (machine, config, reserved, entries)
@@ -78,11 +78,13 @@ def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
 
 def _less(entry: Entry, mask: int) -> Entry:
     cpus = CPUSet.from_mask(entry.cpus.mask & ~mask)
-    return replace(entry, cpus=cpus, sharing=entry.sharing if cpus else Sharing.POOL)
+    if not cpus:
+        return replace(entry, cpus=cpus, sharing=Sharing.POOL, common=False)
+    return replace(entry, cpus=cpus)
 
 
 def _has(entry: Entry) -> str:
-    return f"keeps {entry.cpus}" if entry.exclusive else "shares the pool from now on"
+    return f"keeps {entry.cpus}" if entry.cpus else "shares the pool from now on"
 
 
 def _shortfall(config: NodeConfig, reserved: int) -> list[Problem]:

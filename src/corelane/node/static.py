@@ -75,7 +75,7 @@ def cpu_hints(state: NodeState, available: int, reusable: int, n: int) -> Family
 
 
 def aligned(state: NodeState, said: Iterable[Hints]) -> Affinity:
-    """The NUMA nodes on which the hints of several providers agree. Raises Refusal when the policy does not admit."""
+    """The NUMA nodes on which several providers agree. Raises Refusal when the policy does not admit."""
     options = state.config.numa
     if options.policy == "none":
         return Affinity(None, False, True)

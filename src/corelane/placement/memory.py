@@ -146,7 +146,7 @@ def _positions(ids: list[int], nodes: int) -> int:
 
 
 def best_hint(nodes: Nodes, family: Family | None, including: int = 0) -> Hint | None:
-    """The narrowest of the preferred sets, or else of all, that hold the nodes `including`; None if none does.
+    """The narrowest preferred set with the nodes `including`, else the narrowest; None if there is none.
 
     `family` is from `memory_hints` on the same nodes. Of sets of one size the one with the lowest mask wins.
     """

@@ -1,6 +1,6 @@
-"""A node's ledger as an annotation, and back: its generation, settings, and who has CPUs alone.
+"""A node's ledger as an annotation, and back: its generation, settings, and who is bound to CPUs or a zone.
 
-Containers in the shared pool are not listed: the API server already knows which pods a node has.
+Other containers in the pools are not listed: the API server already knows which pods a node has.
 """
 
 from dataclasses import replace
@@ -15,14 +15,16 @@ from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import Machine
 from corelane.node import Entry, NodeConfig, NodeConfigError, NodeState, Origin, Phase, new
 from corelane.node.entries import Key, Sharing, claimed_before
-from corelane.node.ledger import with_entries
+from corelane.node.ledger import frozen, with_entries
+from corelane.node.pools import tenants
+from corelane.node.pools.tenants import Tenant
 from corelane.workload import ContainerKind
 
 __all__ = ["dump", "load"]
 
 
 class _Owned(Wire, frozen=True):
-    """A container and the CPUs that it has alone."""
+    """A container and the CPUs that it is bound to, or the NUMA nodes that it is held to."""
 
     uid: str
     pod: str
@@ -35,6 +37,8 @@ class _Owned(Wire, frozen=True):
     allocator: str = ""
     cpu_request: int = 0
     sharing: Sharing = Sharing.ALONE
+    common: bool = False
+    zone: str | None = None
 
 
 class _Ledger(Wire, frozen=True):
@@ -43,16 +47,19 @@ class _Ledger(Wire, frozen=True):
     """The node's settings but for its reserved CPUs, so that admission is the same here and there."""
     reserved: str = ""
     pods: dict[str, int] = msgspec.field(default_factory=dict)
-    """MilliCPU that each pod with exclusive CPUs holds at once, by UID."""
+    """MilliCPU that each pod listed here holds at once, by UID."""
     entries: tuple[_Owned, ...] = ()
+    tenants: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """What neighbours must know of a pod, by UID; see `node.pools.tenants`."""
 
 
 def dump(state: NodeState) -> str:
     """What the scheduler must know of a node's state; the text changes only when that does."""
-    owners = [entry for entry in state.entries.values() if entry.exclusive]
+    owners = [entry for entry in state.entries.values() if entry.cpus or entry.zone is not None]
     pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
-    config = msgspec.to_builtins(replace(state.config, reserved=None, reserved_count=None))
-    ledger = _Ledger(state.generation, config, str(state.reserved), pods, tuple(map(_owned, owners)))
+    known = {uid: tenants.plain(tenant) for uid, tenant in state.tenants.items()}
+    config = msgspec.to_builtins(replace(state.config, reserved=None, reserved_count=None), enc_hook=_list)
+    ledger = _Ledger(state.generation, config, str(state.reserved), pods, tuple(map(_owned, owners)), known)
     return msgspec.json.encode(ledger).decode()
 
 
@@ -69,6 +76,8 @@ def _owned(entry: Entry) -> _Owned:
         entry.allocator,
         entry.cpu_request,
         entry.sharing,
+        entry.common,
+        None if entry.zone is None else str(entry.zone),
     )
 
 
@@ -80,13 +89,33 @@ def load(text: str, machine: Machine) -> NodeState:
     ledger = _decoded(text) if text else _Ledger()
     reserved = _cpus(text, "reserved", ledger.reserved) or None
     try:
-        config = msgspec.convert(ledger.config | {"reserved": None}, NodeConfig)
+        config = msgspec.convert(ledger.config | {"reserved": None}, NodeConfig, dec_hook=_parsed)
         state = new(machine, replace(config, reserved=reserved))
     except (NodeConfigError, msgspec.ValidationError) as error:
         raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
     _check(text, state, entries)
-    return replace(with_entries(state, entries, ledger.pods), generation=ledger.generation)
+    ground = replace(state, tenants=frozen(_tenants(text, ledger)))
+    return replace(with_entries(ground, entries, ledger.pods), generation=ledger.generation)
+
+
+def _tenants(text: str, ledger: _Ledger) -> dict[str, Tenant]:
+    try:
+        return {uid: tenants.of_plain(plain) for uid, plain in ledger.tenants.items()}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _broken(text, f"tenants: {error}") from error
+
+
+def _list(value: object) -> str:
+    if isinstance(value, CPUSet):
+        return str(value)
+    raise NotImplementedError(f"{type(value).__name__} in a node's settings")
+
+
+def _parsed(kind: type, value: object) -> CPUSet:
+    if kind is CPUSet and isinstance(value, str):
+        return CPUSet.parse(value)
+    raise NotImplementedError(f"{kind.__name__} in a node's settings")
 
 
 def _entry(text: str, owned: _Owned) -> Entry:
@@ -97,6 +126,10 @@ def _entry(text: str, owned: _Owned) -> Entry:
         pod=owned.pod,
         cpus=cpus,
         sharing=owned.sharing,
+        common=owned.common,
+        zone=None
+        if owned.zone is None
+        else _cpus(text, f"the zone of {owned.pod}/{owned.container}", owned.zone),
         cls=owned.qos_class,
         kind=owned.kind,
         origin=owned.origin,

@@ -1,0 +1,78 @@
+"""What newcomers must know of a pod that has CPUs of its own, or a NUMA node to stay in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from corelane.workload import Affinity, Ask, ExclusivePolicy, Exclusivity, Level, Selector
+
+__all__ = ["Tenant", "of_plain", "plain"]
+
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A pod as its neighbours see it: who it is, and beside whom it does not want to be."""
+
+    namespace: str
+    labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
+    exclusive_policy: ExclusivePolicy = ExclusivePolicy.NONE
+    exclusive: Exclusivity | None = None
+    avoids: tuple[Affinity, ...] = ()
+    """Its affinities that keep others away: they hold for those who come later too."""
+    burst: int = 0
+    """MilliCPU up to which it may burst within its zone: ConstrainedBurst's limit."""
+
+    @classmethod
+    def of(cls, ask: Ask, burst: int = 0) -> "Tenant":
+        wishes = ask.wishes
+        return cls(
+            ask.namespace,
+            ask.labels,
+            wishes.exclusive_policy or ExclusivePolicy.NONE,
+            wishes.exclusive,
+            tuple(one for one in wishes.affinities if one.avoid),
+            burst,
+        )
+
+
+def plain(tenant: Tenant) -> dict[str, Any]:
+    """The tenant as JSON's values; what it does not say is left out."""
+    exclusive = tenant.exclusive
+    told = {
+        "namespace": tenant.namespace,
+        "labels": dict(tenant.labels),
+        "exclusivePolicy": tenant.exclusive_policy.value,
+        "exclusive": exclusive and {"level": exclusive.level.value, "required": exclusive.required},
+        "avoids": [_plain_affinity(one) for one in tenant.avoids],
+        "burst": tenant.burst,
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _plain_affinity(one: Affinity) -> dict[str, Any]:
+    return {"level": one.level.value, "labels": dict(one.others.labels), "required": one.required}
+
+
+def of_plain(value: Any) -> Tenant:
+    """What `plain` told. Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+    exclusive = value.get("exclusive")
+    return Tenant(
+        namespace=value["namespace"],
+        labels=_labels(value.get("labels", {})),
+        exclusive_policy=ExclusivePolicy(value.get("exclusivePolicy", "")),
+        exclusive=exclusive and Exclusivity(Level(exclusive["level"]), bool(exclusive["required"])),
+        avoids=tuple(map(_affinity, value.get("avoids", []))),
+        burst=int(value.get("burst", 0)),
+    )
+
+
+def _affinity(value: Any) -> Affinity:
+    others = Selector(_labels(value["labels"]))
+    return Affinity(avoid=True, level=Level(value["level"]), others=others, required=bool(value["required"]))
+
+
+def _labels(value: Any) -> Mapping[str, str]:
+    return MappingProxyType({str(key): str(label) for key, label in value.items()})
