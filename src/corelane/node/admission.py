@@ -11,8 +11,8 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.cpuset import CPUSet, format_list
-from corelane.node import managers, memory, static
-from corelane.node.entries import Entry, Key, Origin, Sharing
+from corelane.node import managers, memory, podlevel, static
+from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
@@ -66,7 +66,7 @@ def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
         request = _checked_request(state, ask)
         admission.run()
     except Refusal as refusal:
-        refused = Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
+        refused = Decision(False, refusal.reason, admission.words(refusal), shared=state.shared_pool)
         return admission.state_refused(), refused
     after = admission.state_after(request)
     return after, admission.decision(after)
@@ -97,6 +97,7 @@ class _Admission:
         "ask",
         "assigned",
         "available",
+        "bubble",
         "kept",
         "managers",
         "pod",
@@ -115,18 +116,44 @@ class _Admission:
         self.repicked = False
         self.kept = dict(self.valid_proposals()) if ask.proposal else {}
         """Proposals that can be had as they stand."""
+        self.bubble: Bubble | None = None
+        """What the pod got as one piece."""
         self.managers = managers.needed(state, ask)
         """Those of memory and devices; None where neither has a say."""
         self.pod: Affinity | None = None
         """The affinity of all containers, under a topology manager of pod scope."""
 
     def run(self) -> None:
+        if self.ask.level is not None and podlevel.applies(self.state, self.ask):
+            self.place_as_one()
+        else:
+            self.place_each()
+        if not self.state.config.exact:
+            self.keep_a_shared_cpu()
+
+    def place_each(self) -> None:
         if self.state.config.numa.scope == "pod":
             self.pod = self.pod_affinity()
         for container in self.ask.containers:
             self.place(container)
-        if not self.state.config.exact:
-            self.keep_a_shared_cpu()
+
+    def place_as_one(self) -> None:
+        """The pod as one piece, which its containers share out; devices are handed out as ever."""
+        more = self.managers or managers.Managers(self.state, self.ask, None, None)
+        affinity = more.whole_affinity(podlevel.cpu_hints(self.state, self.ask, self.available))
+        cpus, self.assigned = podlevel.allocate_cpus(self.state, self.ask, self.available, affinity)
+        blocks = podlevel.allocate_memory(more.memory, self.ask, affinity) if more.memory else ()
+        if cpus or blocks:
+            self.bubble = Bubble(CPUSet.from_mask(cpus), blocks)
+            self.reasons.append(Reason("pod", f"the pod as a whole: CPUs {format_list(cpus) or 'shared'}"))
+        for container in self.ask.containers:
+            more.allocate_devices(container, affinity)
+            if self.assigned:
+                text = f"CPUs {format_list(self.assigned[container.name])}, of the pod's"
+                self.because(container, "part", text)
+            else:
+                self.explain_sharing(container)
+            self.explain_more(container)
 
     def pod_affinity(self) -> Affinity | None:
         n = 0 if self.state.config.policy == "none" else static.pod_cpus(self.ask)
@@ -144,7 +171,9 @@ class _Admission:
         return static.affinity(self.state, self.available, self.reusable, n)
 
     def exclusive_cpus(self, container: ContainerAsk) -> int:
-        return 0 if self.state.config.policy == "none" else self.ask.exclusive_cpus(container)
+        if self.state.config.policy == "none":
+            return 0
+        return self.ask.exclusive_cpus(container, pod_level=self.state.config.pod_level)
 
     def valid_proposals(self) -> Iterator[tuple[str, int]]:
         """Proposals of the right size over free CPUs; only init containers may share theirs with others."""
@@ -226,7 +255,7 @@ class _Admission:
             )
 
     def all_assigned(self) -> int:
-        assigned = 0
+        assigned = self.bubble.cpus.mask if self.bubble else 0
         for cpus in self.assigned.values():
             assigned |= cpus
         return assigned
@@ -308,6 +337,13 @@ class _Admission:
             generation=state.generation + 1,
         )
 
+    def words(self, refusal: Refusal) -> str:
+        """A refusal's message; the topology manager has one of its own for pods with resources as a whole."""
+        config = self.state.config
+        if refusal.reason == "TopologyAffinityError" and self.ask.level and config.pod_level:
+            return podlevel.misaligned(config.numa.scope)
+        return str(refusal)
+
     def state_refused(self) -> NodeState:
         """The state as it was; but a kubelet whose first containers had memory for a moment shows that."""
         if self.managers is None or not self.state.config.exact:
@@ -331,13 +367,14 @@ class _Admission:
             origin=Origin.SCHEDULER if proposed and proposed.mask == cpus else Origin.CORELANE,
             allocator=ALLOCATOR if cpus else "",
             cpu_request=container.cpu_request,
-            **(self.more(container) if self.managers else {}),
+            **(self.more(container) if self.managers or self.bubble else {}),
         )
 
     def more(self, container: ContainerAsk) -> dict[str, Any]:
         """What an entry says beside CPUs."""
         blocks = self.blocks_of(container)
-        return {"mems": memory.mems(blocks), "memory": blocks, "devices": self.devices_of(container)}
+        devices = self.devices_of(container)
+        return {"mems": memory.mems(blocks), "memory": blocks, "devices": devices, "bubble": self.bubble}
 
     def decision(self, after: NodeState) -> Decision:
         return Decision(

@@ -5,17 +5,19 @@ Machine and settings are not in it: `decode` takes those of today, and `rebase` 
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 from typing import Any, TypeVar
 
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine.model import Machine
+from corelane.node import belongings
 from corelane.node.config import NodeConfig
 from corelane.node.entries import Entry, Origin, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
 from corelane.node.pools import tenants
 from corelane.node.pools.tenants import Tenant
+from corelane.placement.memory import Nodes
 from corelane.workload import ContainerKind
 
 __all__ = ["VERSION", "decode", "encode"]
@@ -49,6 +51,13 @@ class _Fields:
         except CPUSetError as error:
             raise _damaged(f"field {self.at(name)}: {error}") from None
 
+    def read(self, name: str, reader: Callable[[], _T]) -> _T:
+        """What a reader makes of a member that has a form of its own."""
+        try:
+            return reader()
+        except ValueError as error:
+            raise _damaged(f"field {self.at(name).rstrip('.')}: {error}") from None
+
     def word(self, name: str, words: type[_Word]) -> _Word:
         text = self.of(name, str)
         try:
@@ -59,13 +68,15 @@ class _Fields:
 
 def encode(state: NodeState) -> bytes:
     """The file's content: one JSON object, an entry a line or more, ending in a newline."""
-    body = {
+    body: dict[str, Any] = {
         "generation": state.generation,
         "reserved": str(state.reserved),
         "pods": dict(state.pods),
         "entries": [_plain(entry) for entry in state.entries.values()],
         "tenants": {uid: tenants.plain(tenant) for uid, tenant in state.tenants.items()},
     }
+    if state.memory:
+        body["memory"] = belongings.plain_nodes(state.memory)
     whole = {"kind": _KIND, "version": VERSION, "checksum": _checksum(body), "ledger": body}
     return json.dumps(whole, indent=1).encode() + b"\n"
 
@@ -86,6 +97,7 @@ def _plain(entry: Entry) -> dict[str, Any]:
         "sharing": entry.sharing.value,
         "common": entry.common,
         "zone": None if entry.zone is None else str(entry.zone),
+        **belongings.plain(entry),
     }
 
 
@@ -117,6 +129,7 @@ def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
         lent=CPUSet.from_mask(lent_mask(entries)),
         bound=CPUSet.from_mask(bound_mask(entries)),
         tenants=frozen(dict(_tenants(body, pods))),
+        memory=_memory(body),
         requested=sum(pods.values()),
         generation=body.of("generation", int),
     )
@@ -160,7 +173,14 @@ def _entry(fields: _Fields) -> Entry:
         allocator=fields.of("allocator", str),
         phase=fields.word("phase", Phase),
         cpu_request=fields.of("cpuRequest", int),
+        **fields.read("", lambda: belongings.of_plain(fields.values)),
     )
+
+
+def _memory(body: _Fields) -> Nodes:
+    if "memory" not in body.values:
+        return frozen({})
+    return frozen(body.read("memory", lambda: belongings.nodes_of(body.values["memory"])))
 
 
 def _tenants(body: _Fields, pods: Collection[str]) -> Iterator[tuple[str, Tenant]]:

@@ -11,6 +11,7 @@ from corelane.placement.memory import MemoryBlock
 from corelane.workload import ContainerKind, QOSClass
 
 __all__ = [
+    "Bubble",
     "Entry",
     "Key",
     "Origin",
@@ -82,6 +83,14 @@ _APART: Final[Mapping[Sharing, frozenset[Sharing]]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class Bubble:
+    """What a pod got as one piece, for its containers to share out (KEP-5526)."""
+
+    cpus: CPUSet = field(default_factory=CPUSet)
+    memory: tuple[MemoryBlock, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One container on this node; without `cpus` it runs in a pool. CPU request in milliCPU.
 
@@ -110,6 +119,8 @@ class Entry:
     """What the memory manager keeps for it on `mems`."""
     devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_DEVICES)
     """Extended resource to the ids of the devices that it has."""
+    bubble: Bubble | None = None
+    """The pod's, of which its CPUs and memory are a part; free again with the last of its containers."""
 
     @property
     def key(self) -> Key:
@@ -122,11 +133,13 @@ class Entry:
 
 
 def exclusive_mask(entries: Iterable[Entry]) -> int:
-    """The CPUs that are some entry's and not in the shared pool."""
+    """The CPUs that are some entry's or its pod's, and not in the shared pool."""
     mask = 0
     for entry in entries:
         if entry.exclusive:
             mask |= entry.cpus.mask
+        if entry.bubble:
+            mask |= entry.bubble.cpus.mask
     return mask
 
 
@@ -144,6 +157,8 @@ def bound_mask(entries: Iterable[Entry]) -> int:
     mask = 0
     for entry in entries:
         mask |= entry.cpus.mask
+        if entry.bubble:
+            mask |= entry.bubble.cpus.mask
     return mask
 
 
@@ -151,7 +166,7 @@ def claimed_before(entries: Iterable[Entry]) -> Iterator[tuple[Entry, int]]:
     """Each entry with the CPUs, as a mask, that an earlier one already has: with those it may not share them.
 
     Within a pod a plain init container is gone before the others start, so it may share with them; and
-    containers with the pod's common CPUs share these.
+    containers with the pod's common CPUs, or in its bubble, share these.
     """
     everybody = 0
     first: dict[str, int] = {}
@@ -159,8 +174,10 @@ def claimed_before(entries: Iterable[Entry]) -> Iterator[tuple[Entry, int]]:
     common: dict[str, int] = {}
     for entry in entries:
         mask, uid = entry.cpus.mask, entry.uid
+        if entry.bubble:
+            mask |= entry.bubble.cpus.mask
         of_others = everybody & ~first.get(uid, 0)
-        beside = 0 if entry.kind is ContainerKind.INIT else lasting.get(uid, 0)
+        beside = 0 if entry.kind is ContainerKind.INIT or entry.bubble else lasting.get(uid, 0)
         if entry.kind is not ContainerKind.INIT and not (entry.common and mask == common.get(uid)):
             beside |= common.get(uid, 0)
         yield entry, mask & (of_others | beside)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from corelane.cpuset import CPUSet, format_list
+from corelane.node import invariants_memory
 from corelane.node.entries import Entry, bound_mask, claimed_before, exclusive_mask, lent_mask
 from corelane.node.ledger import NodeState
 
@@ -32,7 +33,8 @@ def validate(state: NodeState) -> list[Problem]:
 
     No CPU has two owners (but for init containers, which lend theirs within the pod, and a pod's common
     CPUs), exclusive CPUs are usable and never reserved, the shared pool is not empty, best effort has all of
-    it and nothing that others have alone, and what is derived agrees with the entries.
+    it and nothing that others have alone, memory and devices are nobody's twice, and what is derived agrees
+    with the entries.
     """
     return [
         *_entries(state),
@@ -41,6 +43,7 @@ def validate(state: NodeState) -> list[Problem]:
         *_pool(state),
         *_best(state),
         *_derived(state),
+        *_belongings(state),
     ]
 
 
@@ -91,6 +94,16 @@ def _pool(state: NodeState) -> Iterator[Problem]:
         yield Problem("pool", "the shared pool is empty")
     elif not strict and not state.reserved <= state.shared_pool:
         yield Problem("pool", f"the shared pool {state.shared_pool} lacks reserved CPUs of {state.reserved}")
+
+
+def _belongings(state: NodeState) -> Iterator[Problem]:
+    for text in invariants_memory.wrong_memory(state):
+        yield Problem("memory", text)
+    for entry in state.entries.values():
+        if invariants_memory.loose(entry):
+            yield problem("memory", entry, f"is bound to {entry.mems}, its memory lies elsewhere")
+    for entry, text in invariants_memory.doubled_devices(state):
+        yield problem("devices", entry, text)
 
 
 def _derived(state: NodeState) -> Iterator[Problem]:

@@ -265,7 +265,13 @@ def started(state: NodeState, uid: str, container: str) -> NodeState:
 
 
 def _given_back(state: NodeState, gone: Collection[Key]) -> Nodes:
-    blocks = [block for key in state.entries if key in gone for block in state.entries[key].memory]
+    """The memory of the nodes without these entries; a bubble's goes with the last of its pod's."""
+    entries = state.entries
+    leaving = [entry for key, entry in entries.items() if key in gone]
+    staying = {uid for uid, name in entries if (uid, name) not in gone}
+    blocks = [block for entry in leaving if not entry.bubble for block in entry.memory]
+    bubbles = {entry.uid: entry.bubble for entry in leaving if entry.bubble and entry.uid not in staying}
+    blocks += [block for bubble in bubbles.values() for block in bubble.memory]
     return memories.returned(state.memory, blocks)
 
 

@@ -3,7 +3,7 @@
 The CPU manager is `static`. Providers speak and allocate in the kubelet's order: devices, CPUs, memory.
 """
 
-from corelane.node import devices, memory, static
+from corelane.node import devices, memory, podlevel, static
 from corelane.node.ledger import NodeState
 from corelane.placement.memory import Nodes
 from corelane.placement.topologymanager import Affinity, Hints
@@ -29,23 +29,21 @@ class Managers:
 
     def affinity(self, container: ContainerAsk, cpus: Hints) -> Affinity:
         """The NUMA nodes for one container. Raises Refusal."""
-        said: list[Hints] = []
-        if self.devices:
-            said += self.devices.hints(self.devices.wanted(container))
-        said.append(cpus)
-        if self.memory:
-            said += self.memory.hints(self.memory_wanted(container))
-        return static.aligned(self.state, said)
+        devices_ = self.devices.hints(self.devices.wanted(container)) if self.devices else []
+        memory_ = self.memory.hints(self.memory_wanted(container)) if self.memory else []
+        return static.aligned(self.state, [*devices_, cpus, *memory_])
 
     def pod_affinity(self, cpus: Hints) -> Affinity:
         """The NUMA nodes for all containers, under pod scope. Raises Refusal."""
-        said: list[Hints] = []
-        if self.devices:
-            said += self.devices.hints(self.devices.of_pod(self.ask))
-        said.append(cpus)
-        if self.memory:
-            said += self.memory.hints(memory.of_pod(self.ask))
-        return static.aligned(self.state, said)
+        return self.aligned_pod(cpus, self.memory.hints(memory.of_pod(self.ask)) if self.memory else [])
+
+    def whole_affinity(self, cpus: Hints) -> Affinity:
+        """The NUMA nodes for a pod that is placed as one piece. Raises Refusal."""
+        return self.aligned_pod(cpus, podlevel.memory_hints(self.memory, self.ask) if self.memory else [])
+
+    def aligned_pod(self, cpus: Hints, memory_: list[Hints]) -> Affinity:
+        devices_ = self.devices.hints(self.devices.of_pod(self.ask)) if self.devices else []
+        return static.aligned(self.state, [*devices_, cpus, *memory_])
 
     def memory_wanted(self, container: ContainerAsk) -> dict[str, int]:
         """What a container is to have of its own: of a pod with resources as a whole, if guaranteed."""

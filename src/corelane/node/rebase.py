@@ -5,10 +5,11 @@ from dataclasses import replace
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.machine.model import Machine
+from corelane.node import rebase_memory as memories
 from corelane.node.config import NodeConfig, reserve
 from corelane.node.entries import Entry, Key, Sharing, bound_mask, claimed_before, exclusive_mask
 from corelane.node.invariants import Problem, problem
-from corelane.node.ledger import NodeState, usable_topology, with_entries
+from corelane.node.ledger import NodeState, frozen, usable_topology, with_entries
 
 __all__ = ["rebase"]
 
@@ -31,12 +32,18 @@ def rebase(
         kept = _one_given_up(kept, problems)
     reserved = reserve(config, topology, bound_mask(kept) | config.closed(machine), state.reserved.mask)
     problems += _shortfall(config, reserved)
+    kept, memory = memories.rebased(kept, state.memory, memories.nodes_of(machine, config.memory), problems)
     entries: dict[Key, Entry] = {entry.key: entry for entry in kept}
-    now = (machine, config, reserved, entries)
-    if now == (state.machine, state.config, state.reserved.mask, state.entries):
+    now = (machine, config, reserved, entries, memory)
+    if now == (state.machine, state.config, state.reserved.mask, state.entries, state.memory):
         return state, problems
     ground = replace(
-        state, machine=machine, config=config, topology=topology, reserved=CPUSet.from_mask(reserved)
+        state,
+        machine=machine,
+        config=config,
+        topology=topology,
+        reserved=CPUSet.from_mask(reserved),
+        memory=frozen(memory),
     )
     return with_entries(ground, entries, state.pods), problems
 
@@ -44,7 +51,7 @@ def rebase(
 def _without_gone(entries: Iterable[Entry], usable: int, problems: list[Problem]) -> list[Entry]:
     kept = []
     for entry in entries:
-        if gone := entry.cpus.mask & ~usable:
+        if gone := bound_mask([entry]) & ~usable:
             entry = _less(entry, gone)
             problems.append(problem("lost", entry, f"CPUs {format_list(gone)} are gone: {_has(entry)}", gone))
         kept.append(entry)
@@ -68,7 +75,7 @@ def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
     cpu = 1 << richest.cpus.mask.bit_length() - 1
     kept = []
     for entry in entries:
-        if entry.cpus.mask & cpu:
+        if bound_mask([entry]) & cpu:
             entry = _less(entry, cpu)
             text = f"gives CPU {format_list(cpu)} to the shared pool, which had none left: {_has(entry)}"
             problems.append(problem("pool", entry, text, cpu))
@@ -78,6 +85,9 @@ def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
 
 def _less(entry: Entry, mask: int) -> Entry:
     cpus = CPUSet.from_mask(entry.cpus.mask & ~mask)
+    if entry.bubble:
+        left = CPUSet.from_mask(entry.bubble.cpus.mask & ~mask)
+        entry = replace(entry, bubble=replace(entry.bubble, cpus=left))
     if not cpus:
         return replace(entry, cpus=cpus, sharing=Sharing.POOL, common=False)
     return replace(entry, cpus=cpus)
