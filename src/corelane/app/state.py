@@ -1,4 +1,4 @@
-"""What `corelane state` does: shows, verifies, converts and repairs the kubelet's `cpu_manager_state`."""
+"""What `corelane state` does with a `cpu_manager_state`: shows, verifies, converts and repairs it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import cast
 from corelane.app import (
     state_cgroups,
     state_file,
+    state_memory,
     state_owners,
     state_pods,
     state_repair,
@@ -18,7 +19,7 @@ from corelane.app import (
     state_settings,
 )
 from corelane.app.state_errors import RepairError, StateFileError
-from corelane.app.state_file import Loaded
+from corelane.app.state_file import Loaded, Say
 from corelane.app.state_settings import Settings
 from corelane.node import NodeState, checkpoint
 from corelane.node.checkpoint import Checkpoint, Version
@@ -27,8 +28,6 @@ from corelane.view import tables
 from corelane.view.state import Difference
 
 __all__ = ["Plan", "Where", "apply", "convert", "plan", "repair", "show", "verify"]
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +97,7 @@ def _minor(settings: Settings) -> int:
 
 def convert(path: Path, version: int, *, say: Say) -> int:
     """Write the file in another version, with a backup. Raises StateFileError, with the file untouched."""
+    state_memory.refuse(path, "convert")
     loaded = state_file.load(path)
     if loaded.checkpoint.version == version and not loaded.fault:
         say(f"{path} is of version {version} already: nothing written")
@@ -112,6 +112,7 @@ def convert(path: Path, version: int, *, say: Say) -> int:
 
 def plan(path: Path, machine: str | None, settings: Settings, where: Where, version: int | None) -> Plan:
     """What a repair would write, and the difference. Raises StateFileError, SettingsError, RepairError."""
+    state_memory.refuse(path, "repair")
     content, old, trusted, notes = _old(path)
     loaded = Loaded(path, content or b"", old, None) if old else None
     state, settings = _node(machine, settings, loaded)
