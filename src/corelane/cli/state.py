@@ -93,6 +93,13 @@ def convert(file: Path, version: str) -> None:
     help="The node's pods: output of `kubectl get pods -A -o json`, or of the kubelet's /pods.",
 )
 @click.option(
+    "--cri",
+    metavar="[SOCKET]",
+    is_flag=False,
+    flag_value="unix:///run/containerd/containerd.sock",
+    help="Ask the container runtime for names, through its CRI socket; without one containerd's.",
+)
+@click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default="/",
@@ -107,6 +114,7 @@ def repair(
     file: Path,
     machine: str | None,
     pods: Path | None,
+    cri: str | None,
     root: Path,
     version: str | None,
     output: str,
@@ -117,9 +125,9 @@ def repair(
 ) -> None:
     """Rebuild the file from what is running, so that the kubelet starts and no pod loses its CPUs.
 
-    Reads the cpusets of the pods' cgroups, names them by the list of pods or by the links in
-    /var/log/containers, shows what changes, and asks. The old file stays as FILE.bak-TIME. CPUs whose owner
-    has no name stay blocked. Stop the kubelet before.
+    Reads the cpusets of the pods' cgroups, names them by the list of pods, by the container runtime (--cri)
+    or by the links in /var/log/containers, shows what changes, and asks. The old file stays as FILE.bak-TIME.
+    CPUs whose owner has no name stay blocked. Stop the kubelet before.
     """
     from corelane.app import state as app
 
@@ -128,7 +136,7 @@ def repair(
         raise Fault("-o json asks no questions: give --yes or --dry-run as well")
     settings = _kubelet.settings(**kubelet)
     target = int(version.removeprefix("v")) if version else None
-    plan = app.plan(file, machine, settings, app.Where(root, pods), target)
+    plan = app.plan(file, machine, settings, app.Where(root, pods, cri or ""), target)
     raise SystemExit(
         app.repair(
             plan,
