@@ -15,7 +15,7 @@ from corelane.kube.translate.errors import TranslationError
 from corelane.node.policies import NodePolicies
 from corelane.workload import BindPolicy, NUMAPolicy, Strategy
 
-__all__ = ["KubeletSettings", "dump", "read", "topology_policy"]
+__all__ = ["WORDS", "KubeletSettings", "dump", "read", "topology_policy"]
 
 _NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _ALIGNED: Final = {
@@ -23,6 +23,10 @@ _ALIGNED: Final = {
     "restricted": NUMAPolicy.RESTRICTED,
     "single-numa-node": NUMAPolicy.SINGLE_NUMA_NODE,
 }
+WORDS: Final[Mapping[NUMAPolicy, str]] = {NUMAPolicy.NONE: "none"} | {
+    policy: word for word, policy in _ALIGNED.items()
+}
+"""Koordinator's topology policies in the kubelet's words."""
 _SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
 _LEVELS: Final = {
     f"{numa}{level}": (policy, scope)

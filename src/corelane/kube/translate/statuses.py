@@ -10,6 +10,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import quantity
 from corelane.kube.keys import CRANE_RESULT, RESOURCE_STATUS
 from corelane.kube.quantity import QuantityError
+from corelane.kube.translate import crane
 from corelane.kube.translate.annotations import annotation, cpus, listed, member, tree
 from corelane.kube.translate.errors import TranslationError
 
@@ -131,12 +132,8 @@ def crane_result(annotations: Mapping[str, str]) -> dict[int, dict[str, str]]:
 
 
 def _crane_zone(where: str, zone: Mapping[str, Any]) -> tuple[int, dict[str, str]]:
-    name = zone.get("name")
-    digits = name[4:] if isinstance(name, str) and name.startswith("node") else ""
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 6):
-        raise TranslationError(f"{where}.name", name, "not the name of a NUMA node's zone, such as 'node0'")
     resources = member(f"{where}.resources", zone.get("resources"))
     capacity = member(f"{where}.resources.capacity", resources.get("capacity"))
-    return int(digits), {
+    return crane.numa_id(f"{where}.name", zone.get("name")), {
         name: _quantity(f"{where}.resources.capacity.{name}", value) for name, value in capacity.items()
     }
