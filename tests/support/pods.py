@@ -27,6 +27,7 @@ def pod(
     node: str = "",
     annotations: Mapping[str, str] | None = None,
     phase: str = "Pending",
+    labels: Mapping[str, str] | None = None,
     **spec: object,
 ) -> Pod:
     meta = ObjectMeta(
@@ -35,6 +36,7 @@ def pod(
         uid=f"uid-{name}",
         resource_version="1",
         creation_timestamp="2026-01-01T00:00:00Z",
+        labels=dict(labels or {}),
         annotations=dict(annotations or {}),
     )
     parts = PodSpec(containers=containers, init_containers=init, node_name=node, **spec)  # type: ignore[arg-type]

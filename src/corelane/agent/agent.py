@@ -28,6 +28,8 @@ from corelane.kube.decode import Malformed
 from corelane.kube.informer import Change, Informer
 from corelane.kube.informer import Reporter as InformerReporter
 from corelane.kube.objects import Object
+from corelane.machine import facts
+from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState
 from corelane.runtime.base import ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
@@ -121,7 +123,8 @@ class Agent:
         self._runner: asyncio.Task[Any] | None = None
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
-        self._publisher = Publisher(client, node_name, self.reporter, clock)
+        told = CPUFacts() if simulated else facts.read()
+        self._publisher = Publisher(client, node_name, self.reporter, clock, told)
         self._heartbeat = Heartbeat(
             client,
             self._identity,

@@ -84,10 +84,10 @@ def _ask(pod: RunPod) -> tuple[Ask, Reason | None]:
 
 
 def _rest_of_ask(pod: RunPod) -> Ask:
-    """What is asked for beside a broken annotation: who runs already must be able to go on; else nothing."""
+    """What is asked for beside broken metadata: who runs already must be able to go on; else nothing."""
     meta = pod.metadata
     try:
-        return translate.ask(replace(pod, metadata=replace(meta, annotations={})))
+        return translate.ask(replace(pod, metadata=replace(meta, annotations={}, labels={})))
     except TranslationError:
         return Ask(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ())
 

@@ -17,6 +17,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import APIError, Client
 from corelane.kube.objects import NodeResourceTopology, Pod
+from corelane.machine.facts import CPUFacts
 from corelane.node import NodeState, Reason
 
 Job = Callable[[], Awaitable[None]]
@@ -26,6 +27,7 @@ _LONGEST_DELAY: Final = 10.0
 _POD_LANES: Final = 4
 _MOST_EVENTS: Final = 1000
 _COMPONENT: Final = "corelane-agent"
+_NO_FACTS: Final = CPUFacts()
 
 
 class Lane:
@@ -83,9 +85,15 @@ class Publisher:
     """What one agent writes about its pods and its node."""
 
     def __init__(
-        self, client: Client, node_name: str, reporter: Reporter, clock: Callable[[], float]
+        self,
+        client: Client,
+        node_name: str,
+        reporter: Reporter,
+        clock: Callable[[], float],
+        facts: CPUFacts = _NO_FACTS,
     ) -> None:
         self._client = client
+        self._facts = facts
         self._node = node_name
         self._clock = clock
         self._numbers = count()
@@ -143,7 +151,9 @@ class Publisher:
 
         async def job() -> None:
             state = ledger()
-            body = translate.topology(state.machine, self._node, state, owner_uid=owner_uid())
+            body = translate.topology(
+                state.machine, self._node, state, owner_uid=owner_uid(), facts=self._facts
+            )
             try:
                 await self._client.patch(NodeResourceTopology, self._node, body)
             except APIError as error:

@@ -1,4 +1,4 @@
-"""What `corelane state` does: shows, verifies, converts and repairs the kubelet's `cpu_manager_state`."""
+"""What `corelane state` does with a `cpu_manager_state`: shows, verifies, converts and repairs it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from typing import cast
 
 from corelane.app import (
     state_cgroups,
+    state_cri,
     state_file,
+    state_memory,
     state_owners,
     state_pods,
     state_repair,
@@ -18,7 +20,7 @@ from corelane.app import (
     state_settings,
 )
 from corelane.app.state_errors import RepairError, StateFileError
-from corelane.app.state_file import Loaded
+from corelane.app.state_file import Loaded, Say
 from corelane.app.state_settings import Settings
 from corelane.node import NodeState, checkpoint
 from corelane.node.checkpoint import Checkpoint, Version
@@ -28,15 +30,16 @@ from corelane.view.state import Difference
 
 __all__ = ["Plan", "Where", "apply", "convert", "plan", "repair", "show", "verify"]
 
-Say = Callable[[str], None]
-
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Where to look for what runs: a root with /sys/fs/cgroup and /var/log/containers, and a list of pods."""
+    """Where to look for what runs: a root with /sys/fs/cgroup and /var/log/containers, and who has names."""
 
     root: Path = Path("/")
     pods: Path | None = None
+    """A list of pods."""
+    cri: str = ""
+    """A container runtime's socket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +101,7 @@ def _minor(settings: Settings) -> int:
 
 def convert(path: Path, version: int, *, say: Say) -> int:
     """Write the file in another version, with a backup. Raises StateFileError, with the file untouched."""
+    state_memory.refuse(path, "convert")
     loaded = state_file.load(path)
     if loaded.checkpoint.version == version and not loaded.fault:
         say(f"{path} is of version {version} already: nothing written")
@@ -112,6 +116,7 @@ def convert(path: Path, version: int, *, say: Say) -> int:
 
 def plan(path: Path, machine: str | None, settings: Settings, where: Where, version: int | None) -> Plan:
     """What a repair would write, and the difference. Raises StateFileError, SettingsError, RepairError."""
+    state_memory.refuse(path, "repair")
     content, old, trusted, notes = _old(path)
     loaded = Loaded(path, content or b"", old, None) if old else None
     state, settings = _node(machine, settings, loaded)
@@ -148,13 +153,25 @@ def _evidence(
 ) -> tuple[state_owners.Evidence, list[str]]:
     groups = state_cgroups.read(str(where.root / "sys/fs/cgroup"))
     listed = state_pods.read(where.pods) if where.pods else state_pods.Listed({})
-    names = state_pods.logged(str(where.root / "var/log/containers"))
-    notes = list(listed.notes)
+    told = state_cri.ask(where.cri, groups) if where.cri else state_cri.Told()
+    names = {**state_pods.logged(str(where.root / "var/log/containers")), **told.names}
+    notes = [*listed.notes, *told.notes]
     if not groups:
         notes.append(f"no pod runs below {where.root / 'sys/fs/cgroup'}: no CPU has an owner")
-    elif not where.pods:
+    elif not where.pods and not where.cri:
         notes.append("no list of pods (--pods): what containers ask for is guessed from their cpusets")
-    return state_owners.Evidence(groups, listed.pods, names, old, trusted, state.reserved), notes
+    containers = [group for group in groups if group.id not in told.sandboxes]
+    evidence = state_owners.Evidence(
+        containers,
+        pods=listed.pods,
+        names=names,
+        needs=told.needs,
+        alive=told.alive,
+        old=old,
+        trusted=trusted,
+        reserved=state.reserved,
+    )
+    return evidence, notes
 
 
 def _unnamed(rebuilt: state_repair.Rebuilt, evidence: state_owners.Evidence) -> list[str]:
@@ -165,7 +182,7 @@ def _unnamed(rebuilt: state_repair.Rebuilt, evidence: state_owners.Evidence) -> 
     many = "1 owner has" if len(names) == 1 else f"{len(names)} owners have"
     note = (
         f"{many} no name: their CPUs stay blocked until the kubelet clears entries that no pod names; "
-        "with --pods FILE they keep them (asking the runtime comes with corelane's CRI client)"
+        "with --pods FILE or --cri they keep them"
     )
     return [note]
 

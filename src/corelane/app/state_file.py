@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +17,9 @@ from corelane.kernel import files
 from corelane.node import checkpoint
 from corelane.node.checkpoint import Checkpoint, CheckpointError, Version
 
-__all__ = ["Loaded", "convert", "load", "read", "replace_file", "write"]
+__all__ = ["Loaded", "Say", "checksum", "convert", "load", "read", "replace_file", "write"]
+
+Say = Callable[[str], None]
 
 _MAX_BYTES = 64 << 20
 _MODE = 0o600
@@ -51,12 +54,12 @@ def load(path: Path) -> Loaded:
     """
     content = read(path)
     try:
-        return Loaded(path, content, checkpoint.decode(content), _checksum(content))
+        return Loaded(path, content, checkpoint.decode(content), checksum(content))
     except CheckpointError as error:
         fault = str(error)
     with suppress(CheckpointError):
         if _members(content):
-            return Loaded(path, content, _unverified(content), _checksum(content), fault)
+            return Loaded(path, content, _unverified(content), checksum(content), fault)
     raise StateFileError(f"{path}: {fault}")
 
 
@@ -69,7 +72,8 @@ def _members(content: bytes) -> dict[str, Any]:
     return {key.casefold(): member for key, member in value.items()} if isinstance(value, dict) else {}
 
 
-def _checksum(content: bytes) -> int | None:
+def checksum(content: bytes) -> int | None:
+    """The checksum that stands in a file, of its payload where there is one; None where it has none."""
     members = _members(content)
     found = members.get("datachecksum") or members.get("checksum")
     return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -38,6 +38,10 @@ class Evidence:
     groups: Sequence[Group]
     pods: Mapping[str, Known] = field(default_factory=dict)
     names: Mapping[str, Name] = field(default_factory=dict)
+    needs: Mapping[str, int] = field(default_factory=dict)
+    """By container id how many CPUs alone it asked for, 0 for a share, as far as the runtime tells."""
+    alive: Mapping[str, str] = field(default_factory=dict)
+    """UID to `namespace/name` of pods that are there, as far as the runtime tells."""
     old: Checkpoint | None = None
     trusted: bool = True
     """Whether the old file's checksum is right: else it only helps to name what runs."""
@@ -50,6 +54,14 @@ class _Container:
     name: str
     pod: str
     wanted: Wanted | None
+    """By the list of pods."""
+    told: int | None
+    """By the runtime, which is to be trusted less: it may not know what has changed since."""
+
+    @property
+    def needs(self) -> int | None:
+        """How many CPUs it is to have alone, 0 for none; None where nobody says."""
+        return self.wanted.cpus if self.wanted is not None else self.told
 
 
 def claims(evidence: Evidence) -> list[Claim]:
@@ -133,7 +145,7 @@ def _container(group: Group, name: str, evidence: Evidence) -> _Container:
     pod, logged = evidence.pods.get(group.uid), evidence.names.get(group.id)
     title = pod.title if pod else f"{logged.namespace}/{logged.pod}" if logged else ""
     wanted = pod.containers.get(name, Wanted(0)) if pod and name else None
-    return _Container(group, name, title, wanted)
+    return _Container(group, name, title, wanted, evidence.needs.get(group.id))
 
 
 def _constrained(group: Group) -> bool:
@@ -142,10 +154,13 @@ def _constrained(group: Group) -> bool:
 
 
 def _shares(one: _Container) -> bool:
-    """Whether it certainly has no CPU alone: the pool's cpuset may be seen on it."""
-    if one.wanted is not None:
-        return not one.wanted.cpus
-    return bool(one.group.qos)
+    """Whether it has no CPU alone: the pool's cpuset may be seen on it."""
+    return not one.needs if one.needs is not None else bool(one.group.qos)
+
+
+def _certainly_shares(one: _Container) -> bool:
+    """Whether that is so even where the old file says otherwise."""
+    return not one.wanted.cpus if one.wanted is not None else bool(one.group.qos)
 
 
 def _owns(one: _Container, shared: list[CPUSet], everybody: list[_Container], evidence: Evidence) -> bool:
@@ -154,11 +169,11 @@ def _owns(one: _Container, shared: list[CPUSet], everybody: list[_Container], ev
         return True
     if not _constrained(group) or _shares(one):
         return False
-    if one.wanted is not None and one.wanted.cpus == len(group.cpus):
+    if one.needs == len(group.cpus):
         return True
     if any(pool <= group.cpus for pool in shared) or group.cpus <= evidence.reserved:
         return False
-    return one.wanted is not None or not any(
+    return one.needs is not None or not any(
         other.group.uid != group.uid and other.group.cpus == group.cpus for other in everybody
     )
 
@@ -169,7 +184,7 @@ def _is_recorded(one: _Container, evidence: Evidence) -> bool:
     if (
         not evidence.trusted
         or (pod and one.name not in pod.containers)
-        or (_shares(one) and not _is_part(one, evidence))
+        or (_certainly_shares(one) and not _is_part(one, evidence))
     ):
         return False
     return bool(one.group.cpus) and _recorded(evidence, one.group.uid, one.name) == one.group.cpus
@@ -183,12 +198,13 @@ def _is_part(one: _Container, evidence: Evidence) -> bool:
 def _claim(one: _Container, evidence: Evidence) -> Claim:
     group, wanted = one.group, one.wanted
     recorded = len(group.cpus) if _is_recorded(one, evidence) else None
+    needs = one.needs if wanted else one.needs or recorded
     return Claim(
         uid=group.uid,
         container=one.name or _unknown(group),
         cpus=group.cpus,
         named=bool(one.name),
-        wanted=wanted.cpus or None if wanted else recorded,
+        wanted=needs or None,
         lends=wanted.lends if wanted else False,
         pod=one.pod,
     )
@@ -201,7 +217,8 @@ def _beside(evidence: Evidence, running: list[Claim], containers: list[_Containe
     """
     if not evidence.old or not evidence.trusted:
         return
-    present = {one.group.uid: one.pod for one in containers}
+    present = dict.fromkeys((one.group.uid for one in containers), "") | dict(evidence.alive)
+    present |= {one.group.uid: one.pod for one in containers if one.pod}
     have = {(claim.uid, claim.container) for claim in running}
     sets = {(claim.uid, claim.cpus) for claim in running}
     for uid, entries in evidence.old.entries.items():

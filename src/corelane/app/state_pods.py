@@ -15,7 +15,7 @@ import msgspec
 from corelane.app import state_file
 from corelane.app.state_errors import StateFileError
 from corelane.kernel.files import Directory
-from corelane.kube import decode
+from corelane.kube import decode, keys
 from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError, pods
@@ -24,8 +24,6 @@ from corelane.workload import Ask, ContainerKind
 __all__ = ["Known", "Listed", "Name", "Wanted", "logged", "read"]
 
 _LOG = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
-_STATIC_UID = "kubernetes.io/config.hash"
-"""On the mirror of a static pod: the UID that the kubelet knows it by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +100,7 @@ def _kind(path: Path, content: bytes) -> str:
 
 
 def _uid(pod: Pod) -> str:
-    return pod.metadata.annotations.get(_STATIC_UID) or pod.metadata.uid
+    return pod.metadata.annotations.get(keys.CONFIG_HASH) or pod.metadata.uid
 
 
 def _known(pod: Pod, ask: Ask) -> Known:

@@ -19,7 +19,7 @@ from corelane.node import NodeConfig, NodeState
 from corelane.node.config import Policy
 from corelane.placement.kubelet import Version
 
-__all__ = ["Settings", "config", "from_file", "hardware", "release", "start"]
+__all__ = ["Settings", "config", "from_file", "hardware", "release", "start", "tree"]
 
 OLDEST, NEWEST = 18, 38
 
@@ -133,7 +133,7 @@ def from_file(path: Path, said: Settings) -> Settings:
 
     Raises SettingsError naming file and field.
     """
-    fields = _Fields(str(path), _tree(path))
+    fields = _Fields(str(path), tree(path))
     return replace(
         said,
         policy=said.policy or fields.text("cpuManagerPolicy") or "none",
@@ -147,15 +147,16 @@ def from_file(path: Path, said: Settings) -> Settings:
     )
 
 
-def _tree(path: Path) -> Any:
+def tree(path: Path) -> Mapping[str, Any]:
+    """The fields of a kubelet's configuration file. Raises SettingsError."""
     import yaml
 
     try:
-        tree = yaml.safe_load(state_file.read(path))
+        found = yaml.safe_load(state_file.read(path))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise SettingsError(f"{path}: is no YAML or JSON: {why}") from None
-    inner = tree.get("kubeletconfig", tree) if isinstance(tree, dict) else tree
+    inner = found.get("kubeletconfig", found) if isinstance(found, dict) else found
     if not isinstance(inner, dict):
         raise SettingsError(f"{path}: is {type(inner).__name__}, not a KubeletConfiguration object")
     kind = inner.get("kind", "KubeletConfiguration")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from corelane.cli import limits_lint
 from corelane.cli._errors import Group
 
 
@@ -12,6 +13,6 @@ def limits() -> None:
     """See CPU throttling, predict it, remove it."""
 
 
-COMMANDS: tuple[click.Command, ...] = ()
+COMMANDS: tuple[click.Command, ...] = (limits_lint.lint,)
 for command in COMMANDS:
     limits.add_command(command)

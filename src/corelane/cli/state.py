@@ -1,4 +1,4 @@
-"""`corelane state`: the kubelet's cpu_manager_state, shown, verified, converted and repaired."""
+"""`corelane state`: the kubelet's state files, shown, verified, converted and repaired."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERSION = click.Choice(["v2", "v3", "v4", "2", "3", "4"])
 
 @click.group(cls=Group)
 def state() -> None:
-    """Read, check and mend the kubelet's cpu_manager_state.
+    """Read, check and mend the kubelet's cpu_manager_state; read and check its memory_manager_state.
 
     A kubelet whose policy, reservation or CPUs have changed does not start until this file fits again, or is
     deleted with the node drained. `repair` makes it fit while pods run on.
@@ -30,9 +30,10 @@ def state() -> None:
 @_FILE
 @_OUTPUT
 def show(file: Path, output: str) -> None:
-    """Show what the file says: policy, shared pool, every container's CPUs, checksum."""
-    from corelane.app import state as app
+    """Show what the file says: policy, who has which CPUs (or memory), checksum."""
+    from corelane.app import state, state_memory
 
+    app = state_memory if state_memory.is_memory(file) else state
     raise SystemExit(app.show(file, as_json=output == "json", say=click.echo))
 
 
@@ -40,16 +41,33 @@ def show(file: Path, output: str) -> None:
 @_FILE
 @_kubelet.machine
 @_kubelet.kubelet
+@click.option(
+    "--reserved-memory",
+    metavar="NODE:RESOURCE=SIZE",
+    multiple=True,
+    help="For a memory_manager_state, as the kubelet's flag: 0:memory=1Gi; may be repeated.",
+)
 @_OUTPUT
-def verify(file: Path, machine: str | None, output: str, **kubelet: Any) -> None:
+def verify(
+    file: Path, machine: str | None, output: str, reserved_memory: tuple[str, ...], **kubelet: Any
+) -> None:
     """Say whether the kubelet would start with the file, or which of its rules fails, and what to do.
 
-    Exits with 0 if it would start, with 1 if not.
+    Exits with 0 if it would start, with 1 if not. For a memory_manager_state, --policy is that manager's.
     """
-    from corelane.app import state as app
+    from corelane.app import state, state_memory
 
+    as_json = output == "json"
+    if state_memory.is_memory(file):
+        said = state_memory.MemorySettings(
+            policy=kubelet["policy"] or "",
+            reserved=reserved_memory,
+            config=kubelet["kubelet_config"],
+            version=kubelet["kubernetes_version"] or "",
+        )
+        raise SystemExit(state_memory.verify(file, machine, said, as_json=as_json, say=click.echo))
     settings = _kubelet.settings(**kubelet)
-    raise SystemExit(app.verify(file, machine, settings, as_json=output == "json", say=click.echo))
+    raise SystemExit(state.verify(file, machine, settings, as_json=as_json, say=click.echo))
 
 
 @state.command()
@@ -75,6 +93,13 @@ def convert(file: Path, version: str) -> None:
     help="The node's pods: output of `kubectl get pods -A -o json`, or of the kubelet's /pods.",
 )
 @click.option(
+    "--cri",
+    metavar="[SOCKET]",
+    is_flag=False,
+    flag_value="unix:///run/containerd/containerd.sock",
+    help="Ask the container runtime for names, through its CRI socket; without one containerd's.",
+)
+@click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     default="/",
@@ -89,6 +114,7 @@ def repair(
     file: Path,
     machine: str | None,
     pods: Path | None,
+    cri: str | None,
     root: Path,
     version: str | None,
     output: str,
@@ -99,9 +125,9 @@ def repair(
 ) -> None:
     """Rebuild the file from what is running, so that the kubelet starts and no pod loses its CPUs.
 
-    Reads the cpusets of the pods' cgroups, names them by the list of pods or by the links in
-    /var/log/containers, shows what changes, and asks. The old file stays as FILE.bak-TIME. CPUs whose owner
-    has no name stay blocked. Stop the kubelet before.
+    Reads the cpusets of the pods' cgroups, names them by the list of pods, by the container runtime (--cri)
+    or by the links in /var/log/containers, shows what changes, and asks. The old file stays as FILE.bak-TIME.
+    CPUs whose owner has no name stay blocked. Stop the kubelet before.
     """
     from corelane.app import state as app
 
@@ -110,7 +136,7 @@ def repair(
         raise Fault("-o json asks no questions: give --yes or --dry-run as well")
     settings = _kubelet.settings(**kubelet)
     target = int(version.removeprefix("v")) if version else None
-    plan = app.plan(file, machine, settings, app.Where(root, pods), target)
+    plan = app.plan(file, machine, settings, app.Where(root, pods, cri or ""), target)
     raise SystemExit(
         app.repair(
             plan,

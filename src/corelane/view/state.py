@@ -19,6 +19,7 @@ __all__ = [
     "Difference",
     "Rule",
     "Verdict",
+    "checksum",
     "plain_contents",
     "plain_difference",
     "plain_rules",
@@ -90,6 +91,7 @@ def plain_contents(contents: Contents) -> dict[str, Any]:
     """JSON with stable keys; CPU sets are list strings."""
     return {
         "file": contents.file,
+        "kind": "cpu_manager_state",
         **_plain_checkpoint(contents.checkpoint),
         "checksum": contents.checksum,
         "checksumOk": not contents.fault,
@@ -124,7 +126,7 @@ def show_contents(contents: Contents, to: Console) -> None:
     facts = [
         ("policy", found.policy or "(none named)"),
         ("version", str(found.version)),
-        ("checksum", _checksum(contents)),
+        ("checksum", checksum(contents.checksum, contents.fault)),
         ("default CPU set", _set(found.default)),
     ]
     tables.show(contents.file, ("field", "value"), facts, to)
@@ -136,10 +138,11 @@ def show_contents(contents: Contents, to: Console) -> None:
         to.print("No container has exclusive CPUs.")
 
 
-def _checksum(contents: Contents) -> str:
-    if contents.fault:
-        return f"{contents.checksum} DIFFERS from the content"
-    return f"{contents.checksum} is right" if contents.checksum else "absent, which the kubelet accepts"
+def checksum(found: int | None, fault: str) -> str:
+    """What there is to say of a file's checksum."""
+    if fault:
+        return f"{found} DIFFERS from the content"
+    return f"{found} is right" if found else "absent, which the kubelet accepts"
 
 
 def _set(cpus: CPUSet) -> str:

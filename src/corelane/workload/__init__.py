@@ -3,6 +3,7 @@
 from corelane.workload.ask import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
 from corelane.workload.wishes import (
     Affinity,
+    Band,
     BindPolicy,
     CPUPolicy,
     ExclusivePolicy,
@@ -18,6 +19,7 @@ from corelane.workload.wishes import (
 __all__ = [
     "Affinity",
     "Ask",
+    "Band",
     "BindPolicy",
     "CPUPolicy",
     "ContainerAsk",

@@ -93,6 +93,8 @@ class Ask:
     wishes: Wishes = field(default_factory=Wishes)
     level: PodResources | None = None
     """Resources of the pod as a whole, which stand in for the sum of its containers'."""
+    zone: CPUSet | None = None
+    """NUMA nodes to whose part of the shared pool the scheduler holds the pod; None is all of it."""
 
     @property
     def key(self) -> str:

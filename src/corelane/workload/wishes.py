@@ -26,6 +26,15 @@ class PodQOS(StrEnum):
     SYSTEM = "SYSTEM"
 
 
+class Band(StrEnum):
+    """Koordinator's priority class of a pod: its label, or where the pod's priority lies."""
+
+    PROD = "koord-prod"
+    MID = "koord-mid"
+    BATCH = "koord-batch"
+    FREE = "koord-free"
+
+
 class BindPolicy(StrEnum):
     """How logical CPUs are laid over cores; the annotation's `Default` is resolved before it comes here."""
 
@@ -112,11 +121,13 @@ class Wishes:
     """Everything a pod says about its CPUs beyond their number; None means that it does not say."""
 
     qos: PodQOS | None = None
+    band: Band | None = None
     bind: BindPolicy | None = None
     bind_required: bool = False
     exclusive_policy: ExclusivePolicy | None = None
     exclusive: Exclusivity | None = None
     affinities: tuple[Affinity, ...] = ()
+    strategy: Strategy | None = None
     numa: NUMAPolicy | None = None
     numa_exclusive: bool | None = None
     """Koordinator's singleNUMANodeExclusive: True for Required, False for Preferred."""

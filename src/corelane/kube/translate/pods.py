@@ -6,7 +6,7 @@ from corelane.kube import quantity
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Container, Pod, ResourceRequirements
 from corelane.kube.quantity import QuantityError
-from corelane.kube.translate import proposals
+from corelane.kube.translate import proposals, wishes
 from corelane.kube.translate.errors import TranslationError
 from corelane.workload import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
 
@@ -21,14 +21,23 @@ _POD_LEVEL = ("cpu", "memory", _HUGEPAGES)
 def ask(pod: Pod) -> Ask:
     """What a pod asks for, with the proposal in its annotations once it is bound to a node.
 
-    Raises TranslationError for a quantity or an annotation that makes no sense.
+    Raises TranslationError for a quantity, a label or an annotation that makes no sense.
     """
     containers = tuple(_container(*found) for found in _containers(pod))
     names = [container.name for container in containers]
-    proposal = proposals.read(pod.metadata.annotations, names) if pod.spec.node_name else {}
-    meta = pod.metadata
-    level = _level(pod.spec.resources)
-    return Ask(meta.uid, meta.namespace, meta.name, qos(pod), containers, proposal, level=level)
+    meta, bound = pod.metadata, bool(pod.spec.node_name)
+    return Ask(
+        meta.uid,
+        meta.namespace,
+        meta.name,
+        qos(pod),
+        containers,
+        proposals.read(meta.annotations, names) if bound else {},
+        labels=meta.labels,
+        wishes=wishes.read(pod),
+        level=_level(pod.spec.resources),
+        zone=proposals.zone(meta.annotations) if bound else None,
+    )
 
 
 def qos(pod: Pod) -> QOSClass:

@@ -1,142 +1,77 @@
 """A node's hardware and ledger as a NodeResourceTopology, and back.
 
-Zones say it to everybody: one of type Node for every NUMA node (`node-0`), one of type Socket for every
-socket. The exact CPUs are in annotations, Koordinator's where it has one. Of a zone's CPUs, `capacity` is the
-hardware, `allocatable` what may become exclusive, `available` what still can.
+Zones say it to everybody (see `zones`); the exact CPUs are in annotations, Koordinator's where it has one.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, quantity
 from corelane.kube.node import NodeResourceTopology, Zone
-from corelane.kube.quantity import BINARY_SI, QuantityError
-from corelane.kube.translate import ledgers, machines
+from corelane.kube.quantity import QuantityError
+from corelane.kube.translate import koordinator, kubelets, ledgers, machines, zones
 from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.zones import DEFAULT_LEVELS, HUGEPAGES, NODE, NODE_PREFIX
+from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine, NUMANode
-from corelane.node.ledger import NodeState
+from corelane.node import Entry, Origin
+from corelane.node.entries import Sharing
+from corelane.node.ledger import NodeState, with_entries
 
 __all__ = ["machine_from_topology", "same_machine", "state_from_topology", "topology"]
 
-_NODE_ZONE: Final = "Node"
-_SOCKET_ZONE: Final = "Socket"
-_NODE_PREFIX: Final = "node-"
-_HUGEPAGES: Final = "hugepages-"
-_POLICIES: Final = {
-    ("best-effort", "container"): "BestEffortContainerLevel",
-    ("best-effort", "pod"): "BestEffortPodLevel",
-    ("restricted", "container"): "RestrictedContainerLevel",
-    ("restricted", "pod"): "RestrictedPodLevel",
-    ("single-numa-node", "container"): "SingleNUMANodeContainerLevel",
-    ("single-numa-node", "pod"): "SingleNUMANodePodLevel",
-}
+Version: TypeAlias = Literal["v1alpha1", "v1alpha2"]
+
+_WHOLE_POD: Final = "*"
+"""Stands for a container where only the pod is known."""
+_NO_FACTS: Final = CPUFacts()
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def topology(machine: Machine, node_name: str, state: NodeState, *, owner_uid: str = "") -> dict[str, Any]:
-    """The whole NodeResourceTopology object of a node, owned by the Node whose UID is given."""
+def topology(
+    machine: Machine,
+    node_name: str,
+    state: NodeState,
+    *,
+    owner_uid: str = "",
+    facts: CPUFacts = _NO_FACTS,
+    node_annotations: Mapping[str, str] = _NO_ANNOTATIONS,
+    levels: Collection[zones.Level] = DEFAULT_LEVELS,
+    version: Version = "v1alpha2",
+) -> dict[str, Any]:
+    """The whole NodeResourceTopology object of a node, owned by the Node whose UID is given.
+
+    `node_annotations` are the Node's, of which some are repeated here; v1alpha1 has no attributes of its own.
+    """
     api = NodeResourceTopology.api
     metadata: dict[str, Any] = {
         "name": node_name,
         "labels": {keys.MANAGED_BY: "corelane"},
-        "annotations": _annotations(machine, state),
+        "annotations": {
+            keys.MACHINE: machines.dump(machine),
+            **koordinator.annotations(machine, state, facts, node_annotations),
+            keys.CPU_ALLOCATIONS: ledgers.dump(state),
+        },
     }
     if owner_uid:
         metadata["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": owner_uid}
         ]
-    policy, scope = _policy(state)
+    policy, scope = koordinator.aligned(state)
+    attributes = [
+        {"name": "topologyManagerPolicy", "value": policy},
+        {"name": "topologyManagerScope", "value": scope},
+    ]
     return {
-        "apiVersion": api.api_version,
+        "apiVersion": f"{api.group}/{version}",
         "kind": api.kind,
         "metadata": metadata,
-        "topologyPolicies": [_POLICIES[policy, scope] if policy != "none" else "None"],
-        "attributes": [
-            {"name": "topologyManagerPolicy", "value": policy},
-            {"name": "topologyManagerScope", "value": scope},
-        ],
-        "zones": [*_socket_zones(machine), *_node_zones(machine, state)],
-    }
-
-
-def _policy(state: NodeState) -> tuple[str, str]:
-    """How CPUs are aligned to NUMA nodes, in the kubelet's words."""
-    config = state.config
-    return (config.numa.policy if config.policy != "none" else "none"), config.numa.scope
-
-
-def _annotations(machine: Machine, state: NodeState) -> dict[str, str]:
-    return {
-        keys.MACHINE: machines.dump(machine),
-        keys.CPU_TOPOLOGY: machines.detail(machine),
-        keys.CPU_SHARED_POOLS: _shared_pools(machine, state),
-        keys.CPU_ALLOCATIONS: ledgers.dump(state),
-    }
-
-
-def _shared_pools(machine: Machine, state: NodeState) -> str:
-    """Koordinator's form: the pool by socket and NUMA node."""
-    pool: dict[tuple[int, int], int] = {}
-    for cpu in machine.cpus:
-        if cpu.id in state.shared_pool:
-            place = cpu.socket, cpu.numa
-            pool[place] = pool.get(place, 0) | 1 << cpu.id
-    parts = [
-        {"socket": socket, "node": node, "cpuset": str(CPUSet.from_mask(mask))}
-        for (socket, node), mask in sorted(pool.items())
-    ]
-    return msgspec.json.encode(parts).decode()
-
-
-def _socket_zones(machine: Machine) -> Iterator[dict[str, Any]]:
-    for socket, _ in machine.socket_masks:
-        yield {"name": f"socket-{socket}", "type": _SOCKET_ZONE}
-
-
-def _node_zones(machine: Machine, state: NodeState) -> Iterator[dict[str, Any]]:
-    for node in machine.nodes:
-        zone: dict[str, Any] = {"name": f"{_NODE_PREFIX}{node.id}", "type": _NODE_ZONE}
-        if parent := _socket_of(machine, node):
-            zone["parent"] = parent
-        if node.distances:
-            zone["costs"] = [
-                {"name": f"{_NODE_PREFIX}{other}", "value": distance}
-                for other, distance in sorted(node.distances.items())
-            ]
-        yield zone | {"resources": [_cpu_resource(node, state), *_memory_resources(node)]}
-
-
-def _socket_of(machine: Machine, node: NUMANode) -> str:
-    """The one socket that holds all CPUs of a NUMA node, "" where there is no such."""
-    sockets = [socket for socket, mask in machine.socket_masks if mask & node.cpus.mask]
-    return f"socket-{sockets[0]}" if len(sockets) == 1 else ""
-
-
-def _cpu_resource(node: NUMANode, state: NodeState) -> dict[str, str]:
-    usable = node.cpus & state.usable
-    if state.config.policy == "none":
-        allocatable = available = usable
-    else:
-        allocatable, available = usable - state.reserved, usable & state.free_exclusive
-    return _resource("cpu", *(str(len(cpus)) for cpus in (node.cpus, allocatable, available)))
-
-
-def _memory_resources(node: NUMANode) -> Iterator[dict[str, str]]:
-    if node.memory:
-        yield _resource("memory", str(node.memory))
-    for kib, pages in sorted(node.hugepages.items()):
-        size = quantity.of_value(kib * 1024, BINARY_SI)
-        yield _resource(f"{_HUGEPAGES}{size}", str(quantity.of_value(pages * kib * 1024, BINARY_SI)))
-
-
-def _resource(name: str, capacity: str, allocatable: str = "", available: str = "") -> dict[str, str]:
-    return {
-        "name": name,
-        "capacity": capacity,
-        "allocatable": allocatable or capacity,
-        "available": available or capacity,
+        "topologyPolicies": [kubelets.topology_policy(policy, scope)],
+        **({"attributes": attributes} if version == "v1alpha2" else {}),
+        "zones": zones.zones(machine, state, levels),
     }
 
 
@@ -164,15 +99,37 @@ def same_machine(one: NodeResourceTopology, other: NodeResourceTopology) -> bool
 def state_from_topology(published: NodeResourceTopology, machine: Machine | None = None) -> NodeState:
     """The node's state: its machine (read from the object if not given) and who has CPUs alone on it.
 
-    The entries of the shared pool are not in it. Raises TranslationError.
+    The entries of the shared pool are not in it. Of an object of koordlet's, the pods that a kubelet gave
+    CPUs and the CPUs that it reserves are. Raises TranslationError.
     """
     known = machine or machine_from_topology(published)
-    return ledgers.load(published.metadata.annotations.get(keys.CPU_ALLOCATIONS, ""), known)
+    ours = published.metadata.annotations.get(keys.CPU_ALLOCATIONS, "")
+    return ledgers.load(ours, known) if ours else _state_of_kubelet(published, known)
+
+
+def _state_of_kubelet(published: NodeResourceTopology, machine: Machine) -> NodeState:
+    state = ledgers.load("", machine)
+    if reserved := kubelets.read(published).reserved & state.usable:
+        state = replace(state, reserved=reserved, config=replace(state.config, reserved=reserved))
+    entries, pods = {}, {}
+    for one in koordinator.pod_allocations(published.metadata.annotations):
+        if cpus := one.cpus & state.usable:
+            entry = Entry(
+                one.uid,
+                _WHOLE_POD,
+                f"{one.namespace}/{one.name}",
+                cpus,
+                Sharing.ALONE,
+                origin=Origin.KUBELET,
+                cpu_request=1000 * len(cpus),
+            )
+            entries[entry.key], pods[one.uid] = entry, entry.cpu_request
+    return with_entries(state, entries, pods) if entries else state
 
 
 def _numa_nodes(published: NodeResourceTopology) -> Iterator[tuple[int, NUMANode]]:
     for index, zone in enumerate(published.zones):
-        if zone.type != _NODE_ZONE:
+        if zone.type != NODE:
             continue
         path = f"zones[{index}]"
         number = _number(f"{path}.name", zone.name)
@@ -184,8 +141,8 @@ def _numa_nodes(published: NodeResourceTopology) -> Iterator[tuple[int, NUMANode
 
 
 def _number(path: str, name: str) -> int:
-    number = name.removeprefix(_NODE_PREFIX)
-    if not name.startswith(_NODE_PREFIX) or not (number.isascii() and number.isdecimal()) or len(number) > 9:
+    number = name.removeprefix(NODE_PREFIX)
+    if not name.startswith(NODE_PREFIX) or not (number.isascii() and number.isdecimal()) or len(number) > 9:
         raise TranslationError(path, name, "not the name of a NUMA node's zone, such as 'node-0'")
     return int(number)
 
@@ -196,8 +153,8 @@ def _memory(path: str, zone: Zone) -> tuple[int, Mapping[int, int]]:
         where = f"{path}.resources[{index}]"
         if resource.name == "memory":
             memory = _value(f"{where}.capacity", resource.capacity)
-        elif resource.name.startswith(_HUGEPAGES):
-            kib = _value(f"{where}.name", resource.name.removeprefix(_HUGEPAGES)) // 1024
+        elif resource.name.startswith(HUGEPAGES):
+            kib = _value(f"{where}.name", resource.name.removeprefix(HUGEPAGES)) // 1024
             if kib <= 0:
                 raise TranslationError(f"{where}.name", resource.name, "not a size of pages")
             hugepages[kib] = _value(f"{where}.capacity", resource.capacity) // (kib * 1024)

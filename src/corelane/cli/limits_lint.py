@@ -1,0 +1,104 @@
+"""`corelane limits lint`: what CPU and memory settings in manifests cost, and how to write them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from corelane.cli._errors import Command, Fault
+
+
+@click.command(cls=Command)
+@click.argument("files", nargs=-1, metavar="FILE…")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "sarif"]), default="table", show_default=True
+)
+@click.option(
+    "--policy",
+    "policy_file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A YAML file with the policy; options given here win over it.",
+)
+@click.option(
+    "--cpu-limit",
+    type=click.Choice(["never", "allowed", "equal-to-request"]),
+    help="Whether services may have CPU limits.  [default: never]",
+)
+@click.option(
+    "--cpu-request", type=click.Choice(["required", "optional"]), help="CPU requests.  [default: required]"
+)
+@click.option(
+    "--memory-limit",
+    type=click.Choice(["equal-to-request", "required", "optional"]),
+    help="Memory limits.  [default: equal-to-request]",
+)
+@click.option(
+    "--node-cpus", type=click.IntRange(min=1), help="CPUs of the largest node that pods may land on."
+)
+@click.option("--cfs-period", metavar="MS", help="The kubelet's cpuCFSQuotaPeriod.  [default: 100ms]")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["info", "warning", "error", "never"]),
+    help="The least severity that exits with 1.  [default: warning]",
+)
+@click.option("--disable", metavar="RULE", multiple=True, help="Switch a rule off; may be repeated.")
+@click.option("--show-ignored", is_flag=True, help="Print what comments and the policy ignore, too.")
+@click.option("--rules", is_flag=True, help="List the rules.")
+@click.option("--explain", metavar="RULE", help="Say why a rule is there and what to do.")
+def lint(
+    files: tuple[str, ...],
+    output: str,
+    policy_file: Path | None,
+    disable: tuple[str, ...],
+    explain: str | None,
+    *,
+    show_ignored: bool,
+    rules: bool,
+    **flags: Any,
+) -> None:
+    r"""Find what CPU limits, missing requests and their kin in manifests cost, with the line and the fix.
+
+    FILE is YAML or JSON with Kubernetes objects, a directory of such files, or - for standard input. Exits
+    with 0 if clean, 1 with a finding at or above --fail-on, 2 if some input cannot be used. A comment
+    `# corelane: ignore RULE reason` on a line, or above it, excuses it and what begins there.
+
+    \b
+    corelane limits lint deploy.yaml
+    helm template ./chart | corelane limits lint -
+    corelane limits lint manifests/ -o sarif > lint.sarif
+    """
+    from corelane.app import limits_lint as app
+
+    if rules:
+        app.rules(click.echo)
+        return
+    if explain:
+        app.explain(explain, click.echo)
+        return
+    if not files:
+        raise Fault("name the files to lint, directories, or - for standard input")
+    policy = app.policy(policy_file, _named(flags), disable)
+    code = app.main(
+        files,
+        policy,
+        output,
+        ignored=show_ignored,
+        say=click.echo,
+        complain=lambda line: click.echo(line, err=True),
+    )
+    raise SystemExit(code)
+
+
+def _named(flags: dict[str, Any]) -> dict[str, Any]:
+    """The options by their names in a policy file."""
+    names = {
+        "cpu_limit": "cpuLimit",
+        "cpu_request": "cpuRequest",
+        "memory_limit": "memoryLimit",
+        "node_cpus": "nodeCPUs",
+        "cfs_period": "cfsPeriod",
+        "fail_on": "failOn",
+    }
+    return {names[key]: value for key, value in flags.items()}

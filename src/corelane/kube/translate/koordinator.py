@@ -1,0 +1,213 @@
+"""Koordinator's annotations of a NodeResourceTopology, both ways.
+
+`pod-cpu-allocs` lists the pods whose CPUs a kubelet manages, as upstream; our own ledger has its own key.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from corelane.cpuset import CPUSet
+from corelane.kube import keys
+from corelane.kube.translate import kubelets, machines
+from corelane.kube.translate.annotations import annotation, boolean, cpus, listed, member, tree
+from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.kubelets import KubeletSettings
+from corelane.machine.facts import CPUFacts
+from corelane.machine.model import Machine
+from corelane.node.entries import Origin
+from corelane.node.ledger import NodeState
+
+__all__ = [
+    "PodCPUs",
+    "Pool",
+    "aligned",
+    "annotations",
+    "basic_info",
+    "by_place",
+    "kubelet_settings",
+    "kubelets_pods",
+    "pod_allocations",
+    "pools",
+]
+
+COPIED: Final = (keys.RESERVATION, keys.SYSTEM_QOS, keys.AMPLIFICATION)
+"""The Node's annotations that are repeated on its NodeResourceTopology."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """A part of a pool, by the socket and the NUMA node that it lies in."""
+
+    socket: int
+    node: int
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class PodCPUs:
+    """A pod and the CPUs of all its containers together."""
+
+    namespace: str
+    name: str
+    uid: str
+    cpus: CPUSet
+    managed_by_kubelet: bool = True
+
+
+def annotations(
+    machine: Machine, state: NodeState, facts: CPUFacts, node_annotations: Mapping[str, str]
+) -> dict[str, str]:
+    """Everything that koordlet would publish of this node; `node_annotations` are those of the Node."""
+    copied = {key: node_annotations[key] for key in COPIED if key in node_annotations}
+    return {
+        keys.CPU_BASIC_INFO: _dump_basic_info(machine, facts),
+        keys.CPU_TOPOLOGY: machines.detail(machine),
+        keys.CPU_SHARED_POOLS: _dump_pools(machine, state.shared_pool),
+        keys.BE_CPU_SHARED_POOLS: _dump_pools(machine, state.best_effort_pool),
+        keys.CPU_MANAGER_POLICY: kubelets.dump(kubelet_settings(state)),
+        keys.POD_CPU_ALLOCS: _dump_allocations(state),
+        **copied,
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _dump_basic_info(machine: Machine, facts: CPUFacts) -> str:
+    """False and empty fields are left out, as upstream does."""
+    told = {
+        "cpuModel": facts.model,
+        "hyperThreadEnabled": any(cpus.bit_count() > 1 for _, cpus in machine.core_masks),
+        "turboEnabled": facts.turbo,
+        "catL3CbmMask": facts.cache_ways,
+        "vendorID": facts.vendor,
+    }
+    return _json({name: value for name, value in told.items() if value})
+
+
+def basic_info(published: Mapping[str, str]) -> CPUFacts:
+    """What `cpu-basic-info` says of the CPUs. Raises TranslationError."""
+    where = annotation(keys.CPU_BASIC_INFO)
+    told = tree(where, published.get(keys.CPU_BASIC_INFO, ""))
+    return CPUFacts(
+        _text(where, told, "cpuModel"),
+        _text(where, told, "vendorID"),
+        bool(boolean(f"{where}.turboEnabled", told.get("turboEnabled"))),
+        _text(where, told, "catL3CbmMask"),
+    )
+
+
+def _text(where: str, told: Mapping[str, Any], name: str) -> str:
+    value = told.get(name)
+    if value is not None and not isinstance(value, str):
+        raise TranslationError(f"{where}.{name}", value, "must be a string")
+    return value or ""
+
+
+def by_place(machine: Machine, pool: CPUSet) -> list[Pool]:
+    """A pool's parts, by socket and NUMA node; parts without a CPU are left out."""
+    parts = (
+        Pool(socket, node, CPUSet.from_mask(package & inside & pool.mask))
+        for socket, package in machine.socket_masks
+        for node, inside in machine.numa_masks
+    )
+    return [part for part in parts if part.cpus]
+
+
+def _dump_pools(machine: Machine, pool: CPUSet) -> str:
+    parts = by_place(machine, pool)
+    return _json([{"socket": one.socket, "node": one.node, "cpuset": str(one.cpus)} for one in parts])
+
+
+def pools(published: Mapping[str, str], key: str = keys.CPU_SHARED_POOLS) -> tuple[Pool, ...]:
+    """The LS pool, or the BE pool under its `key`, as published. Raises TranslationError."""
+    where = annotation(key)
+    parts = enumerate(listed(where, published.get(key, "")))
+    return tuple(_pool(f"{where}[{i}]", member(f"{where}[{i}]", one)) for i, one in parts)
+
+
+def _pool(where: str, part: Mapping[str, Any]) -> Pool:
+    socket, node = (_number(f"{where}.{name}", part.get(name, 0)) for name in ("socket", "node"))
+    return Pool(socket, node, cpus(f"{where}.cpuset", part.get("cpuset")))
+
+
+def _number(where: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 1 << 31:
+        raise TranslationError(where, value, "must be a number")
+    return value
+
+
+def kubelet_settings(state: NodeState) -> KubeletSettings:
+    """How the node's CPU and topology managers would look were they a kubelet's: static, or none."""
+    config = state.config
+    policy, scope = aligned(state)
+    if config.policy != "static":
+        return KubeletSettings(topology_policy=policy, topology_scope=scope)
+    names = (name for name in config.options.__dataclass_fields__ if getattr(config.options, name) is True)
+    options = {name.replace("_", "-"): "true" for name in names}
+    return KubeletSettings("static", options, state.reserved, policy, scope)
+
+
+def aligned(state: NodeState) -> tuple[str, str]:
+    """How resources are aligned to NUMA nodes here, in the kubelet's words for policy and scope."""
+    config = state.config
+    if config.policy == "pools":
+        return kubelets.WORDS[config.pools.numa], "pod"
+    return (config.numa.policy if config.policy != "none" else "none"), config.numa.scope
+
+
+def _dump_allocations(state: NodeState) -> str:
+    """Null where there are none, as upstream."""
+    allocations = kubelets_pods(state)
+    if not allocations:
+        return "null"
+    return _json(
+        [
+            {
+                "namespace": one.namespace,
+                "name": one.name,
+                "uid": one.uid,
+                "cpuset": str(one.cpus),
+                "managedByKubelet": True,
+            }
+            for one in allocations
+        ]
+    )
+
+
+def kubelets_pods(state: NodeState) -> list[PodCPUs]:
+    """The pods that a kubelet gave CPUs, each with those of its containers together."""
+    found: dict[tuple[str, str], int] = {}
+    for entry in state.entries.values():
+        if entry.origin is Origin.KUBELET and entry.exclusive:
+            found[entry.pod, entry.uid] = found.get((entry.pod, entry.uid), 0) | entry.cpus.mask
+    return [_pod_cpus(pod, uid, mask) for (pod, uid), mask in sorted(found.items())]
+
+
+def _pod_cpus(pod: str, uid: str, mask: int) -> PodCPUs:
+    namespace, _, name = pod.rpartition("/")
+    return PodCPUs(namespace, name, uid, CPUSet.from_mask(mask))
+
+
+def pod_allocations(published: Mapping[str, str]) -> tuple[PodCPUs, ...]:
+    """The pods that `pod-cpu-allocs` names. The proposal's `cpu` and "true" are understood too.
+
+    Raises TranslationError.
+    """
+    where = annotation(keys.POD_CPU_ALLOCS)
+    parts = enumerate(listed(where, published.get(keys.POD_CPU_ALLOCS, "")))
+    return tuple(_allocation(f"{where}[{i}]", member(f"{where}[{i}]", one)) for i, one in parts)
+
+
+def _allocation(where: str, part: Mapping[str, Any]) -> PodCPUs:
+    return PodCPUs(
+        _text(where, part, "namespace"),
+        _text(where, part, "name"),
+        _text(where, part, "uid"),
+        cpus(f"{where}.cpuset", part.get("cpuset", part.get("cpu"))),
+        bool(boolean(f"{where}.managedByKubelet", part.get("managedByKubelet"))),
+    )

@@ -1,0 +1,132 @@
+"""Documents to the Kubernetes objects in them: workloads with their pods and containers, and the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from corelane.limits.lint.amounts import Nanos, Resources, resources
+from corelane.limits.lint.nodes import Dict, Member, Node, Place, at, items, pairs, place, text
+from corelane.limits.lint.threads import Setting, settings
+from corelane.workload import ContainerKind
+
+__all__ = ["Container", "Object", "Pod", "objects"]
+
+_TEMPLATE: Final = ("spec", "template")
+_PODS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Pod": (),
+    "PodTemplate": ("template",),
+    "Deployment": _TEMPLATE,
+    "StatefulSet": _TEMPLATE,
+    "DaemonSet": _TEMPLATE,
+    "ReplicaSet": _TEMPLATE,
+    "ReplicationController": _TEMPLATE,
+    "Job": _TEMPLATE,
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+}
+"""Where a kind has what describes its pods. Another kind with containers at the usual place counts too."""
+_BATCH: Final = frozenset({"Job", "CronJob"})
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """A container of a pod, at the place where its entry begins."""
+
+    name: str
+    kind: ContainerKind
+    node: Node
+    place: Place
+    resources: Resources
+    settings: tuple[Setting, ...] = ()
+    """What says how many threads it runs."""
+
+    @property
+    def image(self) -> str:
+        return text(self.node, "image")
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """The pod that a workload makes. `path` is where its metadata and spec stand in the object."""
+
+    path: tuple[str, ...]
+    node: Node
+    place: Place
+    containers: tuple[Container, ...]
+    resources: Resources | None
+    """Of the pod as a whole (KEP-2837)."""
+    annotations: Mapping[str, Member] = field(default_factory=dict)
+    labels: Mapping[str, Member] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Object:
+    """A Kubernetes object in a file; `pod` is None for one that makes no pods."""
+
+    kind: str
+    group: str
+    namespace: str
+    name: str
+    file: str
+    source: str
+    node: Node
+    place: Place
+    pod: Pod | None
+
+    @property
+    def batch(self) -> bool:
+        """Whether it is work that ends, for which no one waits in milliseconds."""
+        labels = self.pod.labels if self.pod else {}
+        best_effort = labels.get("koordinator.sh/qosClass")
+        return self.kind in _BATCH or bool(best_effort and text(best_effort.value) == "BE")
+
+
+def objects(root: Node, file: str, source: str, nanos: Nanos) -> Iterator[Object]:
+    """The objects in a document, those in lists included; nothing where it is no manifest."""
+    kind = text(root, "kind")
+    if not isinstance(root, Dict) or not kind or at(root, "apiVersion") is None:
+        return
+    if at(root, "items") is not None:
+        for item in items(root, "items"):
+            yield from objects(item, file, source, nanos)
+        return
+    yield _object(root, kind, file, source, nanos)
+
+
+def _object(root: Dict, kind: str, file: str, source: str, nanos: Nanos) -> Object:
+    group = text(root, "apiVersion").rpartition("/")[0]
+    namespace, name = text(root, "metadata", "namespace"), text(root, "metadata", "name")
+    name = name or text(root, "metadata", "generateName")
+    return Object(kind, group, namespace, name, file, source, root, root.place, _pod(root, kind, nanos))
+
+
+def _pod(root: Dict, kind: str, nanos: Nanos) -> Pod | None:
+    path = _PODS.get(kind, _TEMPLATE)
+    spec = (*path, "spec")
+    if not items(root, *spec, "containers"):
+        return None
+    found = at(root, *spec)
+    level = resources(found, place(root, *spec, "resources"), nanos) if at(found, "resources") else None
+    return Pod(
+        path,
+        at(root, *path) or root,
+        place(root, *spec),
+        tuple(_containers(found, nanos)),
+        level,
+        dict(pairs(root, *path, "metadata", "annotations")),
+        dict(pairs(root, *path, "metadata", "labels")),
+    )
+
+
+def _containers(spec: Node | None, nanos: Nanos) -> Iterator[Container]:
+    for node in items(spec, "initContainers"):
+        sidecar = text(node, "restartPolicy") == "Always"
+        yield _container(node, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT, nanos)
+    for node in items(spec, "containers"):
+        yield _container(node, ContainerKind.APP, nanos)
+
+
+def _container(node: Node, kind: ContainerKind, nanos: Nanos) -> Container:
+    own = resources(node, place(node, "resources"), nanos)
+    return Container(text(node, "name"), kind, node, node.place, own, settings(node, own, nanos))

@@ -1,0 +1,166 @@
+"""What a team wants of its manifests; by default CPU requests, memory limit = request, and no CPU limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from corelane.limits.lint.findings import Severity
+
+__all__ = ["CHOICES", "FAIL_ON", "Exemption", "Policy", "PolicyError", "from_mapping", "severity"]
+
+CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "cpuRequest": ("required", "optional"),
+    "cpuLimit": ("never", "allowed", "equal-to-request"),
+    "batchCpuLimit": ("allowed", "never"),
+    "memoryLimit": ("equal-to-request", "required", "optional"),
+}
+FAIL_ON: Final = ("info", "warning", "error", "never")
+_NEVER: Final = 99
+
+
+class PolicyError(ValueError):
+    """A policy makes no sense; the message names the field, its value, and what it may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exemption:
+    """Findings that the policy lets pass. Patterns are globs; an empty one fits everything."""
+
+    rule: str
+    reason: str
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    container: str = ""
+
+    def covers(self, rule: str, kind: str, namespace: str, name: str, container: str) -> bool:
+        found = (rule, kind, namespace, name, container)
+        wanted = (self.rule, self.kind, self.namespace, self.name, self.container)
+        return all(not glob or fnmatchcase(text, glob) for text, glob in zip(found, wanted, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The choices, named as in a policy file. `fail_on` is the least severity that fails a run."""
+
+    cpu_request: str = "required"
+    cpu_limit: str = "never"
+    batch_cpu_limit: str = "allowed"
+    memory_limit: str = "equal-to-request"
+    exclusive_cpus: bool = True
+    """Whether nodes give Guaranteed containers with whole CPUs these CPUs alone (static CPU manager)."""
+    node_cpus: int = 0
+    """CPUs of the largest node that pods may land on: how far threads spread; 0 where nobody knows."""
+    cfs_period_us: int = 100_000
+    fail_on: int = int(Severity.WARNING)
+    severities: Mapping[str, Severity | None] = field(default_factory=dict)
+    """By rule; None switches it off."""
+    exemptions: tuple[Exemption, ...] = ()
+
+
+def severity(name: str) -> int:
+    """The least severity that fails a run, by its name; `never` is above all. Raises PolicyError."""
+    if name not in FAIL_ON:
+        raise PolicyError(f"failOn: {name!r} is none of {', '.join(FAIL_ON)}")
+    return _NEVER if name == "never" else int(Severity[name.upper()])
+
+
+def from_mapping(tree: Any, rules: Iterable[str], base: Policy | None = None) -> Policy:
+    """A policy from a file's values. Raises PolicyError naming the field, its value and what it may be."""
+    if not isinstance(tree, dict):
+        raise PolicyError("is no mapping of settings, such as cpuLimit: never")
+    policy, known = base or Policy(), frozenset(rules)
+    for key, value in tree.items():
+        if key in CHOICES:
+            change: dict[str, Any] = {_snake(key): _choice(key, value)}
+            policy = replace(policy, **change)
+        elif key in _READERS:
+            policy = replace(policy, **_READERS[key](key, value, known))
+        else:
+            raise PolicyError(f"{key}: no such setting; there are {', '.join([*CHOICES, *_READERS])}")
+    return policy
+
+
+def _snake(key: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in key)
+
+
+def _choice(key: str, value: Any) -> str:
+    if value not in CHOICES[key]:
+        raise PolicyError(f"{key}: {value!r} is none of {', '.join(CHOICES[key])}")
+    return str(value)
+
+
+def _exclusive(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(value, bool):
+        raise PolicyError(f"{key}: {value!r} is neither true nor false")
+    return {"exclusive_cpus": value}
+
+
+def _node_cpus(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise PolicyError(f"{key}: {value!r} is no number of CPUs, such as 96 (0: not known)")
+    return {"node_cpus": value}
+
+
+def _period(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    milliseconds = str(value).removesuffix("ms")
+    if isinstance(value, bool) or not milliseconds.isdecimal() or not 1 <= int(milliseconds) <= 1000:
+        raise PolicyError(f"{key}: {value!r} is no period between 1ms and 1000ms, such as 100ms")
+    return {"cfs_period_us": int(milliseconds) * 1000}
+
+
+def _fail_on(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    return {"fail_on": severity(str(value))}
+
+
+def _severities(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise PolicyError(f"{key}: {value!r} is no mapping of rules to severities, such as cpu-limit: error")
+    return {
+        "severities": {_rule(key, rule, known): _level(key, rule, level) for rule, level in value.items()}
+    }
+
+
+def _level(key: str, rule: str, level: Any) -> Severity | None:
+    # YAML 1.1 reads a bare off as false.
+    if level in ("off", False):
+        return None
+    if level not in ("info", "warning", "error"):
+        raise PolicyError(f"{key}.{rule}: {level!r} is none of info, warning, error, off")
+    return Severity[str(level).upper()]
+
+
+def _rule(key: str, rule: Any, known: frozenset[str]) -> str:
+    if not isinstance(rule, str) or rule not in known:
+        raise PolicyError(f"{key}: there is no rule {rule!r}; corelane limits lint --rules lists them")
+    return rule
+
+
+def _exemptions(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(value, list):
+        raise PolicyError(f"{key}: {value!r} is no list of exemptions, each with a rule and a reason")
+    return {"exemptions": tuple(_exemption(f"{key}[{i}]", one, known) for i, one in enumerate(value))}
+
+
+def _exemption(key: str, value: Any, known: frozenset[str]) -> Exemption:
+    names = [one.name for one in fields(Exemption)]
+    if not isinstance(value, dict) or not set(value) <= set(names):
+        raise PolicyError(f"{key}: {value!r} is no mapping of {', '.join(names)}")
+    texts = {name: str(text) for name, text in value.items() if name != "rule"}
+    if not texts.get("reason", "").strip():
+        raise PolicyError(f"{key}: has no reason: say why these findings may stay")
+    return Exemption(_rule(f"{key}.rule", value.get("rule"), known), **texts)
+
+
+_READERS: Final = {
+    "exclusiveCPUs": _exclusive,
+    "nodeCPUs": _node_cpus,
+    "cfsPeriod": _period,
+    "failOn": _fail_on,
+    "severity": _severities,
+    "ignore": _exemptions,
+}

@@ -1,0 +1,235 @@
+"""YAML and JSON texts to located values, document by document: a broken one does not spoil the others.
+
+Built from the parser's events: aliases cost nothing however often they are used, and nesting has a limit.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import yaml
+
+from corelane.limits.lint.nodes import Dict, List, Member, Node, Place, Scalar
+
+__all__ = ["MAX_DEPTH", "Fault", "Text", "read"]
+
+MAX_DEPTH: Final = 200
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_BEGINS: Final = (yaml.StreamStartEvent, yaml.DocumentStartEvent)
+_MARKER: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
+_TEMPLATE: Final = re.compile(r"\{\{-?\s*[\w.\"($/*]")
+_SOURCE: Final = re.compile(r"^# Source: (\S.*?)\s*$", re.MULTILINE)
+_ESCAPE: Final = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
+_UNRENDERED: Final = (
+    "an unrendered Helm template ({{ … }}): render it first: helm template CHART | corelane limits lint -"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why a document cannot be read, and where; lines and columns count from 1."""
+
+    line: int
+    column: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """One document of a file. `source` is the template that Helm says it comes from."""
+
+    root: Node
+    source: str = ""
+
+
+class _Broken(Exception):  # noqa: N818 - never leaves this module
+    """What is wrong with a document, and where."""
+
+    def __init__(self, mark: Any, message: str) -> None:
+        super().__init__(message)
+        self.line, self.column, self.message = mark.line + 1, mark.column + 1, message
+
+
+@dataclass(slots=True)
+class _Reader:
+    """A document on its way from events to nodes."""
+
+    events: Iterator[Any]
+    first_line: int
+    depth: int = 0
+    trail: tuple[int, ...] = ()
+    anchors: dict[str, Node] = field(default_factory=dict)
+
+    def place(self, event: Any) -> Place:
+        line = event.start_mark.line + self.first_line
+        trail = self.trail if self.trail[-1:] == (line,) else (*self.trail, line)
+        return Place(line, event.start_mark.column + 1, trail)
+
+
+def read(content: str) -> list[Text | Fault]:
+    """Every document of a YAML or JSON text, or why it cannot be read; empty documents are left out."""
+    found: list[Text | Fault] = []
+    for first_line, chunk in _chunks(content.removeprefix("\ufeff")):
+        named = _SOURCE.search(chunk)
+        if not _is_empty(chunk.removeprefix("---")):
+            found.extend(_document(chunk, first_line, named[1] if named else ""))
+    return found
+
+
+def _chunks(content: str) -> Iterator[tuple[int, str]]:
+    """The text cut before every `---`: in column 1 that always begins a document. Directives stay with it."""
+    cuts = [found.start() for found in _MARKER.finditer(content)]
+    pieces = [content[a:b] for a, b in zip([0, *cuts], [*cuts, len(content)], strict=True)]
+    line, held = 1, ""
+    for piece in pieces:
+        text = held + piece
+        if piece is not pieces[-1] and "%" in text and _is_empty(text):
+            held = text
+            continue
+        yield line, text
+        line, held = line + text.count("\n"), ""
+
+
+def _is_empty(text: str) -> bool:
+    """Whether there are only comments and directives."""
+    return all(not line.strip() or line.lstrip()[0] in "#%" for line in text.splitlines())
+
+
+def _document(chunk: str, first_line: int, source: str) -> list[Text | Fault]:
+    try:
+        return [Text(root, source) for root in _roots(chunk, first_line)]
+    except _Broken as error:
+        fault = _explained(error, chunk, first_line)
+    try:
+        return [Text(root, source) for root in _roots(_as_yaml(chunk), first_line)]
+    except (_Broken, ValueError):
+        return [fault]
+
+
+def _explained(error: _Broken, chunk: str, first_line: int) -> Fault:
+    """A template's own braces are the likeliest reason that a chart's file is no YAML."""
+    template = _TEMPLATE.search(chunk)
+    if not template:
+        return Fault(error.line + first_line - 1, error.column, error.message)
+    before = chunk[: template.start()]
+    column = template.start() - (before.rfind("\n") + 1) + 1
+    return Fault(first_line + before.count("\n"), column, _UNRENDERED)
+
+
+def _as_yaml(chunk: str) -> str:
+    """A JSON text with what JSON allows and YAML does not made harmless, in place. Raises ValueError."""
+    json.loads(chunk)
+    harmless = _ESCAPE.sub(_private, chunk)
+    return harmless.replace("\t", " ")
+
+
+def _private(escape: re.Match[str]) -> str:
+    """Half a surrogate pair as a character for private use, of which each has its own; others as they are."""
+    if len(escape[1]) == 1:
+        return escape[0]
+    return f"\\u{int(escape[1][1:], 16) - 0xD800 + 0xE000:04x}"
+
+
+def _roots(chunk: str, first_line: int) -> list[Node]:
+    try:
+        reader = _Reader(yaml.parse(chunk, Loader=_LOADER), first_line)
+        return list(_stream(reader))
+    except yaml.YAMLError as error:
+        raise _broken(error, chunk) from None
+
+
+def _broken(error: yaml.YAMLError, chunk: str) -> _Broken:
+    mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
+    problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
+    return _Broken(mark or _mark_at(chunk, getattr(error, "position", 0)), f"no YAML: {_one_line(problem)}")
+
+
+def _mark_at(chunk: str, position: int) -> yaml.Mark:
+    before = chunk[:position]
+    return yaml.Mark("", position, before.count("\n"), position - (before.rfind("\n") + 1), None, 0)
+
+
+def _one_line(message: str) -> str:
+    return " ".join(message.split())
+
+
+def _stream(reader: _Reader) -> Iterator[Node]:
+    for event in reader.events:
+        if isinstance(event, (*_BEGINS, yaml.DocumentEndEvent, yaml.StreamEndEvent)):
+            continue
+        yield _node(event, reader, unit=True)
+
+
+def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Node:
+    """A value; a `unit` (a document, a list's item) is something its first line can stand for."""
+    if isinstance(event, yaml.AliasEvent):
+        if event.anchor not in reader.anchors:
+            raise _Broken(
+                event.start_mark, f"no YAML: there is no anchor &{event.anchor} for *{event.anchor}"
+            )
+        return reader.anchors[event.anchor]
+    scalar = isinstance(event, yaml.ScalarEvent)
+    made = _scalar(event, reader) if scalar else _collection(event, reader, unit=unit)
+    if event.anchor:
+        reader.anchors[event.anchor] = made
+    return made
+
+
+def _scalar(event: Any, reader: _Reader) -> Scalar:
+    plain = not event.style and event.tag in (None, "!", "tag:yaml.org,2002:null")
+    return Scalar(str(event.value), plain, reader.place(event))
+
+
+def _collection(event: Any, reader: _Reader, *, unit: bool) -> Node:
+    place, before = reader.place(event), reader.trail
+    if reader.depth == MAX_DEPTH:
+        raise _Broken(event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
+    reader.depth, reader.trail = reader.depth + 1, place.trail if unit else before
+    if isinstance(event, yaml.MappingStartEvent):
+        made: Node = Dict(_members(reader), place)
+    else:
+        entries = _until(yaml.SequenceEndEvent, reader)
+        made = List(tuple(_node(entry, reader, unit=True) for entry in entries), place)
+    reader.depth, reader.trail = reader.depth - 1, before
+    return made
+
+
+def _until(end: type[Any], reader: _Reader) -> Iterator[Any]:
+    event = next(reader.events)
+    while not isinstance(event, end):
+        yield event
+        event = next(reader.events)
+
+
+def _members(reader: _Reader) -> dict[str, Member]:
+    """The members of a mapping; what `<<` merges in gives way to the mapping's own."""
+    own: dict[str, Member] = {}
+    merged: dict[str, Member] = {}
+    around = reader.trail
+    for event in _until(yaml.MappingEndEvent, reader):
+        if not isinstance(event, yaml.ScalarEvent):
+            raise _Broken(event.start_mark, "a key must be a single value, not a mapping or a list")
+        key, place = str(event.value), reader.place(event)
+        reader.trail = place.trail
+        value = _node(next(reader.events), reader)
+        reader.trail = around
+        if key == "<<" and not event.style:
+            merged = {**_merged(value), **merged}
+        elif key in own:
+            raise _Broken(event.start_mark, f"the key {key!r} stands twice in this mapping")
+        else:
+            own[key] = Member(place, value)
+    return {**merged, **own}
+
+
+def _merged(value: Node) -> dict[str, Member]:
+    sources = value.items if isinstance(value, List) else (value,)
+    found: dict[str, Member] = {}
+    for source in sources:
+        if isinstance(source, Dict):
+            found = {**source.members, **found}
+    return found

@@ -1,0 +1,109 @@
+"""Rules for amounts that the API server refuses, or the kernel cannot keep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from corelane.kernel import cfs
+from corelane.limits.lint.amounts import Amount, Resources
+from corelane.limits.lint.findings import Remark, Rule, Severity
+from corelane.limits.lint.scene import Scene, containers, effective
+from corelane.limits.lint.words import cpus, ms
+
+__all__ = ["RULES"]
+
+
+def _owners(scene: Scene) -> Iterator[tuple[str, Resources]]:
+    """Every container with its name, then the pod as a whole."""
+    for one in containers(scene):
+        yield one.name, one.resources
+    if scene.object.pod and scene.object.pod.resources:
+        yield "", scene.object.pod.resources
+
+
+def _bad_quantity(scene: Scene) -> Iterator[Remark]:
+    for name, own in _owners(scene):
+        for part, amounts in (("requests", own.requests), ("limits", own.limits)):
+            for resource, amount in amounts.items():
+                if amount.nano is None:
+                    yield _unreadable(f"{part}.{resource}", amount, name)
+                elif resource == "cpu" and amount.nano % 10**6:
+                    yield _too_fine(f"{part}.{resource}", amount, name)
+
+
+def _unreadable(path: str, amount: Amount, container: str) -> Remark:
+    template = "{{" in amount.text or "${" in amount.text
+    fix = "render the template first (helm template CHART)" if template else "write it as in 250m, 2 or 512Mi"
+    return Remark(
+        amount.place, f"{path} {amount.text!r} is no amount: {amount.error}", fix, container=container
+    )
+
+
+def _too_fine(path: str, amount: Amount, container: str) -> Remark:
+    message = f"{path} {amount.text!r} is finer than a thousandth of a CPU, which the API server refuses"
+    return Remark(amount.place, message, "round it to whole millis, such as 1m", container=container)
+
+
+def _limit_below_request(scene: Scene) -> Iterator[Remark]:
+    for name, own in _owners(scene):
+        for resource in ("cpu", "memory"):
+            found = effective(scene, own, resource)
+            asked = own.requests.get(resource)
+            if asked is None or not found.limit or found.request <= found.limit:
+                continue
+            limit = found.written.text if found.written else cpus(found.limit_milli)
+            whose = f"limit {limit}" + (f" from LimitRange {found.origin}" if found.origin else "")
+            yield Remark(
+                found.written.place if found.written else asked.place,
+                f"{resource} {whose} is below the request {asked.text}: the API server refuses the pod",
+                "drop the limit" if resource == "cpu" else f"set limits.memory to {asked.text}",
+                container=name,
+            )
+
+
+def _quota_floor(scene: Scene) -> Iterator[Remark]:
+    period = scene.policy.cfs_period_us
+    floor = cfs.MIN_QUOTA_US * 1000 // period
+    for name, own in _owners(scene):
+        limit = own.limits.get("cpu")
+        if limit is None or not 0 < limit.milli < floor:
+            continue
+        asked = limit.milli * period / 1e6
+        yield Remark(
+            limit.place,
+            f"limit {limit.text} is {ms(asked)} in a period of {ms(period / 1000)}: the kernel's least "
+            f"quota is 1 ms, so the container gets up to {cpus(floor)} of a CPU, in pieces of 1 ms",
+            f"drop the limit, or give at least {cpus(floor)}",
+            container=name,
+        )
+
+
+RULES: Final = (
+    Rule(
+        "bad-quantity",
+        Severity.ERROR,
+        "an amount that is no quantity",
+        "The API server refuses the object. CPU amounts may be no finer than 1m, and none may be negative.",
+        "Write CPUs as 250m or 2, memory as 512Mi.",
+        _bad_quantity,
+    ),
+    Rule(
+        "limit-below-request",
+        Severity.ERROR,
+        "a limit below the request",
+        "The API server refuses a pod that asks for more than it may use. A LimitRange's default can be that "
+        "limit, although the manifest sets none.",
+        "Drop the CPU limit; make the memory limit equal to the request.",
+        _limit_below_request,
+    ),
+    Rule(
+        "quota-floor",
+        Severity.WARNING,
+        "a CPU limit that becomes less than 1 ms of quota",
+        "The kernel takes no quota under 1 ms. With periods of 100 ms that is 10m; with shorter periods "
+        "(cpuCFSQuotaPeriod) it is more: 200m at 5 ms. The kubelet rounds up to it silently.",
+        "Drop the limit, or write what the container gets.",
+        _quota_floor,
+    ),
+)

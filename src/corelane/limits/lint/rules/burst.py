@@ -1,0 +1,191 @@
+"""Rules about CPU burst and quota periods: Koordinator's annotations and the kubelet's configuration."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from corelane.limits.lint.findings import Remark, Rule, Severity
+from corelane.limits.lint.nodes import Place, place, text
+from corelane.limits.lint.scene import Scene, containers, effective
+
+__all__ = ["RULES"]
+
+_ANNOTATION: Final = "koordinator.sh/cpuBurst"
+_CONFIG: Final = "cpu-burst-config"
+_POLICIES: Final = ("none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto")
+_BURSTING: Final = ("cpuBurstOnly", "auto")
+_FIELDS: Final = {"cpuBurstPercent": 0, "cfsQuotaBurstPercent": 100, "cfsQuotaBurstPeriodSeconds": -1}
+"""Numbers with the least value that means something."""
+_DEFAULT_PERCENT: Final = 1000
+_DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h))", re.ASCII)
+_MICROSECONDS: Final = {"ns": 1e-3, "us": 1, "µs": 1, "ms": 1e3, "s": 1e6, "m": 6e7, "h": 3.6e9}
+_USUAL_US: Final = 100_000
+_SHORT_US: Final = 10_000
+
+
+def _burst(scene: Scene) -> Iterator[Remark]:
+    pod = scene.object.pod
+    member = pod.annotations.get(_ANNOTATION) if pod else None
+    if member is None:
+        return
+    yield from _setting(text(member.value), _ANNOTATION, member.place)
+    if not any(effective(scene, one.resources, "cpu").limit for one in containers(scene)):
+        yield Remark(
+            member.place,
+            f"{_ANNOTATION} on a pod without CPU limits: there is no quota that could burst",
+            "drop the annotation",
+            Severity.INFO,
+        )
+
+
+def _cluster_burst(scene: Scene) -> Iterator[Remark]:
+    if scene.object.kind != "ConfigMap" or not (written := text(scene.object.node, "data", _CONFIG)):
+        return
+    here = place(scene.object.node, "data", _CONFIG)
+    tree = _tree(written)
+    if not isinstance(tree, dict):
+        yield _no_json(_CONFIG, here)
+        return
+    parts = [("clusterStrategy", tree.get("clusterStrategy"))]
+    nodes = tree.get("nodeStrategies")
+    parts += [(f"nodeStrategies[{i}]", one) for i, one in enumerate(nodes if isinstance(nodes, list) else ())]
+    for name, part in parts:
+        if isinstance(part, dict):
+            yield from _values(part, f"{_CONFIG}: {name}", here)
+
+
+def _setting(written: str, name: str, here: Place) -> Iterator[Remark]:
+    tree = _tree(written)
+    if isinstance(tree, dict):
+        yield from _values(tree, name, here)
+    else:
+        yield _no_json(name, here)
+
+
+def _tree(written: str) -> Any:
+    try:
+        return json.loads(written)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _no_json(name: str, here: Place) -> Remark:
+    message = f"{name} is no JSON object, so it is ignored"
+    return Remark(here, message, 'write it as {"policy":"cpuBurstOnly","cpuBurstPercent":100}')
+
+
+def _values(tree: dict[str, Any], name: str, here: Place) -> Iterator[Remark]:
+    policy = tree.get("policy", "none")
+    if policy not in _POLICIES:
+        yield Remark(here, f"{name}: policy {policy!r} does not exist", f"use one of {', '.join(_POLICIES)}")
+    for field, least in _FIELDS.items():
+        value = tree.get(field, least)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            yield Remark(
+                here, f"{name}: {field} {value!r} is no whole number from {least} on", "correct or drop it"
+            )
+    percent = tree.get("cpuBurstPercent", _DEFAULT_PERCENT)
+    if policy in _BURSTING and isinstance(percent, int) and percent > 100:
+        yield _too_much(name, percent, "cpuBurstPercent" not in tree, here)
+
+
+def _too_much(name: str, percent: int, by_default: bool, here: Place) -> Remark:
+    how = "without cpuBurstPercent, which then is 1000 %," if by_default else f"cpuBurstPercent {percent}"
+    return Remark(
+        here,
+        f"{name}: {how} asks for a burst above the quota, which the Linux kernel refuses (EINVAL): no burst "
+        "at all",
+        "set cpuBurstPercent to at most 100 (kernels with a patch, such as Alibaba Cloud Linux, take more)",
+    )
+
+
+def _period(scene: Scene) -> Iterator[Remark]:
+    node, key = scene.object.node, "cpuCFSQuotaPeriod"
+    written = text(node, key)
+    if scene.object.kind != "KubeletConfiguration" or not written:
+        return
+    here, period = place(node, key), _microseconds(written)
+    if period is None or not 1_000 <= period <= 1_000_000:
+        yield Remark(
+            here,
+            f"{key} {written!r} is no duration between 1ms and 1s: the kubelet does not start",
+            "use 100ms, the default, or another within the bounds",
+        )
+    elif period != _USUAL_US and text(node, "featureGates", "CustomCPUCFSQuotaPeriod").lower() != "true":
+        yield Remark(
+            here,
+            f"{key} {written} needs the feature gate CustomCPUCFSQuotaPeriod: the kubelet does not start",
+            "set featureGates.CustomCPUCFSQuotaPeriod: true, or drop the period",
+        )
+    elif period < _SHORT_US:
+        yield Remark(
+            here,
+            f"{key} {written}: a quota is checked at ticks of 1 to 4 ms, so in periods this short "
+            "containers lose several percent even at quotas that should just do, and no limit is below "
+            f"{1000 / period:.2g} CPUs",
+            "use 10ms or more",
+            Severity.WARNING,
+        )
+
+
+def _microseconds(written: str) -> float | None:
+    """A Go duration in microseconds; None where it is none."""
+    parts = _DURATION.findall(written)
+    if not parts or "".join(number + unit for number, unit in parts) != written:
+        return None
+    return sum(float(number) * _MICROSECONDS[unit] for number, unit in parts)
+
+
+def _quota_off(scene: Scene) -> Iterator[Remark]:
+    """With cpuCFSQuota: false limits throttle nobody, whatever manifests say."""
+    node = scene.object.node
+    off = text(node, "cpuCFSQuota").lower() in ("false", "no", "off")
+    if scene.object.kind == "KubeletConfiguration" and off:
+        yield Remark(
+            place(node, "cpuCFSQuota"),
+            "cpuCFSQuota: false: no CPU limit is enforced on this node, for anybody",
+            "nothing, if that is meant; requests still share the CPUs",
+        )
+
+
+RULES: Final = (
+    Rule(
+        "cpu-burst",
+        Severity.ERROR,
+        "a CPU burst annotation that cannot work",
+        "Koordinator writes the burst to the kernel, which takes none above the quota (EINVAL): 1000 %, "
+        "the default once a policy is on, never works on a mainline kernel. What is no JSON, or no known "
+        "policy, is ignored.",
+        'Use {"policy":"cpuBurstOnly","cpuBurstPercent":100} at most; better, drop the limit.',
+        _burst,
+    ),
+    Rule(
+        "cpu-burst-config",
+        Severity.ERROR,
+        "a cluster's CPU burst configuration that cannot work",
+        "As cpu-burst, for cpu-burst-config in Koordinator's slo-controller-config: it holds for every pod.",
+        "As cpu-burst.",
+        _cluster_burst,
+    ),
+    Rule(
+        "cfs-period",
+        Severity.ERROR,
+        "a quota period that the kubelet or the kernel refuses",
+        "cpuCFSQuotaPeriod must lie between 1ms and 1s, and needs a feature gate unless it is 100ms. "
+        "Quotas are checked at the scheduler's tick, so periods below 10 ms lose several percent (a "
+        "warning).",
+        "Keep 100ms; against throttling drop limits rather than shorten periods.",
+        _period,
+    ),
+    Rule(
+        "cfs-quota-off",
+        Severity.INFO,
+        "a kubelet that enforces no CPU limit",
+        "With cpuCFSQuota: false nobody is throttled, and nobody is capped.",
+        "Nothing, if that is meant.",
+        _quota_off,
+    ),
+)

@@ -1,0 +1,220 @@
+"""Rules about CPU limits: what they cost a service, and where one must stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from corelane.limits.lint.cost import Cost
+from corelane.limits.lint.findings import Remark, Rule, Severity
+from corelane.limits.lint.manifest import Container
+from corelane.limits.lint.scene import (
+    Effective,
+    Scene,
+    containers,
+    cost_of,
+    effective,
+    exclusive_cpus,
+    qos,
+    quota_lifted,
+)
+from corelane.limits.lint.threads import at_once
+from corelane.limits.lint.words import container_patch, cpus, many, ms, stall
+from corelane.workload import ContainerKind, QOSClass
+
+__all__ = ["RULES", "THREADS_SHOWN"]
+
+THREADS_SHOWN: Final = 4
+"""For how many threads the cost is shown where the manifest does not say how many run."""
+_HALF_LOST_MS: Final = 50.0
+
+
+def _cpu_limit(scene: Scene) -> Iterator[Remark]:
+    for container in containers(scene):
+        found = effective(scene, container.resources, "cpu")
+        if found.written and found.limit and not exclusive_cpus(scene, container) and _unwanted(scene, found):
+            yield _limited(scene, container, found)
+    yield from _whole_pod(scene)
+
+
+def _unwanted(scene: Scene, found: Effective) -> bool:
+    """Whether the policy objects to a limit; a batch workload's is only mentioned."""
+    wanted = scene.policy.batch_cpu_limit if scene.object.batch else scene.policy.cpu_limit
+    if scene.object.batch and wanted == "allowed" and scene.policy.cpu_limit == "never":
+        return True
+    return wanted == "never" or (wanted == "equal-to-request" and found.limit != found.request)
+
+
+def _limited(scene: Scene, container: Container, found: Effective) -> Remark:
+    assert found.written is not None
+    threads = at_once(container.settings) or 0
+    costs = _costs(scene, found.limit_milli, threads)
+    return Remark(
+        found.written.place,
+        f"CPU limit {found.written.text} {_about(scene, container)}: {_what_it_does(costs, threads)}",
+        _fix(scene, container, found),
+        _severity(scene, container, costs, threads),
+        container.name,
+        costs[-1],
+        _patch(scene, container, found),
+    )
+
+
+def _costs(scene: Scene, limit_milli: int, threads: int) -> list[Cost]:
+    """For the threads that run at once, or for one and for several where nobody knows."""
+    several = scene.policy.node_cpus or max(THREADS_SHOWN, 2 * -(-limit_milli // 1000))
+    return [cost_of(scene, limit_milli, count) for count in ((threads,) if threads else (1, several))]
+
+
+def _about(scene: Scene, container: Container) -> str:
+    if container.kind is ContainerKind.INIT:
+        return "on an init container"
+    if scene.object.batch:
+        return "on a batch workload"
+    sidecar = container.kind is ContainerKind.SIDECAR
+    return "on a sidecar, which holds up every request through it" if sidecar else "on a service"
+
+
+def _what_it_does(costs: list[Cost], threads: int) -> str:
+    quota = f"{ms(costs[0].quota_ms)} in every {ms(costs[0].period_ms)}"
+    if threads and costs[0].stall_ms == 0:
+        return (
+            f"{quota} is enough for the {many(threads, 'thread')} that it runs, so it costs next to nothing; "
+            "throttled periods may be counted all the same"
+        )
+    return f"{quota}; " + "; ".join(stall(cost) for cost in costs if cost.stall_ms > 0)
+
+
+def _severity(scene: Scene, container: Container, costs: list[Cost], threads: int) -> Severity:
+    """By the time that is lost for certain, never by how many periods would read throttled."""
+    excused = scene.object.batch and scene.policy.batch_cpu_limit == "allowed"
+    if excused or container.kind is ContainerKind.INIT or quota_lifted(scene):
+        return Severity.INFO
+    if threads and costs[0].stall_ms == 0:
+        return Severity.INFO
+    return Severity.ERROR if costs[0].stall_ms >= _HALF_LOST_MS else Severity.WARNING
+
+
+def _fix(scene: Scene, container: Container, found: Effective) -> str:
+    if scene.policy.cpu_limit == "equal-to-request":
+        return f"set limits.cpu to the request, {cpus(found.request_milli)}"
+    if quota_lifted(scene):
+        return "nothing: cpu-quota.crio.io: disable tells the runtime to set no quota"
+    parts = [f"remove limits.cpu and keep requests.cpu: {cpus(found.request_milli)}"]
+    if "cpu" not in container.resources.requests:
+        parts[0] = (
+            f"replace limits.cpu by requests.cpu: {cpus(found.request_milli)} (now the limit stands for it)"
+        )
+    if qos(scene) is QOSClass.GUARANTEED:
+        parts.append("the pod then is Burstable, no longer Guaranteed")
+    if _reads_limit(container):
+        parts.append("threads taken from limits.cpu then follow the node's CPUs: take them from requests.cpu")
+    return "; ".join(parts)
+
+
+def _reads_limit(container: Container) -> bool:
+    return any(one.from_field == "limits.cpu" for one in container.settings)
+
+
+def _patch(scene: Scene, container: Container, found: Effective) -> Any:
+    if scene.policy.cpu_limit == "equal-to-request":
+        return container_patch(scene.object, container, {"limits": {"cpu": cpus(found.request_milli)}})
+    change: dict[str, Any] = {"limits": {"cpu": None}}
+    if "cpu" not in container.resources.requests:
+        change["requests"] = {"cpu": cpus(found.request_milli)}
+    return container_patch(scene.object, container, change)
+
+
+def _whole_pod(scene: Scene) -> Iterator[Remark]:
+    """A limit of the pod as a whole is one quota for all its containers."""
+    pod = scene.object.pod
+    limit = pod.resources.limits.get("cpu") if pod and pod.resources else None
+    if limit is None or not limit.milli or scene.object.batch or scene.policy.cpu_limit != "never":
+        return
+    costs = _costs(scene, limit.milli, 0)
+    yield Remark(
+        limit.place,
+        f"CPU limit {limit.text} on the pod as a whole: {_what_it_does(costs, 0)}, whichever container they "
+        "are in",
+        "remove the pod's limits.cpu and keep its requests.cpu",
+        Severity.ERROR if costs[0].stall_ms >= _HALF_LOST_MS else Severity.WARNING,
+        cost=costs[-1],
+    )
+
+
+def _keeps_cpus(scene: Scene) -> Iterator[Remark]:
+    """Dropping this limit would lose the CPUs: the one place where the advice is to keep it."""
+    for container in containers(scene):
+        found, whole = effective(scene, container.resources, "cpu"), exclusive_cpus(scene, container)
+        if not whole or not found.written or found.limit != found.request:
+            continue
+        yield Remark(
+            found.written.place,
+            f"limit = request = {many(whole, 'whole CPU')} makes this container one that a static CPU "
+            f"manager gives {many(whole, 'CPU')} of its own; without the limit the pod is Burstable and "
+            "shares them",
+            "keep the limit; the quota goes on the node instead (kubelet 1.33 and later lifts it for "
+            "containers with exclusive CPUs: gate DisableCPUQuotaWithExclusiveCPUs; corelane does)",
+            container=container.name,
+        )
+
+
+def _fractional(scene: Scene) -> Iterator[Remark]:
+    """Runtimes that read the quota round it up; said only where the policy lets limits be at all."""
+    if scene.policy.cpu_limit == "never":
+        return
+    for container in containers(scene):
+        found = effective(scene, container.resources, "cpu")
+        if not found.limit_milli % 1000 or not found.written or at_once(container.settings) is not None:
+            continue
+        threads = -(-found.limit_milli // 1000)
+        cost = cost_of(scene, found.limit_milli, max(threads, 2))
+        yield Remark(
+            found.written.place,
+            f"CPU limit {found.written.text} is no whole number of CPUs: runtimes that read it (JVM, Go "
+            f"1.25, .NET) round up to {many(threads, 'CPU')}, others count the node's; {stall(cost)}",
+            "drop the limit, or make it whole and fix the number of threads to it",
+            container=container.name,
+            cost=cost,
+        )
+
+
+RULES: Final = (
+    Rule(
+        "cpu-limit",
+        Severity.WARNING,
+        "a CPU limit on a service",
+        "A limit is a quota of CPU time in every period of 100 ms, shared by all threads of the container. "
+        "Threads that run at once use it up together: at 200m, four threads in 5 ms. Then all of them "
+        "stand still until the next period, whatever the node has left and however low the average use is. "
+        "The more CPUs the node has, the sooner. The request alone already guarantees the container its "
+        "share when CPUs are contended. Severity goes by the time that is lost for certain, not by how "
+        "many periods read as throttled: error where a single thread, or the threads that the manifest "
+        "names, stand still for 50 ms or more of a period; info where the quota is enough for them, on "
+        "init containers and on batch workloads.",
+        "Remove resources.limits.cpu, keep resources.requests.cpu. Whoever needs the limit, to protect "
+        "neighbours without requests for instance, says so: # corelane: ignore cpu-limit REASON.",
+        _cpu_limit,
+    ),
+    Rule(
+        "exclusive-keeps-limit",
+        Severity.INFO,
+        "a CPU limit that earns exclusive CPUs",
+        "A Guaranteed pod's container with a whole number of CPUs gets them alone where the node's CPU "
+        "manager is static. Guaranteed means limit = request, so dropping the limit would lose the CPUs. "
+        "cpu-limit says nothing of such containers.",
+        "Keep it, and have the quota lifted on the node. Policy exclusiveCPUs: false says that no node "
+        "does this.",
+        _keeps_cpus,
+    ),
+    Rule(
+        "fractional-cpu-limit",
+        Severity.WARNING,
+        "a CPU limit that is no whole number",
+        "Runtimes that read the quota start as many threads as it has CPUs, rounded up: 1500m becomes two "
+        "threads which together have three quarters of the time they want, 500m one that is stopped half "
+        "of the time.",
+        "Drop the limit, or use whole CPUs and as many threads. Checked where the policy lets limits be.",
+        _fractional,
+    ),
+)

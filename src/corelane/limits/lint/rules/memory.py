@@ -1,0 +1,82 @@
+"""Rules about memory: a limit always, and equal to the request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from corelane.limits.lint.findings import Remark, Rule, Severity
+from corelane.limits.lint.scene import Scene, containers, effective
+from corelane.limits.lint.words import container_patch
+from corelane.workload import ContainerKind
+
+__all__ = ["RULES"]
+
+
+def _pod_says(scene: Scene) -> bool:
+    """Whether the pod as a whole has a memory limit, which then holds for all its containers."""
+    pod = scene.object.pod
+    return bool(pod and pod.resources and "memory" in pod.resources.limits)
+
+
+def _missing(scene: Scene) -> Iterator[Remark]:
+    if scene.policy.memory_limit == "optional" or _pod_says(scene):
+        return
+    for container in containers(scene):
+        own = container.resources
+        if "memory" in own.limits or effective(scene, own, "memory").limit:
+            continue
+        asked = own.requests.get("memory")
+        size = asked.text if asked else ""
+        yield Remark(
+            asked.place if asked else own.place,
+            "no memory limit: a leak takes the node's memory, and the kernel then kills whom it likes",
+            f"set limits.memory: {size}, its request"
+            if size
+            else "set requests.memory and limits.memory alike",
+            Severity.INFO if container.kind is ContainerKind.INIT else None,
+            container.name,
+            patch=container_patch(scene.object, container, {"limits": {"memory": size}}) if size else None,
+        )
+
+
+def _not_request(scene: Scene) -> Iterator[Remark]:
+    if scene.policy.memory_limit != "equal-to-request":
+        return
+    for container in containers(scene):
+        asked, limit = (
+            part.get("memory") for part in (container.resources.requests, container.resources.limits)
+        )
+        if asked is None or limit is None or not asked.nano or not limit.nano or limit.nano <= asked.nano:
+            continue
+        yield Remark(
+            limit.place,
+            f"memory limit {limit.text} above the request {asked.text}: what lies between is promised to "
+            "nobody, and when the node runs short this container is among the first to be killed",
+            f"set both to what it needs: {limit.text}, if it uses the limit",
+            container=container.name,
+            patch=container_patch(scene.object, container, {"requests": {"memory": limit.text}}),
+        )
+
+
+RULES: Final = (
+    Rule(
+        "memory-limit-missing",
+        Severity.WARNING,
+        "no memory limit",
+        "Memory cannot be taken back as CPU time can. Without a limit one leak ends in the node's "
+        "out-of-memory killer, which may choose a neighbour.",
+        "Set limits.memory equal to requests.memory.",
+        _missing,
+    ),
+    Rule(
+        "memory-limit-not-request",
+        Severity.WARNING,
+        "a memory limit above the request",
+        "The scheduler counts the request only. If several containers use what lies between request and "
+        "limit at once, the node runs out, and those furthest above their requests are killed. CPU is the "
+        "other way round: it is taken back at once, so requests without limits are safe there.",
+        "Make them equal, at what the container needs at its peak.",
+        _not_request,
+    ),
+)

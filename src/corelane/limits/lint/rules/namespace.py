@@ -1,0 +1,151 @@
+"""Rules about a namespace's LimitRanges and ResourceQuotas: what they add to pods, and what they demand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from corelane.limits.lint.findings import Remark, Rule, Severity
+from corelane.limits.lint.manifest import Container, Object
+from corelane.limits.lint.nodes import at, items, place, text
+from corelane.limits.lint.scene import Scene, containers, cost_of, effective, exclusive_cpus
+from corelane.limits.lint.words import cpus, many, stall
+
+__all__ = ["RULES"]
+
+_SHOWN: Final = 4
+
+
+def _adds_limit(scene: Scene) -> Iterator[Remark]:
+    if scene.object.kind != "LimitRange" or scene.policy.cpu_limit == "allowed":
+        return
+    for item in items(scene.object.node, "spec", "limits"):
+        key = next((key for key in ("default", "max") if at(item, key, "cpu") is not None), None)
+        if text(item, "type") != "Container" or key is None:
+            continue
+        written, hit = text(item, key, "cpu"), list(_receiving(scene))
+        limit = max((limit for _, _, limit in hit), default=0)
+        yield Remark(
+            place(item, key, "cpu"),
+            f"{key}.cpu: {written} becomes the CPU limit of every container that sets none{_named(hit)}",
+            "drop it; defaultRequest.cpu alone gives a share"
+            + (" (a maximum is a default limit too)" if key == "max" else ""),
+            cost=cost_of(scene, limit, 1) if limit else None,
+        )
+
+
+def _receiving(scene: Scene) -> Iterator[tuple[Object, Container, int]]:
+    """The containers in the input whose CPU limit this LimitRange makes, with that limit in milliCPU."""
+    for neighbour in scene.neighbours:
+        there = replace(scene, object=neighbour)
+        for container in containers(there):
+            found = effective(there, container.resources, "cpu")
+            if found.origin == scene.object.name and found.limit and not exclusive_cpus(there, container):
+                yield neighbour, container, found.limit_milli
+
+
+def _named(hit: list[tuple[Object, Container, int]]) -> str:
+    if not hit:
+        return ""
+    names = [f"{one.kind}/{one.name} {container.name}" for one, container, _ in hit[:_SHOWN]]
+    rest = f" and {many(len(hit) - _SHOWN, 'more')}".removesuffix("s") if len(hit) > _SHOWN else ""
+    return f"; here: {', '.join(names)}{rest}"
+
+
+def _range_limits(scene: Scene) -> Iterator[Remark]:
+    """The same at the container, with what it costs there."""
+    if scene.policy.cpu_limit != "never" or scene.object.batch:
+        return
+    for container in containers(scene):
+        found = effective(scene, container.resources, "cpu")
+        if not found.origin or not found.limit or exclusive_cpus(scene, container):
+            continue
+        cost = cost_of(scene, found.limit_milli, 1 if found.limit_milli < 1000 else _SHOWN)
+        yield Remark(
+            container.resources.place,
+            f"no CPU limit here, but LimitRange {found.origin} gives it one of {cpus(found.limit_milli)}"
+            + (f": {stall(cost)}" if cost.stall_ms else ""),
+            "change the LimitRange (default.cpu, max.cpu): a container cannot say that it wants no limit",
+            container=container.name,
+            cost=cost,
+        )
+
+
+def _demands_limits(scene: Scene) -> Iterator[Remark]:
+    if scene.object.kind != "ResourceQuota" or scene.policy.cpu_limit == "allowed":
+        return
+    written = text(scene.object.node, "spec", "hard", "limits.cpu")
+    if written:
+        yield Remark(
+            place(scene.object.node, "spec", "hard", "limits.cpu"),
+            f"limits.cpu: {written}: with this quota every container in the namespace must have a CPU "
+            "limit, and a pod without one is refused",
+            "limit requests.cpu instead: that is what the scheduler hands out",
+        )
+
+
+def _refuses(scene: Scene) -> Iterator[Remark]:
+    for quota in scene.of_kind("ResourceQuota"):
+        if at(quota.node, "spec", "scopes") or at(quota.node, "spec", "scopeSelector"):
+            continue
+        for container in containers(scene):
+            if lack := _lacking(scene, container, quota):
+                yield Remark(
+                    container.resources.place,
+                    f"ResourceQuota {quota.name} counts {lack}, so the pod is refused: this container has "
+                    "none",
+                    f"set it, or drop {lack} from the quota"
+                    if lack == "limits.cpu"
+                    else "set requests.cpu to what the container uses under load",
+                    container=container.name,
+                )
+
+
+def _lacking(scene: Scene, container: Container, quota: Object) -> str:
+    """The quota's CPU key that a container has no amount for."""
+    found = effective(scene, container.resources, "cpu")
+    hard = ("spec", "hard")
+    if text(quota.node, *hard, "limits.cpu") and not found.limit:
+        return "limits.cpu"
+    asks = text(quota.node, *hard, "requests.cpu") or text(quota.node, *hard, "cpu")
+    return "requests.cpu" if asks and not found.request else ""
+
+
+RULES: Final = (
+    Rule(
+        "limitrange-adds-limit",
+        Severity.WARNING,
+        "a LimitRange that adds CPU limits",
+        "default.cpu, and max.cpu where there is no default, become the limit of every container that sets "
+        "none. Manifests without limits are then throttled all the same.",
+        "Drop default.cpu and max.cpu; defaultRequest.cpu gives a share without a quota.",
+        _adds_limit,
+    ),
+    Rule(
+        "limit-from-range",
+        Severity.WARNING,
+        "a container that a LimitRange gives a CPU limit",
+        "The limit is not in the manifest, but it throttles as any other.",
+        "Change the LimitRange.",
+        _range_limits,
+    ),
+    Rule(
+        "quota-demands-limits",
+        Severity.WARNING,
+        "a ResourceQuota that makes CPU limits compulsory",
+        "A quota on limits.cpu refuses every pod with a container that has none, so limits cannot be "
+        "dropped.",
+        "Put the quota on requests.cpu.",
+        _demands_limits,
+    ),
+    Rule(
+        "quota-refuses-pod",
+        Severity.ERROR,
+        "a pod that a ResourceQuota refuses",
+        "The namespace's quota counts an amount that a container does not state, so admission refuses the "
+        "pod.",
+        "State the request; for limits.cpu change the quota.",
+        _refuses,
+    ),
+)

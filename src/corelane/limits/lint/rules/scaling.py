@@ -1,0 +1,130 @@
+"""Rules about HorizontalPodAutoscalers: utilisation is counted against requests and capped by limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from corelane.limits.lint.findings import Remark, Rule, Severity
+from corelane.limits.lint.manifest import Container, Object
+from corelane.limits.lint.nodes import Node, Place, items, place, text
+from corelane.limits.lint.scene import Scene, effective, main_containers
+
+__all__ = ["RULES"]
+
+_CRAMPED: Final = 1.3
+"""Where load can at most ask for this many times the replicas in one step, scaling lags behind."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """A wanted CPU utilisation, in percent of requests, of a container or ("") of the whole pod."""
+
+    percent: int
+    container: str
+    place: Place
+
+
+def _targets(scaler: Object) -> Iterator[_Target]:
+    """autoscaling/v1's one number, and v2's metrics of type Utilization."""
+    spec = ("spec", "targetCPUUtilizationPercentage")
+    yield from _target(text(scaler.node, *spec), "", place(scaler.node, *spec))
+    for metric in items(scaler.node, "spec", "metrics"):
+        for part in ("resource", "containerResource"):
+            if text(metric, part, "name") == "cpu":
+                yield from _target(
+                    text(metric, part, "target", "averageUtilization"),
+                    text(metric, part, "container"),
+                    _where(metric, part),
+                )
+
+
+def _where(metric: Node, part: str) -> Place:
+    return place(metric, part, "target", "averageUtilization")
+
+
+def _target(percent: str, container: str, where: Place) -> Iterator[_Target]:
+    if percent.isdecimal() and 0 < int(percent[:9]) < 10**6:
+        yield _Target(int(percent), container, where)
+
+
+def _scaled(scene: Scene) -> Iterator[tuple[_Target, Object, list[Container]]]:
+    """Every CPU target with the workload that it is for and the containers that count."""
+    scaler = scene.object
+    if scaler.kind != "HorizontalPodAutoscaler":
+        return
+    kind, name = (text(scaler.node, "spec", "scaleTargetRef", key) for key in ("kind", "name"))
+    for workload in (one for one in scene.of_kind(kind) if one.name == name and one.pod):
+        counted = list(main_containers(replace(scene, object=workload)))
+        for target in _targets(scaler):
+            yield target, workload, [one for one in counted if target.container in ("", one.name)]
+
+
+def _without_request(scene: Scene) -> Iterator[Remark]:
+    for target, workload, counted in _scaled(scene):
+        there = replace(scene, object=workload)
+        lacking = [one.name for one in counted if not effective(there, one.resources, "cpu").request]
+        if lacking:
+            yield Remark(
+                target.place,
+                f"scales {workload.kind}/{workload.name} by CPU utilisation, which counts against requests, "
+                f"but {', '.join(lacking)} has none: the metric fails, and nothing is scaled",
+                "set requests.cpu on every container, sidecars too, or use a ContainerResource metric",
+            )
+
+
+def _reach(scene: Scene) -> Iterator[Remark]:
+    for target, workload, counted in _scaled(scene):
+        percent = _highest(replace(scene, object=workload), counted)
+        if percent is None or percent >= target.percent * _CRAMPED:
+            continue
+        title = f"{workload.kind}/{workload.name}"
+        if percent <= target.percent:
+            yield Remark(
+                target.place,
+                f"{title} cannot use more than {percent:.0f} % of its CPU requests before its limits stop "
+                f"it, so the target of {target.percent} % is never passed and nothing is scaled up",
+                "drop the CPU limits, or lower the target",
+                Severity.ERROR,
+            )
+        else:
+            growth = percent / target.percent - 1
+            yield Remark(
+                target.place,
+                f"limits cap {title} at {percent:.0f} % of its CPU requests: however high the load, one "
+                f"step adds at most {growth:.0%} replicas to a target of {target.percent} %, while the pods "
+                "are throttled",
+                "drop the CPU limits: utilisation then shows the demand, above 100 % too",
+            )
+
+
+def _highest(scene: Scene, counted: list[Container]) -> float | None:
+    """The most that these containers can use, in percent of their requests; None where nothing caps it."""
+    found = [effective(scene, one.resources, "cpu") for one in counted]
+    if not found or not all(one.limit and one.request for one in found):
+        return None
+    return 100 * sum(one.limit for one in found) / sum(one.request for one in found)
+
+
+RULES: Final = (
+    Rule(
+        "hpa-without-request",
+        Severity.ERROR,
+        "scaling by CPU utilisation without requests",
+        "Utilisation is usage over requests. A single container of the pod without a CPU request, a "
+        "sidecar too, makes the whole metric fail.",
+        "Set requests.cpu on every container, or scale by a ContainerResource metric.",
+        _without_request,
+    ),
+    Rule(
+        "hpa-capped",
+        Severity.WARNING,
+        "a utilisation target that limits keep out of reach",
+        "Usage stops at the limit. With limit = request utilisation never passes 100 %, so an autoscaler "
+        "with a target of 80 % adds a quarter of the replicas at a time, however high the load. Without "
+        "limits utilisation may pass 100 %, and scaling is faster.",
+        "Drop the CPU limits, or lower the target. Error where the target can never be passed.",
+        _reach,
+    ),
+)

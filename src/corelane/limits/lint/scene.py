@@ -1,0 +1,157 @@
+"""One object in its surroundings: what the API server makes of it beside the LimitRanges and quotas there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from corelane.kernel import cfs
+from corelane.limits.lint import cost
+from corelane.limits.lint.amounts import Amount, Resources
+from corelane.limits.lint.cost import Cost
+from corelane.limits.lint.manifest import Container, Object
+from corelane.limits.lint.nodes import text
+from corelane.limits.lint.policy import Policy
+from corelane.workload import ContainerKind, QOSClass
+
+__all__ = [
+    "Default",
+    "Effective",
+    "Scene",
+    "containers",
+    "cost_of",
+    "effective",
+    "exclusive_cpus",
+    "qos",
+    "quota_lifted",
+    "range_default",
+]
+
+_NOTHING: Final = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Default:
+    """What a LimitRange gives a container that says nothing: nano-units, 0 for nothing."""
+
+    request: int = 0
+    limit: int = 0
+    range: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """An object, the policy, and what else of its namespace is in the same input.
+
+    `ranges` is by resource; `scaled` is the workloads that an object (a HorizontalPodAutoscaler) targets.
+    """
+
+    object: Object
+    policy: Policy = field(default_factory=Policy)
+    ranges: dict[str, Default] = field(default_factory=dict)
+    neighbours: tuple[Object, ...] = ()
+
+    def of_kind(self, kind: str) -> Iterator[Object]:
+        """The neighbours of a kind."""
+        return (one for one in self.neighbours if one.kind == kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Effective:
+    """Request and limit in nano-units as the pod is admitted, 0 for none; `origin` of the limit."""
+
+    request: int
+    limit: int
+    origin: str = ""
+    """The LimitRange that set the limit; empty where the manifest did."""
+    written: Amount | None = None
+
+    @property
+    def request_milli(self) -> int:
+        return -(-self.request // 10**6)
+
+    @property
+    def limit_milli(self) -> int:
+        return -(-self.limit // 10**6)
+
+
+def containers(scene: Scene) -> tuple[Container, ...]:
+    """The containers of the object's pod, init containers first."""
+    return scene.object.pod.containers if scene.object.pod else ()
+
+
+def effective(scene: Scene, own: Resources, resource: str) -> Effective:
+    """A container's request and limit after defaulting.
+
+    A limit becomes the missing request first (`SetDefaults_Pod`); then the LimitRange fills what is left.
+    """
+    default = scene.ranges.get(resource, Default())
+    written = own.limits.get(resource)
+    limit = own.limit(resource) if written else default.limit
+    request = own.request(resource) if written or resource in own.requests else default.request
+    return Effective(request, limit, "" if written else default.range, written)
+
+
+def qos(scene: Scene) -> QOSClass:
+    """The QoS class that the pod will have (upstream's `ComputePodQOS`)."""
+    pod = scene.object.pod
+    level = pod.resources if pod else None
+    owners = [level] if level else [one.resources for one in containers(scene)]
+    pairs = [[_pair(scene, one, resource) for resource in ("cpu", "memory")] for one in owners]
+    if all(pair == _NOTHING for own in pairs for pair in own):
+        return QOSClass.BEST_EFFORT
+    equal = all(limit and request == limit for own in pairs for request, limit in own)
+    return QOSClass.GUARANTEED if equal else QOSClass.BURSTABLE
+
+
+def _pair(scene: Scene, own: Resources, resource: str) -> tuple[int, int]:
+    found = effective(scene, own, resource)
+    return found.request, found.limit
+
+
+def exclusive_cpus(scene: Scene, container: Container) -> int:
+    """Whole CPUs that a static CPU manager, or Koordinator, gives the container alone; 0 for none."""
+    whole, rest = divmod(effective(scene, container.resources, "cpu").request, 10**9)
+    if rest or not whole or not scene.policy.exclusive_cpus:
+        return 0
+    return whole if qos(scene) is QOSClass.GUARANTEED or _koordinator_class(scene) else 0
+
+
+def _koordinator_class(scene: Scene) -> bool:
+    pod = scene.object.pod
+    label = pod.labels.get("koordinator.sh/qosClass") if pod else None
+    return label is not None and text(label.value) in {"LSE", "LSR"}
+
+
+def quota_lifted(scene: Scene) -> bool:
+    """Whether the runtime is told to set no quota (CRI-O's high-performance handler)."""
+    pod = scene.object.pod
+    found = pod.annotations.get("cpu-quota.crio.io") if pod else None
+    return found is not None and text(found.value) == "disable"
+
+
+def cost_of(scene: Scene, limit_milli: int, threads: int) -> Cost:
+    """What a limit costs `threads` busy threads under the policy's period."""
+    period = scene.policy.cfs_period_us
+    return cost.of(cfs.quota_us(limit_milli, period), period, threads)
+
+
+def range_default(ranges: list[tuple[str, dict[str, tuple[int, int, int, int]]]], resource: str) -> Default:
+    """What several LimitRanges (name, resource → default, defaultRequest, max, min) give together.
+
+    A maximum is the default limit where there is none, a default limit the default request, and else the
+    minimum (`SetDefaults_LimitRangeItem`). The first that says something wins.
+    """
+    for name, amounts in ranges:
+        limit, request, most, least = amounts.get(resource, (0, 0, 0, 0))
+        limit = limit or most
+        request = request or limit or least
+        if limit or request:
+            return Default(request, limit, name)
+    return Default()
+
+
+def main_containers(scene: Scene) -> Iterator[Container]:
+    """Those that run as long as the pod: containers and sidecars."""
+    return (one for one in containers(scene) if one.kind is not ContainerKind.INIT)

@@ -1,0 +1,168 @@
+"""How many threads a container runs at once, as far as its manifest says: environment, arguments, image."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from corelane.limits.lint.amounts import Nanos, Resources
+from corelane.limits.lint.nodes import Node, Place, at, items, place, text
+
+__all__ = ["CountsCPUs", "Setting", "at_once", "counts_node_cpus", "settings"]
+
+_THREADS: Final = (
+    "GOMAXPROCS",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "TF_NUM_INTRAOP_THREADS",
+    "RAYON_NUM_THREADS",
+    "TOKIO_WORKER_THREADS",
+    "DOTNET_PROCESSOR_COUNT",
+    "PUMA_MAX_THREADS",
+    "JULIA_NUM_THREADS",
+)
+_PROCESSES: Final = ("WEB_CONCURRENCY", "GUNICORN_WORKERS", "UVICORN_WORKERS")
+_JAVA: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPTS", "_JAVA_OPTIONS")
+_ACTIVE: Final = re.compile(r"-XX:ActiveProcessorCount=(\d{1,6})")
+_NGINX: Final = re.compile(r"\bworker_processes\s+(\d{1,6})\s*;")
+_WORKERS: Final = re.compile(r"(?:--workers[= ]+|(?:^| )-w ?)(\d{1,6})\b")
+_WORKER_THREADS: Final = re.compile(r"--threads[= ]+(\d{1,6})\b")
+_DIGITS: Final = 6
+_SERVERS: Final = re.compile(r"\b(gunicorn|uvicorn|hypercorn|granian)\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A setting that fixes a number of threads, or of processes with threads each.
+
+    `count` is None where it is read from the CPU limit and there is none, so that the node's CPUs count;
+    `written` is what stands there, and `valid` whether a runtime can use it.
+    """
+
+    name: str
+    count: int | None
+    processes: bool
+    place: Place
+    written: str
+    from_field: str = ""
+    """limits.cpu or requests.cpu, where a resourceFieldRef takes it from there; else empty."""
+    valid: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CountsCPUs:
+    """Software known by its image to start as many threads as it sees CPUs, and how to say fewer."""
+
+    image: re.Pattern[str]
+    what: str
+    remedy: str
+
+
+_COUNTERS: Final = (
+    CountsCPUs(
+        re.compile(r"(^|/)nginx(-unprivileged)?$"),
+        "nginx starts a worker for every CPU of the node (worker_processes auto)",
+        "set worker_processes, or NGINX_ENTRYPOINT_WORKER_PROCESSES_AUTOTUNE=1 for the official image",
+    ),
+    CountsCPUs(
+        re.compile(r"pytorch|torchserve|text-generation-inference|text-embeddings-inference|vllm"),
+        "PyTorch's OpenMP pool has a thread for every core of the node",
+        "set OMP_NUM_THREADS to the CPUs that the service is to use",
+    ),
+    CountsCPUs(
+        re.compile(r"tensorflow|tritonserver|onnxruntime|sentence-transformers"),
+        "its compute pools have a thread for every CPU of the node",
+        "set OMP_NUM_THREADS and TF_NUM_INTRAOP_THREADS to the CPUs that the service is to use",
+    ),
+    CountsCPUs(
+        re.compile(r"(^|/)(envoy|proxyv2|haproxy)$"),
+        "the proxy starts a worker for every CPU that it sees",
+        "set its concurrency (Envoy --concurrency, HAProxy nbthread)",
+    ),
+)
+
+
+def at_once(found: Iterable[Setting]) -> int | None:
+    """The threads that run at once: processes times the largest pool; None where nothing is said."""
+    counted = [(one.count, one.processes) for one in found if one.valid and one.count]
+    pools = [count for count, processes in counted if not processes]
+    processes = [count for count, processes in counted if processes]
+    return max(processes, default=1) * max(pools, default=1) if counted else None
+
+
+def counts_node_cpus(image: str) -> CountsCPUs | None:
+    """What is known of an image: whether it starts threads by the node's CPUs. None if nothing is."""
+    head, slash, tail = image.partition("@")[0].rpartition("/")
+    bare = head + slash + tail.partition(":")[0]
+    return next((one for one in _COUNTERS if one.image.search(bare)), None)
+
+
+def settings(node: Node, resources: Resources, nanos: Nanos) -> tuple[Setting, ...]:
+    """Every setting in a container's environment and command line that says how many threads run."""
+    return (*_environment(node, resources, nanos), *_command_line(node))
+
+
+def _environment(node: Node, resources: Resources, nanos: Nanos) -> Iterator[Setting]:
+    for entry in items(node, "env"):
+        name, here = text(entry, "name"), place(entry, "value")
+        if name in _JAVA:
+            for found in _ACTIVE.finditer(text(entry, "value")):
+                yield _counted("-XX:ActiveProcessorCount", found[1], here)
+        elif name in _THREADS or name in _PROCESSES:
+            yield from _entry(entry, name, text(node, "name"), resources, nanos)
+
+
+def _counted(name: str, written: str, here: Place, *, processes: bool = False) -> Setting:
+    """A number that is written out; OpenMP takes a list, one for each level of nesting."""
+    first = written.partition(",")[0].strip()
+    count = int(first) if first.isdecimal() and len(first) <= _DIGITS else 0
+    return Setting(name, count or None, processes, here, written, valid=count > 0)
+
+
+def _entry(entry: Node, name: str, container: str, resources: Resources, nanos: Nanos) -> Iterator[Setting]:
+    """A count, as a value or taken from the container's resources; other sources say nothing here."""
+    reference = at(entry, "valueFrom", "resourceFieldRef")
+    if written := text(entry, "value"):
+        yield _counted(name, written, place(entry, "value"), processes=name in _PROCESSES)
+    elif text(reference, "containerName") in ("", container):
+        yield from _from_field(entry, reference, name, resources, nanos)
+
+
+def _from_field(
+    entry: Node, reference: Node | None, name: str, resources: Resources, nanos: Nanos
+) -> Iterator[Setting]:
+    """`limits.cpu` or `requests.cpu`, in whole CPUs rounded up, unless a divisor says otherwise."""
+    source = text(reference, "resource")
+    if source in ("limits.cpu", "requests.cpu"):
+        amount = resources.limit("cpu") if source == "limits.cpu" else resources.request("cpu")
+        count = -(-amount // _divisor(text(reference, "divisor"), nanos)) or None
+        yield Setting(name, count, name in _PROCESSES, place(entry, "valueFrom"), source, source)
+
+
+def _divisor(written: str, nanos: Nanos) -> int:
+    try:
+        return max(nanos(written or "1"), 0) or 10**9
+    except ValueError:
+        return 10**9
+
+
+def _command_line(node: Node) -> Iterator[Setting]:
+    line = " ".join(text(word) for part in ("command", "args") for word in items(node, part))
+    here = place(node, "args" if at(node, "args") else "command")
+    for name, processes, pattern in _patterns(line):
+        if found := pattern.search(line):
+            yield _counted(name, found[1], here, processes=processes)
+
+
+def _patterns(line: str) -> Iterator[tuple[str, bool, re.Pattern[str]]]:
+    yield "-XX:ActiveProcessorCount", False, _ACTIVE
+    yield "worker_processes", True, _NGINX
+    if server := _SERVERS.search(line):
+        yield f"{server[1]} --workers", True, _WORKERS
+        yield f"{server[1]} --threads", False, _WORKER_THREADS

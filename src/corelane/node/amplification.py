@@ -1,0 +1,27 @@
+"""CPU amplification: a node that offers more CPUs than it has, since each counts as several slower ones.
+
+As Koordinator's scheduler: what a pod is bound to is real, so it counts for more of what is offered.
+"""
+
+from fractions import Fraction
+
+__all__ = ["amplify", "lacks", "requested"]
+
+
+def amplify(amount: int, ratio: Fraction) -> int:
+    """The amount, rounded up, that so much comes to; a ratio up to 1 changes nothing."""
+    return -(-amount * ratio.numerator // ratio.denominator) if ratio > 1 else amount
+
+
+def requested(milli: int, bound: int, ratio: Fraction) -> int:
+    """MilliCPU that all pods of a node take of what it offers, when `bound` CPUs of theirs are in cpusets."""
+    real = 1000 * bound
+    if not 0 < real <= milli:
+        return milli
+    return milli - real + amplify(real, ratio)
+
+
+def lacks(offered: int, taken: int, request: int, ratio: Fraction, *, binds: bool) -> str:
+    """Upstream's reason why a request does not fit, "" if it does; all in milliCPU, `offered` amplified."""
+    wanted = amplify(request, ratio) if binds else request
+    return "Insufficient amplified cpu" if wanted > offered - taken else ""

@@ -1,0 +1,141 @@
+"""Which of Koordinator's policies hold for a pod on a node, where pod, node, kubelet and profile have a say.
+
+The order is the proposal's. Bind policy: what the node requires (its label, else the kubelet's
+full-pcpus-only), which a pod must not contradict; then the pod's; then the profile's default. NUMA strategy:
+the pod's, the node's label, the kubelet's distribute-cpus-across-numa, the profile's. Topology policy: the
+node's (label, kubelet, profile) and the pod's must not differ; where only one of them says so, it holds.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, Strategy, Wishes
+
+__all__ = ["Conflict", "NodePolicies", "Policies", "merged", "resolve"]
+
+_T = TypeVar("_T")
+
+BIND_CONFLICT: Final = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
+NUMA_CONFLICT: Final = "node(s) NUMA Topology policy not match"
+NOT_MULTIPLE: Final = "node(s) requested cpus not multiple cpus per core"
+
+
+@dataclass(frozen=True, slots=True)
+class NodePolicies:
+    """What one source says about all pods of a node; None where it does not say."""
+
+    bind: BindPolicy | None = None
+    """Required of every pod that is bound: FullPCPUs or SpreadByPCPUs."""
+    strategy: Strategy | None = None
+    numa: NUMAPolicy | None = None
+    """NUMAPolicy.NONE says that nothing is aligned, whatever later sources say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What holds. `notes` tells in words what was left out because the machine cannot serve it."""
+
+    bind: BindPolicy | None
+    bind_required: bool
+    exclusive: ExclusivePolicy
+    strategy: Strategy | None
+    numa: NUMAPolicy
+    numa_exclusive: bool
+    """A pod in one NUMA node must not be where pods span several, nor the other way round."""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Pod and node cannot come together: upstream's reason, then which policies and what to do."""
+
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}"
+
+
+def merged(*sources: NodePolicies) -> NodePolicies:
+    """What the first source that says so says: node's labels, kubelet, profile."""
+    return NodePolicies(
+        _first(source.bind for source in sources),
+        _first(source.strategy for source in sources),
+        _first(source.numa for source in sources),
+    )
+
+
+def resolve(
+    wishes: Wishes, node: NodePolicies, default: BindPolicy | None, *, cpus: int, threads: int
+) -> Policies | Conflict:
+    """The policies of a pod with `cpus` of its own (0: none) on a node whose cores have `threads` each.
+
+    `default` is the profile's bind policy, for pods that name none.
+    """
+    numa = _numa(wishes, node)
+    if isinstance(numa, Conflict):
+        return numa
+    if cpus and (conflict := _contradiction(wishes, node, threads)):
+        return conflict
+    bind, required, notes = _bind(wishes, node, default, threads)
+    if cpus and required and bind is BindPolicy.FULL_PCPUS and cpus % threads:
+        detail = f"{cpus} requested, a core has {threads}: request a multiple of {threads}"
+        return Conflict(NOT_MULTIPLE, detail)
+    exclusive = wishes.exclusive_policy or ExclusivePolicy.NONE
+    if exclusive is ExclusivePolicy.PCPU_LEVEL and threads == 1:
+        exclusive = ExclusivePolicy.NONE
+        notes += (f"{ExclusivePolicy.PCPU_LEVEL} means nothing here: no core has a second thread to share",)
+    return Policies(
+        bind,
+        required,
+        exclusive,
+        wishes.strategy or node.strategy,
+        numa,
+        _numa_exclusive(wishes),
+        notes,
+    )
+
+
+def _first(values: Iterable[_T | None]) -> _T | None:
+    return next((value for value in values if value is not None), None)
+
+
+def _numa(wishes: Wishes, node: NodePolicies) -> NUMAPolicy | Conflict:
+    """The pod's and the node's; gocrane's awareness stands in for a pod that names no policy."""
+    own, here = wishes.numa or NUMAPolicy.NONE, node.numa or NUMAPolicy.NONE
+    if own and here and own is not here:
+        return Conflict(NUMA_CONFLICT, f"the pod's is {own}, the node's is {here}: leave one out")
+    if not own and wishes.topology_aware is not None:
+        return NUMAPolicy.SINGLE_NUMA_NODE if wishes.topology_aware else NUMAPolicy.NONE
+    return own or here
+
+
+def _numa_exclusive(wishes: Wishes) -> bool:
+    """Required by default if, and only if, the pod itself names a topology policy."""
+    return bool(wishes.numa) if wishes.numa_exclusive is None else wishes.numa_exclusive
+
+
+def _contradiction(wishes: Wishes, node: NodePolicies, threads: int) -> Conflict | None:
+    """A pod that requires what the node does not do, or asks to be spread where only full cores are given."""
+    own, here = wishes.bind, node.bind
+    spread = own is BindPolicy.SPREAD_BY_PCPUS
+    against = wishes.bind_required or (spread and here is BindPolicy.FULL_PCPUS)
+    if own and here and own is not here and against and not (spread and threads == 1):
+        says = "requires" if wishes.bind_required else "asks for"
+        return Conflict(BIND_CONFLICT, f"the pod {says} {own}, the node requires {here}: leave one out")
+    if spread and wishes.bind_required and threads == 1:
+        detail = f"{own} means nothing where a core has one thread: require {BindPolicy.FULL_PCPUS}"
+        return Conflict(BIND_CONFLICT, detail)
+    return None
+
+
+def _bind(
+    wishes: Wishes, node: NodePolicies, default: BindPolicy | None, threads: int
+) -> tuple[BindPolicy | None, bool, tuple[str, ...]]:
+    bind = node.bind or wishes.bind or default
+    required = node.bind is not None or (wishes.bind_required and bind is not None)
+    if bind is BindPolicy.SPREAD_BY_PCPUS and threads == 1:
+        note = f"{bind} means nothing here: a core has one thread, so every CPU is a core"
+        return BindPolicy.FULL_PCPUS, False, (note,)
+    return bind, required, ()

@@ -1,0 +1,99 @@
+"""What the optimal allocator answers: a placement with the value of each term, or why nothing fits."""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+__all__ = ["TERMS", "Alternative", "Change", "Misfit", "Placement", "Term", "rank"]
+
+
+class Term(NamedTuple):
+    """A term of the objective: its number and its short stable name; `text` says what the value counts."""
+
+    number: int
+    name: str
+    text: str
+    larger: bool = False
+    """Whether larger values are better."""
+
+
+TERMS: Final = (
+    Term(2, "uneven", "CPUs by which NUMA nodes differ beyond one core"),
+    Term(2, "numa-nodes", "NUMA nodes"),
+    Term(3, "elsewhere", "resources that these NUMA nodes do not have in full"),
+    Term(4, "distance", "largest distance between these NUMA nodes"),
+    Term(5, "l3-domains", "L3 domains"),
+    Term(6, "bind", "cores that break the bind policy"),
+    Term(7, "exclusive", "units shared against the wish to be alone"),
+    Term(7, "fallback", "cores shared where NUMANodeLevel could not be kept"),
+    Term(7, "affinity", "units against the wish for neighbours"),
+    Term(8, "allocated", "sum over NUMA nodes of squared free CPUs left (MostAllocated)", larger=True),
+    Term(8, "balance", "sum over NUMA nodes of squared free CPUs left (LeastAllocated)"),
+    Term(9, "room", "requests of the demand profile for which whole free cores are left", larger=True),
+)
+"""Terms 2 to 9 in the order in which they decide; of 8 at most one is in play, and 10 is the CPUs."""
+
+Values = tuple[tuple[str, int], ...]
+"""(name, value) of every term in play, in the order of `TERMS`."""
+
+_LARGER = frozenset(term.name for term in TERMS if term.larger)
+
+
+@dataclass(frozen=True, slots=True)
+class Alternative:
+    """An answer that was not chosen."""
+
+    cpus: int
+    terms: Values
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The CPUs chosen, as a mask, and why.
+
+    Not `proven` means that the search ran out of steps: `unproven_term` is then the first term whose value
+    may not be the best, and `bound` a value that it cannot beat (None for term 10, "ids").
+    `runner_up` is the best answer that leaves out at least one of the L3 domains chosen or, where none does,
+    at least one of the cores; None when not asked for, or there is none.
+    """
+
+    cpus: int
+    terms: Values
+    proven: bool = True
+    unproven_term: str = ""
+    bound: int | None = None
+    runner_up: Alternative | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def values(self) -> dict[str, int]:
+        return dict(self.terms)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What would make a demand fit: `kind` is fewer, release or soften.
+
+    `amount` CPUs asked for instead (fewer); the positions of `holders` to be moved, and their `cpus`
+    (release); or the `requirement` to be dropped or only preferred (soften).
+    """
+
+    kind: str
+    text: str
+    amount: int = 0
+    holders: tuple[int, ...] = ()
+    cpus: int = 0
+    requirement: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why nothing fits: the first hard requirement that fails, and what would help, smallest first."""
+
+    requirement: str
+    text: str
+    changes: tuple[Change, ...] = ()
+
+
+def rank(terms: Values) -> tuple[int, ...]:
+    """A key that sorts values of the same demand from best to worst, ids left aside."""
+    return tuple(-value if name in _LARGER else value for name, value in terms)

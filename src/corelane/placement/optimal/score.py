@@ -1,0 +1,49 @@
+"""Terms 5 to 9 of the objective packed into one whole number: comparing two numbers compares term by term.
+
+A field per term that is in play, the earlier above the later; scores add up over cores, domains and nodes.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+__all__ = ["SHAPE_BITS", "Layout", "layout"]
+
+_WIDTHS = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "affinity": 20, "strategy": 40}
+SHAPE_BITS = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What one unit of each term weighs in a score, 0 where the term is not in play; term 9 weighs 1."""
+
+    domains: int
+    bind: int
+    exclusive: int = 0
+    fallback: int = 0
+    affinity: int = 0
+    strategy: int = 0
+
+    @property
+    def shift(self) -> int:
+        """By how many bits the number of domains, the highest field, is shifted."""
+        return self.domains.bit_length() - 1
+
+    def unpack(self, score: int) -> dict[str, int]:
+        """Every term's value; `shape` is what the choice costs of the room left."""
+        values = {}
+        for name in _WIDTHS:
+            weight = getattr(self, name)
+            values[name], score = divmod(score, weight) if weight else (0, score)
+        return values | {"shape": score}
+
+
+@lru_cache
+def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:
+    """Fields for what is asked; the fewer, the faster the arithmetic."""
+    played = {"exclusive": exclusive, "fallback": exclusive, "affinity": affinity, "strategy": strategy}
+    weights, shift = {}, SHAPE_BITS
+    for name in reversed(_WIDTHS):
+        if played.get(name, True):
+            weights[name] = 1 << shift
+            shift += _WIDTHS[name]
+    return Layout(**weights)

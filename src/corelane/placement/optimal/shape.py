@@ -1,0 +1,157 @@
+"""A machine as the optimal allocator sees it: NUMA nodes, in them L3 domains, in them cores, as bit masks.
+
+An L3 domain that reaches over several NUMA nodes counts as one domain in each of them: with sub-NUMA clusters
+a node's memory is cached in the node's own part. So the units are a tree, and every CPU lies in one of each.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from weakref import WeakKeyDictionary
+
+from corelane.cpuset import bits
+from corelane.machine.model import LOCAL_DISTANCE, REMOTE_DISTANCE, Machine
+from corelane.placement import topology as topologies
+from corelane.placement.topology import Topology
+from corelane.workload.wishes import Level
+
+__all__ = ["Nearness", "Shape", "build", "from_machine"]
+
+Nearness = tuple[int, tuple[tuple[int, ...], ...]]
+"""A distance, and the largest groups of NUMA nodes (positions) that are all no farther from each other."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Shape:
+    """Units as masks; NUMA nodes and L3 domains are known by their positions in these tuples."""
+
+    topology: Topology
+    all: int
+    nodes: tuple[int, ...]
+    node_ids: tuple[int, ...]
+    domains: tuple[int, ...]
+    """L3 domains, node after node."""
+    inside: tuple[range, ...]
+    """The positions of the domains of each node."""
+    distances: tuple[tuple[int, ...], ...]
+    """Between nodes, by position; the larger one where firmware says two."""
+    nearness: tuple[Nearness, ...]
+    """By distance, nearest first; the last has all nodes in one group."""
+    core_size: int
+    """The number of threads that every core has; 0 where cores differ."""
+
+    def cores(self) -> Iterator[int]:
+        """The mask of every core, by the id of its lowest CPU."""
+        leads = reduce(or_, (pattern.leads for pattern in self.topology.patterns))
+        return (self.topology.threads_of(1 << lead) for lead in bits(leads))
+
+    def units(self, level: Level) -> Sequence[int]:
+        """The masks of all units of a level."""
+        if level is Level.CORE:
+            return tuple(self.cores())
+        return self.domains if level is Level.L3 else self.nodes
+
+    def touched(self, level: Level, cpus: int) -> int:
+        """All CPUs of the units of a level that have one of `cpus`."""
+        if level is Level.CORE:
+            return self.topology.whole_cores(cpus)
+        return reduce(or_, (unit for unit in self.units(level) if unit & cpus), 0)
+
+    def farthest(self, nodes: Sequence[int]) -> int:
+        """The largest distance between any two of these nodes (positions); 10, local, where it is one."""
+        pairs = (self.distances[a][b] for i, a in enumerate(nodes) for b in nodes[:i])
+        return max(pairs, default=LOCAL_DISTANCE)
+
+
+_KNOWN: WeakKeyDictionary[Machine, Shape] = WeakKeyDictionary()
+
+
+def from_machine(machine: Machine) -> Shape:
+    """The shape of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
+    known = _KNOWN.get(machine)
+    if known is None:
+        distances = {node.id: node.distances for node in machine.nodes}
+        known = _KNOWN[machine] = build(topologies.from_machine(machine), distances)
+    return known
+
+
+def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None = None) -> Shape:
+    """The shape of a topology; `distances` are the kernel's, by NUMA node id (20 where not told)."""
+    topology = _nested(topology)
+    domains: list[int] = []
+    inside: list[range] = []
+    for node in topology.numa:
+        parts = sorted((part for cache in topology.caches[node] if (part := cache & node)), key=_lowest)
+        inside.append(range(len(domains), len(domains) + len(parts)))
+        domains += parts
+    between = _distances(topology.numa_ids, distances or {})
+    uniform = topology.threads == topology.fewest_threads
+    return Shape(
+        topology=topology,
+        all=topology.all,
+        nodes=topology.numa,
+        node_ids=topology.numa_ids,
+        domains=tuple(domains),
+        inside=tuple(inside),
+        distances=between,
+        nearness=tuple(_nearness(between)),
+        core_size=topology.threads if uniform else 0,
+    )
+
+
+def _lowest(mask: int) -> int:
+    return mask & -mask
+
+
+def _nested(topology: Topology) -> Topology:
+    """The topology itself, or one whose cores are split where they reach over several nodes or caches."""
+    place = {cpu: (node, cache) for node, cache in _parts(topology) for cpu in bits(node & cache)}
+    rows, split = [], False
+    for cpu in bits(topology.all):
+        core = topology.whole_cores(1 << cpu)
+        mates = [mate for mate in bits(core) if place[mate] == place[cpu]]
+        split |= len(mates) < core.bit_count()
+        node, cache = place[cpu]
+        numa, uncore = topology.numa.index(node), topology.uncore.index(cache)
+        socket = next(i for i, one in enumerate(topology.sockets) if one >> cpu & 1)
+        rows.append((cpu, mates[0], socket, topology.numa_ids[numa], uncore))
+    return topologies.build(rows) if split else topology
+
+
+def _parts(topology: Topology) -> Iterator[tuple[int, int]]:
+    return ((node, cache) for node in topology.numa for cache in topology.caches[node])
+
+
+def _distances(ids: Sequence[int], told: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
+    def one(a: int, b: int) -> int:
+        far = LOCAL_DISTANCE if a == b else REMOTE_DISTANCE
+        return max(told.get(a, {}).get(b, far), told.get(b, {}).get(a, far))
+
+    return tuple(tuple(one(a, b) for b in ids) for a in ids)
+
+
+def _nearness(distances: Sequence[Sequence[int]]) -> Iterator[Nearness]:
+    """Every distance that occurs between two nodes, with its groups; ends when one group has all nodes."""
+    count = len(distances)
+    every = tuple(range(count))
+    for far in sorted({distances[a][b] for a in every for b in range(a)}):
+        near = [sum(1 << b for b in every if b != a and distances[a][b] <= far) for a in every]
+        groups = sorted(tuple(bits(group)) for group in _cliques(0, (1 << count) - 1, 0, near))
+        yield far, tuple(groups)
+        if len(groups) == 1:
+            return
+    if count == 1:
+        yield LOCAL_DISTANCE, ((0,),)
+
+
+def _cliques(chosen: int, candidates: int, seen: int, near: Sequence[int]) -> Iterator[int]:
+    """The largest groups of nodes that are all near to each other (Bron and Kerbosch 1973, with pivot)."""
+    if not candidates | seen:
+        yield chosen
+        return
+    pivot = max(bits(candidates | seen), key=lambda node: (near[node] & candidates).bit_count())
+    for node in bits(candidates & ~near[pivot]):
+        yield from _cliques(chosen | 1 << node, candidates & near[node], seen & near[node], near)
+        candidates ^= 1 << node
+        seen |= 1 << node

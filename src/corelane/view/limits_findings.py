@@ -1,0 +1,202 @@
+"""A lint report as lines to grep, as JSON with stable keys, and as SARIF 2.1.0 for code scanning."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+from urllib.parse import quote
+
+from corelane.limits.lint import Cost, FileFault, Finding, Report, Rule, Severity
+from corelane.view.tables import printable
+from corelane.view.units import plural
+
+__all__ = ["explanation", "lines", "listing", "plain", "sarif", "summary"]
+
+_SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+_LEVELS: Final = {Severity.INFO: "note", Severity.WARNING: "warning", Severity.ERROR: "error"}
+_STDIN: Final = "-"
+
+
+def lines(report: Report, *, ignored: bool = False) -> Iterator[str]:
+    """One line a finding: file:line:column, severity, rule, object, container, what it is, what to do."""
+    for one in report.findings:
+        yield _line(one)
+    for one in report.ignored if ignored else ():
+        yield f"{_line(one)}; ignored: {printable(one.ignored)}"
+
+
+def _line(one: Finding) -> str:
+    where = f"{one.file}:{one.place.line}:{one.place.column}"
+    text = f"{where}: {one.severity} {one.rule}: {_title(one)}{one.message}; fix: {one.fix}"
+    return printable(text).replace("\n", " ")
+
+
+def _title(one: Finding) -> str:
+    """`Deployment prod/web, container app: `, as far as there is something to name."""
+    parts = []
+    if one.kind:
+        parts.append(f"{one.kind} {'/'.join(filter(None, (one.namespace, one.name)))}".strip())
+    if one.container:
+        parts.append(f"container {one.container}")
+    return ", ".join(parts) + ": " if parts else ""
+
+
+def summary(report: Report) -> str:
+    """How much was found, in a sentence."""
+    counts = Counter(one.severity for one in report.findings)
+    found = ", ".join(
+        plural(counts[level], str(level)) if level != Severity.INFO else f"{counts[level]} info"
+        for level in sorted(Severity, reverse=True)
+        if counts[level]
+    )
+    ignored = f"; {len(report.ignored)} ignored" if report.ignored else ""
+    return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{ignored}{_skipped(report)}"
+
+
+def _skipped(report: Report) -> str:
+    kinds = [f"{count} {kind}" for kind, count in report.skipped.items() if kind]
+    if other := report.skipped.get("", 0):
+        kinds.append(plural(other, "document") + " that " + ("is" if other == 1 else "are") + " no manifest")
+    return f"; skipped, as they hold no containers: {', '.join(kinds)}" if kinds else ""
+
+
+def plain(report: Report, notes: Sequence[str] = ()) -> dict[str, Any]:
+    """JSON with stable keys; amounts of time in milliseconds."""
+    counts = Counter(str(one.severity) for one in report.findings)
+    return {
+        "findings": [_plain(one) for one in report.findings],
+        "ignored": [{**_plain(one), "reason": one.ignored} for one in report.ignored],
+        "faults": [_fault(one) for one in report.faults],
+        "notes": list(notes),
+        "summary": {
+            "workloads": report.workloads,
+            **{str(level): counts[str(level)] for level in Severity},
+            "skipped": dict(report.skipped),
+        },
+    }
+
+
+def _plain(one: Finding) -> dict[str, Any]:
+    return {
+        "file": one.file,
+        "line": one.place.line,
+        "column": one.place.column,
+        "source": one.source or None,
+        "rule": one.rule,
+        "severity": str(one.severity),
+        "kind": one.kind,
+        "namespace": one.namespace,
+        "name": one.name,
+        "container": one.container or None,
+        "message": one.message,
+        "fix": one.fix,
+        "cost": _cost(one.cost),
+        "patch": one.patch,
+    }
+
+
+def _cost(cost: Cost | None) -> dict[str, Any] | None:
+    if cost is None:
+        return None
+    return {
+        "threads": cost.threads,
+        "quotaMs": cost.quota_ms,
+        "periodMs": cost.period_ms,
+        "stallMs": round(cost.stall_ms, 3),
+        "lostMsPerSecond": round(cost.lost_ms_per_s, 3),
+    }
+
+
+def _fault(one: FileFault) -> dict[str, Any]:
+    return {"file": one.file, "line": one.line, "column": one.column, "message": one.message}
+
+
+def sarif(report: Report, rules: Iterable[Rule], version: str) -> dict[str, Any]:
+    """A SARIF 2.1.0 log with one run; ignored findings are results with a suppression."""
+    table = list(rules)
+    index = {rule.id: i for i, rule in enumerate(table)}
+    results = [_result(one, index) for one in (*report.findings, *report.ignored)]
+    driver = {
+        "name": "corelane limits lint",
+        "version": version,
+        "semanticVersion": version,
+        "rules": [_descriptor(rule) for rule in table],
+    }
+    invocation = {
+        "executionSuccessful": not report.faults,
+        "toolExecutionNotifications": [_notification(one) for one in report.faults],
+    }
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [invocation],
+        "results": results,
+    }
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+
+
+def _descriptor(rule: Rule) -> dict[str, Any]:
+    return {
+        "id": rule.id,
+        "name": "".join(part.capitalize() for part in rule.id.split("-")),
+        "shortDescription": {"text": rule.title},
+        "fullDescription": {"text": rule.why},
+        "help": {"text": rule.fix, "markdown": f"{rule.why}\n\n**Fix.** {rule.fix}"},
+        "defaultConfiguration": {"level": _LEVELS[rule.severity]},
+    }
+
+
+def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "ruleId": one.rule,
+        **({"ruleIndex": index[one.rule]} if one.rule in index else {}),
+        "level": _LEVELS[one.severity],
+        "message": {"text": f"{_title(one)}{one.message}. Fix: {one.fix}."},
+        "locations": [_location(one)],
+        "partialFingerprints": {"object/v1": f"{one.rule}:{one.file}:{_qualified(one)}"},
+        "properties": {"fix": one.fix, "cost": _cost(one.cost), "patch": one.patch},
+    }
+    if one.ignored:
+        result["suppressions"] = [{"kind": "inSource", "justification": one.ignored}]
+    return result
+
+
+def _location(one: Finding) -> dict[str, Any]:
+    return {
+        **_physical(one.file, one.place.line, one.place.column),
+        "logicalLocations": [{"fullyQualifiedName": _qualified(one), "kind": "resource"}],
+    }
+
+
+def _physical(file: str, line: int, column: int) -> dict[str, Any]:
+    region = {"region": {"startLine": line, "startColumn": column}} if line else {}
+    return {"physicalLocation": {"artifactLocation": {"uri": _uri(file)}, **region}}
+
+
+def _uri(file: str) -> str:
+    path = "stdin" if file == _STDIN else file.replace("\\", "/").removeprefix("./")
+    return ("file://" if path.startswith("/") else "") + quote(path)
+
+
+def _qualified(one: Finding) -> str:
+    return "/".join(filter(None, (one.namespace, one.kind, one.name, one.container)))
+
+
+def _notification(one: FileFault) -> dict[str, Any]:
+    return {
+        "level": "error",
+        "message": {"text": one.message},
+        "locations": [_physical(one.file, one.line, one.column)],
+    }
+
+
+def listing(rules: Iterable[Rule]) -> Iterator[str]:
+    """Every rule in a line."""
+    for rule in rules:
+        yield f"{rule.id:<26} {rule.severity!s:<8} {rule.title}"
+
+
+def explanation(rule: Rule) -> str:
+    """What people should know about a rule."""
+    return f"{rule.id} ({rule.severity}): {rule.title}\n\nWhy: {rule.why}\n\nFix: {rule.fix}"

@@ -1,0 +1,270 @@
+"""`corelane limits lint` on files, directories and pipes: what it prints, how it exits, what CI reads."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from corelane.cli import main
+from corelane.limits.lint import RULES
+
+WEB = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec:
+  template:
+    spec:
+      containers:
+      - name: app
+        resources:
+          requests: {cpu: 200m, memory: 1Gi}
+          limits:
+            cpu: 200m
+            memory: 1Gi
+"""
+CLEAN = WEB.replace("            cpu: 200m\n", "")
+
+
+def run(*args: object, stdin: bytes | str | None = None) -> Result:
+    return CliRunner().invoke(main, ["limits", "lint", *map(str, args)], input=stdin)
+
+
+@pytest.fixture
+def web(tmp_path: Path) -> Path:
+    path = tmp_path / "web.yaml"
+    path.write_text(WEB)
+    return path
+
+
+def test_a_finding_is_one_line_to_grep(web):
+    result = run(web)
+    assert result.exit_code == 1
+    (line,) = result.stdout.splitlines()
+    assert line.startswith(
+        f"{web}:12:13: error cpu-limit: Deployment shop/web, container app: CPU limit 200m"
+    )
+    assert "; fix: remove limits.cpu" in line
+    assert "1 workload: 1 error" in result.stderr
+
+
+def test_clean_manifests_exit_with_0(tmp_path):
+    (tmp_path / "a.yml").write_text(CLEAN)
+    result = run(tmp_path)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "1 workload: nothing found" in result.stderr
+
+
+@pytest.mark.parametrize(("fail_on", "code"), [("info", 1), ("error", 1), ("never", 0)])
+def test_fail_on_decides_what_fails(web, fail_on, code):
+    assert run(web, "--fail-on", fail_on).exit_code == code
+
+
+def test_standard_input_is_a_file_named_dash():
+    result = run("-", stdin=f"---\n# Source: shop/templates/web.yaml\n{WEB}")
+    assert result.exit_code == 1
+    assert result.stdout.startswith("-:14:13: ")
+    found = json.loads(run("-", "-o", "json", stdin=f"# Source: shop/templates/web.yaml\n{WEB}").stdout)
+    assert found["findings"][0]["source"] == "shop/templates/web.yaml"
+
+
+def test_json_has_stable_keys(web):
+    found = json.loads(run(web, "-o", "json").stdout)
+    assert set(found) == {"findings", "ignored", "faults", "notes", "summary"}
+    (one,) = found["findings"]
+    assert one.pop("message")
+    assert one.pop("fix")
+    assert one.pop("patch")["spec"]["template"]["spec"]["containers"][0]["name"] == "app"
+    assert one == {
+        "file": str(web),
+        "line": 12,
+        "column": 13,
+        "source": None,
+        "rule": "cpu-limit",
+        "severity": "error",
+        "kind": "Deployment",
+        "namespace": "shop",
+        "name": "web",
+        "container": "app",
+        "cost": {
+            "threads": 4,
+            "quotaMs": 20.0,
+            "periodMs": 100.0,
+            "stallMs": 95.0,
+            "lostMsPerSecond": 3800.0,
+        },
+    }
+    assert found["summary"] == {"workloads": 1, "info": 0, "warning": 0, "error": 1, "skipped": {}}
+
+
+def test_sarif_has_what_the_schema_requires(web, tmp_path):
+    """Required members and value sets of SARIF 2.1.0 (OASIS), as far as we write them."""
+    broken = tmp_path / "bro ken.yaml"
+    broken.write_text("a: [\n")
+    web.write_text(
+        WEB.replace("cpu: 200m\n            m", "cpu: 200m # corelane: ignore cpu-limit why\n            m")
+        + "---\n"
+        + WEB
+    )
+    log = json.loads(run(web, broken, "-o", "sarif").stdout)
+    assert log["version"] == "2.1.0"
+    assert log["$schema"].endswith("sarif-schema-2.1.0.json")
+    (one,) = log["runs"]
+    driver = one["tool"]["driver"]
+    assert driver["name"]
+    assert [rule["id"] for rule in driver["rules"]] == [rule.id for rule in RULES]
+    for rule in driver["rules"]:
+        assert rule["shortDescription"]["text"]
+        assert rule["help"]["text"]
+        assert rule["defaultConfiguration"]["level"] in ("none", "note", "warning", "error")
+    (counts, ignored) = one["results"]
+    for result in (counts, ignored):
+        assert driver["rules"][result["ruleIndex"]]["id"] == result["ruleId"] == "cpu-limit"
+        assert result["level"] == "error"
+        assert result["message"]["text"]
+        place = result["locations"][0]["physicalLocation"]
+        assert place["region"]["startLine"] >= 1
+        assert place["region"]["startColumn"] >= 1
+        assert "\\" not in place["artifactLocation"]["uri"]
+    assert "suppressions" not in counts
+    assert ignored["suppressions"] == [{"kind": "inSource", "justification": "why"}]
+    (invocation,) = one["invocations"]
+    assert invocation["executionSuccessful"] is False
+    (notice,) = invocation["toolExecutionNotifications"]
+    assert notice["locations"][0]["physicalLocation"]["artifactLocation"]["uri"].endswith("/bro%20ken.yaml")
+
+
+def test_a_broken_file_is_one_line_and_the_others_are_linted(web, tmp_path):
+    broken = tmp_path / "broken.yaml"
+    broken.write_text("a: 1\n\tb: 2\n")
+    result = run(broken, web)
+    assert result.exit_code == 2
+    assert "cpu-limit" in result.stdout
+    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"Error: {broken}:2:1: no YAML")
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"a: \xff\n", ":1:4: no YAML: not UTF-8"),
+        (b"a: b: c\n", ":1:5: no YAML"),
+        (b"a: {{ .Values.x }}\n", "helm template"),
+    ],
+)
+def test_what_cannot_be_read_is_said_with_its_place(tmp_path, content, words):
+    path = tmp_path / "x.yaml"
+    path.write_bytes(content)
+    result = run(path)
+    assert result.exit_code == 2
+    assert f"{path}" in result.stderr
+    assert words in result.stderr
+
+
+def test_a_missing_file_and_an_empty_pipe_are_errors(tmp_path):
+    missing = run(tmp_path / "nowhere.yaml")
+    assert missing.exit_code == 2
+    assert "nowhere.yaml: No such file" in missing.stderr
+    empty = run("-", stdin="")
+    assert empty.exit_code == 2
+    assert "no Kubernetes object" in empty.stderr
+
+
+def test_a_charts_templates_are_left_to_helm(tmp_path, web):
+    chart = tmp_path / "chart"
+    (chart / "templates").mkdir(parents=True)
+    (chart / "Chart.yaml").write_text("name: c\n")
+    (chart / "templates/x.yaml").write_text("{{ if }}")
+    result = run(tmp_path)
+    assert result.exit_code == 1
+    assert f"helm template {chart}" in result.stderr
+
+
+def test_hidden_directories_are_none_of_ours(tmp_path, web):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git/x.yaml").write_text("a: [")
+    assert run(tmp_path).exit_code == 1
+
+
+def test_a_policy_file_is_obeyed_and_the_command_line_wins(tmp_path, web):
+    policy = tmp_path / "policy.txt"
+    policy.write_text("cpuLimit: allowed\nmemoryLimit: required\nseverity: {fractional-cpu-limit: off}\n")
+    assert run(web, "--policy", policy).exit_code == 0
+    assert run(web, "--policy", policy, "--cpu-limit", "never").exit_code == 1
+    policy.write_text("ignore: [{rule: cpu-limit, namespace: sh*, container: app, reason: old}]\n")
+    shown = run(web, "--policy", policy, "--show-ignored")
+    assert shown.exit_code == 0
+    assert shown.stdout.strip().endswith("; ignored: old")
+    assert run(web, "--disable", "cpu-limit").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cpuLimit: sometimes", "cpuLimit: 'sometimes' is none of never"),
+        ("colour: red", "colour: no such setting"),
+        ("[]", "no mapping"),
+        ("a: [", "no YAML"),
+        ("failOn: maybe", "failOn: 'maybe'"),
+        ("nodeCPUs: many", "nodeCPUs: 'many'"),
+        ("cfsPeriod: 2s", "cfsPeriod: '2s'"),
+        ("exclusiveCPUs: 3", "exclusiveCPUs: 3"),
+        ("severity: {cpu-limits: error}", "no rule 'cpu-limits'"),
+        ("severity: {cpu-limit: fatal}", "severity.cpu-limit: 'fatal'"),
+        ("severity: 1", "severity: 1"),
+        ("ignore: {}", "ignore: {}"),
+        ("ignore: [{rule: cpu-limit}]", "ignore[0]: has no reason"),
+        ("ignore: [{rule: [x], reason: y}]", "no rule ['x']"),
+        ("ignore: [{rules: x, reason: y}]", "ignore[0]"),
+    ],
+)
+def test_a_bad_policy_is_one_line_that_names_file_and_field(tmp_path, web, text, words):
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(text)
+    result = run(web, "--policy", policy)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert str(policy) in line
+    assert words in line
+
+
+def test_rules_are_listed_and_explained():
+    listed = run("--rules").stdout
+    for rule in RULES:
+        assert rule.id in listed
+        text = run("--explain", rule.id).stdout
+        assert rule.why in text
+        assert rule.fix in text
+    assert run("--explain", "nonsense").exit_code == 2
+    assert run().exit_code == 2
+
+
+def test_every_rule_is_documented_with_its_reason_and_its_fix():
+    page = (Path(__file__).parents[2] / "docs/limits-lint.md").read_text()
+    for rule in RULES:
+        assert f"### {rule.id}\n" in page
+
+
+def test_lint_needs_nothing_but_the_base_install(web):
+    """`pipx run corelane limits lint` is to be light and quick."""
+    code = (
+        "import sys, json\nfrom corelane.cli import main\n"
+        f"try: main(['limits', 'lint', {str(web)!r}], prog_name='corelane')\n"
+        "except SystemExit: pass\n"
+        "print(json.dumps(sorted({m.partition('.')[0] for m in sys.modules})))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    modules = set(json.loads(done.stdout.splitlines()[-1]))
+    assert not modules & {"numpy", "aiohttp", "lightkube", "grpc", "google", "structlog", "asyncio", "rich"}
+
+
+def test_what_a_manifest_writes_into_a_terminal_is_harmless(tmp_path):
+    path = tmp_path / "x.yaml"
+    path.write_text(WEB.replace("name: app", 'name: "a\\e[31m\\nb"'))
+    result = run(path)
+    assert "\x1b" not in result.stdout
+    assert len(result.stdout.splitlines()) == 1

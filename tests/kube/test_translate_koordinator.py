@@ -1,0 +1,274 @@
+"""A node as Koordinator publishes it, both ways; the zones of every level; and gocrane's object."""
+
+import json
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from corelane import node
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.crane import CraneTopology
+from corelane.kube.node import NodeResourceTopology
+from corelane.kube.translate import TranslationError, crane, koordinator, kubelets
+from corelane.kube.translate.koordinator import PodCPUs, Pool
+from corelane.machine.facts import CPUFacts
+from corelane.machine.spec import parse_spec
+from corelane.node import Entry, NodeConfig, Origin, StaticOptions, TopologyOptions
+from corelane.node.entries import Sharing
+from corelane.node.ledger import with_entries
+from corelane.node.policies import NodePolicies
+from corelane.node.pools.options import PoolOptions
+from corelane.workload import NUMAPolicy
+
+SERVER = parse_spec("socket:2 numa:2 l3:2 core:2 smt:2 mem:8G", name="n")
+
+
+def state(config=None, *entries):
+    empty = node.new(SERVER, config)
+    pods = {entry.uid: 1000 * len(entry.cpus) for entry in entries}
+    return with_entries(empty, {entry.key: entry for entry in entries}, pods)
+
+
+def entry(uid, cpus, **more):
+    return Entry(uid, "c", f"ns/{uid}", CPUSet.parse(cpus), **({"sharing": Sharing.ALONE} | more))
+
+
+def annotations(of, **more):
+    return translate.topology(SERVER, "n", of, **more)["metadata"]["annotations"]
+
+
+def decoded(obj):
+    return msgspec.json.decode(msgspec.json.encode(obj), type=NodeResourceTopology)
+
+
+def test_the_pools_of_ls_and_be_are_published_by_socket_and_numa_node():
+    lent = entry("b", "2-3", sharing=Sharing.LENT)
+    found = annotations(state(NodeConfig("pools", reserved=CPUSet([7])), entry("a", "0-1"), lent))
+    shared = koordinator.pools(found)
+    assert [(one.socket, one.node) for one in shared] == [(0, 0), (0, 1), (1, 2), (1, 3)]
+    assert shared[0] == Pool(0, 0, CPUSet.parse("16-19"))
+    best_effort = koordinator.pools(found, keys.BE_CPU_SHARED_POOLS)
+    assert best_effort[0].cpus == CPUSet.parse("2-3,16-19")
+    assert best_effort[1:] == shared[1:]
+
+
+def test_only_the_kubelets_pods_are_in_pod_cpu_allocs_and_null_is_none():
+    assert annotations(state(None, entry("a", "0-1")))[keys.POD_CPU_ALLOCS] == "null"
+    kubelets_own = (
+        entry("k", "2-3", origin=Origin.KUBELET),
+        replace(entry("k", "5", origin=Origin.KUBELET), container="d"),
+    )
+    found = annotations(state(None, entry("a", "0-1"), *kubelets_own))
+    text = '[{"namespace":"ns","name":"k","uid":"k","cpuset":"2-3,5","managedByKubelet":true}]'
+    assert found[keys.POD_CPU_ALLOCS] == text
+    assert koordinator.pod_allocations(found) == (PodCPUs("ns", "k", "k", CPUSet.parse("2-3,5")),)
+
+
+def test_the_proposals_spelling_of_pod_cpu_allocs_is_understood():
+    text = '[{"namespace":"d","name":"p","uid":"u","cpu":"4-8","managedByKubelet":"true"}]'
+    (found,) = koordinator.pod_allocations({keys.POD_CPU_ALLOCS: text})
+    assert (found.cpus, found.managed_by_kubelet) == (CPUSet.parse("4-8"), True)
+
+
+def test_facts_of_the_cpus_leave_out_what_is_false_or_empty():
+    facts = CPUFacts("Some CPU", "GenuineIntel", True, "7ff")
+    found = annotations(state(), facts=facts)
+    assert found[keys.CPU_BASIC_INFO] == (
+        '{"cpuModel":"Some CPU","hyperThreadEnabled":true,"turboEnabled":true,"catL3CbmMask":"7ff",'
+        '"vendorID":"GenuineIntel"}'
+    )
+    assert koordinator.basic_info(found) == facts
+    assert annotations(state())[keys.CPU_BASIC_INFO] == '{"hyperThreadEnabled":true}'
+
+
+def test_three_annotations_of_the_node_are_repeated():
+    own = {
+        keys.RESERVATION: "a",
+        keys.SYSTEM_QOS: "b",
+        keys.AMPLIFICATION: "c",
+        keys.RAW_ALLOCATABLE: "d",
+        "x": "e",
+    }
+    found = annotations(state(), node_annotations=own)
+    assert [found.get(key) for key in own] == ["a", "b", "c", None, None]
+
+
+@pytest.mark.parametrize(
+    ("config", "manager", "policies"),
+    [
+        (NodeConfig("none"), '{"policy":"none"}', "None"),
+        (
+            NodeConfig(reserved=CPUSet([0, 1])),
+            '{"policy":"static","reservedCPUs":"0-1"}',
+            "BestEffortContainerLevel",
+        ),
+        (
+            NodeConfig(
+                reserved=CPUSet([0, 1]),
+                options=StaticOptions(full_pcpus_only=True),
+                numa=TopologyOptions("restricted", "pod"),
+            ),
+            '{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0-1"}',
+            "RestrictedPodLevel",
+        ),
+        (NodeConfig("pools"), '{"policy":"none"}', "None"),
+        (
+            NodeConfig("pools", pools=PoolOptions(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
+            '{"policy":"none"}',
+            "SingleNUMANodePodLevel",
+        ),
+    ],
+)
+def test_policies_are_told_in_the_kubelets_words_and_come_back(config, manager, policies):
+    obj = translate.topology(SERVER, "n", state(config))
+    assert obj["metadata"]["annotations"][keys.CPU_MANAGER_POLICY] == manager
+    assert obj["topologyPolicies"] == [policies]
+    assert kubelets.read(decoded(obj)) == koordinator.kubelet_settings(state(config))
+    older = decoded(translate.topology(SERVER, "n", state(config), version="v1alpha1"))
+    assert kubelets.read(older).topology_policy == koordinator.aligned(state(config))[0]
+
+
+def test_zones_of_every_level_name_the_unit_around_them():
+    obj = translate.topology(SERVER, "n", state(), levels=("socket", "node", "l3", "core"))
+    zones = {zone["name"]: zone for zone in obj["zones"]}
+    assert len(zones) == 2 + 4 + 8 + 16
+    parents = {
+        name: zones[name].get("parent") for name in ("socket-0", "node-1", "l3-7", "core-0", "core-15")
+    }
+    expected = {"socket-0": None, "node-1": "socket-0", "l3-7": "node-3", "core-0": "l3-0", "core-15": "l3-7"}
+    assert parents == expected
+    assert zones["core-15"]["type"] == "Core"
+    assert zones["core-15"]["attributes"] == [{"name": "cpus", "value": "15,31"}]
+    assert zones["l3-7"]["resources"][0]["capacity"] == "4"
+    sizes = {
+        level: len(translate.topology(SERVER, "n", state(), levels=(level,))["zones"])
+        for level in ("node", "l3")
+    }
+    assert sizes == {"node": 4, "l3": 8}
+
+
+def test_caches_that_are_the_numa_nodes_are_no_zones():
+    machine = parse_spec("socket:2 numa:1 core:2", name="n")
+    names = [zone["name"] for zone in translate.topology(machine, "n", node.new(machine))["zones"]]
+    assert names == ["socket-0", "socket-1", "node-0", "node-1"]
+
+
+def test_v1alpha1_has_the_same_zones_and_no_attributes_of_its_own():
+    newer, older = (translate.topology(SERVER, "n", state(), version=v) for v in ("v1alpha2", "v1alpha1"))
+    assert older["apiVersion"] == "topology.node.k8s.io/v1alpha1"
+    assert newer.keys() - older.keys() == {"attributes"}
+    assert older["zones"] == newer["zones"]
+    assert translate.machine_from_topology(decoded(older)) == translate.machine_from_topology(decoded(newer))
+
+
+def test_of_a_koordlets_node_the_kubelets_pods_and_reserved_cpus_are_known():
+    full = annotations(state())
+    allocs = [{"namespace": "ns", "name": "p", "uid": "u", "cpuset": "4-5,999", "managedByKubelet": True}]
+    theirs = {
+        keys.CPU_TOPOLOGY: full[keys.CPU_TOPOLOGY],
+        keys.CPU_MANAGER_POLICY: '{"policy":"static","reservedCPUs":"0,16"}',
+        keys.POD_CPU_ALLOCS: json.dumps(allocs),
+    }
+    found = translate.state_from_topology(decoded({"metadata": {"name": "n", "annotations": theirs}}))
+    assert (found.exclusive, found.reserved) == (CPUSet([4, 5]), CPUSet([0, 16]))
+    (owner,) = found.entries.values()
+    assert (owner.pod, owner.origin, owner.uid) == ("ns/p", Origin.KUBELET, "u")
+    assert not found.free_exclusive & CPUSet([0, 4, 5, 16])
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "field", "why", "reader"),
+    [
+        (keys.CPU_SHARED_POOLS, "{}", "", "not a JSON list", koordinator.pools),
+        (keys.CPU_SHARED_POOLS, "[7]", "[0]", "not a JSON object", koordinator.pools),
+        (keys.CPU_SHARED_POOLS, '[{"node":"a"}]', "[0].node", "must be a number", koordinator.pools),
+        (keys.CPU_SHARED_POOLS, '[{"cpuset":"a"}]', "[0].cpuset", "not a CPU list", koordinator.pools),
+        (keys.POD_CPU_ALLOCS, '[{"uid":1}]', "[0].uid", "must be a string", koordinator.pod_allocations),
+        (
+            keys.POD_CPU_ALLOCS,
+            '[{"managedByKubelet":3}]',
+            "[0].managedByKubelet",
+            "use true",
+            koordinator.pod_allocations,
+        ),
+        (keys.CPU_BASIC_INFO, '{"cpuModel":1}', ".cpuModel", "must be a string", koordinator.basic_info),
+    ],
+)
+def test_broken_annotations_are_named(key, text, field, why, reader):
+    with pytest.raises(TranslationError) as caught:
+        reader({key: text})
+    assert caught.value.field == f"metadata.annotations[{key}]{field}"
+    assert why in caught.value.why
+
+
+CRANE = {
+    "metadata": {"name": "worker-7"},
+    "craneManagerPolicy": {"cpuManagerPolicy": "Static", "topologyManagerPolicy": "SingleNUMANodePodLevel"},
+    "reserved": {"cpu": "2"},
+    "attributes": {"go.crane.io/reserved-system-cpus": "0,8"},
+    "zones": [
+        {
+            "name": "node0",
+            "type": "Node",
+            "costs": [{"name": "node0", "value": 10}, {"name": "node1", "value": 21}],
+            "resources": {
+                "capacity": {"cpu": "8", "memory": "32Gi"},
+                "allocatable": {"cpu": "5500m", "memory": "31Gi"},
+                "reservedCPUNums": 2,
+            },
+        },
+        {"name": "socket0", "type": "Socket"},
+    ],
+}
+
+
+def cranes(**change):
+    return msgspec.convert(CRANE | change, CraneTopology)
+
+
+def test_gocranes_object_is_read():
+    found = crane.read(cranes())
+    assert (found.pins, found.reserved) == (True, CPUSet([0, 8]))
+    assert found.policies == NodePolicies(numa=NUMAPolicy.SINGLE_NUMA_NODE)
+    (numa,) = found.numa
+    assert (numa.id, numa.cpu, numa.cpu_allocatable, numa.reserved_cpus) == (0, 8000, 5500, 2)
+    assert (numa.memory, numa.memory_allocatable, numa.distances) == (2**35, 31 * 2**30, {0: 10, 1: 21})
+    kubelets_own = crane.read(
+        cranes(craneManagerPolicy={"cpuManagerPolicy": "None", "topologyManagerPolicy": "None"})
+    )
+    assert (kubelets_own.pins, kubelets_own.policies.numa) == (False, NUMAPolicy.NONE)
+
+
+@pytest.mark.parametrize(
+    ("change", "field", "why"),
+    [
+        (
+            {"craneManagerPolicy": {"cpuManagerPolicy": "x"}},
+            "craneManagerPolicy.cpuManagerPolicy",
+            "use None or",
+        ),
+        (
+            {"craneManagerPolicy": {"topologyManagerPolicy": "x"}},
+            "craneManagerPolicy.topologyManagerPolicy",
+            "use",
+        ),
+        (
+            {"attributes": {"go.crane.io/reserved-system-cpus": "a"}},
+            "attributes[go.crane.io/",
+            "not a CPU list",
+        ),
+        ({"zones": [{"name": "n0", "type": "Node"}]}, "zones[0].name", "such as 'node0'"),
+        (
+            {"zones": [{"name": "node0", "type": "Node", "resources": {"capacity": {"cpu": "x"}}}]},
+            "zones[0].resources.capacity.cpu",
+            "quantities must",
+        ),
+    ],
+)
+def test_a_broken_object_of_gocranes_is_named(change, field, why):
+    with pytest.raises(TranslationError) as caught:
+        crane.read(cranes(**change))
+    assert caught.value.field.startswith(field)
+    assert why in caught.value.why

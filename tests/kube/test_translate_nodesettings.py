@@ -1,0 +1,210 @@
+"""Labels and annotations of Nodes, the kubelet's settings as published, and what follows for its pools."""
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from corelane.cpuset import CPUSet
+from corelane.kube import keys
+from corelane.kube.meta import ObjectMeta
+from corelane.kube.node import Attribute, NodeResourceTopology
+from corelane.kube.translate import TranslationError, kubelets, nodesettings
+from corelane.kube.translate.kubelets import KubeletSettings
+from corelane.kube.translate.nodesettings import Reservation
+from corelane.node import amplification
+from corelane.node.policies import NodePolicies
+from corelane.node.pools.options import PoolOptions
+from corelane.placement import topology
+from corelane.workload import BindPolicy, NUMAPolicy, Strategy
+
+FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
+TWO_NODES = topology.build([(cpu, cpu // 2, cpu // 8, cpu // 8, cpu // 8) for cpu in range(16)])
+
+
+def annotated(key, value):
+    return nodesettings.read({}, {key: value if isinstance(value, str) else json.dumps(value)})
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        (keys.NODE_BIND_POLICY, "FullPCPUsOnly", NodePolicies(bind=FULL)),
+        (keys.NODE_BIND_POLICY, "SpreadByPCPUs", NodePolicies(bind=SPREAD)),
+        (keys.NODE_BIND_POLICY, "None", NodePolicies()),
+        (keys.NODE_BIND_POLICY, "", NodePolicies()),
+        (keys.NODE_NUMA_STRATEGY, "MostAllocated", NodePolicies(strategy=Strategy.MOST_ALLOCATED)),
+        (keys.NODE_NUMA_STRATEGY, "DistributeEvenly", NodePolicies(strategy=Strategy.DISTRIBUTE_EVENLY)),
+        (keys.NODE_NUMA_STRATEGY, "", NodePolicies()),
+        (keys.NODE_NUMA_POLICY, "SingleNUMANode", NodePolicies(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
+        (keys.NODE_NUMA_ALIGNMENT, "Restricted", NodePolicies(numa=NUMAPolicy.RESTRICTED)),
+        (keys.NODE_NUMA_ALIGNMENT, "None", NodePolicies(numa=NUMAPolicy.NONE)),
+        (keys.NODE_NUMA_POLICY, "", NodePolicies()),
+        (keys.CRANE_AWARENESS, "true", NodePolicies(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
+        (keys.CRANE_AWARENESS, "false", NodePolicies(numa=NUMAPolicy.NONE)),
+    ],
+)
+def test_labels_of_a_node(key, text, expected):
+    found = nodesettings.read({key: text}, {})
+    assert (found.policies, found.faults) == (expected, ())
+
+
+def test_the_codes_spelling_wins_over_the_proposals_and_gocranes():
+    labels = {
+        keys.CRANE_AWARENESS: "true",
+        keys.NODE_NUMA_ALIGNMENT: "Restricted",
+        keys.NODE_NUMA_POLICY: "BestEffort",
+    }
+    assert nodesettings.read(labels, {}).policies.numa is NUMAPolicy.BEST_EFFORT
+    del labels[keys.NODE_NUMA_POLICY]
+    assert nodesettings.read(labels, {}).policies.numa is NUMAPolicy.RESTRICTED
+
+
+def test_the_annotations_of_a_node():
+    reserved = {"resources": {"cpu": "1500m"}, "reservedCPUs": "0-1", "applyPolicy": "ReservedCPUsOnly"}
+    found = annotated(keys.RESERVATION, reserved).reservation
+    assert found == Reservation(CPUSet([0, 1]), 1500, cpus_only=True)
+    assert annotated(keys.RESERVATION, {"resources": {"cpu": 2}}).reservation == Reservation(milli=2000)
+    system = annotated(keys.SYSTEM_QOS, {"cpuset": "6-7"})
+    assert (system.system, system.system_exclusive) == (CPUSet([6, 7]), True)
+    assert not annotated(keys.SYSTEM_QOS, {"cpuset": "6", "cpusetExclusive": False}).system_exclusive
+    found = annotated(keys.AMPLIFICATION, '{"cpu":1.50,"memory":1,"x":1.1}').amplification
+    assert found == {"cpu": Fraction(3, 2), "x": Fraction(11, 10)}
+
+
+def test_cpus_are_withheld_by_name_or_picked_as_by_the_kubelet():
+    assert Reservation(CPUSet([3, 99])).withheld(TWO_NODES) == 0b1000
+    assert Reservation(milli=2500).withheld(TWO_NODES) == 0b111
+    assert Reservation(milli=99_000).withheld(TWO_NODES) == TWO_NODES.all
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "field", "why"),
+    [
+        (
+            {keys.NODE_BIND_POLICY: "FullPCPUs"},
+            {},
+            keys.NODE_BIND_POLICY,
+            "use None, FullPCPUsOnly or Spread",
+        ),
+        ({keys.NODE_NUMA_STRATEGY: "Most"}, {}, keys.NODE_NUMA_STRATEGY, "use MostAllocated, LeastAllocated"),
+        ({keys.NODE_NUMA_POLICY: "Strict"}, {}, keys.NODE_NUMA_POLICY, "SingleNUMANode or None"),
+        ({keys.CRANE_AWARENESS: "ja"}, {}, keys.CRANE_AWARENESS, "use true or false"),
+        ({}, {keys.RESERVATION: "{"}, keys.RESERVATION, "not a JSON object"),
+        (
+            {},
+            {keys.RESERVATION: '{"reservedCPUs":"a"}'},
+            f"{keys.RESERVATION}].reservedCPUs",
+            "not a CPU list",
+        ),
+        ({}, {keys.RESERVATION: '{"resources":{"cpu":"x"}}'}, "resources.cpu", "quantities must"),
+        ({}, {keys.RESERVATION: '{"resources":{"cpu":"-1"}}'}, "resources.cpu", "greater than or equal to 0"),
+        ({}, {keys.RESERVATION: '{"applyPolicy":"All"}'}, "applyPolicy", "use Default or ReservedCPUsOnly"),
+        ({}, {keys.SYSTEM_QOS: '{"cpusetExclusive":"x"}'}, "cpusetExclusive", "use true or false"),
+        ({}, {keys.AMPLIFICATION: '{"cpu":"1.5"}'}, f"{keys.AMPLIFICATION}].cpu", "must be a number"),
+        ({}, {keys.AMPLIFICATION: '{"cpu":0}'}, f"{keys.AMPLIFICATION}].cpu", "above 0"),
+    ],
+)
+def test_a_broken_one_is_a_fault_and_spoils_nothing_else(labels, annotations, field, why):
+    good = {keys.NODE_BIND_POLICY: "SpreadByPCPUs", keys.NODE_NUMA_STRATEGY: "MostAllocated"} | labels
+    found = nodesettings.read(good, {keys.SYSTEM_QOS: '{"cpuset":"6"}'} | annotations)
+    (fault,) = found.faults
+    assert field in fault.field
+    assert why in fault.why
+    kept = [found.policies.bind is SPREAD, found.policies.strategy is not None, found.system == CPUSet([6])]
+    assert kept.count(True) >= 2
+
+
+def published(annotation=None, policies=(), attributes=()):
+    annotations = {} if annotation is None else {keys.CPU_MANAGER_POLICY: annotation}
+    return NodeResourceTopology(
+        ObjectMeta(annotations=annotations),
+        topology_policies=policies,
+        attributes=tuple(Attribute(*one) for one in attributes),
+    )
+
+
+def test_a_kubelets_settings_are_read_and_written_as_koordlet_does():
+    text = '{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0-1"}'
+    found = kubelets.read(published(text))
+    assert found == KubeletSettings("static", {"full-pcpus-only": "true"}, CPUSet([0, 1]))
+    assert kubelets.dump(found) == text
+    assert kubelets.dump(KubeletSettings()) == '{"policy":"none"}'
+    assert kubelets.read(published()) == KubeletSettings()
+
+
+@pytest.mark.parametrize(
+    ("policies", "attributes", "expected"),
+    [
+        (("SingleNUMANodePodLevel",), (), ("single-numa-node", "pod")),
+        (("SingleNUMANodeContainerLevel",), (), ("single-numa-node", "container")),
+        (("RestrictedPodLevel",), (), ("restricted", "pod")),
+        (("BestEffortContainerLevel",), (), ("best-effort", "container")),
+        (("BestEffort",), (), ("best-effort", "container")),
+        (("None",), (), ("none", "container")),
+        (("Unheard",), (), ("none", "container")),
+        (
+            ("None",),
+            (("topologyManagerPolicy", "restricted"), ("topologyManagerScope", "pod")),
+            ("restricted", "pod"),
+        ),
+    ],
+)
+def test_all_topology_policies_of_kubelets_are_understood(policies, attributes, expected):
+    found = kubelets.read(published(policies=policies, attributes=attributes))
+    assert (found.topology_policy, found.topology_scope) == expected
+
+
+def test_what_a_kubelet_says_counts_only_under_its_static_policy():
+    both = {"full-pcpus-only": "true", "distribute-cpus-across-numa": "true"}
+    static = KubeletSettings("static", both, topology_policy="restricted").policies
+    assert static == NodePolicies(FULL, Strategy.DISTRIBUTE_EVENLY, NUMAPolicy.RESTRICTED)
+    assert KubeletSettings("none", both).policies == NodePolicies()
+    assert KubeletSettings("static", {"full-pcpus-only": "false"}).policies == NodePolicies()
+
+
+@pytest.mark.parametrize(
+    ("text", "field", "why"),
+    [
+        ('{"policy":"dynamic"}', "policy", "use none or static"),
+        ('{"options":{"full-pcpus-only":"ja"}}', "options.full-pcpus-only", "use true or false"),
+        ('{"options":{"x":1}}', "options.x", "must be a string"),
+        ('{"options":[]}', "options", "not a JSON object"),
+        ('{"reservedCPUs":"1-0"}', "reservedCPUs", "not a CPU list"),
+    ],
+)
+def test_broken_settings_of_a_kubelet_are_named(text, field, why):
+    with pytest.raises(TranslationError) as caught:
+        kubelets.read(published(text))
+    assert caught.value.field.endswith(f"].{field}")
+    assert why in caught.value.why
+
+
+def test_labels_come_before_the_kubelet_and_it_before_the_profile():
+    kubelet = KubeletSettings("static", {"full-pcpus-only": "true", "distribute-cpus-across-numa": "true"})
+    profile = PoolOptions(
+        numa=NUMAPolicy.BEST_EFFORT, strategy=Strategy.MOST_ALLOCATED, withheld=CPUSet([15])
+    )
+    labels = {keys.NODE_BIND_POLICY: "SpreadByPCPUs"}
+    annotations = {keys.RESERVATION: '{"reservedCPUs":"0-1"}', keys.SYSTEM_QOS: '{"cpuset":"2-3"}'}
+    settings = nodesettings.read(labels, annotations)
+    found = nodesettings.pool_options(settings, kubelet, profile, TWO_NODES)
+    assert (found.node_bind, found.numa, found.strategy) == (
+        SPREAD,
+        NUMAPolicy.BEST_EFFORT,
+        "DistributeEvenly",
+    )
+    assert (found.withheld, found.system, found.as_proposed) == (CPUSet([0, 1, 15]), CPUSet([2, 3]), True)
+    plain = nodesettings.pool_options(nodesettings.NodeSettings(), KubeletSettings(), profile, TWO_NODES)
+    assert plain == profile
+
+
+def test_bound_cpus_count_for_more_on_a_node_that_is_amplified():
+    ratio = Fraction(3, 2)
+    assert [amplification.amplify(n, ratio) for n in (0, 1, 1000)] == [0, 2, 1500]
+    assert amplification.amplify(1000, Fraction(1, 2)) == 1000
+    assert amplification.requested(5000, 4, ratio) == 7000
+    assert amplification.requested(3000, 4, ratio) == 3000
+    assert amplification.lacks(12_000, 9000, 2000, ratio, binds=True) == ""
+    assert amplification.lacks(12_000, 9000, 2001, ratio, binds=True) == "Insufficient amplified cpu"
+    assert amplification.lacks(12_000, 9000, 3000, ratio, binds=False) == ""

@@ -1,0 +1,268 @@
+"""Labels and annotations of pods, as people write them: what they mean, and what is said when nothing."""
+
+import json
+
+import pytest
+
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.translate import TranslationError, statuses, wishes
+from corelane.kube.translate.statuses import ResourceStatus
+from corelane.workload import (
+    Affinity,
+    Band,
+    BindPolicy,
+    CPUPolicy,
+    ExclusivePolicy,
+    Exclusivity,
+    Level,
+    NUMAPolicy,
+    PodQOS,
+    Selector,
+    Strategy,
+    Wishes,
+)
+from support.pods import container, guaranteed, pod
+
+SPEC, NUMA = keys.RESOURCE_SPEC, keys.NUMA_TOPOLOGY_SPEC
+FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
+
+
+def asked(annotations=None, labels=None, priority=0):
+    return pod(
+        "a", container("x", "cpu=1"), annotations=annotations or {}, labels=labels or {}, priority=priority
+    )
+
+
+def test_a_pod_that_says_nothing_wishes_nothing():
+    assert wishes.read(asked()) == Wishes()
+    assert translate.ask(guaranteed("a", "2")).wishes == Wishes()
+
+
+def test_an_ask_has_the_labels_and_the_wishes():
+    found = translate.ask(
+        asked({SPEC: '{"preferredCPUBindPolicy":"FullPCPUs"}'}, {keys.QOS_CLASS: "LSR", "app": "x"})
+    )
+    assert found.labels["app"] == "x"
+    assert (found.wishes.qos, found.wishes.bind, found.wishes.bind_required) == (PodQOS.LSR, FULL, False)
+
+
+@pytest.mark.parametrize("name", list(PodQOS))
+def test_every_class_is_known(name):
+    assert wishes.read(asked(labels={keys.QOS_CLASS: name})).qos is PodQOS(name)
+
+
+@pytest.mark.parametrize(
+    ("label", "priority", "expected"),
+    [
+        (None, 0, None),
+        (None, 9000, Band.PROD),
+        (None, 9999, Band.PROD),
+        (None, 10000, None),
+        (None, 7500, Band.MID),
+        (None, 5999, Band.BATCH),
+        (None, 3000, Band.FREE),
+        (None, 2_000_000_000, None),
+        ("koord-batch", 9500, Band.BATCH),
+        ("", 9500, None),
+    ],
+)
+def test_a_priority_lies_in_a_band_unless_a_label_names_one(label, priority, expected):
+    labels = {} if label is None else {keys.PRIORITY_CLASS: label}
+    assert wishes.read(asked(labels=labels, priority=priority)).band is expected
+
+
+@pytest.mark.parametrize(
+    ("spec", "bind", "required", "exclusive"),
+    [
+        ({}, None, False, None),
+        ({"preferredCPUBindPolicy": "FullPCPUs"}, FULL, False, None),
+        ({"preferredCPUBindPolicy": "Default"}, None, False, None),
+        ({"preferredCPUBindPolicy": None}, None, False, None),
+        ({"requiredCPUBindPolicy": "SpreadByPCPUs"}, SPREAD, True, None),
+        (
+            {"requiredCPUBindPolicy": "SpreadByPCPUs", "preferredCPUBindPolicy": "FullPCPUs"},
+            SPREAD,
+            True,
+            None,
+        ),
+        ({"requiredCPUBindPolicy": "Default", "preferredCPUBindPolicy": "FullPCPUs"}, None, True, None),
+        ({"requiredCPUBindPolicy": "", "preferredCPUBindPolicy": "FullPCPUs"}, FULL, False, None),
+        ({"preferredCPUBindPolicy": "ConstrainedBurst"}, BindPolicy.CONSTRAINED_BURST, False, None),
+        ({"preferredCPUExclusivePolicy": "PCPULevel"}, None, False, ExclusivePolicy.PCPU_LEVEL),
+        ({"preferredCPUExclusivePolicy": "NUMANodeLevel"}, None, False, ExclusivePolicy.NUMA_NODE_LEVEL),
+        ({"preferredCPUExclusivePolicy": "None"}, None, False, ExclusivePolicy.NONE),
+        ({"preferredCPUExclusivePolicy": "Default"}, None, False, None),
+        ({"somethingNew": 7}, None, False, None),
+    ],
+)
+def test_resource_spec(spec, bind, required, exclusive):
+    found = wishes.read(asked({SPEC: json.dumps(spec)}))
+    assert (found.bind, found.bind_required, found.exclusive_policy) == (bind, required, exclusive)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"numaTopologyPolicy": "SingleNUMANode"}, Wishes(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
+        ({"numaTopologyPolicy": ""}, Wishes()),
+        ({"numaTopologyPolicy": "None"}, Wishes()),
+        ({"singleNUMANodeExclusive": "Required"}, Wishes(numa_exclusive=True)),
+        ({"singleNUMANodeExclusive": "Preferred"}, Wishes(numa_exclusive=False)),
+        ({"numaAllocateStrategy": "DistributeEvenly"}, Wishes(strategy=Strategy.DISTRIBUTE_EVENLY)),
+    ],
+)
+def test_numa_topology_spec(spec, expected):
+    assert wishes.read(asked({NUMA: json.dumps(spec)})) == expected
+
+
+def test_empty_and_null_annotations_say_nothing():
+    for key in (SPEC, NUMA, keys.EXCLUSIVE, keys.CPU_AFFINITY):
+        for text in ("", " ", "null"):
+            assert wishes.read(asked({key: text})) == Wishes()
+
+
+def test_exclusivity_and_affinity():
+    found = wishes.read(
+        asked(
+            {
+                keys.EXCLUSIVE: '{"level":"l3","required":true}',
+                keys.CPU_AFFINITY: '[{"avoid":{"matchLabels":{"app":"a"}},"level":"core","required":true},'
+                '{"prefer":{"matchLabels":{"app":"b","tier":"x"}},"level":"numa"},{"avoid":{},"level":"core"}]',
+                keys.CORE_KIND: "E",
+            }
+        )
+    )
+    assert found.exclusive == Exclusivity(Level.L3, required=True)
+    assert found.affinities == (
+        Affinity(True, Level.CORE, Selector({"app": "a"}), required=True),
+        Affinity(False, Level.NUMA, Selector({"app": "b", "tier": "x"})),
+        Affinity(True, Level.CORE, Selector({})),
+    )
+    assert found.core_kind == "E"
+    assert wishes.read(asked({keys.EXCLUSIVE: '{"level":"core"}'})).exclusive == Exclusivity(Level.CORE)
+
+
+@pytest.mark.parametrize("policy", list(CPUPolicy))
+def test_gocranes_policies(policy):
+    found = wishes.read(asked({keys.CRANE_CPU_POLICY: policy, keys.CRANE_AWARENESS: "T"}))
+    assert (found.cpu_policy, found.topology_aware) == (policy, True)
+    assert wishes.read(asked({keys.CRANE_AWARENESS: "false"})).topology_aware is False
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "where", "why"),
+    [
+        (SPEC, "{", "", "not a JSON object"),
+        (SPEC, "[]", "", "not a JSON object"),
+        (SPEC, "[" * 5000, "", "not a JSON object"),
+        (SPEC, '{"requiredCPUBindPolicy":"Full"}', ".requiredCPUBindPolicy", "use FullPCPUs, SpreadByPCPUs,"),
+        (SPEC, '{"preferredCPUBindPolicy":1}', ".preferredCPUBindPolicy", "or Default"),
+        (SPEC, '{"preferredCPUExclusivePolicy":"L3"}', ".preferredCPUExclusivePolicy", "PCPULevel"),
+        (NUMA, '{"numaTopologyPolicy":"Strict"}', ".numaTopologyPolicy", "use BestEffort, Restricted, Sin"),
+        (NUMA, '{"singleNUMANodeExclusive":"Yes"}', ".singleNUMANodeExclusive", "use Required or Preferred"),
+        (NUMA, '{"numaAllocateStrategy":"Even"}', ".numaAllocateStrategy", "or DistributeEvenly"),
+        (keys.EXCLUSIVE, '{"required":true}', ".level", "use core, l3, numa"),
+        (keys.EXCLUSIVE, '{"level":"L4"}', ".level", "use core, l3 or numa"),
+        (keys.EXCLUSIVE, '{"level":"core","required":"ja"}', ".required", "use true or false"),
+        (keys.CPU_AFFINITY, "{}", "", "not a JSON list"),
+        (keys.CPU_AFFINITY, "[7]", "[0]", "not a JSON object"),
+        (keys.CPU_AFFINITY, '[{"level":"core"}]', "[0]", 'either "avoid" or "prefer"'),
+        (keys.CPU_AFFINITY, '[{"avoid":{},"prefer":{},"level":"core"}]', "[0]", 'either "avoid" or "prefer"'),
+        (
+            keys.CPU_AFFINITY,
+            '[{"avoid":{"matchExpressions":[]},"level":"core"}]',
+            "[0].avoid",
+            "matchExpressions is not supported: use matchLabels",
+        ),
+        (
+            keys.CPU_AFFINITY,
+            '[{"avoid":{"matchLabels":{"a":1}},"level":"l3"}]',
+            "[0].avoid.matchLabels",
+            "strings",
+        ),
+        (keys.CORE_KIND, "X", "", "use P, M or E"),
+        (keys.CRANE_CPU_POLICY, "share", "", "use none, numa, exclusive or immovable"),
+        (keys.CRANE_AWARENESS, "yes", "", "use true or false"),
+    ],
+)
+def test_what_cannot_be_meant_is_named_with_what_is_allowed(key, text, where, why):
+    with pytest.raises(TranslationError) as caught:
+        translate.ask(asked({key: text}))
+    assert caught.value.field == f"metadata.annotations[{key}]{where}"
+    assert why in caught.value.why
+    assert len(str(caught.value)) < 600
+
+
+def test_broken_labels_are_named_too():
+    with pytest.raises(
+        TranslationError, match=r"^metadata.labels\[koordinator.sh/qosClass\]: invalid value 'LSX': use LSE, "
+    ):
+        translate.ask(asked(labels={keys.QOS_CLASS: "LSX"}))
+
+
+def test_all_faults_of_a_pod_are_found_at_once():
+    broken = asked({SPEC: "{", keys.CORE_KIND: "X"}, {keys.QOS_CLASS: "LSX"})
+    assert [error.field.split("[")[0] for error in wishes.faults(broken)] == [
+        "metadata.labels",
+        "metadata.annotations",
+        "metadata.annotations",
+    ]
+    assert wishes.faults(asked()) == ()
+
+
+STATUS = {
+    "cpuset": "0-3,8",
+    "numaNodeResources": [{"node": 0, "resources": {"cpu": "4", "memory": "8Gi"}}, {"node": 1}],
+}
+
+
+def test_resource_status_is_read_and_written_as_upstream_does():
+    found = statuses.read({keys.RESOURCE_STATUS: json.dumps(STATUS)})
+    assert found == ResourceStatus(CPUSet([0, 1, 2, 3, 8]), {0: {"cpu": "4", "memory": "8Gi"}, 1: {}})
+    assert found.zone is None
+    written = '{"cpuset":"0-3,8","numaNodeResources":[{"node":0,"resources":{"cpu":"4","memory":"8Gi"}}]}'
+    assert statuses.dump(ResourceStatus(found.cpus, {0: found.amounts[0]})) == written
+    assert statuses.dump(ResourceStatus()) == "{}"
+
+
+@pytest.mark.parametrize(
+    ("text", "zone"),
+    [
+        ('{"cpuSharedPools":[{"socket":0,"node":1}]}', [1]),
+        ('{"cpuSharedPools":[{"socket":1,"node":2},{"socket":1,"node":3,"cpuset":"9"}]}', [2, 3]),
+        (
+            '{"numaNodeResources":[{"node":1,"resources":{"cpu":"500m"}},{"node":2,"resources":{"memory":"1"}}]}',
+            [1],
+        ),
+        ('{"numaNodeResources":[{"node":0,"resources":{"kubernetes.io/batch-cpu":"1000"}}]}', [0]),
+        ('{"cpuset":"1","cpuSharedPools":[{"socket":0,"node":1}]}', None),
+        ("{}", None),
+    ],
+)
+def test_a_pod_without_cpus_floats_in_the_pools_that_its_status_names(text, zone):
+    assert statuses.read({keys.RESOURCE_STATUS: text}).zone == (None if zone is None else CPUSet(zone))
+    bound = pod("a", container("x", "cpu=1"), annotations={keys.RESOURCE_STATUS: text}, node="n")
+    assert translate.ask(bound).zone == (None if zone is None else CPUSet(zone))
+    assert translate.ask(asked({keys.RESOURCE_STATUS: text})).zone is None
+
+
+def test_the_pools_that_a_pod_floats_in_are_written_beside_own_cpus_of_some_containers():
+    found = pod("a", container("x", "cpu=1"), container("y", "cpu=1"))
+    record = translate.proposal_annotations({}, found, ((0, 1),))
+    assert record == {keys.RESOURCE_STATUS: '{"cpuSharedPools":[{"socket":0,"node":1}]}'}
+    record = translate.proposal_annotations({"x": CPUSet([3])}, found, ((0, 1),))
+    assert translate.read_proposal(record, ["x", "y"]) == {"x": CPUSet([3])}
+    assert statuses.read(record).zone == CPUSet([1])
+
+
+def test_gocranes_result_is_read_by_numa_node():
+    text = (
+        '[{"name":"node0","type":"Node","resources":{"capacity":{"cpu":"3"}}},'
+        '{"name":"node10","type":"Node","resources":{"capacity":{"cpu":"5"}}},{"name":"s","type":"Socket"}]'
+    )
+    assert statuses.crane_result({keys.CRANE_RESULT: text}) == {0: {"cpu": "3"}, 10: {"cpu": "5"}}
+    assert statuses.crane_result({}) == {}
+    for name in ("no", "nodeX", "node", None):
+        with pytest.raises(TranslationError, match=r"\[0\].name: .* not the name of a NUMA node's zone"):
+            statuses.crane_result({keys.CRANE_RESULT: json.dumps([{"name": name, "type": "Node"}])})

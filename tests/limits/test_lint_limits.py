@@ -1,0 +1,291 @@
+"""What lint says of CPU limits, requests and threads, and how bad it finds them."""
+
+import pytest
+
+from corelane.limits.lint import Policy, Severity
+from corelane.limits.lint.cost import of
+from support.manifests import amounts, container, findings, only, report, rules, workload
+
+GOOD = container(amounts("500m"))
+KINDS = [
+    "Pod",
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "ReplicaSet",
+    "ReplicationController",
+    "Job",
+    "CronJob",
+    "PodTemplate",
+    "Rollout",
+]
+
+
+def env(name: str, value: str) -> str:
+    return f", env: [{{name: {name}, value: '{value}'}}]"
+
+
+def field(name: str, resource: str) -> str:
+    return f", env: [{{name: {name}, valueFrom: {{resourceFieldRef: {{resource: {resource}}}}}}}]"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_workload_is_read(kind):
+    assert rules(workload(GOOD, kind=kind)) == set()
+    assert rules(workload(container(amounts("", limit="")), kind=kind)) == {"no-cpu-request"}
+
+
+def test_lists_are_taken_apart():
+    inner = workload(container("{}")).replace("\n", "\n    ")
+    found = report(f"apiVersion: v1\nkind: List\nitems:\n  - {inner}\n")
+    assert found.workloads == 1
+    assert {one.name for one in found.findings} == {"web"}
+
+
+def test_what_holds_no_containers_is_skipped_and_counted():
+    found = report(
+        "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n---\n"
+        "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nspec: {template: {spec: {domain: {}}}}\n---\n"
+        "replicas: 3\n---\n- 1\n"
+    )
+    assert found.findings == ()
+    assert dict(found.skipped) == {"": 2, "Service": 1, "VirtualMachine": 1}
+
+
+@pytest.mark.parametrize(
+    ("limit", "severity"),
+    [("100m", Severity.ERROR), ("500m", Severity.ERROR), ("800m", Severity.WARNING), ("2", Severity.WARNING)],
+)
+def test_severity_goes_by_the_time_that_one_thread_loses_for_certain(limit, severity):
+    found = only("cpu-limit", workload(container(amounts("50m", limit=limit))))
+    assert found.severity is severity
+
+
+def test_a_limit_says_what_it_costs_one_thread_and_several():
+    found = only("cpu-limit", workload(container(amounts("200m", limit="200m", memory_limit="2Gi"))))
+    assert "20 ms in every 100 ms" in found.message
+    assert "one busy thread uses it up in 20 ms and stands still for 80 ms" in found.message
+    assert "4 busy threads use it up in 5 ms and stand still for 95 ms" in found.message
+    assert found.cost == of(20_000, 100_000, 4)
+    assert found.cost.lost_ms_per_s == pytest.approx(3800)
+
+
+def test_a_quota_that_feeds_all_threads_is_no_alarm():
+    """Half of its periods may read as throttled with 0.1 % lost: counters, not time."""
+    found = only("cpu-limit", workload(container(amounts("1", limit="2"), more=env("GOMAXPROCS", "2"))))
+    assert found.severity is Severity.INFO
+    assert found.cost.lost_ms_per_s == 0
+    assert not report(workload(container(amounts("1", limit="2"), more=env("GOMAXPROCS", "2")))).at_least(
+        Severity.WARNING
+    )
+
+
+def test_the_fix_keeps_the_request_and_comes_as_a_patch():
+    found = only("cpu-limit", workload(container(amounts("250m", limit="500m"))))
+    assert "remove limits.cpu and keep requests.cpu: 250m" in found.fix
+    assert found.patch == {
+        "spec": {
+            "template": {"spec": {"containers": [{"name": "app", "resources": {"limits": {"cpu": None}}}]}}
+        }
+    }
+
+
+def test_a_request_that_only_the_limit_gives_is_written_out_before_the_limit_goes():
+    text = workload(container(amounts("", limit="500m")), kind="CronJob")
+    assert "request-from-limit" in rules(text)
+    assert "replace limits.cpu by requests.cpu: 500m" in only("cpu-limit", text).fix
+    patch = only("cpu-limit", text).patch["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    assert patch["containers"][0]["resources"] == {"limits": {"cpu": None}, "requests": {"cpu": "500m"}}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Job", "Rollout"])
+def test_no_patch_is_offered_where_none_would_be_taken(kind):
+    assert only("cpu-limit", workload(container(amounts("250m", limit="500m")), kind=kind)).patch is None
+
+
+def test_a_guaranteed_pod_with_a_fractional_limit_is_told_that_its_class_changes():
+    assert "Burstable" in only("cpu-limit", workload(container(amounts("500m", limit="500m")))).fix
+
+
+@pytest.mark.parametrize("kind", ["Job", "CronJob"])
+def test_a_batch_workloads_limit_is_only_mentioned_unless_the_policy_minds(kind):
+    text = workload(container(amounts("50m", limit="100m")), kind=kind)
+    assert only("cpu-limit", text).severity is Severity.INFO
+    strict = Policy(batch_cpu_limit="never")
+    assert only("cpu-limit", text, policy=strict).severity is Severity.ERROR
+
+
+def test_an_init_containers_limit_is_only_mentioned_but_a_sidecars_counts():
+    limited = amounts("50m", limit="100m")
+    init = container(limited, name="init")
+    sidecar = container(limited, name="side", more=", restartPolicy: Always")
+    found = findings(workload(GOOD, init=(init, sidecar)))
+    severities = {one.container: one.severity for one in found if one.rule == "cpu-limit"}
+    assert severities == {"init": Severity.INFO, "side": Severity.ERROR}
+    (patch,) = [one.patch for one in found if one.container == "side" and one.patch]
+    assert "initContainers" in patch["spec"]["template"]["spec"]
+
+
+def test_whole_cpus_of_a_guaranteed_pod_keep_their_limit():
+    text = workload(container(amounts("4", limit="4")))
+    assert rules(text) == {"exclusive-keeps-limit"}
+    assert "keep the limit" in only("exclusive-keeps-limit", text).fix
+    assert rules(text, policy=Policy(exclusive_cpus=False)) == {"cpu-limit"}
+
+
+def test_koordinators_classes_keep_theirs_too():
+    text = workload(
+        container(amounts("4", limit="4", memory_limit="2Gi")),
+        meta="{labels: {koordinator.sh/qosClass: LSR}}",
+    )
+    assert "cpu-limit" not in rules(text)
+
+
+def test_a_sidecar_that_costs_the_main_container_its_cpus_is_named():
+    main, side = container(amounts("4", limit="4")), container(amounts("100m", memory_limit=""), name="log")
+    found = only("exclusive-cpus-lost", workload(main, side))
+    assert found.container == "app"
+    assert "log has no cpu limit and has no memory limit" in found.message
+
+
+def test_a_limit_that_the_runtime_lifts_is_only_mentioned():
+    text = workload(container(amounts("1", limit="100m")), meta="{annotations: {cpu-quota.crio.io: disable}}")
+    assert only("cpu-limit", text).severity is Severity.INFO
+
+
+def test_a_limit_of_the_pod_as_a_whole_is_a_limit():
+    text = workload(GOOD, spec=", resources: {requests: {cpu: 100m}, limits: {cpu: 200m, memory: 1Gi}}")
+    assert "on the pod as a whole" in only("cpu-limit", text).message
+
+
+def test_a_limit_of_zero_is_none():
+    assert "cpu-limit" not in rules(workload(container(amounts("100m", limit="0"))))
+
+
+def test_policy_may_want_limits_equal_to_requests():
+    policy = Policy(cpu_limit="equal-to-request")
+    assert "cpu-limit" not in rules(workload(container(amounts("500m", limit="500m"))), policy=policy)
+    found = only("cpu-limit", workload(container(amounts("250m", limit="500m"))), policy=policy)
+    assert found.patch["spec"]["template"]["spec"]["containers"][0]["resources"] == {
+        "limits": {"cpu": "250m"}
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "threads"),
+    [
+        (env("GOMAXPROCS", "8"), 8),
+        (env("OMP_NUM_THREADS", "8,2"), 8),
+        (env("JAVA_TOOL_OPTIONS", "-Xmx1g -XX:ActiveProcessorCount=8"), 8),
+        (", command: [java], args: ['-XX:ActiveProcessorCount=8', -jar, a.jar]", 8),
+        (", args: [gunicorn, --workers, '4', --threads=2, app]", 8),
+        (", args: [gunicorn, -w, '8', app]", 8),
+        (", command: [nginx, -g, 'worker_processes 8; daemon off;']", 8),
+        (", env: [{name: WEB_CONCURRENCY, value: '2'}, {name: OMP_NUM_THREADS, value: '4'}]", 8),
+    ],
+)
+def test_threads_are_seen_in_the_environment_and_the_arguments(more, threads):
+    found = only("threads-over-limit", workload(container(amounts("1", limit="1"), more=more)))
+    assert found.cost.threads == threads
+    assert found.severity is Severity.ERROR
+    assert "stand still for 87.5 ms" in found.message
+
+
+def test_threads_from_the_limit_are_rounded_up_and_fit():
+    text = workload(container(amounts("1", limit="1500m"), more=field("GOMAXPROCS", "limits.cpu")))
+    assert "threads-over-limit" not in rules(text)
+    found = only("cpu-limit", text)
+    assert found.cost.threads == 2
+    assert found.cost.stall_ms == 25
+    assert "take them from requests.cpu" in found.fix
+
+
+def test_threads_from_a_limit_that_is_not_there_are_the_nodes():
+    text = workload(container(amounts("1"), more=field("GOMAXPROCS", "limits.cpu")))
+    assert rules(text) == {"threads-follow-limit"}
+
+
+@pytest.mark.parametrize("value", ["500m", "auto", "0", "-1", "9" * 5000])
+def test_a_thread_count_that_is_no_number_is_said(value):
+    assert rules(workload(container(amounts("1"), more=env("GOMAXPROCS", value)))) == {"bad-thread-count"}
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        "nginx",
+        "nginx:1.27",
+        "docker.io/library/nginx@sha256:ab",
+        "host:5000/pytorch/pytorch:2",
+        "nvcr.io/nvidia/tritonserver:24",
+    ],
+)
+def test_images_known_to_count_the_nodes_cpus_are_named(image):
+    one = container(amounts("100m", limit="100m")).replace("image: app", f"image: '{image}'")
+    found = only("threads-from-node", workload(one), policy=Policy(node_cpus=96))
+    assert found.cost.threads == 96
+
+
+def test_other_images_are_not():
+    one = container(amounts("100m", limit="100m")).replace("image: app", "image: my-nginx-exporter:1")
+    assert "threads-from-node" not in rules(workload(one))
+
+
+def test_a_fractional_limit_is_said_where_limits_are_allowed():
+    text = workload(container(amounts("1500m", limit="1500m")))
+    assert rules(text, policy=Policy(cpu_limit="allowed")) == {"fractional-cpu-limit"}
+
+
+def test_a_container_without_a_request_is_said_to_get_the_least_share():
+    assert "BestEffort" in only("no-cpu-request", workload(container("{}"))).message
+    assert rules(workload(container("{}")), policy=Policy(cpu_request="optional")) == {"memory-limit-missing"}
+    assert rules(workload(container(amounts("0")))) == {"zero-cpu-request"}
+
+
+@pytest.mark.parametrize(
+    ("resources", "rule"),
+    [
+        (amounts("1", memory_limit=""), "memory-limit-missing"),
+        (amounts("1", memory="", memory_limit=""), "memory-limit-missing"),
+        (amounts("1", memory_limit="2Gi"), "memory-limit-not-request"),
+    ],
+)
+def test_memory_limit_and_request_are_to_be_equal(resources, rule):
+    assert rules(workload(container(resources))) == {rule}
+    assert rules(workload(container(resources)), policy=Policy(memory_limit="optional")) == set()
+
+
+def test_a_memory_limit_alone_is_its_request_too():
+    assert rules(workload(container(amounts("1", memory="")))) == set()
+
+
+@pytest.mark.parametrize(
+    ("resources", "words"),
+    [
+        ("{requests: {cpu: half, memory: 1Gi}, limits: {memory: 1Gi}}", "'half'"),
+        ("{requests: {cpu: -1, memory: 1Gi}, limits: {memory: 1Gi}}", "negative"),
+        ("{requests: {cpu: [1], memory: 1Gi}, limits: {memory: 1Gi}}", "must be a quantity"),
+        ("{requests: {cpu: 100u, memory: 1Gi}, limits: {memory: 1Gi}}", "finer"),
+        ("{requests: {cpu: '{{ .Values.cpu }}', memory: 1Gi}, limits: {memory: 1Gi}}", "Values"),
+    ],
+)
+def test_amounts_that_are_none_are_errors(resources, words):
+    found = only("bad-quantity", workload(container(resources)))
+    assert found.severity is Severity.ERROR
+    assert words in found.message
+
+
+def test_a_limit_below_the_request_is_refused():
+    assert (
+        "below the request 2"
+        in only("limit-below-request", workload(container(amounts("2", limit="1")))).message
+    )
+
+
+@pytest.mark.parametrize(("period", "limit", "floor"), [(100_000, "5m", "10m"), (5_000, "100m", "200m")])
+def test_a_quota_under_a_millisecond_is_rounded_up_and_said(period, limit, floor):
+    policy = Policy(cfs_period_us=period, cpu_limit="allowed")
+    text = workload(container(amounts("5m", limit=limit)))
+    assert floor in only("quota-floor", text, policy=policy).message
+    fine = workload(container(amounts("5m", limit=floor)))
+    assert "quota-floor" not in rules(fine, policy=policy)

@@ -1,0 +1,148 @@
+"""Texts to located values: YAML and JSON as people and Helm write them, and broken ones."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.limits.lint import nodes, reading
+from corelane.limits.lint.reading import Fault, Text
+
+
+def one(content: str) -> nodes.Node:
+    (found,) = reading.read(content)
+    assert isinstance(found, Text), found
+    return found.root
+
+
+def fault(content: str) -> Fault:
+    (found,) = [part for part in reading.read(content) if isinstance(part, Fault)]
+    return found
+
+
+def where(node: nodes.Node, *path: str) -> tuple[int, int]:
+    place = nodes.place(node, *path)
+    return place.line, place.column
+
+
+def test_values_know_the_line_and_column_of_their_keys():
+    root = one("a:\n  b: 1\n  'c': [x,\n    y]\n")
+    assert where(root, "a") == (1, 1)
+    assert where(root, "a", "b") == (2, 3)
+    assert where(root, "a", "c") == (3, 3)
+    assert nodes.items(root, "a", "c")[1].place.line == 4
+
+
+def test_what_is_missing_stands_where_the_nearest_thing_around_it_does():
+    assert where(one("\na:\n  b: {}\n"), "a", "b", "c", "d") == (3, 3)
+
+
+def test_documents_keep_the_lines_of_their_file_and_their_template():
+    content = "# Source: c/a.yaml\nx: 1\n---\n# Source: c/b.yaml\n\ny: 2\n---\n# nothing\n---\nz: 3\n"
+    first, second, third = reading.read(content)
+    assert [text.source for text in (first, second, third)] == ["c/a.yaml", "c/b.yaml", ""]
+    assert where(second.root, "y") == (6, 1)
+    assert where(third.root, "z") == (10, 1)
+
+
+def test_directives_byte_order_marks_and_windows_line_ends_do_no_harm():
+    root = one("\ufeff%YAML 1.1\r\n---\r\na:\r\n  b: c\r\n")
+    assert nodes.text(root, "a", "b") == "c"
+    assert where(root, "a", "b") == (4, 3)
+
+
+def test_a_broken_document_leaves_the_others_readable():
+    first, broken, last = reading.read("a: 1\n---\nb: [1\n---\nc: 3\n")
+    assert nodes.text(first.root, "a") == "1"
+    assert isinstance(broken, Fault)
+    assert broken.line in (3, 4)
+    assert where(last.root, "c") == (5, 1)
+
+
+def test_aliases_and_merge_keys_are_followed():
+    root = one("base: &b {x: 1, y: 2}\nuse: *b\nmore:\n  <<: *b\n  y: 3\n")
+    assert nodes.text(root, "use", "x") == "1"
+    assert nodes.text(root, "more", "x") == "1"
+    assert nodes.text(root, "more", "y") == "3"
+
+
+def test_a_million_laughs_cost_nothing():
+    lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 40)]
+    assert isinstance(one("\n".join(lines)), nodes.Dict)
+
+
+@pytest.mark.parametrize("null", ["", "~", "null", "Null", "NULL"])
+def test_null_is_as_good_as_nothing_unless_it_is_quoted(null):
+    root = one(f"a: {null}\nb: '{null}'\n")
+    assert nodes.at(root, "a") is None
+    assert nodes.at(root, "b") is not None
+    assert [key for key, _ in nodes.pairs(root)] == ["b"]
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "column", "words"),
+    [
+        ("a: 1\nb: [1, 2\n", 3, 1, "no YAML"),
+        ("a: 1\n\tb: 2\n", 2, 1, "no YAML"),
+        ("a: 'x\n", 2, 1, "no YAML"),
+        ("a: *nobody\n", 1, 4, "*nobody"),
+        ("a: 1\na: 2\n", 2, 1, "stands twice"),
+        ("? [a]\n: b\n", 1, 3, "a key must be"),
+        ("a: \x00\n", 1, 4, "no YAML"),
+        ("[" * 300 + "]" * 300, 1, 201, "deeper than 200"),
+    ],
+)
+def test_what_is_no_yaml_is_said_with_its_place(content, line, column, words):
+    found = fault(content)
+    assert (found.line, found.column) == (line, column)
+    assert words in found.message
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a: 1\nimage: {{ .Values.image }}\n",
+        "a: 1\n{{- if .Values.on }}\nb: 2\n{{- end }}\n",
+        'labels:\n  {{- include "chart.labels" . | nindent 4 }}\n',
+    ],
+)
+def test_an_unrendered_template_is_said_to_be_one_at_its_first_brace(content):
+    found = fault(content)
+    assert found.line == 2
+    assert "helm template" in found.message
+
+
+def test_json_keeps_its_places_despite_tabs_and_surrogates():
+    root = one('{\n\t"a": "\\ud83d\\ude00",\n\t"b": {"c": "\\\\ud83d"}\n}')
+    assert where(root, "b", "c") == (3, 8)
+    assert nodes.text(root, "b", "c") == "\\ud83d"
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(min_size=1, max_size=40), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(
+    tree=st.dictionaries(st.text(min_size=1, max_size=40), _JSON, min_size=1, max_size=4),
+    indent=st.sampled_from([None, 2, "\t"]),
+)
+def test_every_json_object_is_read(tree, indent):
+    root = one(json.dumps(tree, indent=indent))
+    assert isinstance(root, nodes.Dict)
+    assert len(root.members) == len(tree)
+
+
+@given(content=st.text(alphabet="ab:-{}[]&*?!|>'\"# \n\t%<,0\\u\ud83d".replace("\ud83d", "é"), max_size=60))
+def test_no_text_is_more_than_a_fault(content):
+    for part in reading.read(content):
+        assert isinstance(part, Text | Fault)
+        if isinstance(part, Fault):
+            assert part.line >= 1
+            assert part.column >= 1
+            assert "\n" not in part.message

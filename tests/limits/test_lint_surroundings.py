@@ -1,0 +1,256 @@
+"""What lint sees beside a workload: LimitRanges, quotas, autoscalers, burst, the kubelet's configuration."""
+
+import pytest
+
+from corelane.limits.lint import Policy, Severity
+from support.manifests import amounts, container, findings, only, report, rules, workload
+
+BARE = workload(container(amounts("1", memory_limit="1Gi")))
+NOTHING = workload(container("{limits: {memory: 1Gi}}"))
+
+
+def limit_range(item: str, name: str = "lr", namespace: str = "") -> str:
+    meta = f"{{name: {name}, namespace: '{namespace}'}}"
+    limits = f"[{{type: Container, {item}}}]"
+    return f"apiVersion: v1\nkind: LimitRange\nmetadata: {meta}\nspec: {{limits: {limits}}}\n"
+
+
+def quota(hard: str, more: str = "") -> str:
+    return f"apiVersion: v1\nkind: ResourceQuota\nmetadata: {{name: q}}\nspec: {{hard: {{{hard}}}{more}}}\n"
+
+
+def scaler(target: int, metric: str = "resource", more: str = "") -> str:
+    goal = f"{{type: Utilization, averageUtilization: {target}}}"
+    return (
+        "apiVersion: autoscaling/v2\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\nspec:\n"
+        "  scaleTargetRef: {kind: Deployment, name: web}\n"
+        f"  metrics: [{{type: Resource, {metric}: {{name: cpu{more}, target: {goal}}}}}]\n"
+    )
+
+
+def pod(burst: str, limit: str = "1") -> str:
+    return workload(
+        container(amounts("1", limit=limit)), meta=f"{{annotations: {{koordinator.sh/cpuBurst: '{burst}'}}}}"
+    )
+
+
+@pytest.mark.parametrize("item", ["default: {cpu: 500m}", "max: {cpu: 500m}"])
+def test_a_limit_range_that_makes_limits_is_said_there_and_at_the_container(item):
+    text = workload(container("{limits: {memory: 1Gi}}"))
+    at_range = only("limitrange-adds-limit", limit_range(item), text)
+    assert "Deployment/web app" in at_range.message
+    assert at_range.file == "f0.yaml"
+    at_container = only("limit-from-range", limit_range(item), text)
+    assert at_container.file == "f1.yaml"
+    assert at_container.cost.stall_ms == 50
+    assert "no-cpu-request" not in rules(limit_range(item), text)
+
+
+def test_a_limit_range_of_another_namespace_is_not_ours():
+    assert "limit-from-range" not in rules(limit_range("default: {cpu: 500m}", namespace="other"), NOTHING)
+
+
+def test_a_default_limit_below_a_request_refuses_the_pod():
+    found = only("limit-below-request", limit_range("default: {cpu: 500m}"), BARE)
+    assert "from LimitRange lr" in found.message
+
+
+def test_a_default_request_alone_is_welcome():
+    assert rules(limit_range("defaultRequest: {cpu: 500m}"), NOTHING) == set()
+
+
+def test_threads_from_the_limit_count_a_limit_ranges_too():
+    text = NOTHING.replace(
+        "image: app",
+        "image: app, env: [{name: GOMAXPROCS, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}]",
+    )
+    assert "threads-follow-limit" in rules(limit_range("defaultRequest: {cpu: 1}"), text)
+    assert "threads-follow-limit" not in rules(limit_range("default: {cpu: 1}"), text)
+
+
+def test_a_quota_on_limits_makes_them_compulsory():
+    found = findings(quota("limits.cpu: 10"), BARE)
+    assert {one.rule: one.severity for one in found} == {
+        "quota-demands-limits": Severity.WARNING,
+        "quota-refuses-pod": Severity.ERROR,
+    }
+    assert rules(quota("limits.cpu: 10"), limit_range("default: {cpu: 2}"), BARE) == {
+        "quota-demands-limits",
+        "limitrange-adds-limit",
+        "limit-from-range",
+    }
+
+
+@pytest.mark.parametrize("hard", ["requests.cpu: 10", "cpu: 10"])
+def test_a_quota_on_requests_refuses_who_has_none(hard):
+    assert rules(quota(hard), BARE) == set()
+    assert "quota-refuses-pod" in rules(quota(hard), NOTHING)
+
+
+def test_a_quota_with_scopes_may_not_be_about_this_pod():
+    assert "quota-refuses-pod" not in rules(quota("requests.cpu: 10", ", scopes: [Terminating]"), NOTHING)
+
+
+def test_utilisation_without_requests_scales_nothing():
+    sidecar = container("{limits: {memory: 1Gi}}", name="side")
+    text = workload(container(amounts("1")), sidecar)
+    assert "side has none" in only("hpa-without-request", scaler(80), text).message
+    own = scaler(80, "containerResource", ", container: app")
+    assert "hpa-without-request" not in rules(own, text)
+
+
+@pytest.mark.parametrize(
+    ("asked", "limit", "target", "severity"),
+    [
+        ("1", "1", 100, Severity.ERROR),
+        ("1", "1", 80, Severity.WARNING),
+        ("1", "2", 80, None),
+        ("1", "", 80, None),
+    ],
+)
+def test_limits_cap_what_an_autoscaler_can_see(asked, limit, target, severity):
+    text = workload(container(amounts(asked, limit=limit)))
+    found = [one for one in findings(scaler(target), text) if one.rule == "hpa-capped"]
+    assert [one.severity for one in found] == ([severity] if severity else [])
+
+
+def test_the_old_form_of_a_target_is_read_too():
+    old = (
+        "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\n"
+        "spec: {scaleTargetRef: {kind: Deployment, name: web}, targetCPUUtilizationPercentage: 100}\n"
+    )
+    assert only("hpa-capped", old, workload(container(amounts("1", limit="1")))).place.line == 4
+
+
+@pytest.mark.parametrize(
+    ("burst", "words"),
+    [
+        ("no json", "no JSON object"),
+        ("[1]", "no JSON object"),
+        ('{"policy": "often"}', "'often' does not exist"),
+        ('{"policy": "auto", "cpuBurstPercent": 1000}', "EINVAL"),
+        ('{"policy": "cpuBurstOnly"}', "then is 1000 %"),
+        ('{"policy": "none", "cfsQuotaBurstPercent": 50}', "from 100 on"),
+        ('{"policy": "none", "cpuBurstPercent": "100"}', "cpuBurstPercent"),
+        ('{"policy": "none", "cfsQuotaBurstPeriodSeconds": -2}', "from -1 on"),
+    ],
+)
+def test_a_burst_that_cannot_work_is_said(burst, words):
+    found = only("cpu-burst", pod(burst))
+    assert words in found.message
+    assert found.severity is Severity.ERROR
+
+
+@pytest.mark.parametrize(
+    "burst", ['{"policy": "cpuBurstOnly", "cpuBurstPercent": 100}', '{"policy": "none"}']
+)
+def test_a_burst_that_works_is_fine(burst):
+    assert "cpu-burst" not in rules(pod(burst))
+
+
+def test_a_burst_without_a_limit_has_nothing_to_burst():
+    found = only("cpu-burst", pod('{"policy": "cfsQuotaBurstOnly"}', limit=""))
+    assert found.severity is Severity.INFO
+
+
+def test_a_clusters_burst_strategy_is_checked_for_every_node():
+    config = '{"clusterStrategy": {"policy": "none"}, "nodeStrategies": [{"policy": "auto"}]}'
+    text = f"apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\ndata: {{cpu-burst-config: '{config}'}}\n"
+    assert "nodeStrategies[0]" in only("cpu-burst-config", text).message
+
+
+@pytest.mark.parametrize(
+    ("period", "gate", "severity"),
+    [
+        ("100ms", False, None),
+        ("0.1s", False, None),
+        ("20ms", True, None),
+        ("20ms", False, Severity.ERROR),
+        ("5ms", True, Severity.WARNING),
+        ("500us", True, Severity.ERROR),
+        ("2s", True, Severity.ERROR),
+        ("soon", True, Severity.ERROR),
+    ],
+)
+def test_the_kubelets_period_has_bounds_and_a_gate(period, gate, severity):
+    text = (
+        "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+        f"cpuCFSQuotaPeriod: {period}\nfeatureGates: {{CustomCPUCFSQuotaPeriod: {str(gate).lower()}}}\n"
+    )
+    found = findings(text)
+    assert [one.severity for one in found] == ([severity] if severity else [])
+
+
+def test_a_kubelet_without_quotas_is_mentioned():
+    text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\ncpuCFSQuota: false\n"
+    assert only("cfs-quota-off", text).severity is Severity.INFO
+
+
+LONG = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  template:
+    spec:
+      containers:
+      - name: a
+        resources:
+          requests: {cpu: 1, memory: 1Gi}
+          limits:
+            memory: 1Gi
+            cpu: 2
+      - name: b
+        resources:
+          requests: {cpu: 1, memory: 1Gi}
+          limits:
+            memory: 1Gi
+            cpu: 2
+"""
+
+
+def with_comment(line: int, comment: str, *, own_line: bool = False) -> str:
+    lines = LONG.splitlines()
+    if own_line:
+        lines.insert(line - 1, f"  {comment}")
+    else:
+        lines[line - 1] += f"  {comment}"
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("line", "excused"),
+    [(13, ["a"]), (11, ["a"]), (9, ["a"]), (8, ["a"]), (7, ["a", "b"]), (1, ["a", "b"]), (12, []), (10, [])],
+)
+@pytest.mark.parametrize("own_line", [False, True])
+def test_a_comment_excuses_its_line_and_what_begins_there(line, excused, own_line):
+    found = report(with_comment(line, "# corelane: ignore cpu-limit it protects batch", own_line=own_line))
+    assert [one.container for one in found.ignored] == excused
+    assert len(found.findings) == 2 - len(excused)
+    assert all(one.ignored == "it protects batch" for one in found.ignored)
+
+
+@pytest.mark.parametrize("name", ["all", "quota-floor,cpu-limit"])
+def test_a_comment_may_name_several_rules_or_all(name):
+    assert report(with_comment(7, f"# corelane: ignore {name} on purpose")).findings == ()
+
+
+@pytest.mark.parametrize(
+    ("comment", "words"),
+    [
+        ("# corelane: ignore cpu-limit", "no reason"),
+        ("# corelane: ignore", "no rule"),
+        ("# corelane: ignore x y", "x"),
+    ],
+)
+def test_a_comment_without_a_rule_or_a_reason_excuses_nothing_and_is_said(comment, words):
+    found = report(with_comment(13, comment))
+    assert found.ignored == ()
+    (bad,) = [one for one in found.findings if one.rule == "bad-ignore"]
+    assert words in bad.message
+
+
+def test_policy_can_change_severities_and_switch_rules_off():
+    policy = Policy(severities={"cpu-limit": Severity.INFO})
+    assert {one.severity for one in findings(LONG, policy=policy)} == {Severity.INFO}
+    assert findings(LONG, policy=Policy(severities={"cpu-limit": None})) == []

@@ -1,0 +1,129 @@
+"""Whose policy holds: pod, label, kubelet, profile, in the proposal's order; and what cannot go together."""
+
+import pytest
+
+from corelane.node import policies, qos
+from corelane.node.policies import Conflict, NodePolicies
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, PodQOS, QOSClass, Strategy, Wishes
+
+FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
+MOST, LEAST, EVENLY = Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED, Strategy.DISTRIBUTE_EVENLY
+NONE, BEST = NUMAPolicy.NONE, NUMAPolicy.BEST_EFFORT
+RESTRICTED, SINGLE = NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE
+UNSAID = NodePolicies()
+
+
+def resolved(wishes, *sources, default=None, cpus=4, threads=2):
+    return policies.resolve(wishes, policies.merged(*sources), default, cpus=cpus, threads=threads)
+
+
+def says(conflict, reason, *words):
+    assert isinstance(conflict, Conflict)
+    assert conflict.reason == reason
+    assert all(word in conflict.detail for word in words)
+
+
+@pytest.mark.parametrize("pod", [None, FULL, SPREAD])
+@pytest.mark.parametrize("must", [False, True])
+@pytest.mark.parametrize("label", [None, FULL, SPREAD])
+@pytest.mark.parametrize("kubelet", [None, FULL])
+@pytest.mark.parametrize("profile", [None, FULL, SPREAD])
+def test_bind_policies(pod, must, label, kubelet, profile):
+    found = resolved(
+        Wishes(bind=pod, bind_required=must),
+        NodePolicies(bind=label),
+        NodePolicies(bind=kubelet),
+        default=profile,
+    )
+    node = label or kubelet
+    if pod and node and pod is not node and (must or pod is SPREAD):
+        says(found, policies.BIND_CONFLICT, pod, node)
+        return
+    assert found.bind is (node or pod or profile)
+    assert found.bind_required == bool(node or (must and (pod or profile)))
+
+
+def test_nobody_is_bound_where_nobody_names_a_policy():
+    found = resolved(Wishes())
+    assert (found.bind, found.bind_required, found.strategy, found.numa) == (None, False, None, NONE)
+
+
+@pytest.mark.parametrize("pod", [None, MOST])
+@pytest.mark.parametrize("label", [None, LEAST])
+@pytest.mark.parametrize("kubelet", [None, EVENLY])
+@pytest.mark.parametrize("profile", [None, MOST])
+def test_numa_strategies(pod, label, kubelet, profile):
+    sources = (NodePolicies(strategy=one) for one in (label, kubelet, profile))
+    assert resolved(Wishes(strategy=pod), *sources).strategy is (pod or label or kubelet or profile)
+
+
+@pytest.mark.parametrize("pod", [None, BEST, SINGLE])
+@pytest.mark.parametrize("label", [None, NONE, SINGLE])
+@pytest.mark.parametrize("kubelet", [None, RESTRICTED])
+@pytest.mark.parametrize("profile", [None, BEST])
+def test_topology_policies(pod, label, kubelet, profile):
+    found = resolved(Wishes(numa=pod), *(NodePolicies(numa=one) for one in (label, kubelet, profile)))
+    node = label if label is not None else (kubelet or profile or NONE)
+    if pod and node and pod is not node:
+        says(found, policies.NUMA_CONFLICT, pod, node)
+        return
+    assert found.numa is (pod or node)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "expected"),
+    [
+        (Wishes(), False),
+        (Wishes(numa=SINGLE), True),
+        (Wishes(numa=SINGLE, numa_exclusive=False), False),
+        (Wishes(numa_exclusive=True), True),
+    ],
+)
+def test_numa_exclusivity_is_required_by_default_only_of_pods_that_name_a_policy(wishes, expected):
+    assert resolved(wishes, NodePolicies(numa=SINGLE)).numa_exclusive is expected
+
+
+@pytest.mark.parametrize(("aware", "expected"), [(True, SINGLE), (False, NONE), (None, BEST)])
+def test_gocranes_awareness_stands_in_for_a_policy(aware, expected):
+    assert resolved(Wishes(topology_aware=aware), NodePolicies(numa=BEST)).numa is expected
+    own = Wishes(topology_aware=aware, numa=RESTRICTED)
+    assert resolved(own).numa is RESTRICTED
+
+
+def test_full_cores_that_are_required_must_come_out_even():
+    required = NodePolicies(bind=FULL)
+    says(resolved(Wishes(), required, cpus=3), policies.NOT_MULTIPLE, "3 requested", "multiple of 2")
+    assert resolved(Wishes(), required, cpus=4).bind_required
+    assert not resolved(Wishes(bind=FULL), cpus=3).bind_required
+    says(resolved(Wishes(bind=FULL, bind_required=True), cpus=6, threads=4), policies.NOT_MULTIPLE, "of 4")
+
+
+def test_pods_without_cpus_of_their_own_do_not_contradict_a_bind_policy():
+    found = resolved(Wishes(bind=SPREAD, bind_required=True), NodePolicies(bind=FULL), cpus=0)
+    assert not isinstance(found, Conflict)
+
+
+def test_a_core_with_one_thread_serves_neither_spreading_nor_core_exclusivity():
+    found = resolved(Wishes(bind=SPREAD, exclusive_policy=ExclusivePolicy.PCPU_LEVEL), threads=1)
+    assert (found.bind, found.exclusive) == (FULL, ExclusivePolicy.NONE)
+    assert [note.split(" means")[0] for note in found.notes] == ["SpreadByPCPUs", "PCPULevel"]
+    assert resolved(Wishes(), NodePolicies(bind=SPREAD), threads=1).notes
+    must = Wishes(bind=SPREAD, bind_required=True)
+    says(resolved(must, threads=1), policies.BIND_CONFLICT, "one thread", "FullPCPUs")
+    numa = resolved(Wishes(exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL), threads=1)
+    assert (numa.exclusive, numa.notes) == (ExclusivePolicy.NUMA_NODE_LEVEL, ())
+
+
+@pytest.mark.parametrize(
+    ("found", "policy", "expected"),
+    [
+        (QOSClass.GUARANTEED, "static", PodQOS.LSR),
+        (QOSClass.GUARANTEED, "none", PodQOS.LS),
+        (QOSClass.BURSTABLE, "static", PodQOS.LS),
+        (QOSClass.BURSTABLE, "none", PodQOS.LS),
+        (QOSClass.BEST_EFFORT, "static", PodQOS.BE),
+        (QOSClass.BEST_EFFORT, "none", PodQOS.BE),
+    ],
+)
+def test_what_a_kubelets_pod_counts_as(found, policy, expected):
+    assert qos.of_kubelets_pod(found, policy) is expected

@@ -1,0 +1,153 @@
+"""The optimal allocator against the best of all sets, on small machines of every shape, with every wish.
+
+CORELANE_OPTIMAL_EXAMPLES, a number, makes the search as thorough as wanted, on machines of up to 16 CPUs.
+"""
+
+import os
+from functools import reduce
+from itertools import combinations
+from operator import or_
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from corelane.cpuset import CPUSet, format_list
+from corelane.placement import optimal, topology
+from corelane.placement.optimal import Demand, Guard, Limit, Misfit, Neighbour, Occupancy, Resource
+from corelane.workload.wishes import BindPolicy, ExclusivePolicy, Exclusivity, Level, NUMAPolicy, Strategy
+from support import optimal_reference as reference
+
+EXAMPLES = int(os.environ.get("CORELANE_OPTIMAL_EXAMPLES", "0"))
+LARGEST = 16 if EXAMPLES else 10
+SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large]
+common = settings(max_examples=EXAMPLES or 150, deadline=None, suppress_health_check=SLOW)
+
+LEVELS = st.sampled_from(list(Level))
+
+
+@st.composite
+def machines(draw):
+    """Rows of a machine: equal or hybrid cores, caches inside or around nodes, CPUs off, ids with gaps."""
+    sockets, nodes, caches = (
+        draw(st.sampled_from([1, 1, 2])),
+        draw(st.integers(1, 3)),
+        draw(st.integers(1, 2)),
+    )
+    hybrid, around = draw(st.booleans()), draw(st.integers(0, 4)) == 0
+    threads = draw(st.sampled_from([1, 2, 2, 2, 3, 4]))
+    cores = []
+    for node in range(sockets * nodes):
+        for cache in range(caches):
+            l3 = node // nodes if around else node * caches + cache
+            for _ in range(draw(st.integers(1, 4))):
+                size = draw(st.sampled_from([1, 2, threads])) if hybrid else threads
+                cores.append((size, node // nodes, node, l3))
+    places = [
+        (core, socket, node, l3) for core, (size, socket, node, l3) in enumerate(cores) for _ in range(size)
+    ]
+    if draw(st.booleans()):
+        turns = [thread for size, *_ in cores for thread in range(size)]
+        places = [place for _, place in sorted(zip(turns, places, strict=True), key=lambda pair: pair[0])]
+    off = draw(st.sets(st.sampled_from(range(len(places))))) if draw(st.integers(0, 2)) == 0 else set()
+    step, first = draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([0, 0, 3]))
+    rows = [(first + step * i, *place) for i, place in enumerate(places) if i not in off]
+    rows = rows[:LARGEST] or [(0, *places[0])]
+    if draw(st.integers(0, 4)) == 0:
+        shuffled = draw(st.permutations([row[0] for row in rows]))
+        rows = sorted((cpu, *row[1:]) for cpu, row in zip(shuffled, rows, strict=True))
+    return rows
+
+
+@st.composite
+def worlds(draw):
+    rows = draw(machines())
+    nodes = sorted({row[3] for row in rows})
+    far = {a: {b: 10 if a == b else 20 for b in nodes} for a in nodes}
+    if len(nodes) > 2 and draw(st.booleans()):
+        for a, b in combinations(nodes, 2):
+            far[a][b] = far[b][a] = draw(st.sampled_from([11, 12, 21, 32]))
+    return reference.World(rows, far)
+
+
+@st.composite
+def masks(draw, cpus, most=None):
+    return CPUSet(draw(st.sets(st.sampled_from(sorted(cpus)), max_size=most)) if cpus else ()).mask
+
+
+@st.composite
+def occupancies(draw, world, free):
+    """Who holds the CPUs that are not free: some holders, of whom some are exclusive, some nobody's."""
+    taken = [cpu for cpu in world.node if not free >> cpu & 1]
+    owner = {cpu: draw(st.integers(0, 4)) for cpu in taken}
+    holders = tuple(
+        CPUSet(c for c in taken if owner[c] == one).mask for one in range(4) if one in owner.values()
+    )
+    same = [draw(st.sampled_from(["", "core", "numa", "both"])) for _ in holders]
+    guards = tuple(Guard(draw(LEVELS), holder) for holder in holders if draw(st.integers(0, 7)) == 0)
+    return Occupancy(
+        holders,
+        same_core=reduce(or_, (h for h, s in zip(holders, same, strict=True) if s in ("core", "both")), 0),
+        same_numa=reduce(or_, (h for h, s in zip(holders, same, strict=True) if s in ("numa", "both")), 0),
+        guards=guards,
+    )
+
+
+def rarely(draw, strategy, otherwise):
+    return draw(strategy) if draw(st.integers(0, 3)) == 0 else otherwise
+
+
+@st.composite
+def demands(draw, world, most):
+    nodes = sorted(world.units["numa"])
+    cpus = sorted(world.node)
+    amounts = st.dictionaries(st.sampled_from(nodes), st.integers(0, 4), max_size=len(nodes))
+    resources = st.lists(
+        st.builds(Resource, st.just("r"), st.integers(1, 6), amounts, st.none() | amounts), max_size=2
+    )
+    neighbours = st.lists(
+        st.builds(Neighbour, st.booleans(), LEVELS, masks(cpus), st.sampled_from([False, False, True])),
+        max_size=2,
+    )
+    return Demand(
+        draw(st.integers(1, max(1, most))),
+        bind=draw(st.sampled_from([None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS])),
+        bind_required=rarely(draw, st.booleans(), False),
+        exclusive=rarely(draw, st.builds(Exclusivity, LEVELS, st.booleans()), None),
+        exclusive_policy=rarely(draw, st.sampled_from(list(ExclusivePolicy)), ExclusivePolicy.NONE),
+        neighbours=tuple(rarely(draw, neighbours, [])),
+        limits=tuple(rarely(draw, st.builds(Limit, st.just("kind"), masks(cpus)).map(lambda one: [one]), [])),
+        numa=rarely(draw, st.sampled_from(list(NUMAPolicy)), NUMAPolicy.NONE),
+        numa_exclusive=rarely(draw, st.booleans(), False),
+        strategy=draw(st.sampled_from([None, *Strategy])),
+        resources=tuple(rarely(draw, resources, [])),
+        sizes=rarely(draw, st.lists(st.integers(1, 6), max_size=3).map(tuple), optimal.PROFILE),
+    )
+
+
+@st.composite
+def cases(draw):
+    world = draw(worlds())
+    everything = CPUSet(world.node).mask
+    free = everything & ~draw(masks(world.node)) if draw(st.booleans()) else everything
+    others = draw(occupancies(world, free))
+    return world, draw(demands(world, free.bit_count())), free, others
+
+
+def shape_of(world):
+    return optimal.build(topology.build(world.rows), world.distances)
+
+
+@common
+@given(cases())
+def test_answers_are_the_best_of_all_sets(case):
+    world, demand, free, others = case
+    expected = reference.best(world, demand, reference.ids(free), others)
+    answer = optimal.place(shape_of(world), demand, free, others)
+    if expected is None:
+        assert isinstance(answer, Misfit)
+        return
+    values, cpus = expected
+    assert not isinstance(answer, Misfit), answer
+    assert (dict(answer.terms), format_list(answer.cpus)) == (values, format_list(CPUSet(cpus).mask))
+    assert answer.proven
+    assert optimal.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
