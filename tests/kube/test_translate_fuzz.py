@@ -51,7 +51,7 @@ NAMES = st.sampled_from(
         "applyPolicy",
         "cpusetExclusive",
         "uid",
-    ]  # fmt: skip
+    ]
 )
 JSON = st.recursive(
     st.none()
