@@ -15,7 +15,7 @@ from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import Machine
 from corelane.node import Entry, NodeConfig, NodeConfigError, NodeState, Origin, Phase, new
 from corelane.node.entries import Key, Sharing, claimed_before
-from corelane.node.ledger import frozen, with_entries
+from corelane.node.ledger import frozen, usable_topology, with_entries
 from corelane.node.pools import tenants
 from corelane.node.pools.tenants import Tenant
 from corelane.workload import ContainerKind
@@ -55,7 +55,7 @@ class _Ledger(Wire, frozen=True):
 
 def dump(state: NodeState) -> str:
     """What the scheduler must know of a node's state; the text changes only when that does."""
-    owners = [entry for entry in state.entries.values() if entry.cpus or entry.zone is not None]
+    owners = [entry for entry in state.entries.values() if entry.placed]
     pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
     known = {uid: tenants.plain(tenant) for uid, tenant in state.tenants.items()}
     config = msgspec.to_builtins(replace(state.config, reserved=None, reserved_count=None), enc_hook=_list)
@@ -90,13 +90,20 @@ def load(text: str, machine: Machine) -> NodeState:
     reserved = _cpus(text, "reserved", ledger.reserved) or None
     try:
         config = msgspec.convert(ledger.config | {"reserved": None}, NodeConfig, dec_hook=_parsed)
-        state = new(machine, replace(config, reserved=reserved))
+        state = _ground(machine, replace(config, reserved=reserved))
     except (NodeConfigError, msgspec.ValidationError) as error:
         raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
     _check(text, state, entries)
     ground = replace(state, tenants=frozen(_tenants(text, ledger)))
     return replace(with_entries(ground, entries, ledger.pods), generation=ledger.generation)
+
+
+def _ground(machine: Machine, config: NodeConfig) -> NodeState:
+    """The node without its pods. Under pools its agent may have lost CPUs that settings ask for."""
+    if config.policy != "pools":
+        return new(machine, config)
+    return NodeState(machine, config, usable_topology(machine), config.reserved or CPUSet())
 
 
 def _tenants(text: str, ledger: _Ledger) -> dict[str, Tenant]:
