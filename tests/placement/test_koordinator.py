@@ -254,6 +254,8 @@ def test_distribute_evenly_is_least_allocated_upstream_and_even_as_proposed():
     assert pick(shape, "", 12, proposed) == "0-5,8-13"
     assert pick(shape, "", 6, proposed) == "0-5"
     assert pick(shape, "0-5", 12, proposed) == "8-13,16-21"
+    assert pick(shape, "1,3,5", 8, Request(strategy=EVENLY, as_proposed=True)) == "8-15"
+    assert pick((2, 1, 4, 2), "0,2,8,10", 8, proposed) == "4-7,12-15"
 
 
 def test_numa_node_level_falls_back_to_cores_as_proposed():
