@@ -11,7 +11,7 @@ from corelane.cli import _kubelet
 from corelane.cli._errors import Fault, Group
 
 # Whether it can be read is for the application to say, in one line.
-_FILE = click.argument("file", type=click.Path(path_type=Path))
+_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
 _OUTPUT = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
@@ -90,7 +90,7 @@ def convert(file: Path, version: str) -> None:
 @_kubelet.kubelet
 @click.option(
     "--pods",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     help="The node's pods: output of `kubectl get pods -A -o json`, or of the kubelet's /pods.",
 )
 @click.option(
@@ -102,7 +102,7 @@ def convert(file: Path, version: str) -> None:
 )
 @click.option(
     "--root",
-    type=click.Path(path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     default="/",
     show_default=True,
     help="The node's root directory, with sys/fs/cgroup and var/log/containers.",
