@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ DATA = Path(__file__).parents[1] / "data"
 TOPOLOGIES = json.loads((DATA / "topologies.json").read_text())
 
 
+@cache
 def rows(name):
     return [json.loads(line) for line in gzip.open(DATA / f"{name}.jsonl.gz")]
 

@@ -51,7 +51,7 @@ NAMES = st.sampled_from(
         "applyPolicy",
         "cpusetExclusive",
         "uid",
-    ]  # fmt: skip
+    ]
 )
 JSON = st.recursive(
     st.none()
@@ -74,7 +74,7 @@ ON_NODES = [
 ]  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(ON_PODS), TEXTS, max_size=4))
 def test_pods(texts):
     found = pod("a", container("x", "cpu=1"), annotations=texts, labels=texts)
@@ -87,13 +87,13 @@ def test_pods(texts):
         assert faults == ()
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(ON_NODES), TEXTS, max_size=4))
 def test_nodes(texts):
     nodesettings.read(texts, texts)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(TEXTS)
 def test_records_and_published_annotations(text):
     for key, read in (

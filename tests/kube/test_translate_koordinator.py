@@ -54,6 +54,11 @@ def test_the_pools_of_ls_and_be_are_published_by_socket_and_numa_node():
     assert best_effort[1:] == shared[1:]
 
 
+def test_a_zone_is_told_by_socket_and_numa_node():
+    assert translate.places(SERVER, CPUSet([1, 2])) == ((0, 1), (1, 2))
+    assert translate.places(SERVER, CPUSet([9])) == ()
+
+
 def test_only_the_kubelets_pods_are_in_pod_cpu_allocs_and_null_is_none():
     assert annotations(state(None, entry("a", "0-1")))[keys.POD_CPU_ALLOCS] == "null"
     kubelets_own = (

@@ -113,6 +113,12 @@ def test_an_unrendered_template_is_said_to_be_one_at_its_first_brace(content):
     assert "helm template" in found.message
 
 
+def test_braces_in_quotes_are_no_template_and_not_to_blame():
+    found = fault("a: '{{ .Title }}'\n  b: 1\n")
+    assert found.line == 2
+    assert "helm" not in found.message
+
+
 def test_json_keeps_its_places_despite_tabs_and_surrogates():
     root = one('{\n\t"a": "\\ud83d\\ude00",\n\t"b": {"c": "\\\\ud83d"}\n}')
     assert where(root, "b", "c") == (3, 8)

@@ -104,6 +104,21 @@ def test_reading_is_as_lenient_as_go():
     assert checkpoint.decode(merged) == of("none", "", {"a": {"x": "1"}, "b": {"y": "2"}})
 
 
+def test_what_is_no_text_is_replaced_as_by_go_and_can_be_written_again():
+    found = checkpoint.decode(b'{"policyName":"\\ud800","entries":{"p\xff":{"\\ude00":"1"}}}')
+    assert (found.policy, found.entries) == ("\ufffd", {"p\ufffd": {"\ufffd": cpus("1")}})
+    assert checkpoint.decode(checkpoint.encode(found, 4)).entries == found.entries
+
+
+def test_older_releases_read_what_stands_beside_the_payload():
+    content = checkpoint.encode(of("none", "1-3", POD, {"pod": "4-6"}, 4), 4)
+    assert checkpoint.decode(content, payload=False) == of("none", "1-3", POD)
+    edited = content.replace(b'"1-3"', b'"1-2"', 1)
+    assert checkpoint.decode(edited).version == 4
+    with pytest.raises(CheckpointError, match="checksum: checkpoint is corrupted"):
+        checkpoint.decode(edited, payload=False)
+
+
 def test_the_newer_type_name_is_accepted_in_version_2():
     text = (
         "(*state.CPUManagerCheckpointV2){PolicyName:(string)none DefaultCPUSet:(string)1-3 "
@@ -125,6 +140,9 @@ def test_version_3_is_never_accepted_without_a_checksum():
         (b'{"policyName":"static","defaultCpuSet":"0', "perhaps truncated after 41 bytes"),
         (b"[]", "the file is a JSON list"),
         (b"[" * 100_000, "no JSON"),
+        (b"\xef\xbb\xbf{}", "no JSON"),
+        ('{"policyName":"none"}'.encode("utf-16"), "no JSON"),
+        (b'{"checksum":NaN}', "NaN is no number in JSON"),
         (b'{"policyName":7}', "policyName: is int, not a string"),
         (b'{"checksum":-1}', "checksum: is -1, not a whole number"),
         (b'{"checksum":"1"}', "checksum: is '1', not a whole number"),

@@ -55,9 +55,9 @@ def test_a_failing_rule_shows_what_to_do():
 
 def test_a_difference_tells_kept_from_changed_added_and_removed():
     two, three = CPUSet([2]), CPUSet([3])
-    pairs = [(two, two), (two, three), (None, two), (two, None)]
+    pairs = [(two, two), (two, three), (None, two), (two, None), (None, None)]
     changes = tuple(Change("u", f"c{i}", "", before, after, "why") for i, (before, after) in enumerate(pairs))
-    assert [change.kind for change in changes] == ["kept", "changed", "added", "removed"]
+    assert [change.kind for change in changes] == ["kept", "changed", "added", "removed", "left out"]
     difference = Difference("FILE", None, FOUND, 4, changes, ("a note",))
     shown = text(state.show_difference, difference)
     assert "note: a note" in shown

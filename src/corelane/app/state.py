@@ -72,7 +72,8 @@ def verify(path: Path, machine: str | None, settings: Settings, *, as_json: bool
     """
     loaded = _intact(path)
     state, settings = _node(machine, settings, loaded)
-    rules = state_rules.check(loaded.checkpoint, state, _minor(settings))
+    minor = _minor(settings, loaded)
+    rules = state_rules.check(state_file.seen_by(loaded, minor), state, minor)
     if as_json:
         facts = {"policy": state.config.policy, "reserved": str(state.reserved), "cpus": str(state.usable)}
         say(json.dumps(view.plain_rules(str(path), rules, facts), indent=2))
@@ -95,8 +96,11 @@ def _node(machine: str | None, settings: Settings, loaded: Loaded | None) -> tup
     return state_settings.start(state_settings.hardware(machine), settings), settings
 
 
-def _minor(settings: Settings) -> int:
-    return state_settings.release(settings.version) if settings.version else 36
+def _minor(settings: Settings, loaded: Loaded) -> int:
+    """The kubelet's release: without a word the one that writes such files."""
+    if settings.version:
+        return state_settings.release(settings.version)
+    return 37 if loaded.checkpoint.version == 4 else 36
 
 
 def convert(path: Path, version: int, *, say: Say) -> int:
@@ -156,22 +160,47 @@ def _evidence(
     told = state_cri.ask(where.cri, groups) if where.cri else state_cri.Told()
     names = {**state_pods.logged(str(where.root / "var/log/containers")), **told.names}
     notes = [*listed.notes, *told.notes]
-    if not groups:
-        notes.append(f"no pod runs below {where.root / 'sys/fs/cgroup'}: no CPU has an owner")
-    elif not where.pods and not where.cri:
+    notes += state_cgroups.kubelets(where.root / "proc")
+    if groups and not where.pods and not where.cri:
         notes.append("no list of pods (--pods): what containers ask for is guessed from their cpusets")
     containers = [group for group in groups if group.id not in told.sandboxes]
+    alive = dict(told.alive)
+    if not groups and (note := _unseen(where, told, old if trusted else None)):
+        alive |= dict.fromkeys(old.entries if old else (), "")
+        notes.append(note)
     evidence = state_owners.Evidence(
         containers,
         pods=listed.pods,
         names=names,
         needs=told.needs,
-        alive=told.alive,
+        alive=alive,
         old=old,
         trusted=trusted,
         reserved=state.reserved,
     )
     return evidence, notes
+
+
+def _unseen(where: Where, told: state_cri.Told, old: Checkpoint | None) -> str:
+    """What to note where no pod runs, so far as can be seen; without a note no CPU has an owner.
+
+    That may be so after a reboot, or seen from inside a container. Raises RepairError where owners might be
+    forgotten.
+    """
+    place = where.root / "sys/fs/cgroup"
+    if told.running:
+        raise RepairError(
+            f"{where.cri}: {told.running} containers run, but none has a cgroup below {place}: "
+            "run this on the node itself, or name its root directory with --root"
+        )
+    if where.pods or where.cri:
+        return f"no pod runs below {place}"
+    if old and old.version != 1:
+        return f"no pod runs below {place}: entries stay, and the kubelet clears those that no pod names"
+    raise RepairError(
+        f"no pod runs below {place}, and the file has nothing to go by: if that is so, --cri or --pods FILE "
+        "will confirm it; else run this on the node itself, or name its root directory with --root"
+    )
 
 
 def _unnamed(rebuilt: state_repair.Rebuilt, evidence: state_owners.Evidence) -> list[str]:

@@ -9,13 +9,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Final
 
 from corelane.app.state_errors import StateFileError
 from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kernel import proc as processes
 from corelane.kernel.files import Directory
 
-__all__ = ["Group", "read"]
+__all__ = ["Group", "kubelets", "read"]
 
 DEPTH: Final = 5
 """How far below the mount the hierarchy of pods may begin: kind and nested kubelets put it lower."""
@@ -24,6 +26,7 @@ _QOS = re.compile(r"(?:.+-)?(burstable|besteffort)(?:\.slice)?")
 _POD = re.compile(r"(?:.*kubepods-(?:burstable-|besteffort-)?)?pod(.+?)(?:\.slice)?")
 _ID = re.compile(r"(?:cri-containerd-|crio-|docker-|libpod-)?(.+?)(?:\.scope)?")
 _UNITS = ("slice", "scope", "service")
+_KUBELETS = ("kubelet", "kubelite", "k3s-server", "k3s-agent")
 _MONITORS = ("crio-conmon-", "libpod-conmon-", "conmon-")
 
 
@@ -108,6 +111,15 @@ def _containers(tree: Directory, files: _Files, path: str, uid: str, qos: str) -
         if name.startswith(_MONITORS) or not _is_group(tree, below) or not _runs(tree, below):
             continue
         yield Group(uid, _id(name), _cpus(tree, f"{below}/{files.cpus}"), qos, pod_cpus, below)
+
+
+def kubelets(proc: Path) -> list[str]:
+    """A note for each kubelet that runs: it would write over whatever is repaired."""
+    return [
+        f"a kubelet runs (process {pid}): stop it, or it writes over the file with what it remembers"
+        for pid in sorted(processes.pids(proc))
+        if (found := processes.stat(pid, proc)) and found.name in _KUBELETS
+    ]
 
 
 def _id(name: str) -> str:

@@ -27,6 +27,8 @@ class Told:
     """How many CPUs alone a Guaranteed pod's container asked for, 0 for a share; where that is known."""
     alive: Mapping[str, str] = field(default_factory=dict)
     """The pods with a running sandbox: UID to `namespace/name`."""
+    running: int = 0
+    """How many containers run."""
     sandboxes: frozenset[str] = frozenset()
     """Ids of sandboxes, whose cgroups look like containers' and never own a CPU."""
     notes: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ async def _ask(endpoint: str, groups: Sequence[Group]) -> Told:
         names,
         {ident: count for ident, found in resources.items() if (count := _count(found)) is not None},
         {sandbox.uid: f"{sandbox.namespace}/{sandbox.name}" for sandbox in sandboxes if sandbox.ready},
+        sum(one.state == "running" for one in containers),
         frozenset(pods),
         tuple(_strangers(f"{endpoint} ({runtime.name} {runtime.version})", groups, {*names, *pods})),
     )

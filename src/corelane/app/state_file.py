@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from corelane.kernel import files
 from corelane.node import checkpoint
 from corelane.node.checkpoint import Checkpoint, CheckpointError, Version
 
-__all__ = ["Loaded", "Say", "checksum", "convert", "load", "read", "replace_file", "write"]
+__all__ = ["Loaded", "Say", "checksum", "convert", "load", "read", "read_stream", "replace_file", "write"]
 
 Say = Callable[[str], None]
 
@@ -38,13 +39,26 @@ class Loaded:
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a file of sane size. Raises StateFileError naming it."""
+    """The bytes of a file of sane size; not of a pipe or a device. Raises StateFileError naming it."""
     try:
-        if path.stat().st_size > _MAX_BYTES:
-            raise StateFileError(f"{path}: larger than {_MAX_BYTES >> 20} MiB: this is no cpu_manager_state")
-        return path.read_bytes()
+        if not stat.S_ISREG(path.stat().st_mode):
+            what = "a directory" if path.is_dir() else "no ordinary file"
+            raise StateFileError(f"{path}: is {what}: name the kubelet's state file")
     except OSError as error:
         raise StateFileError(f"{path}: cannot be read: {error.strerror}") from None
+    return read_stream(path)
+
+
+def read_stream(path: Path) -> bytes:
+    """What a file of sane size holds, or what comes through a pipe. Raises StateFileError naming it."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise StateFileError(f"{path}: cannot be read: {error.strerror}") from None
+    if len(content) > _MAX_BYTES:
+        raise StateFileError(f"{path}: larger than {_MAX_BYTES >> 20} MiB: this cannot be what was asked for")
+    return content
 
 
 def load(path: Path) -> Loaded:
@@ -97,6 +111,17 @@ def _without_checksum(members: dict[str, Any]) -> Checkpoint:
         for uid, value in (members.get("podentries") or {}).items()
     }
     return replace(found, pods=pods, version=3) if pods else found
+
+
+def seen_by(loaded: Loaded, minor: int) -> Checkpoint:
+    """What a kubelet 1.`minor` finds in the file, under the version that it has. Raises StateFileError."""
+    if loaded.checkpoint.version != 4 or minor >= 37:
+        return loaded.checkpoint
+    try:
+        older = checkpoint.decode(loaded.content, payload=False)
+    except CheckpointError as error:
+        raise StateFileError(f"{loaded.path}: {error}") from None
+    return replace(older, version=4)
 
 
 def convert(loaded: Loaded, version: int) -> bytes:

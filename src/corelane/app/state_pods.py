@@ -63,7 +63,7 @@ class Listed:
 
 def read(path: Path) -> Listed:
     """The pods in a file. Raises StateFileError for one that is no list of pods; a bad pod is only noted."""
-    items, notes = _items(path, state_file.read(path))
+    items, notes = _items(path, state_file.read_stream(path))
     known: dict[str, Known] = {}
     for pod in items:
         try:

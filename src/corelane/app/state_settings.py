@@ -152,7 +152,7 @@ def tree(path: Path) -> Mapping[str, Any]:
     import yaml
 
     try:
-        found = yaml.safe_load(state_file.read(path))
+        found = yaml.safe_load(state_file.read_stream(path))
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         why = " ".join(str(error).split())
         raise SettingsError(f"{path}: is no YAML or JSON: {why}") from None

@@ -10,7 +10,8 @@ import click
 from corelane.cli import _kubelet
 from corelane.cli._errors import Fault, Group
 
-_FILE = click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+# Whether it can be read is for the application to say, in one line.
+_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
 _OUTPUT = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
@@ -84,12 +85,12 @@ def convert(file: Path, version: str) -> None:
 
 
 @state.command()
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@_FILE
 @_kubelet.machine
 @_kubelet.kubelet
 @click.option(
     "--pods",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     help="The node's pods: output of `kubectl get pods -A -o json`, or of the kubelet's /pods.",
 )
 @click.option(
@@ -101,7 +102,7 @@ def convert(file: Path, version: str) -> None:
 )
 @click.option(
     "--root",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(readable=False, path_type=Path),
     default="/",
     show_default=True,
     help="The node's root directory, with sys/fs/cgroup and var/log/containers.",

@@ -4,13 +4,16 @@
 """
 
 from corelane.node import codec
-from corelane.node.admission import Decision, admit, why_shared
+from corelane.node.admission import admit, why_shared
 from corelane.node.config import NodeConfig, default_reserved_count
+from corelane.node.decision import Decision
 from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.invariants import Problem, validate
 from corelane.node.ledger import LedgerError, NodeState, mark, new, release, started
 from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
+from corelane.node.pools.options import PoolOptions
+from corelane.node.pools.zones import best_effort_cpus, pools_by_zone
 from corelane.node.rebase import rebase
 from corelane.node.validation import start_problems
 from corelane.placement.reasons import Reason
@@ -25,16 +28,19 @@ __all__ = [
     "NodeState",
     "Origin",
     "Phase",
+    "PoolOptions",
     "Problem",
     "Reason",
     "Sharing",
     "StaticOptions",
     "TopologyOptions",
     "admit",
+    "best_effort_cpus",
     "codec",
     "default_reserved_count",
     "mark",
     "new",
+    "pools_by_zone",
     "rebase",
     "release",
     "start_problems",

@@ -2,18 +2,21 @@
 
 Agent, scheduler, simulator and what-if all call it, so what the scheduler proposes is what the agent would
 pick. Under the static policy (KEP-3570) whole CPUs of Guaranteed pods are exclusive, others share the pool,
-and a plain init container lends its CPUs to those that run after it. A pod comes in whole, or not at all.
+and a plain init container lends its CPUs to those that run after it; see `pools` for that policy. A pod comes
+in whole, or not at all.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.node import managers, memory, podlevel, static
+from corelane.node.decision import Decision
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.ledger import NodeState, frozen
+from corelane.node.pools import admission as pools
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
 from corelane.placement.memory import MemoryBlock
@@ -26,24 +29,10 @@ __all__ = ["Decision", "admit"]
 ALLOCATOR = "kubelet"
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """What became of an ask. `reason` is CamelCase as in a pod's status, "" when admitted."""
-
-    admitted: bool
-    reason: str = ""
-    message: str = ""
-    assignments: Mapping[str, CPUSet] = field(default_factory=lambda: MappingProxyType({}))
-    """Container name to its exclusive CPUs; containers not named share the pool."""
-    shared: CPUSet = field(default_factory=CPUSet)
-    """The shared pool after the decision."""
-    repicked: bool = False
-    """CPUs were proposed, but not all of them could be had, and others were picked."""
-    reasons: tuple[Reason, ...] = ()
-
-
 def why_shared(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
     """Why a container has no CPUs to itself, in words."""
+    if state.config.policy == "pools":
+        return pools.why_shared(state, ask, container)
     if state.config.policy == "none":
         return "policy none: no CPU is exclusive"
     if container.whole_cpus:
@@ -61,9 +50,14 @@ def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
     """
     if ask.uid in state.pods:
         return state, _again(state, ask.uid)
-    admission = _Admission(state, ask)
     try:
         request = _checked_request(state, ask)
+        if state.config.policy == "pools":
+            return pools.admit(state, ask)
+    except Refusal as refusal:
+        return state, Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
+    admission = _Admission(state, ask)
+    try:
         admission.run()
     except Refusal as refusal:
         refused = Decision(False, refusal.reason, admission.words(refusal), shared=state.shared_pool)
@@ -73,7 +67,7 @@ def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
 
 
 def _again(state: NodeState, uid: str) -> Decision:
-    assigned = {entry.container: entry.cpus for entry in state.of_pod(uid) if entry.exclusive}
+    assigned = {entry.container: entry.cpus for entry in state.of_pod(uid) if entry.cpus}
     reason = Reason("existing", "the pod is already in the ledger: it keeps what it has")
     return Decision(True, assignments=MappingProxyType(assigned), shared=state.shared_pool, reasons=(reason,))
 

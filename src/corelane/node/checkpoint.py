@@ -79,24 +79,25 @@ def encode(checkpoint: Checkpoint, version: Version = 2) -> bytes:
     return go_json(fields).encode()
 
 
-def decode(content: bytes) -> Checkpoint:
+def decode(content: bytes, *, payload: bool = True) -> Checkpoint:
     """The checkpoint, of whatever version it is, if its checksum is right or, as for the kubelet, absent.
 
-    Raises CheckpointError.
+    Without `payload` as releases before 1.37 read it, to which version 4 is 2. Raises CheckpointError.
     """
     try:
-        return _decoded(Fields(parse(content, "the file")))
+        fields = Fields(parse(content, "the file"))
+        if payload and (fields.text("data") or fields.number("dataChecksum")):
+            return _of_payload(fields)
+        return _verified(_read(fields), fields.number("checksum"))
     except MalformedError as error:
         raise CheckpointError(f"{error}; {_WHAT_TO_DO}") from None
 
 
-def _decoded(fields: Fields) -> Checkpoint:
+def _of_payload(fields: Fields) -> Checkpoint:
     data = fields.text("data")
-    if data or fields.number("dataChecksum"):
-        if payload_checksum(data) != fields.number("dataChecksum"):
-            raise MalformedError("dataChecksum: checkpoint is corrupted")
-        return _read(Fields(parse(data.encode(), "data"))).parsed(4)
-    return _verified(_read(fields), fields.number("checksum"))
+    if payload_checksum(data) != fields.number("dataChecksum"):
+        raise MalformedError("dataChecksum: checkpoint is corrupted")
+    return _read(Fields(parse(data.encode(), "data"))).parsed(4)
 
 
 def _verified(raw: "_Raw", checksum: int) -> Checkpoint:

@@ -131,6 +131,11 @@ class Entry:
         """Whether it has CPUs that are not in the shared pool."""
         return self.sharing.exclusive
 
+    @property
+    def placed(self) -> bool:
+        """Whether it is bound to CPUs or held to NUMA nodes, of which others must know."""
+        return bool(self.cpus) or self.zone is not None
+
 
 def exclusive_mask(entries: Iterable[Entry]) -> int:
     """The CPUs that are some entry's or its pod's, and not in the shared pool."""

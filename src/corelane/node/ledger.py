@@ -198,8 +198,10 @@ def frozen(values: Mapping[_K, _V]) -> Mapping[_K, _V]:
 def with_entries(state: NodeState, entries: Mapping[Key, Entry], pods: Mapping[str, int]) -> NodeState:
     """The next generation of a state with these entries, all that follows from them derived again."""
     tenants = state.tenants
-    if not tenants.keys() <= pods.keys():
-        tenants = frozen({uid: tenant for uid, tenant in tenants.items() if uid in pods})
+    if tenants:
+        placed = {entry.uid for entry in entries.values() if entry.placed}
+        if not tenants.keys() <= placed:
+            tenants = frozen({uid: tenant for uid, tenant in tenants.items() if uid in placed})
     return replace(
         state,
         entries=frozen(entries),

@@ -104,7 +104,7 @@ def _newer(fields: Fields, *, verify: bool) -> MemoryCheckpoint:
 
 
 def _payload(fields: Fields) -> bytes:
-    return fields.text("data").encode("utf-8", "surrogatepass")
+    return fields.text("data").encode()
 
 
 def _older(pairs: Pairs, checksum: int, *, verify: bool) -> MemoryCheckpoint:

@@ -5,6 +5,7 @@ A checksum covers the decoded values and not the bytes: it is FNV-1a over the st
 """
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,11 +34,12 @@ class Pairs(list[tuple[str, Any]]):
 
 
 def parse(content: bytes, where: str) -> Pairs:
-    """The members of a JSON object. Raises MalformedError."""
+    """The members of a JSON object. Raises MalformedError for what Go's decoder would not take."""
+    text = content.decode("utf-8", "replace")
     try:
-        value = json.loads(content, object_pairs_hook=Pairs)
+        value = json.loads(text, object_pairs_hook=_pairs, parse_constant=_refuse)
     except (ValueError, RecursionError) as error:
-        if not content.strip():
+        if not text.strip():
             raise MalformedError(f"{where} is empty") from None
         raise MalformedError(
             f"{where} is no JSON, perhaps truncated after {len(content)} bytes ({error})"
@@ -45,6 +47,22 @@ def parse(content: bytes, where: str) -> Pairs:
     if value is not None and not isinstance(value, Pairs):
         raise MalformedError(f"{where} is a JSON {type(value).__name__}, not an object")
     return value or Pairs()
+
+
+def _pairs(members: list[tuple[str, Any]]) -> Pairs:
+    return Pairs((_text(name), _text(value)) for name, value in members)
+
+
+def _text(value: Any) -> Any:
+    """Half of a surrogate pair is no text, to Go as to everybody who writes it out again."""
+    return _HALVES.sub("\ufffd", value) if isinstance(value, str) else value
+
+
+_HALVES = re.compile("[\ud800-\udfff]")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number in JSON")
 
 
 class Fields:
@@ -92,7 +110,7 @@ class Fields:
 def fnv1a(text: str) -> int:
     """FNV-1a, 32 bit, of the text in UTF-8."""
     digest = 0x811C9DC5
-    for byte in text.encode("utf-8", "surrogatepass"):
+    for byte in text.encode():
         digest = (digest ^ byte) * 0x01000193 & 0xFFFFFFFF
     return digest
 

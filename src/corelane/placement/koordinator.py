@@ -124,13 +124,14 @@ def _pick(topology: Topology, free: int, n: int, request: Request, others: Held,
 def _evenly(topology: Topology, free: int, n: int, request: Request, others: Held) -> int:
     """Like shares from the fewest NUMA nodes that have them (KEP-2902), each picked as by itself."""
     cores = koordinator_cores.of(topology)
-    whole = request.bind is BindPolicy.FULL_PCPUS and n % cores.threads == 0
     nodes = accumulator.node_order(topology, free)
-    shares = _shares([(node & free).bit_count() for node in nodes], n, cores.threads if whole else 1)
-    taken = 0
-    for node, share in zip(nodes, shares, strict=True) if shares else ((topology.all, n),):
-        taken |= pick(cores, node & free, share, request, others, exact=True) if share else 0
-    return taken
+    whole = request.bind is BindPolicy.FULL_PCPUS and n % cores.threads == 0
+    for offered in (cores.full(free), free) if whole else (free,):
+        counts = [(node & offered).bit_count() for node in nodes]
+        if shares := _shares(counts, n, cores.threads if whole else 1):
+            picks = zip(nodes, shares, strict=True)
+            return sum(pick(cores, node & free, share, request, others, exact=True) for node, share in picks)
+    return pick(cores, free, n, request, others, exact=True)
 
 
 def _shares(free: list[int], n: int, group: int) -> list[int]:

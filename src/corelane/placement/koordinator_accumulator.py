@@ -17,9 +17,11 @@ __all__ = ["NOTHING_HELD", "Held", "Request", "pick"]
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """How to pick. Bind policies are FullPCPUs and SpreadByPCPUs; any strategy but MostAllocated counts as
-    LeastAllocated, unless it is DistributeEvenly `as_proposed`.
-    """  # noqa: D205
+    """How to pick.
+
+    Bind policies are FullPCPUs and SpreadByPCPUs. Any strategy but MostAllocated counts as LeastAllocated,
+    unless it is DistributeEvenly `as_proposed`.
+    """
 
     bind: BindPolicy = BindPolicy.FULL_PCPUS
     exclusive: ExclusivePolicy = ExclusivePolicy.NONE

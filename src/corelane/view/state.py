@@ -65,6 +65,8 @@ class Change:
 
     @property
     def kind(self) -> str:
+        if self.before is None and self.after is None:
+            return "left out"
         if self.before == self.after:
             return "kept"
         if self.before is None:

@@ -1,6 +1,7 @@
 """Kubernetes objects to plain values and back. Nobody else parses an annotation."""
 
 from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.koordinator import places
 from corelane.kube.translate.pods import ask, qos, requests
 from corelane.kube.translate.proposals import annotations as proposal_annotations
 from corelane.kube.translate.proposals import read as read_proposal
@@ -18,6 +19,7 @@ __all__ = [
     "ask",
     "machine_from_topology",
     "placement_reasons",
+    "places",
     "proposal_annotations",
     "qos",
     "read_proposal",

@@ -29,6 +29,7 @@ __all__ = [
     "by_place",
     "kubelet_settings",
     "kubelets_pods",
+    "places",
     "pod_allocations",
     "pools",
 ]
@@ -116,6 +117,12 @@ def by_place(machine: Machine, pool: CPUSet) -> list[Pool]:
         for node, inside in machine.numa_masks
     )
     return [part for part in parts if part.cpus]
+
+
+def places(machine: Machine, zone: CPUSet) -> tuple[tuple[int, int], ...]:
+    """The sockets and NUMA nodes of a zone (a set of NUMA nodes), as `cpuSharedPools` names them."""
+    parts = by_place(machine, machine.usable)
+    return tuple((part.socket, part.node) for part in parts if part.node in zone)
 
 
 def _dump_pools(machine: Machine, pool: CPUSet) -> str:

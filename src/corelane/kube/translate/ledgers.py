@@ -13,18 +13,29 @@ from corelane.kube.keys import CPU_ALLOCATIONS
 from corelane.kube.meta import Wire
 from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import Machine
-from corelane.node import Entry, NodeConfig, NodeConfigError, NodeState, Origin, Phase, new
+from corelane.node import (
+    Entry,
+    NodeConfig,
+    NodeConfigError,
+    NodeState,
+    Origin,
+    Phase,
+    belongings,
+    memory,
+    new,
+)
 from corelane.node.entries import Key, Sharing, claimed_before
-from corelane.node.ledger import frozen, with_entries
+from corelane.node.ledger import frozen, usable_topology, with_entries
 from corelane.node.pools import tenants
 from corelane.node.pools.tenants import Tenant
+from corelane.placement.memory import Nodes
 from corelane.workload import ContainerKind
 
 __all__ = ["dump", "load"]
 
 
 class _Owned(Wire, frozen=True):
-    """A container and the CPUs that it is bound to, or the NUMA nodes that it is held to."""
+    """A container and the CPUs that it is bound to, the NUMA nodes that it is held to, what else it has."""
 
     uid: str
     pod: str
@@ -39,6 +50,8 @@ class _Owned(Wire, frozen=True):
     sharing: Sharing = Sharing.ALONE
     common: bool = False
     zone: str | None = None
+    more: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Its memory, devices, and what is its pod's; see `node.belongings`."""
 
 
 class _Ledger(Wire, frozen=True):
@@ -51,16 +64,45 @@ class _Ledger(Wire, frozen=True):
     entries: tuple[_Owned, ...] = ()
     tenants: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """What neighbours must know of a pod, by UID; see `node.pools.tenants`."""
+    memory: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
+    """The memory of each NUMA node, where a memory manager keeps it; see `node.belongings`."""
 
 
 def dump(state: NodeState) -> str:
     """What the scheduler must know of a node's state; the text changes only when that does."""
-    owners = [entry for entry in state.entries.values() if entry.cpus or entry.zone is not None]
+    owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
     pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
     known = {uid: tenants.plain(tenant) for uid, tenant in state.tenants.items()}
-    config = msgspec.to_builtins(replace(state.config, reserved=None, reserved_count=None), enc_hook=_list)
-    ledger = _Ledger(state.generation, config, str(state.reserved), pods, tuple(map(_owned, owners)), known)
+    ledger = _Ledger(
+        state.generation,
+        _settings(state.config),
+        str(state.reserved),
+        pods,
+        tuple(map(_owned, owners)),
+        known,
+        belongings.plain_nodes(state.memory),
+    )
     return msgspec.json.encode(ledger).decode()
+
+
+def _settings(config: NodeConfig) -> dict[str, Any]:
+    """What counts for an admission; settings of managers that there are not are left out."""
+    reserved = {node: dict(of) for node, of in config.memory.reserved.items()}
+    plain = replace(
+        config,
+        reserved=None,
+        reserved_count=None,
+        memory=replace(config.memory, reserved=reserved),
+        devices={resource: dict(of) for resource, of in config.devices.items()},
+    )
+    found: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=_list, str_keys=True)
+    if config.memory.policy == "None":
+        del found["memory"]
+    if not config.devices:
+        del found["devices"]
+    if not config.pod_level:
+        del found["pod_level"]
+    return found
 
 
 def _owned(entry: Entry) -> _Owned:
@@ -78,6 +120,7 @@ def _owned(entry: Entry) -> _Owned:
         entry.sharing,
         entry.common,
         None if entry.zone is None else str(entry.zone),
+        belongings.plain(entry),
     )
 
 
@@ -89,14 +132,29 @@ def load(text: str, machine: Machine) -> NodeState:
     ledger = _decoded(text) if text else _Ledger()
     reserved = _cpus(text, "reserved", ledger.reserved) or None
     try:
-        config = msgspec.convert(ledger.config | {"reserved": None}, NodeConfig, dec_hook=_parsed)
-        state = new(machine, replace(config, reserved=reserved))
+        settings = ledger.config | {"reserved": None}
+        config = msgspec.convert(settings, NodeConfig, dec_hook=_parsed, str_keys=True)
+        state = _ground(machine, replace(config, reserved=reserved))
     except (NodeConfigError, msgspec.ValidationError) as error:
         raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
     _check(text, state, entries)
-    ground = replace(state, tenants=frozen(_tenants(text, ledger)))
+    ground = replace(state, tenants=frozen(_tenants(text, ledger)), memory=_memory(text, ledger))
     return replace(with_entries(ground, entries, ledger.pods), generation=ledger.generation)
+
+
+def _ground(machine: Machine, config: NodeConfig) -> NodeState:
+    """The node without its pods. Under pools its agent may have lost CPUs that settings ask for."""
+    if config.policy != "pools":
+        return new(machine, config)
+    return NodeState(machine, config, usable_topology(machine), config.reserved or CPUSet())
+
+
+def _memory(text: str, ledger: _Ledger) -> Nodes:
+    try:
+        return frozen(belongings.nodes_of(ledger.memory))
+    except ValueError as error:
+        raise _broken(text, f"memory: {error}") from error
 
 
 def _tenants(text: str, ledger: _Ledger) -> dict[str, Tenant]:
@@ -136,7 +194,16 @@ def _entry(text: str, owned: _Owned) -> Entry:
         phase=owned.phase,
         allocator=owned.allocator,
         cpu_request=owned.cpu_request,
+        **_more(text, owned),
     )
+
+
+def _more(text: str, owned: _Owned) -> dict[str, Any]:
+    try:
+        found = belongings.of_plain(owned.more)
+    except ValueError as error:
+        raise _broken(text, f"the entry of {owned.pod}/{owned.container}: {error}") from error
+    return {**found, "mems": memory.mems(found["memory"])} if "memory" in found else found
 
 
 def _check(text: str, state: NodeState, entries: dict[Key, Entry]) -> None:

@@ -22,6 +22,7 @@ _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEGINS: Final = (yaml.StreamStartEvent, yaml.DocumentStartEvent)
 _MARKER: Final = re.compile(r"^---(?=[ \t\r\n]|\Z)", re.MULTILINE)
 _TEMPLATE: Final = re.compile(r"\{\{-?\s*[\w.\"($/*]")
+_QUOTED: Final = re.compile(r"'[^'\n]*'|\"[^\"\n]*\"")
 _SOURCE: Final = re.compile(r"^# Source: (\S.*?)\s*$", re.MULTILINE)
 _ESCAPE: Final = re.compile(r"\\(u[dD][89a-fA-F][0-9a-fA-F]{2}|.)", re.DOTALL)
 _UNRENDERED: Final = (
@@ -111,8 +112,8 @@ def _document(chunk: str, first_line: int, source: str) -> list[Text | Fault]:
 
 
 def _explained(error: _Broken, chunk: str, first_line: int) -> Fault:
-    """A template's own braces are the likeliest reason that a chart's file is no YAML."""
-    template = _TEMPLATE.search(chunk)
+    """A template's braces, where no quotes make them text, are why a chart's file is no YAML."""
+    template = _TEMPLATE.search(_QUOTED.sub(lambda found: " " * len(found[0]), chunk))
     if not template:
         return Fault(error.line + first_line - 1, error.column, error.message)
     before = chunk[: template.start()]

@@ -1,0 +1,109 @@
+"""`corelane limits watch`: what throttling costs the containers that run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from corelane.cli._errors import Command, Fault
+
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
+
+
+@click.command(cls=Command)
+@click.option("--once", is_flag=True, help="One round: two readings, an interval apart.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(min=0.1, max=3600),
+    help="Seconds between readings.  [default: 2; with --prometheus 15]",
+)
+@click.option("--count", type=click.IntRange(min=1), help="Stop after so many rounds.  [default: on Ctrl-C]")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.option(
+    "--sort",
+    type=click.Choice(["cost", "throttled", "lost", "used", "name"]),
+    default="cost",
+    show_default=True,
+    help="The order of rows.",
+)
+@click.option("-n", "--namespace", default="", help="Only this namespace.")
+@click.option("--pod", metavar="GLOB", default="", help="Only pods with such names, web-* for instance.")
+@click.option(
+    "--pods", type=_FILE, help="The node's pods, for their names: output of `kubectl get pods -A -o json`."
+)
+@click.option(
+    "--root",
+    type=_DIRECTORY,
+    default="/",
+    show_default=True,
+    help="The node's root directory, with sys/fs/cgroup, proc and var/log/containers.",
+)
+@click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where `corelane up` keeps its state.  [default: /var/lib/corelane, or the user's own]",
+)
+@click.option(
+    "--cgroup",
+    "cgroups",
+    type=_DIRECTORY,
+    multiple=True,
+    help="Watch this cgroup's directory only, whatever it holds; may be repeated.",
+)
+@click.option("--prometheus", metavar="URL", help="Read a cluster's containers from Prometheus instead.")
+@click.option(
+    "--window", metavar="5m", default="5m", show_default=True, help="How far back, with --prometheus."
+)
+@click.option("--bearer-token-file", type=_FILE, help="What Prometheus is to be shown, if it wants a token.")
+def watch(
+    interval: float | None,
+    count: int | None,
+    output: str,
+    sort: str,
+    namespace: str,
+    pod: str,
+    pods: Path | None,
+    root: Path,
+    data_dir: Path | None,
+    cgroups: tuple[Path, ...],
+    prometheus: str | None,
+    window: str,
+    bearer_token_file: Path | None,
+    *,
+    once: bool,
+) -> None:
+    r"""Show what throttling costs running containers, and if their limit or their neighbours hold them back.
+
+    Reads this node's cgroups: the kubelet's pods, and those of `corelane up`. Cost is the time lost per
+    second of work and how long a stop lasts; how many periods read as throttled decides nothing.
+
+    \b
+    corelane limits watch
+    corelane limits watch --once -o json --sort lost
+    corelane limits watch --prometheus http://prometheus:9090 --window 15m -n shop --once
+    """
+    from corelane.app import limits_watch as app
+
+    if prometheus and cgroups:
+        raise Fault("--prometheus and --cgroup name two sources: give one of them")
+    rounds = 1 if once else count or 0
+    seconds = interval or (15.0 if prometheus else 2.0)
+    options = app.Options(seconds, rounds, output, sort, namespace, pod)
+    source: app.Source
+    if prometheus:
+        server = app.Server(prometheus, app.bearer(bearer_token_file))
+        source = app.Prometheus(server, _duration(window))
+    else:
+        source = app.Node(app.Where(root, pods, data_dir, cgroups))
+    live = sys.stdout.isatty() and rounds != 1
+    raise SystemExit(app.main(source, options, click.echo, live=live))
+
+
+def _duration(text: str) -> str:
+    number, unit = text[:-1], text[-1:]
+    if unit not in "smhd" or not number.isdecimal() or int(number[:9]) == 0:
+        raise Fault(f"--window {text!r}: is no duration such as 90s, 5m or 1h")
+    return text

@@ -1,0 +1,223 @@
+"""A group's CPU bandwidth: the pool filled every period, and what each CPU holds of it (kernel/sched/fair.c).
+
+A `Pool` is the kernel's cfs_bandwidth, an `Account` the bandwidth part of a cfs_rq. An account is charged for
+what runs; when it has nothing left it asks the pool for a slice, and when the pool is empty too, its CPU is
+throttled until a refill, or runtime handed back by another CPU, has paid its debt.
+"""
+
+from collections import deque
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from corelane.limits.model.clock import NEVER, Clock
+from corelane.limits.model.limit import Limit
+from corelane.limits.model.switches import Switches
+
+__all__ = ["Account", "Observer", "Pool", "Stat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """What cpu.stat shows. Times in ns; `throttled_ns` is the sum over CPUs, counted when one is released."""
+
+    nr_periods: int = 0
+    nr_throttled: int = 0
+    throttled_ns: int = 0
+    nr_bursts: int = 0
+    burst_ns: int = 0
+    usage_ns: int = 0
+
+    def __sub__(self, earlier: "Stat") -> "Stat":
+        return Stat(
+            self.nr_periods - earlier.nr_periods,
+            self.nr_throttled - earlier.nr_throttled,
+            self.throttled_ns - earlier.throttled_ns,
+            self.nr_bursts - earlier.nr_bursts,
+            self.burst_ns - earlier.burst_ns,
+            self.usage_ns - earlier.usage_ns,
+        )
+
+
+class Account:
+    """One CPU's part of a pool: runtime left in ns (negative: debt), and since when it is throttled."""
+
+    __slots__ = ("filling", "pool", "remaining", "since", "throttled")
+
+    def __init__(self, pool: "Pool | None") -> None:
+        self.pool = pool
+        self.remaining = 0
+        self.throttled = False
+        self.since: int | None = None
+        self.filling = 0
+
+
+class Observer(Protocol):
+    """Who is told what a pool does."""
+
+    def released(self, account: Account) -> None:
+        """Its CPU may run the group again."""
+
+    def refilled(self, pool: "Pool") -> None:
+        """A period has begun, and what throttled CPUs owed has been paid as far as it goes."""
+
+
+class Pool:
+    """The budget of one group. `runtime` is what no CPU has taken yet, in ns."""
+
+    def __init__(
+        self, clock: Clock, limit: Limit, switches: Switches, observer: Observer, phase_ns: int = 0
+    ) -> None:
+        """Refills fall on `phase_ns` + k periods, while somebody asks for runtime.
+
+        Raises ValueError where the kernel would answer EINVAL.
+        """
+        limit.check(switches)
+        self.limit = limit
+        self.runtime = self._before = limit.quota_ns
+        self.filling = 1
+        self.throttled: deque[Account] = deque()
+        self._clock, self._switches, self._observer = clock, switches, observer
+        self._phase = phase_ns % limit.period_ns
+        self._next_refill = NEVER
+        self._active = self._idle = self._slack_started = False
+        self._handing_out_until = -1
+        self._stat = Stat()
+        self._throttled_ns = 0
+
+    def stat(self, usage_ns: int = 0) -> Stat:
+        """The counters now; the pool does not know what the group has used."""
+        return replace(self._stat, throttled_ns=self._throttled_ns, usage_ns=usage_ns)
+
+    def next_refill(self) -> int:
+        """When the next refill comes, or would come if somebody asked now."""
+        if self._active:
+            return self._next_refill
+        period = self.limit.period_ns
+        return self._clock.now + period - (self._clock.now - self._phase) % period
+
+    # What CPUs do.
+
+    def ask(self, account: Account, target_ns: int) -> bool:
+        """Bring an account to `target_ns`, or as near as the pool can; whether it may run."""
+        if not self._active:
+            self._start()
+        if self.runtime > 0:
+            given = min(self.runtime, target_ns - account.remaining)
+            self.runtime -= given
+            account.remaining += given
+            self._idle = False
+        account.filling = self.filling
+        return account.remaining > 0
+
+    def expired(self, account: Account) -> bool:
+        """Whether what the account has left was for a period that is over."""
+        return self._switches.expiry and account.remaining > 0 and account.filling != self.filling
+
+    def settle(self, account: Account, ran_ns: int) -> bool:
+        """Charge what ran; whether the account may go on, with a new slice if need be."""
+        account.remaining -= ran_ns
+        if account.remaining > 0:
+            if not self.expired(account):
+                return True
+            account.remaining = 0
+        return self.ask(account, self._switches.slice_ns)
+
+    def hand_back(self, account: Account) -> None:
+        """Give back what a CPU on which nobody of the group is left does not keep."""
+        spare = account.remaining - self._switches.keep_ns
+        if spare <= 0:
+            return
+        account.remaining -= spare
+        if self._switches.expiry and account.filling != self.filling:
+            return
+        self.runtime += spare
+        if self.throttled and self.runtime > self._switches.slice_ns:
+            self._start_slack()
+
+    def throttle(self, account: Account, *, holds_tasks: bool) -> None:
+        """Hold a CPU back until somebody pays."""
+        account.throttled = True
+        order = self._switches.order
+        if order == "head" or (order == "mixed" and self._clock.now < self._handing_out_until):
+            self.throttled.appendleft(account)
+        else:
+            self.throttled.append(account)
+        if holds_tasks or not self._switches.clock_needs_tasks:
+            account.since = self._clock.now
+
+    def waits(self, account: Account) -> None:
+        """A task has come to a throttled CPU: from now on it is held back."""
+        if account.since is None:
+            account.since = self._clock.now
+
+    # What timers do.
+
+    def _start(self) -> None:
+        """The grid of refills is as old as the group; only those are counted that somebody waits for."""
+        self._next_refill = self.next_refill()
+        self._active = True
+        self._clock.at(self._next_refill, self._refill)
+
+    def _refill(self, _argument: object = None, _stamp: int = 0) -> None:
+        limit, before = self.limit, self._before
+        self.runtime += limit.quota_ns
+        over = max(before - self.runtime, 0)
+        self.runtime = self._before = min(self.runtime, limit.quota_ns + limit.burst_ns)
+        self.filling += 1
+        throttled = bool(self.throttled)
+        self._count(throttled, over)
+        if self._idle and not throttled:
+            self._active = False
+            self._observer.refilled(self)
+            return
+        self._idle = not throttled
+        self._next_refill += limit.period_ns
+        self._clock.at(self._next_refill, self._refill)
+        self._hand_out()
+        self._observer.refilled(self)
+
+    def _count(self, throttled: bool, over_ns: int) -> None:
+        stat = self._stat
+        self._stat = Stat(
+            stat.nr_periods + 1,
+            stat.nr_throttled + throttled,
+            0,
+            stat.nr_bursts + (over_ns > 0),
+            stat.burst_ns + over_ns,
+        )
+
+    def _hand_out(self) -> None:
+        """Pay debts in the order of the list; whoever is in the black by 1 ns may run."""
+        waiting, switches = self.throttled, self._switches
+        self._handing_out_until = self._clock.now + len(waiting) * switches.release_ns
+        while waiting and self.runtime > 0:
+            account = waiting[0]
+            paid = min(self.runtime, 1 - account.remaining)
+            self.runtime -= paid
+            account.remaining += paid
+            account.filling = self.filling
+            if account.remaining > 0:
+                waiting.popleft()
+                self._release(account)
+
+    def _release(self, account: Account) -> None:
+        account.throttled = False
+        if account.since is not None:
+            self._throttled_ns += self._clock.now - account.since
+        self._observer.released(account)
+        account.since = None
+
+    def _start_slack(self) -> None:
+        """Nothing is handed out twice at once, nor so late that the refill comes first."""
+        switches, now = self._switches, self._clock.now
+        soon = self._next_refill - now < switches.slack_ns + switches.near_refill_ns
+        if not self._slack_started and not soon:
+            self._slack_started = True
+            self._clock.at(now + switches.slack_ns, self._slack)
+
+    def _slack(self, _argument: object = None, _stamp: int = 0) -> None:
+        self._slack_started = False
+        switches = self._switches
+        near = self._next_refill - self._clock.now < switches.near_refill_ns
+        if not near and self.runtime > switches.slice_ns:
+            self._hand_out()

@@ -1,0 +1,40 @@
+"""Simulated time: events in integer nanoseconds, taken in order; those of one instant in the order made."""
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+__all__ = ["MS", "NEVER", "SECOND", "US", "Clock"]
+
+US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
+NEVER = 1 << 62
+"""A moment beyond every simulation: 146 years."""
+
+Call = Callable[[Any, int], None]
+
+
+class Clock:
+    """The queue of events. A call gets its argument and the stamp it was made with, to see if it is stale."""
+
+    __slots__ = ("_made", "_queue", "now")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self._made = 0
+        self._queue: list[tuple[int, int, Call, Any, int]] = []
+
+    def at(self, moment: int, call: Call, argument: Any = None, stamp: int = 0) -> None:
+        """Call at a moment in ns, which must not lie in the past."""
+        self._made = made = self._made + 1
+        heappush(self._queue, (moment, made, call, argument, stamp))
+
+    def run(self, until: int) -> None:
+        """Let everything happen that happens before `until`, and stand there."""
+        queue = self._queue
+        while queue and queue[0][0] < until:
+            self.now, _, call, argument, stamp = heappop(queue)
+            call(argument, stamp)
+        self.now = max(self.now, until)
+
+    def __len__(self) -> int:
+        return len(self._queue)

@@ -1,0 +1,408 @@
+"""The machine: CPUs with ticks, threads that run step by step, and the pools that hold them back.
+
+Nothing happens between events, so a CPU is looked at only when its thread's step ends, when a tick finds an
+account empty or a turn over, or when somebody comes or is released. A tick of 0 enforces limits to the ns.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from corelane.limits.model import balance, queues
+from corelane.limits.model.bandwidth import Account, Pool
+from corelane.limits.model.clock import MS, NEVER, Clock
+from corelane.limits.model.limit import Limit
+from corelane.limits.model.queues import NICE_0, Group, Queue, Thread
+from corelane.limits.model.steps import KERNEL, POLL, SLEEP, Behaviour, Channel, Gate
+from corelane.limits.model.switches import LATEST, Switches
+
+__all__ = ["CPU", "System", "Tracer"]
+
+FULL = 1000
+"""The speed of a CPU whose sibling is idle, in thousandths."""
+
+
+class Tracer(Protocol):
+    """Who is told what ran where. Times in ns."""
+
+    def ran(self, cpu: int, thread: Thread, start: int, end: int) -> None:
+        """A thread had a CPU without a break."""
+
+    def throttled(self, cpu: int, group: Group, start: int, end: int) -> None:
+        """A group's tasks on a CPU were held back by its own limit."""
+
+    def refilled(self, group: Group, moment: int) -> None:
+        """A period of the group's limit began."""
+
+
+class CPU:
+    """A logical CPU: who runs since when, and the stamp that makes events for earlier plans stale."""
+
+    __slots__ = (
+        "began",
+        "bit",
+        "curr",
+        "id",
+        "kicked",
+        "phase",
+        "picked",
+        "root",
+        "settled",
+        "sibling",
+        "speed",
+        "stamp",
+    )
+
+    def __init__(self, number: int, root: Queue, phase: int) -> None:
+        self.id, self.bit, self.root, self.phase = number, 1 << number, root, phase
+        self.curr: Thread | None = None
+        self.settled = self.began = self.picked = self.stamp = 0
+        self.sibling: CPU | None = None
+        self.speed = FULL
+        self.kicked = False
+
+
+class System:
+    """CPUs, groups and threads over simulated time."""
+
+    def __init__(
+        self,
+        cpus: int,
+        switches: Switches = LATEST,
+        *,
+        tick_ns: int = 4 * MS,
+        tick_phases: Callable[[int], int] = lambda _cpu: 0,
+        smt_speed: int | None = None,
+        tracer: Tracer | None = None,
+    ) -> None:
+        """An idle machine.
+
+        `tick_phases` says when a CPU ticks, in ns after 0; `smt_speed`, in thousandths, how fast either of
+        two siblings is while both run, where CPUs 2k and 2k + 1 are siblings.
+        """
+        self.clock = Clock()
+        self.switches, self.tick_ns, self.tracer = switches, tick_ns, tracer
+        self.root = Group("", None, NICE_0, None)
+        self.cpus = [CPU(i, Queue(self.root, i, None), tick_phases(i)) for i in range(cpus)]
+        self.smt_speed = smt_speed or FULL
+        if smt_speed:
+            for cpu in self.cpus:
+                cpu.sibling = self.cpus[cpu.id ^ 1] if cpu.id ^ 1 < cpus else None
+        self.all = self.idle = (1 << cpus) - 1
+        self.crowded = 0
+        """CPUs, as a mask, on which somebody waits for the turn."""
+        self.turn_ns = switches.base_slice_ns * (1 + min(cpus, 8).bit_length() - 1)
+        self.head_start_ns = 0 if switches.eevdf else 3 * MS
+        self.movable = False
+        self._groups: dict[Pool, Group] = {}
+        self._made = 0
+        self._balancing = False
+
+    # Building.
+
+    def group(
+        self,
+        name: str,
+        parent: Group | None = None,
+        *,
+        shares: int = NICE_0,
+        limit: Limit | None = None,
+        phase_ns: int = 0,
+    ) -> Group:
+        """A group below another or the root. Raises ValueError for a limit that the kernel refuses."""
+        pool = Pool(self.clock, limit, self.switches, self, phase_ns) if limit else None
+        group = Group(name, parent or self.root, shares, pool)
+        if pool:
+            self._groups[pool] = group
+        return group
+
+    def thread(self, group: Group, steps: Behaviour, cpu: int, allowed: int = -1) -> Thread:
+        """A thread that starts now on `cpu` and may run on the CPUs of the mask `allowed`: all, as a rule."""
+        thread = Thread(self._made, group, self.queue(group, cpu), allowed & self.all, steps)
+        self._made += 1
+        self.movable = self.movable or thread.allowed.bit_count() > 1
+        self._wake_on(thread, self.cpus[cpu])
+        return thread
+
+    def queue(self, group: Group, cpu: int) -> Queue:
+        """The group's queue on a CPU."""
+        if group.parent is None:
+            return self.cpus[cpu].root
+        found = group.queues.get(cpu)
+        if found is None:
+            found = group.queues[cpu] = Queue(group, cpu, self.queue(group.parent, cpu))
+        return found
+
+    # For behaviours and whoever plays the world outside.
+
+    @property
+    def now(self) -> int:
+        return self.clock.now
+
+    def after(self, delay_ns: int, call: Callable[[Any, int], None], argument: Any = None) -> None:
+        self.clock.at(self.clock.now + delay_ns, call, argument)
+
+    def put(self, channel: Channel, item: Any) -> None:
+        """Add an item, and wake one who waits for it."""
+        channel.items.append(item)
+        if channel.sleepers:
+            self._wake(channel.sleepers.popleft())
+
+    def open(self, gate: Gate) -> None:
+        """Let everybody pass who waits at the gate now."""
+        spinners, sleepers = gate.spinners, gate.sleepers
+        gate.spinners, gate.sleepers = [], []
+        for thread in sleepers:
+            self._wake(thread)
+        for thread in spinners:
+            cpu = self.cpus[thread.queue.cpu]
+            self._settle(cpu)
+            thread.spinning, thread.left = None, 0
+            if cpu.curr is thread:
+                self._kick(cpu)
+
+    def run(self, until_ns: int) -> None:
+        """Let time pass; what runs at the end is charged up to then."""
+        self.clock.run(until_ns)
+        for cpu in self.cpus:
+            self._settle(cpu)
+
+    # Threads come and go.
+
+    def _goes_on(self, thread: Thread) -> bool:
+        """Take the behaviour's next steps; whether the thread wants to run, not to wait or to end."""
+        if thread.spinning is not None:
+            gate, thread.spinning = thread.spinning, None
+            gate.spinners.remove(thread)
+            gate.sleepers.append(thread)
+            return False
+        for kind, what in thread.steps:
+            if kind <= KERNEL:
+                if what > 0:
+                    thread.left, thread.kernel = what, kind == KERNEL
+                    return True
+            elif kind == POLL:
+                if not what.items:
+                    what.sleepers.append(thread)
+                    return False
+            elif kind == SLEEP:
+                self.clock.at(self.clock.now + what, self._awake, thread)
+                return False
+            else:
+                return self._waits_at(thread, what)
+        return False
+
+    @staticmethod
+    def _waits_at(thread: Thread, gate: Gate) -> bool:
+        if not gate.patience_ns:
+            gate.sleepers.append(thread)
+            return False
+        gate.spinners.append(thread)
+        thread.spinning, thread.left, thread.kernel = gate, gate.patience_ns, False
+        return True
+
+    def _awake(self, thread: Thread, _stamp: int) -> None:
+        self._wake(thread)
+
+    def _wake(self, thread: Thread) -> None:
+        cpu = balance.for_waking(self, thread)
+        if thread.queue.cpu != cpu.id:
+            self._move(thread, cpu)
+        self._wake_on(thread, cpu)
+
+    def _wake_on(self, thread: Thread, cpu: CPU) -> None:
+        self._settle(cpu)
+        thread.left = 0
+        if queues.enqueue(thread, self.head_start_ns, self._throttle):
+            self._kick(cpu)
+
+    def _move(self, thread: Thread, cpu: CPU) -> None:
+        """Take a thread that is on no queue to another CPU; what it is ahead or behind goes with it."""
+        old, new = thread.queue, self.queue(thread.group, cpu.id)
+        thread.vruntime += new.floor - old.floor
+        thread.queue = new
+
+    def migrate(self, thread: Thread, cpu: CPU) -> None:
+        """Take a thread that waits for its turn to another CPU."""
+        self._kick(self.cpus[thread.queue.cpu])
+        queues.dequeue(thread)
+        self._move(thread, cpu)
+        self._settle(cpu)
+        if queues.enqueue(thread, self.head_start_ns, self._throttle):
+            self._kick(cpu)
+
+    def _kick(self, cpu: CPU) -> None:
+        """Have a CPU look around at this instant, after what is going on now."""
+        self.idle &= ~cpu.bit
+        if not cpu.kicked:
+            cpu.kicked = True
+            self.clock.at(self.clock.now, self._look, cpu)
+
+    # CPUs.
+
+    def _look(self, cpu: CPU, _stamp: int) -> None:
+        cpu.kicked = False
+        self._settle(cpu)
+        self._schedule(cpu, turn_over=not self.switches.eevdf)
+
+    def _event(self, cpu: CPU, stamp: int) -> None:
+        """The running thread's step ends, or a tick comes that matters."""
+        thread = cpu.curr
+        if stamp != cpu.stamp or thread is None:
+            return
+        self._settle(cpu)
+        if thread.left <= 0 and not self._goes_on(thread):
+            queues.dequeue(thread)
+        self._schedule(cpu, turn_over=self.clock.now - cpu.picked >= self.turn_ns)
+
+    def _settle(self, cpu: CPU) -> None:
+        """Charge the running thread, its group and those above for the time since the last settlement."""
+        thread, now = cpu.curr, self.clock.now
+        ran = now - cpu.settled
+        if thread is None or not (ran or self.switches.expiry):
+            return
+        cpu.settled = now
+        thread.left -= ran if cpu.speed == FULL else ran * cpu.speed // FULL
+        entity: Thread | Queue = thread
+        queue: Queue | None = thread.queue
+        while queue is not None:
+            if len(queue.ready) > 1:
+                entity.charge(ran)
+            queue.group.usage_ns += ran
+            if queue.pool is not None:
+                if queue.throttled:
+                    queue.remaining -= ran
+                else:
+                    queue.pool.settle(queue, ran)
+            entity, queue = queue, queue.parent
+
+    def _schedule(self, cpu: CPU, *, turn_over: bool) -> None:
+        """Hold back what has no runtime, pick who runs, and plan the next event."""
+        thread = cpu.curr
+        if thread is None or self._held_back(thread) or not thread.ready or turn_over:
+            self._pick(cpu)
+        self._arm(cpu)
+
+    def _held_back(self, thread: Thread) -> bool:
+        """Throttle every level that could not get runtime; whether the thread must leave the CPU."""
+        inside = thread.kernel and thread.left > 0 and self.switches.task_throttling
+        held = False
+        for queue in thread.queue.levels:
+            if queue.pool is None:
+                continue
+            if not queue.throttled and queue.remaining <= 0 and not queue.pool.ask(queue, 1):
+                self._throttle(queue, holds_tasks=len(queue.ready) > inside)
+            if queue.throttled:
+                held = True
+                if thread.ready and not inside:
+                    queue.pool.waits(queue)
+        return held and not inside
+
+    def _throttle(self, queue: Queue, *, holds_tasks: bool = True) -> None:
+        assert queue.pool is not None
+        queue.pool.throttle(queue, holds_tasks=holds_tasks)
+        queues.unlist(queue)
+
+    def _pick(self, cpu: CPU) -> None:
+        """Switch to the first whose turn it is and who wants to run, not just to look and wait again."""
+        while True:
+            thread = queues.pick(cpu.root)
+            if thread is not cpu.curr:
+                self._switch(cpu, thread)
+            cpu.picked = self.clock.now
+            if thread is None:
+                if not (self.crowded and self.movable and balance.pull(self, cpu)):
+                    return
+            elif thread.left > 0 or self._goes_on(thread):
+                return
+            else:
+                queues.dequeue(thread)
+
+    def _switch(self, cpu: CPU, thread: Thread | None) -> None:
+        now = self.clock.now
+        if self.tracer and cpu.curr is not None and now > cpu.began:
+            self.tracer.ran(cpu.id, cpu.curr, cpu.began, now)
+        cpu.curr, cpu.began, cpu.settled = thread, now, now
+
+    def _arm(self, cpu: CPU) -> None:
+        """Plan the next event: the step's end, or the tick at which an account is empty or the turn over."""
+        cpu.stamp += 1
+        thread = cpu.curr
+        if cpu.sibling is not None:
+            self._adjust_speeds(cpu, cpu.sibling)
+        if thread is None:
+            self.idle |= cpu.bit
+            self.crowded &= ~cpu.bit
+            return
+        now = self.clock.now
+        end = now + (thread.left if cpu.speed == FULL else -(-thread.left * FULL // cpu.speed))
+        stop = self._turn_end(cpu, thread)
+        for queue in thread.queue.levels:
+            pool = queue.pool
+            if pool is not None and not queue.throttled:
+                empty = now if pool.expired(queue) else now + queue.remaining
+                stop = min(stop, empty)
+        if stop < end:
+            end = min(end, self._tick(cpu, stop))
+        self.clock.at(max(end, now), self._event, cpu, cpu.stamp)
+
+    def _turn_end(self, cpu: CPU, thread: Thread) -> int:
+        if not queues.contended(thread):
+            self.crowded &= ~cpu.bit
+            return NEVER
+        self.crowded |= cpu.bit
+        if self.movable and not self._balancing:
+            self._balancing = True
+            self.after(balance.INTERVAL_NS, self._rebalance)
+        return cpu.picked + self.turn_ns
+
+    def _tick(self, cpu: CPU, moment: int) -> int:
+        """The first tick not before a moment, and after now."""
+        tick = self.tick_ns
+        if not tick:
+            return max(moment, self.clock.now)
+        moment = max(moment, self.clock.now + 1)
+        return moment + (cpu.phase - moment) % tick
+
+    def _adjust_speeds(self, cpu: CPU, sibling: CPU) -> None:
+        """Two siblings that both run are slower than one."""
+        speed = FULL if cpu.curr is None or sibling.curr is None else self.smt_speed
+        cpu.speed = speed
+        if sibling.speed != speed:
+            self._settle(sibling)
+            sibling.speed = speed
+            if sibling.curr is not None:
+                self._kick(sibling)
+
+    def _rebalance(self, _argument: object, _stamp: int) -> None:
+        self._balancing = False
+        if self.crowded:
+            balance.even_out(self)
+
+    # What pools say.
+
+    def released(self, account: Account) -> None:
+        assert isinstance(account, Queue)
+        if self.tracer and account.since is not None:
+            self.tracer.throttled(account.cpu, account.group, account.since, self.clock.now)
+        if account.ready and queues.admit(account, self.head_start_ns, self._throttle):
+            self._kick(self.cpus[account.cpu])
+
+    def refilled(self, pool: Pool) -> None:
+        if self.tracer:
+            self.tracer.refilled(self._groups[pool], self.clock.now)
+        if self.switches.expiry:
+            for cpu in self.cpus:
+                if cpu.curr is not None:
+                    self._kick(cpu)
+
+    def close(self) -> None:
+        """Tell the tracer of what still runs, or is held back, now."""
+        if self.tracer is None:
+            return
+        for cpu in self.cpus:
+            self._switch(cpu, cpu.curr)
+        for pool, group in self._groups.items():
+            for account in pool.throttled:
+                assert isinstance(account, Queue)
+                if account.since is not None:
+                    self.tracer.throttled(account.cpu, group, account.since, self.clock.now)

@@ -1,0 +1,218 @@
+"""Scenarios as values: a machine, its kernel, the pods on it; and what comes out when one is run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Literal
+
+from corelane.cpuset import bits
+from corelane.limits.model.bandwidth import Stat
+from corelane.limits.model.behaviours import Place, start
+from corelane.limits.model.clock import MS, SECOND
+from corelane.limits.model.engine import System
+from corelane.limits.model.histogram import Histogram
+from corelane.limits.model.limit import Limit
+from corelane.limits.model.queues import NICE_0, Group
+from corelane.limits.model.switches import LATEST, Switches
+from corelane.limits.model.trace import Timeline, Window
+from corelane.limits.model.workloads import Workload
+
+__all__ = ["PERCENTILES", "Container", "Machine", "Outcome", "Pod", "Result", "Scenario", "run"]
+
+PERCENTILES = (50, 90, 95, 99)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """CPUs, and when they tick: all at once (the kernel's default), or each at a moment of its own.
+
+    `tick_ns` is 1/HZ; with 0 limits are enforced to the ns. `smt_speed` is how fast either of two siblings
+    (CPUs 2k and 2k + 1) is while both run, in thousandths; None is no SMT.
+    """
+
+    cpus: int
+    tick_ns: int = 4 * MS
+    ticks: Literal["aligned", "random"] = "aligned"
+    smt_speed: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """Workloads in one group. `cpus` is a mask, None for all; `phase_ns` fixes where its periods begin."""
+
+    name: str
+    workloads: tuple[Workload, ...]
+    request_milli: int = 0
+    limit: Limit | None = None
+    cpus: int | None = None
+    pinned: bool = False
+    phase_ns: int | None = None
+
+    @property
+    def shares(self) -> int:
+        return max(self.request_milli * NICE_0 // 1000, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """Containers in a group of their own, perhaps with a limit over all."""
+
+    name: str
+    containers: tuple[Container, ...]
+    limit: Limit | None = None
+    phase_ns: int | None = None
+
+    @property
+    def shares(self) -> int:
+        return max(sum(one.request_milli for one in self.containers) * NICE_0 // 1000, 2)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """What is simulated for how long. `subject` is pod/container, the one that variants change."""
+
+    name: str
+    title: str
+    machine: Machine
+    pods: tuple[Pod, ...]
+    kernel: Switches = LATEST
+    seconds: float = 60.0
+    warmup_seconds: float = 1.0
+    window_ms: tuple[float, float] = (0.0, 200.0)
+    """What the picture shows, from the end of the warm-up: begin and length."""
+    subject: str = ""
+    notes: tuple[str, ...] = field(default=())
+    """Which parameters were chosen, and how."""
+
+    def container(self, path: str) -> Container:
+        """The container at pod/container. Raises ValueError if there is none."""
+        for pod in self.pods:
+            for one in pod.containers:
+                if path == f"{pod.name}/{one.name}":
+                    return one
+        known = ", ".join(f"{pod.name}/{one.name}" for pod in self.pods for one in pod.containers)
+        raise ValueError(f"no container {path!r} in this scenario; it has {known}")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a container did after the warm-up. Times in ns; `latency` maps percentiles, 100 is the maximum."""
+
+    path: str
+    stat: Stat
+    seconds: float
+    requests: int
+    latency: dict[int, int]
+    mean_ns: float | None
+
+    @property
+    def per_second(self) -> float:
+        return self.requests / self.seconds
+
+    @property
+    def cpus_used(self) -> float:
+        return self.stat.usage_ns / self.seconds / SECOND
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that a run tells. `pods` are the counters of the pods' own groups."""
+
+    scenario: Scenario
+    seed: int
+    results: tuple[Result, ...]
+    pods: dict[str, Stat]
+    timeline: Timeline | None
+
+    def of(self, path: str) -> Result:
+        return next(one for one in self.results if one.path == path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Live:
+    path: str
+    group: Group
+    latencies: Sequence[Histogram]
+
+
+def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Outcome:
+    """Simulate; the same seed gives the same outcome. Raises ValueError for a limit the kernel refuses."""
+    warmup, end = (
+        int(value * SECOND) for value in (scenario.warmup_seconds, scenario.warmup_seconds + scenario.seconds)
+    )
+    begin = warmup + int(scenario.window_ms[0] * MS)
+    window = Window(begin, begin + int(scenario.window_ms[1] * MS)) if traced else None
+    system = _system(scenario, seed, window)
+    live, pods = [], {}
+    for pod in scenario.pods:
+        pods[pod.name] = group = _group(system, pod, None, seed)
+        live += [_begin(system, pod, one, group, seed) for one in pod.containers]
+    system.run(warmup)
+    before = [one.group.stat() for one in live]
+    pods_before = {name: group.stat() for name, group in pods.items()}
+    for one in live:
+        for histogram in one.latencies:
+            histogram.clear()
+    system.run(end)
+    system.close()
+    return Outcome(
+        scenario,
+        seed,
+        tuple(_result(one, stat, scenario.seconds) for one, stat in zip(live, before, strict=True)),
+        {name: group.stat() - pods_before[name] for name, group in pods.items()},
+        window.timeline() if window else None,
+    )
+
+
+def _system(scenario: Scenario, seed: int, window: Window | None) -> System:
+    machine = scenario.machine
+    ticks = _chance(seed, "ticks")
+    aligned = ticks.randrange(machine.tick_ns or 1)
+
+    def phase(_cpu: int) -> int:
+        return aligned if machine.ticks == "aligned" else ticks.randrange(machine.tick_ns or 1)
+
+    return System(
+        machine.cpus,
+        scenario.kernel,
+        tick_ns=machine.tick_ns,
+        tick_phases=phase,
+        smt_speed=machine.smt_speed,
+        tracer=window,
+    )
+
+
+def _chance(seed: int, what: str) -> Random:
+    """A stream of its own for everything, so that one more container changes nobody else's luck."""
+    return Random(f"{seed}/{what}")  # noqa: S311 - has to be reproducible, not secret
+
+
+def _group(system: System, what: Pod | Container, parent: Group | None, seed: int) -> Group:
+    phase = what.phase_ns
+    path = f"{parent.name}/{what.name}" if parent else what.name
+    if phase is None:
+        phase = _chance(seed, f"{path}/phase").randrange(what.limit.period_ns) if what.limit else 0
+    return system.group(path, parent, shares=what.shares, limit=what.limit, phase_ns=phase)
+
+
+def _begin(system: System, pod: Pod, container: Container, parent: Group, seed: int) -> _Live:
+    group = _group(system, container, parent, seed)
+    cpus = system.all if container.cpus is None else container.cpus & system.all
+    if not cpus:
+        wanted = ",".join(map(str, bits(container.cpus or 0)))
+        raise ValueError(f"{group.name} may run on CPUs {wanted or 'none'}: the machine has none of them")
+    latencies = []
+    for i, workload in enumerate(container.workloads):
+        latencies.append(Histogram())
+        random = _chance(seed, f"{group.name}/{i}")
+        start(workload, Place(system, group, cpus, random, latencies[-1], container.pinned))
+    return _Live(group.name, group, latencies)
+
+
+def _result(live: _Live, before: Stat, seconds: float) -> Result:
+    """Of several workloads in a container the first's latencies are shown."""
+    first = next((one for one in live.latencies if one.count), Histogram())
+    latency = {percent: value for percent in PERCENTILES if (value := first.percentile(percent)) is not None}
+    if first.count:
+        latency[100] = first.largest
+    return Result(live.path, live.group.stat() - before, seconds, first.count, latency, first.mean())

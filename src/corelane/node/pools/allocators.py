@@ -1,0 +1,170 @@
+"""The two allocators behind one signature: from free CPUs, a demand and who is there to a set of CPUs."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Final, TypeAlias
+
+from corelane.cpuset import bits
+from corelane.node.ledger import NodeState
+from corelane.node.pools.options import AllocatorName
+from corelane.placement import koordinator, koordinator_numa, optimal
+from corelane.placement.koordinator import Held, NotSatisfied, Request
+from corelane.placement.optimal import shape as shapes
+from corelane.placement.optimal.demand import Demand, Occupancy
+from corelane.placement.optimal.problem import barriers
+from corelane.placement.optimal.result import Misfit, Placement
+from corelane.workload import BindPolicy, NUMAPolicy, Strategy
+
+__all__ = ["ALLOCATORS", "Allocator", "Placed", "Unplaceable", "permitted"]
+
+
+class Unplaceable(Exception):  # noqa: N818 - an answer as much as an error
+    """The CPUs cannot be had; the message says what is in the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """CPUs as a mask, and in words what speaks for them."""
+
+    cpus: int
+    why: tuple[str, ...] = ()
+
+
+Allocator: TypeAlias = Callable[[NodeState, int, Demand, Occupancy], Placed]
+"""From a node, CPUs that may be bound (a mask), the demand and what others hold. Raises Unplaceable."""
+
+
+def permitted(state: NodeState, available: int, demand: Demand, others: Occupancy) -> tuple[int, list[str]]:
+    """The available CPUs that rules about neighbours and kinds of CPUs leave, and what each rule takes."""
+    left, why = available, []
+    for barrier in barriers(shapes.from_machine(state.machine), demand, others):
+        if lost := left & barrier.barred:
+            why.append(f"{barrier.text} rules out {lost.bit_count()}")
+            left &= ~barrier.barred
+    return left, why
+
+
+def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
+    """The free CPUs that go against no wish about neighbours which Koordinator does not know."""
+    touched = shapes.from_machine(state.machine).touched
+    if demand.exclusive:
+        free &= ~touched(demand.exclusive.level, others.bound)
+    for one in demand.neighbours:
+        beside = touched(one.level, one.cpus)
+        free &= ~beside if one.avoid else beside
+    return free
+
+
+def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
+    """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes."""
+    free, _ = permitted(state, available, demand, others)
+    options = state.config.pools
+    request = Request(
+        bind=demand.bind or BindPolicy.FULL_PCPUS,
+        exclusive=demand.exclusive_policy,
+        strategy=demand.strategy or Strategy.LEAST_ALLOCATED,
+        required=demand.bind_required,
+        as_proposed=options.as_proposed,
+    )
+    held = Held(others.same_core, others.same_numa)
+    if demand.exclusive or demand.neighbours:
+        narrowed = _preferred(state, free, demand, others)
+        try:
+            cpus = _taken(state, narrowed, demand, request, held, others)
+            return Placed(cpus, (f"{_how(state, cpus, request)}, every wish about neighbours kept",))
+        except NotSatisfied:
+            pass
+    try:
+        cpus = _taken(state, free, demand, request, held, others)
+    except NotSatisfied as refused:
+        raise Unplaceable(str(refused)) from None
+    return Placed(cpus, (_how(state, cpus, request),))
+
+
+def _how(state: NodeState, cpus: int, request: Request) -> str:
+    whole = state.topology.whole_cores(cpus) == cpus
+    cores = "whole cores" if whole else f"{state.topology.cores_of(cpus).bit_count()} cores"
+    return f"{request.bind} by {request.strategy}: {cores}"
+
+
+def _taken(
+    state: NodeState, free: int, demand: Demand, request: Request, held: Held, others: Occupancy
+) -> int:
+    if demand.numa is NUMAPolicy.NONE:
+        return koordinator.take_valid(state.topology, free, demand.cpus, request, held)
+    for nodes in _hints(state, free, demand, request, others):
+        try:
+            return koordinator_numa.take_on(state.topology, free, demand.cpus, nodes, request, held)
+        except NotSatisfied:
+            continue
+    if demand.numa is NUMAPolicy.BEST_EFFORT:
+        return koordinator.take_valid(state.topology, free, demand.cpus, request, held)
+    raise NotSatisfied("node(s) Insufficient NUMA Node resources")
+
+
+def _hints(
+    state: NodeState, free: int, demand: Demand, request: Request, others: Occupancy
+) -> Iterator[tuple[int, ...]]:
+    """Sets of NUMA nodes to try: the narrowest first, of these the best scored, then the lowest."""
+    topology = state.topology
+    inside = {node: cpus & free for node, cpus in zip(topology.numa_ids, topology.numa, strict=True)}
+    usable = {node: koordinator.usable(topology, cpus, request).bit_count() for node, cpus in inside.items()}
+    size = dict(zip(topology.numa_ids, (cpus.bit_count() for cpus in topology.numa), strict=True))
+    single, spanned = _statuses(state, others) if demand.numa_exclusive else (0, 0)
+
+    def score(nodes: tuple[int, ...]) -> int:
+        capacity, left = sum(size[node] for node in nodes), sum(usable[node] for node in nodes) - demand.cpus
+        used = capacity - left if request.strategy is Strategy.MOST_ALLOCATED else left
+        return used * 100 // capacity
+
+    for count in range(1, _widest(state, demand) + 1):
+        barred = spanned if count == 1 else single
+        nodes = [node for node in topology.numa_ids if not barred >> node & 1]
+        sets = (one for one in combinations(nodes, count) if sum(usable[n] for n in one) >= demand.cpus)
+        yield from sorted(sets, key=lambda one: (-score(one), sum(1 << node for node in one)))
+
+
+def _widest(state: NodeState, demand: Demand) -> int:
+    if demand.numa is NUMAPolicy.SINGLE_NUMA_NODE:
+        return 1
+    if demand.numa is NUMAPolicy.BEST_EFFORT:
+        return len(state.topology.numa)
+    missing = demand.cpus
+    for count, size in enumerate(state.topology.numa_sizes, start=1):
+        missing -= size
+        if missing <= 0:
+            return count
+    return len(state.topology.numa)
+
+
+def _statuses(state: NodeState, others: Occupancy) -> tuple[int, int]:
+    """The NUMA nodes (masks of ids) of pods that lie in one, and those of pods that lie in several."""
+    topology = state.topology
+    single = spanned = 0
+    for cpus in others.holders:
+        ids = sum(1 << topology.numa_ids[i] for i in bits(topology.nodes_of(cpus)))
+        if ids.bit_count() == 1:
+            single |= ids
+        else:
+            spanned |= ids
+    return single & ~spanned, spanned
+
+
+def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
+    """The best by the objective of `placement.optimal`."""
+    answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
+    if isinstance(answer, Misfit):
+        raise Unplaceable("; ".join((answer.text, *(change.text for change in answer.changes))))
+    why = answer.reasons or (_terms(answer),)
+    if not answer.proven:
+        why += (f"not proven to be the best by {answer.unproven_term}: the search ran out of steps",)
+    return Placed(answer.cpus, why)
+
+
+def _terms(placement: Placement) -> str:
+    texts = {term.name: term.text for term in optimal.TERMS}
+    return ", ".join(f"{texts[name]}: {value}" for name, value in placement.terms if value)
+
+
+ALLOCATORS: Final[Mapping[AllocatorName, Allocator]] = {"koordinator": by_koordinator, "optimal": by_optimal}

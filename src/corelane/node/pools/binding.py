@@ -1,0 +1,267 @@
+"""Pods with CPUs of their own: placed as a whole, so that a pod lies together, then divided among containers.
+
+What the scheduler proposed, or where a running pod was found, is kept if the node's rules allow it.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from corelane.cpuset import format_list
+from corelane.node.entries import Sharing
+from corelane.node.ledger import NodeState
+from corelane.node.policies import NOT_MULTIPLE, Policies
+from corelane.node.pools import neighbours, zones
+from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
+from corelane.node.pools.classes import Standing
+from corelane.node.static import Refusal
+from corelane.placement.optimal.demand import NOBODY, Demand, Limit
+from corelane.placement.reasons import Reason
+from corelane.workload import Ask, BindPolicy, ContainerKind, NUMAPolicy
+
+__all__ = ["Bound", "bind"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """Container to its CPUs (masks), and why these."""
+
+    cpus: Mapping[str, int]
+    reasons: tuple[Reason, ...] = ()
+    repicked: bool = False
+
+    @property
+    def all(self) -> int:
+        return _union(self.cpus.values())
+
+
+def bind(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -> Bound:
+    """The CPUs of a pod that binds. Raises Refusal, with what is in the way."""
+    if policies.bind_required and policies.bind is BindPolicy.FULL_PCPUS:
+        _check_threads(state, decided)
+    binding = _Binding(state, ask, decided, _demand(state, ask, decided, policies))
+    return binding.in_common() if decided.common else binding.each()
+
+
+def _check_threads(state: NodeState, decided: Standing) -> None:
+    """Whole cores can only be had in multiples of their threads; text as upstream's."""
+    threads = state.topology.cpus_per_core
+    for name, n in decided.own.items():
+        if n % threads:
+            raise Refusal(
+                "SMTAlignmentError",
+                f"{NOT_MULTIPLE}: container {name} requests {n}, a core has {threads}, "
+                f"and {BindPolicy.FULL_PCPUS} is required",
+            )
+
+
+def _demand(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -> Demand:
+    strict = policies.numa in (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
+    return Demand(
+        cpus=decided.cpus(ask),
+        bind=policies.bind,
+        bind_required=policies.bind_required,
+        exclusive=ask.wishes.exclusive,
+        exclusive_policy=policies.exclusive,
+        limits=tuple(_limits(state, ask, decided)),
+        numa=policies.numa,
+        numa_exclusive=strict and policies.numa_exclusive,
+        strategy=policies.strategy,
+        sizes=state.config.pools.profile,
+    )
+
+
+def _limits(state: NodeState, ask: Ask, decided: Standing) -> Iterator[Limit]:
+    machine, kind = state.machine, ask.wishes.core_kind
+    if kind is not None:
+        mask = sum(1 << cpu.id for cpu in machine.cpus if cpu.kind == kind) & state.topology.all
+        if not mask:
+            kinds = ", ".join(sorted({cpu.kind for cpu in machine.cpus} - {""})) or "all of one kind"
+            raise Refusal("CoreKindMissing", f"no core of kind {kind} here: this machine's cores are {kinds}")
+        yield Limit(f"core kind {kind}", mask)
+    if decided.sharing is Sharing.POOL and state.config.pools.isolated_cpus != "ignore":
+        yield Limit("CPUs in the shared pool, which isolated ones are not", ~machine.isolated.mask)
+
+
+class _Binding:
+    """A pod on its way to CPUs: what may be bound, and what was decided."""
+
+    __slots__ = ("allowed", "ask", "available", "decided", "demand", "others", "reasons", "rules", "state")
+
+    def __init__(self, state: NodeState, ask: Ask, decided: Standing, demand: Demand) -> None:
+        self.state, self.ask, self.decided = state, ask, decided
+        held = neighbours.holdings(state)
+        self.demand = replace(demand, neighbours=neighbours.neighbours(state, ask, held))
+        self.others = neighbours.occupancy(state, ask, held)
+        free = state.free_exclusive.mask
+        self.available = free & ~zones.kept(state, free)
+        self.allowed, self.rules = permitted(state, self.available, self.demand, self.others)
+        self.reasons: list[Reason] = []
+
+    # -- one set for all
+
+    def in_common(self) -> Bound:
+        """Koordinator's semantics: what is proposed for any container stands for the pod."""
+        names = [container.name for container in self.ask.containers]
+        proposed = {cpus.mask for name, cpus in self.ask.proposal.items() if name in names}
+        cpus = proposed.pop() if len(proposed) == 1 else 0
+        if cpus and self.holds(cpus):
+            self.tell("proposal", f"CPUs {format_list(cpus)} are free: taken as proposed")
+            return self.bound(dict.fromkeys(names, cpus), repicked=False)
+        try:
+            placed = self.place(self.allowed, self.demand)
+        except Unplaceable as why:
+            raise Refusal("InsufficientCPUs", self.in_the_way(str(why))) from None
+        if self.ask.proposal:
+            self.tell("conflict", f"{self.conflict(cpus, self.demand.cpus)}: picked again")
+        self.tell("pick", _picked(placed, placed.cpus))
+        return self.bound(dict.fromkeys(names, placed.cpus), repicked=bool(self.ask.proposal))
+
+    # -- each its own
+
+    def each(self) -> Bound:
+        """The kubelet's semantics: a plain init container lends its CPUs to those that run after it."""
+        wanted = [one.name for one in self.ask.containers if one.name in self.decided.own]
+        proposed = [name for name in wanted if name in self.ask.proposal]
+        kept = self.valid_proposals()
+        try:
+            cpus, placed = self.divided(kept) if kept else self.divided_anew()
+        except Unplaceable:
+            kept = {}
+            cpus, placed = self.divided_anew()
+        for name in wanted:
+            self.explain(name, cpus[name], placed, kept)
+        return self.bound(cpus, repicked=any(name not in kept for name in proposed))
+
+    def valid_proposals(self) -> dict[str, int]:
+        """Proposals of the right size over CPUs that the pod may have; init containers may share theirs."""
+        free, kept = self.allowed, {}
+        for container in self.ask.containers:
+            cpus = self.ask.proposal.get(container.name)
+            n = self.decided.own.get(container.name, 0)
+            if cpus is None or not n or len(cpus) != n or cpus.mask & ~free:
+                continue
+            if not self.is_bound_as_required(cpus.mask):
+                continue
+            if container.kind is not ContainerKind.INIT:
+                free &= ~cpus.mask
+            kept[container.name] = cpus.mask
+        return kept if kept and self.holds(_union(kept.values())) else {}
+
+    def is_bound_as_required(self, cpus: int) -> bool:
+        topology = self.state.topology
+        if not self.demand.bind_required:
+            return True
+        if self.demand.bind is BindPolicy.FULL_PCPUS:
+            return topology.whole_cores(cpus) == cpus
+        return topology.cores_of(cpus).bit_count() == cpus.bit_count()
+
+    def divided(self, kept: Mapping[str, int]) -> tuple[dict[str, int], Placed]:
+        """CPUs for all containers out of what the pod needs at once, those in `kept` with what they have."""
+        whole = _union(kept.values())
+        missing = self.demand.cpus - whole.bit_count()
+        placed = Placed(whole)
+        if missing > 0:
+            rest = self.near(whole, missing) if whole else self.allowed
+            placed = self.place(rest & ~whole, replace(self.demand, cpus=missing))
+            whole |= placed.cpus
+        return dict(self.shares(whole, kept)), placed
+
+    def divided_anew(self) -> tuple[dict[str, int], Placed]:
+        """As `divided`, with no proposal kept, and a refusal that says what is in the way."""
+        try:
+            return self.divided({})
+        except Unplaceable as why:
+            raise Refusal("InsufficientCPUs", self.in_the_way(str(why))) from None
+
+    def near(self, cpus: int, n: int) -> int:
+        """The CPUs on the NUMA nodes of some others, as far as they hold as many as are missing."""
+        numa = self.state.topology.numa
+        close = _union(node for node in numa if node & cpus) & self.allowed & ~cpus
+        strict = self.demand.numa is NUMAPolicy.SINGLE_NUMA_NODE
+        return close if strict or close.bit_count() >= n else self.allowed
+
+    def shares(self, whole: int, kept: Mapping[str, int]) -> Iterator[tuple[str, int]]:
+        lasting, promised = 0, dict(kept)
+        for container in self.ask.containers:
+            n = self.decided.own.get(container.name, 0)
+            if not n:
+                continue
+            cpus = promised.pop(container.name, 0)
+            if not cpus:
+                init = container.kind is ContainerKind.INIT
+                cpus = self.share(n, whole & ~lasting & ~(0 if init else _union(promised.values())))
+            if container.kind is not ContainerKind.INIT:
+                lasting |= cpus
+            yield container.name, cpus
+
+    def share(self, n: int, free: int) -> int:
+        if n == free.bit_count():
+            return free
+        part = Demand(
+            n, bind=self.demand.bind, bind_required=self.demand.bind_required, sizes=self.demand.sizes
+        )
+        return ALLOCATORS[self.state.config.pools.allocator](self.state, free, part, NOBODY).cpus
+
+    # -- what both need
+
+    def holds(self, cpus: int) -> bool:
+        """Whether the pod could be placed on just these CPUs, by all rules of the node."""
+        if cpus & ~self.allowed or (self.decided.common and cpus.bit_count() != self.decided.common):
+            return False
+        try:
+            self.place(cpus, replace(self.demand, cpus=cpus.bit_count()))
+        except Unplaceable:
+            return False
+        return True
+
+    def place(self, available: int, demand: Demand) -> Placed:
+        return ALLOCATORS[self.state.config.pools.allocator](self.state, available, demand, self.others)
+
+    def in_the_way(self, why: str) -> str:
+        state, n = self.state, self.demand.cpus
+        free = state.free_exclusive.mask
+        told = [f"{n} CPUs wanted, {free.bit_count()} of {len(state.usable)} free to be bound"]
+        if held := (free & ~self.available).bit_count():
+            told.append(f"{held} stay in the shared pool for pods held to their NUMA node")
+        told += self.rules
+        if owners := neighbours.names_of(state, state.topology.all):
+            more = f" and {len(owners) - 5} more" if len(owners) > 5 else ""
+            told.append(f"bound now: {', '.join(owners[:5])}{more}")
+        return f"{why} ({'; '.join(told)})"
+
+    def bound(self, cpus: Mapping[str, int], *, repicked: bool) -> Bound:
+        return Bound(cpus, tuple(self.reasons), repicked)
+
+    def tell(self, step: str, text: str) -> None:
+        self.reasons += [Reason(step, text, container.name) for container in self.ask.containers]
+
+    def explain(self, name: str, cpus: int, placed: Placed, kept: Mapping[str, int]) -> None:
+        if name in kept:
+            text = f"CPUs {format_list(cpus)} are free: taken as proposed"
+            self.reasons.append(Reason("proposal", text, name))
+            return
+        if name in self.ask.proposal:
+            proposed = self.ask.proposal[name].mask
+            text = f"{self.conflict(proposed, self.decided.own[name])}: picked again"
+            self.reasons.append(Reason("conflict", text, name))
+        self.reasons.append(Reason("pick", _picked(placed, cpus), name))
+
+    def conflict(self, proposed: int, n: int) -> str:
+        if not proposed:
+            return "the containers' proposed CPUs differ, but the pod has them in common"
+        if proposed.bit_count() != n:
+            return f"proposed CPUs {format_list(proposed)} are {proposed.bit_count()}, not {n}"
+        if taken := proposed & ~self.allowed:
+            return f"of the proposed CPUs {format_list(proposed)}, {format_list(taken)} cannot be had"
+        return f"proposed CPUs {format_list(proposed)} go against the node's or the pod's rules"
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union
+
+
+def _picked(placed: Placed, cpus: int) -> str:
+    return "; ".join((f"CPUs {format_list(cpus)}", *placed.why))

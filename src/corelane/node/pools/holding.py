@@ -1,0 +1,100 @@
+"""Pods without CPUs of their own: in which NUMA nodes' part of the shared pool they stay, if in any."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from corelane.cpuset import CPUSet
+from corelane.node.entries import Sharing
+from corelane.node.ledger import NodeState
+from corelane.node.pools import zones
+from corelane.node.pools.classes import Standing
+from corelane.node.static import Refusal
+from corelane.workload import Ask, NUMAPolicy, peak
+
+__all__ = ["Held", "hold"]
+
+_STRICT = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The NUMA nodes, None for all of the pool, and why."""
+
+    zone: CPUSet | None = None
+    why: str = ""
+    burst: int = 0
+    """MilliCPU up to which a pod confined there may burst."""
+    repicked: bool = False
+
+
+def hold(state: NodeState, ask: Ask, decided: Standing, numa: NUMAPolicy) -> Held:
+    """Where the pod's containers stay. Raises Refusal where it must stay somewhere, but has no room."""
+    _check_wishes_need_cpus(ask, decided)
+    strict = numa in _STRICT
+    if decided.sharing is not Sharing.POOL or not (decided.confined or decided.local or strict):
+        return Held()
+    milli = _limit(ask) if decided.confined else ask.cpu_request
+    most = _most(state, decided, numa, milli)
+    rooms = zones.room(state, bursts=decided.confined)
+    burst = milli if decided.confined else 0
+    if ask.zone and _fits(ask.zone, rooms, milli, most):
+        why = f"NUMA nodes {ask.zone} have room for {milli}m: taken as proposed"
+        return Held(ask.zone, why, burst)
+    zone = zones.fitting(rooms, milli, most, ask.wishes.strategy or state.config.pools.strategy)
+    if zone is None and (decided.confined or strict):
+        raise _no_room(rooms, milli, most, "limit" if decided.confined else "request")
+    return Held(zone, _why(ask, zone, rooms, milli), burst, repicked=bool(ask.zone))
+
+
+def _check_wishes_need_cpus(ask: Ask, decided: Standing) -> None:
+    wishes = ask.wishes
+    if wishes.exclusive and wishes.exclusive.required:
+        what = "exclusivity"
+    elif any(one.required for one in wishes.affinities):
+        what = "CPU affinity"
+    else:
+        return
+    raise Refusal(
+        "CPUPolicyConflict",
+        f"required {what} is about CPUs that a pod is bound to, but this one has none of its own: "
+        f"{decided.why}",
+    )
+
+
+def _limit(ask: Ask) -> int:
+    return peak((one.kind, one.cpu_limit) for one in ask.containers)
+
+
+def _most(state: NodeState, decided: Standing, numa: NUMAPolicy, milli: int) -> int:
+    """The most NUMA nodes in which it may be."""
+    if decided.confined or numa is NUMAPolicy.SINGLE_NUMA_NODE:
+        return 1
+    if numa is NUMAPolicy.RESTRICTED:
+        return zones.fewest_idle(state, milli)
+    return len(state.topology.numa)
+
+
+def _fits(zone: CPUSet, rooms: Mapping[int, int], milli: int, most: int) -> bool:
+    inside = [rooms[node] for node in zone if node in rooms]
+    return len(inside) == len(zone) <= most and sum(inside) >= milli
+
+
+def _why(ask: Ask, zone: CPUSet | None, rooms: Mapping[int, int], milli: int) -> str:
+    if zone is None:
+        return f"no NUMA nodes' shared pools have room for {milli}m: on all of it ({_in_words(rooms)})"
+    nodes = f"NUMA {'node' if len(zone) == 1 else 'nodes'} {zone}"
+    why = f"held to the shared pool of {nodes}, with room for {milli}m ({_in_words(rooms)})"
+    return f"{why}, not of {ask.zone} as proposed" if ask.zone else why
+
+
+def _no_room(rooms: Mapping[int, int], milli: int, most: int, what: str) -> Refusal:
+    where = "no NUMA node has a shared pool" if most == 1 else f"no {most} NUMA nodes have shared pools"
+    return Refusal(
+        "InsufficientNUMA",
+        f"node(s) Insufficient NUMA Node resources: {where} with room for the pod's {what} of {milli}m "
+        f"({_in_words(rooms)})",
+    )
+
+
+def _in_words(rooms: Mapping[int, int]) -> str:
+    return "room by node: " + ", ".join(f"{node}: {milli}m" for node, milli in rooms.items())

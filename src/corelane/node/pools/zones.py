@@ -1,0 +1,125 @@
+"""The pools by NUMA node: what is in them, how much room they have, and where a floating pod should stay."""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from corelane.cpuset import CPUSet, lowest
+from corelane.node.entries import Entry
+from corelane.node.ledger import NodeState
+from corelane.placement import kubelet
+from corelane.workload import ContainerKind, Strategy
+
+__all__ = ["Zone", "best_effort_cpus", "fewest_idle", "fitting", "kept", "pools_by_zone", "room"]
+
+
+class Zone(NamedTuple):
+    """The parts of the pools in one NUMA node of one socket."""
+
+    socket: int
+    node: int
+    shared: CPUSet
+    best_effort: CPUSet
+
+
+def pools_by_zone(state: NodeState) -> list[Zone]:
+    """The shared and the best-effort pool by socket and NUMA node; nodes without usable CPUs are left out."""
+    shared, best = state.shared_pool.mask, state.best_effort_pool.mask
+    zones = []
+    for socket, package in state.machine.socket_masks:
+        for node, cpus in state.machine.numa_masks:
+            if mask := package & cpus & state.topology.all:
+                parts = CPUSet.from_mask(shared & mask), CPUSet.from_mask(best & mask)
+                zones.append(Zone(socket, node, *parts))
+    return zones
+
+
+def best_effort_cpus(state: NodeState, n: int) -> CPUSet:
+    """N CPUs of the best-effort pool for a caller who squeezes it: reserved ones first, lent ones last.
+
+    A cpuset knows no order, so this is how best effort prefers reserved CPUs (Koordinator's proposal): they
+    are the last that it loses. All of the pool where it has no more than n.
+    """
+    pool, taken = state.best_effort_pool.mask, 0
+    for part in (state.reserved.mask, state.shared_pool.mask, pool):
+        taken |= lowest(pool & part & ~taken, n - taken.bit_count())
+    return CPUSet.from_mask(taken)
+
+
+def room(state: NodeState, *, bursts: bool = False) -> dict[int, int]:
+    """NUMA node to the milliCPU that its part of the shared pool has beside what pods held there may use.
+
+    That is their requests, or with `bursts` the limits of ConstrainedBurst. Nodes without a CPU in the pool
+    are left out.
+    """
+    pool, held = state.shared_pool.mask, _held(state, bursts=bursts)
+    numa = zip(state.topology.numa_ids, state.topology.numa, strict=True)
+    return {node: 1000 * cpus.bit_count() - held.get(node, 0) for node, mask in numa if (cpus := mask & pool)}
+
+
+def kept(state: NodeState, available: int) -> int:
+    """Which of the available CPUs must stay in the shared pool, as a mask, for the pods held to their node.
+
+    Each such node keeps what these request, and at least one CPU; reserved CPUs count.
+    """
+    staying = 0
+    pool = state.shared_pool.mask
+    for node, milli in _held(state, bursts=False).items():
+        inside = state.cpus_of(CPUSet([node])) & pool
+        missing = max(1, -(-milli // 1000)) - (inside & ~available).bit_count()
+        if missing > 0:
+            free = inside & available
+            count = min(missing, free.bit_count())
+            staying |= kubelet.take_valid(state.topology, free, count, kubelet.Strategy())
+    return staying
+
+
+def _held(state: NodeState, *, bursts: bool) -> dict[int, int]:
+    """NUMA node to the milliCPU of the pods held to it; one held to several counts evenly in each."""
+    held: dict[int, int] = {}
+    for uid, (zone, milli) in _zoned(state):
+        amount = state.tenants[uid].burst if bursts and uid in state.tenants else milli
+        for node in zone:
+            held[node] = held.get(node, 0) + -(-amount // len(zone))
+    return held
+
+
+def _zoned(state: NodeState) -> Iterator[tuple[str, tuple[CPUSet, int]]]:
+    pods: dict[str, tuple[CPUSet, int]] = {}
+    for entry in state.entries.values():
+        if entry.zone:
+            _, milli = pods.get(entry.uid, (entry.zone, 0))
+            pods[entry.uid] = entry.zone, milli + _lasting(entry)
+    return iter(pods.items())
+
+
+def _lasting(entry: Entry) -> int:
+    return 0 if entry.kind is ContainerKind.INIT else entry.cpu_request
+
+
+def fitting(
+    rooms: Mapping[int, int], milli: int, most: int, strategy: Strategy | None = None
+) -> CPUSet | None:
+    """The fewest NUMA nodes, `most` at the most, with room for so much; None if there are none.
+
+    A single one is the emptiest that fits, or with MostAllocated the fullest; several are the emptiest.
+    """
+    fitting = [node for node, free in rooms.items() if free >= milli]
+    if fitting and most:
+        fullest = strategy is Strategy.MOST_ALLOCATED
+        best = min(fitting, key=lambda node: (rooms[node] if fullest else -rooms[node], node))
+        return CPUSet([best])
+    emptiest = sorted(rooms, key=lambda node: (-rooms[node], node))
+    for count in range(2, min(most, len(emptiest)) + 1):
+        if sum(rooms[node] for node in emptiest[:count]) >= milli:
+            return CPUSet(emptiest[:count])
+    return None
+
+
+def fewest_idle(state: NodeState, milli: int) -> int:
+    """How many NUMA nodes would hold so much if nothing ran: what a Restricted policy allows."""
+    missing = milli
+    for count, size in enumerate(state.topology.numa_sizes, start=1):
+        missing -= 1000 * size
+        if missing <= 0:
+            return count
+    return len(state.topology.numa_sizes)

@@ -1,0 +1,397 @@
+"""`corelane limits watch` on cgroups that are files, on real ones, and on what Prometheus answers."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from corelane.app import limits_watch
+from corelane.cli import main
+from corelane.kernel import cgroup
+from support import prometheus_fake, real_cgroups
+from support.cpu_groups import Clock, counters, pressure, quiet, version1
+from support.kubepods import Kubepods, listed, write
+
+A, B, C = (letter * 64 for letter in "abc")
+
+
+def run(*args: object) -> Result:
+    # Wide enough that no cell wraps.
+    return CliRunner(env={"COLUMNS": "300"}).invoke(main, ["limits", "watch", *map(str, args)])
+
+
+def rows(result: Result) -> dict[str, dict]:
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["containers"]
+    return {f"{one['namespace']}/{one['pod']}/{one['container']}": one for one in found}
+
+
+def notes(result: Result) -> list[str]:
+    return json.loads(result.stdout)["notes"]
+
+
+def play(monkeypatch, *then) -> None:
+    """Time stands still but for sleeping, in which `then` happens, one each."""
+    monkeypatch.setattr(limits_watch, "time", Clock(*then))
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Kubepods:
+    write(tmp_path / "root/proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0")
+    return Kubepods(tmp_path / "root")
+
+
+def once(tree: Kubepods, tmp_path: Path, *args: object) -> Result:
+    return run(
+        "--root", tree.root, "--data-dir", tmp_path / "none", "--once", "--interval", 2, "-o", "json", *args
+    )
+
+
+@pytest.mark.parametrize("systemd", [True, False])
+def test_a_throttled_container_is_shown_with_its_names_and_what_it_costs(tmp_path, monkeypatch, systemd):
+    tree = Kubepods(tmp_path / "root", systemd=systemd)
+    path = tree.add("u1", A, name="app", qos="burstable")
+    quiet(path)
+
+    def work() -> None:
+        counters(path, usage=400_000, periods=20, throttled=20, us=1_600_000)
+        pressure(path, 1_600_000, 1_600_000)
+
+    play(monkeypatch, work)
+    result = once(tree, tmp_path)
+    assert rows(result) == {
+        "default/u1/app": {
+            "namespace": "default",
+            "pod": "u1",
+            "container": "app",
+            "node": None,
+            "cpuLimitMillis": 200,
+            "periodMs": 100.0,
+            "burstLimitMs": 0.0,
+            "usedMsPerSecond": 200.0,
+            "throttledMsPerSecond": 800.0,
+            "throttledAboveMsPerSecond": None,
+            "lostShare": 0.8,
+            "stallMs": 80.0,
+            "periods": 20,
+            "throttledPeriods": 20,
+            "bursts": 0,
+            "burstMsPerSecond": 0.0,
+            "waitingMsPerSecond": 800.0,
+            "stalledMsPerSecond": 800.0,
+            "queuedMsPerSecond": None,
+            "heldBackBy": ["limit"],
+            "cost": "high",
+            "why": "throttled for 800 ms/s, 80.0% of what it wanted",
+            "notes": [],
+        }
+    }
+
+
+@pytest.mark.parametrize("systemd", [True, False])
+def test_version_1_is_read_from_the_cpu_controllers_own_hierarchy(tmp_path, monkeypatch, systemd):
+    tree = Kubepods(tmp_path / "root", version=1, systemd=systemd)
+    path = tree.add("u1", A, name="app")
+    version1(tree, path, usage=0, periods=0, throttled=0, us=0)
+    play(monkeypatch, lambda: version1(tree, path, usage=400_000, periods=20, throttled=20, us=1_600_000))
+    (row,) = rows(once(tree, tmp_path)).values()
+    assert (row["usedMsPerSecond"], row["throttledMsPerSecond"], row["cpuLimitMillis"]) == (200, 800, 200)
+
+
+def test_neighbours_are_told_from_the_limit_by_what_runs_on_the_containers_cpus(tree, tmp_path, monkeypatch):
+    path = tree.add("u1", A, "1", name="app")
+    quiet(path)
+
+    def work() -> None:
+        counters(path, usage=1_000_000, periods=20, throttled=0, us=0)
+        pressure(path, 1_000_000)
+        write(tree.root / "proc/stat", "cpu0 0 0 0 200 0 0 0 0\ncpu1 200 0 0 0 0 0 0 0")
+
+    play(monkeypatch, work)
+    (row,) = rows(once(tree, tmp_path)).values()
+    assert row["heldBackBy"] == ["neighbours"]
+    assert row["cost"] == "none"
+    assert "others use 500 ms/s of its 1 CPUs" in row["why"]
+
+
+def test_names_come_from_a_list_of_pods(tree, tmp_path, monkeypatch):
+    quiet(tree.add("u1", A))
+    quiet(tree.add("u2", B))
+    pods = tmp_path / "pods.json"
+    pods.write_text(json.dumps({"kind": "List", "items": [listed("u1", ("app", "1", A))]}))
+    play(monkeypatch)
+    assert set(rows(once(tree, tmp_path, "--pods", pods))) == {"default/u1/app", f"/pod u2/{B[:12]}"}
+
+
+def test_rows_are_selected_and_sorted(tree, tmp_path, monkeypatch):
+    paths = {name: tree.add(name, ident, name="app") for name, ident in (("w1", A), ("w2", B), ("x1", C))}
+    for path in paths.values():
+        quiet(path)
+
+    def work() -> None:
+        counters(paths["w1"], usage=100_000, periods=20, throttled=1, us=500)
+        counters(paths["w2"], usage=50_000, periods=20, throttled=1, us=90_000)
+
+    play(monkeypatch, work)
+    assert list(rows(once(tree, tmp_path, "--pod", "w*"))) == ["default/w2/app", "default/w1/app"]
+
+
+def test_a_selection_that_fits_nothing_says_so(tree, tmp_path, monkeypatch):
+    quiet(tree.add("u1", A, name="app"))
+    play(monkeypatch)
+    result = once(tree, tmp_path, "-n", "nowhere")
+    assert rows(result) == {}
+    assert any("is selected" in note for note in notes(result))
+
+
+def test_groups_that_vanish_or_appear_while_being_read_are_no_error(tree, tmp_path, monkeypatch):
+    stays, goes = tree.add("u1", A, name="app"), tree.add("u2", B, name="app")
+    quiet(stays)
+    quiet(goes)
+
+    def change() -> None:
+        for file in goes.iterdir():
+            file.unlink()
+        goes.rmdir()
+        quiet(tree.add("u3", C, name="app"))
+
+    play(monkeypatch, change)
+    result = once(tree, tmp_path)
+    assert set(rows(result)) == {"default/u1/app"}
+    assert any("1 ended" in note for note in notes(result))
+    assert any("1 started" in note for note in notes(result))
+
+
+def test_a_restarted_container_has_no_rate_but_a_reason(tree, tmp_path, monkeypatch):
+    path = tree.add("u1", A, name="app")
+    quiet(path)
+    counters(path, usage=10, periods=10, throttled=10, us=10)
+    play(monkeypatch, lambda: counters(path, usage=1, periods=1, throttled=0, us=0))
+    (row,) = rows(once(tree, tmp_path)).values()
+    assert row["usedMsPerSecond"] is None
+    assert "restarted" in row["notes"][0]
+
+
+def test_a_missing_controller_and_counters_that_make_no_sense_are_said(tree, tmp_path, monkeypatch):
+    bare, odd = tree.add("u1", A, name="app"), tree.add("u2", B, name="app")
+    write(bare / "cpu.stat", "usage_usec 0\nuser_usec 0\nsystem_usec 0")
+    quiet(odd)
+    write(odd / "cpu.stat", "usage_usec many")
+    play(monkeypatch)
+    result = once(tree, tmp_path)
+    (row,) = rows(result).values()
+    assert "controller is not enabled" in row["notes"][0]
+    assert any("'usage_usec many'" in note for note in notes(result))
+
+
+def test_too_short_an_interval_is_said(tree, tmp_path, monkeypatch):
+    quiet(tree.add("u1", A, name="app"))
+    play(monkeypatch)
+    result = run("--root", tree.root, "--data-dir", tmp_path, "--once", "--interval", 0.2, "-o", "json")
+    assert any("fewer than 5 periods" in note for note in notes(result))
+
+
+def test_a_pod_whose_own_limit_throttles_is_a_row_of_its_own(tree, tmp_path, monkeypatch):
+    path = tree.add("u1", A, name="app")
+    quiet(path)
+    quiet(path.parent)
+    write(path.parent / "cgroup.procs", "")
+    play(monkeypatch, lambda: counters(path.parent, usage=400_000, periods=20, throttled=20, us=1_600_000))
+    found = rows(once(tree, tmp_path))
+    assert found["default/u1/None"]["throttledMsPerSecond"] == 800
+    assert found["default/u1/app"]["cost"] == "none"
+
+
+def test_corelanes_own_containers_are_found_by_their_records(tmp_path, monkeypatch):
+    group = tmp_path / "cg"
+    write(group / "cgroup.procs", "1")
+    quiet(group)
+    spec = tmp_path / "data/nodes/n1/containers/containers/c1/spec.json"
+    stored = {
+        "id": "c1",
+        "spec": {"name": "app", "namespace": "ns", "pod": "web"},
+        "directories": [str(group)],
+    }
+    write(spec, msgspec.json.encode(stored).decode())
+    write(spec.parent.parent / "c2/spec.json", "no json")
+    play(monkeypatch)
+    (tmp_path / "root").mkdir()
+    result = run("--root", tmp_path / "root", "--data-dir", tmp_path / "data", "--once", "-o", "json")
+    assert set(rows(result)) == {"ns/web/app"}
+
+
+def test_the_table_shows_what_json_has_and_why(tree, tmp_path, monkeypatch):
+    path = tree.add("u1", A, name="app")
+    quiet(path)
+    play(monkeypatch, lambda: counters(path, usage=400_000, periods=20, throttled=20, us=1_600_000))
+    result = run("--root", tree.root, "--data-dir", tmp_path, "--once")
+    for word in ("default/u1/app", "800.0", "80.0%", "20/20", "limit", "high", "of what it wanted"):
+        assert word in result.stdout
+
+
+def test_rounds_go_on_and_json_is_one_line_each(tree, tmp_path, monkeypatch):
+    quiet(tree.add("u1", A, name="app"))
+    play(monkeypatch)
+    result = run("--root", tree.root, "--data-dir", tmp_path, "--count", 3, "-o", "json")
+    assert len([json.loads(line) for line in result.stdout.splitlines()]) == 3
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--cgroup", "{tmp}"), "is no cgroup"),
+        (("--pods", "{tmp}/bad.json"), "bad.json"),
+        (("--prometheus", "file:///etc/passwd", "--once"), "http://prometheus:9090"),
+        (("--prometheus", "http://127.0.0.1:1", "--once"), "http://127.0.0.1:1"),
+        (("--prometheus", "http://x", "--window", "soon"), "'soon'"),
+        (("--prometheus", "http://x", "--cgroup", "{tmp}"), "two sources"),
+        (("--interval", "0"), "--interval"),
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, args, words):
+    (tmp_path / "bad.json").write_text("[]")
+    result = run(*(arg.replace("{tmp}", str(tmp_path)) for arg in args))
+    assert result.exit_code == 2
+    assert not isinstance(result.exception, ValueError)
+    assert words in result.stderr.strip().splitlines()[-1]
+
+
+def test_a_root_without_cgroups_says_that_nothing_was_found(tmp_path, monkeypatch):
+    play(monkeypatch)
+    result = run("--root", tmp_path, "--data-dir", tmp_path, "--once", "-o", "json")
+    assert any("no cgroups there" in note for note in notes(result))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes cgroups: needs root")
+def test_a_real_busy_loop_at_a_fifth_of_a_cpu_is_throttled_for_the_rest():
+    with real_cgroups.instance() as (groups, name):
+        group = cgroup.join(name, "pod", "app")
+        groups.create(group)
+        groups.set_quota(group, 20_000)
+        spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        try:
+            groups.add(group, spin.pid)
+            (directory,) = [one for one in groups.directories(group) if (one / "cpu.stat").exists()]
+            result = run("--cgroup", directory, "--once", "--interval", 2, "-o", "json")
+        finally:
+            spin.kill()
+            spin.wait()
+    (row,) = rows(result).values()
+    assert row["cpuLimitMillis"] == 200
+    assert 100 < row["usedMsPerSecond"] < 240
+    # It runs, is throttled (800 ms/s on an idle machine), or waits behind others; the latter two are waiting.
+    waited = row["queuedMsPerSecond"] or row["waitingMsPerSecond"]
+    assert row["usedMsPerSecond"] + waited == pytest.approx(1000, abs=80)
+    assert 400 < row["throttledMsPerSecond"] <= waited + 20
+    assert "limit" in row["heldBackBy"]
+    assert row["cost"] == "high"
+
+
+LABELS = {"namespace": "shop", "pod": "web-1", "container": "app", "id": "/kubepods/x", "node": "n1"}
+
+
+def series(fake, metric: str, *values: float, start: float = 1000.0, **labels: str) -> None:
+    fake.add(metric, [(start + 15 * i, value) for i, value in enumerate(values)], **{**LABELS, **labels})
+
+
+@pytest.fixture
+def fake():
+    with prometheus_fake.serving() as found:
+        series(found, "container_cpu_usage_seconds_total", 0, 3, 6)
+        series(found, "container_cpu_cfs_throttled_seconds_total", 5, 17, 29)
+        series(found, "container_cpu_cfs_periods_total", 0, 150, 300)
+        series(found, "container_cpu_cfs_throttled_periods_total", 0, 150, 300)
+        series(found, "container_spec_cpu_quota", 20_000)
+        series(found, "container_spec_cpu_period", 100_000)
+        yield found
+
+
+def ask(fake, *args: object) -> Result:
+    return run("--prometheus", fake.url, "--once", "-o", "json", *args)
+
+
+def test_prometheus_tells_the_same_as_cgroups(fake):
+    (row,) = rows(ask(fake)).values()
+    assert (row["usedMsPerSecond"], row["throttledMsPerSecond"], row["lostShare"]) == (200, 800, 0.8)
+    assert (row["cpuLimitMillis"], row["stallMs"], row["node"], row["cost"]) == (200, 80, "n1", "high")
+    assert row["heldBackBy"] == ["limit"]
+
+
+def test_pods_and_sandboxes_are_not_taken_for_containers(fake):
+    series(fake, "container_cpu_usage_seconds_total", 0, 9, container="")
+    series(fake, "container_cpu_usage_seconds_total", 0, 9, container="POD")
+    assert len(rows(ask(fake))) == 1
+
+
+def test_prometheus_is_asked_for_what_is_selected(fake):
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, pod="db-1")
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, pod="web-2", namespace="other")
+    assert list(rows(ask(fake, "-n", "shop", "--pod", "web-*"))) == ["shop/web-1/app"]
+    assert list(rows(ask(fake, "--window", "1h", "--pod", "d?-1"))) == ["shop/db-1/app"]
+    assert fake.queries[-1].startswith("container_spec_cpu_period{")
+    assert "[1h]" in "".join(fake.queries)
+
+
+def test_missing_metrics_are_said_with_what_that_means(fake):
+    fake.series = [one for one in fake.series if "cfs" not in one[0]["__name__"]]
+    result = ask(fake)
+    (row,) = rows(result).values()
+    assert row["throttledMsPerSecond"] is None
+    assert row["heldBackBy"] == ["unknown"]
+    assert any("container_cpu_cfs_periods_total" in note for note in notes(result))
+    fake.series.clear()
+    assert any("cadvisor" in note for note in notes(ask(fake)))
+
+
+def test_restarts_gaps_and_silence_are_said(fake):
+    fake.series.clear()
+    series(fake, "container_cpu_usage_seconds_total", 0, 3, 1, 4, container="back")
+    fake.add("container_cpu_usage_seconds_total", [(1000, 0), (1015, 1), (1030, 2), (1300, 3)], **LABELS)
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, 2, container="ended")
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, container="again", id="/old")
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, start=1270, container="again", id="/new")
+    series(fake, "container_cpu_usage_seconds_total", 0, container="young")
+    found = {one["container"]: one["notes"] for one in rows(ask(fake)).values()}
+    assert "restarted 1 time" in found["back"][0]
+    assert "no samples for 270 s" in found["app"][0]
+    assert "no sample for the last 270 s" in found["ended"][-1]
+    assert "only its latest run" in found["again"][0]
+    assert "1 sample only" in found["young"][0]
+
+
+def test_pressure_and_run_queues_are_used_where_cadvisor_has_them(fake):
+    series(fake, "container_pressure_cpu_waiting_seconds_total", 0, 15, 30)
+    (row,) = rows(ask(fake)).values()
+    assert row["waitingMsPerSecond"] == 1000
+    assert row["heldBackBy"] == ["limit", "neighbours or own threads"]
+
+
+def test_a_token_is_shown_to_prometheus(fake, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    ask(fake, "--bearer-token-file", token)
+    assert {one["Authorization"] for one in fake.headers} == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ((401, b"go away"), "HTTP 401: go away"),
+        ((400, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "HTTP 400: parse error"),
+        ((503, b""), "HTTP 503"),
+        ((200, b"<html>"), "not Prometheus' answer"),
+        ((200, b'{"status":"error","error":"overloaded"}'), "overloaded"),
+    ],
+)
+def test_what_prometheus_refuses_is_one_line_with_its_address(fake, raw, words):
+    fake.raw = raw
+    result = ask(fake)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert fake.url in line
+    assert words in line
