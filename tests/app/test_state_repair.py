@@ -82,9 +82,22 @@ def known(ask, *, ids=True):
     return Known(ask.key, False, wanted, named if ids else {})
 
 
-def evidence(state, asks, draw_list, draw_file, draw_names):
+def told(state, asks):
+    """By container id what a runtime knows from the shares of Guaranteed pods' containers."""
+    return {
+        f"{uid}-{one.name}": ask.exclusive_cpus(one)
+        for uid, ask in asks.items()
+        for one in ask.containers
+        if ask.qos is QOSClass.GUARANTEED
+    }
+
+
+def evidence(state, asks, draw_list, draw_file, draw_names, draw_runtime=False):
     remembered = checkpoint.from_state(state)
+    draw_names = draw_names or draw_runtime
     return Evidence(
+        needs=told(state, asks) if draw_runtime else {},
+        alive=dict.fromkeys(asks, "") if draw_runtime else {},
         groups=tuple(groups(state, asks)),
         pods={uid: known(ask) for uid, ask in asks.items()} if draw_list else {},
         names={f"{uid}-{name}": Name("test", uid, name) for uid, name in state.entries if draw_names},
@@ -107,14 +120,16 @@ def sound(found, state):
 
 
 @settings(max_examples=70, deadline=None)
-@given(nodes(), st.booleans(), st.booleans(), st.booleans())
-def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(drawn, with_list, with_file, with_names):
+@given(nodes(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
+    drawn, with_list, with_file, with_names, with_runtime
+):
     state, asks = drawn
-    found = evidence(state, asks, with_list, with_file, with_names)
+    found = evidence(state, asks, with_list, with_file, with_names, with_runtime)
     try:
         rebuilt = state_repair.rebuild(claims(found), node.new(state.machine, state.config), found.old)
     except RepairError as error:
-        assert not with_list, "only a guess may take the pool for somebody's own"
+        assert not (with_list or with_runtime), "only a guess may take the pool for somebody's own"
         assert "--pods" in str(error)
         return
     sound(rebuilt.checkpoint, state)
@@ -122,15 +137,15 @@ def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(drawn, with_list
         if not entry.exclusive or entry.kind is ContainerKind.INIT:
             continue
         of_pod = rebuilt.checkpoint.entries[uid]
-        kept = of_pod[name] if with_list or with_names or with_file else None
+        kept = of_pod[name] if with_list or with_names or with_file or with_runtime else None
         assert kept == entry.cpus if kept else entry.cpus in of_pod.values()
 
 
 @settings(max_examples=60, deadline=None)
-@given(nodes())
-def test_a_file_that_fits_stays_as_it_is(drawn):
+@given(nodes(), st.sampled_from(["list", "runtime"]))
+def test_a_file_that_fits_stays_as_it_is(drawn, known_by):
     state, asks = drawn
-    found = evidence(state, asks, True, True, False)
+    found = evidence(state, asks, known_by == "list", True, False, known_by == "runtime")
     rebuilt = state_repair.rebuild(claims(found), node.new(state.machine, state.config), found.old)
     assert rebuilt.checkpoint == found.old
 

@@ -5,6 +5,7 @@ status 2, and never a file that hands out a CPU twice or forgets who has one.
 import json
 import os
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -149,6 +150,17 @@ def test_of_a_newer_kubelets_file_an_older_one_reads_the_rest(file):
     assert run("verify", file, *SETTINGS).exit_code == 0
     older = ("--kubernetes-version", "1.36")
     assert "checksum: checkpoint is corrupted" in refused("verify", file, *SETTINGS, *older)
+
+
+def test_what_an_older_kubelet_would_lose_of_a_newer_ones_file_is_told(file):
+    whole = replace(KEPT, pods={"u1": CPUSet.parse("2,4,10")}, default=KEPT.default - CPUSet([4]))
+    file.write_bytes(checkpoint.encode(whole, 4))
+    assert run("verify", file, *SETTINGS).exit_code == 0
+    result = run("verify", file, *SETTINGS, "--kubernetes-version", "1.36", "-o", "json")
+    rules = {rule["name"]: rule for rule in json.loads(result.stdout)["rules"]}
+    assert "without pod-level CPUs" in rules["version"]["text"]
+    assert rules["total"]["verdict"] == "fails"
+    assert 'doesn\'t match with CPUs in state "0-3,5-15"' in rules["total"]["text"]
 
 
 def test_two_pods_on_one_cpu_are_two_pods_on_two_cpus_afterwards(file, tree):

@@ -42,6 +42,12 @@ def test_lists_are_taken_apart():
     assert {one.name for one in found.findings} == {"web"}
 
 
+def test_an_api_servers_lists_imply_the_kind_of_their_items():
+    pod = f"{{metadata: {{name: web}}, spec: {{containers: [{container('{}')}]}}}}"
+    found = report(f"apiVersion: v1\nkind: PodList\nitems: [{pod}]\n")
+    assert {(one.kind, one.name) for one in found.findings} == {("Pod", "web")}
+
+
 def test_what_holds_no_containers_is_skipped_and_counted():
     found = report(
         "apiVersion: v1\nkind: Service\nmetadata: {name: a}\n---\n"

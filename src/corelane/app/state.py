@@ -73,7 +73,7 @@ def verify(path: Path, machine: str | None, settings: Settings, *, as_json: bool
     loaded = _intact(path)
     state, settings = _node(machine, settings, loaded)
     minor = _minor(settings, loaded)
-    rules = state_rules.check(state_file.seen_by(loaded, minor), state, minor)
+    rules = state_rules.check(loaded.checkpoint, state, minor, state_file.seen_by(loaded, minor))
     if as_json:
         facts = {"policy": state.config.policy, "reserved": str(state.reserved), "cpus": str(state.usable)}
         say(json.dumps(view.plain_rules(str(path), rules, facts), indent=2))

@@ -114,14 +114,11 @@ def _without_checksum(members: dict[str, Any]) -> Checkpoint:
 
 
 def seen_by(loaded: Loaded, minor: int) -> Checkpoint:
-    """What a kubelet 1.`minor` finds in the file, under the version that it has. Raises StateFileError."""
-    if loaded.checkpoint.version != 4 or minor >= 37:
-        return loaded.checkpoint
+    """What a kubelet 1.`minor` finds in the file: before 1.37 no payload. Raises StateFileError."""
     try:
-        older = checkpoint.decode(loaded.content, payload=False)
+        return checkpoint.decode(loaded.content, payload=minor >= 37)
     except CheckpointError as error:
         raise StateFileError(f"{loaded.path}: {error}") from None
-    return replace(older, version=4)
 
 
 def convert(loaded: Loaded, version: int) -> bytes:

@@ -21,10 +21,14 @@ _REPAIR: Final = "`corelane state repair` writes a file that fits and keeps what
 _CODES: Final = ("policy", "pool", "reserved", "overlap", "total")
 
 
-def check(found: Checkpoint, state: NodeState, minor: int = 36) -> list[Rule]:
-    """Every rule in the order of the start of a kubelet 1.`minor`; `state` is the empty node."""
-    problems = start_problems(found, state.machine, state.config)
+def check(found: Checkpoint, state: NodeState, minor: int = 36, seen: Checkpoint | None = None) -> list[Rule]:
+    """Every rule in the order of the start of a kubelet 1.`minor`; `state` is the empty node.
+
+    `seen` is what this kubelet makes of the file, where that is less than `found`.
+    """
     rules = [_version(found, minor)]
+    found = seen or found
+    problems = start_problems(found, state.machine, state.config)
     for code in _codes(found, problems):
         failing = [problem for problem in problems if problem.code == code]
         rules += [_failing(problem, found, state) for problem in failing] or [_passed(code, found, state)]

@@ -82,14 +82,17 @@ class Object:
         return self.kind in _BATCH or bool(best_effort and text(best_effort.value) == "BE")
 
 
-def objects(root: Node, file: str, source: str, nanos: Nanos) -> Iterator[Object]:
-    """The objects in a document, those in lists included; nothing where it is no manifest."""
-    kind = text(root, "kind")
-    if not isinstance(root, Dict) or not kind or at(root, "apiVersion") is None:
+def objects(root: Node, file: str, source: str, nanos: Nanos, implied: str = "") -> Iterator[Object]:
+    """The objects in a document, those in lists included; nothing where it is no manifest.
+
+    `implied` is the kind of a list's items that do not say theirs, as in an API server's PodList.
+    """
+    kind = text(root, "kind") or implied
+    if not isinstance(root, Dict) or not kind or (at(root, "apiVersion") is None and not implied):
         return
     if at(root, "items") is not None:
         for item in items(root, "items"):
-            yield from objects(item, file, source, nanos)
+            yield from objects(item, file, source, nanos, kind.removesuffix("List"))
         return
     yield _object(root, kind, file, source, nanos)
 
