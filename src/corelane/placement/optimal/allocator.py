@@ -10,6 +10,7 @@ from corelane.placement.optimal.problem import Problem, build
 from corelane.placement.optimal.result import Misfit, Placement, Values
 from corelane.placement.optimal.search import Found, search
 from corelane.placement.optimal.shape import Shape
+from corelane.placement.optimal.single import in_one_domain
 from corelane.workload.wishes import Strategy
 
 __all__ = ["BUDGET", "place"]
@@ -26,7 +27,7 @@ def place(
     `free` are the CPUs that nobody holds; those that the demand may not have are ruled out here.
     """
     problem = build(shape, demand, free, occupancy)
-    found = search(problem, Budget(budget))
+    found = in_one_domain(problem) or search(problem, Budget(budget))
     if found is None:
         return why_not(problem)
     return _placement(problem, found)
@@ -76,7 +77,7 @@ def _lost(problem: Problem, strategy: int) -> int:
 def room_before(problem: Problem) -> int:
     """Term 9 if nothing were taken."""
     room = problem.rules.room
-    return sum(room(table.whole) for table in problem.tables) + sum(map(room, problem.node_whole))
+    return sum(room(count[0]) for count in problem.counts) + sum(map(room, problem.node_whole))
 
 
 def _unproven(problem: Problem, found: Found, terms: dict[str, int]) -> tuple[str, int | None]:

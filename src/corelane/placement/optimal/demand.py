@@ -114,6 +114,16 @@ class Demand:
             raise ValueError(f"sizes: {self.sizes} must all be 1 CPU or more")
 
     @property
+    def plain(self) -> bool:
+        """Whether nothing is asked that concerns others, or how full NUMA nodes are."""
+        return (
+            self.exclusive is None
+            and self.exclusive_policy is ExclusivePolicy.NONE
+            and not self.neighbours
+            and (self.strategy is None or self.strategy is Strategy.DISTRIBUTE_EVENLY)
+        )
+
+    @property
     def spread(self) -> bool:
         return self.bind is BindPolicy.SPREAD_BY_PCPUS
 

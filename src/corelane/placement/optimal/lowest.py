@@ -4,13 +4,41 @@ Of two sets of the same size the lower is the one that has the smallest id of th
 that what is lowest in each part is lowest altogether, and a greedy choice by id is exact.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
+from typing import NamedTuple
 
 from corelane.cpuset import bits, lowest
-from corelane.placement.optimal.cores import Table
-from corelane.placement.topology import Topology
+from corelane.placement.optimal.shape import Shape
+from corelane.placement.optimal.tables import Table
+from corelane.workload.wishes import Level
 
-__all__ = ["lower", "pick"]
+__all__ = ["Option", "lower", "lowest_of", "pick"]
+
+
+class Option(NamedTuple):
+    """The CPUs of one unit, and where to go on: how many units are left, and in what state."""
+
+    cpus: int
+    depth: int
+    state: int
+
+
+def lowest_of(options: Sequence[Option], floor: int, trace: Callable[[int, int], int]) -> int:
+    """The lowest set of an option's CPUs and those traced from it; sets are of equal size.
+
+    `floor` is the lowest CPU (its bit) that any trace may give, 0 for unknown: whoever has the lowest CPU
+    below it need not be traced to be told from the others.
+    """
+    if len(options) > 1:
+        first = reduce(lower, (option.cpus for option in options))
+        options = [one for one in options if not _decided(one.cpus ^ first, floor)]
+    masks = [option.cpus | trace(option.depth, option.state) for option in options]
+    return reduce(lower, masks, masks[0])
+
+
+def _decided(apart: int, floor: int) -> bool:
+    return 0 < (apart & -apart) < floor
 
 
 def lower(a: int, b: int) -> int:
@@ -19,89 +47,76 @@ def lower(a: int, b: int) -> int:
     return a if a & apart & -apart else b
 
 
-def pick(
-    topology: Topology, table: Table, leads: Sequence[int], usable: int, cpus: int, broken: int, kind: int = 0
-) -> int:
-    """The lowest CPUs of a domain for an entry of its table; `leads` are the domain's cores of each kind.
-
-    0 where the table has no such entry.
-    """
-    best = table.best(kind, cpus)
-    if kind == len(leads) or best is None:
-        return 0
+def pick(shape: Shape, table: Table, leads: Sequence[int], usable: int, cpus: int, broken: int) -> int:
+    """The lowest CPUs of a domain for an entry of its table; `leads` are the domain's cores of each kind."""
     found = 0
-    for own, rest, portion in table.splits(kind, cpus):
-        after = table.best(kind + 1, rest)
-        left = broken - portion.broken
-        if after is None or left < 0 or not after[1] >> left & 1 or portion.score + after[0] != best[0]:
-            continue
-        mask = pick(topology, table, leads, usable, rest, left, kind + 1)
-        if own:
-            mask |= _of_kind(topology, table, kind, leads[kind], usable, own, portion.cores)
+    for parts in table.ways(cpus, broken):
+        mask = 0
+        for kind, own, cores in parts:
+            mask |= _of_kind(shape, table, kind, leads[kind], usable, own, cores)
         found = lower(found, mask) if found else mask
     return found
 
 
-def _of_kind(
-    topology: Topology, table: Table, kind: int, leads: int, usable: int, cpus: int, cores: int
-) -> int:
+def _of_kind(shape: Shape, table: Table, kind: int, leads: int, usable: int, cpus: int, cores: int) -> int:
     """The lowest CPUs on exactly so many cores of a kind that break the bind policy as little as can be."""
     size, threads = table.kinds[kind].size, table.kinds[kind].usable
-    pool = leads if size == 1 else topology.threads_of(leads) & usable
+    pool = leads if size == 1 else shape.threads_of(leads) & usable
     if threads == 1:
         return lowest(pool, cpus)
-    if table.rules.spread:
-        return _spread(topology, pool, cpus, cores, _doubled(table, kind, cpus, threads))
-    if threads == size:
-        return _whole(topology, lowest(leads, cores), cpus % size)
-    first = lowest(_firsts(topology, pool), cores)
-    return first | lowest(topology.whole_cores(first) & pool & ~first, cpus - cores)
+    if threads == size and not table.rules.spread:
+        return _whole(shape, lowest(leads, cores), cpus % size)
+    firsts = lowest(leads if threads == size else _firsts(shape, pool), cores)
+    rest = cpus - cores
+    if not rest:
+        return firsts
+    others = shape.touched(Level.CORE, firsts) & pool & ~firsts
+    if threads == 2 or not table.rules.spread:
+        return firsts | lowest(others, rest)
+    doubled = -(-(cpus - table.counts[kind]) // (threads - 1))
+    return firsts | _from_few(shape, others, rest, doubled)
 
 
-def _whole(topology: Topology, leads: int, rest: int) -> int:
+def _whole(shape: Shape, leads: int, rest: int) -> int:
     """All threads of these cores; with a rest, of one of them only its lowest so many."""
-    threads = topology.threads_of(leads)
+    threads = shape.threads_of(leads)
     if not rest:
         return threads
-    spare = [topology.threads_of(1 << lead) for lead in bits(leads)]
+    if shape.pairs:
+        return threads ^ 1 << leads.bit_length() - 1 + shape.patterns[0].offsets[1]
+    spare = [shape.threads_of(1 << lead) for lead in bits(leads)]
     spare = [core & ~lowest(core, rest) for core in spare]
     return threads & ~max(spare, key=lambda core: core & -core)
 
 
-def _firsts(topology: Topology, pool: int) -> int:
+def _firsts(shape: Shape, pool: int) -> int:
     """The lowest CPU in the pool of every core that has one."""
     found = 0
-    for cpu in bits(pool):
-        if not topology.whole_cores(1 << cpu) & found:
-            found |= 1 << cpu
+    for leads, offsets in shape.patterns:
+        missing = leads
+        for offset in offsets:
+            have = pool >> offset & missing
+            found |= have << offset
+            missing ^= have
     return found
 
 
-def _doubled(table: Table, kind: int, cpus: int, threads: int) -> int:
-    """The fewest cores that must give more than one CPU."""
-    return max(0, -(-(cpus - table.counts[kind]) // (threads - 1)))
-
-
-def _spread(topology: Topology, pool: int, cpus: int, cores: int, doubled: int) -> int:
-    """One CPU of each of so many cores, and the others from `doubled` of these cores."""
-    taken = lowest(_firsts(topology, pool), cores)
-    rest = cpus - cores
-    spare = {cpu: topology.whole_cores(1 << cpu) & pool & ~taken for cpu in bits(taken)}
-    open_cores: set[int] = set()
-    core_of = {cpu: first for first, mask in spare.items() for cpu in bits(mask)}
-    for cpu in sorted(core_of):
-        if not rest:
-            break
-        tried = open_cores | {core_of[cpu]}
-        if len(tried) <= doubled and _room(spare, tried, doubled, cpu) >= rest - 1:
+def _from_few(shape: Shape, pool: int, n: int, few: int) -> int:
+    """The lowest n CPUs in the pool that come from no more than so many cores, where these just suffice."""
+    core_of = {cpu: shape.touched(Level.CORE, 1 << cpu) for cpu in bits(pool)}
+    spare = {core: core & pool for core in core_of.values()}
+    taken, opened = 0, set[int]()
+    for cpu, core in core_of.items():
+        tried = opened | {core}
+        if n and len(tried) <= few and _room(spare, tried, few, cpu) >= n - 1:
             taken |= 1 << cpu
-            rest -= 1
-            open_cores = tried
+            n -= 1
+            opened = tried
     return taken
 
 
-def _room(spare: dict[int, int], open_cores: set[int], doubled: int, after: int) -> int:
+def _room(spare: dict[int, int], opened: set[int], few: int, after: int) -> int:
     """How many more CPUs with ids above `after` the open cores give, and as many more as may be opened."""
-    left = {first: (mask >> after + 1).bit_count() for first, mask in spare.items()}
-    closed = sorted((left[first] for first in left if first not in open_cores), reverse=True)
-    return sum(left[first] for first in open_cores) + sum(closed[: doubled - len(open_cores)])
+    left = {core: (mask >> after + 1).bit_count() for core, mask in spare.items()}
+    closed = sorted((left[core] for core in left if core not in opened), reverse=True)
+    return sum(left[core] for core in opened) + sum(closed[: few - len(opened)])

@@ -58,7 +58,7 @@ def room(shape: Shape, demand: Demand, free: int) -> int:
 
 
 def _uneven(problem: Problem, counts: list[int]) -> int:
-    granule = 1 if problem.rules.spread else problem.shape.topology.threads
+    granule = 1 if problem.rules.spread else problem.shape.threads
     return max(0, max(counts) - min(counts) - granule)
 
 

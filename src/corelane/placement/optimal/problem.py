@@ -1,14 +1,15 @@
 """A demand on a machine as the search wants it: usable CPUs, cores by kind, and scores of touching units."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import NamedTuple
 
-from corelane.placement.optimal.cores import Kind, Rules, Table, rules
+from corelane.placement.optimal.cores import Kind, Rules, rules
 from corelane.placement.optimal.demand import Demand, Occupancy
-from corelane.placement.optimal.score import layout
-from corelane.placement.optimal.shape import Shape
-from corelane.placement.topology import Pattern
+from corelane.placement.optimal.score import PLAIN, layout
+from corelane.placement.optimal.shape import Cores, Shape
+from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables
 from corelane.workload.wishes import ExclusivePolicy, Level, Strategy
 
 __all__ = ["Barrier", "Problem", "Wish", "barriers", "build", "wishes"]
@@ -43,16 +44,22 @@ class Problem:
     kinds: tuple[Kind, ...]
     leads: tuple[int, ...]
     """The cores (their lowest CPUs) of each kind."""
-    tables: tuple[Table, ...]
-    caps: tuple[int, ...]
+    counts: Sequence[tuple[int, ...]]
+    """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
+    caps: Sequence[int]
     """The most CPUs that each domain can give."""
-    touch: tuple[int, ...]
+    touch: Sequence[int]
     """The score of touching each domain at all."""
-    node_caps: tuple[int, ...]
-    node_touch: tuple[int, ...]
-    node_free: tuple[int, ...]
-    node_whole: tuple[int, ...]
+    node_caps: Sequence[int]
+    node_touch: Sequence[int]
+    node_free: Sequence[int]
+    node_whole: Sequence[int]
     """CPUs in whole free cores of each node."""
+    tables: Tables
+
+    def table(self, domain: int) -> Table:
+        """What a domain can give."""
+        return self.tables.of(self.counts[domain])
 
     @property
     def grain(self) -> int:
@@ -75,12 +82,10 @@ def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Prob
 def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> Problem:
     wanted = _rules(demand)
     against = list(wishes(shape, demand, occupancy, wanted))
-    kinds, leads = _kinds(shape, usable, free, [wish for wish in against if wish.level is Level.CORE])
-    whole = _whole(shape, free)
-    wholes = [sum((lead & domain).bit_count() * size for lead, size in whole) for domain in shape.domains]
-    counts = [tuple((lead & domain).bit_count() for lead in leads) for domain in shape.domains]
-    tables = tuple(wanted.table(kinds, count, size) for count, size in zip(counts, wholes, strict=True))
-    caps = tuple(table.most for table in tables)
+    kinds, leads = _kinds(shape, usable, free, against)
+    counts = _counts(shape, usable, free, kinds, leads)
+    most = [wanted.most(kind, 1) for kind in kinds]
+    caps = [_inner(most, count) for count in counts]
     return Problem(
         shape=shape,
         demand=demand,
@@ -90,17 +95,47 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         rules=wanted,
         kinds=kinds,
         leads=leads,
-        tables=tables,
+        counts=counts,
         caps=caps,
-        touch=tuple(_touch(against, Level.L3, unit) + wanted.layout.domains for unit in shape.domains),
-        node_caps=tuple(sum(caps[i] for i in inside) for inside in shape.inside),
-        node_touch=tuple(_touch(against, Level.NUMA, unit) for unit in shape.nodes),
-        node_free=tuple((free & node).bit_count() for node in shape.nodes),
-        node_whole=tuple(sum(wholes[i] for i in inside) for inside in shape.inside),
+        touch=_touch(against, Level.L3, shape.domains, wanted.layout.domains),
+        node_caps=[sum(caps[inside.start : inside.stop]) for inside in shape.inside],
+        node_touch=_touch(against, Level.NUMA, shape.nodes, 0),
+        node_free=[(free & node).bit_count() for node in shape.nodes],
+        node_whole=[sum(count[0] for count in counts[i.start : i.stop]) for i in shape.inside],
+        tables=tables(wanted, kinds),
     )
 
 
+def _inner(most: list[int], counts: tuple[int, ...]) -> int:
+    """The most CPUs of so many cores of each kind."""
+    if len(most) == 2:
+        return most[0] * counts[1] + most[1] * counts[2]
+    return sum(map(mul, most, counts[1:]))
+
+
+def _counts(
+    shape: Shape, usable: int, free: int, kinds: tuple[Kind, ...], leads: tuple[int, ...]
+) -> list[tuple[int, ...]]:
+    """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
+    if kinds == PAIRS and usable == free:
+        half, whole = leads
+        return [
+            (2 * (count := (whole & unit).bit_count()), (half & unit).bit_count(), count)
+            for unit in shape.domains
+        ]
+    wholes = _whole(shape, free)
+    return [
+        (
+            sum((lead & unit).bit_count() * size for lead, size in wholes),
+            *((lead & unit).bit_count() for lead in leads),
+        )
+        for unit in shape.domains
+    ]
+
+
 def _rules(demand: Demand) -> Rules:
+    if demand.plain:
+        return rules(demand.spread, demand.bind_required, demand.sizes, PLAIN)
     preferred = demand.exclusive is not None and not demand.exclusive.required
     fields = layout(
         exclusive=preferred or demand.exclusive_policy is not ExclusivePolicy.NONE,
@@ -152,11 +187,15 @@ def wishes(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> 
             yield Wish(one.level, touched if one.avoid else everything & ~touched, weights.affinity)
 
 
-def _touch(against: list[Wish], level: Level, unit: int) -> int:
-    return sum(wish.weight for wish in against if wish.level is level and wish.against & unit)
+def _touch(against: list[Wish], level: Level, units: Sequence[int], base: int) -> list[int]:
+    """What touching each unit of a level scores."""
+    wishes = [wish for wish in against if wish.level is level]
+    if not wishes:
+        return [base] * len(units)
+    return [base + sum(wish.weight for wish in wishes if wish.against & unit) for unit in units]
 
 
-def _exactly(cpus: int, pattern: Pattern) -> list[int]:
+def _exactly(cpus: int, pattern: Cores) -> list[int]:
     """Element i has the cores with exactly i of the CPUs."""
     leads, offsets = pattern
     if len(offsets) == 2:
@@ -173,7 +212,7 @@ def _exactly(cpus: int, pattern: Pattern) -> list[int]:
 
 def _whole(shape: Shape, free: int) -> list[tuple[int, int]]:
     """The cores of which every thread is free, and their number of threads."""
-    patterns = shape.topology.patterns
+    patterns = shape.patterns
     return [(_exactly(free, pattern)[-1], len(pattern.offsets)) for pattern in patterns]
 
 
@@ -181,8 +220,12 @@ def _kinds(
     shape: Shape, usable: int, free: int, against: list[Wish]
 ) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
     """The kinds of cores that have usable CPUs, and the cores of each kind."""
+    against = [wish for wish in against if wish.level is Level.CORE]
+    if usable == free and shape.pairs and not against:
+        _, half, whole = _exactly(usable, shape.patterns[0])
+        return PAIRS, (half, whole)
     found: dict[Kind, int] = {}
-    for pattern in shape.topology.patterns:
+    for pattern in shape.patterns:
         size, whole = len(pattern.offsets), _exactly(free, pattern)[-1]
         for count, leads in enumerate(_exactly(usable, pattern)):
             for entire in (True, False) if count else ():

@@ -5,8 +5,9 @@ A field per term that is in play, the earlier above the later; scores add up ove
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Final
 
-__all__ = ["SHAPE_BITS", "Layout", "layout"]
+__all__ = ["PLAIN", "SHAPE_BITS", "Layout", "layout"]
 
 _WIDTHS = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "affinity": 20, "strategy": 40}
 SHAPE_BITS = 24
@@ -35,6 +36,10 @@ class Layout:
             weight = getattr(self, name)
             values[name], score = divmod(score, weight) if weight else (0, score)
         return values | {"shape": score}
+
+
+PLAIN: Final = Layout(1 << SHAPE_BITS + _WIDTHS["bind"], 1 << SHAPE_BITS)
+"""Where neither exclusivity nor neighbours nor a strategy is asked for."""
 
 
 @lru_cache

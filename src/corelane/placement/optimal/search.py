@@ -4,18 +4,19 @@ Nodes are combined as domains are in `filling`, over states (nodes used, CPUs so
 """
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from corelane.cpuset import bits
-from corelane.placement.optimal.filling import Budget, BudgetSpentError, Filling, Window, fill
-from corelane.placement.optimal.lowest import lower
+from corelane.placement.optimal.filling import Budget, BudgetSpentError, Filling, Window, fill, most_from
+from corelane.placement.optimal.lowest import Option, lower, lowest_of
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.spans import Rank, Span, added, choices, node_reach
 
 __all__ = ["Found", "search"]
 
 _CPUS = 20
+_MASK = (1 << _CPUS) - 1
 
 Layer = dict[int, int]
 """State (nodes used << 20 | CPUs) to the lowest score."""
@@ -131,8 +132,13 @@ class _Combined:
         self.problem, self.span, self.domains = problem, span, domains
         self.fillings = [self._filling(node, budget) for node in span.nodes]
         self.layers: list[Layer] = [{0: 0}]
-        for i in range(len(span.nodes)):
-            self.layers.append(self._extend(i, budget))
+        caps = [
+            problem.caps[inside.start : inside.stop]
+            for inside in map(problem.shape.inside.__getitem__, span.nodes)
+        ]
+        later = most_from(caps, (), domains)
+        for i in reversed(range(len(span.nodes))):
+            self.layers.append(self._extend(i, later[i], budget))
         self._lowest: dict[tuple[int, int], int] = {}
 
     @property
@@ -156,47 +162,60 @@ class _Combined:
         window = Window(low, high, total, self.domains, beside, span.count - 1)
         return fill(problem, node, window, budget)
 
-    def _extend(self, i: int, budget: Budget) -> Layer:
-        """The layer after one more node."""
-        layer, filling = self.layers[i], self.fillings[i]
+    def _extend(self, i: int, later: Sequence[int], budget: Budget) -> Layer:
+        """The layer after one more node; `later` are the most CPUs from so many domains of those left."""
         must = self.span.musts >> self.span.nodes[i] & 1
-        after = {} if must else dict(layer)
-        shift, most = self.problem.rules.layout.shift, self.domains
-        for state, score in layer.items():
-            room = self.problem.demand.cpus - (state & (1 << _CPUS) - 1)
-            if state >> _CPUS == self.span.count:
+        shift, n, count = self.problem.rules.layout.shift, self.problem.demand.cpus, self.span.count
+        scores = self.fillings[i].scores
+        after: Layer = {}
+        for state, score in self.layers[-1].items():
+            nodes, cpus = state >> _CPUS, state & _MASK
+            left = self.domains - (score >> shift)
+            if not must and nodes + i >= count and cpus + later[left] >= n:
+                _keep(after, state, score)
+            if nodes == count:
                 continue
-            for cpus, cost in filling.scores.items():
-                if cpus > room or score + cost >> shift > most:
-                    continue
-                reached = state + (1 << _CPUS) + cpus
-                if score + cost < after.get(reached, score + cost + 1):
-                    after[reached] = score + cost
-            budget.take(len(filling.scores))
+            last = nodes + 1 == count
+            ways = ((n - cpus, scores.get(n - cpus, -1)),) if last else scores.items()
+            budget.take(len(ways))
+            for own, cost in ways:
+                left = self.domains - (score + cost >> shift)
+                if cost >= 0 <= left and cpus + own + (0 if last else later[left]) >= n:
+                    _keep(after, state + (1 << _CPUS) + own, score + cost)
         return after
 
     def _trace(self, depth: int, state: int) -> int:
-        """The lowest CPUs from the first `depth` nodes that reach a state with its score."""
+        """The lowest CPUs from as many of the last nodes that reach a state with its score."""
         if not depth:
             return 0
         key = (depth, state)
         if key not in self._lowest:
-            self._lowest[key] = self._step(depth, state)
+            options = list(self._options(depth, state))
+            self._lowest[key] = lowest_of(options, self._floor(depth), self._trace)
         return self._lowest[key]
 
-    def _step(self, depth: int, state: int) -> int:
+    def _floor(self, depth: int) -> int:
+        """The lowest CPU that any of the nodes after this one could give."""
+        rest = sum(self.problem.shape.nodes[i] for i in self.span.nodes[len(self.span.nodes) - depth + 1 :])
+        rest &= self.problem.usable
+        return rest & -rest
+
+    def _options(self, depth: int, state: int) -> Iterator[Option]:
+        """The ways to reach a state: what its last node gives, and the state before."""
         before, score = self.layers[depth - 1], self.layers[depth][state]
-        found = 0
-        must = self.span.musts >> self.span.nodes[depth - 1] & 1
-        if before.get(state) == score and not must:
-            found = self._trace(depth - 1, state)
-        filling = self.fillings[depth - 1]
+        i = len(self.span.nodes) - depth
+        if before.get(state) == score and not self.span.musts >> self.span.nodes[i] & 1:
+            yield Option(0, depth - 1, state)
+        filling = self.fillings[i]
         for cpus, cost in filling.scores.items():
             earlier = state - (1 << _CPUS) - cpus
             if before.get(earlier) == score - cost:
-                mask = self._trace(depth - 1, earlier) | filling.lowest(cpus)
-                found = lower(found, mask) if found else mask
-        return found
+                yield Option(filling.lowest(cpus), depth - 1, earlier)
+
+
+def _keep(layer: Layer, state: int, score: int) -> None:
+    if score < layer.get(state, score + 1):
+        layer[state] = score
 
 
 def _most(amounts: Iterable[int], count: int) -> int:

@@ -4,10 +4,11 @@ An L3 domain that reaches over several NUMA nodes counts as one domain in each o
 a node's memory is cached in the node's own part. So the units are a tree, and every CPU lies in one of each.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
@@ -16,17 +17,23 @@ from corelane.placement import topology as topologies
 from corelane.placement.topology import Topology
 from corelane.workload.wishes import Level
 
-__all__ = ["Nearness", "Shape", "build", "from_machine"]
+__all__ = ["Cores", "Nearness", "Shape", "build", "from_machine"]
 
 Nearness = tuple[int, tuple[tuple[int, ...], ...]]
 """A distance, and the largest groups of NUMA nodes (positions) that are all no farther from each other."""
+
+
+class Cores(NamedTuple):
+    """All cores whose threads lie alike: `leads` has their lowest CPUs, `offsets` where their threads are."""
+
+    leads: int
+    offsets: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
     """Units as masks; NUMA nodes and L3 domains are known by their positions in these tuples."""
 
-    topology: Topology
     all: int
     nodes: tuple[int, ...]
     node_ids: tuple[int, ...]
@@ -34,17 +41,42 @@ class Shape:
     """L3 domains, node after node."""
     inside: tuple[range, ...]
     """The positions of the domains of each node."""
+    patterns: tuple[Cores, ...]
+    """Cores by the shape of their threads; one pattern on all but hybrid or partly off-line machines."""
+    threads: int
+    """The most threads that any core has."""
+    core_size: int
+    """The number of threads that every core has; 0 where cores differ."""
     distances: tuple[tuple[int, ...], ...]
     """Between nodes, by position; the larger one where firmware says two."""
     nearness: tuple[Nearness, ...]
     """By distance, nearest first; the last has all nodes in one group."""
-    core_size: int
-    """The number of threads that every core has; 0 where cores differ."""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether every core has two threads, all equally far apart."""
+        return self.core_size == 2 and len(self.patterns) == 1
 
     def cores(self) -> Iterator[int]:
         """The mask of every core, by the id of its lowest CPU."""
-        leads = reduce(or_, (pattern.leads for pattern in self.topology.patterns))
-        return (self.topology.threads_of(1 << lead) for lead in bits(leads))
+        return (self.threads_of(1 << lead) for lead in bits(self.cores_of(self.all)))
+
+    def cores_of(self, cpus: int) -> int:
+        """The lowest CPU of every core that has one of `cpus`."""
+        found = 0
+        for leads, offsets in self.patterns:
+            for offset in offsets:
+                found |= cpus >> offset & leads
+        return found
+
+    def threads_of(self, leads: int) -> int:
+        """All CPUs of the cores whose lowest CPUs are `leads`."""
+        found = 0
+        for own, offsets in self.patterns:
+            cores = leads & own
+            for offset in offsets:
+                found |= cores << offset
+        return found
 
     def units(self, level: Level) -> Sequence[int]:
         """The masks of all units of a level."""
@@ -55,7 +87,7 @@ class Shape:
     def touched(self, level: Level, cpus: int) -> int:
         """All CPUs of the units of a level that have one of `cpus`."""
         if level is Level.CORE:
-            return self.topology.whole_cores(cpus)
+            return self.threads_of(self.cores_of(cpus))
         return reduce(or_, (unit for unit in self.units(level) if unit & cpus), 0)
 
     def farthest(self, nodes: Sequence[int]) -> int:
@@ -78,25 +110,26 @@ def from_machine(machine: Machine) -> Shape:
 
 def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None = None) -> Shape:
     """The shape of a topology; `distances` are the kernel's, by NUMA node id (20 where not told)."""
-    topology = _nested(topology)
     domains: list[int] = []
     inside: list[range] = []
     for node in topology.numa:
-        parts = sorted((part for cache in topology.caches[node] if (part := cache & node)), key=_lowest)
+        parts = sorted((part for cache in topology.uncore if (part := cache & node)), key=_lowest)
         inside.append(range(len(domains), len(domains) + len(parts)))
         domains += parts
+    patterns = _patterns(_cores(topology, domains))
+    sizes = {len(pattern.offsets) for pattern in patterns}
     between = _distances(topology.numa_ids, distances or {})
-    uniform = topology.threads == topology.fewest_threads
     return Shape(
-        topology=topology,
         all=topology.all,
         nodes=topology.numa,
         node_ids=topology.numa_ids,
         domains=tuple(domains),
         inside=tuple(inside),
+        patterns=patterns,
+        threads=max(sizes),
+        core_size=sizes.pop() if len(sizes) == 1 else 0,
         distances=between,
         nearness=tuple(_nearness(between)),
-        core_size=topology.threads if uniform else 0,
     )
 
 
@@ -104,23 +137,23 @@ def _lowest(mask: int) -> int:
     return mask & -mask
 
 
-def _nested(topology: Topology) -> Topology:
-    """The topology itself, or one whose cores are split where they reach over several nodes or caches."""
-    place = {cpu: (node, cache) for node, cache in _parts(topology) for cpu in bits(node & cache)}
-    rows, split = [], False
-    for cpu in bits(topology.all):
-        core = topology.whole_cores(1 << cpu)
-        mates = [mate for mate in bits(core) if place[mate] == place[cpu]]
-        split |= len(mates) < core.bit_count()
-        node, cache = place[cpu]
-        numa, uncore = topology.numa.index(node), topology.uncore.index(cache)
-        socket = next(i for i, one in enumerate(topology.sockets) if one >> cpu & 1)
-        rows.append((cpu, mates[0], socket, topology.numa_ids[numa], uncore))
-    return topologies.build(rows) if split else topology
+def _cores(topology: Topology, domains: Iterable[int]) -> Iterator[int]:
+    """The cores; one that reaches over several domains, which no hardware has, is one in each."""
+    for domain in domains:
+        left = domain
+        while left:
+            core = topology.whole_cores(left & -left) & domain
+            yield core
+            left ^= core
 
 
-def _parts(topology: Topology) -> Iterator[tuple[int, int]]:
-    return ((node, cache) for node in topology.numa for cache in topology.caches[node])
+def _patterns(cores: Iterable[int]) -> tuple[Cores, ...]:
+    shapes: dict[tuple[int, ...], int] = {}
+    for core in cores:
+        lead = _lowest(core).bit_length() - 1
+        shape = tuple(bits(core >> lead))
+        shapes[shape] = shapes.get(shape, 0) | 1 << lead
+    return tuple(Cores(leads, shape) for shape, leads in sorted(shapes.items()))
 
 
 def _distances(ids: Sequence[int], told: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:

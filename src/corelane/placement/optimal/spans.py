@@ -8,7 +8,7 @@ need not be listed: the nodes of a choice are near to each other, so they are a 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from itertools import combinations, groupby
+from itertools import combinations, groupby, islice
 from math import comb
 from operator import and_, or_
 from typing import NamedTuple
@@ -112,7 +112,7 @@ def _most(amounts: Iterable[int], count: int) -> int:
 
 def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
     if problem.demand.strategy is Strategy.DISTRIBUTE_EVENLY:
-        widths = sorted(set(_even_widths(problem)))
+        widths = sorted(_even_widths(problem))
     else:
         widths = [(0, count) for count in range(1, _widest(problem) + 1)]
     for uneven, count in widths:
@@ -129,43 +129,49 @@ def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
 
 
 def _in_group(problem: Problem, nodes: Sequence[int], count: int, uneven: int) -> Iterator[Span]:
-    """The spans of one group of nodes, one for each least number of CPUs a node should give."""
-    n = problem.demand.cpus
-    if len(nodes) < count:
-        return
+    """The spans of one group of nodes."""
     if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
-        if _most((problem.node_caps[i] for i in nodes), count) >= n:
-            yield Span(tuple(nodes), count, 1, n)
+        if _most((problem.node_caps[i] for i in nodes), count) >= problem.demand.cpus:
+            yield Span(tuple(nodes), count, 1, problem.demand.cpus)
         return
-    for low in range(1, n // count + 1):
-        high = low + uneven + _granule(problem)
-        enough = [i for i in nodes if problem.node_caps[i] >= low]
-        if len(enough) >= count and _fits(problem, enough, count, low, high):
-            yield Span(tuple(enough), count, low, high)
+    for least, low, high in _even(problem, nodes, count):
+        if least <= uneven:
+            enough = tuple(i for i in nodes if problem.node_caps[i] >= low)
+            yield Span(enough, count, low, high)
 
 
-def _fits(problem: Problem, nodes: Sequence[int], count: int, low: int, high: int) -> bool:
-    """Whether so many of the nodes can give all CPUs, each a number between the two."""
+def _even(problem: Problem, nodes: Iterable[int], count: int) -> Iterator[tuple[int, int, int]]:
+    """The least (unevenness, low, high) with which so many of the nodes can give all CPUs between them.
+
+    The nodes that can give most make both the lowest maximum and the highest minimum possible, so that these
+    two tell the unevenness. Where it is 0 there may be several pairs of low and high.
+    """
     n, grain = problem.demand.cpus, problem.grain
-    low, high = -(-low // grain) * grain, high // grain * grain
-    caps = (min(problem.node_caps[i], high) for i in nodes if problem.node_caps[i] >= low)
-    return low <= high and low * count <= n <= _most(caps, count)
+    caps = sorted((problem.node_caps[i] for i in nodes), reverse=True)[:count]
+    if len(caps) < count or sum(caps) < n:
+        return
+    lowest = min(caps[-1], n // count) // grain * grain
+    highest = next(
+        high for high in range(grain, n + grain, grain) if sum(min(cap, high) for cap in caps) >= n
+    )
+    if not lowest:
+        return
+    uneven = max(0, highest - lowest - _granule(problem))
+    width = uneven + _granule(problem)
+    for low in range(lowest, max(highest - width, 1) - 1, -grain):
+        yield uneven, low, low + width
 
 
 def _granule(problem: Problem) -> int:
     """By how many CPUs nodes may differ and still count as even: a core's, where cores are to stay whole."""
-    return 1 if problem.rules.spread else problem.shape.topology.threads
+    return 1 if problem.rules.spread else problem.shape.threads
 
 
 def _even_widths(problem: Problem) -> Iterator[tuple[int, int]]:
-    """Every (unevenness, number of nodes) that is the least for some least number of CPUs a node gives."""
-    n = problem.demand.cpus
+    """The least unevenness for every number of nodes."""
     for count in range(1, _widest(problem) + 1):
-        nodes = _allowed(problem, count)
-        for low in range(1, n // count + 1):
-            high = next((high for high in range(low, n + 1) if _fits(problem, nodes, count, low, high)), None)
-            if high is not None:
-                yield max(0, high - low - _granule(problem)), count
+        for uneven, _, _ in islice(_even(problem, _allowed(problem, count), count), 1):
+            yield uneven, count
 
 
 def _listed(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
@@ -207,20 +213,21 @@ def _windows(problem: Problem, nodes: Sequence[int]) -> Iterator[tuple[int, int,
     """The (unevenness, low, high) with which these nodes, each of them, can give all CPUs."""
     n, count = problem.demand.cpus, len(nodes)
     if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
-        if _exactly_fits(problem, nodes, 1, n):
+        if problem.grain or _reached(problem, nodes, 1, n):
             yield 0, 1, n
-        return
-    granule = _granule(problem)
-    for low in range(1, n // count + 1):
-        for high in range(low + granule, n + granule + 1):
-            if _exactly_fits(problem, nodes, low, high):
+    elif problem.grain:
+        yield from _even(problem, nodes, count)
+    else:
+        granule = _granule(problem)
+        for low in range(1, n // count + 1):
+            highs = range(low + granule, n + granule + 1)
+            high = next((high for high in highs if _reached(problem, nodes, low, high)), None)
+            if high is not None:
                 yield high - low - granule, low, high
-                break
 
 
-def _exactly_fits(problem: Problem, nodes: Sequence[int], low: int, high: int) -> bool:
-    if problem.grain:
-        return _fits(problem, nodes, len(nodes), low, high)
+def _reached(problem: Problem, nodes: Sequence[int], low: int, high: int) -> bool:
+    """Whether all these nodes together can give the CPUs, each a number between the two."""
     window = (2 << high) - (1 << low)
     numbers = reduce(added, (node_reach(problem, i) & window for i in nodes))
     return bool(numbers >> problem.demand.cpus & 1)
@@ -228,7 +235,7 @@ def _exactly_fits(problem: Problem, nodes: Sequence[int], low: int, high: int) -
 
 def node_reach(problem: Problem, node: int) -> int:
     """The set of numbers of CPUs that a node can give."""
-    domains = (problem.tables[i] for i in problem.shape.inside[node])
+    domains = map(problem.table, problem.shape.inside[node])
     return reduce(added, (sum(1 << c for c in range(one.most + 1) if one.row(c)) for one in domains), 1)
 
 

@@ -1,0 +1,53 @@
+"""The common case: one L3 domain holds it all, so that terms 2 to 5 are at their best."""
+
+from collections.abc import Iterable, Iterator
+
+from corelane.machine.model import LOCAL_DISTANCE
+from corelane.placement.optimal.filling import closing, in_domain
+from corelane.placement.optimal.lowest import lower
+from corelane.placement.optimal.problem import Problem
+from corelane.placement.optimal.search import Found
+from corelane.placement.optimal.spans import Rank
+
+__all__ = ["in_one_domain"]
+
+_RANK = Rank(0, 1, 0, LOCAL_DISTANCE)
+
+
+def in_one_domain(problem: Problem) -> Found | None:
+    """The best choice when one L3 domain of a node that is as good as any holds the demand; else None."""
+    n, demand = problem.demand.cpus, problem.demand
+    if max(problem.caps) < n or demand.resources or demand.numa_exclusive:
+        return None
+    best, tied = -1, list[tuple[int, int]]()
+    for score, domain, broken in _scores(problem, n):
+        if score < best or best < 0:
+            best, tied = score, []
+        if score == best:
+            tied.append((domain, broken))
+    return Found(_RANK, best, _lowest(problem, n, tied), 1) if tied else None
+
+
+def _scores(problem: Problem, n: int) -> Iterator[tuple[int, int, int]]:
+    """The score of every domain that can give all CPUs, with those broken there."""
+    caps, counts, touch, of = problem.caps, problem.counts, problem.touch, problem.tables.of
+    for node, inside in enumerate(problem.shape.inside):
+        if problem.node_caps[node] < n:
+            continue
+        close = closing(problem, node)
+        for domain in inside:
+            if caps[domain] >= n:
+                for broken, cost in of(counts[domain]).row(n):
+                    yield touch[domain] + cost + close(n, broken), domain, broken
+
+
+def _lowest(problem: Problem, n: int, tied: Iterable[tuple[int, int]]) -> int:
+    """The lowest CPUs of equally good domains: a domain whose lowest CPU is too high is not looked into."""
+    found = 0
+    for domain, broken in tied:
+        usable = problem.shape.domains[domain] & problem.usable
+        if found and found & -found < usable & -usable:
+            continue
+        mask = in_domain(problem, domain, n, broken)
+        found = lower(found, mask) if found else mask
+    return found
