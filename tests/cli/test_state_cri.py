@@ -41,12 +41,12 @@ def entries(file):
     return {f"{uid}/{name}": str(cpus) for uid, of in found.entries.items() for name, cpus in of.items()}
 
 
-def answers(containers, shares=None, sandboxes=()):
+def answers(containers, shares=None, sandboxes=(), cpus=None):
     """Of a runtime with sandboxes s1, s2, … of pods u1, u2, …; containers are (id, pod's number, name)."""
 
     def status(request, _context):
         ident = request[2:66].decode()
-        return encode(fake_cri.linux((shares or {}).get(ident, 0)))
+        return encode(fake_cri.linux((shares or {}).get(ident, 0), (cpus or {}).get(ident, "")))
 
     pods = sorted({number for _, number, _ in containers})
     found = [fake_cri.sandbox(f"s{n}", f"u{n}", f"pod{n}") for n in pods]
@@ -160,6 +160,20 @@ def test_shares_that_tell_nothing_change_nothing(file, tree, serve, shares):
     with serve(answers([(A, 1, "app")], {A: shares})) as endpoint:
         assert repair(file, tree.root, endpoint).exit_code == 0
     assert entries(file) == {"u1/app": "2,10"}
+
+
+def test_owners_without_a_cgroup_here_keep_what_the_runtime_gave_them(file, tree, serve):
+    """Containers inside virtual machines; `share` asked for one CPU and runs on the pool."""
+    tree.add("u1", A, "2,10")
+    told = answers(
+        [(A, 1, "app"), (B, 2, "vm"), (C, 3, "share")],
+        {A: 2048, B: 2048, C: 1024},
+        cpus={A: "2,10", B: "3,11", C: POOL},
+    )
+    with serve(told) as endpoint:
+        result = repair(file, tree.root, endpoint)
+    assert entries(file) == {"u1/app": "2,10", "u2/vm": "3,11"}
+    assert "owners without a cgroup here, by the runtime's word: 1" in result.stdout
 
 
 def test_a_runtime_that_cannot_be_asked_leaves_the_file_alone(file, tree, tmp_path):

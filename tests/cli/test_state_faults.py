@@ -218,6 +218,7 @@ def test_a_runtime_whose_containers_have_no_cgroup_here_is_not_believed(file, tr
     told = {
         "ListPodSandbox": {1: [fake_cri.sandbox("s", "u1", "web")]},
         "ListContainers": {1: [fake_cri.container(A, "s", "app")]},
+        "ContainerStatus": {},
     }
     before = file.read_bytes()
     with fake_cri.serving(tmp_path / "cri.sock", told) as endpoint:

@@ -163,7 +163,9 @@ def _evidence(
     notes += state_cgroups.kubelets(where.root / "proc")
     if groups and not where.pods and not where.cri:
         notes.append("no list of pods (--pods): what containers ask for is guessed from their cpusets")
-    containers = [group for group in groups if group.id not in told.sandboxes]
+    containers = [*(group for group in groups if group.id not in told.sandboxes), *told.unseen]
+    if groups and told.unseen:
+        notes.append(f"owners without a cgroup here, by the runtime's word: {len(told.unseen)}")
     alive = dict(told.alive)
     if not groups and (note := _unseen(where, told, old if trusted else None)):
         alive |= dict.fromkeys(old.entries if old else (), "")

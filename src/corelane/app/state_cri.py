@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from corelane.app.state_cgroups import Group
 from corelane.app.state_pods import Name
+from corelane.cpuset import CPUSet, CPUSetError
 from corelane.runtime import cri
 
 __all__ = ["Told", "ask"]
@@ -29,6 +30,8 @@ class Told:
     """The pods with a running sandbox: UID to `namespace/name`."""
     running: int = 0
     """How many containers run."""
+    unseen: tuple[Group, ...] = ()
+    """Owners that run without a cgroup of their own here, as inside a virtual machine."""
     sandboxes: frozenset[str] = frozenset()
     """Ids of sandboxes, whose cgroups look like containers' and never own a CPU."""
     notes: tuple[str, ...] = ()
@@ -39,26 +42,59 @@ def ask(endpoint: str, groups: Sequence[Group]) -> Told:
     return asyncio.run(_ask(endpoint, groups))
 
 
+@dataclass(frozen=True, slots=True)
+class _Answers:
+    runtime: cri.Runtime
+    pods: Mapping[str, cri.Sandbox]
+    containers: Sequence[cri.Container]
+    resources: Mapping[str, cri.Resources | None]
+    """By container id: of Guaranteed pods' containers, and of those whose cgroup is not to be seen."""
+
+
 async def _ask(endpoint: str, groups: Sequence[Group]) -> Told:
+    classes = {group.id: group.qos for group in groups}
     async with cri.connect(endpoint) as client:
         runtime = await client.version()
-        sandboxes, containers = await client.sandboxes(), await client.containers()
-        pods = {sandbox.id: sandbox for sandbox in sandboxes}
-        names = {
-            one.id: Name(pods[one.sandbox].namespace, pods[one.sandbox].name, one.name)
-            for one in containers
-            if one.sandbox in pods and one.name
-        }
-        guaranteed = [group.id for group in groups if not group.qos and group.id in names]
-        resources = {ident: await client.resources(ident) for ident in guaranteed}
+        pods = {sandbox.id: sandbox for sandbox in await client.sandboxes()}
+        containers = [one for one in await client.containers() if one.sandbox in pods and one.name]
+        unsure = [one.id for one in containers if one.state == "running" and not classes.get(one.id)]
+        resources = {ident: await client.resources(ident) for ident in unsure}
+    return _told(endpoint, groups, _Answers(runtime, pods, containers, resources))
+
+
+def _told(endpoint: str, groups: Sequence[Group], answers: _Answers) -> Told:
+    pods, containers = answers.pods, answers.containers
+    names = {
+        one.id: Name(pods[one.sandbox].namespace, pods[one.sandbox].name, one.name) for one in containers
+    }
+    counts = {ident: _count(found) for ident, found in answers.resources.items()}
+    runtime = f"{endpoint} ({answers.runtime.name} {answers.runtime.version})"
     return Told(
         names,
-        {ident: count for ident, found in resources.items() if (count := _count(found)) is not None},
-        {sandbox.uid: f"{sandbox.namespace}/{sandbox.name}" for sandbox in sandboxes if sandbox.ready},
+        {ident: count for ident, count in counts.items() if count is not None},
+        {one.uid: f"{one.namespace}/{one.name}" for one in pods.values() if one.ready},
         sum(one.state == "running" for one in containers),
+        tuple(_unseen(groups, answers)),
         frozenset(pods),
-        tuple(_strangers(f"{endpoint} ({runtime.name} {runtime.version})", groups, {*names, *pods})),
+        tuple(_strangers(runtime, groups, {*names, *pods})),
     )
+
+
+def _unseen(groups: Sequence[Group], answers: _Answers) -> Iterator[Group]:
+    """Who runs on just as many CPUs as it asked for alone, and has no cgroup that could be read."""
+    seen = {group.id for group in groups}
+    for one in answers.containers:
+        resources = answers.resources.get(one.id)
+        cpus = _cpus(resources) if resources and one.id not in seen else CPUSet()
+        if cpus and _count(resources) == len(cpus):
+            yield Group(answers.pods[one.sandbox].uid, one.id, cpus)
+
+
+def _cpus(found: cri.Resources) -> CPUSet:
+    try:
+        return CPUSet.parse(found.cpus)
+    except CPUSetError:
+        return CPUSet()
 
 
 def _count(found: cri.Resources | None) -> int | None:

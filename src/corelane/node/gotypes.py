@@ -11,7 +11,19 @@ from typing import Any, Protocol
 
 from corelane.node.statefile import Fields, MalformedError, Pairs
 
-__all__ = ["INT", "STRING", "UINT64", "GoType", "ListOf", "MapOf", "Member", "PointerTo", "Struct", "Whole"]
+__all__ = [
+    "INT",
+    "STRING",
+    "UINT64",
+    "GoType",
+    "ListOf",
+    "MapOf",
+    "Member",
+    "PointerTo",
+    "String",
+    "Struct",
+    "Whole",
+]
 
 
 class GoType(Protocol):
