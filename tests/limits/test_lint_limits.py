@@ -113,6 +113,15 @@ def test_a_guaranteed_pod_with_a_fractional_limit_is_told_that_its_class_changes
     assert "Burstable" in only("cpu-limit", workload(container(amounts("500m", limit="500m")))).fix
 
 
+@pytest.mark.parametrize(
+    "more", [", command: [/usr/bin/java, -jar, a.jar]", env("JAVA_OPTS", "-Xmx1g"), "eclipse-temurin:21"]
+)
+def test_a_jvm_is_told_that_it_sees_the_nodes_cpus_without_a_limit(more):
+    text = workload(container(amounts("2", limit="2500m"), more=more if more.startswith(",") else ""))
+    text = text if more.startswith(",") else text.replace("image: app", f"image: {more}")
+    assert "ActiveProcessorCount" in only("cpu-limit", text).fix
+
+
 @pytest.mark.parametrize("kind", ["Job", "CronJob"])
 def test_a_batch_workloads_limit_is_only_mentioned_unless_the_policy_minds(kind):
     text = workload(container(amounts("50m", limit="100m")), kind=kind)

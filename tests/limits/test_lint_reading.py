@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.limits.lint import nodes, reading
@@ -134,6 +134,7 @@ _JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(
     tree=st.dictionaries(st.text(min_size=1, max_size=40), _JSON, min_size=1, max_size=4),
     indent=st.sampled_from([None, 2, "\t"]),

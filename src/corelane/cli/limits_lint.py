@@ -17,7 +17,6 @@ from corelane.cli._errors import Command, Fault
 )
 @click.option(
     "--policy",
-    "policy_file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="A YAML file with the policy; options given here win over it.",
 )
@@ -50,7 +49,7 @@ from corelane.cli._errors import Command, Fault
 def lint(
     files: tuple[str, ...],
     output: str,
-    policy_file: Path | None,
+    policy: Path | None,
     disable: tuple[str, ...],
     explain: str | None,
     *,
@@ -79,10 +78,10 @@ def lint(
         return
     if not files:
         raise Fault("name the files to lint, directories, or - for standard input")
-    policy = app.policy(policy_file, _named(flags), disable)
+    settings = app.policy(policy, _named(flags), disable)
     code = app.main(
         files,
-        policy,
+        settings,
         output,
         ignored=show_ignored,
         say=click.echo,

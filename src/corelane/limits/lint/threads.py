@@ -10,7 +10,7 @@ from typing import Final
 from corelane.limits.lint.amounts import Nanos, Resources
 from corelane.limits.lint.nodes import Node, Place, at, items, place, text
 
-__all__ = ["CountsCPUs", "Setting", "at_once", "counts_node_cpus", "settings"]
+__all__ = ["CountsCPUs", "Setting", "at_once", "counts_node_cpus", "is_jvm", "settings"]
 
 _THREADS: Final = (
     "GOMAXPROCS",
@@ -29,6 +29,7 @@ _THREADS: Final = (
 )
 _PROCESSES: Final = ("WEB_CONCURRENCY", "GUNICORN_WORKERS", "UVICORN_WORKERS")
 _JAVA: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "JAVA_OPTS", "_JAVA_OPTIONS")
+_JVM_IMAGE: Final = re.compile(r"openjdk|temurin|corretto|(^|[/-])(jre|jdk|java)\b")
 _ACTIVE: Final = re.compile(r"-XX:ActiveProcessorCount=(\d{1,6})")
 _NGINX: Final = re.compile(r"\bworker_processes\s+(\d{1,6})\s*;")
 _WORKERS: Final = re.compile(r"(?:--workers[= ]+|(?:^| )-w ?)(\d{1,6})\b")
@@ -101,6 +102,13 @@ def counts_node_cpus(image: str) -> CountsCPUs | None:
     head, slash, tail = image.partition("@")[0].rpartition("/")
     bare = head + slash + tail.partition(":")[0]
     return next((one for one in _COUNTERS if one.image.search(bare)), None)
+
+
+def is_jvm(node: Node, image: str) -> bool:
+    """Whether a container is seen to run Java, which sizes its pools by the limit, or else by the node."""
+    named = any(text(entry, "name") in _JAVA for entry in items(node, "env"))
+    first = next((text(word).rpartition("/")[2] for word in items(node, "command")), "")
+    return named or first == "java" or _JVM_IMAGE.search(image) is not None
 
 
 def settings(node: Node, resources: Resources, nanos: Nanos) -> tuple[Setting, ...]:

@@ -18,7 +18,7 @@ from corelane.limits.lint.scene import (
     qos,
     quota_lifted,
 )
-from corelane.limits.lint.threads import at_once
+from corelane.limits.lint.threads import at_once, is_jvm
 from corelane.limits.lint.words import container_patch, cpus, many, ms, stall
 from corelane.workload import ContainerKind, QOSClass
 
@@ -107,6 +107,8 @@ def _fix(scene: Scene, container: Container, found: Effective) -> str:
         )
     if qos(scene) is QOSClass.GUARANTEED:
         parts.append("the pod then is Burstable, no longer Guaranteed")
+    if is_jvm(container.node, container.image) and not container.settings:
+        parts.append("the JVM then sees the node's CPUs: set -XX:ActiveProcessorCount")
     if _reads_limit(container):
         parts.append("threads taken from limits.cpu then follow the node's CPUs: take them from requests.cpu")
     return "; ".join(parts)
@@ -192,8 +194,10 @@ RULES: Final = (
         "many periods read as throttled: error where a single thread, or the threads that the manifest "
         "names, stand still for 50 ms or more of a period; info where the quota is enough for them, on "
         "init containers and on batch workloads.",
-        "Remove resources.limits.cpu, keep resources.requests.cpu. Whoever needs the limit, to protect "
-        "neighbours without requests for instance, says so: # corelane: ignore cpu-limit REASON.",
+        "Remove resources.limits.cpu, keep resources.requests.cpu. Runtimes that size themselves by the "
+        "limit (JVM, Go 1.25, .NET) then see the node's CPUs: say how many threads they may run. Whoever "
+        "needs the limit, to protect neighbours without requests for instance, says so: # corelane: ignore "
+        "cpu-limit REASON.",
         _cpu_limit,
     ),
     Rule(

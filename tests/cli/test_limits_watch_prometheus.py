@@ -1,0 +1,125 @@
+"""`corelane limits watch --prometheus` on a stand-in: what it asks, and what it makes of the answers."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from corelane.cli import main
+from support import prometheus_fake
+
+
+def ask(fake, *args: object) -> Result:
+    command = ["limits", "watch", "--prometheus", fake.url, "--once", "-o", "json"]
+    return CliRunner().invoke(main, [*command, *map(str, args)])
+
+
+def rows(result: Result) -> dict[str, dict]:
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)["containers"]
+    return {f"{one['namespace']}/{one['pod']}/{one['container']}": one for one in found}
+
+
+def notes(result: Result) -> list[str]:
+    return json.loads(result.stdout)["notes"]
+
+
+LABELS = {"namespace": "shop", "pod": "web-1", "container": "app", "id": "/kubepods/x", "node": "n1"}
+
+
+def series(fake, metric: str, *values: float, start: float = 1000.0, **labels: str) -> None:
+    fake.add(metric, [(start + 15 * i, value) for i, value in enumerate(values)], **{**LABELS, **labels})
+
+
+@pytest.fixture
+def fake():
+    with prometheus_fake.serving() as found:
+        series(found, "container_cpu_usage_seconds_total", 0, 3, 6)
+        series(found, "container_cpu_cfs_throttled_seconds_total", 5, 17, 29)
+        series(found, "container_cpu_cfs_periods_total", 0, 150, 300)
+        series(found, "container_cpu_cfs_throttled_periods_total", 0, 150, 300)
+        series(found, "container_spec_cpu_quota", 20_000)
+        series(found, "container_spec_cpu_period", 100_000)
+        yield found
+
+
+def test_prometheus_tells_the_same_as_cgroups(fake):
+    (row,) = rows(ask(fake)).values()
+    assert (row["usedMsPerSecond"], row["throttledMsPerSecond"], row["lostShare"]) == (200, 800, 0.8)
+    assert (row["cpuLimitMillis"], row["stallMs"], row["node"], row["cost"]) == (200, 80, "n1", "high")
+    assert row["heldBackBy"] == ["limit"]
+
+
+def test_pods_and_sandboxes_are_not_taken_for_containers(fake):
+    series(fake, "container_cpu_usage_seconds_total", 0, 9, container="")
+    series(fake, "container_cpu_usage_seconds_total", 0, 9, container="POD")
+    assert len(rows(ask(fake))) == 1
+
+
+def test_prometheus_is_asked_for_what_is_selected(fake):
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, pod="db-1")
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, pod="web-2", namespace="other")
+    assert list(rows(ask(fake, "-n", "shop", "--pod", "web-*"))) == ["shop/web-1/app"]
+    assert list(rows(ask(fake, "--window", "1h", "--pod", "d?-1"))) == ["shop/db-1/app"]
+    assert fake.queries[-1].startswith("container_spec_cpu_period{")
+    assert "[1h]" in "".join(fake.queries)
+
+
+def test_missing_metrics_are_said_with_what_that_means(fake):
+    fake.series = [one for one in fake.series if "cfs" not in one[0]["__name__"]]
+    result = ask(fake)
+    (row,) = rows(result).values()
+    assert row["throttledMsPerSecond"] is None
+    assert row["heldBackBy"] == ["unknown"]
+    assert any("container_cpu_cfs_periods_total" in note for note in notes(result))
+    fake.series.clear()
+    assert any("cadvisor" in note for note in notes(ask(fake)))
+
+
+def test_restarts_gaps_and_silence_are_said(fake):
+    fake.series.clear()
+    series(fake, "container_cpu_usage_seconds_total", 0, 3, 1, 4, container="back")
+    fake.add("container_cpu_usage_seconds_total", [(1000, 0), (1015, 1), (1030, 2), (1300, 3)], **LABELS)
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, 2, container="ended")
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, container="again", id="/old")
+    series(fake, "container_cpu_usage_seconds_total", 0, 1, start=1270, container="again", id="/new")
+    series(fake, "container_cpu_usage_seconds_total", 0, container="young")
+    found = {one["container"]: one["notes"] for one in rows(ask(fake)).values()}
+    assert "restarted 1 time" in found["back"][0]
+    assert "no samples for 270 s" in found["app"][0]
+    assert "no sample for the last 270 s" in found["ended"][-1]
+    assert "only its latest run" in found["again"][0]
+    assert "1 sample only" in found["young"][0]
+
+
+def test_pressure_and_run_queues_are_used_where_cadvisor_has_them(fake):
+    series(fake, "container_pressure_cpu_waiting_seconds_total", 0, 15, 30)
+    (row,) = rows(ask(fake)).values()
+    assert row["waitingMsPerSecond"] == 1000
+    assert row["heldBackBy"] == ["limit", "neighbours or own threads"]
+
+
+def test_a_token_is_shown_to_prometheus(fake, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    ask(fake, "--bearer-token-file", token)
+    assert {one["Authorization"] for one in fake.headers} == {"Bearer secret"}
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        ((401, b"go away"), "HTTP 401: go away"),
+        ((400, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "HTTP 400: parse error"),
+        ((503, b""), "HTTP 503"),
+        ((200, b"<html>"), "not Prometheus' answer"),
+        ((200, b'{"status":"error","error":"overloaded"}'), "overloaded"),
+    ],
+)
+def test_what_prometheus_refuses_is_one_line_with_its_address(fake, raw, words):
+    fake.raw = raw
+    result = ask(fake)
+    assert result.exit_code == 2
+    (line,) = result.stderr.splitlines()
+    assert fake.url in line
+    assert words in line
