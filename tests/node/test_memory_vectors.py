@@ -1,8 +1,8 @@
 """555 nodes with CPU, memory and device managers, as Kubernetes v1.36.2's own code ran them.
 
-Every admission, refusal with reason and message, start and end; after each the CPUs, memory blocks, the memory
-of every NUMA node and the devices. Rows with `podLevelManagers` have gate PodLevelResourceManagers on, rows
-with `narrowDevices` the device hints of 1.37.
+Every admission, refusal with reason and message, start and end; after each the CPUs, memory blocks, the
+memory of every NUMA node and the devices. Rows with `podLevelManagers` have gate PodLevelResourceManagers on,
+rows with `narrowDevices` the device hints of 1.37.
 """
 
 import pytest

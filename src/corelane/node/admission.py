@@ -112,7 +112,7 @@ class _Admission:
         """Proposals that can be had as they stand."""
         self.bubble: Bubble | None = None
         """What the pod got as one piece."""
-        self.managers = managers.needed(state, ask)
+        self.managers = managers.needed(state, ask) if state.memory or state.config.devices else None
         """Those of memory and devices; None where neither has a say."""
         self.pod: Affinity | None = None
         """The affinity of all containers, under a topology manager of pod scope."""
@@ -350,7 +350,7 @@ class _Admission:
     def entry(self, container: ContainerAsk) -> Entry:
         cpus = self.assigned.get(container.name, 0)
         proposed = self.ask.proposal.get(container.name)
-        return Entry(
+        entry = Entry(
             uid=self.ask.uid,
             container=container.name,
             pod=self.ask.key,
@@ -361,8 +361,8 @@ class _Admission:
             origin=Origin.SCHEDULER if proposed and proposed.mask == cpus else Origin.CORELANE,
             allocator=ALLOCATOR if cpus else "",
             cpu_request=container.cpu_request,
-            **(self.more(container) if self.managers or self.bubble else {}),
         )
+        return replace(entry, **self.more(container)) if self.managers or self.bubble else entry
 
     def more(self, container: ContainerAsk) -> dict[str, Any]:
         """What an entry says beside CPUs."""
