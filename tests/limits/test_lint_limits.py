@@ -86,6 +86,12 @@ def test_a_quota_that_feeds_all_threads_is_no_alarm():
     )
 
 
+def test_a_limit_that_no_node_can_reach_is_no_alarm():
+    text = workload(container(amounts("1", limit="8")))
+    assert only("cpu-limit", text, policy=Policy(node_cpus=4)).severity is Severity.INFO
+    assert only("cpu-limit", text, policy=Policy(node_cpus=16)).severity is Severity.WARNING
+
+
 def test_the_fix_keeps_the_request_and_comes_as_a_patch():
     found = only("cpu-limit", workload(container(amounts("250m", limit="500m"))))
     assert "remove limits.cpu and keep requests.cpu: 250m" in found.fix

@@ -1,7 +1,7 @@
 """Whatever stands where in a manifest: lint says something of it, and never fails."""
 
-import copy
 import json
+from contextlib import suppress
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,10 +98,10 @@ def _paths(tree, path=()):
 _PATHS = [path for path in _paths(_OBJECTS) if len(path) > 1]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(changes=st.lists(st.tuples(st.sampled_from(_PATHS), _JUNK), min_size=1, max_size=3))
 def test_no_value_anywhere_makes_lint_fail(changes):
-    tree = copy.deepcopy(_OBJECTS)
+    tree = json.loads(json.dumps(_OBJECTS))
     for path, junk in changes:
         _put(tree, path, junk)
     found = report("\n---\n".join(json.dumps(one) for one in tree))
@@ -115,10 +115,7 @@ def test_no_value_anywhere_makes_lint_fail(changes):
 
 def _put(tree, path, junk) -> None:
     """Put it there, unless an earlier change took the place away."""
-    for key in path[:-1]:
-        try:
+    with suppress(KeyError, IndexError, TypeError):
+        for key in path[:-1]:
             tree = tree[key]
-        except (KeyError, IndexError, TypeError):
-            return
-    if isinstance(tree, dict) or (isinstance(tree, list) and path[-1] < len(tree)):
         tree[path[-1]] = junk

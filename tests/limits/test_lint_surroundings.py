@@ -87,6 +87,14 @@ def test_a_quota_on_requests_refuses_who_has_none(hard):
     assert "quota-refuses-pod" in rules(quota(hard), NOTHING)
 
 
+def test_dropping_a_limit_names_what_stands_in_the_way_and_who_notices():
+    text = workload(container(amounts("250m", limit="500m")))
+    fix = only("cpu-limit", limit_range("default: {cpu: 1}"), quota("limits.cpu: 9"), scaler(80), text).fix
+    assert "LimitRange lr would give it another" in fix
+    assert "ResourceQuota q refuses pods without one" in fix
+    assert "HorizontalPodAutoscaler h scales sooner" in fix
+
+
 def test_a_quota_with_scopes_may_not_be_about_this_pod():
     assert "quota-refuses-pod" not in rules(quota("requests.cpu: 10", ", scopes: [Terminating]"), NOTHING)
 

@@ -8,7 +8,9 @@ from typing import Any, Final
 from corelane.limits.lint.cost import Cost
 from corelane.limits.lint.findings import Remark, Rule, Severity
 from corelane.limits.lint.manifest import Container
+from corelane.limits.lint.nodes import text
 from corelane.limits.lint.scene import (
+    Default,
     Effective,
     Scene,
     containers,
@@ -53,7 +55,7 @@ def _limited(scene: Scene, container: Container, found: Effective) -> Remark:
         found.written.place,
         f"CPU limit {found.written.text} {_about(scene, container)}: {_what_it_does(costs, threads)}",
         _fix(scene, container, found),
-        _severity(scene, container, costs, threads),
+        _severity(scene, container, costs),
         container.name,
         costs[-1],
         _patch(scene, container, found),
@@ -77,20 +79,21 @@ def _about(scene: Scene, container: Container) -> str:
 
 def _what_it_does(costs: list[Cost], threads: int) -> str:
     quota = f"{ms(costs[0].quota_ms)} in every {ms(costs[0].period_ms)}"
-    if threads and costs[0].stall_ms == 0:
+    if costs[-1].stall_ms == 0:
+        whom = f"the {many(threads, 'thread')} that it runs" if threads else "all CPUs that a node has"
         return (
-            f"{quota} is enough for the {many(threads, 'thread')} that it runs, so it costs next to nothing; "
+            f"{quota} is enough for {whom}, so it costs next to nothing; "
             "throttled periods may be counted all the same"
         )
     return f"{quota}; " + "; ".join(stall(cost) for cost in costs if cost.stall_ms > 0)
 
 
-def _severity(scene: Scene, container: Container, costs: list[Cost], threads: int) -> Severity:
+def _severity(scene: Scene, container: Container, costs: list[Cost]) -> Severity:
     """By the time that is lost for certain, never by how many periods would read throttled."""
     excused = scene.object.batch and scene.policy.batch_cpu_limit == "allowed"
     if excused or container.kind is ContainerKind.INIT or quota_lifted(scene):
         return Severity.INFO
-    if threads and costs[0].stall_ms == 0:
+    if costs[-1].stall_ms == 0:
         return Severity.INFO
     return Severity.ERROR if costs[0].stall_ms >= _HALF_LOST_MS else Severity.WARNING
 
@@ -111,7 +114,21 @@ def _fix(scene: Scene, container: Container, found: Effective) -> str:
         parts.append("the JVM then sees the node's CPUs: set -XX:ActiveProcessorCount")
     if _reads_limit(container):
         parts.append("threads taken from limits.cpu then follow the node's CPUs: take them from requests.cpu")
-    return "; ".join(parts)
+    return "; ".join([*parts, *_beside(scene)])
+
+
+def _beside(scene: Scene) -> Iterator[str]:
+    """What else in the namespace has to do with the limit."""
+    default = scene.ranges.get("cpu", Default())
+    if default.limit:
+        yield f"LimitRange {default.range} would give it another: change that first"
+    for quota in scene.of_kind("ResourceQuota"):
+        if text(quota.node, "spec", "hard", "limits.cpu"):
+            yield f"ResourceQuota {quota.name} refuses pods without one: change that first"
+    for scaler in scene.of_kind("HorizontalPodAutoscaler"):
+        target = [text(scaler.node, "spec", "scaleTargetRef", key) for key in ("kind", "name")]
+        if target == [scene.object.kind, scene.object.name]:
+            yield f"utilisation may then pass 100 %, so HorizontalPodAutoscaler {scaler.name} scales sooner"
 
 
 def _reads_limit(container: Container) -> bool:
