@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from corelane.app import state_file, state_settings
+from corelane.app import memory_settings, state_file, state_settings
 from corelane.app.state_errors import SettingsError, StateFileError
-from corelane.kube import quantity
 from corelane.machine import Machine
 from corelane.node import memory_checkpoint, memory_validation
 from corelane.node.invariants import Problem
@@ -163,8 +160,12 @@ def _settings(
     """Policy and reservation; what nobody says of them is taken from the file, and that is said."""
     config = state_settings.tree(said.config) if said.config else {}
     where = str(said.config)
-    policy = said.policy.title() or (_policy(where, config) if said.config else found.policy)
-    reserved = _given(said.reserved) if said.reserved else _configured(where, config.get("reservedMemory"))
+    policy = said.policy.title() or (memory_settings.policy(where, config) if said.config else found.policy)
+    reserved = (
+        memory_settings.given(said.reserved)
+        if said.reserved
+        else memory_settings.configured(where, config.get("reservedMemory"))
+    )
     nodes = {node.id for node in machine.nodes}
     if reserved is not None and (missing := sorted(set(reserved) - nodes)):
         raise SettingsError(
@@ -176,66 +177,6 @@ def _settings(
     note = "the reservation is not known, so the file's own is taken for right"
     remedy = "give --kubelet-config FILE, or --reserved-memory 0:memory=1Gi for each NUMA node"
     return policy, memory_validation.reserved_in(found), [Rule("reservation", "warning", note, remedy)]
-
-
-def _policy(where: str, config: Mapping[str, Any]) -> str:
-    policy = config.get("memoryManagerPolicy") or "None"
-    if policy not in memory_validation.POLICIES:
-        named = ", ".join(memory_validation.POLICIES)
-        raise SettingsError(f"{where}: memoryManagerPolicy: unknown policy: {policy!r}: use one of {named}")
-    return str(policy)
-
-
-def _configured(where: str, listed: Any) -> Reserved | None:
-    """`reservedMemory`: a list of {numaNode, limits}."""
-    if listed is None:
-        return None
-    where = f"{where}: reservedMemory"
-    if not isinstance(listed, list):
-        raise SettingsError(f"{where}: is {type(listed).__name__}, not a list")
-    return _summed(_item(f"{where}[{index}]", item) for index, item in enumerate(listed))
-
-
-def _item(where: str, item: Any) -> tuple[int, dict[str, int]]:
-    node, limits = (item.get("numaNode", 0), item.get("limits")) if isinstance(item, dict) else (None, None)
-    if not isinstance(node, int) or isinstance(node, bool) or node < 0 or not isinstance(limits, dict):
-        raise SettingsError(f"{where}: is not numaNode: N and limits: {{memory: SIZE}}")
-    return node, {name: _bytes(f"{where}.limits.{name}", str(text)) for name, text in limits.items()}
-
-
-_GIVEN = re.compile(r"(?P<node>[0-9]{1,9}):(?P<limits>[^=,]+=[^=,]+(?:,[^=,]+=[^=,]+)*)", re.ASCII)
-
-
-def _given(texts: Iterable[str]) -> Reserved:
-    return _summed(map(_parsed, texts))
-
-
-def _parsed(text: str) -> tuple[int, dict[str, int]]:
-    found = _GIVEN.fullmatch(text)
-    if not found:
-        raise SettingsError(
-            f"--reserved-memory: {text!r} is not NODE:RESOURCE=SIZE,…, such as 0:memory=1Gi,hugepages-1Gi=2Gi"
-        )
-    pairs = (pair.split("=") for pair in found["limits"].split(","))
-    return int(found["node"]), {name: _bytes(f"--reserved-memory: {name}", size) for name, size in pairs}
-
-
-def _bytes(where: str, text: str) -> int:
-    try:
-        amount = quantity.value(text)
-    except quantity.QuantityError as error:
-        raise SettingsError(f"{where}: {text!r} is no size such as 1Gi: {error}") from None
-    if amount < 0:
-        raise SettingsError(f"{where}: {text} is less than nothing")
-    return amount
-
-
-def _summed(items: Iterable[tuple[int, dict[str, int]]]) -> Reserved:
-    """By NUMA node; of what is named twice the last counts, as for the kubelet."""
-    reserved: dict[int, dict[str, int]] = {}
-    for node, limits in items:
-        reserved.setdefault(node, {}).update(limits)
-    return reserved
 
 
 def refuse(path: Path, what: str) -> None:

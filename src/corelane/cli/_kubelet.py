@@ -11,6 +11,7 @@ import click
 from corelane.cli._errors import Fault
 
 if TYPE_CHECKING:
+    from corelane.app.node_settings import NodeSettings
     from corelane.app.state_settings import Settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -42,6 +43,40 @@ _OPTIONS = (
     ),
     click.option("--kubernetes-version", metavar="1.N", help="The kubelet's release, such as 1.36."),
 )
+_RESOURCES = (
+    click.option(
+        "--memory-policy",
+        type=click.Choice(["None", "Static"], case_sensitive=False),
+        help="Memory manager policy.  [default: None]",
+    ),
+    click.option(
+        "--reserved-memory",
+        metavar="NODE:TYPE=SIZE,…",
+        multiple=True,
+        help="As the kubelet's flag: 0:memory=1Gi; may be repeated.",
+    ),
+    click.option(
+        "--node-memory",
+        metavar="NODE:TYPE=SIZE,…",
+        multiple=True,
+        help="What a NUMA node has: 0:memory=64Gi,hugepages-1Gi=8Gi; may be repeated.  "
+        "[default: the machine's]",
+    ),
+    click.option(
+        "--node-device",
+        "node_devices",
+        metavar="NAME=ID@NODE,…",
+        multiple=True,
+        help="Devices and the NUMA nodes that they are near: nvidia.com/gpu=gpu0@0,gpu1@1; may be repeated.",
+    ),
+    click.option(
+        "--feature-gate",
+        "gates",
+        metavar="NAME=true|false",
+        multiple=True,
+        help="PodLevelResourceManagers, which is off by default.",
+    ),
+)
 machine = click.option(
     "--machine",
     metavar="SOURCE",
@@ -55,6 +90,27 @@ def kubelet(command: _F) -> _F:
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
+
+
+def resources(command: _F) -> _F:
+    """All options that describe a node's memory and devices, and its gates."""
+    for option in reversed(_RESOURCES):
+        command = option(command)
+    return command
+
+
+def node_settings(said: dict[str, Any]) -> NodeSettings:
+    """What these options say; they are taken out of `said`."""
+    from corelane.app.node_settings import NodeSettings
+
+    return NodeSettings(
+        memory_policy=(said.pop("memory_policy") or "").title(),
+        reserved_memory=said.pop("reserved_memory"),
+        memory=said.pop("node_memory"),
+        devices=said.pop("node_devices"),
+        gates=_pairs("--feature-gate", said.pop("gates"), "PodLevelResourceManagers=true"),
+        config=said["kubelet_config"],
+    )
 
 
 def settings(
@@ -87,12 +143,12 @@ def settings(
     return state_settings.from_file(kubelet_config, said) if kubelet_config else said
 
 
-def _pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+def _pairs(option: str, texts: Iterable[str], example: str = "full-pcpus-only=true") -> dict[str, str]:
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
-            raise Fault(f"{option}: {text!r} is not NAME=VALUE, such as full-pcpus-only=true")
+            raise Fault(f"{option}: {text!r} is not NAME=VALUE, such as {example}")
         if name in pairs:
             raise Fault(f"{option}: {name} is given twice")
         pairs[name] = value

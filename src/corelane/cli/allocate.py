@@ -15,6 +15,20 @@ _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 @click.command(cls=Command)
 @click.option("--cpus", metavar="N", help="CPUs that one container of a Guaranteed pod asks for.")
+@click.option("--memory", metavar="SIZE", help="Memory that it asks for, such as 8Gi.")
+@click.option(
+    "--hugepages",
+    metavar="SIZE=AMOUNT",
+    multiple=True,
+    help="Huge pages, such as 2Mi=512Mi; may be repeated.",
+)
+@click.option(
+    "--device",
+    "devices",
+    metavar="NAME=COUNT",
+    multiple=True,
+    help="Devices that it asks for, such as nvidia.com/gpu=1; may be repeated.",
+)
 @click.option("-f", "--filename", type=_EXISTING, help="A pod's manifest, instead of --cpus.")
 @_kubelet.machine
 @click.option(
@@ -23,6 +37,7 @@ _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
     help="What is handed out: a kubelet's cpu_manager_state, or corelane's ledger.json.  [default: nothing]",
 )
 @_kubelet.kubelet
+@_kubelet.resources
 @click.option(
     "--topology-scope",
     type=click.Choice(["container", "pod"]),
@@ -40,6 +55,9 @@ _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 def allocate(
     cpus: str | None,
+    memory: str | None,
+    hugepages: tuple[str, ...],
+    devices: tuple[str, ...],
     filename: Path | None,
     machine: str | None,
     state: Path | None,
@@ -47,6 +65,8 @@ def allocate(
     **kubelet: Any,
 ) -> None:
     """Say which CPUs a request would get on a machine in some state, and why: each step, and the runner-up.
+
+    With memory, huge pages or devices also which of them, on which NUMA nodes, and how all are aligned.
 
     Nothing is changed. Answers as corelane's node policies do; with --kubernetes-version exactly as that
     kubelet does, even where that leaves the shared pool empty. Exits with 1 if the pod would be refused.
@@ -56,11 +76,16 @@ def allocate(
     corelane allocate --cpus 16 --machine 'socket:2 core:12 smt:2' --option full-pcpus-only=true
     corelane allocate -f pod.yaml --state /var/lib/kubelet/cpu_manager_state --reserved-cpus 0,32
     corelane allocate --cpus 8 -o svg > cpus.svg
+    corelane allocate --cpus 4 --memory 8Gi --device nvidia.com/gpu=1 --machine 'socket:2 core:8 smt:2' \\
+      --memory-policy Static --reserved-memory 0:memory=1Gi --node-device nvidia.com/gpu=gpu0@0,gpu1@1
     """  # noqa: D301 - click wants the character itself
     if (cpus is None) == (filename is None):
         raise Fault("give either --cpus N or -f POD.yaml")
+    if filename and (memory or hugepages or devices):
+        raise Fault("--memory, --hugepages and --device go with --cpus: a manifest says its own")
     from corelane.app import allocate as app
 
+    more = _kubelet.node_settings(kubelet)
     settings = _kubelet.settings(**kubelet)
-    ask, notes = app.ask_from(filename) if filename else (app.ask_for(cpus or ""), ())
-    raise SystemExit(app.main(ask, machine, state, settings, output, click.echo, notes))
+    ask = app.ask_from(filename) if filename else app.ask_for(cpus or "", memory or "", hugepages, devices)
+    raise SystemExit(app.main(ask, machine, state, settings, output, click.echo, more))

@@ -68,7 +68,8 @@ class Managers:
         """The memory of the node once what was handed out came back: within groups it may lie elsewhere."""
         if self.memory is None:
             return None
-        blocks = [block for of in self.memory.blocks.values() for block in of]
+        parts = [block for of in self.memory.blocks.values() for block in of]
+        blocks = self.memory.whole or parts
         return memory.returned(self.memory.nodes, blocks)
 
 

@@ -80,13 +80,15 @@ def mems(blocks: Iterable[MemoryBlock]) -> CPUSet | None:
 class Handout:
     """The memory manager during the admission of one pod: what is free, what is lent, who got what."""
 
-    __slots__ = ("blocks", "initial", "lent", "nodes")
+    __slots__ = ("blocks", "initial", "lent", "nodes", "whole")
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
         self.blocks: dict[str, tuple[MemoryBlock, ...]] = {}
         self.initial: list[str] = []
         """The plain init containers so far."""
+        self.whole: tuple[MemoryBlock, ...] = ()
+        """What the pod got as one piece, of which containers' blocks are then parts."""
         self.lent: dict[int, dict[str, int]] = {}
         """What these lend to later containers that get just the same set of nodes."""
 

@@ -121,7 +121,8 @@ def allocate_memory(handout: memory.Handout, ask: Ask, affinity: Affinity) -> tu
     for name, amounts in _memory_shared_out(ask, wanted).items():
         parts = {resource: size for resource, size in amounts.items() if size > 0}
         handout.blocks[name] = memory.blocks_of(parts, where)
-    return memory.blocks_of(wanted, where)
+    handout.whole = memory.blocks_of(wanted, where)
+    return handout.whole
 
 
 def _memory_shared_out(ask: Ask, total: Mapping[str, int]) -> dict[str, Mapping[str, int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,21 @@ from corelane.view.owners import Owner
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Allocation", "Candidate", "ContainerLine", "Quality", "Step", "draw", "plain", "quality", "show"]
+__all__ = [
+    "Allocation",
+    "Candidate",
+    "ContainerLine",
+    "HintSet",
+    "Memory",
+    "Merge",
+    "ProviderHints",
+    "Quality",
+    "Step",
+    "draw",
+    "plain",
+    "quality",
+    "show",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +49,47 @@ class Candidate:
     free: int
     preferred: bool
     chosen: bool
+
+
+@dataclass(frozen=True, slots=True)
+class HintSet:
+    """A set of NUMA nodes, a list string, that a provider could use; preferred if none smaller ever could."""
+
+    nodes: str
+    preferred: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderHints:
+    """What a hint provider says of a resource: the best of its `total` sets, or in a word why there are none.
+
+    `wanted` is in CPUs, bytes, or devices.
+    """
+
+    resource: str
+    wanted: int
+    sets: tuple[HintSet, ...] = ()
+    total: int = 0
+    word: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """The hints of all providers, and what the topology manager makes of them; `nodes` "" leaves all open."""
+
+    providers: tuple[ProviderHints, ...]
+    nodes: str
+    preferred: bool
+    admitted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes of one resource that a container gets on some NUMA nodes, a list string."""
+
+    resource: str
+    size: int
+    nodes: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +121,11 @@ class ContainerLine:
     runner_up: CPUSet = field(default_factory=CPUSet)
     """What it would get if others had these CPUs; empty when nothing else holds the request."""
     runner_up_quality: Quality | None = None
+    memory: tuple[Memory, ...] = ()
+    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Extended resource to the ids of devices."""
+    merge: Merge | None = None
+    """How the providers of its hints agree, where more than CPUs are asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +147,8 @@ class Allocation:
     shared: CPUSet
     owners: Mapping[int, Owner] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    merge: Merge | None = None
+    """How the providers agree on the pod as a whole, in pod scope."""
 
 
 def quality(machine: Machine, cpus: CPUSet) -> Quality:
@@ -117,6 +179,7 @@ def plain(found: Allocation) -> dict[str, Any]:
         "free": str(found.free),
         "sharedPool": str(found.shared),
         "notes": list(found.notes),
+        "merge": _plain_merge(found.merge),
     }
 
 
@@ -132,7 +195,14 @@ def _plain_container(line: ContainerLine) -> dict[str, Any]:
         "candidates": [asdict(candidate) for candidate in line.candidates],
         "runnerUp": str(line.runner_up),
         "runnerUpQuality": asdict(line.runner_up_quality) if line.runner_up_quality else None,
+        "memory": [asdict(block) for block in line.memory],
+        "devices": {resource: list(ids) for resource, ids in line.devices.items()},
+        "merge": _plain_merge(line.merge),
     }
+
+
+def _plain_merge(merge: Merge | None) -> dict[str, Any] | None:
+    return asdict(merge) | {"providers": [asdict(one) for one in merge.providers]} if merge else None
 
 
 def show(found: Allocation, to: Console) -> None:
@@ -143,6 +213,8 @@ def show(found: Allocation, to: Console) -> None:
     if rows:
         headings = ("container", "kind", "wants", "CPUs", "lie on", "runner-up")
         tables.show(f"{found.pod}  {found.qos}", headings, rows, to)
+    if found.merge:
+        _show_merge("the whole pod", found.merge, to)
     for line in found.containers:
         _show_steps(line, to)
     to.print(cpumap(found.machine, _owners(found), width=to.width).rstrip("\n"), markup=True)
@@ -168,13 +240,82 @@ def _show_steps(line: ContainerLine, to: Console) -> None:
             for one in line.candidates
         ]
         tables.show(f"{line.name}: NUMA nodes that hold it, best first", ("", "nodes", "free", ""), rows, to)
+    if line.merge:
+        _show_merge(line.name, line.merge, to)
+    if line.memory or line.devices:
+        tables.show(f"{line.name}: memory and devices", ("", "", "on"), _belongings(line), to)
     rows_of_steps = [(str(i), one.step, one.cpus, one.text) for i, one in enumerate(line.steps, 1)]
     tables.show(f"{line.name}: why", ("", "step", "CPUs", ""), rows_of_steps, to)
 
 
+def _belongings(line: ContainerLine) -> list[tuple[str, str, str]]:
+    rows = [(one.resource, amount(one.resource, one.size), f"NUMA node {one.nodes}") for one in line.memory]
+    return rows + [(resource, ", ".join(ids), "") for resource, ids in line.devices.items()]
+
+
+def _show_merge(name: str, merge: Merge, to: Console) -> None:
+    rows = [
+        (one.resource, amount(one.resource, one.wanted), _sets(one, True), _sets(one, False))
+        for one in merge.providers
+    ]
+    winner = (merge.nodes, "") if merge.preferred else ("", merge.nodes)
+    rows.append(("merged", "", *winner))
+    headings = ("provider", "wants", "preferred NUMA nodes", "other sets")
+    tables.show(f"{name}: hints, and {verdict(merge)}", headings, rows, to)
+
+
+def _sets(one: ProviderHints, preferred: bool) -> str:
+    if one.word:
+        return one.word if preferred else ""
+    text = "  ".join(found.nodes for found in one.sets if found.preferred == preferred)
+    more = one.total - len(one.sets)
+    return f"{text} and {more} more".strip() if more and not preferred else text
+
+
+def verdict(merge: Merge) -> str:
+    """What the topology manager says."""
+    plural = "s" if merge.nodes.strip("0123456789") else ""
+    nodes = f"NUMA node{plural} {merge.nodes}" if merge.nodes else "any NUMA node"
+    if not merge.admitted:
+        return "refused: no preferred set in common"
+    return f"{nodes} chosen ({'preferred' if merge.preferred else 'not preferred'})"
+
+
+def amount(resource: str, wanted: int) -> str:
+    """A number of CPUs or devices, or bytes in the largest binary unit that divides them."""
+    if resource != "memory" and not resource.startswith("hugepages-"):
+        return str(wanted)
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if wanted and not wanted % (1 << shift):
+            return f"{wanted >> shift}{unit}"
+    return str(wanted)
+
+
 def draw(found: Allocation) -> str:
-    """The machine as an SVG, coloured by owner: the new containers, those before, pool, and reserved CPUs."""
-    return svg.svg(found.machine, _owners(found))
+    """The machine as an SVG, coloured by owner: the new containers, those before, pool, and reserved CPUs.
+
+    Below it the hints of every provider, the winner, and what containers get beside CPUs, where there is any.
+    """
+    lines = list(_captions(found))
+    return svg.svg(found.machine, _owners(found), captions=lines)
+
+
+def _captions(found: Allocation) -> Iterator[str]:
+    if found.merge:
+        yield from _merge_captions("the whole pod", found.merge)
+    for line in found.containers:
+        if line.merge:
+            yield from _merge_captions(line.name, line.merge)
+        for resource, what, where in _belongings(line):
+            yield f"{line.name}: {resource} {what} {where}".rstrip()
+
+
+def _merge_captions(name: str, merge: Merge) -> Iterator[str]:
+    for one in merge.providers:
+        preferred, others = _sets(one, True), _sets(one, False)
+        said = f"{preferred}; not preferred: {others}" if others else preferred
+        yield f"{name}: {one.resource} {amount(one.resource, one.wanted)}: {said}"
+    yield f"{name}: {verdict(merge)}"
 
 
 def _owners(found: Allocation) -> dict[int, Owner]:

@@ -26,7 +26,7 @@ _PLAIN = ("Machine", "cores")
 _CLASS = {"Socket": "socket", "NUMA node": "numa", "L3": "l3"}
 _GROUP_ASPECT, _CORES_ASPECT = 1.7, 3.2
 _MIN_WIDTH = 620
-_LEGEND_W, _LEGEND_H, _LETTER_W = 310, 24, 7
+_LEGEND_W, _LEGEND_H, _LETTER_W, _CAPTION_H = 310, 24, 7, 18
 _SWATCH = 14
 _SANS = "ui-sans-serif,system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif"
 _MONOSPACE = "ui-monospace,SFMono-Regular,Menlo,DejaVu Sans Mono,monospace"
@@ -104,17 +104,23 @@ class _Style:
     owned: bool
 
 
-def svg(machine: Machine, owners: Mapping[int, Owner] | None = None) -> str:
-    """The whole drawing. Without `owners` threads are tinted by the kind of their core; names are escaped."""
+def svg(machine: Machine, owners: Mapping[int, Owner] | None = None, *, captions: Sequence[str] = ()) -> str:
+    """The whole drawing. Without `owners` threads are tinted by the kind of their core; names are escaped.
+
+    `captions` are lines of text below it.
+    """
     entries = legend(machine, owners)
     by_cpu = {cpu: entry for entry in entries.values() for cpu in bits(entry.mask)}
     style = _Style(_scale(machine), machine, by_cpu, _classes(entries), owners is not None)
     root = _measured(_box(machine, units.nest(machine)), style.scale)
-    width, top = max(root.width + 2 * _MARGIN, _MIN_WIDTH), _MARGIN + 52
+    longest = max(map(len, captions), default=0) * _LETTER_W
+    width, top = max(root.width + 2 * _MARGIN, _MIN_WIDTH, longest + 2 * _MARGIN), _MARGIN + 52
     keys = list(_keys(machine, entries, style))
     key_lines, key_height = _legend(keys, width - 2 * _MARGIN, top + root.height + 20)
-    height = top + root.height + 20 + key_height + _MARGIN // 2
-    body = [*_heading(machine), *_draw(root, _MARGIN, top, style), *key_lines]
+    below = top + root.height + 20 + key_height + _MARGIN // 2
+    height = below + len(captions) * _CAPTION_H
+    texts = (_text(_MARGIN, below + i * _CAPTION_H, text, "fg") for i, text in enumerate(captions))
+    body = [*_heading(machine), *_draw(root, _MARGIN, top, style), *key_lines, *texts]
     return "\n".join([*_opening(machine, width, height, entries, style), *body, "</svg>"]) + "\n"
 
 

@@ -1,0 +1,136 @@
+"""What `corelane allocate` is asked for: amounts on the command line, or a manifest."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+from corelane.app import state_file
+from corelane.kube import quantity
+from corelane.workload import Ask, ContainerAsk, QOSClass
+
+__all__ = ["AskError", "ask_for", "ask_from"]
+
+_UID: Final = "corelane-allocate"
+_KINDS_WITH_TEMPLATE = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job")
+
+
+class AskError(ValueError):
+    """A request that cannot be read; names the option, or the file and field, and what to do."""
+
+
+def ask_for(cpus: str, memory: str = "", hugepages: Sequence[str] = (), devices: Sequence[str] = ()) -> Ask:
+    """A Guaranteed pod of one container with that much CPU, and memory.
+
+    Huge pages are said as `2Mi=512Mi`, devices as `nvidia.com/gpu=2`. Raises AskError.
+    """
+    milli, size = _milli(cpus), _bytes("--memory", memory) if memory else 0
+    only = ContainerAsk(
+        "app",
+        cpu_request=milli,
+        cpu_limit=milli,
+        memory_request=size,
+        memory_limit=size,
+        hugepages=dict(map(_pages, hugepages)),
+        devices=_devices(devices),
+    )
+    return Ask(_UID, "default", "request", QOSClass.GUARANTEED, (only,))
+
+
+def _pages(text: str) -> tuple[int, int]:
+    """Page size in KiB, and bytes."""
+    size, equals, amount = text.partition("=")
+    if not equals:
+        raise AskError(f"--hugepages: {text!r} is not SIZE=AMOUNT, such as 2Mi=512Mi")
+    page, total = _bytes("--hugepages", size), _bytes("--hugepages", amount)
+    if not page or page % 1024 or total % page:
+        raise AskError(f"--hugepages: {text}: {amount} is no whole number of pages of {size}")
+    return page // 1024, total
+
+
+def _devices(texts: Sequence[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for text in texts:
+        match = re.fullmatch(r"([^=]+)=([0-9]{1,6})", text, re.ASCII)
+        if not match:
+            raise AskError(f"--device: {text!r} is not NAME=COUNT, such as nvidia.com/gpu=1")
+        if match[1] in found:
+            raise AskError(f"--device: {match[1]} is given twice")
+        found[match[1]] = int(match[2])
+    return found
+
+
+def _bytes(option: str, text: str) -> int:
+    try:
+        size = quantity.value(text)
+    except quantity.QuantityError as error:
+        raise AskError(f"{option}: {text!r} is no size such as 1Gi: {error}") from None
+    if size < 0:
+        raise AskError(f"{option}: {text} is negative: ask for 0 or more")
+    return size
+
+
+def _milli(cpus: str) -> int:
+    try:
+        milli = quantity.milli(cpus)
+    except quantity.QuantityError as error:
+        raise AskError(f"--cpus: {cpus!r} is no amount of CPU such as 4 or 1500m: {error}") from None
+    if milli < 0:
+        raise AskError(f"--cpus: {cpus} is negative: ask for 0 or more CPUs")
+    return milli
+
+
+def ask_from(path: Path) -> Ask:
+    """What the pod in a manifest asks for, or the pods that a Deployment and its like make.
+
+    Raises AskError naming file and field.
+    """
+    import msgspec
+
+    from corelane.kube import decode
+    from corelane.kube.decode import Malformed
+    from corelane.kube.pod import Pod
+    from corelane.kube.translate import TranslationError, pods
+
+    try:
+        pod = decode.one(Pod, msgspec.json.encode(_pod_tree(path)))
+        if isinstance(pod, Malformed):
+            raise AskError(f"{path}: {pod.error}")
+        if not pod.spec.containers:
+            raise AskError(f"{path}: spec.containers: is empty: a pod needs a container")
+        ask = pods.ask(pod)
+    except (TranslationError, TypeError) as error:
+        raise AskError(f"{path}: {error}") from None
+    name, space = ask.name or path.stem, ask.namespace or "default"
+    return replace(ask, uid=ask.uid or _UID, namespace=space, name=name)
+
+
+def _pod_tree(path: Path) -> dict[str, Any]:
+    import yaml
+
+    try:
+        trees = [tree for tree in yaml.safe_load_all(state_file.read(path)) if tree is not None]
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise AskError(f"{path}: is no YAML or JSON: {' '.join(str(error).split())}") from None
+    if len(trees) != 1 or not isinstance(trees[0], dict):
+        raise AskError(f"{path}: holds {len(trees)} objects: give a file with one pod")
+    tree = trees[0]
+    kind = tree.get("kind")
+    if kind in _KINDS_WITH_TEMPLATE:
+        template = _member(path, _member(path, tree, "spec"), "template")
+        return {"metadata": {**(tree.get("metadata") or {}), "uid": ""}, "spec": template.get("spec")}
+    if kind != "Pod":
+        raise AskError(
+            f"{path}: kind: {kind!r} is no pod: give a Pod, or a {', '.join(_KINDS_WITH_TEMPLATE)}"
+        )
+    return tree
+
+
+def _member(path: Path, tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+    found = tree.get(name)
+    if not isinstance(found, dict):
+        raise AskError(f"{path}: {name}: is missing or no object")
+    return found
