@@ -140,9 +140,9 @@ def test_any_text_gives_a_set_or_the_modules_error(text):
 
 def test_a_cpuset_cannot_be_changed():
     cpus = CPUSet([1])
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError):
         cpus.mask = 2
-    with pytest.raises(AttributeError, match="immutable"):
+    with pytest.raises(AttributeError):
         del cpus.mask
     with pytest.raises(AttributeError):
         cpus.other = 1

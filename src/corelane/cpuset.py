@@ -128,16 +128,21 @@ def parse_hex(text: str) -> int:
 
 
 class CPUSet:
-    """An immutable, hashable set of CPU ids; `mask` is its bit mask. Compared by inclusion, as sets are."""
+    """An immutable, hashable set of CPU ids. Compared by inclusion, as sets are."""
 
-    __slots__ = ("mask",)
-    mask: int
+    __slots__ = ("_mask",)
+    _mask: int
 
     def __init__(self, cpus: Iterable[int] = ()) -> None:
         ids = tuple(cpus)
         if ids and not 0 <= min(ids) <= max(ids) <= MAX_CPU:
             raise CPUSetError(f"CPU ids must lie in 0-{MAX_CPU}, not {min(ids)}-{max(ids)}")
-        _set_mask(self, reduce(or_, (1 << cpu for cpu in ids), 0))
+        self._mask = reduce(or_, (1 << cpu for cpu in ids), 0)
+
+    @property
+    def mask(self) -> int:
+        """The bit mask: bit i is set if CPU i is in the set."""
+        return self._mask
 
     @classmethod
     def from_mask(cls, mask: int) -> "CPUSet":
@@ -158,35 +163,39 @@ class CPUSet:
 
     def to_hex(self, width: int = 0) -> str:
         """As a hexadecimal mask in words of 32 CPUs; see `format_hex`."""
-        return format_hex(self.mask, width)
+        return format_hex(self._mask, width)
 
     def isdisjoint(self, other: "CPUSet") -> bool:
-        return not self.mask & other.mask
+        return not self._mask & other._mask
 
     def __or__(self, other: "CPUSet") -> "CPUSet":
+        made = _new(CPUSet)
         try:
-            _set_mask(made := _new(CPUSet), self.mask | other.mask)
+            made._mask = self._mask | other._mask
         except AttributeError:
             return NotImplemented
         return made
 
     def __and__(self, other: "CPUSet") -> "CPUSet":
+        made = _new(CPUSet)
         try:
-            _set_mask(made := _new(CPUSet), self.mask & other.mask)
+            made._mask = self._mask & other._mask
         except AttributeError:
             return NotImplemented
         return made
 
     def __sub__(self, other: "CPUSet") -> "CPUSet":
+        made = _new(CPUSet)
         try:
-            _set_mask(made := _new(CPUSet), (mine := self.mask) ^ (mine & other.mask))
+            made._mask = (mine := self._mask) ^ (mine & other._mask)
         except AttributeError:
             return NotImplemented
         return made
 
     def __xor__(self, other: "CPUSet") -> "CPUSet":
+        made = _new(CPUSet)
         try:
-            _set_mask(made := _new(CPUSet), self.mask ^ other.mask)
+            made._mask = self._mask ^ other._mask
         except AttributeError:
             return NotImplemented
         return made
@@ -194,65 +203,58 @@ class CPUSet:
     def __eq__(self, other: object) -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return self.mask == other.mask
+        return self._mask == other._mask
 
     def __le__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return not self.mask & ~other.mask
+        return not self._mask & ~other._mask
 
     def __lt__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return self.mask != other.mask and not self.mask & ~other.mask
+        return self._mask != other._mask and not self._mask & ~other._mask
 
     def __ge__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return not other.mask & ~self.mask
+        return not other._mask & ~self._mask
 
     def __gt__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return self.mask != other.mask and not other.mask & ~self.mask
+        return self._mask != other._mask and not other._mask & ~self._mask
 
     def __contains__(self, cpu: int) -> bool:
-        return cpu >= 0 and bool(self.mask >> cpu & 1)
+        return cpu >= 0 and bool(self._mask >> cpu & 1)
 
     def __iter__(self) -> Iterator[int]:
-        return bits(self.mask)
+        return bits(self._mask)
 
     def __len__(self) -> int:
-        return self.mask.bit_count()
+        return self._mask.bit_count()
 
     def __bool__(self) -> bool:
-        return self.mask != 0
+        return self._mask != 0
 
     def __hash__(self) -> int:
-        return hash(self.mask)
+        return hash(self._mask)
 
     def __str__(self) -> str:
-        return format_list(self.mask)
+        return format_list(self._mask)
 
     def __repr__(self) -> str:
-        return f"CPUSet.parse({format_list(self.mask)!r})"
-
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"CPUSet is immutable: cannot set {name}")
-
-    def __delattr__(self, name: str) -> None:
-        raise AttributeError(f"CPUSet is immutable: cannot delete {name}")
+        return f"CPUSet.parse({format_list(self._mask)!r})"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return CPUSet.from_mask, (self.mask,)
+        return CPUSet.from_mask, (self._mask,)
 
 
-# The operators make their result by hand: a helper or __init__ would cost as much again as the operation.
+# The operators make their result by hand: __init__ would cost as much again as the operation.
 _new = object.__new__
-_set_mask = CPUSet.__dict__["mask"].__set__
 
 
 def _of(mask: int) -> CPUSet:
     made = _new(CPUSet)
-    _set_mask(made, mask)
+    made._mask = mask
     return made

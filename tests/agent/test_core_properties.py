@@ -5,7 +5,8 @@ from hypothesis import strategies as st
 
 from corelane.agent.pods import RestartPolicy
 from corelane.cpuset import CPUSet
-from corelane.workload import QOSClass
+from corelane.node import PoolOptions
+from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS, QOSClass, Wishes
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
 SHAPES = (
@@ -16,6 +17,21 @@ SHAPES = (
     lambda uid: plan(uid, ("i", INIT, 2000), ("s", SIDECAR, 1000), ("a", APP, 1000), ("b", APP, 50)),
     lambda uid: plan(uid, ("i", INIT, 1000), ("a", APP, 1000), policy=RestartPolicy.NEVER),
     lambda uid: plan(uid, ("s", SIDECAR, 100), ("a", APP, 3000), policy=RestartPolicy.NEVER),
+)
+OF_POOLS = (
+    SHAPES[2],
+    SHAPES[3],
+    SHAPES[4],
+    lambda uid: plan(uid, ("a", APP, 1000), wishes=Wishes(qos=PodQOS.LSE)),
+    lambda uid: plan(
+        uid, ("i", INIT, 500), ("s", SIDECAR, 500), ("a", APP, 1500), wishes=Wishes(qos=PodQOS.LSE)
+    ),
+    lambda uid: plan(uid, ("a", APP, 1000), ("b", APP, 1000), wishes=Wishes(qos=PodQOS.LSR)),
+    lambda uid: plan(uid, ("a", APP, 1000), wishes=Wishes(cpu_policy=CPUPolicy.IMMOVABLE)),
+    lambda uid: plan(uid, ("a", APP, 1000), wishes=Wishes(cpu_policy=CPUPolicy.NUMA)),
+    lambda uid: plan(uid, ("a", APP, 500), wishes=Wishes(bind=BindPolicy.CONSTRAINED_BURST)),
+    lambda uid: plan(uid, ("a", APP, 300), wishes=Wishes(qos=PodQOS.SYSTEM)),
+    lambda uid: plan(uid, ("a", APP, 300), wishes=Wishes(qos=PodQOS.BE)),
 )
 OPERATIONS = ("carry", "deliver") * 4 + (
     "add",
@@ -37,8 +53,9 @@ OPERATIONS = ("carry", "deliver") * 4 + (
 
 
 class Life:
-    def __init__(self) -> None:
-        self.world = World()
+    def __init__(self, world: World | None = None, shapes: tuple = SHAPES) -> None:
+        self.world = world or World()
+        self.shapes = shapes
         self.count = 0
 
     def step(self, operation: str, choice: int) -> None:
@@ -64,7 +81,7 @@ class Life:
 
     def add(self, choice: int) -> None:
         self.count += 1
-        self.world.add(SHAPES[choice % len(SHAPES)](f"u{self.count}"))
+        self.world.add(self.shapes[choice % len(self.shapes)](f"u{self.count}"))
 
     def some_pod(self, choice: int) -> str | None:
         uids = sorted(self.world.api)
@@ -115,13 +132,27 @@ class Life:
         self.world.settle()
 
 
-steps = st.lists(st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 1 << 12)), min_size=10, max_size=100)
+step = st.tuples(st.sampled_from(OPERATIONS), st.integers(0, 1 << 12))
+steps = st.lists(step, min_size=10, max_size=100)
 
 
 @settings(max_examples=100, deadline=None)
 @given(steps)
 def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[str, int]]) -> None:
-    life = Life()
+    check_life(Life(), lived)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(step | st.tuples(st.just("add"), st.integers(0, 99)), min_size=40, max_size=90), st.booleans()
+)
+def test_under_pools_nobody_meets_whom_it_must_not(lived: list[tuple[str, int]], aligned: bool) -> None:
+    numa = NUMAPolicy.SINGLE_NUMA_NODE if aligned else NUMAPolicy.NONE
+    options = PoolOptions(numa=numa, system=CPUSet.parse("6"))
+    check_life(Life(World(spec="numa:2 core:5 smt:1", pools=options), OF_POOLS), lived)
+
+
+def check_life(life: Life, lived: list[tuple[str, int]]) -> None:
     for operation, choice in lived:
         life.step(operation, choice)
         life.world.check()
@@ -141,8 +172,10 @@ def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[s
         if phase == "Running" and pod.restart_policy is RestartPolicy.NEVER:
             assert world.ran[uid, "a"] == 1, "a pod that must not restart ran twice"
     for process in world.live():
+        if world.core.pods[process.uid].untouched:
+            continue
         entry = world.core.ledger.entries[process.uid, process.container]
-        assert process.cpus == (entry.cpus or world.core.ledger.shared_pool)
+        assert process.cpus == world.core.ledger.runs_on(entry)
         assert entry.phase == "confirmed"
 
 

@@ -250,6 +250,7 @@ def test_rounds_go_on_and_json_is_one_line_each(tree, tmp_path, monkeypatch):
         (("--cgroup", "{tmp}"), "is no cgroup"),
         (("--pods", "{tmp}/bad.json"), "bad.json"),
         (("--prometheus", "file:///etc/passwd", "--once"), "http://prometheus:9090"),
+        (("--prometheus", "http://[::", "--once"), "http://prometheus:9090"),
         (("--prometheus", "http://127.0.0.1:1", "--once"), "http://127.0.0.1:1"),
         (("--prometheus", "http://x", "--window", "soon"), "'soon'"),
         (("--prometheus", "http://x", "--cgroup", "{tmp}"), "two sources"),
@@ -274,9 +275,10 @@ def test_a_root_without_cgroups_says_that_nothing_was_found(tmp_path, monkeypatc
 def heavy_group() -> Iterator[list[Path]]:
     """Its directories, the cpu controller's first: 20 ms of 100 ms, and more weight than all others."""
     try:
-        bases = cgroup.find().bases
+        groups = cgroup.find()
     except cgroup.CgroupsUnavailable as error:
         pytest.skip(f"needs cgroups that can be written: {error}")
+    bases = groups.bases
     if not (bases["cpu"] / "cpu.shares").exists():
         pytest.skip("needs cgroup version 1, in which any process may be alone in a group")
     name = f"corelane-watch-{os.getpid()}"
@@ -290,6 +292,7 @@ def heavy_group() -> Iterator[list[Path]]:
     finally:
         for directory in made:
             directory.rmdir()
+        groups.prune(cgroup.OWN)
 
 
 @contextmanager

@@ -5,8 +5,10 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
+from corelane.app import limits_watch
 from corelane.cli import main
 from support import prometheus_fake
+from support.cpu_groups import Clock
 
 
 def ask(fake, *args: object) -> Result:
@@ -99,6 +101,29 @@ def test_pressure_and_run_queues_are_used_where_cadvisor_has_them(fake):
     assert row["heldBackBy"] == ["limit", "neighbours or own threads"]
 
 
+def test_odd_samples_are_left_out_and_what_is_no_number_is_refused(fake):
+    series(fake, "container_spec_cpu_quota", float("nan"), container="odd")
+    series(fake, "container_cpu_usage_seconds_total", 0, float("nan"), 6, container="odd")
+    row = rows(ask(fake))["shop/web-1/odd"]
+    assert (row["usedMsPerSecond"], row["cpuLimitMillis"]) == (200, None)
+    fake.series[0][1][0] = (1000, "half")
+    assert "'half' is no number" in ask(fake).stderr
+
+
+def test_an_outage_between_rounds_is_a_note_and_the_watch_goes_on(fake, monkeypatch):
+    def fails() -> None:
+        fake.raw = (503, b"restarting")
+
+    def works() -> None:
+        fake.raw = None
+
+    monkeypatch.setattr(limits_watch, "time", Clock(fails, works))
+    command = ["limits", "watch", "--prometheus", fake.url, "--count", "3", "-o", "json"]
+    lines = [json.loads(line) for line in CliRunner().invoke(main, command).stdout.splitlines()]
+    assert [len(one["containers"]) for one in lines] == [1, 0, 1]
+    assert "HTTP 503: restarting: tried again" in lines[1]["notes"][0]
+
+
 def test_a_token_is_shown_to_prometheus(fake, tmp_path):
     token = tmp_path / "token"
     token.write_text("secret\n")
@@ -113,6 +138,10 @@ def test_a_token_is_shown_to_prometheus(fake, tmp_path):
         ((400, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "HTTP 400: parse error"),
         ((503, b""), "HTTP 503"),
         ((200, b"<html>"), "not Prometheus' answer"),
+        (
+            (200, b'{"status":"success","data":{"result":[{"metric":{},"values":3}]}}'),
+            "not Prometheus' answer",
+        ),
         ((200, b'{"status":"error","error":"overloaded"}'), "overloaded"),
     ],
 )

@@ -99,3 +99,39 @@ def test_by_socket_sixteen_nodes_are_no_explosion_and_stay_in_one_socket_where_t
     assert plan
     if n <= 60:
         assert len({i // 4 for i in plan.nodes}) == 1
+
+
+def test_of_more_nodes_only_some_combinations_are_looked_at():
+    free = [
+        10,
+        10,
+        11,
+        12,
+        14,
+        18,
+        20,
+        11,
+        11,
+        12,
+        12,
+        18,
+        20,
+        10,
+        10,
+        11,
+        11,
+        12,
+        12,
+        12,
+        14,
+        18,
+        20,
+        9,
+        10,
+        10,
+    ]
+    start = time.thread_time()
+    plan = balance.plan(free * 2, 127, 1, 11)
+    assert time.thread_time() - start < 0.5
+    assert plan
+    assert sum(free[i % len(free)] for i in plan.nodes) >= 127

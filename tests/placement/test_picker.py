@@ -5,7 +5,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, bits, format_list, parse_list
-from corelane.placement import kubelet, topology
+from corelane.placement import cores, kubelet, topology
 from corelane.placement.kubelet import Strategy
 from support import kubelet_reference as reference
 
@@ -100,6 +100,32 @@ def test_a_valid_pick_is_always_n_of_the_available_cpus(case, distribute, spread
     taken = kubelet.take_valid(built, usable, n, strategy)
     assert taken.bit_count() == n
     assert not taken & ~usable
+
+
+@st.composite
+def overlapping(draw):
+    """What firmware and hypervisors tell at their worst: sockets, nodes and caches that cut one another."""
+    cores, threads = draw(st.integers(1, 12)), draw(st.sampled_from([1, 2]))
+    places = [tuple(draw(st.integers(0, 3)) for _ in range(3)) for _ in range(cores)]
+    return [(core + i * cores, core, *places[core]) for core in range(cores) for i in range(threads)]
+
+
+@settings(max_examples=80, deadline=None)
+@given(overlapping(), st.data(), st.booleans(), st.booleans(), st.booleans(), VERSIONS)
+def test_a_valid_pick_is_found_where_units_overlap(machine, data, distribute, spread, uncore, version):
+    built = topology.build(machine)
+    available = CPUSet(data.draw(st.sets(st.sampled_from([row[0] for row in machine])))).mask
+    n = data.draw(st.integers(0, available.bit_count()))
+    strategy = Strategy(distribute, spread, uncore, data.draw(st.sampled_from([1, 2])), True, version)
+    taken = kubelet.take_valid(built, available, n, strategy)
+    assert taken.bit_count() == n
+    assert not taken & ~available
+
+
+@given(st.integers(1, 1 << 300), st.data())
+def test_lowest_are_the_first_ids(mask, data):
+    n = data.draw(st.integers(0, mask.bit_count()))
+    assert list(bits(cores.lowest(mask, n))) == list(bits(mask))[:n]
 
 
 def layout(cpus, cores, socket_of, numa_of, uncore_of=lambda core: 0):

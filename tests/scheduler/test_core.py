@@ -13,6 +13,8 @@ from corelane.kube.meta import Condition
 from corelane.kube.node import Node, Taint
 from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
 from corelane.node import NodeState
+from corelane.node.pools.options import PoolOptions
+from corelane.scheduler.cluster import PodInfo
 from corelane.scheduler.core import Core
 from corelane.scheduler.messages import (
     Announce,
@@ -26,6 +28,7 @@ from corelane.scheduler.messages import (
     Tick,
     TopologyChanged,
 )
+from corelane.workload import BindPolicy
 from support import objects
 from support.objects import node
 from support.pods import container, guaranteed, pod
@@ -121,6 +124,60 @@ def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
     assert event.message == "Successfully assigned ns/a to n1 (exclusive CPUs: main 1-2)"
     story.shows_bound(bind)
     assert story.core.pending() == {}
+
+
+def spec(**policies: str) -> dict[str, str]:
+    return {keys.RESOURCE_SPEC: json.dumps(policies)}
+
+
+def test_a_floating_pod_is_bound_with_the_numa_node_whose_pool_it_stays_in() -> None:
+    story = Story().has(node("n1"), spec="socket:2 core:4", policy="pools")
+    burst = pod(
+        "a", container("x", "cpu=1", "cpu=3"), annotations=spec(preferredCPUBindPolicy="ConstrainedBurst")
+    )
+    bind = only_bind(story.wants(burst))
+    assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {
+        "cpuSharedPools": [{"socket": 0, "node": 0}]
+    }
+    assert translate.placement_reasons(story.shows_bound(bind))["x"]
+    again = only_bind(story.wants(replace(burst, metadata=replace(burst.metadata, name="b", uid="uid-b"))))
+    assert json.loads(again.annotations[keys.RESOURCE_STATUS]) == {
+        "cpuSharedPools": [{"socket": 1, "node": 1}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        (
+            guaranteed("a", "2", annotations=spec(requiredCPUBindPolicy="SpreadByPCPUs")),
+            "1 node(s) cpu bind policy conflicts with pod's required cpu bind policy: the pod requires Spread",
+        ),
+        (guaranteed("a", "3"), "1 node(s) requested cpus not multiple cpus per core: "),
+        (
+            guaranteed("a", "1500m", labels={keys.QOS_CLASS: "LSR"}),
+            "1 the requested CPUs must be integer: the pod requests 1500m in all.",
+        ),
+        (
+            guaranteed("a", "2", annotations=spec(preferredCPUBindPolicy="Full")),
+            "resource-spec].preferredCPUBindPolicy: invalid value 'Full': use FullPCPUs, SpreadByPCPUs,",
+        ),
+    ],
+)
+def test_what_cannot_go_together_is_said_in_koordinators_words_and_in_plain_ones(
+    asked: Pod, reason: str
+) -> None:
+    pools = PoolOptions(node_bind=BindPolicy.FULL_PCPUS)
+    story = Story().has(node("n1"), spec="core:8 smt:2", policy="pools", pools=pools)
+    assert reason in why(story.wants(asked))
+    assert only_bind(story.wants(guaranteed("b", "2"))).node == "n1"
+
+
+def test_the_same_ask_from_another_namespace_is_another_matter() -> None:
+    one = PodInfo.of(guaranteed("a", "2"))
+    other = PodInfo.of(replace(one.pod, metadata=replace(one.pod.metadata, namespace="elsewhere", uid="u")))
+    twin = PodInfo.of(replace(one.pod, metadata=replace(one.pod.metadata, name="b", uid="u")))
+    assert one.shape == twin.shape != other.shape
 
 
 def test_the_reasons_of_a_choice_travel_with_the_binding() -> None:

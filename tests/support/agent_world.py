@@ -12,12 +12,14 @@ from corelane.agent.messages import Run
 from corelane.agent.pods import ContainerPlan, PodPlan, RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
-from corelane.node import codec
+from corelane.node import Sharing, codec
 from corelane.node.config import NodeConfig
 from corelane.node.invariants import validate
 from corelane.node.ledger import new
+from corelane.node.pools.classes import standing
+from corelane.node.pools.options import PoolOptions
 from corelane.node.rebase import rebase
-from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass
+from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass, Wishes
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 
@@ -32,7 +34,8 @@ def plan(
     """A pod of containers given as (name, kind, milliCPU)."""
     asks = tuple(ContainerAsk(name, kind, milli, milli, 1, 1) for name, kind, milli in containers)
     planned = tuple(ContainerPlan(name, kind, "image") for name, kind, _ in containers)
-    ask = Ask(uid, "default", f"pod-{uid}", qos, asks, proposal=members.pop("proposal", {}))
+    wishes = members.pop("wishes", Wishes())
+    ask = Ask(uid, "default", f"pod-{uid}", qos, asks, proposal=members.pop("proposal", {}), wishes=wishes)
     return PodPlan(ask, planned, restart_policy=policy, **members)
 
 
@@ -43,7 +46,8 @@ class Process:
     container: str
     attempt: int
     cpus: CPUSet
-    exclusive: bool
+    sharing: Sharing
+    common: bool = False
     live: bool = True
     escaped: bool = False
     exit_code: int = 0
@@ -54,6 +58,8 @@ class Process:
 class World:
     cpus: int = 6
     reserved: int = 1
+    spec: str = ""
+    pools: PoolOptions | None = None
     at: float = 1_000_000.0
     api: dict[str, PodPlan] = field(default_factory=dict)
     statuses: dict[str, dict] = field(default_factory=dict)
@@ -66,8 +72,10 @@ class World:
     failing: set = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        self.machine = spec.parse_spec(f"core:{self.cpus} smt:1")
+        self.machine = spec.parse_spec(self.spec or f"core:{self.cpus} smt:1")
         self.config = NodeConfig(reserved_count=self.reserved)
+        if self.pools is not None:
+            self.config = replace(self.config, policy="pools", pools=self.pools)
         self.disk = codec.encode(new(self.machine, self.config))
         self.boot()
 
@@ -182,10 +190,21 @@ class World:
         ident = f"{uid}-{order.container}-{order.attempt}"
         assert ident not in self.processes
         ask = next(one for one in order.plan.ask.containers if one.name == order.container)
-        exclusive = order.plan.ask.exclusive_cpus(ask) > 0
-        self.processes[ident] = Process(ident, uid, order.container, order.attempt, order.cpus, exclusive)
+        sharing, common = self.promised(order.plan.ask, ask)
+        self.processes[ident] = Process(
+            ident, uid, order.container, order.attempt, order.cpus, sharing, common
+        )
         self.ran[uid, order.container] = self.ran.get((uid, order.container), 0) + 1
         self.inbox.append(messages.Started(id=ident, started_at=self.at, **answer))
+
+    def promised(self, pod: Ask, container: ContainerAsk) -> tuple[Sharing, bool]:
+        """With whom its pod's class lets a container share, and whether it has its CPUs with its siblings."""
+        if self.pools is None:
+            return (Sharing.ALONE if pod.exclusive_cpus(container) else Sharing.POOL), False
+        decided = standing(pod, self.pools)
+        if decided.own and container.name not in decided.own:
+            return Sharing.POOL, False
+        return decided.sharing, bool(decided.common)
 
     def _pin(self, order: messages.Pin, fails: bool) -> None:
         process = self.processes.get(order.id)
@@ -256,14 +275,16 @@ class World:
         return [process for process in self.processes.values() if process.live]
 
     def check(self) -> None:
-        """No process is on CPUs that another has alone, and no container runs twice."""
+        """No process is where it meets one that it must not, and no container runs twice."""
         live = self.live()
         keys = [(process.uid, process.container) for process in live]
         assert len(keys) == len(set(keys)), keys
         for i, one in enumerate(live):
             assert one.cpus
             for other in live[i + 1 :]:
-                if (one.exclusive or other.exclusive) and not one.escaped and not other.escaped:
+                siblings = one.uid == other.uid and one.common and other.common
+                apart = not one.sharing.bears(other.sharing) and not siblings
+                if apart and not one.escaped and not other.escaped:
                     assert one.cpus.isdisjoint(other.cpus), (one, other)
 
     def phase(self, uid: str) -> str:

@@ -51,7 +51,7 @@ def decide(ledger: NodeState, pod: Pod, pods: Iterable[Pod], capacity: Capacity)
     if not pod.live:
         refusal = pod.plan.refusal or _general(pod.plan, pods, capacity)
         return _decide(ledger, pod.plan.ask) if refusal is None else (ledger, Verdict(refusal=refusal))
-    ledger, verdict = _decide(ledger, _as_found(pod))
+    ledger, verdict = _decide(ledger, _as_found(ledger, pod))
     return ledger, replace(verdict, untouched=verdict.refusal is not None)
 
 
@@ -62,10 +62,15 @@ def _decide(ledger: NodeState, ask: Ask) -> tuple[NodeState, Verdict]:
     return ledger, Verdict(decision, Reason(decision.reason, decision.message))
 
 
-def _as_found(pod: Pod) -> Ask:
-    """Its ask, with the CPUs on which its containers run for a proposal."""
+def _as_found(ledger: NodeState, pod: Pod) -> Ask:
+    """Its ask, with the CPUs on which its containers run, and their NUMA nodes, for a proposal."""
     found = {c.name: c.seen for c in pod.containers.values() if c.live and c.seen}
-    return replace(pod.plan.ask, proposal={**pod.plan.ask.proposal, **found})
+    ask = replace(pod.plan.ask, proposal={**pod.plan.ask.proposal, **found})
+    nodes = {
+        node for node, mask in ledger.machine.numa_masks if any(cpus.mask & mask for cpus in found.values())
+    }
+    everywhere = len(nodes) == len(ledger.machine.numa_masks)
+    return ask if ask.zone or not nodes or everywhere else replace(ask, zone=CPUSet(nodes))
 
 
 def _general(plan: PodPlan, pods: Iterable[Pod], capacity: Capacity) -> Reason | None:
@@ -87,9 +92,9 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> Reason:
     )
 
 
-def exclusive_cpus(ledger: NodeState, uid: str) -> dict[str, CPUSet]:
-    """Container name to the CPUs that it has alone, of one pod."""
-    return {entry.container: entry.cpus for entry in ledger.of_pod(uid) if entry.exclusive}
+def bound_cpus(ledger: NodeState, uid: str) -> dict[str, CPUSet]:
+    """Container name to the CPUs that it is bound to, of one pod."""
+    return {entry.container: entry.cpus for entry in ledger.of_pod(uid) if entry.cpus}
 
 
 def unknown_plan(uid: str, ledger: NodeState) -> PodPlan:

@@ -16,7 +16,7 @@ from corelane.agent.outbox import Outbox
 from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
-from corelane.node import NodeState, Phase, mark, rebase, release
+from corelane.node import NodeState, Phase, Sharing, mark, rebase, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,6 +26,7 @@ ORPHAN_GRACE: Final = 30.0
 SHORTEST_GRACE: Final = 1.0
 RETRY_AFTER: Final = 5.0
 
+_WHOSE: Final = {Sharing.ALONE: "to itself", Sharing.LENT: "that only best effort shares"}
 _DEADLINE: Final = Reason("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 
@@ -290,7 +291,7 @@ class Core:
             self._outbox.warn(pod)
         else:
             self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
-        cpus = admission.exclusive_cpus(self.ledger, pod.uid)
+        cpus = admission.bound_cpus(self.ledger, pod.uid)
         if not verdict.untouched and cpus != dict(pod.plan.ask.proposal):
             reasons = verdict.decision.reasons if verdict.decision and cpus else ()
             self._outbox.put(messages.Annotate(pod.uid, cpus, reasons))
@@ -361,7 +362,7 @@ class Core:
         container.id = ""  # answers about the run before must find nobody
         container.attempt += 1
         container.pending = cpus
-        occupied.add(cpus, lane.sharing)
+        occupied.add(cpus, lane.sharing, lane.group)
         self._outbox.touch(pod)
         self._outbox.put(messages.Start(pod.plan, container.name, container.attempt, cpus, lane.mems))
 
@@ -443,5 +444,6 @@ class Core:
             self._outbox.tell(
                 pod,
                 "CPUsPinned",
-                f"Container {container.name} has CPUs {container.applied} to itself; the kernel confirms it",
+                f"Container {container.name} has CPUs {container.applied} {_WHOSE[lane.sharing]}; "
+                "the kernel confirms it",
             )

@@ -3,7 +3,7 @@
 The ledger says what is to be; the kernel follows step by step. The rule that keeps the steps safe: a
 container is let onto a CPU only when nobody who must not share it may still be there. So a new exclusive
 container waits until the shared ones are seen to have left its CPUs, and the shared ones return only when
-its last process is gone.
+its last process is gone. Containers of one pod that have CPUs in common do not wait for each other.
 """
 
 from collections.abc import Iterable, Iterator
@@ -21,6 +21,8 @@ class Lane:
     cpus: CPUSet
     sharing: Sharing
     mems: CPUSet | None = None
+    group: str = ""
+    """Those of one group, of a pod that has its CPUs in common, may meet on them."""
 
 
 def granted(ledger: NodeState, uid: str, container: str) -> Lane | None:
@@ -28,23 +30,24 @@ def granted(ledger: NodeState, uid: str, container: str) -> Lane | None:
     entry = ledger.entries.get((uid, container))
     if entry is None:
         return None
-    return Lane(ledger.runs_on(entry), entry.sharing, entry.mems)
+    return Lane(ledger.runs_on(entry), entry.sharing, entry.mems, uid if entry.common else "")
 
 
 @dataclass(slots=True)
 class Occupation:
-    """CPUs on which something may be running, by how those who run there share them."""
+    """CPUs on which something may be running, by how those who run there share them, and their group."""
 
-    cpus: dict[Sharing, CPUSet] = field(default_factory=dict)
+    cpus: dict[tuple[Sharing, str], CPUSet] = field(default_factory=dict)
 
-    def add(self, cpus: CPUSet, sharing: Sharing) -> None:
-        self.cpus[sharing] = self.cpus.get(sharing, NO_CPUS) | cpus
+    def add(self, cpus: CPUSet, sharing: Sharing, group: str = "") -> None:
+        key = sharing, group
+        self.cpus[key] = self.cpus.get(key, NO_CPUS) | cpus
 
-    def against(self, sharing: Sharing) -> CPUSet:
+    def against(self, sharing: Sharing, group: str = "") -> CPUSet:
         """Where one that shares so could meet somebody whom it must not."""
         met = NO_CPUS
-        for other, cpus in self.cpus.items():
-            if not sharing.bears(other):
+        for (other, others), cpus in self.cpus.items():
+            if not sharing.bears(other) and not (group and group == others):
                 met |= cpus
         return met
 
@@ -55,19 +58,21 @@ def occupation(pods: Iterable[Pod], ledger: NodeState, *, but: Container | None 
     for pod in pods:
         for container in pod.containers.values():
             if container.live and container is not but:
-                found.add(container.may_use, sharing_of(pod, container, ledger))
+                found.add(container.may_use, *sharing_of(pod, container, ledger))
     return found
 
 
-def sharing_of(pod: Pod, container: Container, ledger: NodeState) -> Sharing:
-    """With whom it may meet; where nothing is known of it, as after the loss of the ledger, with nobody."""
+def sharing_of(pod: Pod, container: Container, ledger: NodeState) -> tuple[Sharing, str]:
+    """With whom it may meet, and its group; if nothing is known of it, as when the ledger is lost, nobody."""
     entry = ledger.entries.get((pod.uid, container.name))
-    return Sharing.ALONE if entry is None else entry.sharing
+    if entry is None:
+        return Sharing.ALONE, ""
+    return entry.sharing, pod.uid if entry.common else ""
 
 
 def start_cpus(lane: Lane, occupied: Occupation) -> CPUSet:
     """Where a container may start now; empty if it has to wait."""
-    taken = occupied.against(lane.sharing)
+    taken = occupied.against(lane.sharing, lane.group)
     if not lane.sharing.exclusive:
         return lane.cpus - taken
     return lane.cpus if lane.cpus.isdisjoint(taken) else NO_CPUS
@@ -101,7 +106,7 @@ def check(pods: Iterable[Pod], ledger: NodeState) -> None:
             if not container.live:
                 continue
             cpus = container.applied | (container.pending or NO_CPUS)
-            sharing = sharing_of(pod, container, ledger)
-            met = cpus & told.against(sharing)
+            sharing, group = sharing_of(pod, container, ledger)
+            met = cpus & told.against(sharing, group)
             assert not met, f"{pod.plan.key} {container.name}: others are on CPUs {met}, or have them alone"
-            told.add(cpus, sharing)
+            told.add(cpus, sharing, group)

@@ -33,6 +33,7 @@ _QUOTA: Final = ("container_spec_cpu_quota", "container_spec_cpu_period")
 _NEEDED: Final = tuple(COUNTERS)[:4]
 _LARGEST: Final = 1 << 30
 _SHOWN: Final = 200
+_MANY: Final = 2**63
 
 
 class PrometheusError(Exception):
@@ -112,14 +113,24 @@ def measure(
         if not result and metric in _NEEDED:
             missing.append(metric)
         for one in result:
-            _group(groups, one.metric).samples[name] = [(at, float(value)) for at, value in one.values]
+            _group(groups, one.metric).samples[name] = [
+                (at, _number(server, text)) for at, text in one.values
+            ]
     for metric in _QUOTA:
         for one in _query(server, f"{metric}{selector}").data.result:
             if one.value and (known := _known(groups, one.metric)):
-                known.quota[metric] = float(one.value[1])
+                known.quota[metric] = _number(server, one.value[1])
     now = max((one.last for of in groups.values() for one in of.values()), default=0.0)
     found = [_measured(watched, of, now) for watched, of in sorted(groups.items(), key=_by_name)]
     return found, [_absent(metric) for metric in missing]
+
+
+def _number(server: Server, text: str) -> float:
+    """A sample's value, which may be NaN."""
+    try:
+        return float(text)
+    except ValueError:
+        raise PrometheusError(f"{server.url}: a sample's value {text[:_SHOWN]!r} is no number") from None
 
 
 def _by_name(item: tuple[Watched, Any]) -> tuple[str, str, str, str]:
@@ -176,7 +187,7 @@ def _measured(watched: Watched, incarnations: dict[tuple[str, ...], _Group], now
 
 def _quota(found: Mapping[str, float]) -> Quota:
     amount, period = (found.get(metric) for metric in _QUOTA)
-    if not amount or amount < 0 or not period:
+    if not amount or not period or not (0 < amount < _MANY and 0 < period < _MANY):
         return Quota()
     return Quota(int(amount), int(period))
 
@@ -201,7 +212,7 @@ def _query(server: Server, query: str) -> _Answer:
             body = response.read(_LARGEST)
     except urllib.error.HTTPError as error:
         raise PrometheusError(f"{server.url}: HTTP {error.code}: {_said(error.read(_SHOWN * 8))}") from None
-    except (urllib.error.URLError, http.client.HTTPException, OSError) as error:
+    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
         why = getattr(error, "reason", None) or error
         raise PrometheusError(f"{server.url}: {why}: is this Prometheus' address?") from None
     try:
@@ -214,8 +225,7 @@ def _query(server: Server, query: str) -> _Answer:
 
 
 def _request(server: Server, query: str) -> urllib.request.Request:
-    parts = urllib.parse.urlsplit(server.url)
-    if parts.scheme not in ("http", "https") or not parts.netloc:
+    if not _is_address(server.url):
         raise PrometheusError(f"{server.url!r} is no address: write it as http://prometheus:9090")
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
     if server.token:
@@ -224,6 +234,15 @@ def _request(server: Server, query: str) -> urllib.request.Request:
     return urllib.request.Request(  # noqa: S310
         url, data=urllib.parse.urlencode({"query": query}).encode(), headers=headers
     )
+
+
+def _is_address(url: str) -> bool:
+    """Whether it is one of HTTP's; urllib would open file: and ftp: as well."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def _said(body: bytes) -> str:

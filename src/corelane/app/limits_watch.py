@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from corelane.app import limits_node, limits_prometheus
 from corelane.app.limits_node import Site, Where
-from corelane.app.limits_prometheus import Measured, Server
+from corelane.app.limits_prometheus import Measured, PrometheusError, Server
 from corelane.kernel.files import Directory
 from corelane.limits import measure
 from corelane.limits.measure import CounterError, Processor, Reading, Surroundings, Unusable, processors
@@ -183,14 +183,19 @@ class Prometheus:
 
     server: Server
     window: str
-    started: bool = field(default=False, init=False)
+    answered: bool = field(default=False, init=False)
 
     def rows(self, options: Options) -> Found:
-        if self.started:
+        if self.answered:
             time.sleep(options.seconds)
-        self.started = True
-        pod = _pattern(options.pod)
-        found, notes = limits_prometheus.measure(self.server, self.window, options.namespace, pod)
+        try:
+            pod = _pattern(options.pod)
+            found, notes = limits_prometheus.measure(self.server, self.window, options.namespace, pod)
+        except PrometheusError as error:
+            if not self.answered:
+                raise
+            return Found([], (f"{error}: tried again in {options.seconds:g} s",), 0.0)
+        self.answered = True
         rows = [_measured(one) for one in found]
         return Found(rows, tuple(notes), _longest(found))
 

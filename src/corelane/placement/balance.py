@@ -20,7 +20,8 @@ __all__ = ["Plan", "hangs", "plan", "plan_by_socket"]
 EXHAUSTIVE = 10
 """Up to so many nodes the answer is upstream's. With more, choices of bearers are fewer, and so are the
 combinations looked at: upstream's search would take seconds to hours."""
-_COMBINATIONS = 2000
+_VISITED, _SCORED = 15_000, 2000
+"""The most combinations looked at, and scored, when there are more nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def _candidates(free: Sequence[int], sockets: Sequence[int], k: int) -> Iterable
     fullest = sorted(range(len(free)), key=lambda i: -free[i])
     within = ([i for i in fullest if sockets[i] == socket] for socket in sorted(set(sockets)))
     chosen = [tuple(sorted(nodes[:k])) for nodes in (*within, fullest) if len(nodes) >= k]
-    return chain(chosen, islice(combined, _COMBINATIONS // 2))
+    return chain(chosen, islice(combined, _SCORED // 2))
 
 
 class _Search:
@@ -192,40 +193,47 @@ class _Search:
         """The lowest score, and the first combination that has it."""
         if not self.rest:
             return self.best_even()
-        lowest, least = self.limits()
+        fullest = self.fullest()
+        score = self.score_of(tuple(self.free[i] for i in fullest))
+        assert score is not None, "plan() saw that the fullest nodes suffice"
+        if len(self.eligible) == self.k:
+            return score, fullest
+        lowest, least = self.limits(fullest, score)
         best: tuple[int, Sequence[int]] | None = None
-        for nodes, counts in zip(
-            combinations(self.eligible, self.k), combinations(self.counts, self.k), strict=True
-        ):
+        for nodes, counts in self.combined():
             if sum(counts) < least:
                 continue
-            score = self.score_of(counts)
-            if score is not None and (best is None or score < best[0]):
-                best = score, nodes
-            if best and (best[0] == lowest or (len(self.known) > _COMBINATIONS and not self.thorough)):
+            found = self.score_of(counts)
+            if found is not None and (best is None or found < best[0]):
+                best = found, nodes
+            if best and (best[0] == lowest or (len(self.known) > _SCORED and not self.thorough)):
                 break
-        assert best is not None, "plan() saw that the fullest nodes suffice"
-        return best
+        return best or (score, fullest)
 
     def best_even(self) -> tuple[int, Sequence[int]]:
         """Without a rest the fullest nodes are best, and the first whose sum has the same score."""
-        score = self.score(self.after_shares(sorted(self.counts, reverse=True)[: self.k]))
+        most = sum(sorted(self.counts, reverse=True)[: self.k])
+        score = self.score(self.squares - 2 * self.share * most)
         least = -((self.most_squares(score) - self.squares) // (2 * self.share))
-        if self.k == 1:
-            return score, (next(i for i in self.eligible if self.free[i] >= least),)
-        combined = zip(combinations(self.eligible, self.k), combinations(self.counts, self.k), strict=True)
-        return score, next(nodes for nodes, counts in combined if sum(counts) >= least)
+        first = remainder.first_reaching(self.counts, self.k, least)
+        assert first is not None, "the fullest nodes reach it"
+        return score, [self.eligible[i] for i in first]
 
-    def limits(self) -> tuple[int, int]:
+    def combined(self) -> Iterable[tuple[Sequence[int], tuple[int, ...]]]:
+        """Combinations of k nodes, and of their counts: all, or of many nodes the first ones."""
+        both = zip(combinations(self.eligible, self.k), combinations(self.counts, self.k), strict=True)
+        return both if self.thorough else islice(both, _VISITED)
+
+    def fullest(self) -> Sequence[int]:
+        """The k nodes with the most free CPUs, in the picker's order."""
+        return sorted(sorted(self.eligible, key=lambda i: -self.free[i])[: self.k])
+
+    def limits(self, fullest: Sequence[int], score: int) -> tuple[int, int]:
         """A score that none can beat, and the free CPUs that a combination needs to be worth a look."""
-        fullest = sorted(sorted(range(len(self.counts)), key=lambda i: -self.counts[i])[: self.k])
-        counts = tuple(self.counts[i] for i in fullest)
+        counts = [self.free[i] for i in fullest]
         left = sorted((count - self.share for count in counts), reverse=True)
         gain = remainder.most_gain(left, self.rest, self.group)
         lowest = self.score(self.after_shares(counts) - gain)
-        score = self.score_of(counts)
-        if score is None:
-            return lowest, 0
         return lowest, -((self.most_squares(score) + gain - self.squares) // (2 * self.share))
 
     def after_shares(self, counts: Iterable[int]) -> int:

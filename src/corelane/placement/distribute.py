@@ -42,13 +42,17 @@ def take(
     """
     free = available & topology.all
     pack = _Packer(topology, spread, sizes, rounds)
-    if n < 1 or n % group or n > free.bit_count():
+    if len(topology.numa) == 1 or n < 1 or n % group or n > free.bit_count():
         return pack(available, n)
-    nodes = accumulator.node_order(topology, free)
+    fewest = _fewest_nodes(topology, n, group)
+    if fewest == 1 and hinted < 2 and topology.even and not by_socket:
+        node = _single_node(topology, free, n)
+        if node:
+            return pack(node & free, n, node)
+    nodes = list(dict.fromkeys(accumulator.node_order(topology, free)))
     if len(nodes) == 1:
         return pack(free, n)
     counts = [(node & free).bit_count() for node in nodes]
-    fewest = _fewest_nodes(topology, n, group)
     if fewest < hinted <= min(n // group, len(nodes)):
         fewest = hinted
     if by_socket:
@@ -71,6 +75,20 @@ def take(
     return pack.rest(0, free, n) if alias and balance.hangs(counts, n, group, fewest) else taken
 
 
+def _single_node(topology: Topology, free: int, n: int) -> int:
+    """The node that gives all n CPUs: what then stays free is the most even if it is the one with the most.
+
+    0 where none has so many, or where so few are asked for that different evenness could round to the same.
+    """
+    counts = [(node & free).bit_count() for node in topology.numa]
+    most = max(counts)
+    if most < n or 1000 * n <= len(counts) * most:
+        return 0
+    if topology.numa_first or counts.count(most) == 1:
+        return topology.numa[counts.index(most)]
+    return next(node for node in accumulator.node_order(topology, free) if (node & free).bit_count() == most)
+
+
 def _sockets(topology: Topology, nodes: Sequence[int]) -> list[int]:
     """The sockets, as a mask of positions, that each node touches."""
     return [sum(1 << i for i, socket in enumerate(topology.sockets) if socket & node) for node in nodes]
@@ -78,7 +96,7 @@ def _sockets(topology: Topology, nodes: Sequence[int]) -> list[int]:
 
 def _fewest_nodes(topology: Topology, n: int, group: int) -> int:
     """How many nodes it takes if all are of average size and idle."""
-    groups = -(-topology.all.bit_count() // group)
+    groups = -(-topology.total // group)
     per_node = -(-groups // len(topology.numa))
     return -(-(n // group) // per_node)
 

@@ -8,11 +8,13 @@ align-by-socket and never asks a node for more than it has (#139778). 1.38 remem
 spreads over cores in turn, those with the fewest free CPUs first (#140766).
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from corelane.placement import accumulator, distribute
 from corelane.placement.accumulator import NotEnoughCPUs, Sizes
+from corelane.placement.cores import lowest
 from corelane.placement.distribute import AccountingError
 from corelane.placement.topology import Topology
 
@@ -54,16 +56,24 @@ def take(topology: Topology, available: int, n: int, strategy: Strategy, *, hint
 def take_valid(topology: Topology, available: int, n: int, strategy: Strategy, *, hinted: int = 0) -> int:
     """As `take`, but never other CPUs than those available, nor more or fewer than n.
 
-    Where a release would answer so (averaged sizes, aliased nodes), its faults are left out of the algorithm.
-    Raises NotEnoughCPUs.
+    Where a release would answer so (averaged sizes, aliased nodes), its faults are left out of the algorithm;
+    where the machine is told so oddly that units overlap and count twice, the lowest ids are taken. Raises
+    NotEnoughCPUs.
     """
-    try:
-        taken = take(topology, available, n, strategy, hinted=hinted)
-    except AccountingError:
-        taken = 0
-    if taken & ~available or taken.bit_count() != max(n, 0):
-        taken = _take(topology, available, n, strategy, "real", hinted, alias=False)
-    return taken
+    free = available & topology.all
+    if n > free.bit_count():
+        raise NotEnoughCPUs(n, available.bit_count())
+    if n < 1:
+        return 0
+    for faithful in (True, False):
+        with suppress(AccountingError, NotEnoughCPUs):
+            if faithful:
+                taken = take(topology, available, n, strategy, hinted=hinted)
+            else:
+                taken = _take(topology, available, n, strategy, "real", hinted, alias=False)
+            if taken.bit_count() == n and not taken & ~free:
+                return taken
+    return lowest(free, n)
 
 
 def _take(

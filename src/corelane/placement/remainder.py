@@ -8,7 +8,7 @@ lowers the sum of squares of what stays free. `left` is what each node still has
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-__all__ = ["best_gain", "first_choice", "most_gain"]
+__all__ = ["best_gain", "first_choice", "first_reaching", "most_gain"]
 
 
 def best_gain(
@@ -21,6 +21,8 @@ def best_gain(
     """
     descending = sorted(left, reverse=True)
     best = _gain(descending[:groups], groups, group) if len(left) >= groups else None
+    if best == most_gain(descending, groups, group):
+        return best
     for size in _sizes(len(left), groups, thorough):
         if best is None or _bound(descending, size, groups, group) >= better(best):
             for bearers in combinations(left, size):
@@ -34,8 +36,9 @@ def first_choice(
     left: Sequence[int], groups: int, group: int, enough: int, *, thorough: bool = True
 ) -> Sequence[int]:
     """The first choice, as positions in `left`, that gains enough; in upstream's order, largest first."""
+    needed = -(-(-(-enough // group) + groups * group) // 2)
     for size in range(len(left), groups - 1, -1):
-        if found := _one_group_each(left[: len(left) - size + groups], groups, group, enough):
+        if found := first_reaching(left[: len(left) - size + groups], groups, needed):
             return (*found, *range(found[-1] + 1, found[-1] + 1 + size - groups))
     descending = sorted(left, reverse=True)
     for size in _sizes(len(left), groups, thorough):
@@ -45,6 +48,22 @@ def first_choice(
                 if gain is not None and gain >= enough:
                     return chosen
     raise AssertionError("best_gain() found a choice that gains enough")
+
+
+def first_reaching(counts: Sequence[int], k: int, least: int) -> Sequence[int] | None:
+    """The first k positions, in lexicographic order, whose counts make up `least` or more; None without."""
+    chosen: list[int] = []
+    start = 0
+    for more in reversed(range(k)):
+        for i in range(start, len(counts) - more):
+            if counts[i] + sum(sorted(counts[i + 1 :], reverse=True)[:more]) >= least:
+                break
+        else:
+            return None
+        chosen.append(i)
+        least -= counts[i]
+        start = i + 1
+    return chosen
 
 
 def most_gain(descending: Sequence[int], groups: int, group: int) -> int:
@@ -100,15 +119,6 @@ def _equal_gain(bearers: Sequence[int], rounds: int, more: int, group: int) -> i
     """The gain when all bear `rounds` groups, and the first `more` one above that."""
     squares = rounds * rounds * len(bearers) + more * (2 * rounds + 1)
     return group * (2 * (rounds * sum(bearers) + sum(bearers[:more])) - group * squares)
-
-
-def _one_group_each(left: Sequence[int], groups: int, group: int, enough: int) -> Sequence[int] | None:
-    """The first choice of as many bearers as there are groups that gains enough."""
-    needed = -(-(-(-enough // group) + groups * group) // 2)
-    if sum(sorted(left, reverse=True)[:groups]) < needed:
-        return None
-    choices = zip(combinations(range(len(left)), groups), combinations(left, groups), strict=True)
-    return next((chosen for chosen, counts in choices if sum(counts) >= needed), None)
 
 
 def _turns(capacity: Sequence[int], groups: int) -> list[int]:

@@ -49,6 +49,8 @@ class Topology:
     """Units as masks, each tuple in the order of the units' ids; built by `build`, compared by identity."""
 
     all: int
+    total: int
+    """The number of CPUs."""
     numa_ids: tuple[int, ...]
     numa: tuple[int, ...]
     numa_sizes: tuple[int, ...]
@@ -57,6 +59,8 @@ class Topology:
     uncore: tuple[int, ...]
     patterns: tuple[Pattern, ...]
     """Cores by the shape of their threads; one pattern on all but hybrid or partly off-line machines."""
+    shapes: tuple[Pattern, ...]
+    """The same without the offset 0, that of the lowest CPU itself."""
     first: tuple[int, ...]
     """The units sorted before all others: NUMA nodes, or sockets where these hold several nodes."""
     inner: Mapping[int, tuple[int, ...]]
@@ -68,6 +72,13 @@ class Topology:
     """The number of CPUs in each NUMA node, socket and cache, by mask."""
     smallest: int
     """The size of the smallest NUMA node or socket: below it none can be taken whole."""
+    largest_cache: int
+    places: tuple[int, ...]
+    """The smaller of NUMA nodes and sockets: cores are taken from one after the other."""
+    flat: bool
+    """Whether NUMA nodes and sockets are the same."""
+    even: bool
+    """Whether units nest and all cores, and all sockets, have the average size: no average misleads then."""
     undivided: frozenset[int]
     """The NUMA nodes that lie in one socket."""
     threads: int
@@ -83,15 +94,16 @@ class Topology:
     def cores_of(self, cpus: int) -> int:
         """The lowest CPU of every core that has a CPU in `cpus`."""
         found = 0
-        for leads, offsets in self.patterns:
+        for leads, offsets in self.shapes:
+            found |= cpus & leads
             for offset in offsets:
                 found |= cpus >> offset & leads
         return found
 
     def threads_of(self, leads: int) -> int:
         """All CPUs of the cores whose lowest CPUs are `leads`."""
-        found = 0
-        for own, offsets in self.patterns:
+        found = leads
+        for own, offsets in self.shapes:
             cores = leads & own
             for offset in offsets:
                 found |= cores << offset
@@ -124,9 +136,11 @@ def core_keys(machine: Machine) -> dict[int, int]:
 
     The kernel's core ids where they tell a socket's cores apart, else the lowest CPU ids.
     """
-    cores = {cpu.core for cpu in machine.cpus}
-    telling = len({(cpu.socket, cpu.core_id) for cpu in machine.cpus}) == len(cores)
-    return {cpu.id: cpu.socket << 16 | (cpu.core_id if telling else cpu.core) for cpu in machine.cpus}
+    keys = {cpu.id: cpu.socket << 16 | cpu.core_id for cpu in machine.cpus}
+    pairs = {(cpu.core, keys[cpu.id]) for cpu in machine.cpus}
+    if len(pairs) == len({core for core, _ in pairs}) == len({key for _, key in pairs}):
+        return keys
+    return {cpu.id: cpu.socket << 16 | cpu.core for cpu in machine.cpus}
 
 
 def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counters | None = None) -> Topology:
@@ -146,25 +160,39 @@ def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counte
     nodes, packages, domains = tuple(numa.values()), tuple(sockets.values()), tuple(uncore.values())
     first, second = (nodes, packages) if numa_first else (packages, nodes)
     sizes = {mask: mask.bit_count() for mask in (*nodes, *packages, *domains)}
+    inner = _within(first, second)
+    patterns = _patterns(cores.values())
+    shapes = tuple(Pattern(leads, offsets[1:]) for leads, offsets in patterns)
+    per_core, per_socket = _average(count.cpus, count.cores), _average(count.cpus, count.sockets)
+    nested = sum(map(len, inner.values())) == len(second) and all(_whole(unit, shapes) for unit in second)
     return Topology(
         all=reduce(or_, nodes),
+        total=len(cpus),
         numa_ids=tuple(numa),
         numa=nodes,
         numa_sizes=tuple(sorted((sizes[node] for node in nodes), reverse=True)),
         sockets=packages,
         uncore=domains,
-        patterns=_patterns(cores.values()),
+        patterns=patterns,
+        shapes=shapes,
         first=first,
-        inner=_within(first, second),
+        inner=inner,
+        places=second,
+        flat=all(inside == (unit,) for unit, inside in inner.items()),
+        even=nested
+        and len(patterns) == 1
+        and all(core.bit_count() == per_core for core in cores.values())
+        and all(sizes[package] == per_socket for package in packages),
         caches=_within(nodes, domains),
         numa_first=numa_first,
         sizes=sizes,
         smallest=min(sizes[mask] for mask in (*nodes, *packages)),
+        largest_cache=max(sizes[domain] for domain in domains),
         undivided=frozenset(node for node in nodes if any(not node & ~socket for socket in packages)),
         threads=max(mask.bit_count() for mask in cores.values()),
         fewest_threads=min(mask.bit_count() for mask in cores.values()),
-        cpus_per_core=_average(count.cpus, count.cores),
-        cpus_per_socket=_average(count.cpus, count.sockets),
+        cpus_per_core=per_core,
+        cpus_per_socket=per_socket,
         cpus_per_uncore=_average(count.cpus, count.uncore),
         counters=count,
         core_order=_core_order(cpus, (*nodes, *packages)),
@@ -200,6 +228,11 @@ def _patterns(cores: Iterable[int]) -> tuple[Pattern, ...]:
         shape = tuple(bits(core >> lead))
         shapes[shape] = shapes.get(shape, 0) | 1 << lead
     return tuple(Pattern(leads, shape) for shape, leads in sorted(shapes.items()))
+
+
+def _whole(unit: int, patterns: Iterable[Pattern]) -> bool:
+    """Whether every core that has its lowest CPU in this unit lies in it."""
+    return all(not (unit & leads) << offset & ~unit for leads, offsets in patterns for offset in offsets)
 
 
 def _within(outer: Iterable[int], inner: Iterable[int]) -> dict[int, tuple[int, ...]]:

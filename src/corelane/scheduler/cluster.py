@@ -51,8 +51,8 @@ class PodInfo:
 
     @property
     def shape(self) -> str:
-        """Equal for pods that ask for the same: all of the ask but whose it is."""
-        return repr(replace(self.ask, uid="", namespace="", name="")) if self.ask else ""
+        """Equal for pods that ask for the same: all of the ask but who it is."""
+        return repr(replace(self.ask, uid="", name="")) if self.ask else ""
 
     @property
     def exclusive_cpus(self) -> int:
@@ -180,10 +180,12 @@ class Cluster:
         self._forget_if_empty(name)
         return True
 
-    def claim(self, name: str, info: PodInfo, assignments: Mapping[str, CPUSet]) -> None:
-        """Count in a pod that is about to be bound, with the CPUs proposed for it."""
+    def claim(
+        self, name: str, info: PodInfo, assignments: Mapping[str, CPUSet], zone: CPUSet | None = None
+    ) -> None:
+        """Count in a pod that is about to be bound, with the CPUs and the NUMA nodes proposed for it."""
         assert info.ask is not None
-        self.put_pod(name, replace(info, ask=replace(info.ask, proposal=assignments)))
+        self.put_pod(name, replace(info, ask=replace(info.ask, proposal=assignments, zone=zone)))
 
     def put_node(self, name: str, node: Node | None) -> None:
         info = self._at(name)

@@ -226,10 +226,11 @@ class Core:
     def _claim(self, waiting: Waiting, cycle: Cycle, node: NodeInfo) -> Bind:
         info = waiting.info
         admitted = cycle.admitted.get(node.name)
-        assignments = admitted[1].assignments if admitted else {}
-        self.cluster.claim(node.name, info, assignments)
-        record = translate.proposal_annotations(assignments, info.pod)
-        if admitted and assignments:
+        assignments, zone = (admitted[1].assignments, admitted[1].zone) if admitted else ({}, None)
+        self.cluster.claim(node.name, info, assignments, zone)
+        pools = translate.places(admitted[0].machine, zone) if admitted and zone else ()
+        record = translate.proposal_annotations(assignments, info.pod, pools)
+        if admitted and (assignments or zone):
             record |= translate.reasons_annotation(admitted[1].reasons)
         bind = Bind(info.pod, node.name, record, assignments)
         self._bindings[info.uid] = _Binding(waiting, bind)

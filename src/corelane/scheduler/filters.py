@@ -8,6 +8,7 @@ import msgspec
 from corelane.kube.meta import Wire
 from corelane.kube.node import Taint
 from corelane.kube.pod import Pod
+from corelane.node import Decision
 from corelane.scheduler import matching
 from corelane.scheduler.cluster import NodeInfo, PodInfo
 from corelane.scheduler.plugins import Cycle, Filter, PreFilter, Wake
@@ -15,6 +16,10 @@ from corelane.scheduler.plugins import Cycle, Filter, PreFilter, Wake
 __all__ = ["FILTERS", "PREFILTERS"]
 
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
+_TOLD_IN_FULL: Final = frozenset(
+    {"CPUPolicyConflict", "NUMAPolicyConflict", "InvalidCPURequest", "SMTAlignmentError", "CoreKindMissing"}
+)
+"""Reasons of the ledger whose messages say the same of all nodes that are set up alike."""
 
 
 class _PodAffinity(Wire, frozen=True):
@@ -96,10 +101,26 @@ def cpus_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
     decision = answer[1]
     if decision.admitted:
         cycle.admitted[node.name] = answer
-    elif decision.reason == "OutOfcpu":
-        yield "Insufficient cpu"
     else:
-        yield f"node(s) had too few CPUs free for exclusive use ({cycle.info.exclusive_cpus} wanted)"
+        yield _refusal(decision, cycle.info.exclusive_cpus)
+
+
+def _refusal(decision: Decision, wanted: int) -> str:
+    """In words that are the same for all nodes with the same reason, so that they can be counted."""
+    match decision.reason:
+        case "OutOfcpu":
+            return "Insufficient cpu"
+        case "InsufficientCPUs":
+            return decision.message.partition(" (")[0]
+        case "InsufficientNUMA":
+            return decision.message.partition(": ")[0]
+        case "SharedPoolExhausted":
+            return "node(s) had no CPU left for the shared pool"
+        case "BestEffortExhausted":
+            return "node(s) had too few CPUs left for best effort"
+        case reason if reason in _TOLD_IN_FULL:
+            return decision.message
+    return f"node(s) had too few CPUs free for exclusive use ({wanted} wanted)"
 
 
 def _unknown_cpus(node: NodeInfo) -> str:

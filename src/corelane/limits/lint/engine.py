@@ -10,7 +10,7 @@ from typing import Final
 from corelane.limits.lint import ignores, manifest, reading
 from corelane.limits.lint.amounts import Nanos
 from corelane.limits.lint.findings import Finding, Remark, Rule, Severity
-from corelane.limits.lint.ignores import Ignore
+from corelane.limits.lint.ignores import Ignore, Ignores
 from corelane.limits.lint.manifest import Object
 from corelane.limits.lint.nodes import items, text
 from corelane.limits.lint.policy import Exemption, Policy
@@ -72,7 +72,7 @@ def lint(texts: Mapping[str, str], policy: Policy, nanos: Nanos) -> Report:
             objects += found
             skipped.update([""] * (not found))
     skipped.update(one.kind for one in objects if one.pod is None and one.kind not in _BESIDE)
-    comments = {file: ignores.read(content, _KNOWN) for file, content in texts.items()}
+    comments = {file: Ignores(ignores.read(content, _KNOWN)) for file, content in texts.items()}
     return _report(objects, faults, skipped, comments, policy, nanos)
 
 
@@ -80,13 +80,13 @@ def _report(
     objects: list[Object],
     faults: list[FileFault],
     skipped: Counter[str],
-    comments: dict[str, list[Ignore]],
+    comments: dict[str, Ignores],
     policy: Policy,
     nanos: Nanos,
 ) -> Report:
     scenes = list(_scenes(objects, policy, nanos))
     found = [_excused(one, comments, policy) for scene in scenes for one in _findings(scene)]
-    found += [one for file, all_of in comments.items() for one in _bad_ignores(file, all_of, policy)]
+    found += [one for file, all_of in comments.items() for one in _bad_ignores(file, all_of.all, policy)]
     found.sort(key=lambda one: (one.file, one.place.line, one.place.column, one.rule))
     return Report(
         tuple(one for one in found if not one.ignored),
@@ -103,7 +103,10 @@ def _scenes(objects: list[Object], policy: Policy, nanos: Nanos) -> Iterator[Sce
     for one in objects:
         by_namespace.setdefault(one.namespace or "default", []).append(one)
     for together in by_namespace.values():
-        beside = tuple(one for one in together if one.pod or one.kind in _BESIDE)
+        beside: dict[str, list[Object]] = {}
+        for one in together:
+            if one.pod or one.kind in _BESIDE:
+                beside.setdefault(one.kind, []).append(one)
         ranges = [_range(one, nanos) for one in together if one.kind == "LimitRange"]
         defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
         for one in together:
@@ -155,8 +158,8 @@ def _finding(scene: Scene, rule: Rule, remark: Remark) -> Finding:
     )
 
 
-def _excused(found: Finding, comments: dict[str, list[Ignore]], policy: Policy) -> Finding:
-    reason, _ = ignores.reason_for(found.rule, found.place, comments.get(found.file, []))
+def _excused(found: Finding, comments: dict[str, Ignores], policy: Policy) -> Finding:
+    reason = comments[found.file].reason_for(found.rule, found.place)
     reason = reason or _exempted(found, policy.exemptions)
     return replace(found, ignored=reason) if reason else found
 

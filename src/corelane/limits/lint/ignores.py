@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from corelane.limits.lint.nodes import Place
 
-__all__ = ["ANY", "Ignore", "read", "reason_for"]
+__all__ = ["ANY", "Ignore", "Ignores", "read"]
 
 ANY: Final = "all"
 _COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*?)\s*$")
@@ -63,14 +63,17 @@ def _fault(rules: tuple[str, ...], reason: str, known: Collection[str]) -> str:
     return "" if reason else "gives no reason"
 
 
-def reason_for(rule: str, place: Place, ignores: list[Ignore]) -> tuple[str, Ignore | None]:
-    """The reason that a comment gives for leaving a finding be, and that comment."""
-    for one in _about(place, ignores):
-        if not one.fault and (rule in one.rules or ANY in one.rules):
-            return one.reason, one
-    return "", None
+class Ignores:
+    """The comments of a file, by the line that each is about."""
 
+    def __init__(self, found: Iterable[Ignore]) -> None:
+        self.all = list(found)
+        self._by_line: dict[int, list[Ignore]] = {}
+        for one in self.all:
+            if not one.fault:
+                self._by_line.setdefault(one.line, []).append(one)
 
-def _about(place: Place, ignores: list[Ignore]) -> Iterator[Ignore]:
-    lines = {*place.trail, place.line}
-    return (one for one in ignores if one.line in lines)
+    def reason_for(self, rule: str, place: Place) -> str:
+        """The reason that is given for leaving a finding be; empty where there is none."""
+        about = (one for line in {*place.trail, place.line} for one in self._by_line.get(line, ()))
+        return next((one.reason for one in about if rule in one.rules or ANY in one.rules), "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -44,17 +44,17 @@ class Default:
 class Scene:
     """An object, the policy, and what else of its namespace is in the same input.
 
-    `ranges` is by resource; `scaled` is the workloads that an object (a HorizontalPodAutoscaler) targets.
+    `ranges` is by resource, `neighbours` by kind.
     """
 
     object: Object
     policy: Policy = field(default_factory=Policy)
-    ranges: dict[str, Default] = field(default_factory=dict)
-    neighbours: tuple[Object, ...] = ()
+    ranges: Mapping[str, Default] = field(default_factory=dict)
+    neighbours: Mapping[str, Sequence[Object]] = field(default_factory=dict)
 
-    def of_kind(self, kind: str) -> Iterator[Object]:
+    def of_kind(self, kind: str) -> Sequence[Object]:
         """The neighbours of a kind."""
-        return (one for one in self.neighbours if one.kind == kind)
+        return self.neighbours.get(kind, ())
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,9 +218,10 @@ def _parallel(workload: Parallel, place: Place) -> None:
             while not requests.items:
                 yield POLL, requests
             began = requests.items.popleft()
-            yield RUN, serial()
+            alone = serial() // workload.regions
             share = work() // (workload.regions * team)
             for _ in range(workload.regions):
+                yield RUN, alone
                 busy = team
                 system.open(begin)
                 yield RUN, part()

@@ -242,7 +242,9 @@ class System:
     def _look(self, cpu: CPU, _stamp: int) -> None:
         cpu.kicked = False
         self._settle(cpu)
-        self._schedule(cpu, turn_over=not self.switches.eevdf)
+        thread = cpu.curr
+        newcomer = thread is not None and not self.switches.eevdf and queues.contended(thread)
+        self._schedule(cpu, turn_over=newcomer)
 
     def _event(self, cpu: CPU, stamp: int) -> None:
         """The running thread's step ends, or a tick comes that matters."""
@@ -252,7 +254,8 @@ class System:
         self._settle(cpu)
         if thread.left <= 0 and not self._goes_on(thread):
             queues.dequeue(thread)
-        self._schedule(cpu, turn_over=self.clock.now - cpu.picked >= self.turn_ns)
+        over = self.clock.now - cpu.picked >= self.turn_ns
+        self._schedule(cpu, turn_over=over and bool(self.crowded & cpu.bit))
 
     def _settle(self, cpu: CPU) -> None:
         """Charge the running thread, its group and those above for the time since the last settlement."""

@@ -17,7 +17,7 @@ from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.trace import Timeline, Window
 from corelane.limits.model.workloads import Workload
 
-__all__ = ["PERCENTILES", "Container", "Machine", "Outcome", "Pod", "Result", "Scenario", "run"]
+__all__ = ["PERCENTILES", "Container", "Machine", "Outcome", "Pod", "Result", "Scenario", "pod_limit", "run"]
 
 PERCENTILES = (50, 90, 95, 99)
 
@@ -65,6 +65,15 @@ class Pod:
     @property
     def shares(self) -> int:
         return max(sum(one.request_milli for one in self.containers) * NICE_0 // 1000, 2)
+
+
+def pod_limit(containers: Sequence[Container]) -> Limit | None:
+    """The limit that the kubelet gives a pod: its containers' together, if every one has a limit."""
+    limits = [one.limit for one in containers]
+    if not limits or None in limits:
+        return None
+    period = next(one.period_ns for one in limits if one)
+    return Limit(sum(one.quota_ns * period // one.period_ns for one in limits if one), period)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,9 +88,10 @@ class EventServer:
 class Parallel:
     """Requests worked on one at a time by a team of threads, region after region, as OpenMP does.
 
-    A request is `serial` and then `regions` times `work` in all, divided among the threads, with a barrier
-    at each end where who is done spins for `spin_ns` (OMP_WAIT_POLICY, KMP_BLOCKTIME) before it sleeps.
-    `imbalance` is the largest part by which one thread's share may exceed the others'.
+    A request is `serial` work of one thread and `work` of all, both in `regions` equal parts by turns. At the
+    end of every part who is done waits for the others and spins for `spin_ns` (GOMP_SPINCOUNT, KMP_BLOCKTIME)
+    before it sleeps. `imbalance` is the largest part by which a thread's share exceeds the others', and
+    `overhead_ns` what a thread spends on a region besides.
     """
 
     serial: Duration
@@ -98,7 +99,7 @@ class Parallel:
     regions: int
     arrivals: Open | Closed
     threads: int | None = None
-    spin_ns: int = 200 * MS
+    spin_ns: int = 1 * MS
     imbalance: float = 0.1
     overhead_ns: int = 5 * US
 

@@ -7,6 +7,7 @@ from typing import Final
 from corelane.cpuset import CPUSet
 from corelane.node.decision import Decision
 from corelane.node.entries import Entry, Key, Origin, Sharing
+from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.policies import (
     BIND_CONFLICT,
@@ -21,7 +22,6 @@ from corelane.node.pools.binding import Bound, bind
 from corelane.node.pools.classes import Standing, standing
 from corelane.node.pools.holding import Held, hold
 from corelane.node.pools.tenants import Tenant
-from corelane.node.static import Refusal
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, ContainerAsk, NUMAPolicy
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from corelane.cpuset import format_list
 from corelane.node.entries import Sharing
+from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.policies import NOT_MULTIPLE, Policies
 from corelane.node.pools import neighbours, zones
 from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
 from corelane.node.pools.classes import Standing
-from corelane.node.static import Refusal
 from corelane.placement.optimal.demand import NOBODY, Demand, Limit
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, BindPolicy, ContainerKind, NUMAPolicy

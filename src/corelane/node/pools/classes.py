@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from corelane.node.entries import Sharing
+from corelane.node.errors import Refusal
 from corelane.node.pools.options import PoolOptions
-from corelane.node.static import Refusal
 from corelane.workload import (
     Ask,
     Band,

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from corelane.cpuset import CPUSet
 from corelane.node.entries import Sharing
+from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.pools import zones
 from corelane.node.pools.classes import Standing
-from corelane.node.static import Refusal
 from corelane.workload import Ask, NUMAPolicy, peak
 
 __all__ = ["Held", "hold"]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, Rule, Severity
 from corelane.limits.lint.manifest import Container, Object
 from corelane.limits.lint.nodes import at, items, place, text
 from corelane.limits.lint.scene import Scene, containers, cost_of, effective, exclusive_cpus
-from corelane.limits.lint.words import cpus, many, stall
+from corelane.limits.lint.words import cpus, stall
 
 __all__ = ["RULES"]
 
@@ -37,7 +38,7 @@ def _adds_limit(scene: Scene) -> Iterator[Remark]:
 
 def _receiving(scene: Scene) -> Iterator[tuple[Object, Container, int]]:
     """The containers in the input whose CPU limit this LimitRange makes, with that limit in milliCPU."""
-    for neighbour in scene.neighbours:
+    for neighbour in chain.from_iterable(scene.neighbours.values()):
         there = replace(scene, object=neighbour)
         for container in containers(there):
             found = effective(there, container.resources, "cpu")
@@ -49,7 +50,7 @@ def _named(hit: list[tuple[Object, Container, int]]) -> str:
     if not hit:
         return ""
     names = [f"{one.kind}/{one.name} {container.name}" for one, container, _ in hit[:_SHOWN]]
-    rest = f" and {many(len(hit) - _SHOWN, 'more')}".removesuffix("s") if len(hit) > _SHOWN else ""
+    rest = f" and {len(hit) - _SHOWN} more" if len(hit) > _SHOWN else ""
     return f"; here: {', '.join(names)}{rest}"
 
 

@@ -1,0 +1,49 @@
+"""`corelane limits simulate`: what a limit does to a workload, on any machine, under any kernel."""
+
+from __future__ import annotations
+
+import click
+
+from corelane.cli._errors import Command
+
+
+@click.command(cls=Command)
+@click.argument("scenario", required=False)
+@click.option(
+    "--variant",
+    "changes",
+    metavar="CHANGE[,CHANGE…]",
+    multiple=True,
+    help="Also with limit=500m, no-limit, burst=50ms, period=20ms, threads=2, exclusive=2, kernel=5.4 or "
+    "cpus=4. May be given several times.",
+)
+@click.option(
+    "--seconds", type=click.FloatRange(0.1, 3600), help="Simulated time.  [default: the scenario's]"
+)
+@click.option(
+    "--seeds",
+    type=click.IntRange(1, 100),
+    default=1,
+    show_default=True,
+    help="Runs, of which medians are shown.",
+)
+@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The first run's seed.")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True
+)
+def simulate(
+    scenario: str | None, changes: tuple[str, ...], seconds: float | None, seeds: int, seed: int, output: str
+) -> None:
+    """Simulate CPU limits: latency, throughput and what cpu.stat would show.
+
+    SCENARIO is built in (nginx, neighbours, pytorch) or a YAML file; without one the built-in ones are
+    listed. SVG shows the slices and goes to standard output: corelane limits simulate nginx -o svg > a.svg
+    """
+    from corelane.app import limits_simulate as app
+
+    if scenario is None:
+        for name, title in app.names():
+            click.echo(f"{name:<12} {title}")
+        return
+    text = app.render(scenario, output, changes=changes, seconds=seconds, seeds=seeds, seed=seed)
+    click.echo(text, nl=False)

@@ -1,0 +1,144 @@
+"""The scenarios that come with corelane: the document's two experiments, and the service it began with.
+
+Their parameters are stated in their notes; docs/limits.md says how they were chosen and what they do not
+explain. No cell of a table has parameters of its own.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from corelane.limits.model.clock import MS, US
+from corelane.limits.model.limit import Limit
+from corelane.limits.model.scenario import Container, Machine, Pod, Scenario
+from corelane.limits.model.switches import LATEST, Switches, for_kernel
+from corelane.limits.model.workloads import (
+    Bursts,
+    Closed,
+    Duration,
+    EventServer,
+    Open,
+    Parallel,
+    Server,
+    Spin,
+    Workload,
+)
+
+__all__ = ["BUILTIN", "NEIGHBOURS", "NGINX", "PYTORCH", "Case", "Study", "nginx"]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One column of a study. `published` maps what was measured, such as `p50 ms`, to its value."""
+
+    label: str
+    scenario: Scenario
+    published: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """Cases side by side, with what has to be known to read them."""
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    notes: tuple[str, ...] = ()
+
+
+THEN = for_kernel("4.14")
+"""The experiments' kernels are not published; this is what Amazon Linux 2 had on such nodes."""
+
+
+def nginx(cpus: int, kernel: Switches = THEN, seconds: float = 120.0) -> Scenario:
+    """The nginx experiment on a node of so many CPUs: 100m, and 100 connections that ask again and again."""
+    workload = EventServer(
+        wake=Duration(160 * US),
+        accept=Duration(5 * US),
+        handle=Duration(77 * US, sigma=1.5),
+        arrivals=Closed(100, think_ns=50 * US),
+        network_ns=100 * US,
+        send_ns=1 * MS,
+    )
+    server = Container("nginx", (workload,), 100, Limit(10 * MS), pinned=True)
+    return Scenario(
+        f"nginx-{cpus}",
+        f"nginx limited to 100m on {cpus} CPUs",
+        Machine(cpus, ticks="random"),
+        (Pod("web", (server,)),),
+        kernel,
+        seconds,
+        subject="web/nginx",
+    )
+
+
+NGINX = Study(
+    "nginx",
+    "nginx limited to 100m, 100 connections without keep-alive, on a small and a large node",
+    (
+        Case("2 CPUs", nginx(2), {"requests/s": 1221, "p50 ms": 98, "p95 ms": 104, "p99 ms": 195}),
+        Case("96 CPUs", nginx(96), {"requests/s": 455, "p50 ms": 100, "p95 ms": 1000, "p99 ms": 2500}),
+        Case("96 CPUs, kernel 6.18", nginx(96, LATEST)),
+    ),
+)
+
+
+def _web(number: int, limit: Limit | None) -> Pod:
+    service = Server(Duration(5720 * US, sigma=0.3), Closed(16), threads=8, network_ns=300 * US)
+    return Pod(f"web-{number}", (Container("app", (service,), 900, limit),))
+
+
+def _neighbours(*, limited: bool, triggered: bool) -> Scenario:
+    limit = Limit(90 * MS) if limited else None
+    workload: tuple[Workload, ...] = (Spin(16),) if triggered else ()
+    node = Bursts(Duration(1 * MS, sigma=0.5), pause_ns=9 * MS)
+    pods = (
+        *(_web(number, limit) for number in (1, 2, 3)),
+        Pod("wild", (Container("app", workload, 900, limit),)),
+        Pod("node", (Container("daemons", (node,), 1000),)),
+    )
+    name = f"neighbours-{'limited' if limited else 'unlimited'}-{'triggered' if triggered else 'idle'}"
+    return Scenario(name, "three web pods beside one that wants everything", Machine(4), pods, seconds=30)
+
+
+NEIGHBOURS = Study(
+    "neighbours",
+    "Three well-behaved pods beside a misbehaving one on 4 CPUs; published is the mean of the three",
+    (
+        Case("limits, triggered", _neighbours(limited=True, triggered=True), {"requests/s": 155}),
+        Case("limits, idle", _neighbours(limited=True, triggered=False), {"requests/s": 159}),
+        Case("requests only, triggered", _neighbours(limited=False, triggered=True), {"requests/s": 179}),
+        Case("requests only, idle", _neighbours(limited=False, triggered=False), {"requests/s": 218}),
+    ),
+)
+
+
+def _pytorch(cpus: int, threads: int | None = None) -> Scenario:
+    workload = Parallel(
+        serial=Duration(8 * MS, sigma=0.1),
+        work=Duration(100 * MS, sigma=0.1),
+        regions=48,
+        arrivals=Open(5.0),
+        threads=threads,
+    )
+    server = Container("model", (workload,), 2000, Limit(200 * MS))
+    return Scenario(
+        f"pytorch-{cpus}",
+        f"a transformer behind FastAPI limited to 2 CPUs on {cpus} CPUs",
+        Machine(cpus),
+        (Pod("inference", (server,)),),
+        seconds=60,
+        subject="inference/model",
+    )
+
+
+PYTORCH = Study(
+    "pytorch",
+    "A PyTorch model served on CPUs with a limit of 2, moved from a node of 4 CPUs to one of 16",
+    (
+        Case("4 CPUs", _pytorch(4)),
+        Case("16 CPUs", _pytorch(16)),
+        Case("16 CPUs, OMP_NUM_THREADS=2", _pytorch(16, threads=2)),
+    ),
+)
+
+BUILTIN = {study.name: study for study in (NGINX, NEIGHBOURS, PYTORCH)}

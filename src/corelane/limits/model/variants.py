@@ -1,0 +1,144 @@
+"""A scenario changed at its subject: another limit or none, burst, period, fewer threads, own CPUs."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from corelane.limits.model import amounts
+from corelane.limits.model.limit import Limit
+from corelane.limits.model.scenario import Container, Pod, Scenario, pod_limit
+from corelane.limits.model.switches import for_kernel
+
+__all__ = ["KINDS", "vary"]
+
+Change = Callable[[Scenario, str], Scenario]
+
+
+def vary(scenario: Scenario, text: str) -> Scenario:
+    """The scenario with changes such as `limit=500m,threads=2` made one after the other.
+
+    Raises ValueError that says what is wrong with which of them.
+    """
+    for part in filter(None, (one.strip() for one in text.split(","))):
+        key, _, value = part.partition("=")
+        if key not in KINDS:
+            raise ValueError(f"variant {part!r}: there is no {key!r}; there are {', '.join(KINDS)}")
+        try:
+            scenario = KINDS[key](scenario, value)
+        except ValueError as error:
+            raise ValueError(f"variant {part!r}: {error}") from None
+    return scenario
+
+
+def _limit(scenario: Scenario, value: str) -> Scenario:
+    milli = None if value in ("none", "") else amounts.milli(value)
+
+    def change(one: Container) -> Container:
+        old = one.limit or Limit(1)
+        wanted = milli and Limit(milli * old.period_ns // 1000, old.period_ns, old.burst_ns)
+        return replace(one, limit=wanted or None)
+
+    return _subject(scenario, change)
+
+
+def _no_limit(scenario: Scenario, value: str) -> Scenario:
+    _nothing(value)
+    return _limit(scenario, "none")
+
+
+def _burst(scenario: Scenario, value: str) -> Scenario:
+    burst = amounts.duration(value)
+    return _subject(scenario, lambda one: replace(one, limit=replace(_limited(one), burst_ns=burst)))
+
+
+def _period(scenario: Scenario, value: str) -> Scenario:
+    """The same part of a CPU, in shorter or longer portions."""
+    period = amounts.duration(value)
+
+    def change(one: Container) -> Container:
+        limit = _limited(one)
+        quota = limit.quota_ns * period // limit.period_ns
+        return replace(one, limit=Limit(quota, period, min(limit.burst_ns, quota)))
+
+    return _subject(scenario, change)
+
+
+def _threads(scenario: Scenario, value: str) -> Scenario:
+    count = amounts.count(value)
+    return _subject(
+        scenario,
+        lambda one: replace(one, workloads=tuple(replace(kind, threads=count) for kind in one.workloads)),
+    )
+
+
+def _exclusive(scenario: Scenario, value: str) -> Scenario:
+    """So many CPUs of its own, the first ones, and no quota (as the kubelet's static policy does)."""
+    count = amounts.count(value)
+    everything = (1 << scenario.machine.cpus) - 1
+    if count > scenario.machine.cpus - (len(list(_paths(scenario))) > 1):
+        raise ValueError(f"{scenario.machine.cpus} CPUs leave none for the others; ask for fewer")
+    own = (1 << count) - 1
+    pods = tuple(
+        replace(pod, containers=tuple(_beside(one, own, everything) for one in pod.containers))
+        for pod in scenario.pods
+    )
+    return _subject(
+        replace(scenario, pods=pods),
+        lambda one: replace(one, cpus=own, limit=None, request_milli=1000 * count),
+    )
+
+
+def _kernel(scenario: Scenario, value: str) -> Scenario:
+    return replace(scenario, kernel=for_kernel(value))
+
+
+def _cpus(scenario: Scenario, value: str) -> Scenario:
+    return replace(scenario, machine=replace(scenario.machine, cpus=amounts.count(value)))
+
+
+KINDS: dict[str, Change] = {
+    "limit": _limit,
+    "no-limit": _no_limit,
+    "burst": _burst,
+    "period": _period,
+    "threads": _threads,
+    "exclusive": _exclusive,
+    "kernel": _kernel,
+    "cpus": _cpus,
+}
+
+
+def _subject(scenario: Scenario, change: Callable[[Container], Container]) -> Scenario:
+    """Change the subject, and its pod's limit with it where that follows from the containers'."""
+    scenario.container(scenario.subject)
+    changed = tuple(_changed(pod, scenario.subject, change) for pod in scenario.pods)
+    for pod in changed:
+        for limit in (pod.limit, *(one.limit for one in pod.containers)):
+            if limit is not None:
+                limit.check(scenario.kernel)
+    return replace(scenario, pods=changed)
+
+
+def _changed(pod: Pod, subject: str, change: Callable[[Container], Container]) -> Pod:
+    containers = tuple(change(one) if subject == f"{pod.name}/{one.name}" else one for one in pod.containers)
+    follows = pod.limit is not None and pod.limit == pod_limit(pod.containers)
+    return replace(pod, containers=containers, limit=pod_limit(containers) if follows else pod.limit)
+
+
+def _beside(one: Container, own: int, everything: int) -> Container:
+    rest = (everything if one.cpus is None else one.cpus) & ~own
+    return replace(one, cpus=rest or everything & ~own)
+
+
+def _paths(scenario: Scenario) -> list[str]:
+    return [f"{pod.name}/{one.name}" for pod in scenario.pods for one in pod.containers]
+
+
+def _limited(one: Container) -> Limit:
+    if one.limit is None:
+        raise ValueError(f"{one.name} has no limit that this could change")
+    return one.limit
+
+
+def _nothing(value: str) -> None:
+    if value:
+        raise ValueError("takes no value")
