@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.cpuset import bits
+from corelane.cpuset import CPUSet, bits
 from corelane.placement import devices, families, hints, memory, topology, topologymanager
 from corelane.placement.hints import Hint
-from corelane.placement.memory import MemoryNode
+from corelane.placement.memory import MemoryBlock, MemoryNode
+from support.numa_reference import fold
 
 
 def every_set(ids):
@@ -114,17 +115,48 @@ def test_device_hints_are_upstreams(data):
     state = [data.draw(st.sampled_from(["used", "free", "free", "reusable"])) for _ in every]
     free = [device for device, what in zip(every, state, strict=True) if what == "free"]
     lent = [device for device, what in zip(every, state, strict=True) if what == "reusable"]
-    n = data.draw(st.integers(1, 6))
-    found = devices.device_hints(every, free, n, sum(1 << node for node in ids), reusable=lent)
+    n, narrow = data.draw(st.integers(0, 6)), data.draw(st.booleans())
+    nodes = sum(1 << node for node in ids)
+    found = devices.device_hints(every, free, n, nodes, reusable=lent, narrow=narrow)
     if not any(every):
         assert found is None
     elif len(free) + len(lent) < n:
         assert listed(found, ids) == []
     else:
-        assert listed(found, ids) == upstream_devices(every, free, n, ids, lent)
+        near = [node for node in ids if any(device >> node & 1 for device in every)]
+        assert listed(found, ids) == upstream_devices(every, free, n, near if narrow else ids, lent)
 
 
 SPARSE = topology.build([(cpu, cpu, cpu // 4, [0, 0, 1, 1, 8, 8, 9, 9][cpu], 0) for cpu in range(8)])
+
+
+@st.composite
+def mixtures(draw):
+    """CPUs, memory and devices of some node, all in part in use, as families and as upstream's lists."""
+    nodes, wanted, _ = draw(memories().filter(lambda case: len(case[0]) <= 3))
+    ids = sorted(nodes)
+    rows = [(cpu, cpu, 0, ids[cpu % len(ids)], 0) for cpu in range(6)]
+    cpus = topology.build(rows)
+    place = st.sets(st.sampled_from(ids), max_size=2).map(lambda ids: sum(1 << node for node in ids))
+    every = draw(st.lists(place, max_size=5))
+    free = [device for device in every if draw(st.booleans())]
+    mask = sum(1 << node for node in ids)
+    available, n = draw(st.integers(0, 63)), draw(st.integers(1, 6))
+    said = [
+        devices.device_hints(every, free, draw(st.integers(0, 3)), mask, narrow=draw(st.booleans())),
+        hints.cpu_family(cpus, available, 0, n, mask),
+        *[memory.memory_hints(nodes, wanted)] * len(wanted),
+    ]
+    return mask, said, [listed(one, ids) for one in said]
+
+
+@settings(max_examples=60, deadline=None)
+@given(mixtures(), st.sampled_from(["best-effort", "restricted", "single-numa-node"]), st.booleans())
+def test_merging_cpus_memory_and_devices_gives_what_upstreams_fold_gives(case, policy, closest):
+    mask, families_, lists = case
+    far = {a: {b: 10 + abs(a - b) % 7 for b in range(10)} for a in range(10)} if closest else None
+    found = topologymanager.merge(families_, mask, policy, distances=far)
+    assert found == fold(lists, mask, policy, far)
 
 
 @settings(max_examples=80, deadline=None)
@@ -160,3 +192,46 @@ def test_three_resources_on_sixteen_nodes_are_no_explosion(wanted, taken):
     assert time.thread_time() - start < 0.2
     assert found.admit
     assert not found.nodes or set(bits(found.nodes)) <= set(range(16))
+
+
+@pytest.mark.parametrize(
+    ("kib", "name"),
+    [
+        (64, "hugepages-64Ki"),
+        (2048, "hugepages-2Mi"),
+        (32 << 10, "hugepages-32Mi"),
+        (1 << 20, "hugepages-1Gi"),
+        (16 << 20, "hugepages-16Gi"),
+    ],
+)
+def test_huge_pages_are_named_as_kubernetes_does(kib, name):
+    assert memory.hugepages(kib) == name
+
+
+@settings(max_examples=40, deadline=None)
+@given(memories(), st.data())
+def test_the_best_hint_is_upstreams_choice_among_all(case, data):
+    nodes, wanted, _ = case
+    including = sum(1 << node for node in data.draw(st.sets(st.sampled_from(sorted(nodes)), max_size=2)))
+    family = memory.memory_hints(nodes, wanted)
+    said = [hint for hint in listed(family, nodes) or [] if not including & ~hint.nodes]
+    best = min(said, key=lambda hint: (not hint.preferred, hint.nodes.bit_count(), hint.nodes), default=None)
+    assert memory.best_hint(nodes, family, including) == best
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(st.integers(1, 7), st.integers(0, 12)), max_size=6), st.randoms())
+def test_memory_that_was_taken_and_given_back_is_all_there_again(requests, chance):
+    idle = {i: MemoryNode({"memory": 10}, {"memory": 10}) for i in range(3)}
+    nodes, blocks = idle, []
+    for where, size in requests:
+        if memory.holds(nodes, where, {"memory": size}) and not memory.collides(nodes, where):
+            nodes = memory.taken(nodes, where, "memory", size)
+            blocks.append(MemoryBlock("memory", size, CPUSet.from_mask(where)))
+            held = sum(block.size for block in blocks)
+            assert sum(node.reserved("memory") for node in nodes.values()) == held
+            assert all(0 <= node.free["memory"] <= 10 for node in nodes.values())
+    chance.shuffle(blocks)
+    for block in blocks:
+        nodes = memory.given_back(nodes, block)
+    assert nodes == idle

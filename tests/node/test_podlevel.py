@@ -1,0 +1,148 @@
+"""Pods with resources as a whole (KEP-2837), with gate PodLevelResourceManagers off and on (KEP-5526)."""
+
+from dataclasses import replace
+
+import pytest
+
+from corelane import node
+from corelane.cpuset import CPUSet
+from corelane.machine.spec import parse_spec
+from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
+from corelane.workload import ContainerAsk, ContainerKind, PodResources
+from support.node_asks import pod
+
+GI = 1 << 30
+MACHINE = parse_spec("socket:2 numa:1 core:8 smt:1 mem:16G")
+
+
+def state(gate=True, scope="pod", policy="restricted", **options):
+    return node.new(
+        MACHINE,
+        NodeConfig(
+            options=StaticOptions(**options),
+            numa=TopologyOptions(policy, scope),
+            memory=MemoryOptions("Static", {0: {"memory": GI}}),
+            pod_level=gate,
+        ),
+    )
+
+
+def asks(name, cpus, gib, kind=ContainerKind.APP):
+    return ContainerAsk(name, kind, 1000 * cpus, 1000 * cpus, gib * GI, gib * GI)
+
+
+def shared(name, kind=ContainerKind.APP):
+    return ContainerAsk(name, kind)
+
+
+def whole(cpus, gib, *containers):
+    return replace(pod("p", *containers), level=PodResources(1000 * cpus, gib * GI))
+
+
+def sets(after):
+    return {entry.container: str(entry.cpus) for entry in after.of_pod("p")}
+
+
+def sizes(after):
+    return {entry.container: [block.size // GI for block in entry.memory] for entry in after.of_pod("p")}
+
+
+TOO_MUCH = "pod rejected, sum of exclusive container {} requests equals pod budget, leaving no"
+SOME = (asks("own", 2, 4), shared("one"), shared("two"))
+
+
+def test_without_the_gate_such_a_pod_has_nothing_of_its_own():
+    after, decision = node.admit(state(gate=False), whole(4, 8, *SOME))
+    assert decision.admitted
+    assert not decision.assignments
+    assert after.memory == state().memory
+    assert not after.exclusive
+
+
+def test_with_it_the_pod_gets_one_piece_that_its_containers_share_out():
+    after, decision = node.admit(state(), whole(4, 8, *SOME))
+    assert sets(after) == {"own": "1-2", "one": "3-4", "two": "3-4"}
+    assert sizes(after) == {"own": [4], "one": [4], "two": [4]}
+    assert after.exclusive == CPUSet.parse("1-4")
+    assert after.memory[0].free["memory"] == 7 * GI
+    assert dict(decision.assignments) == {entry.container: entry.cpus for entry in after.of_pod("p")}
+    assert node.validate(after) == []
+
+
+def test_an_init_container_has_all_that_sidecars_before_it_leave():
+    init, sidecar = ContainerKind.INIT, ContainerKind.SIDECAR
+    containers = (asks("side", 1, 2, sidecar), shared("first", init), asks("own", 2, 4), shared("rest"))
+    after, _ = node.admit(state(), whole(5, 8, *containers))
+    assert sets(after) == {"side": "1", "first": "2-5", "own": "2-3", "rest": "4-5"}
+    assert sizes(after) == {"side": [2], "first": [6], "own": [4], "rest": [2]}
+
+
+def test_the_piece_is_free_again_only_with_the_last_container():
+    after, _ = node.admit(state(), whole(4, 8, *SOME))
+    part = node.release(node.release(after, "p", "own"), "p", "one")
+    assert part.exclusive == after.exclusive
+    assert part.memory == after.memory
+    gone = node.release(part, "p", "two")
+    assert not gone.exclusive
+    assert gone.memory == state().memory
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (
+            whole(2, 8, *SOME),
+            f"{TOO_MUCH.format('cpu')} cpus for shared containers",
+        ),
+        (
+            whole(4, 4, *SOME),
+            f"{TOO_MUCH.format('memory')} memory for shared containers",
+        ),
+        (
+            whole(2, 8, asks("side", 2, 4, ContainerKind.SIDECAR), shared("first", ContainerKind.INIT)),
+            "pod rejected, pod has shared init containers but no cpus available for them",
+        ),
+    ],
+)
+def test_a_pod_that_leaves_nothing_to_share_is_refused(ask, message):
+    lenient = state(policy="best-effort")
+    after, decision = node.admit(lenient, ask)
+    assert (decision.reason, decision.message) == ("EmptyPodSharedPoolError", message)
+    assert after is lenient
+    strict = node.admit(state(), ask)[1]
+    assert strict.reason == "TopologyAffinityError"
+
+
+@pytest.mark.parametrize(
+    ("scope", "where"),
+    [("pod", "under pod-scope topology manager"), ("container", "with a container-level topology manager")],
+)
+def test_the_topology_manager_has_its_own_words_for_them(scope, where):
+    narrow = state(scope=scope, policy="single-numa-node")
+    _, decision = node.admit(narrow, whole(10, 8, asks("own", 9, 4), shared("rest")))
+    assert decision.reason == "TopologyAffinityError"
+    assert decision.message == f"Pod Scope pod with pod-level resources failed admission {where}"
+
+
+def test_in_container_scope_only_guaranteed_containers_have_something_of_their_own():
+    after, decision = node.admit(state(scope="container"), whole(4, 8, *SOME))
+    assert decision.admitted, decision
+    assert sets(after) == {"own": "1-2", "one": "", "two": ""}
+    assert sizes(after) == {"own": [4], "one": [], "two": []}
+
+
+def test_the_whole_piece_must_be_whole_cores_where_these_are_asked_for():
+    machine = parse_spec("socket:1 numa:1 core:8 smt:2 mem:16G")
+    options, numa = StaticOptions(full_pcpus_only=True), TopologyOptions("best-effort", "pod")
+    strict = node.new(machine, replace(state().config, options=options, numa=numa))
+    _, decision = node.admit(strict, whole(3, 8, asks("own", 2, 4), shared("rest")))
+    assert decision.reason == "SMTAlignmentError"
+
+
+def test_lost_cpus_are_lost_to_the_piece_too():
+    after, _ = node.admit(state(), whole(4, 8, *SOME))
+    fewer = MACHINE.restricted(MACHINE.cpus_mask & ~(1 << 3))
+    fitted, problems = node.rebase(after, fewer)
+    assert {problem.code for problem in problems} == {"lost"}
+    assert sets(fitted) == {"own": "1-2", "one": "4", "two": "4"}
+    assert node.validate(fitted) == []
