@@ -314,9 +314,9 @@ def test_a_real_busy_loop_at_a_fifth_of_a_cpu_is_throttled_for_the_rest():
         result = run("--cgroup", group[0], "--once", "--interval", 2, "-o", "json")
     (row,) = rows(result).values()
     assert row["cpuLimitMillis"] == 200
-    assert row["usedMsPerSecond"] == pytest.approx(200, abs=30)
-    assert row["throttledMsPerSecond"] == pytest.approx(800, abs=150)
+    assert row["usedMsPerSecond"] == pytest.approx(200, abs=40)
+    assert row["throttledMsPerSecond"] == pytest.approx(800, abs=200)
     # It runs, is throttled, or waits behind others; the latter two are waiting.
-    assert row["usedMsPerSecond"] + row["queuedMsPerSecond"] == pytest.approx(1000, abs=60)
+    assert row["usedMsPerSecond"] + row["queuedMsPerSecond"] == pytest.approx(1000, abs=150)
     assert row["heldBackBy"][0] == "limit"
     assert row["cost"] == "high"

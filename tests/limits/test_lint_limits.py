@@ -154,6 +154,17 @@ def test_whole_cpus_of_a_guaranteed_pod_keep_their_limit():
     assert rules(text, policy=Policy(exclusive_cpus=False)) == {"cpu-limit"}
 
 
+def test_a_sidecars_limit_stays_too_where_the_main_containers_cpus_hang_on_it():
+    side = container(amounts("50m", limit="50m"), name="log")
+    found = findings(workload(container(amounts("2", limit="2")), side))
+    assert {one.rule for one in found} == {"exclusive-keeps-limit"}
+    (about,) = [one for one in found if one.container == "log"]
+    assert "only so app has CPUs alone" in about.message
+    assert "stands still for 95 ms" in about.message
+    assert "raise its request and limit together" in about.fix
+    assert about.severity is Severity.INFO
+
+
 def test_koordinators_classes_keep_theirs_too():
     text = workload(
         container(amounts("4", limit="4", memory_limit="2Gi")),

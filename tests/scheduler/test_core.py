@@ -151,7 +151,7 @@ def test_a_floating_pod_is_bound_with_the_numa_node_whose_pool_it_stays_in() -> 
     [
         (
             guaranteed("a", "2", annotations=spec(requiredCPUBindPolicy="SpreadByPCPUs")),
-            "1 node(s) cpu bind policy conflicts with pod's required cpu bind policy: the pod requires Spread",
+            "1 node(s) cpu bind policy conflicts with pod's required cpu bind policy: the pod requires",
         ),
         (guaranteed("a", "3"), "1 node(s) requested cpus not multiple cpus per core: "),
         (

@@ -57,7 +57,7 @@ def lint(
     rules: bool,
     **flags: Any,
 ) -> None:
-    r"""Find what CPU limits, missing requests and their kin in manifests cost, with the line and the fix.
+    """Find what CPU limits, missing requests and their kin in manifests cost, with the line and the fix.
 
     FILE is YAML or JSON with Kubernetes objects, a directory of such files, or - for standard input. Exits
     with 0 if clean, 1 with a finding at or above --fail-on, 2 if some input cannot be used. A comment
@@ -67,7 +67,7 @@ def lint(
     corelane limits lint deploy.yaml
     helm template ./chart | corelane limits lint -
     corelane limits lint manifests/ -o sarif > lint.sarif
-    """
+    """  # noqa: D301 - click wants the character itself
     from corelane.app import limits_lint as app
 
     if rules:

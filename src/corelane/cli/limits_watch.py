@@ -75,7 +75,7 @@ def watch(
     *,
     once: bool,
 ) -> None:
-    r"""Show what throttling costs running containers, and if their limit or their neighbours hold them back.
+    """Show what throttling costs running containers, and if their limit or their neighbours hold them back.
 
     Reads this node's cgroups: the kubelet's pods, and those of `corelane up`. Cost is the time lost per
     second of work and how long a stop lasts; how many periods read as throttled decides nothing.
@@ -84,7 +84,7 @@ def watch(
     corelane limits watch
     corelane limits watch --once -o json --sort lost
     corelane limits watch --prometheus http://prometheus:9090 --window 15m -n shop --once
-    """
+    """  # noqa: D301 - click wants the character itself
     from corelane.app import limits_watch as app
 
     if prometheus and cgroups:

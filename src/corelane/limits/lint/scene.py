@@ -23,6 +23,7 @@ __all__ = [
     "cost_of",
     "effective",
     "exclusive_cpus",
+    "held_by_class",
     "qos",
     "quota_lifted",
     "range_default",
@@ -116,6 +117,13 @@ def exclusive_cpus(scene: Scene, container: Container) -> int:
     if rest or not whole or not scene.policy.exclusive_cpus:
         return 0
     return whole if qos(scene) is QOSClass.GUARANTEED or _koordinator_class(scene) else 0
+
+
+def held_by_class(scene: Scene) -> tuple[str, ...]:
+    """The containers whose exclusive CPUs hang on every container of the pod having limit = request."""
+    if qos(scene) is not QOSClass.GUARANTEED or _koordinator_class(scene):
+        return ()
+    return tuple(one.name for one in containers(scene) if exclusive_cpus(scene, one))
 
 
 def _koordinator_class(scene: Scene) -> bool:

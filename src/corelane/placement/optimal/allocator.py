@@ -11,7 +11,6 @@ from corelane.placement.optimal.result import Misfit, Placement, Values
 from corelane.placement.optimal.search import Found, search
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.single import in_one_domain
-from corelane.workload.wishes import Strategy
 
 __all__ = ["BUDGET", "place"]
 
@@ -42,42 +41,28 @@ def _placement(problem: Problem, found: Found) -> Placement:
 
 
 def values(problem: Problem, found: Found) -> Values:
-    """The terms of what was found, from its score."""
-    parts = problem.rules.layout.unpack(found.score)
-    uneven, nodes, elsewhere, distance = found.rank
-    return in_play(
-        problem.demand,
-        {
-            "uneven": uneven,
-            "numa-nodes": nodes,
-            "elsewhere": elsewhere,
-            "distance": distance,
-            "l3-domains": parts["domains"],
-            "bind": parts["bind"],
-            "exclusive": parts["exclusive"],
-            "fallback": parts["fallback"],
-            "affinity": parts["affinity"],
-            "squares": _squares(problem) - _lost(problem, parts["strategy"]),
-            "room": room_before(problem) - parts["shape"],
-        },
-    )
+    """The terms of what was found, from its rank and score."""
+    terms = problem.rules.layout.unpack(found.score)
+    terms["uneven"], terms["numa-nodes"], terms["elsewhere"], terms["distance"] = found.rank
+    terms["l3-domains"] = terms["domains"]
+    terms["room"] = room_before(problem) - terms["shape"]
+    if problem.rules.layout.strategy:
+        terms["allocated"] = _squares(problem) - terms["strategy"]
+        most = 2 * problem.demand.cpus * max(problem.node_free)
+        terms["balance"] = _squares(problem) - (most - terms["strategy"])
+    return in_play(problem.demand, terms)
 
 
 def _squares(problem: Problem) -> int:
     return sum(free * free for free in problem.node_free)
 
 
-def _lost(problem: Problem, strategy: int) -> int:
-    """By how much the sum of squares shrinks, from what term 8 adds to the score."""
-    if problem.demand.strategy is Strategy.LEAST_ALLOCATED:
-        return 2 * problem.demand.cpus * max(problem.node_free) - strategy
-    return strategy
-
-
 def room_before(problem: Problem) -> int:
     """Term 9 if nothing were taken."""
-    room = problem.rules.room
-    return sum(room(count[0]) for count in problem.counts) + sum(map(room, problem.node_whole))
+    problem.rules.room(max(problem.node_whole))
+    rooms = problem.rules.rooms
+    nodes = [rooms[whole] for whole in problem.node_whole]
+    return sum(nodes) + sum([rooms[count[0]] for count in problem.counts])
 
 
 def _unproven(problem: Problem, found: Found, terms: dict[str, int]) -> tuple[str, int | None]:

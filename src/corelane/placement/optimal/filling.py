@@ -7,19 +7,30 @@ mostly has the lowest ids.
 """
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import Final
 
-from corelane.placement.optimal.lowest import Option, lowest_of, pick
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.score import SHAPE_BITS
 from corelane.workload.wishes import Strategy
 
-__all__ = ["Budget", "BudgetSpentError", "Filling", "Window", "closing", "fill", "in_domain", "most_from"]
+__all__ = [
+    "BITS",
+    "MASK",
+    "Budget",
+    "BudgetSpentError",
+    "Caps",
+    "Filling",
+    "Window",
+    "closing",
+    "fill",
+    "most_from",
+]
 
-_CPUS = 20
-_BROKEN = (1 << _CPUS) - 1
+BITS: Final = 20
+MASK: Final = (1 << BITS) - 1
 
 Layer = dict[int, int]
 """State (CPUs << 20 | broken) to the lowest score."""
@@ -42,78 +53,42 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
-    """What to look for: from `low` to `high` CPUs here, from at most `domains` domains in all.
+class Caps:
+    """The most CPUs of each of some domains, and the most without breaking the bind policy."""
 
-    `beside` are the most CPUs of each domain of other nodes, and so many `others` give the rest of `total`.
-    With `rough`, only the ways that leave a domain fullest or emptiest are looked at.
+    all: Sequence[int]
+    unbroken: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What to look for: from `low` to `high` CPUs here, a part of `total`.
+
+    `limits` are the highest scores worth following, by the number of domains that may still be taken from, in
+    all. `beside` are the domains of the other nodes, and so many `others` give the rest. With `rough`, only
+    the ways that leave a domain fullest or emptiest are looked at.
     """
 
     low: int
     high: int
     total: int
-    domains: int
-    beside: Sequence[int] = ()
+    limits: Sequence[int]
+    beside: Caps
     others: int = 0
     rough: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Filling:
-    """The outcome for one node: per number of CPUs the lowest score, everything of the node included."""
+    """The outcome for one node: per number of CPUs the lowest score, everything of the node included.
+
+    `layers` are those over the last 0, 1, 2 … of its domains.
+    """
 
     problem: Problem
     node: int
     layers: list[Layer]
     scores: dict[int, int]
-    _lowest: dict[tuple[int, int], int] = field(default_factory=dict)
-
-    def lowest(self, cpus: int) -> int:
-        """The lowest CPUs among all that reach the score for so many."""
-        last, wanted = len(self.layers) - 1, self.scores[cpus]
-        close = closing(self.problem, self.node)
-        states = (
-            state
-            for state, score in self.layers[last].items()
-            if state >> _CPUS == cpus and score + close(cpus, state & _BROKEN) == wanted
-        )
-        return lowest_of([Option(0, last, state) for state in states], 0, self._trace)
-
-    def _trace(self, depth: int, state: int) -> int:
-        """The lowest CPUs from as many of the last domains that reach a state with its score."""
-        if not depth:
-            return 0
-        key = (depth, state)
-        if key not in self._lowest:
-            self._lowest[key] = lowest_of(list(self._options(depth, state)), self._floor(depth), self._trace)
-        return self._lowest[key]
-
-    def _floor(self, depth: int) -> int:
-        """The lowest CPU that any of the domains after this one could give."""
-        inside = self.problem.shape.inside[self.node]
-        rest = sum(self.problem.shape.domains[inside.stop - depth + 1 : inside.stop]) & self.problem.usable
-        return rest & -rest
-
-    def _options(self, depth: int, state: int) -> Iterator[Option]:
-        """The ways to reach a state: what its last domain gives, and the state before."""
-        before, score = self.layers[depth - 1], self.layers[depth][state]
-        if before.get(state) == score:
-            yield Option(0, depth - 1, state)
-        problem = self.problem
-        domain = problem.shape.inside[self.node].stop - depth
-        table, touched = problem.table(domain), score - problem.touch[domain]
-        for cpus in range(1, min(table.most, state >> _CPUS) + 1):
-            for broken, cost in table.row(cpus):
-                earlier = state - (cpus << _CPUS) - broken
-                if before.get(earlier) == touched - cost:
-                    yield Option(in_domain(problem, domain, cpus, broken), depth - 1, earlier)
-
-
-def in_domain(problem: Problem, domain: int, cpus: int, broken: int) -> int:
-    """The lowest CPUs of a domain for an entry of its table."""
-    unit = problem.shape.domains[domain]
-    leads = [lead & unit for lead in problem.leads]
-    return pick(problem.shape, problem.table(domain), leads, problem.usable & unit, cpus, broken)
 
 
 def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
@@ -134,26 +109,31 @@ def _strategy(problem: Problem, node: int, cpus: int) -> int:
     return (cpus * 2 * max(problem.node_free) - lost) * problem.rules.layout.strategy
 
 
-def fill(problem: Problem, node: int, window: Window, budget: Budget) -> Filling:
+def fill(problem: Problem, node: int, window: Window, unbroken: Sequence[int], budget: Budget) -> Filling:
     """The best ways to take each number of CPUs in the window from a node.
 
-    Numbers that cannot be a part of `total` CPUs from so many domains are left out. Raises BudgetSpentError.
+    Numbers that cannot be a part of `total` CPUs within the limits are left out. Raises BudgetSpentError.
     """
-    inside = problem.shape.inside[node]
-    caps = [min(cap, window.high) for cap in problem.caps[inside.start : inside.stop]]
-    later = most_from(zip(caps, strict=True), window.beside, window.domains)
+    inside, domains = problem.shape.inside[node], len(window.limits) - 1
+    caps = [(min(problem.caps[domain], window.high),) for domain in inside]
+    later = most_from(caps, window.beside.all, domains)
+    whole = most_from(((unbroken[domain],) for domain in inside), window.beside.unbroken, domains)
     layers: list[Layer] = [{0: 0}]
     for i in reversed(range(len(caps))):
-        layers.append(_extend(problem, inside[i], layers[-1], window, later[i], budget))
+        layers.append(_extend(problem, inside[i], layers[-1], window, later[i], whole[i], budget))
+    return Filling(problem, node, layers, _scores(problem, node, layers[-1], window))
+
+
+def _scores(problem: Problem, node: int, layer: Layer, window: Window) -> dict[int, int]:
     scores: dict[int, int] = {}
     close = closing(problem, node)
-    for state, score in layers[-1].items():
-        cpus = state >> _CPUS
+    for state, score in layer.items():
+        cpus = state >> BITS
         if window.low <= cpus <= window.high:
-            closed = score + close(cpus, state & _BROKEN)
+            closed = score + close(cpus, state & MASK)
             if closed < scores.get(cpus, closed + 1):
                 scores[cpus] = closed
-    return Filling(problem, node, layers, scores)
+    return scores
 
 
 def most_from(units: Iterable[Iterable[int]], beside: Iterable[int], domains: int) -> list[list[int]]:
@@ -176,29 +156,41 @@ def _sums(negated: Sequence[int], count: int) -> list[int]:
 
 
 def _extend(
-    problem: Problem, domain: int, layer: Layer, window: Window, later: Sequence[int], budget: Budget
+    problem: Problem,
+    domain: int,
+    layer: Layer,
+    window: Window,
+    later: Sequence[int],
+    whole: Sequence[int],
+    budget: Budget,
 ) -> Layer:
-    """The layer after one more domain."""
-    table, touch, shift = problem.table(domain), problem.touch[domain], problem.rules.layout.shift
-    most, high, total = min(table.most, window.high), window.high, window.total
-    grain, rows = problem.grain or 1, table.rows
+    """The layer after one more domain.
+
+    `later` and `whole` are the most CPUs, and the most that break no core, from 0, 1, 2 … of the domains to
+    come: what is missing beyond the latter breaks cores, each of which gives less than its threads.
+    """
+    table, touch, layout = problem.table(domain), problem.touch[domain], problem.rules.layout
+    most, high, limits = min(table.most, window.high), window.high, window.limits
+    grain, rows, shift, bind = problem.grain or 1, table.rows, layout.shift, layout.bind
+    spare, last = max(problem.shape.threads - 1, 1), len(limits) - 1
     after: Layer = {}
     for state, score in layer.items():
-        cpus = state >> _CPUS
-        left = window.domains - (score >> shift)
-        if cpus + later[left] >= total and score < after.get(state, score + 1):
-            after[state] = score
+        missing, left = window.total - (state >> BITS), last - (score >> shift)
+        broken = max(0, -((whole[left] - missing) // spare))
+        if missing <= later[left] and score + broken * bind <= limits[left]:
+            after[state] = min(score, after.get(state, score))
         if left <= window.others:
             continue
-        touched = score + touch
-        least = max(1, total - cpus - later[left - 1])
-        ways: Sequence[int] = range(-(-least // grain) * grain, min(most, high - cpus) + 1, grain)
+        touched, limit, gap = score + touch, limits[left - 1], missing - whole[left - 1]
+        least = max(1, missing - later[left - 1])
+        ways: Sequence[int] = range(-(-least // grain) * grain, min(most, high - (state >> BITS)) + 1, grain)
         budget.take(len(ways))
         for own in ways[-2:] if window.rough else ways:
             row = rows[own]
+            bound = limit if gap <= own else limit + (own - gap) // spare * bind
             for broken, cost in table.row(own) if row is None else row:
-                reached, better = state + (own << _CPUS) + broken, touched + cost
-                if better < after.get(reached, better + 1):
+                reached, better = state + (own << BITS) + broken, touched + cost
+                if better <= bound and better < after.get(reached, better + 1):
                     after[reached] = better
     return _thinned(after) if len(after) > 1 else after
 
@@ -210,13 +202,13 @@ def _thinned(layer: Layer) -> Layer:
     """
     least: dict[int, int] = {}
     for state, score in layer.items():
-        cpus, upper = state >> _CPUS, score >> SHAPE_BITS
+        cpus, upper = state >> BITS, score >> SHAPE_BITS
         if upper < least.get(cpus, upper + 1):
             least[cpus] = upper
     kept: Layer = {}
     last, best = -1, 0
     for state in sorted(layer):
-        cpus, score = state >> _CPUS, layer[state]
+        cpus, score = state >> BITS, layer[state]
         if score >> SHAPE_BITS > least[cpus] or (cpus == last and score > best):
             continue
         kept[state], last, best = score, cpus, score

@@ -4,41 +4,14 @@ Of two sets of the same size the lower is the one that has the smallest id of th
 that what is lowest in each part is lowest altogether, and a greedy choice by id is exact.
 """
 
-from collections.abc import Callable, Sequence
-from functools import reduce
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from corelane.cpuset import bits, lowest
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import Table
 from corelane.workload.wishes import Level
 
-__all__ = ["Option", "lower", "lowest_of", "pick"]
-
-
-class Option(NamedTuple):
-    """The CPUs of one unit, and where to go on: how many units are left, and in what state."""
-
-    cpus: int
-    depth: int
-    state: int
-
-
-def lowest_of(options: Sequence[Option], floor: int, trace: Callable[[int, int], int]) -> int:
-    """The lowest set of an option's CPUs and those traced from it; sets are of equal size.
-
-    `floor` is the lowest CPU (its bit) that any trace may give, 0 for unknown: whoever has the lowest CPU
-    below it need not be traced to be told from the others.
-    """
-    if len(options) > 1:
-        first = reduce(lower, (option.cpus for option in options))
-        options = [one for one in options if not _decided(one.cpus ^ first, floor)]
-    masks = [option.cpus | trace(option.depth, option.state) for option in options]
-    return reduce(lower, masks, masks[0])
-
-
-def _decided(apart: int, floor: int) -> bool:
-    return 0 < (apart & -apart) < floor
+__all__ = ["lower", "pick"]
 
 
 def lower(a: int, b: int) -> int:

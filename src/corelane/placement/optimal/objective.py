@@ -4,6 +4,7 @@ The search does not use this; tests hold the search to it, and what others chose
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy
 from corelane.placement.optimal.problem import Problem, assemble, wishes
@@ -18,6 +19,7 @@ def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occu
     """Terms 2 to 9 for `cpus`, which must be some of the `free` ones; hard requirements are not looked at."""
     problem = assemble(shape, demand, free & shape.all, cpus, occupancy)
     nodes = [i for i, node in enumerate(shape.nodes) if node & cpus]
+    squares = sum((problem.free & node & ~cpus).bit_count() ** 2 for node in shape.nodes)
     return in_play(
         demand,
         {
@@ -31,23 +33,26 @@ def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occu
             "l3-domains": sum(1 for domain in shape.domains if domain & cpus),
             "bind": _broken(shape, demand, cpus),
             **_shared(problem, cpus),
-            "squares": sum((problem.free & node & ~cpus).bit_count() ** 2 for node in shape.nodes),
+            "allocated": squares,
+            "balance": squares,
             "room": room(shape, demand, problem.free & ~cpus),
         },
     )
 
 
 def in_play(demand: Demand, values: Mapping[str, int]) -> Values:
-    """The terms that a demand has, in their order; `squares` is the value of whichever strategy is asked."""
-    names = {"allocated": Strategy.MOST_ALLOCATED, "balance": Strategy.LEAST_ALLOCATED}
-    kept = []
-    for term in TERMS:
-        if term.name in names:
-            if demand.strategy is names[term.name]:
-                kept.append((term.name, values["squares"]))
-        elif term.name != "uneven" or demand.strategy is Strategy.DISTRIBUTE_EVENLY:
-            kept.append((term.name, values[term.name]))
-    return tuple(kept)
+    """The terms that a demand has, in their order, with their values."""
+    return tuple([(name, values[name]) for name in _names(demand.strategy)])
+
+
+@lru_cache
+def _names(strategy: Strategy | None) -> tuple[str, ...]:
+    only = {
+        "uneven": Strategy.DISTRIBUTE_EVENLY,
+        "allocated": Strategy.MOST_ALLOCATED,
+        "balance": Strategy.LEAST_ALLOCATED,
+    }
+    return tuple(term.name for term in TERMS if only.get(term.name, strategy) is strategy)
 
 
 def room(shape: Shape, demand: Demand, free: int) -> int:

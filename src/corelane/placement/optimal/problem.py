@@ -1,6 +1,6 @@
 """A demand on a machine as the search wants it: usable CPUs, cores by kind, and scores of touching units."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from corelane.placement.optimal.shape import Cores, Shape
 from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables
 from corelane.workload.wishes import ExclusivePolicy, Level, Strategy
 
-__all__ = ["Barrier", "Problem", "Wish", "barriers", "build", "wishes"]
+__all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "wishes"]
 
 
 class Barrier(NamedTuple):
@@ -31,9 +31,9 @@ class Wish(NamedTuple):
     weight: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Problem:
-    """Sequences are by position of NUMA node or L3 domain in the shape."""
+    """Never changed once made. Sequences are by position of NUMA node or L3 domain in the shape."""
 
     shape: Shape
     demand: Demand
@@ -72,20 +72,19 @@ class Problem:
 
 def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Problem:
     """The problem of a demand and the CPUs that are free for it. Neither may name CPUs that do not exist."""
-    free &= shape.all
-    usable = free
-    for barrier in barriers(shape, demand, occupancy):
-        usable &= ~barrier.barred
+    usable = free = free & shape.all
+    if not demand.plain or demand.limits or occupancy.guards:
+        for barrier in barriers(shape, demand, occupancy):
+            usable &= ~barrier.barred
     return assemble(shape, demand, free, usable, occupancy)
 
 
 def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> Problem:
     wanted = _rules(demand)
-    against = list(wishes(shape, demand, occupancy, wanted))
+    against = [] if demand.plain else list(wishes(shape, demand, occupancy, wanted))
     kinds, leads = _kinds(shape, usable, free, against)
     counts = _counts(shape, usable, free, kinds, leads)
-    most = [wanted.most(kind, 1) for kind in kinds]
-    caps = [_inner(most, count) for count in counts]
+    caps = most_of([wanted.most(kind, 1) for kind in kinds], counts)
     return Problem(
         shape=shape,
         demand=demand,
@@ -98,19 +97,20 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         counts=counts,
         caps=caps,
         touch=_touch(against, Level.L3, shape.domains, wanted.layout.domains),
-        node_caps=[sum(caps[inside.start : inside.stop]) for inside in shape.inside],
+        node_caps=[sum(caps[i.start : i.stop]) for i in shape.inside],
         node_touch=_touch(against, Level.NUMA, shape.nodes, 0),
-        node_free=[(free & node).bit_count() for node in shape.nodes],
-        node_whole=[sum(count[0] for count in counts[i.start : i.stop]) for i in shape.inside],
+        node_free=[(free & node).bit_count() for node in shape.nodes] if wanted.layout.strategy else (),
+        node_whole=[sum([count[0] for count in counts[i.start : i.stop]]) for i in shape.inside],
         tables=tables(wanted, kinds),
     )
 
 
-def _inner(most: list[int], counts: tuple[int, ...]) -> int:
-    """The most CPUs of so many cores of each kind."""
-    if len(most) == 2:
-        return most[0] * counts[1] + most[1] * counts[2]
-    return sum(map(mul, most, counts[1:]))
+def most_of(each: Sequence[int], counts: Iterable[tuple[int, ...]]) -> list[int]:
+    """The most CPUs of each domain, when a core of each kind gives so many."""
+    if len(each) == 2:
+        one, other = each
+        return [one * count[1] + other * count[2] for count in counts]
+    return [sum(map(mul, each, count[1:])) for count in counts]
 
 
 def _counts(
@@ -119,10 +119,8 @@ def _counts(
     """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
     if kinds == PAIRS and usable == free:
         half, whole = leads
-        return [
-            (2 * (count := (whole & unit).bit_count()), (half & unit).bit_count(), count)
-            for unit in shape.domains
-        ]
+        pairs = [((half & unit).bit_count(), (whole & unit).bit_count()) for unit in shape.domains]
+        return [(2 * count, halves, count) for halves, count in pairs]
     wholes = _whole(shape, free)
     return [
         (

@@ -9,8 +9,8 @@ from typing import Final
 
 __all__ = ["PLAIN", "SHAPE_BITS", "Layout", "layout"]
 
-_WIDTHS = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "affinity": 20, "strategy": 40}
-SHAPE_BITS = 24
+_WIDTHS: Final = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "affinity": 20, "strategy": 40}
+SHAPE_BITS: Final = 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +30,17 @@ class Layout:
         return self.domains.bit_length() - 1
 
     def unpack(self, score: int) -> dict[str, int]:
-        """Every term's value; `shape` is what the choice costs of the room left."""
-        values = {}
-        for name in _WIDTHS:
-            weight = getattr(self, name)
-            values[name], score = divmod(score, weight) if weight else (0, score)
-        return values | {"shape": score}
+        """The value of every field by name, 0 where it is not in play; `shape` is the last."""
+        values = dict.fromkeys(_WIDTHS, 0)
+        for name, weight in _fields(self):
+            values[name], score = divmod(score, weight)
+        values["shape"] = score
+        return values
+
+
+@lru_cache
+def _fields(layout: Layout) -> tuple[tuple[str, int], ...]:
+    return tuple((name, weight) for name in _WIDTHS if (weight := getattr(layout, name)))
 
 
 PLAIN: Final = Layout(1 << SHAPE_BITS + _WIDTHS["bind"], 1 << SHAPE_BITS)

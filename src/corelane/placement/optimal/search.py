@@ -1,25 +1,17 @@
-"""The best choice: spans of NUMA nodes in order, in them the fewest L3 domains, in these the lowest score.
+"""The best choice: spans of NUMA nodes in order, in them the fewest L3 domains, in these the lowest score."""
 
-Nodes are combined as domains are in `filling`, over states (nodes used, CPUs so far).
-"""
-
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
-from corelane.cpuset import bits
-from corelane.placement.optimal.filling import Budget, BudgetSpentError, Filling, Window, fill, most_from
-from corelane.placement.optimal.lowest import Option, lower, lowest_of
-from corelane.placement.optimal.problem import Problem
-from corelane.placement.optimal.spans import Rank, Span, added, choices, node_reach
+from corelane.placement.optimal.combining import Combined
+from corelane.placement.optimal.filling import Budget, BudgetSpentError
+from corelane.placement.optimal.lowest import lower
+from corelane.placement.optimal.problem import Problem, most_of
+from corelane.placement.optimal.rough import rough
+from corelane.placement.optimal.spans import Rank, Span, choices
 
 __all__ = ["Found", "search"]
-
-_CPUS = 20
-_MASK = (1 << _CPUS) - 1
-
-Layer = dict[int, int]
-"""State (nodes used << 20 | CPUs) to the lowest score."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,54 +38,59 @@ def search(problem: Problem, budget: Budget) -> Found | None:
 
 
 def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budget) -> Found | None:
+    """The best choice of a rank: numbers of L3 domains in turn, and in each growing numbers of broken cores.
+
+    The fewest that there could be of either are mostly possible, and keep the search small.
+    """
     bounds = [(_fewest_domains(problem, span), span) for span in spans]
+    unbroken = _unbroken(problem)
     for domains in range(min(bound for bound, _ in bounds), len(problem.caps) + 1):
-        filled: list[_Combined] = []
-        try:
-            for bound, span in bounds:
-                if bound <= domains:
-                    filled.append(_Combined(problem, span, domains, budget))
-        except BudgetSpentError:
-            return Found(rank, *(_best(filled) or rough(problem, spans[0])), domains, proven=False)
-        best = _best(filled)
-        if best is not None:
-            return Found(rank, *best, domains)
+        within = [span for bound, span in bounds if bound <= domains]
+        least = min(_least_broken(problem, span, domains, unbroken) for span in within)
+        for broken in (least, least + 1, least + 2, least + 4, None):
+            filled: list[Combined] = []
+            try:
+                for span in within:
+                    limits = _limits(problem, domains, broken)
+                    filled.append(Combined(problem, span, limits, unbroken, budget))
+            except BudgetSpentError:
+                return Found(rank, *(_best(filled) or rough(problem, spans[0])), domains, proven=False)
+            best = _best(filled)
+            if best is not None:
+                return Found(rank, *best, domains)
     return None
 
 
-def rough(problem: Problem, span: Span) -> tuple[int, int]:
-    """Some choice of a span, with its score."""
-    nodes, parts = _parts(problem, span)
-    score = cpus = 0
-    budget = Budget(sys.maxsize)
-    for node, part in zip(nodes, parts, strict=True):
-        window = Window(part, part, part, len(problem.caps), rough=problem.grain > 0)
-        filling = fill(problem, node, window, budget)
-        score += filling.scores[part]
-        cpus |= filling.lowest(part)
-    return score, cpus
+def _limits(problem: Problem, domains: int, broken: int | None) -> list[int]:
+    """The highest scores of choices from so many domains, by how many of these are left to be chosen."""
+    layout = problem.rules.layout
+    most = layout.domains if broken is None else (broken + 1) * layout.bind
+    return [used * layout.domains + most - 1 for used in range(domains, -1, -1)]
 
 
-def _parts(problem: Problem, span: Span) -> tuple[list[int], list[int]]:
-    """Some nodes of a span, the largest, and how many CPUs each gives: what leaves the others a share."""
-    order = sorted(span.nodes, key=lambda node: (not span.musts >> node & 1, -problem.node_caps[node], node))
-    nodes = order[: span.count]
-    window = (2 << span.high) - (1 << span.low)
-    reach = [node_reach(problem, node) & window for node in nodes]
-    after = [1]
-    for one in reversed(reach):
-        after.append(added(after[-1], one))
-    after.reverse()
-    parts, missing = [], problem.demand.cpus
-    for i, one in enumerate(reach):
-        parts.append(
-            max(part for part in bits(one) if part <= missing and after[i + 1] >> missing - part & 1)
-        )
-        missing -= parts[-1]
-    return nodes, parts
+def _unbroken(problem: Problem) -> list[int]:
+    """The most CPUs that each domain can give without breaking the bind policy."""
+    spread = problem.rules.spread
+    sizes = [1 if spread else kind.size if kind.usable == kind.size else 0 for kind in problem.kinds]
+    return most_of(sizes, problem.counts)
 
 
-def _best(filled: Iterable["_Combined"]) -> tuple[int, int] | None:
+def _least_broken(problem: Problem, span: Span, domains: int, unbroken: Sequence[int]) -> int:
+    """A number of cores of which no choice of the span can do without breaking the bind policy.
+
+    A core that breaks it gives at most all its threads but one (more than it should).
+    """
+    n, threads, size = problem.demand.cpus, problem.shape.threads, problem.shape.core_size
+    inside = problem.shape.inside
+    if threads == 1:
+        return 0
+    groups = [(node,) for node in span.nodes] if span.count == 1 else [span.nodes]
+    most = max(_most((unbroken[i] for node in group for i in inside[node]), domains) for group in groups)
+    odd = int(not problem.rules.spread and size > 1 and n % size > 0)
+    return max(odd, -(-(n - most) // (threads - 1)))
+
+
+def _best(filled: Iterable[Combined]) -> tuple[int, int] | None:
     """The lowest score, and the lowest CPUs that reach it."""
     some = [one for one in filled if one.score is not None]
     if not some:
@@ -109,10 +106,27 @@ def _best(filled: Iterable["_Combined"]) -> tuple[int, int] | None:
 
 def _fewest_domains(problem: Problem, span: Span) -> int:
     """A number of L3 domains that no choice in the span can do without."""
-    inside = problem.shape.inside
     if span.count == 1:
-        return min(_enough(problem, inside[node]) for node in span.nodes)
-    return max(span.count, _enough(problem, [i for node in span.nodes for i in inside[node]]))
+        return min(_enough(problem, problem.shape.inside[node]) for node in span.nodes)
+    most: list[dict[int, int]] = [{0: 0}] + [{} for _ in range(span.count)]
+    for node in span.nodes:
+        must = span.musts >> node & 1
+        ways = [(j, cap) for j, cap in enumerate(_prefixes(problem, span, node)) if j and cap >= span.low]
+        for used in range(span.count, -1, -1):
+            before = most[used - 1] if used else {}
+            here = {} if must else most[used]
+            for domains, cpus in before.items():
+                for j, cap in ways:
+                    here[domains + j] = max(here.get(domains + j, 0), cpus + cap)
+            most[used] = here
+    enough = (domains for domains, cpus in most[-1].items() if cpus >= problem.demand.cpus)
+    return min(enough, default=len(problem.caps) + 1)
+
+
+def _prefixes(problem: Problem, span: Span, node: int) -> list[int]:
+    """The most CPUs of 0, 1, 2 … of a node's domains that the span allows it to give."""
+    caps = sorted((problem.caps[i] for i in problem.shape.inside[node]), reverse=True)
+    return [min(total, span.high) for total in accumulate(caps, initial=0)]
 
 
 def _enough(problem: Problem, domains: Iterable[int]) -> int:
@@ -123,99 +137,6 @@ def _enough(problem: Problem, domains: Iterable[int]) -> int:
         missing -= cap
         count += 1
     return count if missing <= 0 else len(problem.caps) + 1
-
-
-class _Combined:
-    """A span searched for choices from so many L3 domains at most."""
-
-    def __init__(self, problem: Problem, span: Span, domains: int, budget: Budget) -> None:
-        self.problem, self.span, self.domains = problem, span, domains
-        self.fillings = [self._filling(node, budget) for node in span.nodes]
-        self.layers: list[Layer] = [{0: 0}]
-        caps = [
-            problem.caps[inside.start : inside.stop]
-            for inside in map(problem.shape.inside.__getitem__, span.nodes)
-        ]
-        later = most_from(caps, (), domains)
-        for i in reversed(range(len(span.nodes))):
-            self.layers.append(self._extend(i, later[i], budget))
-        self._lowest: dict[tuple[int, int], int] = {}
-
-    @property
-    def last(self) -> int:
-        return self.span.count << _CPUS | self.problem.demand.cpus
-
-    @property
-    def score(self) -> int | None:
-        return self.layers[-1].get(self.last)
-
-    def lowest(self) -> int:
-        return self._trace(len(self.fillings), self.last)
-
-    def _filling(self, node: int, budget: Budget) -> Filling:
-        problem, span = self.problem, self.span
-        total = problem.demand.cpus
-        high = min(problem.node_caps[node], span.high, total - (span.count - 1) * span.low)
-        others = [other for other in span.nodes if other != node] if span.count > 1 else []
-        beside = [problem.caps[i] for other in others for i in problem.shape.inside[other]]
-        low = max(span.low, total - _most((problem.node_caps[i] for i in others), span.count - 1))
-        window = Window(low, high, total, self.domains, beside, span.count - 1)
-        return fill(problem, node, window, budget)
-
-    def _extend(self, i: int, later: Sequence[int], budget: Budget) -> Layer:
-        """The layer after one more node; `later` are the most CPUs from so many domains of those left."""
-        must = self.span.musts >> self.span.nodes[i] & 1
-        shift, n, count = self.problem.rules.layout.shift, self.problem.demand.cpus, self.span.count
-        scores = self.fillings[i].scores
-        after: Layer = {}
-        for state, score in self.layers[-1].items():
-            nodes, cpus = state >> _CPUS, state & _MASK
-            left = self.domains - (score >> shift)
-            if not must and nodes + i >= count and cpus + later[left] >= n:
-                _keep(after, state, score)
-            if nodes == count:
-                continue
-            last = nodes + 1 == count
-            ways = ((n - cpus, scores.get(n - cpus, -1)),) if last else scores.items()
-            budget.take(len(ways))
-            for own, cost in ways:
-                left = self.domains - (score + cost >> shift)
-                if cost >= 0 <= left and cpus + own + (0 if last else later[left]) >= n:
-                    _keep(after, state + (1 << _CPUS) + own, score + cost)
-        return after
-
-    def _trace(self, depth: int, state: int) -> int:
-        """The lowest CPUs from as many of the last nodes that reach a state with its score."""
-        if not depth:
-            return 0
-        key = (depth, state)
-        if key not in self._lowest:
-            options = list(self._options(depth, state))
-            self._lowest[key] = lowest_of(options, self._floor(depth), self._trace)
-        return self._lowest[key]
-
-    def _floor(self, depth: int) -> int:
-        """The lowest CPU that any of the nodes after this one could give."""
-        rest = sum(self.problem.shape.nodes[i] for i in self.span.nodes[len(self.span.nodes) - depth + 1 :])
-        rest &= self.problem.usable
-        return rest & -rest
-
-    def _options(self, depth: int, state: int) -> Iterator[Option]:
-        """The ways to reach a state: what its last node gives, and the state before."""
-        before, score = self.layers[depth - 1], self.layers[depth][state]
-        i = len(self.span.nodes) - depth
-        if before.get(state) == score and not self.span.musts >> self.span.nodes[i] & 1:
-            yield Option(0, depth - 1, state)
-        filling = self.fillings[i]
-        for cpus, cost in filling.scores.items():
-            earlier = state - (1 << _CPUS) - cpus
-            if before.get(earlier) == score - cost:
-                yield Option(filling.lowest(cpus), depth - 1, earlier)
-
-
-def _keep(layer: Layer, state: int, score: int) -> None:
-    if score < layer.get(state, score + 1):
-        layer[state] = score
 
 
 def _most(amounts: Iterable[int], count: int) -> int:

@@ -1,11 +1,12 @@
 """The common case: one L3 domain holds it all, so that terms 2 to 5 are at their best."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from corelane.machine.model import LOCAL_DISTANCE
-from corelane.placement.optimal.filling import closing, in_domain
+from corelane.placement.optimal.filling import closing
 from corelane.placement.optimal.lowest import lower
 from corelane.placement.optimal.problem import Problem
+from corelane.placement.optimal.reading import in_domain
 from corelane.placement.optimal.search import Found
 from corelane.placement.optimal.spans import Rank
 
@@ -20,25 +21,27 @@ def in_one_domain(problem: Problem) -> Found | None:
     if max(problem.caps) < n or demand.resources or demand.numa_exclusive:
         return None
     best, tied = -1, list[tuple[int, int]]()
-    for score, domain, broken in _scores(problem, n):
-        if score < best or best < 0:
-            best, tied = score, []
-        if score == best:
-            tied.append((domain, broken))
+    for node, cap in enumerate(problem.node_caps):
+        if cap < n:
+            continue
+        for score, domain, broken in _in_node(problem, node, n):
+            if score < best or best < 0:
+                best, tied = score, []
+            if score == best:
+                tied.append((domain, broken))
     return Found(_RANK, best, _lowest(problem, n, tied), 1) if tied else None
 
 
-def _scores(problem: Problem, n: int) -> Iterator[tuple[int, int, int]]:
+def _in_node(problem: Problem, node: int, n: int) -> list[tuple[int, int, int]]:
     """The score of every domain that can give all CPUs, with those broken there."""
     caps, counts, touch, of = problem.caps, problem.counts, problem.touch, problem.tables.of
-    for node, inside in enumerate(problem.shape.inside):
-        if problem.node_caps[node] < n:
-            continue
-        close = closing(problem, node)
-        for domain in inside:
-            if caps[domain] >= n:
-                for broken, cost in of(counts[domain]).row(n):
-                    yield touch[domain] + cost + close(n, broken), domain, broken
+    close = closing(problem, node)
+    return [
+        (touch[domain] + cost + close(n, broken), domain, broken)
+        for domain in problem.shape.inside[node]
+        if caps[domain] >= n
+        for broken, cost in of(counts[domain]).row(n)
+    ]
 
 
 def _lowest(problem: Problem, n: int, tied: Iterable[tuple[int, int]]) -> int:

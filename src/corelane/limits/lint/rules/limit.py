@@ -17,6 +17,7 @@ from corelane.limits.lint.scene import (
     cost_of,
     effective,
     exclusive_cpus,
+    held_by_class,
     qos,
     quota_lifted,
 )
@@ -32,6 +33,8 @@ _HALF_LOST_MS: Final = 50.0
 
 
 def _cpu_limit(scene: Scene) -> Iterator[Remark]:
+    if held_by_class(scene):
+        return
     for container in containers(scene):
         found = effective(scene, container.resources, "cpu")
         if found.written and found.limit and not exclusive_cpus(scene, container) and _unwanted(scene, found):
@@ -162,10 +165,14 @@ def _whole_pod(scene: Scene) -> Iterator[Remark]:
 
 
 def _keeps_cpus(scene: Scene) -> Iterator[Remark]:
-    """Dropping this limit would lose the CPUs: the one place where the advice is to keep it."""
+    """Dropping these limits would lose the CPUs: the one place where the advice is to keep them."""
+    owners = held_by_class(scene)
     for container in containers(scene):
         found, whole = effective(scene, container.resources, "cpu"), exclusive_cpus(scene, container)
-        if not whole or not found.written or found.limit != found.request:
+        if not found.written or not owners:
+            continue
+        if not whole:
+            yield _keeps_class(scene, container, found, owners)
             continue
         yield Remark(
             found.written.place,
@@ -176,6 +183,22 @@ def _keeps_cpus(scene: Scene) -> Iterator[Remark]:
             "containers with exclusive CPUs: gate DisableCPUQuotaWithExclusiveCPUs; corelane does)",
             container=container.name,
         )
+
+
+def _keeps_class(scene: Scene, container: Container, found: Effective, owners: tuple[str, ...]) -> Remark:
+    """A container beside the one with CPUs of its own: throttled, but its limit keeps the pod Guaranteed."""
+    assert found.written is not None
+    threads = at_once(container.settings) or 1
+    cost = cost_of(scene, found.limit_milli, threads)
+    whose = f"{', '.join(owners)} {'has' if len(owners) == 1 else 'have'} CPUs alone"
+    return Remark(
+        found.written.place,
+        f"CPU limit {found.written.text} keeps the pod Guaranteed, and only so {whose}"
+        + (f"; it costs: {stall(cost)}" if cost.stall_ms else ""),
+        "keep a limit; if this container must not wait, raise its request and limit together",
+        container=container.name,
+        cost=cost,
+    )
 
 
 def _fractional(scene: Scene) -> Iterator[Remark]:
@@ -222,10 +245,11 @@ RULES: Final = (
         Severity.INFO,
         "a CPU limit that earns exclusive CPUs",
         "A Guaranteed pod's container with a whole number of CPUs gets them alone where the node's CPU "
-        "manager is static. Guaranteed means limit = request, so dropping the limit would lose the CPUs. "
-        "cpu-limit says nothing of such containers.",
-        "Keep it, and have the quota lifted on the node. Policy exclusiveCPUs: false says that no node "
-        "does this.",
+        "manager is static. Guaranteed means limit = request for every container of the pod, sidecars too, "
+        "so dropping any of these limits would lose the CPUs. cpu-limit says nothing of such pods.",
+        "Keep them, and have the quota of containers with CPUs of their own lifted on the node. A sidecar "
+        "that must not wait gets a larger request and limit. Policy exclusiveCPUs: false says that no node "
+        "hands out CPUs.",
         _keeps_cpus,
     ),
     Rule(
