@@ -1,6 +1,7 @@
 """What is told of a request is what `admit` decides, on any node and under any options."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -10,12 +11,13 @@ from corelane import node
 from corelane.app import allocate
 from corelane.cpuset import CPUSet, parse_list
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, StaticOptions, TopologyOptions
+from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
 from corelane.view import allocate as view
-from corelane.workload import QOSClass
+from corelane.workload import PodResources, QOSClass
 from support.node_asks import container, init, pod, sidecar
 
 MACHINES = [parse_spec("socket:2 numa:2 core:4 smt:2"), parse_spec("socket:1 numa:1 core:6 smt:2")]
+GI, GPU = 1 << 30, "example.com/gpu"
 KINDS = {"app": container, "init": init, "sidecar": sidecar}
 
 
@@ -37,7 +39,15 @@ def configs(draw):
     if policy == "single-numa-node":
         chosen = {name: on for name, on in chosen.items() if name != "align_by_socket"}
     version = draw(st.sampled_from(["1.36", "1.37", "1.38"]))
+    more = {}
+    if draw(st.booleans()):
+        more = {
+            "memory": MemoryOptions("Static", {0: {"memory": GI}}),
+            "devices": {GPU: {"g0": 1, "g1": 1, "g2": 0}},
+            "pod_level": draw(st.booleans()),
+        }
     return NodeConfig(
+        **more,
         reserved_count=draw(st.integers(1, 4)),
         options=StaticOptions(**chosen, version=version),
         numa=TopologyOptions(policy, draw(st.sampled_from(["container", "pod"])), draw(st.booleans())),
@@ -56,7 +66,12 @@ def asks(draw, uid):
     )
     members.sort(key=lambda member: member[0] == "app")
     qos = draw(st.sampled_from([QOSClass.GUARANTEED, QOSClass.GUARANTEED, QOSClass.BURSTABLE]))
-    return pod(uid, *(KINDS[kind](f"c{i}", milli) for i, (kind, milli) in enumerate(members)), qos=qos)
+    containers = [
+        replace(KINDS[kind](f"c{i}", milli), devices=draw(st.sampled_from([{}, {GPU: 1}, {GPU: 2}])))
+        for i, (kind, milli) in enumerate(members)
+    ]
+    level = draw(st.sampled_from([None, None, None, PodResources(8000, 4 * GI)]))
+    return replace(pod(uid, *containers, qos=qos), level=level)
 
 
 @settings(max_examples=150, deadline=None)
@@ -66,7 +81,7 @@ def test_the_answer_is_what_admit_decides_and_every_cpu_has_a_step(machine, conf
     for number in range(data.draw(st.integers(0, 3))):
         state, _ = node.admit(state, data.draw(asks(f"before{number}")))
     ask = data.draw(asks("now"))
-    _, decision = node.admit(state, ask)
+    after, decision = node.admit(state, ask)
     found = allocate.allocation(state, ask)
     assert found.admitted == decision.admitted
     assert (found.reason, found.message) == (decision.reason, decision.message)
@@ -79,6 +94,14 @@ def test_the_answer_is_what_admit_decides_and_every_cpu_has_a_step(machine, conf
             assert line.runner_up.isdisjoint(line.cpus)
             assert len(line.runner_up) in (0, line.wanted)
             assert sum(candidate.chosen for candidate in line.candidates) <= 1
+        entry = after.entries.get((ask.uid, line.name))
+        held = entry if decision.admitted and entry else None
+        told = {name: tuple(ids) for name, ids in line.devices.items()}
+        assert told == (dict(held.devices) if held else {})
+        assert [one.size for one in line.memory] == [one.size for one in (held.memory if held else ())]
+    merges = [found.merge, *(line.merge for line in found.containers)]
+    for merge in filter(None, merges):
+        assert merge.admitted or not decision.admitted
     json.dumps(view.plain(found))
 
 

@@ -1,6 +1,7 @@
 """`corelane allocate` from the command line: states, manifests, forms, and bad input."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -118,6 +119,138 @@ def test_the_drawing_is_svg_with_the_owners(tmp_path):
     assert ElementTree.fromstring(result.stdout).tag.endswith("svg")
     assert "default/request/app" in result.stdout
     assert "u2/db" in result.stdout
+
+
+NUMA = ("--machine", "socket:2 numa:1 core:4 smt:2 mem:16G")
+MEMORY = ("--memory-policy", "Static", "--reserved-memory", "0:memory=1Gi")
+GPUS = ("--node-device", "nvidia.com/gpu=gpu0@0,gpu1@1,gpu2")
+
+
+def test_memory_huge_pages_and_devices_are_handed_out_beside_cpus():
+    found = answered(
+        "--cpus", "2", "--memory", "4Gi", "--hugepages", "2Mi=512Mi", "--device", "nvidia.com/gpu=1",
+        *NUMA, *MEMORY, *GPUS, "--node-memory", "1:hugepages-2Mi=1Gi", "--topology-policy", "restricted",
+    )  # fmt: skip
+    (only,) = found["containers"]
+    assert only["devices"] == {"nvidia.com/gpu": ["gpu1"]}
+    assert only["memory"] == [
+        {"resource": "hugepages-2Mi", "size": 512 << 20, "nodes": "1"},
+        {"resource": "memory", "size": 4 << 30, "nodes": "1"},
+    ]
+    assert only["cpus"] == "4,12"
+    assert [one["resource"] for one in only["merge"]["providers"]] == [
+        "nvidia.com/gpu",
+        "cpu",
+        "memory",
+        "hugepages-2Mi",
+    ]
+    assert (only["merge"]["nodes"], only["merge"]["preferred"]) == ("1", True)
+    assert only["merge"]["providers"][2]["sets"] == [
+        {"nodes": "1", "preferred": True},
+        {"nodes": "0-1", "preferred": False},
+    ]
+
+
+def test_hints_their_merge_and_the_winner_are_in_the_table_and_in_the_drawing():
+    args = ("--cpus", "2", "--memory", "4Gi", "--device", "nvidia.com/gpu=1", *NUMA, *MEMORY, *GPUS)
+    table = run(*args).stdout
+    for words in ("app: NUMA node 0 chosen (preferred)", "nvidia.com/gpu", "4Gi", "gpu0"):
+        assert words in table
+    texts = list(ElementTree.fromstring(run(*args, "-o", "svg").stdout).itertext())
+    assert "app: NUMA node 0 chosen (preferred)" in texts
+    assert "app: memory 4Gi NUMA node 0" in texts
+
+
+def test_providers_that_find_no_set_in_common_are_shown_with_what_each_said():
+    args = ("--cpus", "2", "--memory", "4Gi", "--device", "nvidia.com/gpu=3", *NUMA, *MEMORY, *GPUS)
+    result = run(*args, "--topology-policy", "single-numa-node", "-o", "json")
+    assert result.exit_code == 1
+    found = json.loads(result.stdout)
+    assert found["reason"] == "TopologyAffinityError"
+    merge = found["containers"][0]["merge"]
+    assert merge["admitted"] is False
+    assert merge["providers"][0]["word"] == "impossible"
+
+
+def test_the_kubelets_file_says_the_memory_managers_settings(tmp_path):
+    config = """
+    memoryManagerPolicy: Static
+    reservedMemory: [{numaNode: 1, limits: {memory: 2Gi}}]
+    systemReserved: {cpu: "1"}
+    cpuManagerPolicy: static
+    featureGates: {PodLevelResourceManagers: true}
+    topologyManagerPolicy: restricted
+    topologyManagerScope: pod
+    """
+    pod_level = """
+    kind: Pod
+    metadata: {name: web}
+    spec:
+      resources: {requests: {cpu: "3", memory: 15Gi}, limits: {cpu: "3", memory: 15Gi}}
+      containers:
+      - {name: own, resources: {limits: {cpu: "2", memory: 4Gi}}}
+      - {name: rest}
+    """
+    args = ("-f", file(tmp_path / "pod.yaml", pod_level), *NUMA)
+    found = answered(*args, "--kubelet-config", file(tmp_path / "kubelet.yaml", config))
+    own, rest = found["containers"]
+    assert (len(CPUSet.parse(own["cpus"])), len(CPUSet.parse(rest["cpus"]))) == (2, 1)
+    assert [block["size"] >> 30 for block in (*own["memory"], *rest["memory"])] == [4, 11]
+    assert found["merge"]["nodes"] == "0"
+    assert found["notes"] == []
+    assert "PodLevelResourceManagers" in answered(*args)["notes"][0]
+
+
+def test_a_ledger_with_memory_and_devices_is_respected(tmp_path):
+    machine = parse_spec(NUMA[1])
+    memory = node.MemoryOptions("Static", {0: {"memory": 1 << 30}})
+    gpus = {"nvidia.com/gpu": {"gpu0": 1, "gpu1": 2, "gpu2": 0}}
+    numa = node.TopologyOptions("best-effort")
+    before = node.new(machine, node.NodeConfig(memory=memory, devices=gpus, numa=numa))
+    first = replace(container("c", 1000), devices={"nvidia.com/gpu": 1})
+    before, _ = node.admit(before, pod("a", first))
+    path = file(tmp_path / "ledger.json", codec.encode(before))
+    args = ("--cpus", "1", "--memory", "1Gi", "--device", "nvidia.com/gpu=1", "--state", path)
+    found = answered(*args, *NUMA, *MEMORY, *GPUS)
+    assert found["containers"][0]["devices"] == {"nvidia.com/gpu": ["gpu1"]}
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--memory", "much"), "--memory: 'much' is no size"),
+        (("--memory", "-1Gi"), "--memory: -1Gi is negative"),
+        (("--hugepages", "2Mi"), "--hugepages: '2Mi' is not SIZE=AMOUNT"),
+        (("--hugepages", "2Mi=3Mi"), "3Mi is no whole number of pages of 2Mi"),
+        (("--hugepages", "0=1Mi"), "no whole number of pages of 0"),
+        (("--device", "gpu"), "--device: 'gpu' is not NAME=COUNT"),
+        (("--device", "gpu=-1"), "--device: 'gpu=-1'"),
+        (("--device", "g=1", "--device", "g=2"), "--device: g is given twice"),
+        (("--node-device", "gpu"), "--node-device: 'gpu' is not NAME=ID@NODE"),
+        (("--node-device", "gpu=a@x"), "--node-device: 'a@x' is not ID or ID@NODE"),
+        (("--node-device", "gpu=a,a"), "--node-device: gpu has two devices a"),
+        (("--node-device", "gpu=a@9"), "a is near NUMA node 9"),
+        (("--memory-policy", "Dynamic"), "'Dynamic' is not one of"),
+        (("--memory-policy", "Static"), "you should specify the system reserved memory"),
+        (("--reserved-memory", "0:memory=1Gi"), "--reserved-memory: memory manager policy None"),
+        (("--memory-policy", "Static", "--reserved-memory", "9:memory=1Gi"), "a NUMA node 9 that does not"),
+        (("--memory-policy", "Static", "--reserved-memory", "memory"), "--reserved-memory: 'memory' is not"),
+        (MEMORY, "say how much with --memory"),
+        (("--node-memory", "0:swap=1Gi"), "--node-memory: 'swap' is neither memory"),
+        (("--node-memory", "0:hugepages-2Mi=3Mi"), "no whole number of pages"),
+        (("--node-memory", "0:hugepages-2Mi=30Gi"), "less memory than huge pages"),
+        (("--node-memory", "5:memory=1Gi"), "--node-memory: references a NUMA node 5"),
+        (("--feature-gate", "PodLevelResourceManagers"), "is not NAME=VALUE"),
+        (("--feature-gate", "PodLevelResourceManagers=2"), "bad value for option"),
+        (("--feature-gate", "Else=true"), "--feature-gate: Else"),
+    ],
+)
+def test_bad_memory_and_devices_are_named(args, words):
+    assert words in fails("--cpus", "2", *NUMA, *args)
+
+
+def test_a_manifest_says_its_own_memory(tmp_path):
+    assert "go with --cpus" in fails("-f", file(tmp_path / "pod.yaml", POD), "--memory", "1Gi")
 
 
 def test_a_refusal_exits_with_1_and_says_why():

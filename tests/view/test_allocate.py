@@ -2,13 +2,24 @@
 
 import io
 import json
+import re
 
 import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.view import allocate, tables
-from corelane.view.allocate import Allocation, Candidate, ContainerLine, Quality, Step
+from corelane.view.allocate import (
+    Allocation,
+    Candidate,
+    ContainerLine,
+    HintSet,
+    Memory,
+    Merge,
+    ProviderHints,
+    Quality,
+    Step,
+)
 from corelane.view.owners import Owner
 
 MACHINE = parse_spec("socket:2 numa:1 core:4 smt:2")
@@ -93,3 +104,55 @@ def test_quality_counts_the_units_that_cpus_touch(cpus, expected, text):
     found = allocate.quality(MACHINE, CPUSet.parse(cpus))
     assert found == expected
     assert str(found) == text
+
+
+MERGE = Merge(
+    (
+        ProviderHints("[bold]nic", 1, (HintSet("0", True), HintSet("0-1", False)), 9),
+        ProviderHints("cpu", 2, word="does not care"),
+        ProviderHints("memory", 3 << 29, (HintSet("1", True),), 1),
+    ),
+    "0-1",
+    preferred=False,
+    admitted=True,
+)
+
+
+def with_more(merge=MERGE, **changes):
+    memory = (Memory("hugepages-1Gi", 2 << 30, "0-1"),)
+    line = ContainerLine(
+        "app", "app", 0, CPUSet(), (Step("shared", "shares"),), memory=memory, devices={"<nic>": ["eth0"]}
+    )
+    return answer(containers=(line,), merge=merge, **changes)
+
+
+def test_hints_of_every_provider_and_the_winner_are_in_the_table():
+    text = shown(with_more())
+    for words in ("NUMA nodes 0-1 chosen (not preferred)", "[bold]nic", "0-1 and 7 more", "does not care"):
+        assert words in text
+    for words in ("1536Mi", "2Gi", "NUMA node 0-1", "<nic>", "eth0"):
+        assert words in text
+
+
+def test_a_merge_without_a_set_in_common_says_so():
+    refused = Merge(MERGE.providers, "", preferred=False, admitted=False)
+    assert "refused: no preferred set in common" in shown(with_more(refused))
+
+
+def test_json_has_the_merge_memory_and_devices():
+    plain = json.loads(json.dumps(allocate.plain(with_more())))
+    assert plain["merge"]["providers"][0]["sets"][0] == {"nodes": "0", "preferred": True}
+    assert plain["merge"]["nodes"] == "0-1"
+    (only,) = plain["containers"]
+    assert only["memory"] == [{"resource": "hugepages-1Gi", "size": 2 << 30, "nodes": "0-1"}]
+    assert only["devices"] == {"<nic>": ["eth0"]}
+    assert only["merge"] is None
+
+
+def test_the_drawing_has_them_below_the_machine_within_its_bounds():
+    text = allocate.draw(with_more())
+    assert "app: &lt;nic&gt; eth0" in text
+    assert "the whole pod: NUMA nodes 0-1 chosen (not preferred)" in text
+    height = int(re.search(r'height="([0-9]+)"', text)[1])
+    lowest = max(float(y) for y in re.findall(r'<text class="fg" x="[0-9.]+" y="([0-9.]+)"', text))
+    assert lowest < height

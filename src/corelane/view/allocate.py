@@ -261,7 +261,8 @@ def _show_merge(name: str, merge: Merge, to: Console) -> None:
     winner = (merge.nodes, "") if merge.preferred else ("", merge.nodes)
     rows.append(("merged", "", *winner))
     headings = ("provider", "wants", "preferred NUMA nodes", "other sets")
-    tables.show(f"{name}: hints, and {verdict(merge)}", headings, rows, to)
+    tables.show(f"{name}: what each provider of hints says", headings, rows, to)
+    to.print(f"{name}: {verdict(merge)}\n", markup=False)
 
 
 def _sets(one: ProviderHints, preferred: bool) -> str:
