@@ -208,22 +208,22 @@ class CPUSet:
     def __le__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return not self._mask & ~other._mask
+        return self._mask | other._mask == other._mask
 
     def __lt__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return self._mask != other._mask and not self._mask & ~other._mask
+        return self._mask != other._mask == self._mask | other._mask
 
     def __ge__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return not other._mask & ~self._mask
+        return self._mask | other._mask == self._mask
 
     def __gt__(self, other: "CPUSet") -> bool:
         if type(other) is not CPUSet:
             return NotImplemented
-        return self._mask != other._mask and not other._mask & ~self._mask
+        return other._mask != self._mask == self._mask | other._mask
 
     def __contains__(self, cpu: int) -> bool:
         return cpu >= 0 and bool(self._mask >> cpu & 1)
