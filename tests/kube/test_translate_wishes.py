@@ -8,6 +8,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.translate import TranslationError, statuses, wishes
 from corelane.kube.translate.statuses import ResourceStatus
+from corelane.machine.spec import parse_spec
 from corelane.workload import (
     Affinity,
     Band,
@@ -24,6 +25,7 @@ from corelane.workload import (
 )
 from support.pods import container, guaranteed, pod
 
+SERVER = parse_spec("socket:2 numa:2 core:2 smt:2", name="n")
 SPEC, NUMA = keys.RESOURCE_SPEC, keys.NUMA_TOPOLOGY_SPEC
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 
@@ -249,11 +251,38 @@ def test_a_pod_without_cpus_floats_in_the_pools_that_its_status_names(text, zone
 
 def test_the_pools_that_a_pod_floats_in_are_written_beside_own_cpus_of_some_containers():
     found = pod("a", container("x", "cpu=1"), container("y", "cpu=1"))
-    record = translate.proposal_annotations({}, found, ((0, 1),))
-    assert record == {keys.RESOURCE_STATUS: '{"cpuSharedPools":[{"socket":0,"node":1}]}'}
-    record = translate.proposal_annotations({"x": CPUSet([3])}, found, ((0, 1),))
+    record = translate.proposal_annotations({}, found, SERVER, CPUSet([1]))
+    assert json.loads(record[keys.RESOURCE_STATUS]) == {
+        "numaNodeResources": [{"node": 1, "resources": {"cpu": "2"}}],
+        "cpuSharedPools": [{"socket": 0, "node": 1}],
+    }
+    record = translate.proposal_annotations({"x": CPUSet([3])}, found, SERVER, CPUSet([1]))
     assert translate.read_proposal(record, ["x", "y"]) == {"x": CPUSet([3])}
+    assert json.loads(record[keys.RESOURCE_STATUS]) == {"cpuSharedPools": [{"socket": 0, "node": 1}]}
     assert statuses.read(record).zone == CPUSet([1])
+
+
+def test_how_a_pod_is_split_over_several_pools_is_not_guessed():
+    record = translate.proposal_annotations({}, pod("a", container("x", "cpu=1")), SERVER, CPUSet([0, 2]))
+    assert json.loads(record[keys.RESOURCE_STATUS]) == {
+        "cpuSharedPools": [{"socket": 0, "node": 0}, {"socket": 1, "node": 2}]
+    }
+
+
+def test_a_common_set_says_how_much_of_it_is_on_which_numa_node():
+    record = translate.proposal_annotations({"x": CPUSet([0, 2])}, pod("a", container("x", "cpu=2")), SERVER)
+    assert json.loads(record[keys.RESOURCE_STATUS]) == {
+        "cpuset": "0,2",
+        "numaNodeResources": [
+            {"node": 0, "resources": {"cpu": "1"}},
+            {"node": 1, "resources": {"cpu": "1"}},
+        ],
+    }
+
+
+def test_cpus_that_stay_in_the_shared_pool_are_not_told_to_koordinator_as_taken():
+    found = pod("a", container("x", "cpu=1"), annotations={keys.CRANE_CPU_POLICY: "immovable"})
+    assert set(translate.proposal_annotations({"x": CPUSet([1])}, found)) == {keys.CONTAINER_CPUSETS}
 
 
 def test_gocranes_result_is_read_by_numa_node():

@@ -9,26 +9,12 @@ import pytest
 
 from corelane.kernel.archive import read_archive
 from corelane.machine import MachineError, load
+from support.snapshots import DATA, NO_MACHINE, SNAPSHOTS, needs_snapshots
 from support.sysfs import groups
 
-DATA = Path(__file__).parents[3] / "shared" / "data"
-FOLDERS = ("hwloc-sysfs", "nri-plugins-sysfs", "ghw-snapshots")
-SEVERAL = "cmd_plugins_topology-aware_policy_testdata_sysfs.tar.bz2"
-NO_MACHINE = "pkg_topology_test-data.tar.gz"
 NEEDED = re.compile(
     r"(^|/)(sys/devices/system/(cpu/([a-z]+|cpu[0-9]+/topology/.*)|node/node[0-9]+/cpu(map|list))|proc/cpuinfo)$"
 )
-ARCHIVES = [path for folder in FOLDERS for path in sorted((DATA / folder).glob("*.tar.*"))]
-SNAPSHOTS = [
-    *(pytest.param(str(path), id=path.name) for path in ARCHIVES if path.name not in (SEVERAL, NO_MACHINE)),
-    *(
-        pytest.param(f"{path}#sysfs/{name}", id=name, marks=pytest.mark.system)
-        for path in ARCHIVES
-        if path.name == SEVERAL
-        for name in ("desktop", "server", "4-socket-server-nosnc")
-    ),
-]
-needs_snapshots = pytest.mark.skipif(not ARCHIVES, reason="the snapshots of real machines are not here")
 
 KEPT_APART = {
     "256ppc-8n8s4t": {"socket": "package ids of -1 and a core a package: the NUMA nodes are the sockets"},

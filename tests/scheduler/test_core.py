@@ -137,12 +137,14 @@ def test_a_floating_pod_is_bound_with_the_numa_node_whose_pool_it_stays_in() -> 
     )
     bind = only_bind(story.wants(burst))
     assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {
-        "cpuSharedPools": [{"socket": 0, "node": 0}]
+        "numaNodeResources": [{"node": 0, "resources": {"cpu": "1"}}],
+        "cpuSharedPools": [{"socket": 0, "node": 0}],
     }
     assert translate.placement_reasons(story.shows_bound(bind))["x"]
     again = only_bind(story.wants(replace(burst, metadata=replace(burst.metadata, name="b", uid="uid-b"))))
     assert json.loads(again.annotations[keys.RESOURCE_STATUS]) == {
-        "cpuSharedPools": [{"socket": 1, "node": 1}]
+        "numaNodeResources": [{"node": 1, "resources": {"cpu": "1"}}],
+        "cpuSharedPools": [{"socket": 1, "node": 1}],
     }
 
 

@@ -92,9 +92,11 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> Reason:
     )
 
 
-def bound_cpus(ledger: NodeState, uid: str) -> dict[str, CPUSet]:
-    """Container name to the CPUs that it is bound to, of one pod."""
-    return {entry.container: entry.cpus for entry in ledger.of_pod(uid) if entry.cpus}
+def given(ledger: NodeState, uid: str) -> tuple[dict[str, CPUSet], CPUSet | None]:
+    """Container name to the CPUs that it is bound to, of one pod; and the NUMA nodes that hold the others."""
+    entries = ledger.of_pod(uid)
+    cpus = {entry.container: entry.cpus for entry in entries if entry.cpus}
+    return cpus, next((entry.zone for entry in entries if entry.zone), None)
 
 
 def unknown_plan(uid: str, ledger: NodeState) -> PodPlan:

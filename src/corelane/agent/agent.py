@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from corelane.agent import checkpoint, intake, messages, registration
+from corelane.agent import checkpoint, intake, messages, registration, settings
 from corelane.agent.admission import Capacity
 from corelane.agent.core import Core
 from corelane.agent.environment import Host
@@ -27,7 +27,7 @@ from corelane.kube.client import APIError, Client
 from corelane.kube.decode import Malformed
 from corelane.kube.informer import Change, Informer
 from corelane.kube.informer import Reporter as InformerReporter
-from corelane.kube.objects import Object
+from corelane.kube.objects import Node, Object
 from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
@@ -81,7 +81,10 @@ class Agent:
         validate: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Read the ledger. Raises OSError, NodeConfigError."""
+        """Read ledger and settings; `config` holds as far as the Node does not say otherwise.
+
+        Raises OSError, NodeConfigError.
+        """
         self.node_name = node_name
         self.reporter = reporter or Journal(node_name)
         self._client = client
@@ -89,7 +92,10 @@ class Agent:
         self._clock = clock
         self._reconcile_seconds = reconcile_seconds
         self._path = state_dir / checkpoint.FILE_NAME
-        self._loaded = checkpoint.load(self._path, machine, config or NodeConfig())
+        self._settings_path = state_dir / settings.FILE_NAME
+        self._record, self._record_fault = settings.load(self._settings_path)
+        self._settings = settings.Settings(config or NodeConfig(), machine, self._record)
+        self._loaded = checkpoint.load(self._path, machine, self._settings.config)
         simulated = runtime.enforcement == SIMULATED
         local = () if simulated else registration.own_addresses()
         self._identity = registration.Identity(
@@ -109,6 +115,8 @@ class Agent:
             validate=validate,
         )
         self._pods: dict[str, RunPod] = {}
+        self._node_annotations: Mapping[str, str] = {}
+        self._offered = self.ledger.allocatable
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._execution = Execution(
             client,
@@ -138,6 +146,13 @@ class Agent:
             RunPod,
             field_selector=f"spec.nodeName={node_name}",
             handler=self._pod_changed,
+            reporter=_Listening(self.reporter),
+        )
+        self._node_informer = Informer(
+            client,
+            Node,
+            field_selector=f"metadata.name={node_name}",
+            handler=self._node_changed,
             reporter=_Listening(self.reporter),
         )
 
@@ -207,11 +222,13 @@ class Agent:
         self._events.put_nowait(event)
 
     async def _come_up(self) -> None:
-        """Register the node, then learn of its pods; from then on the core acts."""
+        """Register the node, learn how it is set up, then of its pods; from then on the core acts."""
         await self._heartbeat.register()
         self._say_what_was_loaded()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat.run())
+            group.create_task(self._node_informer.run())
+            await self._node_informer.synced()
             group.create_task(self._informer.run())
             await self._informer.synced()
             self._put(messages.Synced(at=self._clock()))
@@ -226,6 +243,30 @@ class Agent:
         for problem in self._loaded.problems:
             self.reporter.ledger_changed(problem)
             self._publisher.node_event("LedgerChanged", problem, warning=True)
+        if self._record_fault:
+            self._refuse_setting(self._record_fault)
+        before, now = self._record.policy, self._settings.config.policy
+        if before not in ("", now):
+            text = f"The CPU policy was {before} and is {now} now; who runs keeps the CPUs that it has"
+            self._publisher.node_event("PolicyChanged", text, warning=False)
+
+    def _node_changed(self, change: Change[Node]) -> None:
+        """Labels and annotations of our own Node are settings; what cannot be meant is told once."""
+        if change.new is None:
+            return
+        told, known = change.new.metadata, self._settings.config
+        for fault in self._settings.hear(self.ledger.machine, told.labels, told.annotations):
+            self._refuse_setting(fault)
+        if self._settings.config != known:
+            self.reporter.configured(self._settings.config)
+            self._put(messages.Configured(config=self._settings.config, at=self._clock()))
+        if told.annotations != self._node_annotations:
+            self._node_annotations = told.annotations
+            self._publish_topology()
+
+    def _refuse_setting(self, text: str) -> None:
+        self.reporter.setting_refused(text)
+        self._publisher.node_event("InvalidSetting", text, warning=True)
 
     def _pod_changed(self, change: Change[RunPod]) -> None:
         pod = change.new
@@ -270,6 +311,7 @@ class Agent:
             while not self._events.empty() and len(events) < _BATCH:
                 events.append(self._events.get_nowait())
             batch = self._core.handle(*events)
+            await self._keep_settings()
             await self._checkpoint(batch)
             for instruction in batch:
                 self._carry_out(instruction)
@@ -290,6 +332,16 @@ class Agent:
                 self.reporter.checkpointed(ledgers[-1].generation, time.monotonic() - begun)
                 return
 
+    async def _keep_settings(self) -> None:
+        """Write down what holds; without it the next start asks the API server again."""
+        if self._settings.saved:
+            return
+        self._settings.saved = True
+        try:
+            await _to_the_end(settings.save, self._settings_path, self._settings.record)
+        except OSError as error:
+            self.reporter.checkpoint_failed(str(self._settings_path), str(error))
+
     def _carry_out(self, order: Instruction) -> None:
         if self._execution.carry_out(order):
             return
@@ -302,7 +354,12 @@ class Agent:
                 self._publish(order)
 
     def _publish_topology(self) -> None:
-        self._publisher.topology(lambda: self.ledger, lambda: self._heartbeat.uid)
+        self._publisher.topology(
+            lambda: self.ledger, lambda: self._heartbeat.uid, lambda: self._node_annotations
+        )
+        if self._offered != self.ledger.allocatable:
+            self._offered = self.ledger.allocatable
+            self._publisher.node_status(self._heartbeat.post)
 
     def _publish(
         self,
@@ -317,7 +374,7 @@ class Agent:
             case messages.DeletePod():
                 self._publisher.delete(pod)
             case messages.Annotate():
-                self._publisher.annotate(pod, order.cpus, order.reasons)
+                self._publisher.annotate(pod, order.cpus, order.reasons, self.ledger.machine, order.zone)
             case messages.Tell():
                 self._publisher.event(pod, order.reason, order.message, warning=order.warning)
 

@@ -16,7 +16,8 @@ from corelane.agent.outbox import Outbox
 from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
-from corelane.node import NodeState, Phase, Sharing, mark, rebase, release
+from corelane.machine.model import Machine
+from corelane.node import NodeConfig, NodeState, Phase, Sharing, mark, rebase, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,6 +66,7 @@ class Core:
             messages.PinFailed: self._pin_failed,
             messages.Observed: self._observed,
             messages.MachineChanged: self._machine_changed,
+            messages.Configured: self._configured,
             messages.Drain: self._drain,
             messages.Tick: lambda _: None,
         }
@@ -228,9 +230,15 @@ class Core:
             self._judge(pod, container)
 
     def _machine_changed(self, event: messages.MachineChanged) -> None:
-        self.ledger, problems = rebase(self.ledger, event.machine)
+        self._rebase(event.machine, self.ledger.config, "CPUsLost")
+
+    def _configured(self, event: messages.Configured) -> None:
+        self._rebase(self.ledger.machine, event.config, "SettingsChanged")
+
+    def _rebase(self, machine: Machine, config: NodeConfig, reason: str) -> None:
+        self.ledger, problems = rebase(self.ledger, machine, config)
         for problem in problems:
-            self._outbox.put(messages.Tell(problem.uid, "CPUsLost", problem.text, warning=True))
+            self._outbox.put(messages.Tell(problem.uid, reason, problem.text, warning=True))
 
     def _drain(self, event: messages.Drain) -> None:
         self.draining = True
@@ -291,10 +299,10 @@ class Core:
             self._outbox.warn(pod)
         else:
             self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
-        cpus = admission.bound_cpus(self.ledger, pod.uid)
-        if not verdict.untouched and cpus != dict(pod.plan.ask.proposal):
-            reasons = verdict.decision.reasons if verdict.decision and cpus else ()
-            self._outbox.put(messages.Annotate(pod.uid, cpus, reasons))
+        cpus, zone = admission.given(self.ledger, pod.uid)
+        if not verdict.untouched and (cpus, zone) != (dict(pod.plan.ask.proposal), pod.plan.ask.zone):
+            reasons = verdict.decision.reasons if verdict.decision and (cpus or zone) else ()
+            self._outbox.put(messages.Annotate(pod.uid, cpus, zone, reasons))
 
     def _doom(self, pod: Pod, by: float, at: float, reason: Reason | None = None) -> None:
         """The pod has to end; told twice, the earlier time counts."""

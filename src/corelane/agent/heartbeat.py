@@ -74,7 +74,12 @@ class Heartbeat:
         if check and not await registration.is_ready(self._client, self._identity.name):
             await self._register()
         elif now - self._posted >= _STATUS_SECONDS:
-            await registration.post_status(
-                self._client, self._identity, self._ledger(), since=self._since, at=now
-            )
-            self._posted = now
+            await self.post()
+
+    async def post(self) -> None:
+        """Write the Node's status. Raises APIError."""
+        now = self._clock()
+        await registration.post_status(
+            self._client, self._identity, self._ledger(), since=self._since, at=now
+        )
+        self._posted = now

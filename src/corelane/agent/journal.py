@@ -5,7 +5,7 @@ import structlog
 from corelane.agent.pods import Ended, PodPlan, Reason
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
-from corelane.node import Decision
+from corelane.node import Decision, NodeConfig
 
 
 class Journal(Reporter):
@@ -76,6 +76,12 @@ class Journal(Reporter):
 
     def ledger_lost(self, path: str, backup: str, why: str) -> None:
         self._log.error("ledger damaged; made anew from what runs", path=path, kept_as=backup, why=why)
+
+    def setting_refused(self, text: str) -> None:
+        self._log.warning("a setting of the node is left out; what held before still does", why=text)
+
+    def configured(self, config: NodeConfig) -> None:
+        self._log.info("node settings", policy=config.policy, pools=str(config.pools))
 
     def ledger_changed(self, problem: str) -> None:
         self._log.warning("ledger does not fit this machine any more", problem=problem)

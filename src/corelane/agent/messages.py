@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from corelane.agent.pods import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import NodeState, Reason
+from corelane.node import NodeConfig, NodeState, Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +139,13 @@ class MachineChanged(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Configured(_Event):
+    """The node's settings are others than they were."""
+
+    config: NodeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Drain(_Event):
     """Stop every container, each with its pod's grace; pods stay bound, and run again at the next start."""
 
@@ -161,6 +168,7 @@ Event: TypeAlias = (
     | PinFailed
     | Observed
     | MachineChanged
+    | Configured
     | Drain
     | Tick
 )
@@ -239,10 +247,11 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class Annotate:
-    """The CPUs differ from those that the scheduler proposed: write what is true."""
+    """CPUs or NUMA nodes differ from those that the scheduler proposed: write what is true."""
 
     uid: str
     cpus: Mapping[str, CPUSet]
+    zone: CPUSet | None = None
     reasons: tuple[Reason, ...] = ()
 
 

@@ -18,6 +18,7 @@ from corelane.kube import translate
 from corelane.kube.client import APIError, Client
 from corelane.kube.objects import NodeResourceTopology, Pod
 from corelane.machine.facts import CPUFacts
+from corelane.machine.model import Machine
 from corelane.node import NodeState, Reason
 
 Job = Callable[[], Awaitable[None]]
@@ -135,10 +136,18 @@ class Publisher:
 
         self._lane(meta.uid).put(f"deletion of {pod.title} ({meta.uid})", job)
 
-    def annotate(self, pod: Pod, cpus: Mapping[str, CPUSet], reasons: Iterable[Reason] = ()) -> None:
-        """Record the CPUs that a pod's containers really have."""
+    def annotate(
+        self,
+        pod: Pod,
+        cpus: Mapping[str, CPUSet],
+        reasons: Iterable[Reason] = (),
+        machine: Machine | None = None,
+        zone: CPUSet | None = None,
+    ) -> None:
+        """Record the CPUs that a pod's containers really have, or the machine's NUMA nodes that hold them."""
         meta = pod.metadata
-        annotations = translate.proposal_annotations(cpus, pod) | translate.reasons_annotation(reasons)
+        record = translate.proposal_annotations(cpus, pod, machine, zone)
+        annotations = record | translate.reasons_annotation(reasons)
         body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
 
         async def job() -> None:
@@ -146,13 +155,23 @@ class Publisher:
 
         self._lane(meta.uid).put(f"annotations of {pod.title} ({meta.uid})", job)
 
-    def topology(self, ledger: Callable[[], NodeState], owner_uid: Callable[[], str]) -> None:
+    def topology(
+        self,
+        ledger: Callable[[], NodeState],
+        owner_uid: Callable[[], str],
+        node_annotations: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         """Write the NodeResourceTopology as it is when its turn comes."""
 
         async def job() -> None:
             state = ledger()
             body = translate.topology(
-                state.machine, self._node, state, owner_uid=owner_uid(), facts=self._facts
+                state.machine,
+                self._node,
+                state,
+                owner_uid=owner_uid(),
+                facts=self._facts,
+                node_annotations=node_annotations(),
             )
             try:
                 await self._client.patch(NodeResourceTopology, self._node, body)
@@ -162,6 +181,10 @@ class Publisher:
                 await self._client.create(body)
 
         self._topology.put("topology", job)
+
+    def node_status(self, write: Job) -> None:
+        """Write the Node's status, which is not as it was."""
+        self._topology.put("status of the node", write)
 
     def event(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
         """Record an event about a pod."""

@@ -2,7 +2,7 @@
 
 from corelane.agent.pods import Ended, PodPlan, Reason
 from corelane.cpuset import CPUSet
-from corelane.node import Decision
+from corelane.node import Decision, NodeConfig
 
 
 class Reporter:
@@ -49,6 +49,12 @@ class Reporter:
 
     def ledger_lost(self, path: str, backup: str, why: str) -> None:
         """The ledger's file could not be read; it is kept as `backup`, and a new one made from what runs."""
+
+    def setting_refused(self, text: str) -> None:
+        """A label or annotation of the node cannot be meant or honoured: the earlier settings stay."""
+
+    def configured(self, config: NodeConfig) -> None:
+        """The node's settings are others than they were."""
 
     def ledger_changed(self, problem: str) -> None:
         """Something in the ledger could not be kept, because machine or settings have changed."""

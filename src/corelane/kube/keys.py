@@ -33,6 +33,10 @@ CRANE_RESULT: Final = "topology.crane.io/topology-result"
 """JSON list of gocrane's zones: how much of the pod's request comes from which NUMA node; only read."""
 
 # On Nodes.
+NODE_POLICY: Final = "corelane.io/policy"
+"""Label: none, static or pools."""
+NODE_ALLOCATOR: Final = "corelane.io/allocator"
+"""Label: optimal or koordinator, under policy pools."""
 NODE_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
 """Label: None, FullPCPUsOnly or SpreadByPCPUs."""
 NODE_NUMA_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"

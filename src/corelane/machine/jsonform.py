@@ -12,6 +12,7 @@ __all__ = ["from_dict", "to_dict"]
 _T = TypeVar("_T")
 _SETS = ("online", "offline", "allowed", "isolated", "nohz_full", "managed_irq")
 _CPU_KEYS = tuple(field.name for field in fields(CPU))
+_OPTIONAL = frozenset({"kind", "max_khz", "capacity", "uncore"})
 
 
 def to_dict(machine: Machine) -> dict[str, Any]:
@@ -80,14 +81,13 @@ def _each(body: Mapping[str, Any], key: str, make: Callable[[Mapping[str, Any], 
 
 
 def _cpu(item: Mapping[str, Any], where: str) -> CPU:
-    numbers = {
-        key: _get(int, item, key, where) for key in _CPU_KEYS if key not in {"kind", "max_khz", "capacity"}
-    }
+    numbers = {key: _get(int, item, key, where) for key in _CPU_KEYS if key not in _OPTIONAL}
     return CPU(
         **numbers,
         kind=_as(str, item.get("kind", ""), f"{where}.kind"),
         max_khz=_as(int, item.get("max_khz", 0), f"{where}.max_khz"),
         capacity=_as(int, item.get("capacity", 0), f"{where}.capacity"),
+        uncore=None if item.get("uncore") is None else _as(int, item["uncore"], f"{where}.uncore"),
     )
 
 

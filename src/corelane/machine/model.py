@@ -30,6 +30,7 @@ class CPU:
     `die` is the kernel's, within the socket. `cluster` is the lowest CPU id of the CPUs that share a
     cluster (an L2 cache, mostly), the core where there are none. `l3` is the kernel's id of the L3 cache;
     see docs/machines.md for what stands in when the kernel has none. `numa` is the id of the NUMA node.
+    `uncore` is the id by which a kubelet knows the L3 where `uncore.kubelet_ids` cannot tell.
     `kind` is "" on machines with equal cores, else "P", "M" or "E" (most to least powerful).
     `capacity` is the kernel's relative performance, at most 1024; 0 is unknown, as for `max_khz`.
     """
@@ -45,6 +46,7 @@ class CPU:
     kind: str = ""
     max_khz: int = 0
     capacity: int = 0
+    uncore: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,14 +201,15 @@ def _table(cpus: Iterable[CPU], key: Callable[[CPU], int]) -> MaskTable:
 def from_rows(name: str, rows: Iterable[tuple[int, int, int, int, int]], *, source: str = "") -> Machine:
     """A machine from rows (cpu, core, socket, NUMA node, L3), as scheduler caches and test vectors hold them.
 
-    The core ids may be of any numbering that is unique within a socket; they are kept as `core_id`.
+    The core ids may be of any numbering that is unique within a socket; they are kept as `core_id`. The L3 is
+    what a kubelet sees as its uncore cache.
     """
     rows = sorted(rows)
     first: dict[tuple[int, int], int] = {}
     for cpu, core, socket, _, _ in rows:
         first.setdefault((socket, core), cpu)
     cpus = tuple(
-        CPU(cpu, first[socket, core], core, socket, 0, first[socket, core], l3, numa)
+        CPU(cpu, first[socket, core], core, socket, 0, first[socket, core], l3, numa, uncore=l3)
         for cpu, core, socket, numa, l3 in rows
     )
     members = _table(cpus, lambda cpu: cpu.numa)

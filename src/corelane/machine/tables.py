@@ -85,6 +85,7 @@ def _cpus(rows: list[Row]) -> tuple[CPU, ...]:
             numa=numa[row.cpu],
             kind=row.kind or by_value[row.cpu],
             max_khz=row.max_khz,
+            uncore=row.socket or 0 if has_l3 and row.l3 is None else None,
         )
         for row in rows
     )

@@ -1,7 +1,7 @@
 """A machine as the kubelet's CPU manager sees it, with every unit precomputed as a bit mask.
 
-Follows upstream's `pkg/kubelet/cm/cpumanager/topology` (v1.36): a core's id is its lowest CPU id, an
-uncore cache without an id is its socket, and sizes are averages wherever upstream divides counters.
+Follows upstream's `pkg/kubelet/cm/cpumanager/topology` (v1.36): a core's id is its lowest CPU id, uncore
+caches are what cAdvisor makes of the L3 domains, and sizes are averages wherever upstream divides counters.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
 from corelane.machine.model import Machine
+from corelane.machine.uncore import kubelet_ids
 
 __all__ = ["Counters", "Pattern", "Row", "Topology", "build", "core_keys", "from_machine"]
 
@@ -125,8 +126,8 @@ def from_machine(machine: Machine) -> Topology:
     """The topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
     known = _KNOWN.get(machine)
     if known is None:
-        usable, keys = machine.usable, core_keys(machine)
-        rows = (Row(c.id, keys[c.id], c.socket, c.numa, c.l3) for c in machine.cpus if c.id in usable)
+        usable, keys, caches = machine.usable, core_keys(machine), kubelet_ids(machine.cpus)
+        rows = (Row(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable)
         known = _KNOWN[machine] = build(rows)
     return known
 

@@ -228,8 +228,8 @@ class Core:
         admitted = cycle.admitted.get(node.name)
         assignments, zone = (admitted[1].assignments, admitted[1].zone) if admitted else ({}, None)
         self.cluster.claim(node.name, info, assignments, zone)
-        pools = translate.places(admitted[0].machine, zone) if admitted and zone else ()
-        record = translate.proposal_annotations(assignments, info.pod, pools)
+        machine = admitted[0].machine if admitted else None
+        record = translate.proposal_annotations(assignments, info.pod, machine, zone)
         if admitted and (assignments or zone):
             record |= translate.reasons_annotation(admitted[1].reasons)
         bind = Bind(info.pod, node.name, record, assignments)

@@ -3,10 +3,10 @@
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.koordinator import places
 from corelane.kube.translate.pods import ask, qos, requests
-from corelane.kube.translate.proposals import annotations as proposal_annotations
 from corelane.kube.translate.proposals import read as read_proposal
 from corelane.kube.translate.reasons import annotation as reasons_annotation
 from corelane.kube.translate.reasons import read as placement_reasons
+from corelane.kube.translate.records import annotations as proposal_annotations
 from corelane.kube.translate.topology import (
     machine_from_topology,
     same_machine,

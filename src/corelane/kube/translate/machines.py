@@ -22,6 +22,8 @@ _LEVELS: Final = tuple(field.name for field in fields(CPU) if field.name != "id"
 _REQUIRED: Final = {"core", "socket", "numa", "l3"}
 _SETS: Final = ("isolated", "nohz_full", "managed_irq")
 _TEXT: Final = {"kind"}
+_SOME: Final = {"uncore"}
+"""Levels that need not name every CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def _units(cpus: Iterable[CPU], level: str) -> dict[str, str]:
     members: dict[Any, int] = {}
     for cpu in cpus:
         unit = getattr(cpu, level)
-        members[unit] = members.get(unit, 0) | 1 << cpu.id
+        if unit is not None:
+            members[unit] = members.get(unit, 0) | 1 << cpu.id
     return {str(unit): str(CPUSet.from_mask(mask)) for unit, mask in sorted(members.items())}
 
 
@@ -58,7 +61,9 @@ def _unusual(cpus: Iterable[CPU], level: str) -> bool:
     return any(getattr(cpu, level) != _usual(level, cpu.core) for cpu in cpus)
 
 
-def _usual(level: str, core: int) -> int | str:
+def _usual(level: str, core: int) -> int | str | None:
+    if level in _SOME:
+        return None
     if level in {"core_id", "cluster"}:
         return core
     return "" if level in _TEXT else 0
@@ -98,9 +103,10 @@ def _unit(text: str, level: str, unit: str) -> int | str:
 def _cpu(text: str, cpu: int, levels: Mapping[str, Mapping[int, Any]]) -> CPU:
     core = levels["core"][cpu]
     try:
-        values: dict[str, Any] = {n: levels[n][cpu] if n in levels else _usual(n, core) for n in _LEVELS}
+        told = {name: units for name, units in levels.items() if name not in _SOME or cpu in units}
+        values: dict[str, Any] = {n: told[n][cpu] if n in told else _usual(n, core) for n in _LEVELS}
     except KeyError:
-        lacking = ", ".join(name for name in levels if cpu not in levels[name])
+        lacking = ", ".join(name for name in told if cpu not in told[name])
         raise _broken(MACHINE, text, f"CPU {cpu} is missing from {lacking}") from None
     return CPU(cpu, **values)
 

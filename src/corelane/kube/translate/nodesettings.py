@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, get_args
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, quantity
@@ -13,8 +13,9 @@ from corelane.kube.translate.annotations import annotation, boolean, cpus, label
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.kubelets import KubeletSettings
 from corelane.node import policies
+from corelane.node.config import Policy
 from corelane.node.policies import NodePolicies
-from corelane.node.pools.options import PoolOptions
+from corelane.node.pools.options import AllocatorName, PoolOptions
 from corelane.placement import kubelet
 from corelane.placement.topology import Topology
 from corelane.workload import BindPolicy, NUMAPolicy, Strategy
@@ -54,6 +55,10 @@ class NodeSettings:
     system_exclusive: bool = True
     amplification: Mapping[str, Fraction] = field(default_factory=lambda: _ALL_AT_ONE)
     """Resource to how many times it counts, where that is more than once."""
+    policy: Policy | None = None
+    """Ours: how the node's CPUs are given, None where the labels do not say."""
+    allocator: AllocatorName | None = None
+    """Ours: who picks CPUs under policy pools."""
     faults: tuple[TranslationError, ...] = ()
 
 
@@ -79,8 +84,17 @@ def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NodeSetti
         attempt(lambda: _reservation(annotations.get(keys.RESERVATION, "")), None),
         *system,
         attempt(lambda: _amplification(annotations.get(keys.AMPLIFICATION, "")), _ALL_AT_ONE),
+        attempt(lambda: _named(labels, keys.NODE_POLICY, get_args(Policy)), None),
+        attempt(lambda: _named(labels, keys.NODE_ALLOCATOR, get_args(AllocatorName)), None),
         tuple(faults),
     )
+
+
+def _named(labels: Mapping[str, str], key: str, words: tuple[str, ...]) -> Any:
+    text = labels.get(key, "")
+    if text not in ("", *words):
+        raise TranslationError(label(key), text, f"use {', '.join(words[:-1])} or {words[-1]}")
+    return text or None
 
 
 def _bind(text: str) -> BindPolicy | None:
@@ -168,6 +182,7 @@ def pool_options(
     evenly = found.strategy is Strategy.DISTRIBUTE_EVENLY
     options = replace(
         profile,
+        allocator=settings.allocator or profile.allocator,
         node_bind=found.bind,
         strategy=found.strategy,
         numa=found.numa or NUMAPolicy.NONE,

@@ -1,53 +1,18 @@
-"""The CPUs of a pod's containers as annotations, both ways: the scheduler's proposal, then the agent's fact.
+"""The CPUs that annotations record for a pod's containers; see `records` for how they are written.
 
-Koordinator's `resource-status` gives one set to all containers, so it is written when that is the truth; it
-also says in which sockets' and NUMA nodes' pools a pod without CPUs floats (`cpuSharedPools`). Where
-containers differ, `corelane.io/container-cpusets` names each container's own CPUs and wins; those that it
-leaves out share the pool.
+Koordinator's `resource-status` gives one set to all containers. `corelane.io/container-cpusets` names each
+container's own CPUs and wins; those that it leaves out share the pool.
 """
 
 from collections.abc import Collection, Mapping
 
-import msgspec
-
 from corelane.cpuset import CPUSet
 from corelane.kube.keys import CONTAINER_CPUSETS, RESOURCE_STATUS
-from corelane.kube.pod import Pod
 from corelane.kube.translate import statuses
 from corelane.kube.translate.annotations import annotation, cpus, tree
 from corelane.kube.translate.errors import TranslationError
-from corelane.kube.translate.statuses import ResourceStatus
 
-__all__ = ["annotations", "read", "zone"]
-
-
-def annotations(
-    assignments: Mapping[str, CPUSet], pod: Pod, pools: tuple[tuple[int, int], ...] = ()
-) -> dict[str, str]:
-    """The annotations that record `assignments` (container to the CPUs that it is bound to) on a pod.
-
-    `pools` are the sockets and NUMA nodes to whose part of the shared pool the other containers are held.
-    One left over on the pod from elsewhere, a copied manifest say, is overwritten with "", which counts
-    as absent: a Binding can add annotations but not take them away.
-    """
-    named = {name: cpus for name, cpus in assignments.items() if cpus}
-    record = _record(named, pod, pools)
-    stale = {RESOURCE_STATUS, CONTAINER_CPUSETS} & pod.metadata.annotations.keys() - record.keys()
-    return record | dict.fromkeys(sorted(stale), "")
-
-
-def _record(
-    assignments: Mapping[str, CPUSet], pod: Pod, pools: tuple[tuple[int, int], ...]
-) -> dict[str, str]:
-    floating = {RESOURCE_STATUS: statuses.dump(ResourceStatus(pools=pools))} if pools else {}
-    if not assignments:
-        return floating
-    every = {container.name for container in (*pod.spec.init_containers, *pod.spec.containers)}
-    sets = set(assignments.values())
-    if len(sets) == 1 and every <= assignments.keys():
-        return {RESOURCE_STATUS: statuses.dump(ResourceStatus(sets.pop()))}
-    own = {name: str(cpus) for name, cpus in sorted(assignments.items())}
-    return {CONTAINER_CPUSETS: msgspec.json.encode(own).decode(), **floating}
+__all__ = ["read", "zone"]
 
 
 def read(annotations: Mapping[str, str], containers: Collection[str]) -> dict[str, CPUSet]:

@@ -40,9 +40,9 @@ def read(sys: Tree, online: int, nodes: Sequence[RawNode], notes: list[str]) -> 
     packages = groups.packages(sys, online)
     numa = groups.numa(nodes, online, packages, notes)
     sockets = groups.sockets(sys, packages, len(cores), numa, notes)
-    l3 = groups.l3(sys, online, sockets)
+    l3, uncore = groups.l3(sys, online, sockets)
     kind = _kinds(sys, cores, online)
-    cpus = [_cpu(cpu, core, sockets, l3, numa, kind) for core in cores for cpu in bits(core.mask)]
+    cpus = [_cpu(cpu, core, sockets, l3, uncore, numa, kind) for core in cores for cpu in bits(core.mask)]
     _note_split_cores(cores, sockets, numa, notes)
     return tuple(sorted(cpus, key=lambda cpu: cpu.id))
 
@@ -84,6 +84,7 @@ def _cpu(
     core: _Core,
     sockets: Mapping[int, int],
     l3: Mapping[int, int],
+    uncore: Mapping[int, int],
     numa: Mapping[int, int],
     kind: Mapping[int, str],
 ) -> CPU:
@@ -101,6 +102,7 @@ def _cpu(
         kind=kind[first],
         max_khz=core.max_khz,
         capacity=core.capacity,
+        uncore=uncore.get(first),
     )
 
 

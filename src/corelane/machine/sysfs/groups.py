@@ -111,11 +111,12 @@ def sockets(
     return {cpu: index for index, group in enumerate(packages) for cpu in bits(group)}
 
 
-def l3(sys: Tree, online: int, sockets: Mapping[int, int]) -> dict[int, int]:
+def l3(sys: Tree, online: int, sockets: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
     """The L3 domain of every CPU: the kernel's cache id; where ids are not distinct, its lowest CPU.
 
     On a machine without L3 it is the socket's id, as in the kubelet; CPUs without one beside others with one
-    get an id a socket, above all others.
+    get an id a socket, above all others. The second answer are the CPUs whose cache has another id in the
+    kubelet: the kernel's own, or without one the socket's.
     """
     caches: dict[int, int | None] = {}
 
@@ -128,14 +129,14 @@ def l3(sys: Tree, online: int, sockets: Mapping[int, int]) -> dict[int, int]:
 
     domains = partition(online, mates)
     if not caches:
-        return dict(sockets)
+        return dict(sockets), {}
     ids = _cache_ids(caches)
     above = max(ids.values()) + 1
-    return {
-        cpu: ids[first] if (first := _lowest(group)) in ids else above + sockets[cpu]
-        for group in domains
-        for cpu in bits(group)
-    }
+    first = {cpu: _lowest(group) for group in domains for cpu in bits(group)}
+    ours = {cpu: ids.get(lowest, above + sockets[cpu]) for cpu, lowest in first.items()}
+    kernels = {cpu: caches.get(lowest) for cpu, lowest in first.items()}
+    theirs = {cpu: sockets[cpu] if own is None else own for cpu, own in kernels.items()}
+    return ours, {cpu: own for cpu, own in theirs.items() if own != ours[cpu]}
 
 
 def _cache_ids(caches: Mapping[int, int | None]) -> dict[int, int]:

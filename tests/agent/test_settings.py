@@ -1,0 +1,153 @@
+"""What a Node's labels and annotations change of its settings, and what broken ones do not."""
+
+import pytest
+
+from corelane.agent import messages, settings
+from corelane.agent.settings import Record, Said, Settings
+from corelane.cpuset import CPUSet
+from corelane.kube import keys
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, NodeConfigError, PoolOptions
+from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
+from support.agent_world import APP, World, plan
+
+MACHINE = parse_spec("socket:2 core:4 smt:2")
+POOLS = NodeConfig(policy="pools")
+
+
+def started(record: Record = Record(), profile: NodeConfig = POOLS) -> Settings:  # noqa: B008 - frozen
+    return Settings(profile, MACHINE, record)
+
+
+def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> None:
+    profile = NodeConfig(policy="pools", pools=PoolOptions(strategy=Strategy.LEAST_ALLOCATED))
+    node = started(profile=profile)
+    labels = {
+        keys.NODE_ALLOCATOR: "koordinator",
+        keys.NODE_BIND_POLICY: "FullPCPUsOnly",
+        keys.NODE_NUMA_STRATEGY: "MostAllocated",
+        keys.NODE_NUMA_POLICY: "SingleNUMANode",
+        "unrelated": "x",
+    }
+    system = '{"cpuset": "7", "cpusetExclusive": true}'
+    assert node.hear(MACHINE, labels, {keys.SYSTEM_QOS: system}) == []
+    pools = node.config.pools
+    assert (pools.allocator, pools.node_bind) == ("koordinator", BindPolicy.FULL_PCPUS)
+    assert (pools.strategy, pools.numa) == (Strategy.MOST_ALLOCATED, NUMAPolicy.SINGLE_NUMA_NODE)
+    assert pools.system == CPUSet([7])
+    assert "unrelated" not in node.said.labels
+
+    node.hear(MACHINE, {}, {})
+    assert node.config == profile
+
+
+def test_the_policy_is_a_label_too() -> None:
+    node = started()
+    node.hear(MACHINE, {keys.NODE_POLICY: "static"}, {})
+    assert node.config.policy == "static"
+
+
+def test_a_broken_label_is_told_once_and_what_it_said_before_stays() -> None:
+    node = started()
+    node.hear(MACHINE, {keys.NODE_NUMA_STRATEGY: "MostAllocated", keys.NODE_BIND_POLICY: "FullPCPUsOnly"}, {})
+    broken = {keys.NODE_NUMA_STRATEGY: "Fullest", keys.NODE_BIND_POLICY: "SpreadByPCPUs"}
+    (told,) = node.hear(MACHINE, broken, {})
+    assert keys.NODE_NUMA_STRATEGY in told
+    assert "'Fullest': use MostAllocated" in told
+    assert node.config.pools.strategy is Strategy.MOST_ALLOCATED
+    assert node.config.pools.node_bind is BindPolicy.SPREAD_BY_PCPUS
+    assert node.hear(MACHINE, broken, {}) == []
+    assert node.hear(MACHINE, {}, {}) == []
+    assert len(node.hear(MACHINE, broken, {})) == 1
+    assert node.config.pools.strategy is None
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        (keys.RESERVATION, "{"),
+        (keys.RESERVATION, '{"reservedCPUs": "a-b"}'),
+        (keys.SYSTEM_QOS, '{"cpuset": 3}'),
+        (keys.AMPLIFICATION, '{"cpu": "x"}'),
+    ],
+)
+def test_a_broken_annotation_names_itself_and_changes_nothing(key: str, value: str) -> None:
+    node = started()
+    (told,) = node.hear(MACHINE, {}, {key: value})
+    assert key in told
+    assert node.config == POOLS
+
+
+def test_settings_that_the_machine_cannot_honour_change_nothing_at_all() -> None:
+    node = started()
+    everything = {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'}
+    (told,) = node.hear(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything)
+    assert "leave none of CPUs 0-15 to the shared pool" in told
+    assert node.config == POOLS
+    assert node.hear(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything) == []
+
+
+def test_what_held_is_known_at_the_next_start_without_an_api_server(tmp_path) -> None:
+    node = started()
+    assert not node.saved
+    node.hear(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, {keys.RESERVATION: '{"reservedCPUs": "3"}'})
+    path = tmp_path / settings.FILE_NAME
+    settings.save(path, node.record)
+    record, fault = settings.load(path)
+    assert fault == ""
+    again = started(record)
+    assert again.saved
+    assert again.config == node.config
+    assert again.config.pools.withheld == CPUSet([3])
+
+
+def test_a_start_under_another_policy_knows_the_one_before(tmp_path) -> None:
+    assert settings.load(tmp_path / "none.json") == (Record(), "")
+    path = tmp_path / settings.FILE_NAME
+    settings.save(path, started().record)
+    record, _ = settings.load(path)
+    assert record.policy == "pools"
+    assert not started(record, NodeConfig(policy="static")).saved
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"policy": "pools", "labels": 3, "annotations": {}}', "\xff"]
+)
+def test_a_damaged_file_is_named_and_counts_for_none(tmp_path, text: str) -> None:
+    path = tmp_path / settings.FILE_NAME
+    path.write_text(text, encoding="latin-1")
+    record, fault = settings.load(path)
+    assert record == Record()
+    assert str(path) in fault
+
+
+def test_a_record_that_the_machine_of_today_cannot_honour_is_left_out() -> None:
+    gone = Record("pools", Said({}, {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'}))
+    assert started(gone).config == POOLS
+    with pytest.raises(NodeConfigError):
+        started(profile=NodeConfig(policy="pools", pools=PoolOptions(be_minimum=99)))
+
+
+def test_other_settings_move_the_pools_and_nobody_who_has_cpus() -> None:
+    world = World(cpus=6, pools=PoolOptions())
+    world.add(plan("p", ("a", APP, 2000)))
+    world.settle()
+    before = world.core.ledger
+    held = before.entries["p", "a"].cpus
+    config = NodeConfig(policy="pools", reserved_count=1, pools=PoolOptions(withheld=held | CPUSet([5])))
+    world.core.handle(messages.Configured(config=config, at=world.at))
+    after = world.core.ledger
+    assert after.entries["p", "a"].cpus == held
+    assert after.config == config
+    assert after.shared_pool == before.shared_pool - CPUSet([5])
+
+
+@pytest.mark.parametrize("policy", ["none", "static"])
+def test_another_policy_leaves_who_runs_where_it_is(policy) -> None:
+    world = World(cpus=6, pools=PoolOptions(guaranteed_default=PodQOS.LSR))
+    world.add(plan("p", ("a", APP, 2000)))
+    world.settle()
+    entry = world.core.ledger.entries["p", "a"]
+    world.core.handle(messages.Configured(config=NodeConfig(policy=policy, reserved_count=1), at=world.at))
+    assert world.core.ledger.entries["p", "a"] == entry
+    assert world.core.ledger.config.policy == policy
