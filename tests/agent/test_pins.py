@@ -4,7 +4,9 @@ import pytest
 
 from corelane.agent.pins import Lane, Occupation, start_cpus
 from corelane.cpuset import CPUSet
-from corelane.node import Sharing
+from corelane.node import PoolOptions, Sharing
+from corelane.workload import PodQOS, QOSClass, Wishes
+from support.agent_world import APP, World, plan
 
 MAY_MEET = {
     frozenset({Sharing.LENT, Sharing.BEST_EFFORT}),
@@ -31,3 +33,24 @@ def test_a_lane_of_its_own_waits_for_those_who_must_leave_it_and_a_pool_goes_rou
     occupied.add(lent.cpus, Sharing.LENT)
     assert start_cpus(Lane(CPUSet.parse("0-7"), Sharing.POOL), occupied) == CPUSet.parse("2-7")
     assert start_cpus(Lane(CPUSet.parse("0-7"), Sharing.BEST_EFFORT), occupied) == CPUSet.parse("0-7")
+
+
+def test_two_that_strayed_onto_each_others_cpus_go_back_without_waiting_for_one_another():
+    world = World()
+    world.add(plan("u1", ("a", APP, 2000)))
+    world.add(plan("u2", ("a", APP, 100), qos=QOSClass.BURSTABLE))
+    world.settle()
+    for process in world.live():
+        process.cpus, process.escaped = world.machine.usable, True
+    world.boot()
+    world.settle()
+    alone, shared = world.container("u1", "a"), world.container("u2", "a")
+    assert (alone.cpus, shared.cpus) == (CPUSet.parse("1-2"), CPUSet.parse("0,3-5"))
+
+
+def test_siblings_with_cpus_in_common_start_beside_each_other():
+    world = World(pools=PoolOptions())
+    world.add(plan("u1", ("a", APP, 1500), ("b", APP, 500), wishes=Wishes(qos=PodQOS.LSE)))
+    world.settle()
+    assert world.container("u1", "a").cpus == world.container("u1", "b").cpus == CPUSet.parse("1-2")
+    assert world.annotated["u1"] == {"a": CPUSet.parse("1-2"), "b": CPUSet.parse("1-2")}

@@ -221,8 +221,8 @@ class World:
         self.inbox.append(messages.Observed(id=order.id, allowed=allowed, at=self.at))
 
     def _stop(self, order: messages.Stop, fails: bool) -> None:
-        process = self.processes[order.id]
-        if not process.live:
+        process = self.processes.get(order.id)
+        if process is None or not process.live:
             return
         if fails:
             self.inbox.append(messages.StopFailed(id=order.id, message="no", at=self.at))

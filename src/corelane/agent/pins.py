@@ -52,14 +52,22 @@ class Occupation:
         return met
 
 
-def occupation(pods: Iterable[Pod], ledger: NodeState, *, but: Container | None = None) -> Occupation:
-    """What every live container may be using at this moment."""
+def occupation(
+    pods: Iterable[Pod], ledger: NodeState, *, but: Container | None = None, strays: bool = True
+) -> Occupation:
+    """What every live container may be using at this moment; without `strays`, what it was told to use."""
     found = Occupation()
     for pod in pods:
         for container in pod.containers.values():
             if container.live and container is not but:
-                found.add(container.may_use, *sharing_of(pod, container, ledger))
+                cpus = container.may_use if strays else told(container)
+                found.add(cpus, *sharing_of(pod, container, ledger))
     return found
+
+
+def told(container: Container) -> CPUSet:
+    """The CPUs that a container was let onto by us."""
+    return container.applied | (container.pending or NO_CPUS)
 
 
 def sharing_of(pod: Pod, container: Container, ledger: NodeState) -> tuple[Sharing, str]:
@@ -84,29 +92,41 @@ def to_move(pods: Iterable[Pod], ledger: NodeState) -> Iterator[tuple[Container,
     None that has an answer outstanding: what it may use is not known until then.
     """
     pods = list(pods)
-    occupied = occupation(pods, ledger)
+    occupied, ordered = occupation(pods, ledger), occupation(pods, ledger, strays=False)
     for pod in pods:
         for container in pod.containers.values():
             lane = granted(ledger, pod.uid, container.name)
             if lane is None or pod.untouched or not container.movable:
                 continue
             if not lane.sharing.exclusive:
-                lane = replace(lane, cpus=lane.cpus - occupied.against(lane.sharing))
+                lane = replace(lane, cpus=_reachable(container, lane, occupied, ordered))
             elif lane.cpus != container.applied:
-                lane = replace(lane, cpus=start_cpus(lane, occupation(pods, ledger, but=container)))
+                others = [occupation(pods, ledger, but=container, strays=strays) for strays in (True, False)]
+                reachable = _reachable(container, lane, *others)
+                lane = replace(lane, cpus=lane.cpus if reachable == lane.cpus else NO_CPUS)
             if lane.cpus and (lane.cpus != container.applied or container.drifted):
                 yield container, lane
 
 
+def _reachable(container: Container, lane: Lane, occupied: Occupation, ordered: Occupation) -> CPUSet:
+    """Where in its lane a running container may be told to go.
+
+    Not where one was told to be whom it must not meet. Where such a one merely strayed, it may stay, if it
+    may run there already: else two that strayed onto each other's CPUs would wait for one another for ever.
+    """
+    strayed = occupied.against(lane.sharing, lane.group) - container.may_use
+    return lane.cpus - strayed - ordered.against(lane.sharing, lane.group)
+
+
 def check(pods: Iterable[Pod], ledger: NodeState) -> None:
     """Assert that no container was told to use CPUs where it meets one that it must not."""
-    told = Occupation()
+    ordered = Occupation()
     for pod in pods:
         for container in pod.containers.values():
             if not container.live:
                 continue
-            cpus = container.applied | (container.pending or NO_CPUS)
+            cpus = told(container)
             sharing, group = sharing_of(pod, container, ledger)
-            met = cpus & told.against(sharing, group)
+            met = cpus & ordered.against(sharing, group)
             assert not met, f"{pod.plan.key} {container.name}: others are on CPUs {met}, or have them alone"
-            told.add(cpus, sharing, group)
+            ordered.add(cpus, sharing, group)
