@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from corelane.cli import limits_lint, limits_simulate, limits_watch
+from corelane.cli import limits_calibrate, limits_lint, limits_simulate, limits_watch
 from corelane.cli._errors import Group
 
 
@@ -13,6 +13,11 @@ def limits() -> None:
     """See CPU throttling, predict it, remove it."""
 
 
-COMMANDS: tuple[click.Command, ...] = (limits_simulate.simulate, limits_watch.watch, limits_lint.lint)
+COMMANDS: tuple[click.Command, ...] = (
+    limits_simulate.simulate,
+    limits_calibrate.calibrate,
+    limits_watch.watch,
+    limits_lint.lint,
+)
 for command in COMMANDS:
     limits.add_command(command)

@@ -257,6 +257,7 @@ def _event_server(one: _Fields) -> Workload:
         threads=_threads(one),
         network_ns=one.take("network", amounts.duration, 100 * US),
         send_ns=one.take("send", amounts.duration, 100 * US),
+        warm=one.take("warm", _part, 1.0),
     )
 
 
@@ -277,7 +278,7 @@ _KINDS: Final[dict[str, tuple[Callable[[_Fields], Workload], str]]] = {
     "spin": (_spin, "threads"),
     "bursts": (_bursts, "run every pause start threads"),
     "server": (_server, f"service network {_ARRIVALS}"),
-    "event-server": (_event_server, f"wake accept handle network send {_ARRIVALS}"),
+    "event-server": (_event_server, f"wake warm accept handle network send {_ARRIVALS}"),
     "parallel": (_parallel, f"serial work regions spin imbalance {_ARRIVALS}"),
 }
 

@@ -152,7 +152,7 @@ def _server(workload: Server, place: Place) -> None:
 
 
 def _event_server(workload: EventServer, place: Place) -> None:
-    system, network, send_ns = place.system, workload.network_ns, workload.send_ns
+    system, network, send_ns, warm = place.system, workload.network_ns, workload.send_ns, workload.warm
     wake, accept, handle = map(place.draws, (workload.wake, workload.accept, workload.handle))
     backlog: deque[tuple[int, int]] = deque()
     inboxes = [Channel() for _ in range(place.threads(workload.threads))]
@@ -180,8 +180,9 @@ def _event_server(workload: EventServer, place: Place) -> None:
         while True:
             if not inbox and not backlog:
                 asleep |= 1 << worker
+                since = system.now
                 yield POLL, inboxes[worker]
-                yield RUN, wake()
+                yield RUN, int(wake() * (warm if system.now - since < workload.warm_ns else 1))
             if backlog:
                 began, sent = backlog.popleft()
                 yield RUN, accept()

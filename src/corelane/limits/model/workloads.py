@@ -71,8 +71,9 @@ class EventServer:
     """Workers with an event loop each, as nginx has: a connection per request, taken by whoever comes first.
 
     A connection stays with the worker that has accepted it. A worker that was asleep spends `wake` before it
-    looks at what woke it, and `accept` on a connection, whose request can be read `send_ns` later; then it
-    handles it. Each connection wakes one sleeping worker: the first in a fixed order (EPOLLEXCLUSIVE).
+    looks at what woke it, but only `warm` times as much if that was for less than `warm_ns`; then `accept` on
+    a connection, whose request can be read `send_ns` after it came, and `handle` on that. Each connection
+    wakes one sleeping worker: the first in a fixed order (EPOLLEXCLUSIVE).
     """
 
     wake: Duration
@@ -82,6 +83,8 @@ class EventServer:
     threads: int | None = None
     network_ns: int = 100 * US
     send_ns: int = 100 * US
+    warm: float = 1.0
+    warm_ns: int = 2 * MS
 
 
 @dataclass(frozen=True, slots=True)

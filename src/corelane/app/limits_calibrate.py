@@ -1,0 +1,139 @@
+"""What `corelane limits calibrate` does: experiments in real cgroups, the model beside them, the errors."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import secrets
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from corelane.kernel import cgroup
+from corelane.limits.calibration import laboratory
+from corelane.limits.calibration.experiments import EXPERIMENTS, Experiment, Kernel, claims, predict
+from corelane.limits.calibration.laboratory import CalibrationError, Laboratory, Run
+from corelane.limits.model.clock import SECOND
+from corelane.limits.model.switches import for_kernel
+from corelane.view import limits_calibration as view
+from corelane.view import tables
+from corelane.view.limits_calibration import Row
+
+__all__ = ["calibrate", "chosen", "kernel", "measure"]
+
+Say = Callable[[str], None]
+_COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
+"""A clock that moves by ticks, so that its resolution is 1/HZ (time(7))."""
+
+
+def calibrate(
+    only: str, runs: int, attempts: int, form: str, *, say: Say, progress: Say = lambda _text: None
+) -> int:
+    """Measure, compare and print; 1 if the model is off where it should not be, 3 if nothing counted.
+
+    Raises CalibrationError, CgroupError and CgroupsUnavailable.
+    """
+    rows = measure(chosen(only), runs, attempts, progress)
+    say(_FORMS[form](rows))
+    counted = [row for row in rows if row.run is not None and row.run.noise.reason is None]
+    if not counted:
+        return 3
+    return int(any(not claim.met for row in counted for claim in row.claims))
+
+
+def chosen(only: str) -> list[Experiment]:
+    """The experiments whose name has the text in it. Raises CalibrationError if none has."""
+    found = [one for one in EXPERIMENTS if only in one.name]
+    if not found:
+        names = "; ".join(one.name for one in EXPERIMENTS)
+        raise CalibrationError(f"no experiment has {only!r} in its name; there are {names}")
+    return found
+
+
+def measure(
+    experiments: Sequence[Experiment], runs: int, attempts: int, progress: Say = lambda _text: None
+) -> list[Row]:
+    """Each as often as asked; a disturbed run is tried again, and in the end shown as disturbed."""
+    cpus = sorted(os.sched_getaffinity(0))
+    here = kernel()
+    rows = []
+    with _terminable(), laboratory.opened(cgroup.find(), f"calibrate-{secrets.token_hex(4)}") as room:
+        for experiment in experiments:
+            if experiment.threads > len(cpus):
+                why = f"needs {experiment.threads} CPUs; this process may use {len(cpus)}"
+                rows.append(Row(experiment, None, None, (), why))
+                continue
+            for _ in range(runs):
+                progress(experiment.name)
+                rows.append(_row(experiment, _quiet_run(room, experiment, cpus, attempts, progress), here))
+    return rows
+
+
+def _quiet_run(
+    room: Laboratory, experiment: Experiment, cpus: Sequence[int], attempts: int, progress: Say
+) -> Run:
+    """The first run that nothing disturbed, or of all the least disturbed."""
+    found: list[Run] = []
+    for _ in range(attempts):
+        found.append(room.run(experiment, cpus))
+        if found[-1].noise.reason is None:
+            return found[-1]
+        progress(f"{experiment.name}: discarded, {found[-1].noise.reason}")
+    return min(found, key=lambda one: one.noise.share)
+
+
+def _row(experiment: Experiment, run: Run, here: Kernel) -> Row:
+    predicted = predict(experiment, run.measured, here)
+    return Row(
+        experiment,
+        run,
+        predicted,
+        tuple(claims(experiment, run.measured, predicted)),
+        f"discarded: {run.noise.reason}" if run.noise.reason else "",
+    )
+
+
+def kernel() -> Kernel:
+    """This machine's kernel as the model takes it. Raises CalibrationError for one that it does not know."""
+    try:
+        return Kernel(for_kernel(platform.release()), round(time.clock_getres(_COARSE) * SECOND))
+    except ValueError as error:
+        raise CalibrationError(str(error)) from None
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Let SIGTERM end us as Ctrl-C does, so that nothing of ours is left."""
+
+    def stop(number: int, _frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    old = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, old)
+
+
+def _table(rows: Sequence[Row]) -> str:
+    out = io.StringIO()
+    title = f"Linux {platform.release()}, {os.cpu_count()} CPUs: measured / by the model"
+    tables.show(title, view.HEADINGS, view.rows(rows), tables.console(out))
+    return out.getvalue() + view.summary(rows)
+
+
+def _json(rows: Sequence[Row]) -> str:
+    here = kernel()
+    what = {
+        "kernel": platform.release(),
+        "hz": round(SECOND / here.tick_ns),
+        "experiments": view.as_json(rows),
+    }
+    return json.dumps(what, indent=2, ensure_ascii=False)
+
+
+_FORMS: dict[str, Callable[[Sequence[Row]], str]] = {"table": _table, "json": _json}

@@ -1,0 +1,134 @@
+"""Processes that use CPU time as told, each pinned to a CPU; nothing but Python, and nothing of corelane.
+
+A worker says `ready`, waits for a line with the moment to begin at, and tells on the way when a pause that it
+did not ask for has ended (`g NS`), and the CPU time of each burst (`b NS`).
+"""
+
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["Told", "Worker", "WorkerError", "start"]
+
+_PATIENCE_SECONDS = 20.0
+
+_SOURCE = r"""
+import os, sys, time
+cpu, run_ns, every_ns, gap_ns, probe_ns = map(int, sys.argv[1:6])
+os.sched_setaffinity(0, {cpu})
+now, used = time.perf_counter_ns, time.thread_time_ns
+def tell(text): os.write(1, text.encode())
+def spin(until, gaps):
+    last = now()
+    while last < until and gaps:
+        moment = now()
+        if moment - last > gap_ns:
+            tell("g %d\n" % moment)
+            gaps -= 1
+        last = moment
+tell("ready\n")
+begin = int(sys.stdin.readline())
+if probe_ns:
+    spin(now() + probe_ns, 6)
+time.sleep(max(begin - now(), 0) / 1e9)
+if not run_ns:
+    spin(begin + 10**15, 12)
+    while True: pass
+due = begin
+while True:
+    start = used()
+    while used() - start < run_ns: pass
+    tell("b %d\n" % (used() - start))
+    due = max(due + every_ns, now())
+    wait = due - now()
+    if wait > 0: time.sleep(wait / 1e9)
+"""
+
+
+class WorkerError(Exception):
+    """A worker did not start."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a worker has said so far: moments and CPU times in ns."""
+
+    gaps: tuple[int, ...]
+    bursts: tuple[int, ...]
+
+
+class Worker:
+    """A process that waits to be told when to begin."""
+
+    def __init__(self, cpu: int, arguments: Sequence[int]) -> None:
+        command = (sys.executable, "-I", "-S", "-c", _SOURCE, str(cpu), *map(str, arguments))
+        pipe = subprocess.PIPE
+        # A session of its own, so that a Ctrl-C reaches us first and we end it.
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, start_new_session=True)
+        self.pid = self._process.pid
+        assert self._process.stdout is not None
+        os.set_blocking(self._process.stdout.fileno(), False)
+        self._said = ""
+
+    def wait_ready(self) -> None:
+        """Raises WorkerError."""
+        assert self._process.stdout is not None
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._process.stdout, selectors.EVENT_READ)
+            while "ready\n" not in self._said:
+                left = deadline - time.monotonic()
+                if left <= 0 or self._process.poll() is not None:
+                    raise WorkerError(f"a worker did not start within {_PATIENCE_SECONDS:g} s")
+                selector.select(left)
+                self._hear()
+
+    def begin(self, moment_ns: int) -> None:
+        """Let it begin at a moment of the monotonic clock. Raises WorkerError if it has gone."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{moment_ns}\n".encode())
+            self._process.stdin.flush()
+        except OSError as error:
+            raise WorkerError(f"a worker has ended: {error.strerror}") from error
+
+    def told(self) -> Told:
+        self._hear()
+        whole = self._said[: self._said.rfind("\n") + 1]
+        words = [line.split() for line in whole.splitlines() if " " in line]
+        return Told(
+            tuple(int(number) for kind, number in words if kind == "g"),
+            tuple(int(number) for kind, number in words if kind == "b"),
+        )
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                try:
+                    stream.close()
+                except OSError:  # what it was to be told is still buffered
+                    continue
+
+    def _hear(self) -> None:
+        assert self._process.stdout is not None
+        while piece := self._process.stdout.read(65536):
+            self._said += piece.decode()
+
+
+def start(cpus: Sequence[int], arguments: Sequence[int]) -> list[Worker]:
+    """Workers, one a CPU, all ready. Raises WorkerError; then none is left."""
+    workers = [Worker(cpu, arguments) for cpu in cpus]
+    try:
+        for worker in workers:
+            worker.wait_ready()
+    except BaseException:
+        for worker in workers:
+            worker.end()
+        raise
+    return workers

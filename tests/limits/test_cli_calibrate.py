@@ -1,0 +1,45 @@
+"""`corelane limits calibrate` ended in the middle leaves no group, and what it cannot do is one line."""
+
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from corelane.kernel import cgroup
+from support import real_cgroups
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "corelane", "limits", "calibrate", *arguments]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ended_by_a_signal_it_leaves_no_group_and_no_process(number):
+    with real_cgroups.instance() as (groups, _):
+        before = groups.children(cgroup.OWN)
+        arguments = command("--only", "spin 1 x 20/100", "--attempts", "50", "--runs", "50")
+        process = subprocess.Popen(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        try:
+            assert process.stderr is not None
+            assert process.stderr.readline() == "spin 1 x 20/100\n"
+            mine = {name for name in groups.children(cgroup.OWN) if name.startswith("calibrate-")} - {*before}
+            process.send_signal(number)
+            _, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
+            process.wait()
+        assert process.returncode != 0
+        assert "Traceback" not in errors
+        assert not mine & {*groups.children(cgroup.OWN)}
+
+
+def test_an_unknown_experiment_is_answered_with_those_there_are():
+    run = subprocess.run(
+        command("--only", "spin 99"), capture_output=True, text=True, check=False, timeout=30
+    )
+    assert run.returncode == 2
+    assert re.match(
+        r"Error: no experiment has 'spin 99' in its name; there are spin 1 x 10/100; ", run.stderr
+    )
