@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from corelane import machine as machines
 from corelane import node
-from corelane.app import allocate_steps, state_file, state_rules, state_settings
+from corelane.app import allocate_steps, machines, state_file, state_rules, state_settings
 from corelane.app.state_errors import StateFileError
 from corelane.app.state_settings import Settings
 from corelane.cpuset import CPUSet, format_list
