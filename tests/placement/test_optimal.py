@@ -137,8 +137,27 @@ def shape_of(world):
     return optimal.build(topology.build(world.rows), world.distances)
 
 
+@st.composite
+def crowded(draw):
+    """Many small L3 domains and NUMA nodes, few CPUs in use and few wishes, so that much is equally good."""
+    nodes, caches = draw(st.sampled_from([(1, 4), (2, 2), (2, 3), (3, 1), (3, 2), (4, 1), (5, 1), (1, 5)]))
+    threads = draw(st.sampled_from([1, 2, 2]))
+    cores = max(1, LARGEST // (nodes * caches * threads))
+    count = nodes * caches * cores
+    places = [(core, 0, core // (caches * cores), core // cores) for core in range(count)]
+    rows = [(core + thread * count, *place) for thread in range(threads) for core, place in enumerate(places)]
+    world = reference.World(rows, {a: {b: 10 if a == b else 20 for b in range(nodes)} for a in range(nodes)})
+    free = CPUSet(world.node).mask & ~draw(masks(world.node, 4))
+    demand = Demand(
+        draw(st.integers(1, free.bit_count())),
+        bind=draw(st.sampled_from([None, None, BindPolicy.SPREAD_BY_PCPUS])),
+        strategy=draw(st.sampled_from([None, None, *Strategy])),
+    )
+    return world, demand, free, draw(occupancies(world, free))
+
+
 @common
-@given(cases())
+@given(cases() | crowded())
 def test_answers_are_the_best_of_all_sets(case):
     world, demand, free, others = case
     expected = reference.best(world, demand, reference.ids(free), others)

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from corelane import machine as machines
 from corelane import node
-from corelane.app import node_settings, state_file, state_rules, state_settings
+from corelane.app import machines, node_settings, state_file, state_rules, state_settings
 from corelane.app.node_settings import NodeSettings
 from corelane.app.state_errors import StateFileError
 from corelane.app.state_settings import Settings

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from corelane import machine as machines
 from corelane import node
-from corelane.app import state_file
+from corelane.app import machines, state_file
 from corelane.app.state_errors import SettingsError
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kube import quantity

@@ -7,7 +7,7 @@ import json
 from collections.abc import Callable
 from typing import Final
 
-from corelane import machine as machines
+from corelane.app import machines
 from corelane.machine import Machine, jsonform
 from corelane.view import svg, tables
 from corelane.view import topology as view

@@ -18,7 +18,8 @@ from corelane.cli._errors import Command, Fault
 @click.option(
     "--machine",
     metavar="SOURCE",
-    help="A spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output (-J or -p), or hwloc XML.",
+    help="A spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output (-J or -p), hwloc XML, "
+    "or a NodeResourceTopology in YAML or JSON.",
 )
 @click.option(
     "-o",

@@ -205,6 +205,7 @@ def from_rows(name: str, rows: Iterable[tuple[int, int, int, int, int]], *, sour
     what a kubelet sees as its uncore cache.
     """
     rows = sorted(rows)
+    online = CPUSet(row[0] for row in rows)
     first: dict[tuple[int, int], int] = {}
     for cpu, core, socket, _, _ in rows:
         first.setdefault((socket, core), cpu)
@@ -217,7 +218,6 @@ def from_rows(name: str, rows: Iterable[tuple[int, int, int, int, int]], *, sour
         NUMANode(numa, CPUSet.from_mask(mask), distances=default_distances(numa, (n for n, _ in members)))
         for numa, mask in members
     )
-    online = CPUSet(cpu.id for cpu in cpus)
     return Machine(name, cpus, nodes, online, allowed=online, source=source)
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from corelane.cpuset import format_list
+from corelane.cpuset import CPUSet, format_list
 from corelane.machine.model import CPU, Device, Machine, NUMANode
 from corelane.view import units
 from corelane.view.cpumap import cpumap
@@ -121,8 +121,13 @@ def _footer(machine: Machine) -> Iterator[str]:
     }
     yield from (f"{name}: {cpus}" for name, cpus in sets.items() if cpus)
     for irq in machine.irqs:
-        yield f"managed interrupt {irq.number}{f' ({irq.name})' if irq.name else ''}: {irq.cpus or 'no CPU'}"
+        name = f" ({irq.name})" if irq.name else ""
+        yield f"managed interrupt {irq.number}{name}: {_which(irq.cpus)}"
     yield from (f"note: {note}" for note in machine.notes)
+
+
+def _which(cpus: CPUSet) -> str:
+    return f"CPU{'s' if len(cpus) > 1 else ''} {cpus}" if cpus else "no CPU"
 
 
 def _distances(machine: Machine) -> Iterator[str]:

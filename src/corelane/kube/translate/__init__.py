@@ -9,6 +9,7 @@ from corelane.kube.translate.reasons import read as placement_reasons
 from corelane.kube.translate.records import annotations as proposal_annotations
 from corelane.kube.translate.topology import (
     machine_from_topology,
+    machine_from_zones,
     same_machine,
     state_from_topology,
     topology,
@@ -18,6 +19,7 @@ __all__ = [
     "TranslationError",
     "ask",
     "machine_from_topology",
+    "machine_from_zones",
     "placement_reasons",
     "places",
     "proposal_annotations",

@@ -12,16 +12,22 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, quantity
 from corelane.kube.node import NodeResourceTopology, Zone
 from corelane.kube.quantity import QuantityError
-from corelane.kube.translate import koordinator, kubelets, ledgers, machines, zones
+from corelane.kube.translate import counts, koordinator, kubelets, ledgers, machines, zones
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.zones import DEFAULT_LEVELS, HUGEPAGES, NODE, NODE_PREFIX
 from corelane.machine.facts import CPUFacts
-from corelane.machine.model import Machine, NUMANode
+from corelane.machine.model import Machine, NUMANode, default_distances
 from corelane.node import Entry, Origin
 from corelane.node.entries import Sharing
 from corelane.node.ledger import NodeState, with_entries
 
-__all__ = ["machine_from_topology", "same_machine", "state_from_topology", "topology"]
+__all__ = [
+    "machine_from_topology",
+    "machine_from_zones",
+    "same_machine",
+    "state_from_topology",
+    "topology",
+]
 
 Version: TypeAlias = Literal["v1alpha1", "v1alpha2"]
 
@@ -81,13 +87,18 @@ def machine_from_topology(published: NodeResourceTopology) -> Machine:
     Raises TranslationError where an annotation or zone is broken, or none names the CPUs.
     """
     annotations, name = published.metadata.annotations, published.metadata.name
-    nodes = dict(_numa_nodes(published))
+    nodes = _numa_nodes(published)
     if keys.MACHINE in annotations:
         return machines.load(annotations[keys.MACHINE], name, nodes)
     if keys.CPU_TOPOLOGY in annotations:
         return machines.load_detail(annotations[keys.CPU_TOPOLOGY], name, nodes)
     why = f"neither {keys.MACHINE} nor {keys.CPU_TOPOLOGY} is there, so the CPUs are unknown"
     raise TranslationError("metadata.annotations", sorted(annotations), why)
+
+
+def machine_from_zones(published: NodeResourceTopology) -> Machine:
+    """The hardware as far as zones alone tell, the rest assumed: see `counts`. Raises TranslationError."""
+    return counts.machine(published, _node_zones(published), _numa_nodes(published).values())
 
 
 def same_machine(one: NodeResourceTopology, other: NodeResourceTopology) -> bool:
@@ -127,17 +138,27 @@ def _state_of_kubelet(published: NodeResourceTopology, machine: Machine) -> Node
     return with_entries(state, entries, pods) if entries else state
 
 
-def _numa_nodes(published: NodeResourceTopology) -> Iterator[tuple[int, NUMANode]]:
+def _node_zones(published: NodeResourceTopology) -> Iterator[counts.NodeZone]:
     for index, zone in enumerate(published.zones):
-        if zone.type != NODE:
-            continue
-        path = f"zones[{index}]"
-        number = _number(f"{path}.name", zone.name)
-        memory, hugepages = _memory(path, zone)
-        distances = {
-            _number(f"{path}.costs[{i}].name", cost.name): cost.value for i, cost in enumerate(zone.costs)
-        }
-        yield number, NUMANode(number, CPUSet(), memory, hugepages, distances)
+        if zone.type == NODE:
+            path = f"zones[{index}]"
+            yield path, _number(f"{path}.name", zone.name), zone
+
+
+def _numa_nodes(published: NodeResourceTopology) -> dict[int, NUMANode]:
+    nodes = dict(_numa_node(*one) for one in _node_zones(published))
+    return {
+        numa: node if node.distances else replace(node, distances=default_distances(numa, nodes))
+        for numa, node in nodes.items()
+    }
+
+
+def _numa_node(path: str, number: int, zone: Zone) -> tuple[int, NUMANode]:
+    memory, hugepages = _memory(path, zone)
+    distances = {
+        _number(f"{path}.costs[{i}].name", cost.name): cost.value for i, cost in enumerate(zone.costs)
+    }
+    return number, NUMANode(number, CPUSet(), memory, hugepages, distances)
 
 
 def _number(path: str, name: str) -> int:

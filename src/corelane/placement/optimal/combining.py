@@ -25,9 +25,7 @@ class Combined:
         self.problem, self.span, self.limits = problem, span, limits
         self.fillings: list[Filling] = []
         for node in span.nodes:
-            self.fillings.append(fill(problem, node, self._window(node, unbroken), unbroken, budget))
-            if span.count == 1:
-                self._tighten(self.fillings[-1].scores)
+            self.fillings.append(self._filling(node, unbroken, budget))
         later = most_from([_of(problem.caps, problem, (node,)) for node in span.nodes], (), len(limits) - 1)
         self.layers: list[Layer] = [{0: 0}]
         for i in reversed(range(len(span.nodes))):
@@ -45,6 +43,16 @@ class Combined:
         """The lowest CPUs that reach the score."""
         span = self.span
         return read(self.problem, span.nodes, span.musts, self.fillings, self.layers, self.last)
+
+    def _filling(self, node: int, unbroken: Sequence[int], budget: Budget) -> Filling:
+        if self.span.count > 1:
+            return fill(self.problem, node, self._window(node, unbroken), unbroken, budget)
+        most = _most(_of(self.problem.caps, self.problem, (node,)), len(self.limits) - 1)
+        if most < self.problem.demand.cpus:
+            return Filling(self.problem, node, [{}], {})
+        filling = fill(self.problem, node, self._window(node, unbroken), unbroken, budget)
+        self._tighten(filling.scores)
+        return filling
 
     def _tighten(self, scores: dict[int, int]) -> None:
         """Follow only what is as good as what one node gives alone."""

@@ -6,7 +6,6 @@ The last domains come first, so that what is chosen can be read off from the fir
 mostly has the lowest ids.
 """
 
-from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -115,12 +114,14 @@ def fill(problem: Problem, node: int, window: Window, unbroken: Sequence[int], b
     Numbers that cannot be a part of `total` CPUs within the limits are left out. Raises BudgetSpentError.
     """
     inside, domains = problem.shape.inside[node], len(window.limits) - 1
-    caps = [(min(problem.caps[domain], window.high),) for domain in inside]
+    caps = [(min(cap, window.high),) for cap in problem.caps[inside.start : inside.stop]]
     later = most_from(caps, window.beside.all, domains)
-    whole = most_from(((unbroken[domain],) for domain in inside), window.beside.unbroken, domains)
+    whole = most_from(zip(unbroken[inside.start : inside.stop]), window.beside.unbroken, domains)
     layers: list[Layer] = [{0: 0}]
     for i in reversed(range(len(caps))):
-        layers.append(_extend(problem, inside[i], layers[-1], window, later[i], whole[i], budget))
+        coming = Caps(later[i], whole[i])
+        layer = _extend(problem, inside[i], layers[-1], window, coming, unbroken[inside[i]], budget)
+        layers.append(_thinned(layer) if len(layer) > 1 else layer)
     return Filling(problem, node, layers, _scores(problem, node, layers[-1], window))
 
 
@@ -141,58 +142,64 @@ def most_from(units: Iterable[Iterable[int]], beside: Iterable[int], domains: in
 
     A unit is the most CPUs of each of its domains.
     """
-    largest = sorted(-cap for cap in beside)
+    largest = sorted(beside, reverse=True)[:domains]
     sums = []
     for caps in units:
-        sums.append(_sums(largest, domains))
-        for cap in caps:
-            insort(largest, -cap)
+        total = [0, *accumulate(largest)]
+        sums.append(total + [total[-1]] * (domains - len(largest)))
+        largest.extend(caps)
+        largest.sort(reverse=True)
+        del largest[domains:]
     return sums
 
 
-def _sums(negated: Sequence[int], count: int) -> list[int]:
-    sums = [-total for total in accumulate(negated[:count], initial=0)]
-    return sums + [sums[-1]] * (count + 1 - len(sums))
-
-
 def _extend(
-    problem: Problem,
-    domain: int,
-    layer: Layer,
-    window: Window,
-    later: Sequence[int],
-    whole: Sequence[int],
-    budget: Budget,
+    problem: Problem, domain: int, layer: Layer, window: Window, coming: Caps, unbroken: int, budget: Budget
 ) -> Layer:
-    """The layer after one more domain.
+    """The layer after one more domain, which can give so many CPUs unbroken.
 
-    `later` and `whole` are the most CPUs, and the most that break no core, from 0, 1, 2 … of the domains to
-    come: what is missing beyond the latter breaks cores, each of which gives less than its threads.
+    `coming` are the most CPUs from 0, 1, 2 … of the domains to come, and the most that break no core: what is
+    missing beyond the latter breaks cores, each of which gives less than its threads.
     """
     table, touch, layout = problem.table(domain), problem.touch[domain], problem.rules.layout
-    most, high, limits = min(table.most, window.high), window.high, window.limits
-    grain, rows, shift, bind = problem.grain or 1, table.rows, layout.shift, layout.bind
-    spare, last = max(problem.shape.threads - 1, 1), len(limits) - 1
+    high, limits, later, whole, rows = window.high, window.limits, coming.all, coming.unbroken, table.rows
+    shift, bind, last = layout.shift, layout.bind, len(limits) - 1
+    below, spare = bind.bit_length() - 1, max(problem.shape.threads - 1, 1)
+    grain = problem.grain or 1
+    together = grain if problem.rules.spread else problem.shape.core_size or grain
     after: Layer = {}
     for state, score in layer.items():
         missing, left = window.total - (state >> BITS), last - (score >> shift)
-        broken = max(0, -((whole[left] - missing) // spare))
-        if missing <= later[left] and score + broken * bind <= limits[left]:
-            after[state] = min(score, after.get(state, score))
+        gap = missing - whole[left]
+        if missing <= later[left] and score - (-gap // spare * bind if gap > 0 else 0) <= limits[left]:
+            known = after.get(state)
+            if known is None or score < known:
+                after[state] = score
         if left <= window.others:
             continue
-        touched, limit, gap = score + touch, limits[left - 1], missing - whole[left - 1]
-        least = max(1, missing - later[left - 1])
-        ways: Sequence[int] = range(-(-least // grain) * grain, min(most, high - (state >> BITS)) + 1, grain)
+        left -= 1
+        touched, limit = score + touch, limits[left]
+        breaks = (limit >> below) - (touched >> below)
+        if breaks < 0:
+            continue
+        step = grain if breaks else together
+        least = missing - later[left]
+        least = -(-least // step) * step if least > 1 else step
+        most = min(high - (state >> BITS), table.most, unbroken + breaks * spare)
+        ways: Sequence[int] = range(least, most + 1, step)
         budget.take(len(ways))
+        gap = missing - whole[left]
         for own in ways[-2:] if window.rough else ways:
-            row = rows[own]
             bound = limit if gap <= own else limit + (own - gap) // spare * bind
+            row = rows[own]
             for broken, cost in table.row(own) if row is None else row:
-                reached, better = state + (own << BITS) + broken, touched + cost
-                if better <= bound and better < after.get(reached, better + 1):
-                    after[reached] = better
-    return _thinned(after) if len(after) > 1 else after
+                better = touched + cost
+                if better <= bound:
+                    reached = state + (own << BITS) + broken
+                    known = after.get(reached)
+                    if known is None or better < known:
+                        after[reached] = better
+    return after
 
 
 def _thinned(layer: Layer) -> Layer:

@@ -5,8 +5,7 @@ state only the lower can win, and one whose CPUs so far differ from the lowest b
 come has lost; so few are ever left.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 from corelane.placement.optimal.filling import BITS, MASK, Filling, closing
 from corelane.placement.optimal.lowest import lower, pick
@@ -18,18 +17,14 @@ Layer = dict[int, int]
 """State (nodes used << BITS | CPUs) to the lowest score."""
 
 
-class _Point(NamedTuple):
-    """Where a choice stands: the state of the nodes still to come, and that of this node's domains to come.
+_Point = tuple[int, int]
+"""Where choices stand: the state of the nodes still to come, and that of this node's domains to come."""
 
-    The second is None where the node gives nothing.
-    """
+_FEW = 6
+"""Up to so many points it is quicker to ask which can take CPUs than whether these CPUs may be the lowest."""
 
-    nodes: int
-    domains: int | None
-
-
-_Active = dict[_Point, int]
-"""The lowest CPUs so far of the choices that have come to a point."""
+_Active = dict[int, list[_Point]]
+"""CPUs so far, and the points to which choices have come with these."""
 
 
 def read(
@@ -41,54 +36,45 @@ def read(
     last: int,
 ) -> int:
     """The lowest CPUs that reach the state `last`; `layers` are those over the last 0, 1, 2 … nodes."""
-    active: _Active = {_Point(last, None): 0}
+    active: _Active = {0: [(last, 0)]}
     for i, node in enumerate(nodes):
-        depth, filling = len(nodes) - i, fillings[i]
+        depth, domains = len(nodes) - i, problem.shape.inside[node]
         later = sum(problem.shape.nodes[other] for other in nodes[i + 1 :]) & problem.usable
-        active = _lowest(_into_node(active, layers, depth, filling, bool(musts >> node & 1)), 0)
-        domains = problem.shape.inside[node]
+        active = _into_node(active, layers, depth, fillings[i], bool(musts >> node & 1))
         for at, domain in enumerate(domains):
-            later_here = later | problem.usable & sum(problem.shape.domains[domain + 1 : domains.stop])
-            ways = _into_domain(active, problem, filling, len(domains) - at, domain)
-            active = _lowest(ways, later_here & -later_here)
-        active = _lowest(
-            ((_Point(point.nodes, None), cpus) for point, cpus in active.items()), later & -later
-        )
-    return min(active.values())
+            if not any(point[1] for points in active.values() for point in points):
+                break
+            here = later | problem.usable & sum(problem.shape.domains[domain + 1 : domains.stop])
+            active = _into_domain(active, problem, fillings[i], len(domains) - at, domain, here & -here)
+    return min(active)
 
 
-def _lowest(ways: Iterable[tuple[_Point, int]], floor: int) -> _Active:
-    """The choices that may still be the lowest; `floor` is the lowest CPU (its bit) that is still to come."""
-    active: _Active = {}
-    for point, cpus in ways:
-        known = active.get(point)
-        active[point] = cpus if known is None else lower(known, cpus)
-    if len(active) < 2:
-        return active
-    first = 0
-    for cpus in active.values():
-        first = lower(first, cpus)
-    return {point: cpus for point, cpus in active.items() if not 0 < _bit(cpus ^ first) < floor}
-
-
-def _bit(cpus: int) -> int:
-    return cpus & -cpus
-
-
-def _into_node(
-    active: _Active, layers: list[Layer], depth: int, filling: Filling, must: bool
-) -> Iterator[tuple[_Point, int]]:
+def _into_node(active: _Active, layers: list[Layer], depth: int, filling: Filling, must: bool) -> _Active:
     """From the state of a node and those after it to how much this one gives."""
-    before, full = layers[depth - 1], _full(filling)
-    for point, cpus in active.items():
-        state, score = point.nodes, layers[depth][point.nodes]
-        if before.get(state) == score and not must:
-            yield _Point(state, None), cpus
-        for own, cost in filling.scores.items():
-            earlier = state - (1 << BITS) - own
-            if before.get(earlier) == score - cost:
-                for inner in full[own]:
-                    yield _Point(earlier, inner), cpus
+    before, after, full = layers[depth - 1], layers[depth], _full(filling)
+    found: dict[_Point, int] = {}
+    for cpus, points in active.items():
+        for state, _ in points:
+            if not must and before.get(state) == after[state]:
+                _keep(found, (state, 0), cpus)
+            for own, cost in filling.scores.items():
+                earlier = state - (1 << BITS) - own
+                if before.get(earlier) == after[state] - cost:
+                    for inner in full[own]:
+                        _keep(found, (earlier, inner), cpus)
+    return _grouped(found)
+
+
+def _keep(found: dict[_Point, int], point: _Point, cpus: int) -> None:
+    known = found.get(point)
+    found[point] = cpus if known is None else lower(known, cpus)
+
+
+def _grouped(found: dict[_Point, int]) -> _Active:
+    active: _Active = {}
+    for point, cpus in found.items():
+        active.setdefault(cpus, []).append(point)
+    return active
 
 
 def _full(filling: Filling) -> dict[int, list[int]]:
@@ -103,31 +89,51 @@ def _full(filling: Filling) -> dict[int, list[int]]:
 
 
 def _into_domain(
-    active: _Active, problem: Problem, filling: Filling, depth: int, domain: int
-) -> Iterator[tuple[_Point, int]]:
-    """From the state of a domain and those after it to what this one gives."""
-    before, after = filling.layers[depth - 1], filling.layers[depth]
+    active: _Active, problem: Problem, filling: Filling, depth: int, domain: int, floor: int
+) -> _Active:
+    """From the state of a domain and those after it to what this one gives, where that may be the lowest.
+
+    `floor` is the lowest CPU (its bit) still to come. What gives more comes first: it mostly has lower ids.
+    """
+    before, after = {0: 0, **filling.layers[depth - 1]}, {0: 0, **filling.layers[depth]}
+    most = max(state >> BITS for points in active.values() for _, state in points)
+    found: dict[_Point, int] = {}
+    first = -1
+    for own, broken, cost in _ways(problem, domain, most):
+        mask, drop = -1, (own << BITS) + broken
+        for cpus, points in active.items():
+            if first >= 0 and len(points) > _FEW:
+                mask = in_domain(problem, domain, own, broken) if mask < 0 else mask
+                if _lost(cpus | mask, first, floor):
+                    continue
+            reached = [(n, s - drop) for n, s in points if before.get(s - drop) == after[s] - cost]
+            if reached:
+                mask = in_domain(problem, domain, own, broken) if mask < 0 else mask
+                first = lower(first, cpus | mask) if first >= 0 else cpus | mask
+                for point in reached:
+                    _keep(found, point, cpus | mask)
+    return _grouped({point: cpus for point, cpus in found.items() if not _lost(cpus, first, floor)})
+
+
+def _lost(cpus: int, first: int, floor: int) -> bool:
+    """Whether these CPUs cannot become the lowest, whatever comes from `floor` on; `first` are the lowest."""
+    apart = cpus ^ first
+    return 0 < apart & -apart < floor and bool(first & apart & -apart)
+
+
+def _ways(problem: Problem, domain: int, most: int) -> Iterator[tuple[int, int, int]]:
+    """The (CPUs, broken, score) with which a domain may be taken from, most CPUs first, last not at all."""
     table, touch = problem.table(domain), problem.touch[domain]
-    taken: dict[tuple[int, int], int] = {}
-    for point, cpus in active.items():
-        state = point.domains
-        if state is None:
-            yield point, cpus
-            continue
-        score = after[state]
-        if before.get(state) == score:
-            yield point, cpus
-        for own in range(1, min(table.most, state >> BITS) + 1):
-            for broken, cost in table.rows[own] or table.row(own):
-                earlier = state - (own << BITS) - broken
-                if before.get(earlier) == score - touch - cost:
-                    if (own, broken) not in taken:
-                        taken[own, broken] = in_domain(problem, domain, own, broken)
-                    yield _Point(point.nodes, earlier), cpus | taken[own, broken]
+    for own in range(min(table.most, most), 0, -1):
+        for broken, cost in table.row(own):
+            yield own, broken, touch + cost
+    yield 0, 0, 0
 
 
 def in_domain(problem: Problem, domain: int, cpus: int, broken: int) -> int:
-    """The lowest CPUs of a domain for an entry of its table."""
+    """The lowest CPUs of a domain for an entry of its table; none for none."""
+    if not cpus:
+        return 0
     unit = problem.shape.domains[domain]
     leads = [lead & unit for lead in problem.leads]
     return pick(problem.shape, problem.table(domain), leads, problem.usable & unit, cpus, broken)

@@ -3,7 +3,7 @@
 A field per term that is in play, the earlier above the later; scores add up over cores, domains and nodes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
@@ -23,11 +23,11 @@ class Layout:
     fallback: int = 0
     affinity: int = 0
     strategy: int = 0
+    shift: int = field(init=False)
+    """By how many bits the number of domains, the highest field, is shifted."""
 
-    @property
-    def shift(self) -> int:
-        """By how many bits the number of domains, the highest field, is shifted."""
-        return self.domains.bit_length() - 1
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shift", self.domains.bit_length() - 1)
 
     def unpack(self, score: int) -> dict[str, int]:
         """The value of every field by name, 0 where it is not in play; `shape` is the last."""

@@ -159,7 +159,8 @@ def _even(problem: Problem, nodes: Iterable[int], count: int) -> Iterator[tuple[
     uneven = max(0, highest - lowest - _granule(problem))
     width = uneven + _granule(problem)
     for low in range(lowest, max(highest - width, 1) - 1, -grain):
-        yield uneven, low, low + width
+        if low + (count - 1) * (low + width) >= n:
+            yield uneven, low, low + width
 
 
 def _granule(problem: Problem) -> int:

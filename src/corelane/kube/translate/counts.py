@@ -1,0 +1,57 @@
+"""A machine from a NodeResourceTopology that only counts: as many CPUs in each NUMA node as its zone says.
+
+Such come from node-feature-discovery and resource-topology-exporter. Which ids, cores and sockets they are is
+not told but assumed, so this is for looking at and for trying out requests, never for a scheduler.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from corelane.cpuset import CPUSet
+from corelane.kube import quantity
+from corelane.kube.node import NodeResourceTopology, Zone
+from corelane.kube.quantity import QuantityError
+from corelane.kube.translate.errors import TranslationError
+from corelane.machine.model import Machine, NUMANode, from_rows
+
+__all__ = ["NodeZone", "machine"]
+
+NodeZone: TypeAlias = tuple[str, int, Zone]
+"""Where a NUMA node's zone stands in the object, the node's id, and the zone."""
+MOST_CPUS: Final = 8192
+"""As many as Linux can have."""
+NOTE: Final = (
+    "the zones tell how many CPUs each NUMA node has, not which: assumed are ids from node to node, "
+    "a core for every CPU and a socket for every node"
+)
+
+
+def machine(published: NodeResourceTopology, zones: Iterable[NodeZone], nodes: Iterable[NUMANode]) -> Machine:
+    """The machine; `nodes` bring memory and distances. Raises TranslationError where no zone has CPUs."""
+    counts = dict(count for path, numa, zone in zones for count in _counts(path, numa, zone))
+    total = sum(counts.values())
+    if not 0 < total <= MOST_CPUS:
+        raise TranslationError("zones", total, f"the NUMA nodes must have 1 to {MOST_CPUS} CPUs in all")
+    places = [numa for numa, count in counts.items() for _ in range(count)]
+    rows = ((cpu, cpu, numa, numa, numa) for cpu, numa in enumerate(places))
+    found = from_rows(published.metadata.name, rows, source="NodeResourceTopology")
+    cpus = {node.id: node.cpus for node in found.nodes}
+    known = {node.id: replace(node, cpus=cpus.get(node.id, CPUSet())) for node in nodes}
+    return replace(found, nodes=tuple(known[numa] for numa in sorted(known)), notes=(NOTE,))
+
+
+def _counts(path: str, numa: int, zone: Zone) -> Iterator[tuple[int, int]]:
+    for i, resource in enumerate(zone.resources):
+        if resource.name == "cpu":
+            yield numa, _whole(f"{path}.resources[{i}].capacity", resource.capacity)
+
+
+def _whole(path: str, amount: str | int) -> int:
+    try:
+        milli = quantity.milli(str(amount))
+    except QuantityError as error:
+        raise TranslationError(path, amount, str(error)) from error
+    if milli < 0:
+        raise TranslationError(path, amount, "a zone cannot have less than no CPU")
+    return milli // 1000
