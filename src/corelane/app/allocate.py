@@ -9,15 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from corelane import node
-<<<<<<< HEAD
 from corelane.app.allocate_ask import AskError, ask_for, ask_from
 from corelane.app.allocate_explained import Explained
 from corelane.app.allocate_state import situation
 from corelane.app.node_settings import NodeSettings
-=======
-from corelane.app import allocate_steps, machines, state_file, state_rules, state_settings
-from corelane.app.state_errors import StateFileError
->>>>>>> main
 from corelane.app.state_settings import Settings
 from corelane.cpuset import CPUSet
 from corelane.node import NodeState
