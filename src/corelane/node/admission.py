@@ -19,7 +19,7 @@ from corelane.node.ledger import NodeState, frozen
 from corelane.node.pools import admission as pools
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
-from corelane.placement.memory import MemoryBlock
+from corelane.placement.memory import MemoryBlock, in_words
 from corelane.placement.reasons import Reason
 from corelane.placement.topologymanager import Affinity
 from corelane.workload import Ask, ContainerAsk, ContainerKind
@@ -273,7 +273,8 @@ class _Admission:
             self.because(container, "devices", f"{resource}: {', '.join(ids)}")
         for block in self.blocks_of(container):
             nodes = f"NUMA node{'s' * (len(block.nodes) > 1)} {block.nodes}"
-            self.because(container, "memory", f"{block.size} bytes of {block.resource} on {nodes}")
+            text = f"{in_words(block.size)} of {block.resource} on {nodes}"
+            self.because(container, "memory", text)
 
     def devices_of(self, container: ContainerAsk) -> Mapping[str, tuple[str, ...]]:
         given = self.managers.devices.given if self.managers and self.managers.devices else {}

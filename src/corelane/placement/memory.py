@@ -23,11 +23,20 @@ __all__ = [
     "given_back",
     "holds",
     "hugepages",
+    "in_words",
     "memory_hints",
     "taken",
 ]
 
 MEMORY = "memory"
+
+
+def in_words(size: int) -> str:
+    """Bytes as a quantity, in the largest binary unit that divides them: 8589934592 is 8Gi."""
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if size and not size % (1 << shift):
+            return f"{size >> shift}{unit}"
+    return str(size)
 
 
 @dataclass(frozen=True, slots=True)
