@@ -121,8 +121,14 @@ def _hints(
     for count in range(1, _widest(state, demand) + 1):
         barred = spanned if count == 1 else single
         nodes = [node for node in topology.numa_ids if not barred >> node & 1]
-        sets = (one for one in combinations(nodes, count) if sum(usable[n] for n in one) >= demand.cpus)
+        sets = (one for one in combinations(nodes, count) if _holds(one, usable, demand))
         yield from sorted(sets, key=lambda one: (-score(one), sum(1 << node for node in one)))
+
+
+def _holds(nodes: tuple[int, ...], cpus: Mapping[int, int], demand: Demand) -> bool:
+    """Whether these NUMA nodes have the CPUs and all else that is wanted."""
+    amounts = [(cpus, demand.cpus), *((one.free, one.wanted) for one in demand.resources)]
+    return all(sum(free.get(node, 0) for node in nodes) >= wanted for free, wanted in amounts)
 
 
 def _widest(state: NodeState, demand: Demand) -> int:

@@ -14,7 +14,8 @@ from corelane.node.policies import NOT_MULTIPLE, Policies
 from corelane.node.pools import neighbours, zones
 from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
 from corelane.node.pools.classes import Standing
-from corelane.placement.optimal.demand import NOBODY, Demand, Limit
+from corelane.node.pools.holding import STRICT
+from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Resource
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, BindPolicy, ContainerKind, NUMAPolicy
 
@@ -34,11 +35,17 @@ class Bound:
         return _union(self.cpus.values())
 
 
-def bind(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -> Bound:
-    """The CPUs of a pod that binds. Raises Refusal, with what is in the way."""
+def bind(
+    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+) -> Bound:
+    """The CPUs of a pod that binds, near the devices and memory that are `wanted`.
+
+    Raises Refusal, with what is in the way.
+    """
     if policies.bind_required and policies.bind is BindPolicy.FULL_PCPUS:
         _check_threads(state, decided)
-    binding = _Binding(state, ask, decided, _demand(state, ask, decided, policies))
+    demand = replace(_demand(state, ask, decided, policies), resources=wanted)
+    binding = _Binding(state, ask, decided, demand)
     return binding.in_common() if decided.common else binding.each()
 
 
@@ -55,7 +62,6 @@ def _check_threads(state: NodeState, decided: Standing) -> None:
 
 
 def _demand(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -> Demand:
-    strict = policies.numa in (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
     return Demand(
         cpus=decided.cpus(ask),
         bind=policies.bind,
@@ -64,7 +70,7 @@ def _demand(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -
         exclusive_policy=policies.exclusive,
         limits=tuple(_limits(state, ask, decided)),
         numa=policies.numa,
-        numa_exclusive=strict and policies.numa_exclusive,
+        numa_exclusive=policies.numa in STRICT and policies.numa_exclusive,
         strategy=policies.strategy,
         sizes=state.config.pools.profile,
     )
