@@ -20,15 +20,15 @@ from corelane.node.policies import (
     Policies,
     resolve,
 )
-from corelane.node.pools import belongings
-from corelane.node.pools.binding import Bound, bind
+from corelane.node.pools import belongings, binding
+from corelane.node.pools.binding import Bound, Question, bind
 from corelane.node.pools.classes import Standing, standing
 from corelane.node.pools.holding import STRICT, Held, hold
 from corelane.node.pools.tenants import Tenant
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, ContainerAsk, NUMAPolicy
 
-__all__ = ["admit", "why_shared"]
+__all__ = ["admit", "question", "why_shared"]
 
 _CONFLICTS: Final = {
     BIND_CONFLICT: "CPUPolicyConflict",
@@ -92,6 +92,14 @@ def _nodes_of(state: NodeState, cpus: int) -> int:
     return sum(1 << node for node, mask in numa if mask & cpus)
 
 
+def question(state: NodeState, ask: Ask) -> Question | None:
+    """What an allocator is asked about this pod; None where it is bound to no CPU. Raises Refusal."""
+    found = standing(ask, state.config.pools)
+    policies = _policies(state, ask, found)
+    wanted = belongings.resources(needed(state, ask), ask)
+    return binding.question(state, ask, found, policies, wanted) if found.bound else None
+
+
 def _policies(state: NodeState, ask: Ask, decided: Standing) -> Policies:
     options = state.config.pools
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
@@ -114,8 +122,7 @@ def _check_what_is_left(before: NodeState, after: NodeState) -> None:
     """Refuse what would take the shared pool's last CPU, or leave best effort with fewer than its minimum."""
     if after.bound == before.bound:
         return
-    free = after.topology.all & ~after.exclusive.mask
-    if not free & ~after.config.closed(after.machine):
+    if not after.shared_pool or (_is_open(before) and not _is_open(after)):
         raise Refusal(
             "SharedPoolExhausted",
             f"the shared pool {before.shared_pool} would be used up: one CPU must remain for containers "
@@ -128,6 +135,11 @@ def _check_what_is_left(before: NodeState, after: NodeState) -> None:
             f"best effort would be left with {left} CPUs ({after.best_effort_pool}), but keeps at least "
             f"{least} on this node (be_minimum)",
         )
+
+
+def _is_open(state: NodeState) -> bool:
+    """Whether the shared pool has a CPU that settings do not close to it."""
+    return bool(state.shared_pool.mask & ~state.config.closed(state.machine))
 
 
 def _after(state: NodeState, pod: _Admitted) -> NodeState:

@@ -15,11 +15,11 @@ from corelane.node.pools import neighbours, zones
 from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
 from corelane.node.pools.classes import Standing
 from corelane.node.pools.holding import STRICT
-from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Resource
+from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Occupancy, Resource
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, BindPolicy, ContainerKind, NUMAPolicy
 
-__all__ = ["Bound", "bind"]
+__all__ = ["Bound", "Question", "bind", "question"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,24 @@ class Bound:
     @property
     def all(self) -> int:
         return _union(self.cpus.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an allocator is asked: a pod's demand, the CPUs that may be bound (a mask), who has others."""
+
+    demand: Demand
+    free: int
+    others: Occupancy
+
+
+def question(
+    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+) -> Question:
+    """The question that `bind` answers for the whole of a pod. Raises Refusal."""
+    demand = replace(_demand(state, ask, decided, policies), resources=wanted)
+    binding = _Binding(state, ask, decided, demand)
+    return Question(binding.demand, binding.available, binding.others)
 
 
 def bind(
@@ -114,7 +132,7 @@ class _Binding:
             self.tell("proposal", f"CPUs {format_list(cpus)} are free: taken as proposed")
             return self.bound(dict.fromkeys(names, cpus), repicked=False)
         try:
-            placed = self.place(self.allowed, self.demand)
+            placed = self.place(self.available, self.demand)
         except Unplaceable as why:
             raise Refusal("InsufficientCPUs", self.in_the_way(str(why))) from None
         if self.ask.proposal:
@@ -167,7 +185,7 @@ class _Binding:
         missing = self.demand.cpus - whole.bit_count()
         placed = Placed(whole)
         if missing > 0:
-            rest = self.near(whole, missing) if whole else self.allowed
+            rest = self.near(whole, missing) if whole else self.available
             placed = self.place(rest & ~whole, replace(self.demand, cpus=missing))
             whole |= placed.cpus
         return dict(self.shares(whole, kept)), placed
