@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 WORKERS ?= 2
 
-.PHONY: bench-placement demo test test-system lint format lock clean help
+.PHONY: bench-limits bench-placement bench-quality demo test test-system lint format lock clean help
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -35,6 +35,12 @@ lint: $(STAMP) ## style, types, and the table of imports
 
 bench-placement: $(STAMP) ## how fast CPUs are picked, against upstream's figures
 	$(BIN)/python bench/placement.py
+
+bench-quality: $(STAMP) ## how well CPUs are placed, by allocator
+	$(BIN)/python bench/quality.py
+
+bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kernel, and with published tables
+	$(BIN)/python bench/limits.py
 
 format: $(STAMP) ## let ruff mend what it can
 	$(BIN)/ruff check --fix src tests

@@ -4,9 +4,11 @@ import pytest
 
 from corelane.agent.pins import Lane, Occupation, start_cpus
 from corelane.cpuset import CPUSet
-from corelane.node import PoolOptions, Sharing
+from corelane.node import PoolOptions, Sharing, codec
+from corelane.node.checkpoint import Checkpoint
+from corelane.node.pools.takeover import take_over
 from corelane.workload import PodQOS, QOSClass, Wishes
-from support.agent_world import APP, World, plan
+from support.agent_world import APP, Process, World, plan
 
 MAY_MEET = {
     frozenset({Sharing.LENT, Sharing.BEST_EFFORT}),
@@ -54,3 +56,23 @@ def test_siblings_with_cpus_in_common_start_beside_each_other():
     world.settle()
     assert world.container("u1", "a").cpus == world.container("u1", "b").cpus == CPUSet.parse("1-2")
     assert world.annotated["u1"] == {"a": CPUSet.parse("1-2"), "b": CPUSet.parse("1-2")}
+
+
+def test_a_pod_that_a_kubelet_pinned_stays_where_it_is_and_newcomers_go_round_it():
+    world = World(pools=PoolOptions())
+    old = plan("old", ("a", APP, 2000), ("b", APP, 100))
+    file = Checkpoint("static", entries={"old": {"a": CPUSet.parse("2,5")}})
+    ledger, _ = take_over(world.core.ledger, file)
+    world.disk = codec.encode(ledger)
+    world.processes["a"] = Process("a", "old", "a", 0, CPUSet.parse("2,5"), Sharing.ALONE)
+    world.processes["b"] = Process("b", "old", "b", 0, CPUSet.parse("0-1,3-4"), Sharing.POOL)
+    world.api["old"] = old
+    world.boot()
+    world.add(plan("new", ("a", APP, 2000), wishes=Wishes(qos=PodQOS.LSE)))
+    world.settle()
+    assert world.processes["a"].cpus == CPUSet.parse("2,5")
+    assert world.container("new", "a").cpus == CPUSet.parse("1,3")
+    assert world.processes["b"].cpus == CPUSet.parse("0,4")
+    world.delete("old")
+    world.settle()
+    assert world.core.ledger.shared_pool == CPUSet.parse("0,2,4-5")

@@ -20,7 +20,7 @@ from corelane.kube.client import Client
 from corelane.kube.objects import Pod
 from support.up import FOREVER, Up, clear, container, is_alive, pod, up
 
-SHARER = pod("sharer", container("c", FOREVER))
+SHARER = pod("sharer", container("c", FOREVER, "100m"))
 LANE = pod("lane", container("server", FOREVER, "1"), container("sidecar", FOREVER, "100m"))
 
 needs_two = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: nothing can be exclusive")

@@ -4,6 +4,7 @@ CORELANE_OPTIMAL_EXAMPLES, a number, makes the search as thorough as wanted, on 
 """
 
 import os
+from dataclasses import replace
 from functools import reduce
 from itertools import combinations
 from operator import or_
@@ -21,6 +22,7 @@ EXAMPLES = int(os.environ.get("CORELANE_OPTIMAL_EXAMPLES", "0"))
 LARGEST = 16 if EXAMPLES else 10
 SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_large]
 common = settings(max_examples=EXAMPLES or 150, deadline=None, suppress_health_check=SLOW)
+fewer = settings(common, max_examples=EXAMPLES // 4 or 40)
 
 LEVELS = st.sampled_from(list(Level))
 
@@ -170,3 +172,91 @@ def test_answers_are_the_best_of_all_sets(case):
     assert (dict(answer.terms), format_list(answer.cpus)) == (values, format_list(CPUSet(cpus).mask))
     assert answer.proven
     assert optimal.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
+
+
+@fewer
+@given(cases() | crowded())
+def test_the_runner_up_is_the_best_that_leaves_out_a_domain_or_else_a_core(case):
+    world, demand, free, others = case
+    answer = optimal.place(shape_of(world), demand, free, others, explain=True)
+    if isinstance(answer, Misfit):
+        return
+    chosen = reference.ids(answer.cpus)
+
+    def without(level):
+        units = world.touched(level, chosen)
+        return lambda cpus: any(not unit & cpus for unit in units)
+
+    expected = reference.best(world, demand, reference.ids(free), others, without("l3"))
+    expected = expected or reference.best(world, demand, reference.ids(free), others, without("core"))
+    if expected is None:
+        assert answer.runner_up is None
+    else:
+        assert (dict(answer.runner_up.terms), reference.ids(answer.runner_up.cpus)) == expected
+
+
+@fewer
+@given(cases() | crowded(), st.integers(0, 60))
+def test_what_is_proven_with_few_steps_is_proven(case, steps):
+    """With steps for nothing there is an answer still; its terms up to the first unproven are the best."""
+    world, demand, free, others = case
+    expected = reference.best(world, demand, reference.ids(free), others)
+    answer = optimal.place(shape_of(world), demand, free, others, budget=steps)
+    if expected is None:
+        assert isinstance(answer, Misfit)
+        return
+    best, cpus = expected
+    values = answer.values
+    assert optimal.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
+    assert answer.cpus & ~free == 0
+    assert reference.allowed(world, demand, others, reference.ids(answer.cpus))
+    if answer.proven:
+        assert reference.ids(answer.cpus) == cpus
+        return
+    for name, value in best.items():
+        if name == answer.unproven_term:
+            sign = -1 if name in ("allocated", "room") else 1
+            assert sign * answer.bound <= sign * value <= sign * values[name]
+            return
+        assert values[name] == value
+    assert answer.unproven_term == "ids"
+
+
+@fewer
+@given(cases())
+def test_what_is_said_to_make_a_misfit_fit_does(case):
+    world, demand, free, others = case
+    answer = optimal.place(shape_of(world), demand, free, others, explain=True)
+    if not isinstance(answer, Misfit):
+        return
+
+    def fits(demand, free=free, others=others):
+        return reference.best(world, demand, reference.ids(free), others) is not None
+
+    for change in answer.changes:
+        if change.also is not None:
+            continue
+        if change.kind == "fewer":
+            assert fits(replace(demand, cpus=change.amount))
+            smaller = range(change.amount + 1, demand.cpus)
+            assert not any(fits(replace(demand, cpus=cpus)) for cpus in smaller)
+        elif change.kind == "release":
+            assert fits(*without(demand, free, others, change.holders))
+            for one in range(len(others.holders)):
+                smaller = len(change.holders) > 1 or (
+                    others.holders[one].bit_count() < change.cpus.bit_count()
+                )
+                assert not smaller or not fits(*without(demand, free, others, [one]))
+
+
+def without(demand, free, others, gone):
+    """The same question when some holders are elsewhere."""
+    cpus = reduce(or_, (others.holders[i] for i in gone))
+    rest = Occupancy(
+        tuple(holder for i, holder in enumerate(others.holders) if i not in gone),
+        others.same_core & ~cpus,
+        others.same_numa & ~cpus,
+        tuple(Guard(one.level, one.cpus & ~cpus) for one in others.guards),
+    )
+    neighbours = tuple(replace(one, cpus=one.cpus & ~cpus) for one in demand.neighbours)
+    return replace(demand, neighbours=neighbours), free | cpus, rest

@@ -121,7 +121,7 @@ def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
     (event,) = story.tell(Bound(0, "uid-a"))
     assert isinstance(event, Announce)
     assert (event.type, event.reason) == ("Normal", "Scheduled")
-    assert event.message == "Successfully assigned ns/a to n1 (exclusive CPUs: main 1-2)"
+    assert event.message == "Successfully assigned ns/a to n1 (CPUs: main 1-2)"
     story.shows_bound(bind)
     assert story.core.pending() == {}
 
@@ -161,6 +161,10 @@ def test_a_floating_pod_is_bound_with_the_numa_node_whose_pool_it_stays_in() -> 
             "1 the requested CPUs must be integer: the pod requests 1500m in all.",
         ),
         (
+            guaranteed("a", "8", labels={keys.QOS_CLASS: "LSE"}),
+            "1 not enough cpus available to satisfy request: 8 CPUs",
+        ),
+        (
             guaranteed("a", "2", annotations=spec(preferredCPUBindPolicy="Full")),
             "resource-spec].preferredCPUBindPolicy: invalid value 'Full': use FullPCPUs, SpreadByPCPUs,",
         ),
@@ -170,7 +174,7 @@ def test_what_cannot_go_together_is_said_in_koordinators_words_and_in_plain_ones
     asked: Pod, reason: str
 ) -> None:
     pools = PoolOptions(node_bind=BindPolicy.FULL_PCPUS)
-    story = Story().has(node("n1"), spec="core:8 smt:2", policy="pools", pools=pools)
+    story = Story().has(node("n1"), spec="core:4 smt:2", policy="pools", pools=pools)
     assert reason in why(story.wants(asked))
     assert only_bind(story.wants(guaranteed("b", "2"))).node == "n1"
 
@@ -273,8 +277,34 @@ def test_too_few_exclusive_cpus_is_a_reason_of_its_own() -> None:
 
 def test_exclusive_cpus_need_a_published_topology_and_shared_ones_do_not() -> None:
     story = Story().has(node("plain"))
-    assert "1 node(s) had no CPU topology published" in why(story.wants(guaranteed("a", "2")))
+    assert "1 node(s) invalid CPU Topology: none is published" in why(story.wants(guaranteed("a", "2")))
     assert only_bind(story.wants(pod("b", container("x", "cpu=1")))).node == "plain"
+
+
+def test_a_labelled_pod_needs_a_published_topology_too() -> None:
+    story = Story().has(node("plain"))
+    labelled = pod("a", container("x", "cpu=2"), labels={keys.QOS_CLASS: "LSR"})
+    assert "1 node(s) invalid CPU Topology: none is published" in why(story.wants(labelled))
+
+
+def test_a_pod_whose_annotation_is_broken_stays_pending_and_disturbs_nobody() -> None:
+    story = Story().has(node("n1"), spec="core:8", policy="pools")
+    broken = guaranteed("a", "2", annotations={keys.RESOURCE_SPEC: "{"})
+    told = why(story.wants(broken))
+    assert f"metadata.annotations[{keys.RESOURCE_SPEC}]: invalid value '{{': not a JSON object" in told
+    assert only_bind(story.wants(guaranteed("b", "2"))).node == "n1"
+
+
+@pytest.mark.parametrize(("nodes", "detailed"), [(8, True), (9, False)])
+def test_many_different_reasons_are_told_without_their_details(nodes: int, detailed: bool) -> None:
+    story = Story()
+    for number in range(nodes):
+        reserved = CPUSet(range(9 + number))
+        story.has(node(f"n{number}", 32), spec="core:32", policy="pools", reserved=reserved)
+    told = why(story.wants(guaranteed("b", "24", labels={keys.QOS_CLASS: "LSE"})))
+    assert ("24 CPUs are asked for" in told) is detailed
+    if not detailed:
+        assert told == f"0/{nodes} nodes are available: {nodes} not enough cpus available to satisfy request."
 
 
 def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
@@ -284,7 +314,9 @@ def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
     broken = replace(broken, metadata=replace(broken.metadata, annotations=annotations))
     story.tell(TopologyChanged(0, None, broken))
     assert only_bind(story.wants(guaranteed("a", "2"))).node == "good"
-    assert "1 node(s) had a broken CPU topology" in why(story.wants(guaranteed("b", "8")))
+    assert "1 node(s) invalid CPU Topology: what is published is broken" in why(
+        story.wants(guaranteed("b", "8"))
+    )
 
 
 @pytest.mark.parametrize(

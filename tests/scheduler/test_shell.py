@@ -132,7 +132,7 @@ def test_a_pod_is_bound_with_its_cpus_and_an_event_says_so() -> None:
         assert scheduled is not None
         assert scheduled.status == "True"
         (event,) = await cluster.events("a", 1)
-        assert event.message == "Successfully assigned default/a to n1 (exclusive CPUs: main 1-2)"
+        assert event.message == "Successfully assigned default/a to n1 (CPUs: main 1-2)"
         assert (event.type, event.reason, event.count) == ("Normal", "Scheduled", 1)
         assert event.source.component == "corelane-scheduler"
         assert event.involved_object.uid == pod.metadata.uid

@@ -21,6 +21,7 @@ from corelane.agent.pods import (
 )
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, admit
+from corelane.node.pools.takeover import complete
 from corelane.workload import Ask, QOSClass
 
 
@@ -47,7 +48,7 @@ class Verdict:
 def decide(ledger: NodeState, pod: Pod, pods: Iterable[Pod], capacity: Capacity) -> tuple[NodeState, Verdict]:
     """Give a pod its part of the ledger, or say why not."""
     if pod.uid in ledger.pods:
-        return ledger, Verdict()
+        return complete(ledger, pod.plan.ask), Verdict()
     if not pod.live:
         refusal = pod.plan.refusal or _general(pod.plan, pods, capacity)
         return _decide(ledger, pod.plan.ask) if refusal is None else (ledger, Verdict(refusal=refusal))

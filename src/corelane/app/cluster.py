@@ -37,7 +37,7 @@ class Cluster:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.node_name = checks.node_name(options)
-        self._reserved = checks.reserved(options)
+        self.settings = checks.settings(options)
         self.directory = DataDir(options.data_dir)
         self.parts = Parts()
         self.agents: dict[str, Agent] = {}
@@ -56,6 +56,7 @@ class Cluster:
 
     async def _start(self) -> None:
         here = await asyncio.to_thread(machines.load, None)
+        checks.check_settings(self.options, self.settings, here)
         elsewhere = await self._simulated_machine()
         await self._serve()
         self.parts.start("the scheduler", Scheduler(self.client()).run())
@@ -102,12 +103,12 @@ class Cluster:
         state = self.directory.node(self.node_name) / "containers"
         runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
         self._runtimes[self.node_name] = runtime
-        self._add(self.node_name, machine, runtime, NodeConfig(reserved=self._reserved))
+        self._add(self.node_name, machine, runtime, self.settings)
 
     def _add_simulated(self, name: str, machine: Machine | None) -> None:
         assert machine is not None
         self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
-        self._add(name, machine, runtime, NodeConfig())
+        self._add(name, machine, runtime, checks.elsewhere(self.settings))
 
     def _add(self, name: str, machine: Machine, runtime: Runtime, config: NodeConfig) -> None:
         agent = Agent(

@@ -123,9 +123,9 @@ class _Demo:
         self.good = bool(self.checks) and all(check.ok for check in self.checks)
 
     def note(self, when: str) -> None:
-        """Remember the shared pool as it is now."""
+        """Remember the pools as they are now."""
         ledger = self.cluster.agents[self.node].ledger
-        self.steps.append(PoolStep(when, ledger.shared_pool, ledger.exclusive))
+        self.steps.append(PoolStep(when, ledger.shared_pool, ledger.best_effort_pool, ledger.exclusive))
 
     async def shared_work(self) -> None:
         await self.apply("batch", "burstable")
@@ -224,7 +224,7 @@ class _Demo:
                 continue
             tasks = await runtime.allowed(one.id)
             found = tuple(sorted({task.cpus for task in tasks}, key=str))
-            wanted = entry.cpus if entry.exclusive else ledger.shared_pool
+            wanted = ledger.runs_on(entry)
             name = f"{entry.pod.removeprefix('default/')}/{one.name}"
             checks.append(Check(name, entry.exclusive, wanted, found, len(tasks)))
         return checks

@@ -15,7 +15,7 @@ import msgspec
 from corelane.limits.measure import Quota, Rates, Unusable, series
 from corelane.limits.measure.series import Sample
 
-__all__ = ["COUNTERS", "Measured", "PrometheusError", "Server", "Watched", "measure"]
+__all__ = ["COUNTERS", "Measured", "PrometheusError", "Server", "Watched", "measure", "vector"]
 
 COUNTERS: Final[Mapping[str, str]] = {
     "container_cpu_usage_seconds_total": "usage",
@@ -252,3 +252,9 @@ def _said(body: bytes) -> str:
         return answer.error or answer.status
     except msgspec.MsgspecError:
         return " ".join(body.decode(errors="replace").split())[:_SHOWN] or "no reason given"
+
+
+def vector(server: Server, query: str) -> list[tuple[dict[str, str], float]]:
+    """The labels and values of any instant query's result. Raises PrometheusError."""
+    found = _query(server, query).data.result
+    return [(one.metric, _number(server, one.value[1])) for one in found if one.value]

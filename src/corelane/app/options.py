@@ -4,14 +4,29 @@ from __future__ import annotations
 
 import platform
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from corelane.apiserver.validation import formats
+from corelane.app import nodefile
 from corelane.cpuset import CPUSet, CPUSetError
+from corelane.machine import Machine
+from corelane.node import NodeConfig, NodeConfigError
+from corelane.node.config import Policy, check
+from corelane.node.ledger import usable_topology
+from corelane.node.pools.options import AllocatorName
 from corelane.runtime.enforce import Mode
 
-__all__ = ["OptionError", "Options", "node_name", "reserved", "simulated_name"]
+__all__ = [
+    "OptionError",
+    "Options",
+    "check_settings",
+    "elsewhere",
+    "node_name",
+    "reserved",
+    "settings",
+    "simulated_name",
+]
 
 
 class OptionError(ValueError):
@@ -26,6 +41,10 @@ class Options:
     port: int | None = None
     node_name: str | None = None
     reserved_cpus: str | None = None
+    node_config: Path | None = None
+    policy: Policy | None = None
+    """None: what the node's file says, else `pools`; so for the allocator, `optimal`."""
+    allocator: AllocatorName | None = None
     simulated: int = 0
     machine: str = ""
     cgroups: Mode = "auto"
@@ -66,3 +85,37 @@ def reserved(options: Options) -> CPUSet | None:
         return CPUSet.parse(text) if text else None
     except CPUSetError as error:
         raise OptionError(f"--reserved-cpus {text!r} is not a CPU list such as 0-1,8: {error}") from error
+
+
+def settings(options: Options) -> NodeConfig:
+    """The settings of this machine's node: from its file, changed by what the command line names.
+
+    Raises OptionError, NodeFileError.
+    """
+    config = nodefile.load(options.node_config) if options.node_config else NodeConfig(policy="pools")
+    if named := reserved(options):
+        config = replace(config, reserved=named, reserved_count=None)
+    if options.allocator:
+        config = replace(config, pools=replace(config.pools, allocator=options.allocator))
+    config = replace(config, policy=options.policy or config.policy)
+    if options.allocator and config.policy != "pools":
+        raise OptionError(
+            f"--allocator {options.allocator} counts under policy pools only, but the policy is "
+            f"{config.policy}: leave it out, or say --policy pools"
+        )
+    return config
+
+
+def check_settings(options: Options, config: NodeConfig, machine: Machine) -> None:
+    """Raises OptionError for settings that this machine cannot honour, naming the file that they are in."""
+    try:
+        check(config, usable_topology(machine), machine)
+    except NodeConfigError as error:
+        where = f"{options.node_config}: " if options.node_config else ""
+        raise OptionError(f"{where}{nodefile.explain(error)}") from error
+
+
+def elsewhere(config: NodeConfig) -> NodeConfig:
+    """The same settings for a simulated node: without lists of CPUs, which are this machine's."""
+    pools = replace(config.pools, withheld=CPUSet(), system=CPUSet())
+    return replace(config, reserved=None, pools=pools)

@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from corelane.app import datadir
 from corelane.cpuset import CPUSet
@@ -16,9 +16,12 @@ from corelane.kube import translate
 from corelane.kube.client import Client
 from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod, condition
 from corelane.kube.translate import TranslationError
-from corelane.node import Entry, NodeState, why_shared
+from corelane.node import Entry, NodeState, Sharing, why_shared
+from corelane.node.errors import Refusal
+from corelane.node.pools.classes import standing
 from corelane.view import status as view
 from corelane.view import tables
+from corelane.view.owners import Owner
 from corelane.view.status import ContainerLine, NodeLine, PendingLine, Status, plain
 from corelane.view.svg import svg
 
@@ -26,6 +29,8 @@ __all__ = ["Status", "gather", "main", "plain"]
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 _PINNED = "corelane.io/Pinned"
+_OWN: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "lent to BE", Sharing.POOL: "bound, shared"}
+_POOLS: Final = {Sharing.POOL: "LS pool", Sharing.BEST_EFFORT: "BE pool", Sharing.SYSTEM: "system CPUs"}
 
 
 class NoSuchNode(LookupError):  # noqa: N818 - says what is the case
@@ -115,17 +120,25 @@ def _node(node: Node, state: NodeState | None) -> NodeLine:
     is_ready = ready is not None and ready.status == "True"
     if state is None:
         return NodeLine(name, simulated, is_ready, "?", None)
-    owners = {cpu: f"{_short(entry.pod)}/{entry.container}" for cpu, entry in state.owners().items()}
+    policy = state.config.policy
     return NodeLine(
         name,
         simulated,
         is_ready,
-        state.config.policy,
+        policy,
         state.machine,
         state.reserved,
         state.shared_pool,
-        owners,
+        state.best_effort_pool,
+        state.lent,
+        {cpu: _owner(entry) for cpu, entry in state.owners().items()},
+        state.config.pools.allocator if policy == "pools" else "",
     )
+
+
+def _owner(entry: Entry) -> Owner:
+    lent = ", lent to BE" if entry.sharing is Sharing.LENT else ""
+    return Owner(f"{_short(entry.pod)}/{entry.container}", f"{entry.cls}{lent}")
 
 
 def is_simulated(node: Object) -> bool:
@@ -142,7 +155,8 @@ def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) 
     state = states.get(node)
     reasons = translate.placement_reasons(pod)
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        entry = state.entries.get((meta.uid, container.name)) if state else None
+        entry = _entry(pod, state, container.name) if state else None
+        pools = state is not None and state.config.policy == "pools"
         yield ContainerLine(
             namespace=meta.namespace,
             pod=meta.name,
@@ -151,10 +165,37 @@ def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) 
             simulated=node in simulated,
             qos=pod.status.qos_class,
             exclusive=entry is not None and entry.exclusive,
-            cpus=_cpus(entry, state),
+            cpus=state.runs_on(entry) if state and entry else CPUSet(),
             state="simulated" if node in simulated else _phase(pod, entry),
             why=reasons.get(container.name) or _why_shared(pod, state, container.name),
+            cls=entry.cls if entry and pools else "",
+            lane=_lane(entry, pools=pools) if entry else "?",
         )
+
+
+def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
+    """Its entry in the ledger; one without CPUs or a zone is not published, but follows from its ask."""
+    meta = pod.metadata
+    known = state.entries.get((meta.uid, name))
+    if known is not None:
+        return known
+    sharing, cls = Sharing.POOL, ""
+    if state.config.policy == "pools":
+        try:
+            decided = standing(translate.ask(pod), state.config.pools)
+        except (TranslationError, Refusal):
+            pass
+        else:
+            sharing, cls = Sharing.POOL if decided.bound else decided.sharing, decided.qos.value
+    return Entry(meta.uid, name, f"{meta.namespace}/{meta.name}", sharing=sharing, cls=cls)
+
+
+def _lane(entry: Entry, *, pools: bool) -> str:
+    """In words, with whom it shares its CPUs, or in which pool it runs."""
+    if entry.cpus:
+        return _OWN[entry.sharing]
+    where = "" if entry.zone is None else f" of NUMA {entry.zone}"
+    return f"{_POOLS[entry.sharing] if pools else 'shared'}{where}"
 
 
 def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
@@ -168,15 +209,9 @@ def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
     return next((why_shared(state, ask, one) for one in ask.containers if one.name == name), "")
 
 
-def _cpus(entry: Entry | None, state: NodeState | None) -> CPUSet:
-    if entry is not None and entry.cpus:
-        return entry.cpus
-    return state.shared_pool if state else CPUSet()
-
-
 def _phase(pod: Pod, entry: Entry | None) -> str:
-    """An exclusive container's own phase; for one in the shared pool, what its pod's condition says."""
-    if entry is not None and entry.exclusive:
+    """A bound container's own phase; for one in the shared pool, what its pod's condition says."""
+    if entry is not None and entry.cpus:
         return entry.phase.value
     pinned = condition(pod.status.conditions, _PINNED)
     return "confirmed" if pinned is not None and pinned.status == "True" else "applied"

@@ -37,9 +37,13 @@ async def _run(options: Options, *, stop_pods: bool, say: Callable[[str], None])
 def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
     runtime = cluster.runtime(cluster.node_name)
     machine = cluster.agents[cluster.node_name].ledger.machine
+    config = cluster.agents[cluster.node_name].ledger.config
+    policy = f"policy {config.policy}"
+    if config.policy == "pools":
+        policy += f", allocator {config.pools.allocator}"
     lines = [
         f"corelane is up at {cluster.url}",
-        f"  node {cluster.node_name}: {len(machine.usable)} CPUs ({machine.usable})",
+        f"  node {cluster.node_name}: {len(machine.usable)} CPUs ({machine.usable}), {policy}",
         f"  pods run as local processes, held to their CPUs by {runtime.enforcement}",
     ]
     if runtime.notice:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from corelane.cli import limits_calibrate, limits_lint, limits_simulate, limits_watch
+from corelane.cli import limits_advise, limits_calibrate, limits_lint, limits_simulate, limits_watch
 from corelane.cli._errors import Group
 
 
@@ -17,6 +17,7 @@ COMMANDS: tuple[click.Command, ...] = (
     limits_simulate.simulate,
     limits_calibrate.calibrate,
     limits_watch.watch,
+    limits_advise.advise,
     limits_lint.lint,
 )
 for command in COMMANDS:

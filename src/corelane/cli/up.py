@@ -23,6 +23,23 @@ from corelane.cli._errors import Command
 )
 @click.option("--node-name", help="Name of this machine's node.  [default: the host name]")
 @click.option("--reserved-cpus", metavar="LIST", help="CPUs that no container gets for itself, such as 0,16.")
+@click.option(
+    "--policy",
+    type=click.Choice(["none", "static", "pools"]),
+    help="How CPUs are given: touch nothing, the kubelet's static policy, or classes and pools.  "
+    "[default: pools]",
+)
+@click.option(
+    "--allocator",
+    type=click.Choice(["optimal", "koordinator"]),
+    help="Who picks CPUs under policy pools.  [default: optimal]",
+)
+@click.option(
+    "--node-config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Settings of this machine's node (YAML, see docs/pools.md); options given here go before.",
+)
 @click.option("--nodes", default=0, type=click.IntRange(0, 5000), help="How many simulated nodes to add.")
 @click.option(
     "--machine",
@@ -44,6 +61,9 @@ def up(
     port: int | None,
     node_name: str | None,
     reserved_cpus: str | None,
+    policy: Literal["none", "static", "pools"] | None,
+    allocator: Literal["optimal", "koordinator"] | None,
+    node_config: Path | None,
     nodes: int,
     machine: str,
     cgroups: Literal["auto", "off"],
@@ -71,6 +91,9 @@ def up(
         port=port,
         node_name=node_name,
         reserved_cpus=reserved_cpus,
+        policy=policy,
+        allocator=allocator,
+        node_config=node_config,
         simulated=nodes,
         machine=machine,
         cgroups=cgroups,

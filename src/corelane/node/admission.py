@@ -17,6 +17,7 @@ from corelane.node.decision import Decision
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.pools import admission as pools
+from corelane.node.pools import takeover
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
 from corelane.placement.memory import MemoryBlock, in_words
@@ -49,6 +50,7 @@ def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
     the node's options) is taken as it stands; where it conflicts, the CPUs are picked again here.
     """
     if ask.uid in state.pods:
+        state = takeover.complete(state, ask)
         return state, _again(state, ask.uid)
     try:
         request = _checked_request(state, ask)

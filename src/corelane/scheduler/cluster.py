@@ -16,7 +16,9 @@ from corelane.kube.node import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import TranslationError
-from corelane.node import NodeState
+from corelane.node import NodeState, PoolOptions
+from corelane.node.errors import Refusal
+from corelane.node.pools.classes import standing
 from corelane.workload import Ask
 
 __all__ = ["Cluster", "NodeInfo", "PodInfo"]
@@ -56,8 +58,18 @@ class PodInfo:
 
     @property
     def exclusive_cpus(self) -> int:
-        """The CPUs that its containers are to have alone, all together."""
+        """The CPUs that its containers are to have alone under the static policy, all together."""
         return sum(map(self.ask.exclusive_cpus, self.ask.containers)) if self.ask else 0
+
+    @property
+    def binds(self) -> bool:
+        """Whether it is to have CPUs of its own, as far as a pod can tell without its node."""
+        if self.ask is None:
+            return False
+        try:
+            return bool(self.exclusive_cpus) or standing(self.ask, PoolOptions()).bound
+        except Refusal:
+            return True
 
 
 @dataclass(slots=True)

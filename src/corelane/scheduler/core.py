@@ -44,6 +44,8 @@ DEFAULT_PLUGINS: Final = Plugins(PREFILTERS, FILTERS, scores())
 CONFLICT_SECONDS: Final = 60.0
 ANNOUNCE_AGAIN: Final = 300.0
 ANNOUNCE_SOONEST: Final = 10.0
+MOST_REASONS: Final = 8
+"""With more of them, what differs from node to node is left out."""
 
 
 @dataclass(slots=True, eq=False)
@@ -209,6 +211,8 @@ class Core:
         """As kube-scheduler says it."""
         if not reasons:
             return "no nodes available to schedule pods"
+        if len(reasons) > MOST_REASONS:
+            reasons = _without_details(reasons)
         parts = sorted(f"{count} {reason}" for reason, count in reasons.items())
         return f"0/{self._count()} nodes are available: {', '.join(parts)}."
 
@@ -294,6 +298,14 @@ class Core:
             yield Announce(pod, "Warning", "FailedScheduling", why)
 
 
+def _without_details(reasons: Counter[str]) -> Counter[str]:
+    """What stands behind a reason's colon is of one node, or of some."""
+    short: Counter[str] = Counter()
+    for reason, count in reasons.items():
+        short[reason if reason.startswith("node(s) had") else reason.partition(": ")[0]] += count
+    return short
+
+
 def _announce_success(binding: _Binding) -> Iterator[Announce]:
     """Once: the pod may be seen bound before the server's answer to the binding is, or after."""
     if binding.announced:
@@ -301,9 +313,7 @@ def _announce_success(binding: _Binding) -> Iterator[Announce]:
     binding.announced, bind = True, binding.bind
     message = f"Successfully assigned {bind.pod.title} to {bind.node}"
     lanes = ", ".join(f"{name} {cpus}" for name, cpus in sorted(bind.assignments.items()))
-    yield Announce(
-        bind.pod, "Normal", "Scheduled", f"{message} (exclusive CPUs: {lanes})" if lanes else message
-    )
+    yield Announce(bind.pod, "Normal", "Scheduled", f"{message} (CPUs: {lanes})" if lanes else message)
 
 
 def _has_condition(pod: Pod, reason: str, message: str) -> bool:

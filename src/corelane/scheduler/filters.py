@@ -22,6 +22,11 @@ _TOLD_IN_FULL: Final = frozenset(
 """Reasons of the ledger whose messages say the same of all nodes that are set up alike."""
 
 
+_NOT_ENOUGH: Final = "not enough cpus available to satisfy request"
+_NOT_AS_REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy"
+_NOT_ON_NODES: Final = "node(s) Insufficient NUMA Node resources"
+
+
 class _PodAffinity(Wire, frozen=True):
     required: list[msgspec.Raw] = msgspec.field(
         name="requiredDuringSchedulingIgnoredDuringExecution", default_factory=list
@@ -95,23 +100,26 @@ def cpus_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
     assert ask is not None
     answer = node.admission(ask, cycle.shape)
     if answer is None:
-        if cycle.info.exclusive_cpus:
+        if cycle.info.binds:
             yield _unknown_cpus(node)
         return
     decision = answer[1]
     if decision.admitted:
         cycle.admitted[node.name] = answer
     else:
-        yield _refusal(decision, cycle.info.exclusive_cpus)
+        yield _refusal(decision, cycle.info)
 
 
-def _refusal(decision: Decision, wanted: int) -> str:
-    """In words that are the same for all nodes with the same reason, so that they can be counted."""
+def _refusal(decision: Decision, info: PodInfo) -> str:
+    """In words that are the same for all nodes with the same reason, so that they can be counted.
+
+    What stands before a colon is Koordinator's, where it has such a reason, and behind it what is the case.
+    """
     match decision.reason:
         case "OutOfcpu":
             return "Insufficient cpu"
         case "InsufficientCPUs":
-            return decision.message.partition(" (")[0]
+            return _too_few(decision.message.partition(" (")[0], info)
         case "InsufficientNUMA":
             return decision.message.partition(": ")[0]
         case "SharedPoolExhausted":
@@ -120,12 +128,21 @@ def _refusal(decision: Decision, wanted: int) -> str:
             return "node(s) had too few CPUs left for best effort"
         case reason if reason in _TOLD_IN_FULL:
             return decision.message
-    return f"node(s) had too few CPUs free for exclusive use ({wanted} wanted)"
+    return f"node(s) had too few CPUs free for exclusive use ({info.exclusive_cpus} wanted)"
+
+
+def _too_few(why: str, info: PodInfo) -> str:
+    assert info.ask is not None
+    wishes = info.ask.wishes
+    if why.startswith((_NOT_ENOUGH, _NOT_AS_REQUIRED, _NOT_ON_NODES)):
+        return why
+    known = f"{_NOT_AS_REQUIRED} {wishes.bind}" if wishes.bind_required and wishes.bind else _NOT_ENOUGH
+    return f"{known}: {why}"
 
 
 def _unknown_cpus(node: NodeInfo) -> str:
-    published = "a broken CPU topology" if node.problem else "no CPU topology published"
-    return f"node(s) had {published}, so no CPUs can be exclusive"
+    published = "what is published is broken" if node.problem else "none is published"
+    return f"node(s) invalid CPU Topology: {published}, so no CPUs can be bound"
 
 
 PREFILTERS: Final = (PreFilter("Understood", understood), PreFilter("Supported", supported))

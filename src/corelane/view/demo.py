@@ -21,10 +21,16 @@ class PoolStep:
 
     when: str
     shared: CPUSet
+    best_effort: CPUSet
     exclusive: CPUSet
 
     def plain(self) -> dict[str, str]:
-        return {"when": self.when, "shared": str(self.shared), "exclusive": str(self.exclusive)}
+        return {
+            "when": self.when,
+            "shared": str(self.shared),
+            "bestEffort": str(self.best_effort),
+            "exclusive": str(self.exclusive),
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,10 +116,11 @@ class Talk:
         status.show_pending(found.pending, self._to)
 
     def pool(self, steps: Sequence[PoolStep]) -> None:
-        rows = [(step.when, str(step.shared), str(step.exclusive) or "-") for step in steps]
-        tables.show(
-            "How the shared pool of this machine moved", ("WHEN", "SHARED", "EXCLUSIVE"), rows, self._to
-        )
+        rows = [
+            (step.when, str(step.shared), str(step.best_effort), str(step.exclusive) or "-") for step in steps
+        ]
+        headings = ("WHEN", "SHARED POOL", "BE POOL", "OWN")
+        tables.show("How the pools of this machine moved", headings, rows, self._to)
 
     def cleaned(self, left: Sequence[str]) -> None:
         done = f"still running: {', '.join(left)}" if left else "processes, cgroups and files are removed"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -34,8 +34,13 @@ class NodeLine:
     """None where the node publishes no topology."""
     reserved: CPUSet = field(default_factory=CPUSet)
     shared: CPUSet = field(default_factory=CPUSet)
-    owners: Mapping[int, str] = field(default_factory=dict)
-    """CPU id to the container (`pod/container`) that has it alone."""
+    best_effort: CPUSet = field(default_factory=CPUSet)
+    """Where best effort runs: the shared pool, and what is lent to it."""
+    lent: CPUSet = field(default_factory=CPUSet)
+    owners: Mapping[int, Owner] = field(default_factory=dict)
+    """CPU id to the container (`pod/container`) that is bound to it, with its class."""
+    allocator: str = ""
+    """Who picks CPUs under policy pools, else ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,10 @@ class ContainerLine:
     state: str
     """Phase of the pin: reserved, applied, confirmed; "simulated" where no kernel could confirm."""
     why: str
+    cls: str = ""
+    """Koordinator's class under policy pools, else ""."""
+    lane: str = ""
+    """In words, with whom it shares its CPUs, or in which pool it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +99,15 @@ def _node(node: NodeLine) -> dict[str, Any]:
         "policy": node.policy,
         "cpus": str(node.machine.usable) if node.machine else None,
         "reserved": str(node.reserved),
+        "allocator": node.allocator,
         "sharedPool": str(node.shared),
-        "exclusive": {str(cpu): owner for cpu, owner in node.owners.items()},
+        "bestEffortPool": str(node.best_effort),
+        "lent": str(node.lent),
+        "exclusive": {str(cpu): owner.name for cpu, owner in node.owners.items()},
+        "pools": [
+            {"node": one.node, "shared": str(one.shared), "bestEffort": str(one.best_effort)}
+            for one in _parts(node)
+        ],
     }
 
 
@@ -103,6 +119,8 @@ def _container(line: ContainerLine) -> dict[str, Any]:
         "node": line.node,
         "simulated": line.simulated,
         "qosClass": line.qos,
+        "class": line.cls,
+        "lane": line.lane,
         "exclusive": line.exclusive,
         "cpus": str(line.cpus),
         "state": line.state,
@@ -118,20 +136,55 @@ def show(status: Status, to: Console) -> None:
     show_pending(status.pending, to)
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A node's CPUs in one NUMA node."""
+
+    node: int
+    cpus: CPUSet
+    reserved: CPUSet
+    shared: CPUSet
+    best_effort: CPUSet
+    lent: CPUSet
+    alone: CPUSet
+
+
+def _parts(node: NodeLine) -> list[_Part]:
+    """By NUMA node, those without usable CPUs left out."""
+    if node.machine is None:
+        return []
+    alone = CPUSet(node.owners) - node.lent - node.shared
+    sets = (node.machine.usable, node.reserved, node.shared, node.best_effort, node.lent, alone)
+    inside = ((numa, CPUSet.from_mask(mask)) for numa, mask in node.machine.numa_masks)
+    parts = (_Part(numa, *(cpus & here for cpus in sets)) for numa, here in inside)
+    return [part for part in parts if part.cpus]
+
+
 def show_nodes(status: Status, to: Console) -> None:
-    rows = [
-        (
-            node.name,
-            _kind(node),
-            str(len(node.machine.usable)) if node.machine else "?",
-            node.policy,
-            str(node.reserved),
-            str(node.shared),
-            str(CPUSet(node.owners)) or "-",
-        )
-        for node in status.nodes
-    ]
-    tables.show("Nodes", ("NODE", "KIND", "CPUS", "POLICY", "RESERVED", "SHARED POOL", "EXCLUSIVE"), rows, to)
+    """One row for each NUMA node."""
+    headings = (
+        "NODE",
+        "KIND",
+        "POLICY",
+        "NUMA",
+        "CPUS",
+        "RESERVED",
+        "SHARED POOL",
+        "BE POOL",
+        "LENT TO BE",
+        "ALONE",
+    )
+    tables.show("Nodes", headings, (row for node in status.nodes for row in _node_rows(node)), to)
+
+
+def _node_rows(node: NodeLine) -> Iterator[tuple[str, ...]]:
+    who = (node.name, _kind(node), node.policy)
+    if node.machine is None:
+        yield (*who, *"???????")
+    for part in _parts(node):
+        sets = (part.reserved, part.shared, part.best_effort, part.lent, part.alone)
+        yield (*who, str(part.node), str(len(part.cpus)), *(str(cpus) or "-" for cpus in sets))
+        who = ("", "", "")
 
 
 def _kind(node: NodeLine) -> str:
@@ -151,8 +204,7 @@ def show_maps(status: Status, to: Console) -> None:
 
 def painted(node: NodeLine) -> dict[int, Owner]:
     """CPU id to its owner, as maps and drawings want it."""
-    shared = dict.fromkeys(node.shared, Owner("shared pool", "shared"))
-    return shared | {cpu: Owner(name, "Guaranteed") for cpu, name in node.owners.items()}
+    return {**dict.fromkeys(node.shared, Owner("shared pool", "shared")), **node.owners}
 
 
 def show_containers(
@@ -164,13 +216,14 @@ def show_containers(
             f"{_pod(line)}/{line.container}",
             line.node,
             line.qos,
-            "exclusive" if line.exclusive else "shared",
+            line.cls or "-",
+            line.lane,
             str(line.cpus),
             (kernel or {}).get(f"{_pod(line)}/{line.container}", line.state),
         )
         for line in lines
     ]
-    tables.show("Containers", ("CONTAINER", "NODE", "QOS", "LANE", "CPUS", "KERNEL"), rows, to)
+    tables.show("Containers", ("CONTAINER", "NODE", "QOS", "CLASS", "LANE", "CPUS", "KERNEL"), rows, to)
     whys = [(f"{_pod(line)}/{line.container}", line.why) for line in lines]
     tables.show("Why these CPUs", ("CONTAINER", "WHY"), whys, to)
 

@@ -150,8 +150,8 @@ PYTORCH = Study(
         Case("16 CPUs, OMP_NUM_THREADS=2", _pytorch(16, threads=2)),
     ),
     (
-        "Parameters of ours, as the document gives none: 5 requests/s of 8 ms serial and 100 ms parallel work",
-        "in 48 regions, a thread per CPU, waiting threads spin for up to 1 ms.",
+        "Parameters of ours, as the document gives none: 5 requests/s of 8 ms serial and 100 ms parallel",
+        "work in 48 regions, a thread per CPU, waiting threads spin for up to 1 ms.",
     ),
 )
 

@@ -1,6 +1,7 @@
 """Admission under policy `pools`: the pod's class, then its CPUs or its zone, then what is left to others."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -8,7 +9,8 @@ from corelane.cpuset import CPUSet
 from corelane.node.decision import Decision
 from corelane.node.entries import Entry, Key, Origin, Sharing
 from corelane.node.errors import Refusal
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import NodeState, frozen
+from corelane.node.managers import Managers, needed
 from corelane.node.policies import (
     BIND_CONFLICT,
     NOT_MULTIPLE,
@@ -18,14 +20,15 @@ from corelane.node.policies import (
     Policies,
     resolve,
 )
-from corelane.node.pools.binding import Bound, bind
+from corelane.node.pools import belongings, binding
+from corelane.node.pools.binding import Bound, Question, bind
 from corelane.node.pools.classes import Standing, standing
-from corelane.node.pools.holding import Held, hold
+from corelane.node.pools.holding import STRICT, Held, hold
 from corelane.node.pools.tenants import Tenant
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, ContainerAsk, NUMAPolicy
 
-__all__ = ["admit", "why_shared"]
+__all__ = ["admit", "question", "why_shared"]
 
 _CONFLICTS: Final = {
     BIND_CONFLICT: "CPUPolicyConflict",
@@ -45,18 +48,56 @@ def why_shared(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
     return decided.why
 
 
+@dataclass(frozen=True, slots=True)
+class _Admitted:
+    """What was decided of a pod."""
+
+    ask: Ask
+    standing: Standing
+    policies: Policies
+    bound: Bound
+    held: Held
+    more: Managers | None
+    """Devices and memory that were handed out; None where neither was asked for."""
+
+
 def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
     """Give a pod that is not in the ledger its CPUs or its pool. Raises Refusal, with the reason in words."""
-    decided = standing(ask, state.config.pools)
-    policies = _policies(state, ask, decided)
-    if decided.bound:
-        bound = bind(state, ask, decided, policies)
-        held = Held(_zone_beside(state, bound, policies.numa))
-    else:
-        bound, held = Bound({}), hold(state, ask, decided, policies.numa)
-    after = _after(state, ask, decided, bound, held)
+    pod = _decide(state, ask)
+    after = _after(state, pod)
     _check_what_is_left(state, after)
-    return after, _decision(after, ask, decided, policies, bound, held)
+    return after, _decision(after, pod)
+
+
+def _decide(state: NodeState, ask: Ask) -> _Admitted:
+    found = standing(ask, state.config.pools)
+    policies = _policies(state, ask, found)
+    more = needed(state, ask)
+    wanted = belongings.resources(more, ask)
+    if found.bound:
+        bound = bind(state, ask, found, policies, wanted)
+        held = Held(_zone_beside(state, ask, bound, policies.numa))
+        nodes = _nodes_of(state, bound.all)
+    else:
+        bound, held = Bound({}), hold(state, ask, found, policies.numa, wanted)
+        nodes = held.zone.mask if held.zone else 0
+    if more is not None:
+        belongings.hand_out(more, ask, nodes)
+    return _Admitted(ask, found, policies, bound, held, more)
+
+
+def _nodes_of(state: NodeState, cpus: int) -> int:
+    """The NUMA nodes (a mask of ids) that have any of these CPUs."""
+    numa = zip(state.topology.numa_ids, state.topology.numa, strict=True)
+    return sum(1 << node for node, mask in numa if mask & cpus)
+
+
+def question(state: NodeState, ask: Ask) -> Question | None:
+    """What an allocator is asked about this pod; None where it is bound to no CPU. Raises Refusal."""
+    found = standing(ask, state.config.pools)
+    policies = _policies(state, ask, found)
+    wanted = belongings.resources(needed(state, ask), ask)
+    return binding.question(state, ask, found, policies, wanted) if found.bound else None
 
 
 def _policies(state: NodeState, ask: Ask, decided: Standing) -> Policies:
@@ -69,23 +110,19 @@ def _policies(state: NodeState, ask: Ask, decided: Standing) -> Policies:
     return found
 
 
-def _zone_beside(state: NodeState, bound: Bound, numa: NUMAPolicy) -> CPUSet | None:
+def _zone_beside(state: NodeState, ask: Ask, bound: Bound, numa: NUMAPolicy) -> CPUSet | None:
     """Where siblings without own CPUs stay on a node that aligns: on the NUMA nodes of those with."""
-    if numa not in (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE):
+    if numa not in STRICT or len(bound.cpus) == len(ask.containers):
         return None
-    cpus = bound.all
-    pool = state.shared_pool.mask & ~cpus
-    ids = zip(state.topology.numa_ids, state.topology.numa, strict=True)
-    zone = CPUSet(node for node, mask in ids if mask & cpus and mask & pool)
-    return zone or None
+    pool = _nodes_of(state, state.shared_pool.mask & ~bound.all)
+    return CPUSet.from_mask(_nodes_of(state, bound.all) & pool) or None
 
 
 def _check_what_is_left(before: NodeState, after: NodeState) -> None:
     """Refuse what would take the shared pool's last CPU, or leave best effort with fewer than its minimum."""
     if after.bound == before.bound:
         return
-    free = after.topology.all & ~after.exclusive.mask
-    if not free & ~after.config.closed(after.machine):
+    if not after.shared_pool or (_is_open(before) and not _is_open(after)):
         raise Refusal(
             "SharedPoolExhausted",
             f"the shared pool {before.shared_pool} would be used up: one CPU must remain for containers "
@@ -100,66 +137,76 @@ def _check_what_is_left(before: NodeState, after: NodeState) -> None:
         )
 
 
-def _after(state: NodeState, ask: Ask, decided: Standing, bound: Bound, held: Held) -> NodeState:
+def _is_open(state: NodeState) -> bool:
+    """Whether the shared pool has a CPU that settings do not close to it."""
+    return bool(state.shared_pool.mask & ~state.config.closed(state.machine))
+
+
+def _after(state: NodeState, pod: _Admitted) -> NodeState:
+    ask, sharing, cpus = pod.ask, pod.standing.sharing, CPUSet.from_mask(pod.bound.all)
     entries: dict[Key, Entry] = dict(state.entries)
     for container in ask.containers:
-        entries[ask.uid, container.name] = _entry(state, ask, decided, container, bound, held)
-    cpus = CPUSet.from_mask(bound.all)
+        entries[ask.uid, container.name] = _entry(state, pod, container)
     tenants = state.tenants
-    if cpus or held.zone:
-        tenants = MappingProxyType({**tenants, ask.uid: Tenant.of(ask, held.burst)})
+    if cpus or pod.held.zone:
+        tenants = frozen({**tenants, ask.uid: Tenant.of(ask, pod.held.burst)})
+    kept = pod.more.memory.nodes if pod.more and pod.more.memory else None
     return replace(
         state,
         entries=MappingProxyType(entries),
-        pods=MappingProxyType({**state.pods, ask.uid: ask.cpu_request}),
+        pods=frozen({**state.pods, ask.uid: ask.cpu_request}),
         tenants=tenants,
-        exclusive=state.exclusive | cpus if decided.sharing.exclusive else state.exclusive,
-        lent=state.lent | cpus if decided.sharing is Sharing.LENT else state.lent,
+        exclusive=state.exclusive | cpus if sharing.exclusive else state.exclusive,
+        lent=state.lent | cpus if sharing is Sharing.LENT else state.lent,
         bound=state.bound | cpus,
+        memory=state.memory if kept is None else frozen(kept),
         requested=state.requested + ask.cpu_request,
         generation=state.generation + 1,
     )
 
 
-def _entry(
-    state: NodeState, ask: Ask, decided: Standing, container: ContainerAsk, bound: Bound, held: Held
-) -> Entry:
-    cpus = bound.cpus.get(container.name, 0)
-    proposed = ask.proposal.get(container.name)
-    pool = Sharing.POOL if decided.bound else decided.sharing
+def _entry(state: NodeState, pod: _Admitted, container: ContainerAsk) -> Entry:
+    found, cpus = pod.standing, pod.bound.cpus.get(container.name, 0)
+    proposed = pod.ask.proposal.get(container.name)
+    pool = Sharing.POOL if found.bound else found.sharing
     return Entry(
-        uid=ask.uid,
+        uid=pod.ask.uid,
         container=container.name,
-        pod=ask.key,
+        pod=pod.ask.key,
         cpus=CPUSet.from_mask(cpus),
-        sharing=decided.sharing if cpus else pool,
-        common=bool(cpus and decided.common),
-        zone=None if cpus else held.zone,
-        cls=decided.qos.value,
+        sharing=found.sharing if cpus else pool,
+        common=bool(cpus and found.common),
+        zone=None if cpus else pod.held.zone,
+        cls=found.qos.value,
         kind=container.kind,
         origin=Origin.SCHEDULER if cpus and proposed and proposed.mask == cpus else Origin.CORELANE,
         allocator=state.config.pools.allocator if cpus else "",
         cpu_request=container.cpu_request,
+        **belongings.of_entry(pod.more, container),
     )
 
 
-def _decision(
-    after: NodeState, ask: Ask, decided: Standing, policies: Policies, bound: Bound, held: Held
-) -> Decision:
-    floats = [one for one in ask.containers if decided.own and one.name not in decided.own]
-    why = [Reason("class", decided.why, one.name) for one in ask.containers if one not in floats]
-    why += [Reason("shared", why_shared(after, ask, one), one.name) for one in floats]
-    if decided.bound:
-        why += [Reason("note", note, name) for note in policies.notes for name in bound.cpus]
-    why += bound.reasons
-    if held.why:
-        why += [Reason("zone", held.why, one.name) for one in ask.containers]
-    assigned = {name: CPUSet.from_mask(cpus) for name, cpus in bound.cpus.items()}
+def _decision(after: NodeState, pod: _Admitted) -> Decision:
     return Decision(
         True,
-        assignments=MappingProxyType(assigned),
-        zone=held.zone,
+        assignments=frozen({name: CPUSet.from_mask(cpus) for name, cpus in pod.bound.cpus.items()}),
+        zone=pod.held.zone,
         shared=after.shared_pool,
-        repicked=bound.repicked or held.repicked,
-        reasons=tuple(why),
+        repicked=pod.bound.repicked or pod.held.repicked,
+        reasons=tuple(_reasons(after, pod)),
     )
+
+
+def _reasons(after: NodeState, pod: _Admitted) -> Iterator[Reason]:
+    for container in pod.ask.containers:
+        name = container.name
+        if pod.standing.own and name not in pod.standing.own:
+            yield Reason("shared", why_shared(after, pod.ask, container), name)
+        else:
+            yield Reason("class", pod.standing.why, name)
+        if name in pod.bound.cpus:
+            yield from (Reason("note", note, name) for note in pod.policies.notes)
+        yield from (reason for reason in pod.bound.reasons if reason.container == name)
+        if pod.held.why:
+            yield Reason("zone", pod.held.why, name)
+        yield from belongings.reasons(after.entries[pod.ask.uid, name])

@@ -121,8 +121,14 @@ def _hints(
     for count in range(1, _widest(state, demand) + 1):
         barred = spanned if count == 1 else single
         nodes = [node for node in topology.numa_ids if not barred >> node & 1]
-        sets = (one for one in combinations(nodes, count) if sum(usable[n] for n in one) >= demand.cpus)
+        sets = (one for one in combinations(nodes, count) if _holds(one, usable, demand))
         yield from sorted(sets, key=lambda one: (-score(one), sum(1 << node for node in one)))
+
+
+def _holds(nodes: tuple[int, ...], cpus: Mapping[int, int], demand: Demand) -> bool:
+    """Whether these NUMA nodes have the CPUs and all else that is wanted."""
+    amounts = [(cpus, demand.cpus), *((one.free, one.wanted) for one in demand.resources)]
+    return all(sum(free.get(node, 0) for node in nodes) >= wanted for free, wanted in amounts)
 
 
 def _widest(state: NodeState, demand: Demand) -> int:
@@ -156,15 +162,25 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
     answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
     if isinstance(answer, Misfit):
         raise Unplaceable("; ".join((answer.text, *(change.text for change in answer.changes))))
-    why = answer.reasons or (_terms(answer),)
+    why: tuple[str, ...] = (_terms(answer),)
     if not answer.proven:
         why += (f"not proven to be the best by {answer.unproven_term}: the search ran out of steps",)
     return Placed(answer.cpus, why)
 
 
 def _terms(placement: Placement) -> str:
-    texts = {term.name: term.text for term in optimal.TERMS}
-    return ", ".join(f"{texts[name]}: {value}" for name, value in placement.terms if value)
+    """The terms of the objective that say something of this placement; a single node has no distance."""
+    texts = {term.name: term.text for term in optimal.TERMS} | _BRIEF
+    told = {name: value for name, value in placement.terms if value}
+    if told.get("numa-nodes") == 1:
+        told.pop("distance", None)
+    return ", ".join(f"{texts[name]}: {value}" for name, value in told.items())
+
+
+_BRIEF: Final = {
+    "distance": "their largest distance",
+    "room": "requests of usual sizes that still fit into whole cores",
+}
 
 
 ALLOCATORS: Final[Mapping[AllocatorName, Allocator]] = {"koordinator": by_koordinator, "optimal": by_optimal}

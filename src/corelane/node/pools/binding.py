@@ -14,11 +14,12 @@ from corelane.node.policies import NOT_MULTIPLE, Policies
 from corelane.node.pools import neighbours, zones
 from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
 from corelane.node.pools.classes import Standing
-from corelane.placement.optimal.demand import NOBODY, Demand, Limit
+from corelane.node.pools.holding import STRICT
+from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Occupancy, Resource
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, BindPolicy, ContainerKind, NUMAPolicy
 
-__all__ = ["Bound", "bind"]
+__all__ = ["Bound", "Question", "bind", "question"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,35 @@ class Bound:
         return _union(self.cpus.values())
 
 
-def bind(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -> Bound:
-    """The CPUs of a pod that binds. Raises Refusal, with what is in the way."""
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What an allocator is asked: a pod's demand, the CPUs that may be bound (a mask), who has others."""
+
+    demand: Demand
+    free: int
+    others: Occupancy
+
+
+def question(
+    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+) -> Question:
+    """The question that `bind` answers for the whole of a pod. Raises Refusal."""
+    demand = replace(_demand(state, ask, decided, policies), resources=wanted)
+    binding = _Binding(state, ask, decided, demand)
+    return Question(binding.demand, binding.available, binding.others)
+
+
+def bind(
+    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+) -> Bound:
+    """The CPUs of a pod that binds, near the devices and memory that are `wanted`.
+
+    Raises Refusal, with what is in the way.
+    """
     if policies.bind_required and policies.bind is BindPolicy.FULL_PCPUS:
         _check_threads(state, decided)
-    binding = _Binding(state, ask, decided, _demand(state, ask, decided, policies))
+    demand = replace(_demand(state, ask, decided, policies), resources=wanted)
+    binding = _Binding(state, ask, decided, demand)
     return binding.in_common() if decided.common else binding.each()
 
 
@@ -55,7 +80,6 @@ def _check_threads(state: NodeState, decided: Standing) -> None:
 
 
 def _demand(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -> Demand:
-    strict = policies.numa in (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
     return Demand(
         cpus=decided.cpus(ask),
         bind=policies.bind,
@@ -64,7 +88,7 @@ def _demand(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -
         exclusive_policy=policies.exclusive,
         limits=tuple(_limits(state, ask, decided)),
         numa=policies.numa,
-        numa_exclusive=strict and policies.numa_exclusive,
+        numa_exclusive=policies.numa in STRICT and policies.numa_exclusive,
         strategy=policies.strategy,
         sizes=state.config.pools.profile,
     )
@@ -108,7 +132,7 @@ class _Binding:
             self.tell("proposal", f"CPUs {format_list(cpus)} are free: taken as proposed")
             return self.bound(dict.fromkeys(names, cpus), repicked=False)
         try:
-            placed = self.place(self.allowed, self.demand)
+            placed = self.place(self.available, self.demand)
         except Unplaceable as why:
             raise Refusal("InsufficientCPUs", self.in_the_way(str(why))) from None
         if self.ask.proposal:
@@ -161,7 +185,7 @@ class _Binding:
         missing = self.demand.cpus - whole.bit_count()
         placed = Placed(whole)
         if missing > 0:
-            rest = self.near(whole, missing) if whole else self.allowed
+            rest = self.near(whole, missing) if whole else self.available
             placed = self.place(rest & ~whole, replace(self.demand, cpus=missing))
             whole |= placed.cpus
         return dict(self.shares(whole, kept)), placed

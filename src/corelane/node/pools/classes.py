@@ -164,7 +164,7 @@ def _whole_pod(ask: Ask, options: PoolOptions) -> int:
     n, rest = divmod(ask.cpu_request, 1000)
     if rest:
         raise Refusal("InvalidCPURequest", f"{_NOT_WHOLE}: the pod requests {ask.cpu_request}m in all")
-    if options.strict_requests:
+    if options.strict_requests and ask.level is None:
         for one in ask.containers:
             if one.cpu_limit != one.cpu_request:
                 raise Refusal(

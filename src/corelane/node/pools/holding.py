@@ -2,18 +2,22 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from corelane.cpuset import CPUSet
 from corelane.node.entries import Sharing
 from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.pools import zones
+from corelane.node.pools.belongings import nodes_with
 from corelane.node.pools.classes import Standing
+from corelane.placement.optimal.demand import Resource
 from corelane.workload import Ask, NUMAPolicy, peak
 
-__all__ = ["Held", "hold"]
+__all__ = ["STRICT", "Held", "hold"]
 
-_STRICT = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
+STRICT: Final = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
+"""The policies under which a pod does not come in where it cannot lie together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,15 +31,22 @@ class Held:
     repicked: bool = False
 
 
-def hold(state: NodeState, ask: Ask, decided: Standing, numa: NUMAPolicy) -> Held:
-    """Where the pod's containers stay. Raises Refusal where it must stay somewhere, but has no room."""
+def hold(
+    state: NodeState, ask: Ask, decided: Standing, numa: NUMAPolicy, wanted: tuple[Resource, ...] = ()
+) -> Held:
+    """Where the pod's containers stay, beside the devices and memory that are `wanted`.
+
+    Raises Refusal where it must stay somewhere, but has no room.
+    """
     _check_wishes_need_cpus(ask, decided)
-    strict = numa in _STRICT
+    strict = numa in STRICT
     if decided.sharing is not Sharing.POOL or not (decided.confined or decided.local or strict):
         return Held()
     milli = _limit(ask) if decided.confined else ask.cpu_request
     most = _most(state, decided, numa, milli)
     rooms = zones.room(state, bursts=decided.confined)
+    if most == 1:
+        rooms = nodes_with(rooms, wanted)
     burst = milli if decided.confined else 0
     if ask.zone and _fits(ask.zone, rooms, milli, most):
         why = f"NUMA nodes {ask.zone} have room for {milli}m: taken as proposed"

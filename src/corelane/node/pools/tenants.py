@@ -49,7 +49,7 @@ def plain(tenant: Tenant) -> dict[str, Any]:
         "avoids": [_plain_affinity(one) for one in tenant.avoids],
         "burst": tenant.burst,
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in told.items() if value or name == "namespace"}
 
 
 def _plain_affinity(one: Affinity) -> dict[str, Any]:

@@ -1,83 +1,39 @@
 """The allocator's one question: which CPUs for this demand, of those that are free."""
 
+from dataclasses import replace
 from typing import Final
 
+from corelane.placement.optimal import misfit
+from corelane.placement.optimal.answer import answer
 from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy
-from corelane.placement.optimal.filling import Budget
-from corelane.placement.optimal.misfit import why_not
-from corelane.placement.optimal.objective import in_play
-from corelane.placement.optimal.problem import Problem, build
-from corelane.placement.optimal.result import Misfit, Placement, Values
-from corelane.placement.optimal.search import Found, search
+from corelane.placement.optimal.explain import explained
+from corelane.placement.optimal.problem import build
+from corelane.placement.optimal.result import Misfit, Placement
 from corelane.placement.optimal.shape import Shape
-from corelane.placement.optimal.single import in_one_domain
 
 __all__ = ["BUDGET", "place"]
 
-BUDGET: Final = 60_000
+BUDGET: Final = 40_000
 """Steps of the search, about 20 ms of work."""
 
 
 def place(
-    shape: Shape, demand: Demand, free: int, occupancy: Occupancy = NOBODY, *, budget: int = BUDGET
+    shape: Shape,
+    demand: Demand,
+    free: int,
+    occupancy: Occupancy = NOBODY,
+    *,
+    explain: bool = False,
+    budget: int = BUDGET,
 ) -> Placement | Misfit:
     """The best `demand.cpus` of the CPUs in the mask `free`, by the objective of docs/placement.md.
 
-    `free` are the CPUs that nobody holds; those that the demand may not have are ruled out here.
+    `free` are the CPUs that nobody holds; those that the demand may not have are ruled out here. To `explain`
+    adds the runner-up and the reasons, or what would make it fit, and takes some ten times as long.
     """
     problem = build(shape, demand, free, occupancy)
-    found = in_one_domain(problem) or search(problem, Budget(budget))
+    found = answer(problem, budget)
     if found is None:
-        return why_not(problem)
-    return _placement(problem, found)
-
-
-def _placement(problem: Problem, found: Found) -> Placement:
-    terms = values(problem, found)
-    if found.proven:
-        return Placement(found.cpus, terms)
-    term, bound = _unproven(problem, found, dict(terms))
-    return Placement(found.cpus, terms, False, term, bound)
-
-
-def values(problem: Problem, found: Found) -> Values:
-    """The terms of what was found, from its rank and score."""
-    terms = problem.rules.layout.unpack(found.score)
-    terms["uneven"], terms["numa-nodes"], terms["elsewhere"], terms["distance"] = found.rank
-    terms["l3-domains"] = terms["domains"]
-    terms["room"] = room_before(problem) - terms["shape"]
-    if problem.rules.layout.strategy:
-        terms["allocated"] = _squares(problem) - terms["strategy"]
-        most = 2 * problem.demand.cpus * max(problem.node_free)
-        terms["balance"] = _squares(problem) - (most - terms["strategy"])
-    return in_play(problem.demand, terms)
-
-
-def _squares(problem: Problem) -> int:
-    return sum(free * free for free in problem.node_free)
-
-
-def room_before(problem: Problem) -> int:
-    """Term 9 if nothing were taken."""
-    problem.rules.room(max(problem.node_whole))
-    rooms = problem.rules.rooms
-    nodes = [rooms[whole] for whole in problem.node_whole]
-    return sum(nodes) + sum([rooms[count[0]] for count in problem.counts])
-
-
-def _unproven(problem: Problem, found: Found, terms: dict[str, int]) -> tuple[str, int | None]:
-    """The first term that may not be the best possible, and what it cannot beat."""
-    bounds = {"l3-domains": found.fewest, "bind": _least_broken(problem), "room": room_before(problem)}
-    bounds |= {"allocated": _squares(problem), "balance": 0}
-    for name, value in terms.items():
-        if name in ("uneven", "numa-nodes", "elsewhere", "distance"):
-            continue
-        if value != bounds.get(name, 0):
-            return name, bounds.get(name, 0)
-    return "ids", None
-
-
-def _least_broken(problem: Problem) -> int:
-    """Cores that break the bind policy however the CPUs are chosen: one, where their number asks for it."""
-    size = problem.shape.core_size
-    return int(not problem.rules.spread and size > 1 and problem.demand.cpus % size > 0)
+        missed = misfit.why_not(problem)
+        return replace(missed, changes=misfit.changes(problem)) if explain else missed
+    return explained(problem, found, budget) if explain else found

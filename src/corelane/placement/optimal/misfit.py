@@ -30,8 +30,23 @@ def why_not(problem: Problem) -> Misfit:
 
 
 def changes(problem: Problem) -> tuple[Change, ...]:
-    """What would help: one set of holders to move, how many CPUs do fit, and every wish that stands alone."""
+    """What would help: one set of holders to move, how many CPUs do fit, and every wish that stands alone.
+
+    Where none of these suffices, one wish softened and something else beside it.
+    """
+    return _single(problem) or tuple(_together(problem))
+
+
+def _single(problem: Problem) -> tuple[Change, ...]:
     return tuple(chain(_releases(problem), _fewer(problem), _softer(problem)))
+
+
+def _together(problem: Problem) -> Iterator[Change]:
+    for requirement, softer in _softened(problem.demand):
+        rest = build(problem.shape, softer, problem.free, problem.occupancy)
+        for change in islice(_single(rest), 1):
+            text = f"without: {requirement}, {change.text}"
+            yield Change("soften", text, requirement=requirement, also=change)
 
 
 def _stages(problem: Problem) -> Iterator[Stage]:

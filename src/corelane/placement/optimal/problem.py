@@ -80,11 +80,14 @@ def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Prob
 
 
 def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> Problem:
-    wanted = _rules(demand)
-    against = [] if demand.plain else list(wishes(shape, demand, occupancy, wanted))
+    plain = demand.plain
+    wanted = _rules(demand, plain)
+    against = [] if plain else list(wishes(shape, demand, occupancy, wanted))
     kinds, leads = _kinds(shape, usable, free, against)
     counts = _counts(shape, usable, free, kinds, leads)
-    caps = most_of([wanted.most(kind, 1) for kind in kinds], counts)
+    known = tables(wanted, kinds)
+    caps = most_of(known.each, counts)
+    whole = [count[0] for count in counts]
     return Problem(
         shape=shape,
         demand=demand,
@@ -97,12 +100,19 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         counts=counts,
         caps=caps,
         touch=_touch(against, Level.L3, shape.domains, wanted.layout.domains),
-        node_caps=[sum(caps[i.start : i.stop]) for i in shape.inside],
+        node_caps=_by_node(shape, caps),
         node_touch=_touch(against, Level.NUMA, shape.nodes, 0),
         node_free=[(free & node).bit_count() for node in shape.nodes] if wanted.layout.strategy else (),
-        node_whole=[sum([count[0] for count in counts[i.start : i.stop]]) for i in shape.inside],
-        tables=tables(wanted, kinds),
+        node_whole=_by_node(shape, whole),
+        tables=known,
     )
+
+
+def _by_node(shape: Shape, amounts: Sequence[int]) -> Sequence[int]:
+    """The sums of the domains' amounts over each node."""
+    if len(shape.domains) == len(shape.nodes):
+        return amounts
+    return [sum(amounts[inside.start : inside.stop]) for inside in shape.inside]
 
 
 def most_of(each: Sequence[int], counts: Iterable[tuple[int, ...]]) -> list[int]:
@@ -117,22 +127,25 @@ def _counts(
     shape: Shape, usable: int, free: int, kinds: tuple[Kind, ...], leads: tuple[int, ...]
 ) -> list[tuple[int, ...]]:
     """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
-    if kinds == PAIRS and usable == free:
-        half, whole = leads
-        pairs = [((half & unit).bit_count(), (whole & unit).bit_count()) for unit in shape.domains]
-        return [(2 * count, halves, count) for halves, count in pairs]
-    wholes = _whole(shape, free)
-    return [
-        (
-            sum((lead & unit).bit_count() * size for lead, size in wholes),
-            *((lead & unit).bit_count() for lead in leads),
-        )
-        for unit in shape.domains
-    ]
+    each = [[(cores & unit).bit_count() for unit in shape.domains] for cores in leads]
+    if usable == free:
+        whole = [(kind.size, column) for kind, column in zip(kinds, each, strict=True) if kind.whole]
+    else:
+        whole = [
+            (size, [(cores & unit).bit_count() for unit in shape.domains])
+            for cores, size in _whole(shape, free)
+        ]
+    if len(whole) == 1:
+        size, column = whole[0]
+        return list(zip([size * count for count in column], *each, strict=True))
+    total = [0] * len(shape.domains)
+    for size, column in whole:
+        total = [so_far + size * count for so_far, count in zip(total, column, strict=True)]
+    return list(zip(total, *each, strict=True))
 
 
-def _rules(demand: Demand) -> Rules:
-    if demand.plain:
+def _rules(demand: Demand, plain: bool) -> Rules:
+    if plain:
         return rules(demand.spread, demand.bind_required, demand.sizes, PLAIN)
     preferred = demand.exclusive is not None and not demand.exclusive.required
     fields = layout(

@@ -1,7 +1,11 @@
 """What the optimal allocator answers: a placement with the value of each term, or why nothing fits."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import Final, NamedTuple
+
+from corelane.placement.reasons import Reason
 
 __all__ = ["TERMS", "Alternative", "Change", "Misfit", "Placement", "Term", "rank"]
 
@@ -62,7 +66,7 @@ class Placement:
     unproven_term: str = ""
     bound: int | None = None
     runner_up: Alternative | None = None
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Reason, ...] = ()
 
     @property
     def values(self) -> dict[str, int]:
@@ -74,7 +78,8 @@ class Change:
     """What would make a demand fit: `kind` is fewer, release or soften.
 
     `amount` CPUs asked for instead (fewer); the positions of `holders` to be moved, and their `cpus`
-    (release); or the `requirement` to be dropped or only preferred (soften).
+    (release); or the `requirement` to be dropped or only preferred (soften). Where that is not enough, `also`
+    is what else it takes.
     """
 
     kind: str
@@ -83,6 +88,7 @@ class Change:
     holders: tuple[int, ...] = ()
     cpus: int = 0
     requirement: str = ""
+    also: Change | None = None
 
 
 @dataclass(frozen=True, slots=True)

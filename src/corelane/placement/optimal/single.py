@@ -25,23 +25,27 @@ def in_one_domain(problem: Problem) -> Found | None:
         if cap < n:
             continue
         for score, domain, broken in _in_node(problem, node, n):
-            if score < best or best < 0:
-                best, tied = score, []
             if score == best:
                 tied.append((domain, broken))
+            elif score < best or best < 0:
+                best, tied = score, [(domain, broken)]
     return Found(_RANK, best, _lowest(problem, n, tied), 1) if tied else None
 
 
 def _in_node(problem: Problem, node: int, n: int) -> list[tuple[int, int, int]]:
     """The score of every domain that can give all CPUs, with those broken there."""
     caps, counts, touch, of = problem.caps, problem.counts, problem.touch, problem.tables.of
-    close = closing(problem, node)
-    return [
-        (touch[domain] + cost + close(n, broken), domain, broken)
-        for domain in problem.shape.inside[node]
-        if caps[domain] >= n
-        for broken, cost in of(counts[domain]).row(n)
-    ]
+    close, ends = closing(problem, node), dict[int, int]()
+    found = []
+    for domain in problem.shape.inside[node]:
+        if caps[domain] < n:
+            continue
+        for broken, cost in of(counts[domain]).row(n):
+            end = ends.get(broken)
+            if end is None:
+                end = ends[broken] = close(n, broken)
+            found.append((touch[domain] + cost + end, domain, broken))
+    return found
 
 
 def _lowest(problem: Problem, n: int, tied: Iterable[tuple[int, int]]) -> int:

@@ -131,7 +131,8 @@ def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
 def _in_group(problem: Problem, nodes: Sequence[int], count: int, uneven: int) -> Iterator[Span]:
     """The spans of one group of nodes."""
     if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
-        if _most((problem.node_caps[i] for i in nodes), count) >= problem.demand.cpus:
+        most = _most((problem.node_caps[i] for i in nodes), count)
+        if len(nodes) >= count and count * problem.grain <= problem.demand.cpus <= most:
             yield Span(tuple(nodes), count, 1, problem.demand.cpus)
         return
     for least, low, high in _even(problem, nodes, count):
@@ -214,7 +215,7 @@ def _windows(problem: Problem, nodes: Sequence[int]) -> Iterator[tuple[int, int,
     """The (unevenness, low, high) with which these nodes, each of them, can give all CPUs."""
     n, count = problem.demand.cpus, len(nodes)
     if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
-        if problem.grain or _reached(problem, nodes, 1, n):
+        if count * problem.grain <= n if problem.grain else _reached(problem, nodes, 1, n):
             yield 0, 1, n
     elif problem.grain:
         yield from _even(problem, nodes, count)

@@ -144,10 +144,11 @@ class _PairTable(Table):
 
 
 class Tables:
-    """The tables of one set of rules and kinds met so far."""
+    """The tables of one set of rules and kinds met so far; `each` is the most CPUs of a core of each kind."""
 
     def __init__(self, rules: Rules, kinds: tuple[Kind, ...]) -> None:
         self.rules, self.kinds = rules, kinds
+        self.each = [rules.most(kind, 1) for kind in kinds]
         self.make = _PairTable if kinds == PAIRS and not rules.spread else Table
         self.known: dict[tuple[int, ...], Table] = {}
 

@@ -1,0 +1,225 @@
+"""`--node-config FILE`: the settings of one node as YAML, each checked before anything is touched.
+
+policy: pools                # none, static or pools
+allocator: optimal           # optimal or koordinator
+reservedCPUs: "0,16"         # or reservedCPUCount: 2
+pools: {guaranteedDefault: LSR, beMinimum: 1, …}
+static: {cpuManagerPolicyOptions: {full-pcpus-only: "true"}, topologyManagerPolicy: restricted, …}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeAlias, get_args
+
+import yaml
+
+from corelane.cpuset import CPUSet, CPUSetError
+from corelane.node import NodeConfig, NodeConfigError, PoolOptions, StaticOptions, TopologyOptions
+from corelane.node.config import Policy
+from corelane.node.pools.options import AllocatorName, IsolatedCPUs
+from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
+
+__all__ = ["NodeFileError", "explain", "load"]
+
+
+class NodeFileError(ValueError):
+    """A node's settings cannot be read: the file, the field, its value, and what is allowed."""
+
+
+Reader: TypeAlias = Callable[[str, Any], Any]
+"""From a field's name and its YAML value to what it means. Raises NodeFileError without the file's name."""
+
+
+def load(path: Path) -> NodeConfig:
+    """The settings in a file, the others as they are by default. Raises NodeFileError."""
+    try:
+        return _config(_tree(path.read_text()))
+    except NodeFileError as error:
+        raise NodeFileError(f"{path}: {error}") from None
+    except OSError as error:
+        raise NodeFileError(f"{path}: {error.strerror}: name a file of a node's settings") from None
+    except UnicodeDecodeError as error:
+        raise NodeFileError(f"{path}: not a text in UTF-8: {error}") from None
+
+
+def _tree(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise NodeFileError(f"not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        raise NodeFileError("not YAML that can be read: it is nested too deeply") from None
+
+
+def _config(tree: Any) -> NodeConfig:
+    found = _members("", {} if tree is None else tree, _TOP)
+    if "reserved" in found and "reserved_count" in found:
+        raise NodeFileError("reservedCPUs and reservedCPUCount are two reservations: give one of them")
+    pools = replace(found.pop("pools", PoolOptions()), **_only(found, "allocator"))
+    return replace(NodeConfig(policy="pools", pools=pools), **found.pop("static", {}), **found)
+
+
+def _only(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return {name: found.pop(name)} if name in found else {}
+
+
+def explain(error: NodeConfigError) -> str:
+    """A setting that this machine cannot honour, with its name in the file."""
+    field, colon, rest = str(error).partition(":")
+    return f"{_IN_FILE[field]}:{rest}" if colon and field in _IN_FILE else str(error)
+
+
+# -- readers
+
+
+def _members(field: str, value: Any, known: Mapping[str, tuple[str, Reader]]) -> dict[str, Any]:
+    """A mapping with known keys, each to its member of the settings."""
+    if not isinstance(value, dict):
+        raise _wrong(field or "the file", value, f"a mapping with {_listed(known)}")
+    found = {}
+    for key, one in value.items():
+        path = f"{field}.{key}" if field else str(key)
+        if key not in known:
+            raise NodeFileError(f"{path}: unknown, {_short(one)}: use {_listed(known)}")
+        name, reader = known[key]
+        found[name] = reader(path, one)
+    return found
+
+
+def _word(words: Mapping[str, Any], field: str, value: Any) -> Any:
+    text = "None" if value is None and "None" in words else value
+    if not isinstance(text, str) or text not in words:
+        raise _wrong(field, value, _listed(words, "or"))
+    return words[text]
+
+
+def _flag(field: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _wrong(field, value, "true or false")
+    return value
+
+
+def _count(least: int, field: str, value: Any) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise _wrong(field, value, f"a whole number from {least}")
+    return value
+
+
+def _cpus(field: str, value: Any) -> CPUSet:
+    """A single CPU may be written as a number."""
+    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+    try:
+        return CPUSet.parse(text if isinstance(text, str) else "?")
+    except CPUSetError:
+        raise _wrong(field, value, 'a CPU list such as "0-1,8"') from None
+
+
+def _sizes(field: str, value: Any) -> tuple[int, ...]:
+    if not isinstance(value, list) or not value:
+        raise _wrong(field, value, "a list of numbers of CPUs such as [2, 4, 8, 16]")
+    return tuple(_count(1, f"{field}[{i}]", one) for i, one in enumerate(value))
+
+
+def _pools(field: str, value: Any) -> PoolOptions:
+    return PoolOptions(**_members(field, value, _POOLS))
+
+
+def _static(field: str, value: Any) -> dict[str, Any]:
+    """The kubelet's names and values, and its errors."""
+    found = _members(field, value, _STATIC)
+    policy, scope = found.get("policy", "best-effort"), found.get("scope", "container")
+    try:
+        options = StaticOptions.parse(found.get("options", {}))
+        numa = TopologyOptions.parse(policy, scope, found.get("topology", {}))
+    except NodeConfigError as error:
+        raise NodeFileError(f"{field}: {error}") from None
+    return {"options": options, "numa": numa}
+
+
+def _text(field: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise _wrong(field, value, "a word")
+    return value
+
+
+def _texts(field: str, value: Any) -> dict[str, str]:
+    """The kubelet's options are texts; YAML's booleans and numbers are taken for theirs."""
+    if not isinstance(value, dict):
+        raise _wrong(field, value, "a mapping of option names to texts")
+    return {
+        str(key): str(one).lower() if isinstance(one, bool) else _scalar(f"{field}.{key}", one)
+        for key, one in value.items()
+    }
+
+
+def _scalar(field: str, value: Any) -> str:
+    if not isinstance(value, str | int):
+        raise _wrong(field, value, 'a text such as "true"')
+    return str(value)
+
+
+def _wrong(field: str, value: Any, allowed: str) -> NodeFileError:
+    return NodeFileError(f"{field}: {_short(value)} cannot be: use {allowed}")
+
+
+def _short(value: Any, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _listed(words: Iterable[str], last: str = "and") -> str:
+    names = list(words)
+    return f"{', '.join(names[:-1])} {last} {names[-1]}"
+
+
+def _of(*words: str) -> Reader:
+    return partial(_word, {word: word for word in words})
+
+
+_BINDS: Final = {
+    "None": None,
+    "FullPCPUs": BindPolicy.FULL_PCPUS,
+    "SpreadByPCPUs": BindPolicy.SPREAD_BY_PCPUS,
+}
+_NODE_BINDS: Final = {
+    "None": None,
+    "FullPCPUsOnly": BindPolicy.FULL_PCPUS,
+    "SpreadByPCPUs": BindPolicy.SPREAD_BY_PCPUS,
+}
+_POOLS: Final[Mapping[str, tuple[str, Reader]]] = {
+    "guaranteedDefault": ("guaranteed_default", partial(_word, {"LSR": PodQOS.LSR, "LS": PodQOS.LS})),
+    "strictRequests": ("strict_requests", _flag),
+    "beMinimum": ("be_minimum", partial(_count, 0)),
+    "isolatedCPUs": ("isolated_cpus", _of(*get_args(IsolatedCPUs))),
+    "bindPolicy": ("bind", partial(_word, _BINDS)),
+    "nodeBindPolicy": ("node_bind", partial(_word, _NODE_BINDS)),
+    "numaStrategy": ("strategy", partial(_word, {"None": None} | {one.value: one for one in Strategy})),
+    "numaPolicy": ("numa", partial(_word, {one.value or "None": one for one in NUMAPolicy})),
+    "distributeAsProposed": ("as_proposed", _flag),
+    "withheldCPUs": ("withheld", _cpus),
+    "systemQoSCPUs": ("system", _cpus),
+    "systemQoSExclusive": ("system_exclusive", _flag),
+    "demandProfile": ("profile", _sizes),
+}
+_STATIC: Final[Mapping[str, tuple[str, Reader]]] = {
+    "cpuManagerPolicyOptions": ("options", _texts),
+    "topologyManagerPolicy": ("policy", _text),
+    "topologyManagerScope": ("scope", _text),
+    "topologyManagerPolicyOptions": ("topology", _texts),
+}
+_TOP: Final[Mapping[str, tuple[str, Reader]]] = {
+    "policy": ("policy", _of(*get_args(Policy))),
+    "allocator": ("allocator", _of(*get_args(AllocatorName))),
+    "reservedCPUs": ("reserved", _cpus),
+    "reservedCPUCount": ("reserved_count", partial(_count, 1)),
+    "pools": ("pools", _pools),
+    "static": ("static", _static),
+}
+_IN_FILE: Final = {name: f"pools.{key}" for key, (name, _) in _POOLS.items()} | {
+    "reserved": "reservedCPUs",
+    "reserved_count": "reservedCPUCount",
+}

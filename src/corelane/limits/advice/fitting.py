@@ -1,0 +1,226 @@
+"""The model fitted to a container's counters: threads that never stop, or bursts of work that come and go.
+
+Busy throughout, a quota Q for n busy CPUs leaves throttled = n - Q: what is used and throttled together is n.
+With pauses, bursts of n threads are sought that use as much and are throttled as long under that quota; that
+they are throttled in as many periods was not fitted, and so tells whether to believe them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import lru_cache
+from typing import Final
+
+from corelane.limits.advice.facts import Range
+from corelane.limits.measure import Rates
+from corelane.limits.model.clock import MS, US
+from corelane.limits.model.limit import Limit
+from corelane.limits.model.scenario import Container, Machine, Pod, Result, Scenario, run
+from corelane.limits.model.workloads import Bursts, Duration
+
+__all__ = ["Change", "Fit", "Outcome", "Shape", "fit", "outcome"]
+
+_FULL: Final = 0.95
+"""Used so much of its quota, in periods of which so many are throttled, it never stops."""
+_STEPS: Final = 9
+_BURSTS: Final = 40
+_SECONDS: Final = (10.0, 300.0)
+_CLOSE: Final = 0.15
+_CREDIBLE: Final = 0.35
+_WIDEST: Final = 64
+_GOLDEN: Final = 0.382
+
+
+class Shape(StrEnum):
+    """What the counters look like."""
+
+    BUSY = "busy"
+    """Threads that never stop."""
+    BURSTS = "bursts"
+    """Work that comes and goes, of which single bursts pass the quota."""
+    UNFITTED = "unfitted"
+    """Neither reproduces what was counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What the model takes the container for. Times in ms; CPU time in ms a second.
+
+    `cpus` is how many its threads keep busy at once (infinite where nothing says), `work` the CPU time of
+    one burst, all threads together. `modelled` is what the model shows where `throttled` was measured.
+    """
+
+    shape: Shape
+    cpus: float
+    used: float
+    throttled: float
+    quota: float
+    period: float
+    burst: float = 0.0
+    work: float = 0.0
+    modelled: float = 0.0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What is to be different. `limit` in CPUs, None for none at all; `threads` None for as many as now."""
+
+    limit: float | None
+    burst: float = 0.0
+    threads: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the model says: throttled and used ms a second, and a burst's latency in ms by percentile."""
+
+    throttled: Range
+    used: Range
+    latency: dict[int, Range]
+
+
+def fit(rates: Rates, threads: int | None = None, cpus: int = 0) -> Fit:
+    """Fit the model to rates with a quota. `threads` run at once by its settings, on `cpus` (0: unknown)."""
+    used, throttled = rates.used or 0.0, rates.throttled or 0.0
+    quota, period = (rates.quota.quota_us or 0) / 1000, rates.quota.period_us / 1000
+    plain = Fit(
+        Shape.BUSY, (used + throttled) / 1000, used, throttled, quota, period, rates.quota.burst_us / 1000
+    )
+    if _is_busy(rates, plain):
+        return replace(plain, modelled=max(0.0, plain.cpus * 1000 - quota / period * 1000))
+    found = [one for width in _widths(threads, cpus, plain) if (one := _bursts(plain, width, rates))]
+    if found:
+        distance, best = min(found, key=lambda pair: pair[0])
+        if distance <= _CREDIBLE:
+            return best
+    most = min(filter(None, (cpus, threads)), default=math.inf)
+    why = "neither steady load nor bursts of equal size are throttled as often and as long as this was"
+    return replace(plain, shape=Shape.UNFITTED, cpus=most, why=why)
+
+
+def _is_busy(rates: Rates, one: Fit) -> bool:
+    if not rates.periods or one.used < _FULL * one.quota / one.period * 1000:
+        return False
+    return (rates.throttled_periods or 0) >= 0.9 * rates.periods
+
+
+def _widths(threads: int | None, cpus: int, one: Fit) -> Iterator[int]:
+    """How many CPUs bursts may keep busy at once: what settings say, else powers of two."""
+    most = min(cpus or _WIDEST, _WIDEST)
+    if threads:
+        yield min(threads, most)
+        return
+    yield from (1 << step for step in range(most.bit_length()))
+    if most & (most - 1):
+        yield most
+
+
+def _bursts(plain: Fit, width: int, rates: Rates) -> tuple[float, Fit] | None:
+    """The burst at which this width is throttled as long as measured, and how far off its periods are."""
+    if plain.used <= 0 or plain.throttled > 1.1 * plain.used * (width * plain.period / plain.quota - 1):
+        return None  # not even endless bursts of that width are throttled so long
+    low, high = plain.quota / 4, max(plain.quota, plain.used * min(rates.seconds, 60.0))
+    made = replace(plain, shape=Shape.BURSTS, cpus=float(width))
+    for _ in range(_STEPS):
+        middle = math.sqrt(low * high)
+        if _throttled(replace(made, work=middle)) < plain.throttled:
+            low = middle
+        else:
+            high = middle
+    found = replace(made, work=math.sqrt(low * high))
+    results = [_simulated(found, _now(found), seed) for seed in (1, 2, 3)]
+    modelled = sum(_per_second(one) for one in results) / len(results)
+    if abs(modelled - plain.throttled) > _CLOSE * plain.throttled:
+        return None
+    distance = max(
+        _off(rates.throttled_periods, rates, [one.stat.nr_throttled for one in results], results),
+        _off(rates.periods, rates, [one.stat.nr_periods for one in results], results),
+    )
+    return distance, replace(found, modelled=modelled)
+
+
+def _off(counted: float | None, rates: Rates, modelled: list[int], results: list[Result]) -> float:
+    """How far two frequencies are apart, as a part of the larger."""
+    measured = (counted or 0.0) / rates.seconds
+    expected = sum(modelled) / sum(one.seconds for one in results)
+    return abs(measured - expected) / max(measured, expected, 1e-9)
+
+
+def _now(one: Fit) -> Change:
+    return Change(one.quota / one.period, one.burst)
+
+
+def _throttled(one: Fit) -> float:
+    return _per_second(_simulated(one, _now(one), 1))
+
+
+def _per_second(result: Result) -> float:
+    return result.stat.throttled_ns / MS / result.seconds
+
+
+@lru_cache(maxsize=4096)
+def _simulated(one: Fit, change: Change, seed: int) -> Result:
+    """The fitted bursts under a changed limit, for long enough that phases and periods average out."""
+    width = max(1, min(int(one.cpus), change.threads or int(one.cpus)))
+    every = _sweeping(one.work / one.used * 1000, one.period)
+    burst = Bursts(Duration(int(one.work * MS / width)), every_ns=int(every * MS), threads=width)
+    limit = None if change.limit is None else _limit(change, one.period)
+    container = Container("subject", (burst,), 100, limit)
+    seconds = min(max(_BURSTS * every / 1000, _SECONDS[0]), _SECONDS[1])
+    scenario = Scenario("fit", "", Machine(width), (Pod("pod", (container,)),), seconds=seconds)
+    return run(scenario, seed).of("pod/subject")
+
+
+def _limit(change: Change, period: float) -> Limit:
+    quota = max(int((change.limit or 0.0) * period * 1000), 1000) * US
+    return Limit(quota, int(period * MS), min(int(change.burst * MS), quota))
+
+
+def _sweeping(every: float, period: float) -> float:
+    """An interval next to `every` at which bursts meet periods at ever new phases, as they do in life."""
+    if every < 5 * period:
+        return every
+    return (math.floor(every / period) + _GOLDEN) * period
+
+
+def outcome(one: Fit, change: Change) -> Outcome:
+    """What the model says of a change."""
+    if one.shape is Shape.BURSTS:
+        return _of_bursts(one, change)
+    if one.shape is Shape.BUSY:
+        return _of_busy(one, change)
+    return _of_anything(one, change)
+
+
+def _of_busy(one: Fit, change: Change) -> Outcome:
+    """Threads that never stop use a limit up, in every period: burst never saves anything for them."""
+    width = min(one.cpus, change.threads or one.cpus)
+    limit = width if change.limit is None else min(change.limit, width)
+    throttled = 0.0 if change.limit is None else max(0.0, width - change.limit) * 1000
+    return Outcome(Range(throttled, throttled), Range(min(one.used, limit * 1000), limit * 1000), {})
+
+
+def _of_bursts(one: Fit, change: Change) -> Outcome:
+    results = [_simulated(one, change, seed) for seed in (1, 2, 3)]
+    throttled = [_per_second(result) for result in results]
+    used = [result.cpus_used * 1000 for result in results]
+    latency = {
+        percent: Range(
+            min(result.latency.get(percent, 0) for result in results) / MS,
+            max(result.latency.get(percent, 0) for result in results) / MS,
+        )
+        for percent in (50, 99)
+    }
+    return Outcome(Range(min(throttled), max(throttled)), Range(min(used), max(used)), latency)
+
+
+def _of_anything(one: Fit, change: Change) -> Outcome:
+    """Without a fit: no limit throttles nobody, nor does one of all CPUs; else at most as much as now."""
+    used = Range(one.used, one.used + one.throttled)
+    if change.limit is None or change.limit >= min(one.cpus, change.threads or one.cpus):
+        return Outcome(Range(0.0, 0.0), used, {})
+    return Outcome(Range(0.0, one.throttled), used, {})

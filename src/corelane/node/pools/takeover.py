@@ -1,0 +1,154 @@
+"""Taking a node over from a kubelet with static CPU manager: its pods keep their CPUs until they end.
+
+The stages are those of Koordinator's proposal. First the kubelet manages CPUs alone (policy `none` here).
+Then its policy is none, newcomers get their CPUs from us, and what it pinned is nobody else's, best effort's
+neither. With the end of the last such pod all CPUs are ours.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from corelane.cpuset import CPUSet
+from corelane.node.checkpoint import Checkpoint
+from corelane.node.entries import Bubble, Entry, Key, Origin, Phase, Sharing, bound_mask
+from corelane.node.invariants import Problem
+from corelane.node.ledger import NodeState, frozen, with_entries
+from corelane.node.pools.tenants import Tenant
+from corelane.node.qos import of_kubelets_pod
+from corelane.node.rebase import rebase
+from corelane.workload import Ask, ContainerKind, QOSClass
+
+__all__ = ["Stage", "Takeover", "complete", "take_over", "takeover"]
+
+ALLOCATOR = "kubelet"
+
+
+class Stage(StrEnum):
+    """Who manages the CPUs of a node."""
+
+    KUBELET = "kubelet"
+    BOTH = "both"
+    """We do; but pods that the kubelet pinned still run."""
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """How far a takeover is: the pods (`namespace/name`) whose end it waits for, and their CPUs."""
+
+    stage: Stage
+    pods: tuple[str, ...] = ()
+    cpus: CPUSet = field(default_factory=CPUSet)
+
+
+def takeover(state: NodeState) -> Takeover:
+    """The stage that a node is in."""
+    if state.config.policy == "none":
+        return Takeover(Stage.KUBELET)
+    left = [entry for entry in state.entries.values() if entry.origin is Origin.KUBELET]
+    if not left:
+        return Takeover(Stage.DONE)
+    pods = tuple(dict.fromkeys(entry.pod for entry in left))
+    return Takeover(Stage.BOTH, pods, CPUSet.from_mask(bound_mask(left)))
+
+
+def take_over(
+    state: NodeState, checkpoint: Checkpoint, asks: Iterable[Ask] = ()
+) -> tuple[NodeState, list[Problem]]:
+    """The ledger with what a kubelet's `cpu_manager_state` says, and what of it could not be kept.
+
+    `asks` are the node's pods as far as they are known; `complete` makes up for others later. Containers that
+    are in the ledger already stay as they are, so a file may be taken over twice. CPUs that others have, or
+    that are gone, are named and left out.
+    """
+    if checkpoint.version == 1:
+        text = "version 1 of the kubelet's file names containers by id: start the kubelet, which rewrites it"
+        return state, [Problem("version", text)]
+    known = {ask.uid: ask for ask in asks}
+    entries = dict(state.entries)
+    pods, tenants = dict(state.pods), dict(state.tenants)
+    for uid in sorted(checkpoint.entries.keys() | checkpoint.pods.keys()):
+        pinned, whole = checkpoint.entries.get(uid, {}), checkpoint.pods.get(uid)
+        found = [one for one in _entries(uid, pinned, known.get(uid)) if one.key not in entries]
+        if whole:
+            found = [replace(one, bubble=Bubble(whole), origin=Origin.KUBELET) for one in found]
+        if not any(one.cpus or one.bubble for one in found):
+            continue
+        entries |= {one.key: one for one in found}
+        pods.setdefault(uid, _request(uid, pinned, known))
+        tenants.setdefault(uid, _tenant(found[0].pod, known.get(uid)))
+    if entries == state.entries:
+        return state, []
+    return rebase(with_entries(replace(state, tenants=frozen(tenants)), entries, pods), state.machine)
+
+
+def _entries(uid: str, pinned: Mapping[str, CPUSet], ask: Ask | None) -> Iterator[Entry]:
+    """A pod's containers: those that the kubelet pinned, and of a known pod the others, on the pool."""
+    if ask is None:
+        qos = of_kubelets_pod(QOSClass.GUARANTEED, "static")
+        for name, cpus in sorted(pinned.items()):
+            yield _pinned(uid, f"/pod with UID {uid}", name, cpus, qos.value)
+        return
+    qos = ask.wishes.qos or of_kubelets_pod(ask.qos, "static")
+    for container in ask.containers:
+        if own := pinned.get(container.name):
+            entry = _pinned(uid, ask.key, container.name, own, qos.value)
+            yield replace(entry, kind=container.kind, cpu_request=container.cpu_request)
+        else:
+            yield Entry(
+                uid,
+                container.name,
+                ask.key,
+                cls=qos.value,
+                kind=container.kind,
+                cpu_request=container.cpu_request,
+            )
+
+
+def _pinned(uid: str, pod: str, name: str, cpus: CPUSet, qos: str) -> Entry:
+    return Entry(
+        uid=uid,
+        container=name,
+        pod=pod,
+        cpus=cpus,
+        sharing=Sharing.ALONE,
+        cls=qos,
+        kind=ContainerKind.APP,
+        origin=Origin.KUBELET,
+        allocator=ALLOCATOR,
+        phase=Phase.APPLIED,
+        cpu_request=1000 * len(cpus),
+    )
+
+
+def _request(uid: str, pinned: Mapping[str, CPUSet], known: Mapping[str, Ask]) -> int:
+    return known[uid].cpu_request if uid in known else 1000 * sum(map(len, pinned.values()))
+
+
+def _tenant(pod: str, ask: Ask | None) -> Tenant:
+    return Tenant(pod.partition("/")[0]) if ask is None else Tenant.of(ask)
+
+
+def complete(state: NodeState, ask: Ask) -> NodeState:
+    """The ledger with all that a pod which was taken over by its UID alone turns out to be.
+
+    Containers that the kubelet did not pin come in, on the shared pool. Any other pod stays as it is.
+    """
+    entries: dict[Key, Entry] = dict(state.entries)
+    own = state.of_pod(ask.uid)
+    if not any(one.origin is Origin.KUBELET for one in own):
+        return state
+    pinned = {one.container: one.cpus for one in own if one.cpus}
+    for entry in _entries(ask.uid, pinned, ask):
+        there = entries.get(entry.key)
+        if there is None:
+            entries[entry.key] = entry
+        elif there.pod != entry.pod:
+            told = replace(there, pod=entry.pod, kind=entry.kind, cls=entry.cls)
+            entries[entry.key] = replace(told, cpu_request=entry.cpu_request)
+    if entries == state.entries:
+        return state
+    tenants = frozen({**state.tenants, ask.uid: Tenant.of(ask)})
+    pods = {**state.pods, ask.uid: ask.cpu_request}
+    return with_entries(replace(state, tenants=tenants), entries, pods)

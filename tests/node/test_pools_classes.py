@@ -1,0 +1,102 @@
+from dataclasses import replace
+
+import pytest
+
+from corelane.node import Sharing
+from corelane.node.errors import Refusal
+from corelane.node.pools.classes import standing
+from corelane.node.pools.options import PoolOptions
+from corelane.workload import (
+    Band,
+    BindPolicy,
+    ContainerAsk,
+    CPUPolicy,
+    PodQOS,
+    QOSClass,
+    Wishes,
+)
+from support.node_asks import container, init, pod, sidecar
+from support.pool_asks import floating, labelled
+
+LSE, LSR, LS, BE, SYSTEM = PodQOS
+ALONE, LENT, POOL, BEST = Sharing.ALONE, Sharing.LENT, Sharing.POOL, Sharing.BEST_EFFORT
+BARE = pod("x", ContainerAsk("a"), qos=QOSClass.BEST_EFFORT)
+UPSTREAM = {"guaranteed_default": LS}
+
+
+@pytest.mark.parametrize(
+    ("ask", "settings", "qos", "sharing", "common", "own"),
+    [
+        pytest.param(labelled("x", LSE, 2000), {}, LSE, ALONE, 2, {}, id="LSE"),
+        pytest.param(labelled("x", LSR, 1500, 500), {}, LSR, LENT, 2, {}, id="LSR, whole in all"),
+        pytest.param(labelled("x", LSR, 0), {}, LS, POOL, 0, {}, id="LSR without a request"),
+        pytest.param(labelled("x", LSE, 2000, band=Band.PROD), {}, LSE, ALONE, 2, {}, id="LSE, prod"),
+        pytest.param(labelled("x", LSE, 2000, band=Band.MID), {}, LS, POOL, 0, {}, id="LSE, not prod"),
+        pytest.param(labelled("x", LSR, 2000), {"bind": None}, LS, POOL, 0, {}, id="no bind policy"),
+        pytest.param(labelled("x", LS, 2000), {}, LS, POOL, 0, {}, id="LS"),
+        pytest.param(labelled("x", BE, 2000), {}, BE, BEST, 0, {}, id="BE"),
+        pytest.param(labelled("x", SYSTEM, 2000), {}, SYSTEM, Sharing.SYSTEM, 0, {}, id="SYSTEM"),
+        pytest.param(labelled("x", None, 2000, 500), {}, LSR, LENT, 0, {"a": 2}, id="Guaranteed"),
+        pytest.param(labelled("x", None, 1500), {}, LS, POOL, 0, {}, id="Guaranteed, fractional"),
+        pytest.param(labelled("x", None, 2000), UPSTREAM, LS, POOL, 0, {}, id="Guaranteed, as upstream"),
+        pytest.param(floating("x", 2000), {}, LS, POOL, 0, {}, id="Burstable"),
+        pytest.param(BARE, {}, BE, BEST, 0, {}, id="BestEffort"),
+        pytest.param(replace(BARE, wishes=Wishes(LS)), {}, LS, POOL, 0, {}, id="BestEffort, labelled LS"),
+    ],
+)
+def test_a_label_decides_the_class_then_the_kubernetes_class(ask, settings, qos, sharing, common, own):
+    found = standing(ask, PoolOptions(**settings))
+    assert (found.qos, found.sharing, found.common, dict(found.own)) == (qos, sharing, common, own)
+
+
+@pytest.mark.parametrize(
+    ("ask", "sharing", "common", "own"),
+    [
+        (labelled("x", None, 2000, cpu_policy=CPUPolicy.NONE), POOL, 0, {}),
+        (labelled("x", LSR, 2000, cpu_policy=CPUPolicy.NONE), POOL, 0, {}),
+        (labelled("x", LSR, 2000, cpu_policy=CPUPolicy.NUMA), POOL, 0, {}),
+        (labelled("x", LSR, 2000, cpu_policy=CPUPolicy.IMMOVABLE), POOL, 2, {}),
+        (labelled("x", LSE, 2000, cpu_policy=CPUPolicy.EXCLUSIVE), ALONE, 2, {}),
+        (labelled("x", LS, 2000, cpu_policy=CPUPolicy.EXCLUSIVE), POOL, 0, {}),
+        (labelled("x", None, 2000, 100, cpu_policy=CPUPolicy.EXCLUSIVE), ALONE, 0, {"a": 2}),
+        (labelled("x", None, 2000, cpu_policy=CPUPolicy.IMMOVABLE), POOL, 0, {"a": 2}),
+        (floating("x", 2000, 2000, cpu_policy=CPUPolicy.EXCLUSIVE), ALONE, 0, {"a": 2}),
+        (floating("x", 2000, 3000, cpu_policy=CPUPolicy.EXCLUSIVE), POOL, 0, {}),
+    ],
+)
+def test_gocranes_cpu_policy_loosens_or_binds(ask, sharing, common, own):
+    found = standing(ask, PoolOptions())
+    assert (found.sharing, found.common, dict(found.own)) == (sharing, common, own)
+
+
+def test_gocranes_numa_floats_near_where_it_fits_best():
+    assert standing(labelled("x", None, 2000, cpu_policy=CPUPolicy.NUMA), PoolOptions()).local
+
+
+def test_constrained_burst_binds_nothing_and_goes_by_the_limit():
+    found = standing(floating("x", 500, 2000, bind=BindPolicy.CONSTRAINED_BURST), PoolOptions())
+    assert found.confined
+    assert not found.bound
+
+
+def test_how_many_cpus_a_pod_needs_at_once_counts_init_containers_beside_sidecars():
+    ask = pod("x", init("i", 4000), sidecar("s", 1000), container("a", 2000))
+    assert standing(ask, PoolOptions()).cpus(ask) == 4
+
+
+@pytest.mark.parametrize(
+    ("ask", "settings", "words"),
+    [
+        (labelled("x", LSE, 1500), {}, "the requested CPUs must be integer: the pod requests 1500m"),
+        (
+            replace(labelled("x", LSR, 2000), containers=(ContainerAsk("a", cpu_request=2000),)),
+            {"strict_requests": True},
+            "container a requests 2000m, its limit is not set",
+        ),
+        (labelled("x", LSE, 1000, bind=BindPolicy.CONSTRAINED_BURST), {}, "but the pod is labelled LSE"),
+        (floating("x", 500, bind=BindPolicy.CONSTRAINED_BURST), {}, "but container a has none: set one"),
+    ],
+)
+def test_a_pod_that_contradicts_itself_is_told_what_and_where(ask, settings, words):
+    with pytest.raises(Refusal, match=words):
+        standing(ask, PoolOptions(**settings))
