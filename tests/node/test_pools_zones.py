@@ -70,12 +70,14 @@ def test_constrained_burst_goes_by_the_limit_and_is_refused_where_none_fits():
 
 
 def test_what_those_held_there_request_stays_in_the_nodes_pool():
-    state = admitted(pools(QUAD_NUMA), floating("f", 3000, 6000, bind=BURST))
-    held = CPUSet.parse(zone(state, "f"))
-    state = admitted(state, *(labelled(f"e{i}", PodQOS.LSE, 4000) for i in range(7)))
-    left = state.runs_on(state.entries["f", "a"])
-    assert left.mask & ~state.cpus_of(held) == 0
-    assert len(left) >= 3
+    """NUMA node 0 has 8 CPUs, of which two are reserved: three more must stay for 5000m."""
+    state = admitted(pools(QUAD_NUMA), floating("f", 5000, 6000, bind=BURST))
+    ask = replace(labelled("e", PodQOS.LSE, 6000), proposal={"a": cpus("1-3,17-19")})
+    after, decision = node.admit(state, ask)
+    assert decision.repicked
+    left = after.runs_on(after.entries["f", "a"])
+    assert left.mask & ~after.cpus_of(cpus("0")) == 0
+    assert len(left) >= 5
 
 
 def test_gocranes_numa_floats_in_the_fewest_nodes_where_it_fits():

@@ -71,7 +71,7 @@ def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
 
 def _decide(state: NodeState, ask: Ask) -> _Admitted:
     found = standing(ask, state.config.pools)
-    policies = _policies(state, ask, found)
+    policies = policies_of(state, ask, found)
     more = needed(state, ask)
     wanted = belongings.resources(more, ask)
     if found.bound:
@@ -95,12 +95,13 @@ def _nodes_of(state: NodeState, cpus: int) -> int:
 def question(state: NodeState, ask: Ask) -> Question | None:
     """What an allocator is asked about this pod; None where it is bound to no CPU. Raises Refusal."""
     found = standing(ask, state.config.pools)
-    policies = _policies(state, ask, found)
+    policies = policies_of(state, ask, found)
     wanted = belongings.resources(needed(state, ask), ask)
     return binding.question(state, ask, found, policies, wanted) if found.bound else None
 
 
-def _policies(state: NodeState, ask: Ask, decided: Standing) -> Policies:
+def policies_of(state: NodeState, ask: Ask, decided: Standing) -> Policies:
+    """Koordinator's policies that hold for the pod here. Raises Refusal where pod and node contradict."""
     options = state.config.pools
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
     threads = state.topology.cpus_per_core

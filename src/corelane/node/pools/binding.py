@@ -49,7 +49,7 @@ def question(
 ) -> Question:
     """The question that `bind` answers for the whole of a pod. Raises Refusal."""
     demand = replace(_demand(state, ask, decided, policies), resources=wanted)
-    binding = _Binding(state, ask, decided, demand)
+    binding = Binding(state, ask, decided, demand)
     return Question(binding.demand, binding.available, binding.others)
 
 
@@ -62,9 +62,16 @@ def bind(
     """
     if policies.bind_required and policies.bind is BindPolicy.FULL_PCPUS:
         _check_threads(state, decided)
+    asked = binding(state, ask, decided, policies, wanted)
+    return asked.in_common() if decided.common else asked.each()
+
+
+def binding(
+    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+) -> "Binding":
+    """What is asked of the allocator for a pod. Raises Refusal where this machine has no such cores."""
     demand = replace(_demand(state, ask, decided, policies), resources=wanted)
-    binding = _Binding(state, ask, decided, demand)
-    return binding.in_common() if decided.common else binding.each()
+    return Binding(state, ask, decided, demand)
 
 
 def _check_threads(state: NodeState, decided: Standing) -> None:
@@ -106,7 +113,7 @@ def _limits(state: NodeState, ask: Ask, decided: Standing) -> Iterator[Limit]:
         yield Limit("CPUs in the shared pool, which isolated ones are not", ~machine.isolated.mask)
 
 
-class _Binding:
+class Binding:
     """A pod on its way to CPUs: what may be bound, and what was decided."""
 
     __slots__ = ("allowed", "ask", "available", "decided", "demand", "others", "reasons", "rules", "state")

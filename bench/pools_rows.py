@@ -1,0 +1,57 @@
+"""How fast pods are admitted under policy `pools`, on a large node that is two fifths full."""
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, get_args
+
+from corelane import node
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, NodeState, PoolOptions
+from corelane.node.pools.options import AllocatorName
+from corelane.workload import Ask, ContainerAsk, Exclusivity, Level, NUMAPolicy, PodQOS, QOSClass, Wishes
+
+GENOA = parse_spec("socket:2 numa:1 l3:12 core:8 smt:2", name="epyc-genoa-2s96c2t-nps1")
+TARGET = 1000
+"""µs for a pod without wishes, on GENOA."""
+
+
+def rows(row: Callable[..., Any], best: Callable[[Callable[[], object]], int]) -> Iterator[Any]:
+    """The time of an admission by kind of pod; `row` and `best` are `bench/placement.py`'s."""
+    for allocator in get_args(AllocatorName):
+        state = _busy(allocator)
+        for name, ask in _asks().items():
+            taken = best(lambda: node.admit(state, ask)) / 1000  # noqa: B023
+            target = TARGET if name in ("2 CPUs", "shared pool", "best effort") else None
+            yield row(f"pools, {allocator}: {name}", taken, "µs", target)
+
+
+def _busy(allocator: AllocatorName) -> NodeState:
+    chance = random.Random(1)  # noqa: S311
+    state = node.new(GENOA, NodeConfig("pools", pools=PoolOptions(allocator=allocator)))
+    count = 0
+    while len(state.bound) < 150:
+        wishes = Wishes(qos=chance.choice([None, PodQOS.LSE, PodQOS.LSR]))
+        state, _ = node.admit(
+            state, _ask(f"p{count}", 1000 * chance.choice([1, 2, 2, 3, 4, 4, 6, 8]), wishes)
+        )
+        count += 1
+    for i in range(60):
+        state, _ = node.admit(state, _ask(f"f{i}", 300))
+    return state
+
+
+def _ask(uid: str, milli: int, wishes: Wishes | None = None) -> Ask:
+    one = ContainerAsk("a", cpu_request=milli, cpu_limit=milli)
+    return Ask(uid, "bench", uid, QOSClass.GUARANTEED, (one,), wishes=wishes or Wishes())
+
+
+def _asks() -> dict[str, Ask]:
+    return {
+        "shared pool": _ask("next", 300),
+        "best effort": replace(_ask("next", 0), qos=QOSClass.BEST_EFFORT),
+        "2 CPUs": _ask("next", 2000),
+        "24 CPUs": _ask("next", 24_000),
+        "4 CPUs in one NUMA node": _ask("next", 4000, Wishes(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
+        "4 CPUs, an L3 domain to itself": _ask("next", 4000, Wishes(exclusive=Exclusivity(Level.L3, True))),
+    }

@@ -1,0 +1,56 @@
+"""Why a pod would lie where it would, term by term; or what would make it fit, and which pods to move.
+
+For people who ask: it takes some ten times as long as an admission, so an admission does not say as much.
+"""
+
+from collections.abc import Iterator
+
+from corelane.node.ledger import NodeState
+from corelane.node.managers import needed
+from corelane.node.pools import belongings, neighbours
+from corelane.node.pools.admission import policies_of
+from corelane.node.pools.binding import Binding, binding
+from corelane.node.pools.classes import standing
+from corelane.placement import optimal
+from corelane.placement.optimal import shape as shapes
+from corelane.placement.optimal.result import Change, Misfit
+from corelane.placement.reasons import Reason
+from corelane.workload import Ask
+
+__all__ = ["explain"]
+
+
+def explain(state: NodeState, ask: Ask) -> tuple[Reason, ...]:
+    """What the optimal allocator has to say of a pod that is not in the ledger, whatever the node's own is.
+
+    Nothing of a pod that would not be bound. Raises Refusal where the pod contradicts itself or the node.
+    """
+    found = standing(ask, state.config.pools)
+    policies = policies_of(state, ask, found)
+    if not found.bound:
+        return ()
+    wanted = belongings.resources(needed(state, ask), ask)
+    asked = binding(state, ask, found, policies, wanted)
+    shape = shapes.from_machine(state.machine)
+    answer = optimal.place(shape, asked.demand, asked.available, asked.others, explain=True)
+    if isinstance(answer, Misfit):
+        return tuple(_help(asked, answer))
+    return answer.reasons
+
+
+def _help(asked: Binding, answer: Misfit) -> Iterator[Reason]:
+    yield Reason(answer.requirement, answer.text)
+    for change in answer.changes:
+        yield Reason(change.kind, _in_words(asked, change))
+
+
+def _in_words(asked: Binding, change: Change) -> str:
+    """The change, with the names of the pods that it means."""
+    if change.also is not None and change.also.holders:
+        return f"without: {change.requirement}, {_in_words(asked, change.also)}"
+    if not change.holders:
+        return change.text
+    uids = list(neighbours.holdings(asked.state))
+    moved = {uids[position] for position in change.holders}
+    pods = dict.fromkeys(entry.pod for entry in asked.state.entries.values() if entry.uid in moved)
+    return f"it would fit if {', '.join(pods)} {'was' if len(pods) == 1 else 'were'} elsewhere"

@@ -1,0 +1,34 @@
+from corelane.node.pools.explain import explain
+from corelane.workload import Exclusivity, Level, NUMAPolicy, PodQOS
+from support.node_asks import LAPTOP, QUAD_NUMA
+from support.pool_asks import admitted, floating, labelled, pools
+
+LSE, LSR = PodQOS.LSE, PodQOS.LSR
+
+
+def told(state, ask):
+    return [reason.text for reason in explain(state, ask)]
+
+
+def test_what_would_make_a_pod_fit_names_the_pods_to_be_moved():
+    state = admitted(pools(LAPTOP), labelled("a", LSR, 4000), labelled("b", LSR, 2000))
+    texts = told(state, labelled("c", LSE, 2000, 0))
+    assert "it would fit if test/b was elsewhere" in texts
+    assert "1 CPUs would fit" in texts
+
+
+def test_what_would_make_a_pod_fit_names_the_wish_to_be_given_up():
+    state = admitted(pools(LAPTOP), labelled("a", LSR, 2000))
+    texts = told(state, labelled("e", LSE, 2000, exclusive=Exclusivity(Level.NUMA, required=True)))
+    assert any(text.startswith("it would fit without: exclusive at numa level") for text in texts)
+
+
+def test_of_a_pod_that_fits_every_term_is_told_with_what_decided():
+    state = admitted(pools(QUAD_NUMA, allocator="koordinator"), labelled("a", LSR, 2000))
+    texts = told(state, labelled("b", LSE, 4000, numa=NUMAPolicy.SINGLE_NUMA_NODE))
+    assert any("NUMA nodes: 1 (runner-up 1)" in text for text in texts)
+    assert any("decides" in text or "lower ids win" in text for text in texts)
+
+
+def test_there_is_nothing_to_tell_of_a_pod_in_a_pool():
+    assert told(pools(LAPTOP), floating("f", 500)) == []
