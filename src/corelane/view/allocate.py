@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.placement.memory import MEMORY, in_words
 from corelane.view import svg, tables
 from corelane.view.cpumap import cpumap
 from corelane.view.owners import Owner
@@ -284,9 +283,13 @@ def verdict(merge: Merge) -> str:
 
 
 def amount(resource: str, wanted: int) -> str:
-    """A number of CPUs or devices, or a size."""
-    sized = resource == MEMORY or resource.startswith("hugepages-")
-    return in_words(wanted) if sized else str(wanted)
+    """A number of CPUs or devices, or bytes in the largest binary unit that divides them."""
+    if resource != "memory" and not resource.startswith("hugepages-"):
+        return str(wanted)
+    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
+        if wanted and not wanted % (1 << shift):
+            return f"{wanted >> shift}{unit}"
+    return str(wanted)
 
 
 def draw(found: Allocation) -> str:
