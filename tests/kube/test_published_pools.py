@@ -1,0 +1,56 @@
+"""What is published of a node under policy pools is enough to decide there as its agent does."""
+
+import json
+from dataclasses import replace
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane import node
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.node import NodeResourceTopology
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, PoolOptions
+from corelane.workload import Ask
+from support.pool_asks import asks, options
+
+MACHINE = parse_spec("socket:2 numa:2 core:4 smt:2", name="n")
+
+
+def through_the_api(state: node.NodeState) -> node.NodeState:
+    written = msgspec.json.encode(translate.topology(state.machine, "n", state))
+    return translate.state_from_topology(msgspec.json.decode(written, type=NodeResourceTopology))
+
+
+@given(options, st.lists(asks(), max_size=6, unique_by=lambda ask: ask.uid), asks())
+@settings(max_examples=40, deadline=None)
+def test_the_scheduler_decides_from_it_as_the_agent_does(
+    pools: PoolOptions, inside: list[Ask], next_one: Ask
+) -> None:
+    state = node.new(MACHINE, NodeConfig("pools", pools=pools))
+    known = []
+    for ask in inside:
+        state, decision = node.admit(state, ask)
+        if decision.admitted:
+            known.append(ask)
+    back = through_the_api(state)
+    for ask in known:  # the API server tells of the pods that float; those with CPUs are in already
+        back, decision = node.admit(back, ask)
+        assert decision.admitted
+    newcomer = replace(next_one, uid="newcomer")
+    ours, theirs = node.admit(back, newcomer)[1], node.admit(state, newcomer)[1]
+    assert (ours.admitted, ours.reason, ours.message) == (theirs.admitted, theirs.reason, theirs.message)
+    assert (ours.assignments, ours.zone, ours.shared) == (theirs.assignments, theirs.zone, theirs.shared)
+    assert (back.best_effort_pool, back.lent) == (state.best_effort_pool, state.lent)
+
+
+def test_the_nodes_own_annotations_are_repeated_for_koordinators_scheduler() -> None:
+    system = json.dumps({"cpuset": "3"})
+    config = NodeConfig("pools", pools=PoolOptions(system=CPUSet([3])))
+    told = translate.topology(
+        MACHINE, "n", node.new(MACHINE, config), node_annotations={keys.SYSTEM_QOS: system, "other": "x"}
+    )["metadata"]["annotations"]
+    assert told[keys.SYSTEM_QOS] == system
+    assert "other" not in told
