@@ -140,3 +140,47 @@ def test_status_shows_what_kubectl_started(cluster: Up, kubectl: program.Kubectl
     assert "batch/crunch" in shown
     assert "trading-engine/engine" in shown
     assert "simulated" in shown
+
+
+FLOATING = """
+apiVersion: v1
+kind: Pod
+metadata: {name: NAME, labels: {koordinator.sh/qosClass: LS}}
+spec:
+  nodeSelector: {corelane.io/simulated: "true"}
+  tolerations: [{key: corelane.io/simulated, operator: Exists}]
+  containers: [{name: c, image: x, resources: {requests: {cpu: 100m}}}]
+"""
+STATUS = "scheduling.koordinator.sh/resource-status"
+LABEL = "node.koordinator.sh/numa-topology-policy"
+
+
+def test_labels_of_a_node_are_its_settings_while_it_runs(kubectl: program.Kubectl) -> None:
+    def floats(name: str) -> dict[str, str]:
+        """The annotations of a new pod of the shared pool."""
+        kubectl("apply", "-f", "-", stdin=FLOATING.replace("NAME", name))
+        kubectl("wait", "--for=condition=Ready", f"pod/{name}", "--timeout=20s")
+        found = kubectl.json("get", "pod", name)["metadata"].get("annotations", {})
+        kubectl("delete", "pod", name, "--timeout=20s")
+        return found
+
+    def aligned(word: str) -> None:
+        path = "--for=jsonpath={.topologyPolicies[0]}=" + word
+        kubectl("wait", path, "noderesourcetopology/sim-1", "--timeout=20s")
+
+    assert STATUS not in floats("before")
+    kubectl("label", "node", "sim-1", f"{LABEL}=SingleNUMANode")
+    aligned("SingleNUMANodePodLevel")
+    assert "cpuSharedPools" in floats("held")[STATUS]
+
+    kubectl("label", "node", "sim-1", f"{LABEL}=Tight", "--overwrite")
+    for _ in range(50):
+        told = kubectl("get", "events", "--field-selector", "reason=InvalidSetting").stdout
+        if LABEL in told:
+            break
+    assert "invalid value 'Tight': use BestEffort, Restricted, SingleNUMANode or None" in told
+    assert "cpuSharedPools" in floats("still-held")[STATUS]
+
+    kubectl("label", "node", "sim-1", f"{LABEL}-")
+    aligned("None")
+    assert STATUS not in floats("after")
