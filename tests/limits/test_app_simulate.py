@@ -1,14 +1,14 @@
 """What `corelane limits simulate` prints, in every form, and how it refuses."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from click.testing import CliRunner, Result
 
 from corelane.app import limits_simulate as app
+from corelane.cli import main
 from corelane.limits.model.builtin import BUILTIN, NEIGHBOURS, NGINX
 from corelane.limits.scenario_file import ScenarioError
 
@@ -109,14 +109,14 @@ def test_no_box_leaves_its_picture(file):
 def test_every_built_in_study_is_listed_and_runs():
     assert [name for name, _ in app.names()] == ["nginx", "neighbours", "pytorch"]
     for name in BUILTIN:
-        found = json.loads(app.render(name, "json", seconds=0.3))
+        found = json.loads(app.render(name, "json", seconds=0.2))
         assert all(case["containers"] for case in found["cases"])
 
 
 def test_the_large_node_serves_fewer_requests_with_a_long_tail():
     """The bench holds the figures to the published ones; this is the same at a glance."""
     small, large, _ = (
-        case["containers"][0] for case in json.loads(app.render("nginx", "json", seconds=4))["cases"]
+        case["containers"][0] for case in json.loads(app.render("nginx", "json", seconds=3))["cases"]
     )
     assert 2.2 < small["requestsPerSecond"] / large["requestsPerSecond"] < 3.4
     assert large["latencyMs"]["p95"] > 4 * small["latencyMs"]["p95"]
@@ -174,18 +174,13 @@ def test_a_study_of_several_containers_has_none_to_change():
 
 
 def test_the_command_lists_runs_and_refuses_in_one_line(file):
-    def corelane(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "corelane", "limits", "simulate", *arguments],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+    def corelane(*arguments: str) -> Result:
+        return CliRunner().invoke(main, ["limits", "simulate", *arguments])
 
     assert corelane().stdout.startswith("nginx ")
+    assert '"scenario": "shop"' in corelane(file, "--seconds", "0.5", "-o", "json").stdout
     refused = corelane(file, "--variant", "limit=x")
-    assert refused.returncode == 2
+    assert refused.exit_code == 2
     assert (
         refused.stderr == "Error: variant 'limit=x': 'x' is not an amount of CPU: write such as 500m or 1.5\n"
     )
