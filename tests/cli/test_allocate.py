@@ -313,8 +313,9 @@ def test_bad_input_is_named(args, words):
     ("content", "words"),
     [
         ("a: [", "no YAML"),
-        ("", "0 objects"),
-        (POD + "---" + POD, "2 objects"),
+        ("", "no object"),
+        (POD + "---\n" + POD + "---\nkind: Node", "object 3: kind"),
+        ("- 1", "list"),
         ("kind: Service", "Service"),
         ("kind: Deployment", "spec"),
         ("kind: Pod", "spec.containers"),

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from corelane import node
-from corelane.app.allocate_ask import AskError, ask_for, ask_from
+from corelane.app import allocate_compare, allocate_pools
+from corelane.app.allocate_ask import AskError, ask_for, asks_from
 from corelane.app.allocate_explained import Explained
-from corelane.app.allocate_state import situation
-from corelane.app.node_settings import NodeSettings
-from corelane.app.state_settings import Settings
+from corelane.app.allocate_state import Where, kubelets_config, situation
 from corelane.cpuset import CPUSet
 from corelane.node import NodeState
 from corelane.view import allocate as view
+from corelane.view import objective as objectives
 from corelane.view import tables
 from corelane.view.allocate import Allocation, ContainerLine, Memory
 from corelane.view.owners import Owner
-from corelane.workload import Ask, QOSClass
+from corelane.workload import Ask, QOSClass, Wishes
 
-__all__ = ["AskError", "allocation", "ask_for", "ask_from", "main", "situation"]
+__all__ = ["AskError", "Where", "allocation", "ask_for", "asks_from", "main", "situation"]
 
 _POD_LEVEL: Final = (
     "the pod has resources as a whole: a kubelet without PodLevelResourceManagers lets it share the pool"
@@ -30,30 +29,60 @@ _POD_LEVEL: Final = (
 
 
 def main(
-    ask: Ask,
-    source: str | None,
-    path: Path | None,
-    settings: Settings,
-    form: str,
-    say: Callable[[str], None],
-    more: NodeSettings | None = None,
+    asks: Sequence[Ask], where: Where, form: str, say: Callable[[str], None], *, compare: bool = False
 ) -> int:
-    """Print the answer as table, json or svg; 0 when the pod is admitted, 1 when refused.
+    """Print the answers as tables, json or svg, pods in their order; 0 when all are admitted, else 1.
+
+    To compare allocators is always 0.
 
     Raises AskError, SettingsError, StateFileError, NodeConfigError and MachineError for bad input.
     """
-    state, notes = situation(source, path, settings, more)
-    if ask.level is not None and not state.config.pod_level:
-        notes = (_POD_LEVEL, *notes)
-    _check(state, ask)
-    found = allocation(state, ask, notes)
+    state, notes = situation(where)
+    if compare:
+        return _compare(state, asks, where, notes, form, say)
+    found = list(_allocations(state, asks, notes))
     if form == "json":
-        say(json.dumps(view.plain(found), indent=2))
+        plain = [view.plain(one) for one in found]
+        say(json.dumps(plain[0] if len(plain) == 1 else {"pods": plain}, indent=2))
     elif form == "svg":
-        say(view.draw(found).rstrip("\n"))
+        say(view.draw(found[-1]).rstrip("\n"))
     else:
-        view.show(found, tables.console())
-    return 0 if found.admitted else 1
+        for one in found:
+            view.show(one, tables.console(), picture=one is found[-1])
+    return 0 if all(one.admitted for one in found) else 1
+
+
+def _allocations(state: NodeState, asks: Sequence[Ask], notes: tuple[str, ...]) -> Iterator[Allocation]:
+    for ask in asks:
+        _check(state, ask)
+        state, found = _allocated(state, ask, (*_notes(state, ask), *notes))
+        yield found
+
+
+def _notes(state: NodeState, ask: Ask) -> Iterator[str]:
+    if ask.level is not None and not state.config.pod_level:
+        yield _POD_LEVEL
+    if state.config.policy != "pools" and ask.wishes != Wishes():
+        yield f"{ask.key}: labels and annotations about its CPUs count under --policy pools only"
+
+
+def _compare(
+    state: NodeState,
+    asks: Sequence[Ask],
+    where: Where,
+    notes: tuple[str, ...],
+    form: str,
+    say: Callable[[str], None],
+) -> int:
+    states = allocate_compare.variants(state, kubelets_config(where, state.machine))
+    found = list(allocate_compare.compared(states, tuple(asks)))
+    if form == "json":
+        say(json.dumps({"pods": objectives.plain_compared(found), "notes": list(notes)}, indent=2))
+    else:
+        objectives.show_compared(found, tables.console())
+        for note in notes:
+            say(f"note: {note}")
+    return 0
 
 
 def _check(state: NodeState, ask: Ask) -> None:
@@ -69,14 +98,23 @@ def _check(state: NodeState, ask: Ask) -> None:
 
 def allocation(state: NodeState, ask: Ask, notes: tuple[str, ...] = ()) -> Allocation:
     """What `node.admit` decides on this ask, with each step of the choice."""
+    return _allocated(state, ask, notes)[1]
+
+
+def _allocated(state: NodeState, ask: Ask, notes: tuple[str, ...]) -> tuple[NodeState, Allocation]:
     after, decision = node.admit(state, ask)
-    told = Explained(state, ask, decision)
-    merge = told.of_pod
-    lines = [_with_belongings(line, after, ask) for line in told.lines()]
-    return Allocation(
+    merge = weighed = None
+    if state.config.policy == "pools":
+        lines, weighed = allocate_pools.answer(state, after, ask, decision)
+    else:
+        told = Explained(state, ask, decision)
+        merge = told.of_pod
+        lines = list(told.lines())
+    lines = [_with_belongings(line, after, ask) for line in lines]
+    found = Allocation(
         machine=state.machine,
         pod=ask.key,
-        qos=ask.qos.value,
+        qos=_class(ask),
         policy=state.config.policy,
         admitted=decision.admitted,
         reason=decision.reason,
@@ -91,7 +129,14 @@ def allocation(state: NodeState, ask: Ask, notes: tuple[str, ...] = ()) -> Alloc
         },
         notes=notes,
         merge=merge,
+        objective=weighed,
     )
+    return after, found
+
+
+def _class(ask: Ask) -> str:
+    """Koordinator's class, where the pod is labelled with one, beside Kubernetes'."""
+    return f"{ask.qos} {ask.wishes.qos}" if ask.wishes.qos else ask.qos.value
 
 
 def _without_cpus(line: ContainerLine) -> ContainerLine:

@@ -12,7 +12,7 @@ from corelane.app import state_file
 from corelane.kube import quantity
 from corelane.workload import Ask, ContainerAsk, QOSClass
 
-__all__ = ["AskError", "ask_for", "ask_from"]
+__all__ = ["AskError", "ask_for", "asks_from", "objects_from"]
 
 _UID: Final = "corelane-allocate"
 _KINDS_WITH_TEMPLATE = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job")
@@ -83,11 +83,21 @@ def _milli(cpus: str) -> int:
     return milli
 
 
-def ask_from(path: Path) -> Ask:
-    """What the pod in a manifest asks for, or the pods that a Deployment and its like make.
+def asks_from(path: Path) -> tuple[Ask, ...]:
+    """What the pods in a manifest ask for, in their order; of a Deployment and its like, what their pods do.
 
     Raises AskError naming file and field.
     """
+    trees = objects_from(path)
+    if not trees:
+        raise AskError(f"{path}: holds no object: give a file with a pod")
+    if len(trees) == 1:
+        return (_ask(str(path), path, trees[0], _UID),)
+    asks = [_ask(f"{path}: object {i}", path, tree, f"{_UID}-{i}") for i, tree in enumerate(trees, 1)]
+    return tuple(asks)
+
+
+def _ask(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> Ask:
     import msgspec
 
     from corelane.kube import decode
@@ -96,41 +106,55 @@ def ask_from(path: Path) -> Ask:
     from corelane.kube.translate import TranslationError, pods
 
     try:
-        pod = decode.one(Pod, msgspec.json.encode(_pod_tree(path)))
+        pod = decode.one(Pod, msgspec.json.encode(_pod_tree(where, tree)))
         if isinstance(pod, Malformed):
-            raise AskError(f"{path}: {pod.error}")
+            raise AskError(f"{where}: {pod.error}")
         if not pod.spec.containers:
-            raise AskError(f"{path}: spec.containers: is empty: a pod needs a container")
+            raise AskError(f"{where}: spec.containers: is empty: a pod needs a container")
         ask = pods.ask(pod)
     except (TranslationError, TypeError) as error:
-        raise AskError(f"{path}: {error}") from None
+        raise AskError(f"{where}: {error}") from None
     name, space = ask.name or path.stem, ask.namespace or "default"
-    return replace(ask, uid=ask.uid or _UID, namespace=space, name=name)
+    return replace(ask, uid=ask.uid or uid, namespace=space, name=name)
 
 
-def _pod_tree(path: Path) -> dict[str, Any]:
+def objects_from(path: Path) -> list[dict[str, Any]]:
+    """The objects in a file of YAML or JSON. Raises AskError."""
     import yaml
 
     try:
         trees = [tree for tree in yaml.safe_load_all(state_file.read(path)) if tree is not None]
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         raise AskError(f"{path}: is no YAML or JSON: {' '.join(str(error).split())}") from None
-    if len(trees) != 1 or not isinstance(trees[0], dict):
-        raise AskError(f"{path}: holds {len(trees)} objects: give a file with one pod")
-    tree = trees[0]
+    for tree in trees:
+        if not isinstance(tree, dict):
+            raise AskError(f"{path}: holds {type(tree).__name__} where an object should be")
+    return trees
+
+
+def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
     kind = tree.get("kind")
     if kind in _KINDS_WITH_TEMPLATE:
-        template = _member(path, _member(path, tree, "spec"), "template")
-        return {"metadata": {**(tree.get("metadata") or {}), "uid": ""}, "spec": template.get("spec")}
+        template = _member(where, _member(where, tree, "spec"), "template")
+        meta = {**(template.get("metadata") or {}), **_named(where, tree)}
+        return {"metadata": {**meta, "uid": ""}, "spec": template.get("spec")}
     if kind != "Pod":
         raise AskError(
-            f"{path}: kind: {kind!r} is no pod: give a Pod, or a {', '.join(_KINDS_WITH_TEMPLATE)}"
+            f"{where}: kind: {kind!r} is no pod: give a Pod, or a {', '.join(_KINDS_WITH_TEMPLATE)}"
         )
-    return tree
+    return dict(tree)
 
 
-def _member(path: Path, tree: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _named(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Name and namespace of a Deployment, which its pods are told by here."""
+    meta = tree.get("metadata") or {}
+    if not isinstance(meta, dict):
+        raise AskError(f"{where}: metadata: is no object")
+    return {name: meta[name] for name in ("name", "namespace") if name in meta}
+
+
+def _member(where: str, tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     found = tree.get(name)
     if not isinstance(found, dict):
-        raise AskError(f"{path}: {name}: is missing or no object")
+        raise AskError(f"{where}: {name}: is missing or no object")
     return found

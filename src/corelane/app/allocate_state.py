@@ -3,45 +3,112 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from corelane import node
-from corelane.app import machines, node_settings, state_file, state_rules, state_settings
+from corelane.app import (
+    allocate_node,
+    machines,
+    node_settings,
+    state_file,
+    state_rules,
+    state_settings,
+)
+from corelane.app.allocate_node import PoolFlags, Published
 from corelane.app.node_settings import NodeSettings
 from corelane.app.state_errors import StateFileError
 from corelane.app.state_settings import Settings
 from corelane.cpuset import CPUSet
-from corelane.node import Entry, LedgerError, NodeState, Origin, Phase, codec
+from corelane.machine.model import Machine
+from corelane.node import Entry, LedgerError, NodeConfig, NodeState, Origin, Phase, codec
 from corelane.node.checkpoint import Checkpoint
 from corelane.node.entries import Key, Sharing
 from corelane.node.ledger import with_entries
 from corelane.workload import ContainerKind, QOSClass
 
-__all__ = ["situation"]
+__all__ = ["Where", "kubelets_config", "situation"]
 
 
-def situation(
-    source: str | None, path: Path | None, settings: Settings, more: NodeSettings | None = None
-) -> tuple[NodeState, tuple[str, ...]]:
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The node that is asked: what was said of its machine, its settings, and what is handed out there."""
+
+    machine: str | None = None
+    state: Path | None = None
+    settings: Settings = field(default_factory=Settings)
+    more: NodeSettings = field(default_factory=NodeSettings)
+    flags: PoolFlags = field(default_factory=PoolFlags)
+
+
+def situation(where: Where) -> tuple[NodeState, tuple[str, ...]]:
     """The node's state before the request, and what has to be said about it.
 
     A kubelet, whose release or state is given, sees all online CPUs; corelane those it may use.
     """
+    path, settings, flags = where.state, where.settings, where.flags
     content = state_file.read(path) if path else b""
     ledger = b'"corelane-ledger"' in content
+    known = allocate_node.published(flags.node) if flags.node else Published()
+    kubelets = bool(settings.version) or (bool(content) and not ledger)
+    machine = _machine(where.machine, known, flags, kubelets=kubelets)
+    machine = node_settings.with_memory(machine, where.more)
+    state = node.new(machine, _config(machine, where, known))
+    if path is None:
+        return _fitted(known.state, state) if known.state is not None else (state, ())
+    if ledger:
+        return _from_ledger(path, content, state)
+    if state.config.policy != "pools":
+        return _from_checkpoint(path, state), ()
+    before = node.new(machine, kubelets_config(where, machine))
+    return _fitted(_from_checkpoint(path, before), state)
+
+
+def _machine(source: str | None, known: Published, flags: PoolFlags, *, kubelets: bool) -> Machine:
+    if known.state is not None and source is None:
+        machine = known.state.machine
+    else:
+        machine = state_settings.hardware(source) if kubelets else machines.load(source)
+    return allocate_node.isolated(machine, flags.isolate)
+
+
+def _config(machine: Machine, where: Where, known: Published) -> NodeConfig:
+    """The node's settings, by flags, files and manifests. Raises AskError, SettingsError."""
+    if where.settings.policy != "pools":
+        return kubelets_config(where, machine)
+    ground = replace(where.settings, policy="static", options={}, topology_options={})
+    reserved = state_settings.config(ground, exact=False)
+    config = allocate_node.pooled(reserved, machine, where.settings, where.flags, known)
+    return node_settings.applied(config, machine, where.more)
+
+
+def kubelets_config(where: Where, machine: Machine) -> NodeConfig:
+    """The settings as those of a kubelet, or of corelane's own policy of its kind. Raises SettingsError."""
+    settings = where.settings
+    if settings.policy == "pools":
+        settings = replace(settings, policy="static")
     exact = bool(settings.version)
     if not settings.topology_policy and not (exact or settings.source):
         settings = replace(settings, topology_policy="best-effort")
-    kubelets = exact or (bool(content) and not ledger)
-    more = more or NodeSettings()
-    machine = state_settings.hardware(source) if kubelets else machines.load(source)
-    machine = node_settings.with_memory(machine, more)
-    config = node_settings.applied(state_settings.config(settings, exact=exact), machine, more)
-    state = node.new(machine, config)
-    if path is None:
-        return state, ()
-    return _from_ledger(path, content, state) if ledger else (_from_checkpoint(path, state), ())
+    config = node_settings.applied(state_settings.config(settings, exact=exact), machine, where.more)
+    return _with_file(config, where) if where.flags.config else config
+
+
+def _with_file(config: NodeConfig, where: Where) -> NodeConfig:
+    """Options on the command line go before those of the file."""
+    file, said = where.flags.file, where.settings
+    if config.reserved is None and config.reserved_count is None:
+        config = replace(config, reserved=file.reserved, reserved_count=file.reserved_count)
+    if not said.options:
+        config = replace(config, options=file.options)
+    if not (said.topology_policy or said.topology_scope or said.topology_options):
+        config = replace(config, numa=file.numa)
+    return config
+
+
+def _fitted(read: NodeState, state: NodeState) -> tuple[NodeState, tuple[str, ...]]:
+    fitted, problems = node.rebase(read, state.machine, state.config)
+    return fitted, tuple(problem.text for problem in problems)
 
 
 def _from_ledger(path: Path, content: bytes, state: NodeState) -> tuple[NodeState, tuple[str, ...]]:
@@ -49,8 +116,7 @@ def _from_ledger(path: Path, content: bytes, state: NodeState) -> tuple[NodeStat
         read = codec.decode(content, state.machine, state.config)
     except LedgerError as error:
         raise StateFileError(f"{path}: {error}") from None
-    fitted, problems = node.rebase(read, state.machine, state.config)
-    return fitted, tuple(problem.text for problem in problems)
+    return _fitted(read, state)
 
 
 def _from_checkpoint(path: Path, state: NodeState) -> NodeState:

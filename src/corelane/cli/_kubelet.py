@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_POLICY = (click.option("--policy", type=click.Choice(["none", "static"]), help="CPU manager policy."),)
 _OPTIONS = (
-    click.option("--policy", type=click.Choice(["none", "static"]), help="CPU manager policy."),
     click.option(
         "--reserved-cpus", metavar="LIST", help="Reserved CPUs, such as 0,16; wins over --reserved."
     ),
@@ -87,16 +87,23 @@ machine = click.option(
 
 def kubelet(command: _F) -> _F:
     """All options that describe a kubelet."""
-    for option in reversed(_OPTIONS):
+    return _with(_POLICY, settings_of_kubelet(command))
+
+
+def settings_of_kubelet(command: _F) -> _F:
+    """As `kubelet`, but for the policy."""
+    return _with(_OPTIONS, command)
+
+
+def _with(options: Iterable[Callable[[_F], _F]], command: _F) -> _F:
+    for option in reversed(tuple(options)):
         command = option(command)
     return command
 
 
 def resources(command: _F) -> _F:
     """All options that describe a node's memory and devices, and its gates."""
-    for option in reversed(_RESOURCES):
-        command = option(command)
-    return command
+    return _with(_RESOURCES, command)
 
 
 def node_settings(said: dict[str, Any]) -> NodeSettings:

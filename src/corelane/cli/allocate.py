@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
-from corelane.cli import _kubelet
+from corelane.cli import _kubelet, _pools
 from corelane.cli._errors import Command, Fault
 
 _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -29,14 +30,18 @@ _EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
     multiple=True,
     help="Devices that it asks for, such as nvidia.com/gpu=1; may be repeated.",
 )
-@click.option("-f", "--filename", type=_EXISTING, help="A pod's manifest, instead of --cpus.")
+@click.option(
+    "-f", "--filename", type=_EXISTING, help="A manifest of pods, in their order, instead of --cpus."
+)
+@_pools.pod
 @_kubelet.machine
 @click.option(
     "--state",
     type=_EXISTING,
     help="What is handed out: a kubelet's cpu_manager_state, or corelane's ledger.json.  [default: nothing]",
 )
-@_kubelet.kubelet
+@_pools.node
+@_kubelet.settings_of_kubelet
 @_kubelet.resources
 @click.option(
     "--topology-scope",
@@ -66,16 +71,19 @@ def allocate(
 ) -> None:
     """Say which CPUs a request would get on a machine in some state, and why: each step, and the runner-up.
 
-    With memory, huge pages or devices also which of them, on which NUMA nodes, and how all are aligned.
+    With memory, huge pages or devices also which of them, on which NUMA nodes, and how all are aligned; under
+    policy pools every term of the objective, and what would help where nothing fits.
 
     Nothing is changed. Answers as corelane's node policies do; with --kubernetes-version exactly as that
-    kubelet does, even where that leaves the shared pool empty. Exits with 1 if the pod would be refused.
+    kubelet does, even where that leaves the shared pool empty. Exits with 1 if a pod would be refused.
 
     \b
     corelane allocate --cpus 4
     corelane allocate --cpus 16 --machine 'socket:2 core:12 smt:2' --option full-pcpus-only=true
     corelane allocate -f pod.yaml --state /var/lib/kubelet/cpu_manager_state --reserved-cpus 0,32
     corelane allocate --cpus 8 -o svg > cpus.svg
+    corelane allocate --cpus 6 --policy pools --qos LSE --exclusive core --numa-policy SingleNUMANode
+    corelane allocate -f pods.yaml --compare --machine 'socket:2 numa:2 core:16 smt:2'
     corelane allocate --cpus 4 --memory 8Gi --device nvidia.com/gpu=1 --machine 'socket:2 core:8 smt:2' \\
       --memory-policy Static --reserved-memory 0:memory=1Gi --node-device nvidia.com/gpu=gpu0@0,gpu1@1
     """  # noqa: D301 - click wants the character itself
@@ -83,9 +91,17 @@ def allocate(
         raise Fault("give either --cpus N or -f POD.yaml")
     if filename and (memory or hugepages or devices):
         raise Fault("--memory, --hugepages and --device go with --cpus: a manifest says its own")
+    policy = _pools.policy(kubelet, filename=filename)
+    if output == "svg" and kubelet["compare"]:
+        raise Fault("--compare draws nothing: use -o table or -o json")
     from corelane.app import allocate as app
 
+    compare, wishes, flags = kubelet.pop("compare"), _pools.wishes(kubelet), _pools.flags(kubelet)
     more = _kubelet.node_settings(kubelet)
-    settings = _kubelet.settings(**kubelet)
-    ask = app.ask_from(filename) if filename else app.ask_for(cpus or "", memory or "", hugepages, devices)
-    raise SystemExit(app.main(ask, machine, state, settings, output, click.echo, more))
+    settings = _kubelet.settings(**kubelet | {"policy": policy})
+    where = app.Where(machine, state, settings, more, flags)
+    if filename:
+        asks = app.asks_from(filename)
+    else:
+        asks = (replace(app.ask_for(cpus or "", memory or "", hugepages, devices), wishes=wishes),)
+    raise SystemExit(app.main(asks, where, output, click.echo, compare=compare))

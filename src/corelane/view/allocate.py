@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
+from corelane.view import objective as objectives
 from corelane.view import svg, tables
 from corelane.view.cpumap import cpumap
+from corelane.view.objective import Objective
 from corelane.view.owners import Owner
 
 if TYPE_CHECKING:
@@ -126,6 +128,8 @@ class ContainerLine:
     """Extended resource to the ids of devices."""
     merge: Merge | None = None
     """How the providers of its hints agree, where more than CPUs are asked for."""
+    pool: str = ""
+    """The pool that it runs in, with its CPUs, where that is not all of the shared pool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +153,8 @@ class Allocation:
     notes: tuple[str, ...] = ()
     merge: Merge | None = None
     """How the providers agree on the pod as a whole, in pod scope."""
+    objective: Objective | None = None
+    """Under policy `pools`, what was weighed for the exclusive CPUs of the pod."""
 
 
 def quality(machine: Machine, cpus: CPUSet) -> Quality:
@@ -180,6 +186,7 @@ def plain(found: Allocation) -> dict[str, Any]:
         "sharedPool": str(found.shared),
         "notes": list(found.notes),
         "merge": _plain_merge(found.merge),
+        "objective": objectives.plain(found.objective),
     }
 
 
@@ -198,6 +205,7 @@ def _plain_container(line: ContainerLine) -> dict[str, Any]:
         "memory": [asdict(block) for block in line.memory],
         "devices": {resource: list(ids) for resource, ids in line.devices.items()},
         "merge": _plain_merge(line.merge),
+        "pool": line.pool,
     }
 
 
@@ -205,7 +213,7 @@ def _plain_merge(merge: Merge | None) -> dict[str, Any] | None:
     return asdict(merge) | {"providers": [asdict(one) for one in merge.providers]} if merge else None
 
 
-def show(found: Allocation, to: Console) -> None:
+def show(found: Allocation, to: Console, *, picture: bool = True) -> None:
     """The answer, each step of it, the map of the machine with it, and what else has to be said."""
     if not found.admitted:
         to.print(f"{found.pod} is refused: {found.reason}: {found.message}", markup=False)
@@ -217,13 +225,17 @@ def show(found: Allocation, to: Console) -> None:
         _show_merge("the whole pod", found.merge, to)
     for line in found.containers:
         _show_steps(line, to)
-    to.print(cpumap(found.machine, _owners(found), width=to.width).rstrip("\n"), markup=True)
+    if found.objective:
+        objectives.show(found.objective, to)
+    if picture:
+        to.print(cpumap(found.machine, _owners(found), width=to.width).rstrip("\n"), markup=True)
     for note in found.notes:
         to.print(f"note: {note}", markup=False)
 
 
 def _row(line: ContainerLine, found: Allocation) -> tuple[str, ...]:
-    cpus = str(line.cpus) if line.cpus else f"shared pool {found.shared}" if found.admitted else "-"
+    pool = (line.pool or f"shared pool {found.shared}") if found.admitted else "-"
+    cpus = str(line.cpus) if line.cpus else pool
     runner_up = f"{line.runner_up}: {line.runner_up_quality}" if line.runner_up else "-"
     return line.name, line.kind, str(line.wanted), cpus, str(line.quality or "-"), runner_up
 

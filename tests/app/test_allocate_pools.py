@@ -1,0 +1,159 @@
+"""What is told of a request under policy `pools` is what `admit` decides, with all terms of the objective."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane import node
+from corelane.app import allocate, allocate_compare
+from corelane.app.allocate_node import PoolFlags
+from corelane.app.allocate_state import Where
+from corelane.app.state_settings import Settings
+from corelane.cpuset import CPUSet
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, NodeState, PoolOptions
+from corelane.placement import optimal
+from corelane.view import allocate as view
+from corelane.workload import (
+    Ask,
+    BindPolicy,
+    ContainerAsk,
+    Exclusivity,
+    Level,
+    NUMAPolicy,
+    PodQOS,
+    QOSClass,
+    Strategy,
+    Wishes,
+)
+
+MACHINE = parse_spec("socket:2 l3:2 core:2 smt:2")
+WISHES = st.builds(
+    Wishes,
+    qos=st.sampled_from([None, PodQOS.LSE, PodQOS.LSR, PodQOS.LS, PodQOS.BE]),
+    bind=st.sampled_from([None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS]),
+    exclusive=st.sampled_from([None, Exclusivity(Level.CORE, True), Exclusivity(Level.L3)]),
+    strategy=st.sampled_from([None, *Strategy]),
+    numa=st.sampled_from([None, NUMAPolicy.SINGLE_NUMA_NODE]),
+)
+
+
+def pod(name: str, *cpus: int, wishes: Wishes | None = None) -> Ask:
+    containers = tuple(
+        ContainerAsk(f"c{i}", cpu_request=1000 * n, cpu_limit=1000 * n) for i, n in enumerate(cpus)
+    )
+    return Ask(name, "default", name, QOSClass.GUARANTEED, containers, wishes=wishes or Wishes())
+
+
+def pools(allocator: str = "optimal", machine=MACHINE) -> NodeState:
+    return node.new(machine, NodeConfig(policy="pools", pools=PoolOptions(allocator=allocator)))
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 6), WISHES), max_size=4),
+    st.lists(st.integers(0, 5), min_size=1, max_size=2),
+    WISHES,
+    st.sampled_from(["optimal", "koordinator"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_is_told_is_what_is_decided(before, cpus, wishes, allocator):
+    state = pools(allocator)
+    for i, (n, said) in enumerate(before):
+        state, _ = node.admit(state, pod(f"p{i}", n, wishes=said))
+    ask = pod("new", *cpus, wishes=wishes)
+    found = allocate.allocation(state, ask)
+    _, decision = node.admit(state, ask)
+    assert found.admitted == decision.admitted
+    assert {line.name: line.cpus for line in found.containers if line.cpus} == dict(decision.assignments)
+    assert all(line.steps for line in found.containers)
+    told = found.objective
+    given_cpus = _all(decision)
+    assert (told is not None and bool(told.terms)) == bool(given_cpus)
+    if told and told.terms:
+        assert told.cpus == given_cpus
+        assert told.runner_up != told.cpus
+        assert [term.number for term in told.terms] == sorted(term.number for term in told.terms)
+    json.dumps(view.plain(found))
+    assert view.draw(found)
+
+
+def _all(decision):
+    mask = 0
+    for cpus in decision.assignments.values():
+        mask |= cpus.mask
+    return CPUSet.from_mask(mask)
+
+
+def test_terms_stand_beside_those_of_the_runner_up():
+    found = allocate.allocation(pools(), pod("a", 4)).objective
+    terms = {term.name: term for term in found.terms}
+    assert set(terms) == {one.name for one in optimal.TERMS} - {"uneven", "allocated", "balance"}
+    assert terms["numa-nodes"].value == terms["numa-nodes"].runner_up == 1
+    assert terms["room"].larger
+    assert found.proven
+    assert any("decides" in note or "lower ids win" in note for note in found.notes)
+
+
+def test_the_smallest_change_names_the_pods_in_the_way():
+    state = pools()
+    single = Wishes(qos=PodQOS.LSR, numa=NUMAPolicy.SINGLE_NUMA_NODE, numa_exclusive=False)
+    spread = replace(single, strategy=Strategy.LEAST_ALLOCATED)
+    for name in ("left", "right"):
+        state, decision = node.admit(state, pod(name, 4, wishes=spread))
+        assert decision.admitted
+    found = allocate.allocation(state, pod("large", 6, wishes=single))
+    assert not found.admitted
+    changes = {change.kind: change for change in found.objective.changes}
+    assert changes["release"].pods in (("default/left",), ("default/right",))
+    assert changes["fewer"].text == "4 CPUs would fit"
+    assert "SingleNUMANode" in changes["soften"].text
+
+
+@pytest.mark.parametrize(
+    ("qos", "pool"),
+    [(PodQOS.LS, ""), (PodQOS.BE, "best-effort pool 0-15"), (PodQOS.SYSTEM, "system pool 0-15")],
+)
+def test_pods_without_cpus_of_their_own_say_where_they_run(qos, pool):
+    (line,) = allocate.allocation(pools(), pod("a", 2, wishes=Wishes(qos=qos))).containers
+    assert not line.cpus
+    assert line.pool == (pool or "shared pool 0-15")
+
+
+def test_a_pod_in_one_numa_nodes_pool_says_so():
+    wishes = Wishes(qos=PodQOS.LS, bind=BindPolicy.CONSTRAINED_BURST)
+    (line,) = allocate.allocation(pools(), pod("a", 2, wishes=wishes)).containers
+    assert line.pool == "shared pool of NUMA node 0 0-3,8-11"
+
+
+def test_all_allocators_are_judged_by_one_objective():
+    state = pools()
+    states = allocate_compare.variants(state, NodeConfig())
+    asks = (pod("a", 3), pod("b", 3), pod("c", 4))
+    rows = list(allocate_compare.compared(states, asks))
+    assert [row.pod for row in rows] == [ask.key for ask in asks]
+    for row in rows:
+        assert [answer.name for answer in row.answers] == ["kubelet", "koordinator", "optimal"]
+        assert len({tuple(term.name for term in answer.terms) for answer in row.answers}) == 1
+    for name, config in (("kubelet", NodeConfig()), ("optimal", state.config)):
+        alone = node.new(MACHINE, config)
+        for row, ask in zip(rows, asks, strict=True):
+            alone, decision = node.admit(alone, ask)
+            (answer,) = (one for one in row.answers if one.name == name)
+            assert answer.containers == {key: str(cpus) for key, cpus in decision.assignments.items()}
+
+
+def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
+    from corelane.kube import translate
+
+    state, _ = node.admit(pools(), pod("there", 4, wishes=Wishes(qos=PodQOS.LSE)))
+    path = tmp_path / "node.json"
+    path.write_text(json.dumps(translate.topology(MACHINE, "n", state)))
+    where = Where(settings=Settings(policy="pools"), flags=PoolFlags(node=path))
+    read, notes = allocate.situation(where)
+    assert read.machine.usable == MACHINE.usable
+    assert read.exclusive == state.exclusive
+    assert read.config.pools == state.config.pools
+    assert notes == ()

@@ -1,0 +1,161 @@
+"""`corelane allocate` under policy `pools`, and all allocators side by side, as people use them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from corelane.cli import main
+from corelane.cpuset import CPUSet
+from support import stories
+
+MACHINE = ("--machine", "socket:2 core:4 smt:2")
+
+
+def run(*args, machine=MACHINE, code=0):
+    done = CliRunner().invoke(main, ["allocate", *machine, *map(str, args)])
+    assert done.exit_code == code, done.output
+    return done.output
+
+
+def told(*args, **more):
+    return json.loads(run(*args, "-o", "json", **more))
+
+
+def fails(*args):
+    lines = run(*args, code=2).strip().splitlines()
+    assert len(lines) == 1, lines
+    return lines[0]
+
+
+def test_the_objective_is_told_term_by_term():
+    found = told("--cpus", "4", "--policy", "pools")
+    assert found["policy"] == "pools"
+    objective = found["objective"]
+    assert objective["allocator"] == "optimal"
+    assert objective["proven"] is True
+    terms = {term["name"]: term for term in objective["terms"]}
+    assert terms["numa-nodes"]["value"] == 1
+    assert terms["numa-nodes"]["number"] == 2
+    assert objective["runnerUp"]
+    text = run("--cpus", "4", "--policy", "pools")
+    assert "NUMA nodes" in text
+    assert f"runner-up {objective['runnerUp']}" in text
+
+
+@pytest.mark.parametrize(
+    ("flags", "policy", "allocator"),
+    [
+        ((), "static", None),
+        (("--allocator", "kubelet"), "static", None),
+        (("--allocator", "koordinator"), "pools", "koordinator"),
+        (("--allocator", "optimal"), "pools", "optimal"),
+        (("--qos", "LSE"), "pools", "optimal"),
+        (("--policy", "none"), "none", None),
+    ],
+)
+def test_the_allocator_and_wishes_choose_the_policy(flags, policy, allocator):
+    found = told("--cpus", "2", *flags)
+    assert found["policy"] == policy
+    assert (found["objective"] or {}).get("allocator") == allocator
+
+
+def test_flags_say_what_annotations_do():
+    whole = ("--qos", "LSE", "--exclusive", "core", "--numa-policy", "SingleNUMANode")
+    found = told("--cpus", "3", *whole, "--bind", "SpreadByPCPUs", "--bind-required")
+    assert found["containers"][0]["quality"]["cores"] == 3
+    assert found["containers"][0]["quality"]["numa_nodes"] == 1
+    evenly = told("--cpus", "4", "--strategy", "DistributeEvenly")
+    assert evenly["containers"][0]["quality"]["numa_nodes"] == 1
+    shared = told("--cpus", "2", "--cpu-policy", "none")
+    assert not shared["containers"][0]["exclusive"]
+
+
+def test_what_would_help_is_told_where_nothing_fits():
+    found = told("--cpus", "14", "--numa-policy", "SingleNUMANode", code=1)
+    assert {change["kind"] for change in found["objective"]["changes"]} == {"fewer", "soften"}
+    assert "8 CPUs would fit" in run("--cpus", "14", "--numa-policy", "SingleNUMANode", code=1)
+
+
+def test_the_nodes_labels_and_the_kubelets_options_count():
+    full = ("--node-label", "node.koordinator.sh/cpu-bind-policy=FullPCPUsOnly")
+    for said in (full, ("--option", "full-pcpus-only=true")):
+        found = told("--cpus", "3", "--policy", "pools", *said, code=1)
+        assert found["reason"] == "SMTAlignmentError"
+        assert "multiple" in found["message"]
+
+
+def test_settings_come_from_a_node_or_a_file_of_settings(tmp_path: Path):
+    node = tmp_path / "node.yaml"
+    node.write_text(
+        "kind: Node\nmetadata:\n  labels: {node.koordinator.sh/cpu-bind-policy: FullPCPUsOnly}\n"
+        '  annotations: {node.koordinator.sh/reservation: \'{"reservedCPUs": "0-3"}\'}\n'
+    )
+    assert told("--cpus", "3", "--node", node, code=1)["reason"] == "SMTAlignmentError"
+    assert told("--cpus", "6", "--node", node)["containers"][0]["cpus"] == "4-6,12-14"
+    config = tmp_path / "settings.yaml"
+    config.write_text("policy: pools\nallocator: koordinator\nreservedCPUs: '0-1'\n")
+    found = told("--cpus", "2", "--node-config", config)
+    assert (found["reserved"], found["objective"]["allocator"]) == ("0-1", "koordinator")
+    assert told("--cpus", "2", "--node-config", config, "--reserved-cpus", "0")["reserved"] == "0"
+    assert told("--cpus", "2", "--node-config", config, "--allocator", "optimal")["reserved"] == "0-1"
+
+
+def test_a_kubelets_state_is_taken_over_under_pools(tmp_path: Path):
+    state = tmp_path / "cpu_manager_state"
+    content = '{"policyName":"static","defaultCpuSet":"0-3,6-11,14-15","entries":{"u":{"c":"4-5,12-13"}}}'
+    state.write_text(content.replace("}}}", '}},"checksum":0}'))
+    found = told("--cpus", "4", "--policy", "pools", "--state", state, "--reserved-cpus", "0")
+    assert found["containers"][0]["cpus"]
+    assert CPUSet.parse(found["free"]) == CPUSet.parse("1-3,6-11,14-15")
+
+
+def test_allocators_stand_side_by_side():
+    found = told("--cpus", "6", "--compare")
+    (pod,) = found["pods"]
+    assert [one["name"] for one in pod["allocators"]] == ["kubelet", "koordinator", "optimal"]
+    assert all(one["terms"]["numa-nodes"] == 1 for one in pod["allocators"])
+    text = run("--cpus", "6", "--compare")
+    assert text.index("kubelet") < text.index("koordinator") < text.index("optimal")
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (("--cpus", "2", "--policy", "static", "--qos", "LSE"), "--qos goes with --policy pools"),
+        (("--cpus", "2", "--policy", "pools", "--allocator", "kubelet"), "--policy static"),
+        (("--cpus", "2", "--allocator", "kubelet", "--bind", "FullPCPUs"), "--bind"),
+        (("--cpus", "2", "--bind-required"), "--bind"),
+        (("--cpus", "2", "--compare", "--allocator", "optimal"), "--compare"),
+        (("--cpus", "2", "--compare", "-o", "svg"), "--compare"),
+        (("--cpus", "2", "--policy", "pools", "--kubernetes-version", "1.36"), "--kubernetes-version"),
+        (("--cpus", "2", "--node-label", "nonsense"), "--node-label"),
+        (("--cpus", "2", "--node-label", "node.koordinator.sh/cpu-bind-policy=All"), "'All'"),
+        (("--cpus", "2", "--isolate", "a-b"), "--isolate"),
+        (("--cpus", "2", "--isolate", "99"), "99"),
+        (("--cpus", "2", "--be-minimum", "99"), "be_minimum"),
+        (("-f", stories.path("7-trading"), "--qos", "LSE"), "--qos"),
+        (("--cpus", "2", "--node", stories.path("7-trading")), "Pod"),
+    ],
+)
+def test_wrong_input_is_one_line(args, words):
+    assert words in fails(*args)
+
+
+def test_broken_nodes_are_named_with_their_fault(tmp_path: Path):
+    path = tmp_path / "node.yaml"
+    for content, words in (
+        ("kind: Node\nmetadata: {labels: {a: 1}}", "metadata.labels"),
+        ("kind: Node\nmetadata: 3", "metadata"),
+        ("kind: NodeResourceTopology\nmetadata: {name: n}", "annotations"),
+        ("a: [", "YAML"),
+        (
+            "kind: Node\nmetadata: {annotations: {node.koordinator.sh/reservation: '{'}}",
+            "node.koordinator.sh/reservation",
+        ),
+    ):
+        path.write_text(content)
+        found = fails("--cpus", "2", "--policy", "pools", "--node", path)
+        assert str(path) in found
+        assert words in found
