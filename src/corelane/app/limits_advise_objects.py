@@ -77,7 +77,8 @@ class World:
             for kind in ("containerStatuses", "initContainerStatuses"):
                 for one in items(pod.node, "status", kind):
                     ident = text(one, "containerID").rpartition("//")[2]
-                    yield ident, (namespace, name, text(one, "name"))
+                    if ident:
+                        yield ident, (namespace, name, text(one, "name"))
 
     def owner(self, namespace: str, pod: str) -> Owner:
         """The workload that a pod belongs to; the pod itself where nothing owns it, or nobody knows."""

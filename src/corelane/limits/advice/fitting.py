@@ -1,8 +1,8 @@
 """The model fitted to a container's counters: threads that never stop, or bursts of work that come and go.
 
 Busy throughout, a quota Q for n busy CPUs leaves throttled = n - Q: what is used and throttled together is n.
-With pauses, bursts of n threads are sought that use as much and are throttled as long under that quota; that
-they are throttled in as many periods was not fitted, and so tells whether to believe them.
+With pauses, bursts of n threads are sought that use as much, are throttled as long under that quota and show
+as many periods, throttled and not; if the model with the best of them does not come close, nothing is fitted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
+from corelane.limits.advice import fluid
 from corelane.limits.advice.facts import Range
 from corelane.limits.measure import Rates
 from corelane.limits.model.clock import MS, US
@@ -25,7 +26,12 @@ __all__ = ["Change", "Fit", "Outcome", "Shape", "fit", "outcome"]
 
 _FULL: Final = 0.95
 """Used so much of its quota, in periods of which so many are throttled, it never stops."""
-_STEPS: Final = 9
+_STEPS: Final = 48
+_TRIED: Final = 4
+_MIN_BURSTS: Final = 3
+_DENSEST: Final = 8
+"""More bursts in a period than this are steady load."""
+_SEEDS: Final = (1, 2, 3)
 _BURSTS: Final = 40
 _SECONDS: Final = (10.0, 300.0)
 _CLOSE: Final = 0.15
@@ -92,11 +98,11 @@ def fit(rates: Rates, threads: int | None = None, cpus: int = 0) -> Fit:
     )
     if _is_busy(rates, plain):
         return replace(plain, modelled=max(0.0, plain.cpus * 1000 - quota / period * 1000))
-    found = [one for width in _widths(threads, cpus, plain) if (one := _bursts(plain, width, rates))]
-    if found:
-        distance, best = min(found, key=lambda pair: pair[0])
-        if distance <= _CREDIBLE:
-            return best
+    tried = [_compared(one, rates, (1,)) for one in _candidates(plain, rates, threads, cpus)]
+    _, best = min(tried, key=lambda pair: pair[0], default=(math.inf, plain))
+    distance, best = _compared(best, rates, _SEEDS) if tried else (math.inf, plain)
+    if distance <= _CREDIBLE and abs(best.modelled - throttled) <= _CLOSE * throttled:
+        return best
     most = min(filter(None, (cpus, threads)), default=math.inf)
     why = "neither steady load nor bursts of equal size are throttled as often and as long as this was"
     return replace(plain, shape=Shape.UNFITTED, cpus=most, why=why)
@@ -108,7 +114,7 @@ def _is_busy(rates: Rates, one: Fit) -> bool:
     return (rates.throttled_periods or 0) >= 0.9 * rates.periods
 
 
-def _widths(threads: int | None, cpus: int, one: Fit) -> Iterator[int]:
+def _widths(threads: int | None, cpus: int) -> Iterator[int]:
     """How many CPUs bursts may keep busy at once: what settings say, else powers of two."""
     most = min(cpus or _WIDEST, _WIDEST)
     if threads:
@@ -119,43 +125,56 @@ def _widths(threads: int | None, cpus: int, one: Fit) -> Iterator[int]:
         yield most
 
 
-def _bursts(plain: Fit, width: int, rates: Rates) -> tuple[float, Fit] | None:
-    """The burst at which this width is throttled as long as measured, and how far off its periods are."""
-    if plain.used <= 0 or plain.throttled > 1.1 * plain.used * (width * plain.period / plain.quota - 1):
-        return None  # not even endless bursts of that width are throttled so long
-    low, high = plain.quota / 4, max(plain.quota, plain.used * min(rates.seconds, 60.0))
-    made = replace(plain, shape=Shape.BURSTS, cpus=float(width))
-    for _ in range(_STEPS):
-        middle = math.sqrt(low * high)
-        if _throttled(replace(made, work=middle)) < plain.throttled:
-            low = middle
-        else:
-            high = middle
-    found = replace(made, work=math.sqrt(low * high))
-    results = [_simulated(found, _now(found), seed) for seed in (1, 2, 3)]
-    modelled = sum(_per_second(one) for one in results) / len(results)
-    if abs(modelled - plain.throttled) > _CLOSE * plain.throttled:
-        return None
-    distance = max(
-        _off(rates.throttled_periods, rates, [one.stat.nr_throttled for one in results], results),
-        _off(rates.periods, rates, [one.stat.nr_periods for one in results], results),
+def _candidates(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> list[Fit]:
+    """The bursts that explain the counters best by the fluid rule, of every width and many sizes."""
+    if plain.used <= 0:
+        return []
+    found = []
+    most = min(plain.used / 1000 * rates.seconds * 1000 / _MIN_BURSTS, 64 * plain.quota)
+    for width in _widths(threads, cpus):
+        if plain.throttled > 1.1 * plain.used * (width * plain.period / plain.quota - 1):
+            continue  # not even endless bursts of that width are throttled so long
+        for step in range(_STEPS):
+            work = plain.quota / 4 * (max(most / plain.quota * 4, 1.0)) ** (step / (_STEPS - 1))
+            one = replace(plain, shape=Shape.BURSTS, cpus=float(width), work=work)
+            if work / plain.used * 1000 >= plain.period / _DENSEST:
+                found.append((_fluid_distance(one, rates), step, one))
+    found.sort(key=lambda each: each[0])
+    return [one for _, _, one in found[:_TRIED]]
+
+
+def _fluid_distance(one: Fit, rates: Rates) -> float:
+    every = _sweeping(one.work / one.used * 1000, one.period)
+    seen = fluid.count(one.work, one.cpus, every, one.quota, one.period, one.burst)
+    return _distance(rates, seen.throttled, seen.periods, seen.throttled_periods)
+
+
+def _compared(one: Fit, rates: Rates, seeds: tuple[int, ...]) -> tuple[float, Fit]:
+    """How far off the model is with these bursts, and what it shows of throttled time."""
+    results = [_simulated(one, _now(one), seed) for seed in seeds]
+    seconds = sum(result.seconds for result in results)
+    throttled = sum(result.stat.throttled_ns for result in results) / MS / seconds
+    periods = sum(result.stat.nr_periods for result in results) / seconds
+    stopped = sum(result.stat.nr_throttled for result in results) / seconds
+    return _distance(rates, throttled, periods, stopped), replace(one, modelled=throttled)
+
+
+def _distance(rates: Rates, throttled: float, periods: float, stopped: float) -> float:
+    """The worst of three: throttled time, of which more is asked, and both counts of periods."""
+    return max(
+        _off(rates.throttled or 0.0, throttled) * _CREDIBLE / _CLOSE,
+        _off((rates.periods or 0.0) / rates.seconds, periods),
+        _off((rates.throttled_periods or 0.0) / rates.seconds, stopped),
     )
-    return distance, replace(found, modelled=modelled)
 
 
-def _off(counted: float | None, rates: Rates, modelled: list[int], results: list[Result]) -> float:
-    """How far two frequencies are apart, as a part of the larger."""
-    measured = (counted or 0.0) / rates.seconds
-    expected = sum(modelled) / sum(one.seconds for one in results)
+def _off(measured: float, expected: float) -> float:
+    """How far two amounts are apart, as a part of the larger."""
     return abs(measured - expected) / max(measured, expected, 1e-9)
 
 
 def _now(one: Fit) -> Change:
     return Change(one.quota / one.period, one.burst)
-
-
-def _throttled(one: Fit) -> float:
-    return _per_second(_simulated(one, _now(one), 1))
 
 
 def _per_second(result: Result) -> float:
@@ -205,7 +224,7 @@ def _of_busy(one: Fit, change: Change) -> Outcome:
 
 
 def _of_bursts(one: Fit, change: Change) -> Outcome:
-    results = [_simulated(one, change, seed) for seed in (1, 2, 3)]
+    results = [_simulated(one, change, seed) for seed in _SEEDS]
     throttled = [_per_second(result) for result in results]
     used = [result.cpus_used * 1000 for result in results]
     latency = {

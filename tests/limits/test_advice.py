@@ -1,0 +1,420 @@
+"""Advice from measured facts: what is fitted, predicted, refused, left alone and recommended."""
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane.limits import advice
+from corelane.limits.advice import (
+    Answer,
+    Change,
+    Danger,
+    Evidence,
+    Kind,
+    Latency,
+    Neighbour,
+    Node,
+    Scaler,
+    Setting,
+    Shape,
+    Slot,
+    Subject,
+)
+from corelane.limits.lint import Policy
+from corelane.limits.measure import Level, Quota, Rates, Unusable
+from corelane.limits.model.clock import MS
+from corelane.limits.model.limit import Limit
+from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, run
+from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
+from corelane.workload import QOSClass
+
+GI = 1 << 30
+WEB = Subject("Deployment", "shop", "web", "app", request=200, limit=200, memory_request=GI, memory_limit=GI)
+BUSY = Rates(
+    30.0, used=200, throttled=3800, periods=300, throttled_periods=300, quota=Quota(20_000), stalled=900
+)
+"""Four threads that never stop, at 200m."""
+
+
+def simulated(workload: Workload, cpus: int, quota_ms: float, burst_ms: float = 0, seconds: float = 30):
+    """What a kernel would count of a workload, and the result as a whole."""
+    limit = Limit(int(quota_ms * MS), burst_ns=int(burst_ms * MS)) if quota_ms else None
+    pod = Pod("p", (Container("c", (workload,), 100, limit),))
+    result = run(Scenario("t", "", Machine(cpus), (pod,), seconds=seconds), 7).of("p/c")
+    stat = result.stat
+    rates = Rates(
+        seconds,
+        used=stat.usage_ns / MS / seconds,
+        throttled=stat.throttled_ns / MS / seconds,
+        periods=stat.nr_periods,
+        throttled_periods=stat.nr_throttled,
+        quota=Quota(int(quota_ms * 1000) or None, burst_us=int(burst_ms * 1000)),
+    )
+    return rates, result
+
+
+def bursts(work_ms: float, threads: int = 1, every_ms: float = 1037) -> Bursts:
+    return Bursts(Duration(int(work_ms * MS / threads)), every_ns=int(every_ms * MS), threads=threads)
+
+
+def kinds(found: advice.Advice) -> dict[Kind, advice.Option]:
+    return {one.kind: one for one in found.options}
+
+
+@pytest.mark.parametrize(("threads", "quota"), [(1, 20), (2, 50), (4, 150)])
+def test_busy_threads_are_recognised_and_another_limit_does_what_the_model_says(threads, quota):
+    rates, _ = simulated(Spin(threads), threads, quota)
+    found = advice.fit(rates)
+    assert found.shape is Shape.BUSY
+    assert found.cpus == pytest.approx(threads, rel=0.02)
+    wider, _ = simulated(Spin(threads), threads, quota * 1.6)
+    predicted = advice.outcome(found, Change(quota * 1.6 / 100))
+    assert predicted.throttled.high == pytest.approx(wider.throttled, rel=0.08, abs=20)
+    assert predicted.used.high == pytest.approx(wider.used, rel=0.03)
+
+
+@pytest.mark.parametrize(("work", "threads", "quota"), [(70, 1, 20), (140, 2, 30), (300, 4, 50)])
+def test_bursts_are_recognised_and_another_limit_or_burst_does_what_the_model_says(work, threads, quota):
+    workload = bursts(work, threads)
+    rates, _ = simulated(workload, 4, quota, seconds=60)
+    found = advice.fit(rates, threads, 4)
+    assert found.shape is Shape.BURSTS
+    assert found.work == pytest.approx(work, rel=0.15)
+    assert found.modelled == pytest.approx(rates.throttled, rel=0.15)
+    wider, _ = simulated(workload, 4, quota * 1.5, seconds=60)
+    predicted = advice.outcome(found, Change(quota * 1.5 / 100))
+    assert predicted.throttled.high == pytest.approx(wider.throttled, rel=0.3)
+    saving, _ = simulated(workload, 4, quota, burst_ms=quota, seconds=60)
+    predicted = advice.outcome(found, Change(quota / 100, quota))
+    assert predicted.throttled.high == pytest.approx(saving.throttled, rel=0.3)
+
+
+def test_the_width_of_bursts_is_found_where_no_setting_says_it():
+    rates, _ = simulated(bursts(140, 4), 4, 20, seconds=60)
+    found = advice.fit(rates, None, 4)
+    assert found.shape is Shape.BURSTS
+    assert found.cpus == 4
+
+
+def test_what_the_model_does_not_reproduce_has_bounds_only():
+    odd = replace(BUSY, used=60, throttled=900, periods=300, throttled_periods=3)
+    found = advice.advise(WEB, Evidence(odd, cpus=4))
+    assert found.fit is not None
+    assert found.fit.shape is Shape.UNFITTED
+    options = kinds(found)
+    assert options[Kind.DROP_LIMIT].effect.throttled.high == 0
+    assert options[Kind.RAISE_LIMIT].title == "raise the limit to 4"
+    threads = options[Kind.SET_THREADS].effect.throttled
+    assert (threads.low, threads.high) == (0, 900)
+
+
+@given(st.floats(0.1, 8), st.floats(0.1, 8), st.floats(0.5, 8))
+def test_a_higher_limit_is_never_predicted_to_throttle_more(first, second, width):
+    low, high = sorted((first, second))
+    one = advice.Fit(Shape.BUSY, width, 100.0, 500.0, 10.0, 100.0)
+    before, after = advice.outcome(one, Change(low)), advice.outcome(one, Change(high))
+    assert after.throttled.high <= before.throttled.high
+    assert after.used.high >= before.used.high
+    assert advice.outcome(one, Change(None)).throttled.high == 0
+
+
+def test_half_the_periods_throttled_with_a_thousandth_lost_is_left_alone():
+    little = Rates(
+        30, used=1998, throttled=2, periods=300, throttled_periods=150, quota=Quota(200_000), waiting=0
+    )
+    found = advice.advise(replace(WEB, limit=2000), Evidence(little, cpus=4))
+    assert found.answer is Answer.LEAVE
+    assert found.level is Level.LOW
+    assert not found.options
+    assert "150 of 300 periods read as throttled, but only 0.10%" in found.why
+
+
+def test_a_container_without_a_limit_is_left_alone():
+    found = advice.advise(WEB, Evidence(Rates(30, used=500)))
+    assert (found.answer, found.why) == (Answer.LEAVE, "it has no limit")
+
+
+def test_two_percent_use_that_loses_most_of_its_time_is_not_left_alone():
+    rates, _ = simulated(bursts(100, 1, 5037), 2, 5, seconds=60)
+    assert rates.used is not None
+    assert rates.used < 25
+    assert rates.periods is not None
+    found = advice.advise(WEB, Evidence(rates, cpus=2))
+    assert (found.answer, found.level) == (Answer.CHANGE, Level.HIGH)
+
+
+@pytest.mark.parametrize(
+    ("rates", "words"),
+    [
+        (Unusable("its counters began anew (usage_us): it was restarted meanwhile"), "restarted"),
+        (
+            replace(BUSY, notes=("no samples for 300 s: what happened there is averaged",)),
+            "no samples for 300 s",
+        ),
+        (replace(BUSY, notes=("its limit changed meanwhile",)), "its limit changed"),
+        (replace(BUSY, seconds=2.0, periods=20, throttled_periods=20), "at least 50 are needed (5 s)"),
+        (replace(BUSY, periods=3, throttled_periods=3), "at least 5 are needed"),
+        (replace(BUSY, used=None), "container_cpu_usage_seconds_total"),
+        (replace(BUSY, throttled=None), "container_cpu_cfs_throttled_seconds_total"),
+        (replace(BUSY, periods=None), "container_cpu_cfs_periods_total"),
+        (replace(BUSY, quota=Quota()), "container_spec_cpu_quota"),
+        (replace(BUSY, throttled=9000), "more than the 4 CPUs"),
+        (replace(BUSY, throttled_periods=400), "do not belong together"),
+    ],
+)
+def test_data_that_cannot_carry_advice_is_refused_with_the_reason(rates, words):
+    found = advice.advise(WEB, Evidence(rates, cpus=4))
+    assert found.answer is Answer.REFUSED
+    assert not found.options
+    assert words in found.why
+
+
+def test_by_default_the_limit_is_dropped_and_any_other_limit_is_a_named_deviation():
+    found = advice.advise(WEB, Evidence(BUSY, cpus=4))
+    assert found.best is not None
+    assert found.best.kind is Kind.DROP_LIMIT
+    assert found.options[0] is found.best
+    assert not found.best.deviation
+    kept = kinds(found)[Kind.RAISE_LIMIT]
+    assert "keeps a CPU limit" in kept.deviation
+    assert kept.title == "raise the limit to 4"
+    assert kept.effect.throttled.high == 0
+
+
+def test_burst_is_no_option_for_threads_that_never_stop():
+    assert Kind.ADD_BURST not in kinds(advice.advise(WEB, Evidence(BUSY, cpus=4)))
+
+
+ALONE = Neighbour("shop/other", QOSClass.BURSTABLE, 500)
+GREEDY = Neighbour("shop/greedy", QOSClass.BEST_EFFORT, 0)
+OWN = Neighbour("shop/web-1", QOSClass.BURSTABLE, 200, own=True)
+
+
+@pytest.mark.parametrize(
+    ("choice", "pods", "kind", "title"),
+    [
+        ("never", (OWN, GREEDY), Kind.DROP_LIMIT, "drop the CPU limit"),
+        ("allowed", (OWN, ALONE), Kind.DROP_LIMIT, "drop the CPU limit"),
+        ("allowed", (OWN, GREEDY), Kind.SET_THREADS, "run 1 thread"),
+        ("equal-to-request", (OWN, ALONE), Kind.RAISE_LIMIT, "raise request and limit to 4"),
+    ],
+)
+def test_the_policy_decides_between_the_options(choice, pods, kind, title):
+    node = Node("n1", 4000, pods)
+    found = advice.advise(WEB, Evidence(BUSY, cpus=4), [node], Policy(cpu_limit=choice))
+    assert found.best is not None
+    assert (found.best.kind, found.best.title[: len(title)]) == (kind, title)
+
+
+def test_a_batch_workload_may_keep_its_limit():
+    found = advice.advise(replace(WEB, kind="Job", batch=True), Evidence(BUSY, cpus=4))
+    assert found.best is not None
+    assert found.best.kind is not Kind.DROP_LIMIT
+    assert not found.best.deviation
+
+
+def test_a_container_with_exclusive_cpus_keeps_its_limit_and_has_its_quota_lifted_on_the_node():
+    pinned = replace(WEB, qos=QOSClass.GUARANTEED, request=2000, limit=2000, exclusive=2)
+    rates, _ = simulated(bursts(600, 2), 2, 150)
+    rates = replace(
+        rates, quota=Quota(200_000), used=1900.0, throttled=90.0, periods=300, throttled_periods=290
+    )
+    found = advice.advise(pinned, Evidence(rates, cpus=2))
+    (only,) = found.options
+    assert only.kind is Kind.LIFT_QUOTA
+    assert only.patch is None
+    assert only.effect.throttled.high == 0
+    assert only.risk.danger is Danger.NONE
+    said = " ".join(only.consequences)
+    assert "DisableCPUQuotaWithExclusiveCPUs" in said
+    assert "corelane" in said
+    assert "loses its CPUs" in said
+
+
+def test_use_beyond_its_exclusive_cpus_shows_that_nobody_pinned_it():
+    pinned = replace(WEB, qos=QOSClass.GUARANTEED, exclusive=1)
+    found = advice.advise(pinned, Evidence(BUSY, cpus=4))
+    assert any("not static" in remark for remark in found.remarks)
+
+
+def test_a_sidecar_on_whose_limit_the_pods_class_hangs_raises_request_and_limit_together():
+    sidecar = replace(WEB, qos=QOSClass.GUARANTEED, held=("main",))
+    found = advice.advise(sidecar, Evidence(BUSY, cpus=4))
+    options = kinds(found)
+    assert Kind.DROP_LIMIT not in options
+    assert Kind.WHOLE_CPUS not in options
+    best = found.best
+    assert best is options[Kind.RAISE_LIMIT]
+    assert "QoS class stays Guaranteed" in best.consequences
+    assert best.patch is not None
+    resources = best.patch.content["spec"]["template"]["spec"]["containers"][0]["resources"]
+    assert resources == {"limits": {"cpu": "4"}, "requests": {"cpu": "4"}}
+
+
+def test_effects_on_the_qos_class_are_stated():
+    guaranteed = replace(WEB, qos=QOSClass.GUARANTEED)
+    dropped = kinds(advice.advise(guaranteed, Evidence(BUSY, cpus=4)))[Kind.DROP_LIMIT]
+    assert any("from Guaranteed to Burstable" in one for one in dropped.consequences)
+    whole = kinds(advice.advise(replace(WEB, incomplete=("log",)), Evidence(BUSY, cpus=4)))[Kind.WHOLE_CPUS]
+    assert any("from Burstable to Guaranteed" in one for one in whole.consequences)
+    assert any("log must have limit = request" in one for one in whole.consequences)
+
+
+def test_effects_on_an_autoscaler_are_stated_and_in_general_where_there_is_none():
+    scaled = replace(WEB, scalers=(Scaler("HorizontalPodAutoscaler web", 80, "", 200),))
+    dropped = kinds(advice.advise(scaled, Evidence(BUSY, cpus=4)))[Kind.DROP_LIMIT]
+    (said,) = (one for one in dropped.consequences if "HorizontalPodAutoscaler" in one)
+    assert "sees 100 % now, then 100 % to 2000 %" in said.replace("100 to", "100 % to")
+    assert "adds replicas" in said
+    general = kinds(advice.advise(WEB, Evidence(BUSY, cpus=4)))[Kind.DROP_LIMIT]
+    assert any("an autoscaler by CPU utilisation would see" in one for one in general.consequences)
+
+
+def test_threads_are_set_by_what_sets_them_now():
+    subject = replace(
+        WEB,
+        limit=2000,
+        threads=8,
+        settings=(Setting("OMP_NUM_THREADS", 4), Setting("WEB_CONCURRENCY", 2, processes=True)),
+    )
+    busy = replace(BUSY, used=2000.0, throttled=6000.0, quota=Quota(200_000))
+    option = kinds(advice.advise(subject, Evidence(busy, cpus=8)))[Kind.SET_THREADS]
+    assert option.effect.throttled.high == 0
+    assert option.patch is not None
+    env = option.patch.content["spec"]["template"]["spec"]["containers"][0]["env"]
+    assert env == [
+        {"name": "OMP_NUM_THREADS", "value": "1", "valueFrom": None},
+        {"name": "WEB_CONCURRENCY", "value": "2", "valueFrom": None},
+    ]
+
+
+def test_arguments_are_named_but_never_patched():
+    flag = Setting("gunicorn --workers", 4, processes=True, env=False)
+    option = kinds(advice.advise(replace(WEB, settings=(flag,), threads=4), Evidence(BUSY, cpus=4)))
+    assert "gunicorn --workers 1 in its arguments" in option[Kind.SET_THREADS].title
+    assert option[Kind.SET_THREADS].patch is None
+
+
+def test_no_request_gets_one_with_the_limits_end():
+    found = advice.advise(replace(WEB, request=0), Evidence(BUSY, cpus=4))
+    assert found.best is not None
+    assert found.best.title == "drop the CPU limit, request 240m"
+    assert any("no CPU request" in remark for remark in found.remarks)
+
+
+def test_what_the_policy_wants_of_memory_is_remarked():
+    found = advice.advise(replace(WEB, memory_limit=2 * GI), Evidence(BUSY, cpus=4))
+    assert any("memory limit" in remark for remark in found.remarks)
+
+
+# The 99th percentile.
+
+
+def test_no_p99_is_made_of_totals():
+    effect = kinds(advice.advise(WEB, Evidence(BUSY, cpus=4)))[Kind.DROP_LIMIT].effect
+    assert effect.tail is None
+    assert "--every-period" in effect.no_tail
+    assert "--latency" in effect.no_tail
+
+
+def test_a_measured_latency_that_the_fitted_bursts_show_too_carries_a_p99():
+    rates, result = simulated(bursts(140, 2), 2, 30, seconds=60)
+    latency = Latency({99.0: result.latency[99] / MS})
+    found = kinds(advice.advise(replace(WEB, threads=2), Evidence(rates, cpus=2, latency=latency)))
+    tail = found[Kind.DROP_LIMIT].effect.tail
+    assert tail is not None
+    assert (tail.of, tail.how) == ("latency", "model")
+    assert tail.after.high == pytest.approx(70, rel=0.25), "140 ms of work by two threads"
+    assert tail.now > 300
+
+
+def test_another_measured_latency_only_bounds_the_p99():
+    latency = Latency({99.0: 250.0})
+    found = kinds(advice.advise(WEB, Evidence(BUSY, cpus=4, latency=latency)))
+    tail = found[Kind.DROP_LIMIT].effect.tail
+    assert tail is not None
+    assert tail.how == "bounds"
+    assert tail.after.low == 0, "three stops of 95 ms each may be all of it"
+    assert tail.after.high == 250
+
+
+def slots(works: list[float], quota: float = 20.0, periods: int = 10) -> tuple[Slot, ...]:
+    """One thread with a burst at the beginning of every `periods` readings, each a period long."""
+    found = []
+    for left in works:
+        for _ in range(periods):
+            used = min(left, quota)
+            left -= used
+            found.append(Slot(0.1, used, 100 - quota if left > 0 else 0.0))
+    return tuple(found)
+
+
+def of_slots(found: tuple[Slot, ...], quota_us: int = 20_000) -> Rates:
+    seconds = len(found) * 0.1
+    throttled = sum(one.throttled > 0 for one in found)
+    return Rates(
+        seconds,
+        used=sum(one.used for one in found) / seconds,
+        throttled=sum(one.throttled for one in found) / seconds,
+        periods=sum(one.used > 0 for one in found) + throttled / 3,
+        throttled_periods=throttled,
+        quota=Quota(quota_us),
+    )
+
+
+def test_counters_of_every_period_carry_a_p99_of_the_delay():
+    counted = slots([70.0] * 30)
+    found = kinds(advice.advise(WEB, Evidence(of_slots(counted), cpus=1, slots=counted)))
+    tail = found[Kind.DROP_LIMIT].effect.tail
+    assert tail is not None
+    assert (tail.of, tail.how) == ("delay", "replay")
+    # 70 ms at 20 ms a period: held back for 200 to 240 ms, by when the first refill comes.
+    assert 180 <= tail.now <= 250
+    assert (tail.after.low, tail.after.high) == (0, 0)
+    raised = found[Kind.RAISE_LIMIT].effect.tail
+    assert raised is not None
+    assert raised.after.high < tail.now
+
+
+def test_too_few_or_late_readings_carry_no_p99():
+    counted = slots([70.0] * 5)
+    rates = replace(of_slots(counted), seconds=60.0)
+    for readings, words in (
+        (counted, "too few"),
+        (tuple(replace(one, seconds=0.5) for one in counted) * 3, "later"),
+    ):
+        effect = advice.advise(WEB, Evidence(rates, cpus=1, slots=readings)).options[0].effect
+        assert effect.tail is None
+        assert words in effect.no_tail
+
+
+def test_a_queue_that_never_empties_has_no_p99_of_its_own():
+    counted = tuple(Slot(0.1, 20.0, 380.0) for _ in range(300))
+    effect = advice.advise(WEB, Evidence(BUSY, cpus=4, slots=counted)).options[0].effect
+    assert effect.tail is None
+    assert "without a pause" in effect.no_tail
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    st.floats(0, 8000),
+    st.floats(0, 8000),
+    st.integers(0, 400),
+    st.integers(0, 400),
+    st.integers(1000, 400_000),
+    st.sampled_from([0, 1, 4, 16]),
+)
+def test_whatever_was_counted_there_is_an_answer_or_a_reason(used, throttled, periods, late, quota, cpus):
+    rates = Rates(
+        40, used=used, throttled=throttled, periods=periods, throttled_periods=late, quota=Quota(quota)
+    )
+    found = advice.advise(WEB, Evidence(rates, cpus=cpus))
+    assert found.why
+    assert (found.answer is Answer.CHANGE) == bool(found.options)
+    for one in found.options:
+        assert 0 <= one.effect.throttled.low <= one.effect.throttled.high
+        assert math.isfinite(one.effect.throttled.high)
+        assert math.isfinite(one.effect.stop.high)
