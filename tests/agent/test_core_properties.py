@@ -143,7 +143,7 @@ def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[s
     check_life(Life(), lived)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=35, deadline=None)
 @given(
     st.lists(step | st.tuples(st.just("add"), st.integers(0, 99)), min_size=40, max_size=90), st.booleans()
 )

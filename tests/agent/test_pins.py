@@ -2,6 +2,7 @@ import itertools
 
 import pytest
 
+from corelane.agent import messages
 from corelane.agent.pins import Lane, Occupation, start_cpus
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions, Sharing, codec
@@ -76,3 +77,21 @@ def test_a_pod_that_a_kubelet_pinned_stays_where_it_is_and_newcomers_go_round_it
     world.delete("old")
     world.settle()
     assert world.core.ledger.shared_pool == CPUSet.parse("0,2,4-5")
+
+
+@pytest.mark.parametrize(("qos", "waits_for"), [(PodQOS.LSE, {"be", "ls"}), (PodQOS.LSR, {"ls"})])
+def test_a_container_starts_when_those_have_left_its_cpus_whom_it_must_not_meet(qos, waits_for):
+    world = World(pools=PoolOptions())
+    world.add(plan("be", ("a", APP, 100), wishes=Wishes(qos=PodQOS.BE)))
+    world.add(plan("ls", ("a", APP, 100), wishes=Wishes(qos=PodQOS.LS)))
+    world.settle()
+    world.add(plan("own", ("a", APP, 2000), wishes=Wishes(qos=qos)))
+    world.deliver(0)
+    moved = {one.id.partition("-")[0] for one in world.pending if isinstance(one, messages.Pin)}
+    assert moved == waits_for
+    assert not any(isinstance(one, messages.Start) for one in world.pending)
+    world.settle()
+    own, best, shared = (world.container(uid, "a").cpus for uid in ("own", "be", "ls"))
+    assert own == CPUSet.parse("1-2")
+    assert own.isdisjoint(shared)
+    assert own.isdisjoint(best) == (qos is PodQOS.LSE)

@@ -85,7 +85,7 @@ def asks(draw, uid):
     return replace(one, containers=(init, *one.containers)) if draw(st.booleans()) else one
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.sampled_from(["optimal", "koordinator"]),
     st.sampled_from([NUMAPolicy.NONE, NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE]),

@@ -134,5 +134,5 @@ class Pools(RuleBasedStateMachine):
         assert [zone[:2] for zone in parts] == sorted(zone[:2] for zone in parts)
 
 
-Pools.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+Pools.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
 test_pools = Pools.TestCase
