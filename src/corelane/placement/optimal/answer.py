@@ -41,10 +41,8 @@ def _squares(problem: Problem) -> int:
 
 def _room_before(problem: Problem) -> int:
     """Term 9 if nothing were taken."""
-    problem.rules.room(max(problem.node_whole))
-    rooms = problem.rules.rooms
-    nodes = [rooms[whole] for whole in problem.node_whole]
-    return sum(nodes) + sum([rooms[count[0]] for count in problem.counts])
+    room = problem.rules.rooms.__getitem__
+    return sum(map(room, problem.whole)) + sum(map(room, problem.node_whole))
 
 
 def _unproven(problem: Problem, found: Found, terms: dict[str, int]) -> tuple[str, int | None]:

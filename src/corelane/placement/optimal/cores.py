@@ -38,7 +38,10 @@ class Rules:
     rooms: list[int] = field(default_factory=lambda: [0])
 
     def room(self, cpus: int) -> int:
-        """For how many requests of the demand profile so many CPUs in whole free cores are good (term 9)."""
+        """For how many requests of the demand profile so many CPUs in whole free cores are good (term 9).
+
+        `rooms` then has it for all numbers up to this one.
+        """
         rooms = self.rooms
         while len(rooms) <= cpus:
             rooms.append(sum(len(rooms) // size for size in self.sizes))

@@ -92,11 +92,11 @@ class Filling:
 
 def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
     """What a node adds to the score once its part is known: from the CPUs taken and those broken."""
-    room, whole, touch = problem.rules.room, problem.node_whole[node], problem.node_touch[node]
-    base = touch + room(whole)
+    rooms, whole = problem.rules.rooms, problem.node_whole[node]
+    base = problem.node_touch[node] + rooms[whole]
     if not problem.rules.layout.strategy:
-        return lambda _, broken: base - room(whole - broken)
-    return lambda cpus, broken: base - room(whole - broken) + _strategy(problem, node, cpus)
+        return lambda _, broken: base - rooms[whole - broken]
+    return lambda cpus, broken: base - rooms[whole - broken] + _strategy(problem, node, cpus)
 
 
 def _strategy(problem: Problem, node: int, cpus: int) -> int:

@@ -42,7 +42,8 @@ def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occu
 
 def in_play(demand: Demand, values: Mapping[str, int]) -> Values:
     """The terms that a demand has, in their order, with their values."""
-    return tuple([(name, values[name]) for name in _names(demand.strategy)])
+    names = _names(demand.strategy)
+    return tuple(zip(names, map(values.__getitem__, names), strict=True))
 
 
 @lru_cache

@@ -50,6 +50,8 @@ class Problem:
     """The most CPUs that each domain can give."""
     touch: Sequence[int]
     """The score of touching each domain at all."""
+    whole: Sequence[int]
+    """CPUs in whole free cores of each domain."""
     node_caps: Sequence[int]
     node_touch: Sequence[int]
     node_free: Sequence[int]
@@ -88,6 +90,8 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     known = tables(wanted, kinds)
     caps = most_of(known.each, counts)
     whole = [count[0] for count in counts]
+    node_whole = _by_node(shape, whole)
+    wanted.room(max(node_whole))
     return Problem(
         shape=shape,
         demand=demand,
@@ -100,10 +104,11 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         counts=counts,
         caps=caps,
         touch=_touch(against, Level.L3, shape.domains, wanted.layout.domains),
+        whole=whole,
         node_caps=_by_node(shape, caps),
         node_touch=_touch(against, Level.NUMA, shape.nodes, 0),
         node_free=[(free & node).bit_count() for node in shape.nodes] if wanted.layout.strategy else (),
-        node_whole=_by_node(shape, whole),
+        node_whole=node_whole,
         tables=known,
     )
 

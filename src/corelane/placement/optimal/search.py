@@ -1,8 +1,8 @@
 """The best choice: spans of NUMA nodes in order, in them the fewest L3 domains, in these the lowest score."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
+from typing import NamedTuple
 
 from corelane.placement.optimal.combining import Combined
 from corelane.placement.optimal.filling import Budget, BudgetSpentError
@@ -14,8 +14,7 @@ from corelane.placement.optimal.spans import Rank, Span, choices
 __all__ = ["Found", "search"]
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
+class Found(NamedTuple):
     """The CPUs chosen, with the values of terms 2 to 4 and the score of terms 5 to 9.
 
     `fewest` is a number of L3 domains below which there is no choice of this rank.

@@ -34,17 +34,15 @@ def in_one_domain(problem: Problem) -> Found | None:
 
 def _in_node(problem: Problem, node: int, n: int) -> list[tuple[int, int, int]]:
     """The score of every domain that can give all CPUs, with those broken there."""
-    caps, counts, touch, of = problem.caps, problem.counts, problem.touch, problem.tables.of
-    close, ends = closing(problem, node), dict[int, int]()
+    caps, counts, touch = problem.caps, problem.counts, problem.touch
+    known, rooms, whole = problem.tables.known, problem.rules.rooms, problem.node_whole[node]
+    base = closing(problem, node)(n, 0) + rooms[whole]
     found = []
     for domain in problem.shape.inside[node]:
-        if caps[domain] < n:
-            continue
-        for broken, cost in of(counts[domain]).row(n):
-            end = ends.get(broken)
-            if end is None:
-                end = ends[broken] = close(n, broken)
-            found.append((touch[domain] + cost + end, domain, broken))
+        if caps[domain] >= n:
+            table = known.get(counts[domain]) or problem.table(domain)
+            for broken, cost in table.rows[n] or table.row(n):
+                found.append((touch[domain] + cost + base - rooms[whole - broken], domain, broken))
     return found
 
 

@@ -35,6 +35,7 @@ class Table:
     def __init__(self, rules: Rules, kinds: tuple[Kind, ...], counts: tuple[int, ...]) -> None:
         self.rules, self.kinds = rules, kinds
         self.whole, *self.counts = counts
+        rules.room(self.whole)
         limits = [rules.most(kind, count) for kind, count in zip(kinds, self.counts, strict=True)]
         self.limits = [sum(limits[i:]) for i in range(len(limits) + 1)]
         self.most = self.limits[0]
@@ -58,7 +59,8 @@ class Table:
 
     def loss(self, broken: int) -> int:
         """By how much the room left in the domain shrinks."""
-        return self.rules.room(self.whole) - self.rules.room(self.whole - broken)
+        rooms = self.rules.rooms
+        return rooms[self.whole] - rooms[self.whole - broken]
 
     def _row(self, cpus: int) -> Iterator[tuple[int, int]]:
         best = self._cheapest(0, cpus)
