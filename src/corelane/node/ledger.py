@@ -12,6 +12,7 @@ from typing import TypeVar
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import memory as memories
+from corelane.node.amplification import amplify
 from corelane.node.config import NodeConfig, check, reserve
 from corelane.node.entries import Entry, Key, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.errors import NodeConfigError
@@ -66,7 +67,7 @@ class NodeState:
     memory: Nodes = field(default_factory=lambda: _NO_MEMORY)
     """The memory of each NUMA node; nothing where no memory manager keeps it."""
     lent: CPUSet = field(default_factory=CPUSet)
-    """Those of them that best effort may use."""
+    """The exclusive CPUs that best effort may use."""
     bound: CPUSet = field(default_factory=CPUSet)
     """CPUs that some container is bound to: the exclusive ones, and those within the shared pool."""
     tenants: Mapping[str, Tenant] = field(default_factory=lambda: _NO_TENANTS)
@@ -82,11 +83,15 @@ class NodeState:
 
     @property
     def allocatable(self) -> int:
-        """MilliCPU that pods may request together; reserved CPUs count, as the shared pool uses them."""
+        """MilliCPU that pods may request together; reserved CPUs count, as the shared pool uses them.
+
+        Under policy pools, each CPU as many times as the node is amplified.
+        """
         usable = self.topology.all
-        if self.config.policy == "pools":
-            usable &= ~self.config.pools.withheld.mask
-        return 1000 * usable.bit_count()
+        if self.config.policy != "pools":
+            return 1000 * usable.bit_count()
+        usable &= ~self.config.pools.withheld.mask
+        return amplify(1000 * usable.bit_count(), self.config.pools.amplification)
 
     @property
     def numa_nodes(self) -> int:
