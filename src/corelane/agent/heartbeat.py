@@ -7,6 +7,7 @@ from typing import Final
 from corelane.agent import registration
 from corelane.agent.registration import Identity
 from corelane.agent.reporter import Reporter
+from corelane.kube import keys
 from corelane.kube.client import APIError, Client
 from corelane.node import NodeState
 
@@ -38,6 +39,7 @@ class Heartbeat:
         self._registered = registered
         self._since = clock()
         self._posted = 0.0
+        self._raw: str | None = None
 
     async def register(self) -> None:
         """Make the node known, however long that takes."""
@@ -79,7 +81,10 @@ class Heartbeat:
     async def post(self) -> None:
         """Write the Node's status. Raises APIError."""
         now = self._clock()
-        await registration.post_status(
-            self._client, self._identity, self._ledger(), since=self._since, at=now
-        )
+        ledger = self._ledger()
+        await registration.post_status(self._client, self._identity, ledger, since=self._since, at=now)
+        raw = registration.raw_allocatable(ledger)
+        if raw != self._raw:
+            await registration.annotate(self._client, self._identity.name, keys.RAW_ALLOCATABLE, raw)
+            self._raw = raw
         self._posted = now

@@ -1,5 +1,6 @@
 """The node as the cluster sees it: the Node object, its status, and the lease that says the agent lives."""
 
+import json
 import os
 import platform
 import socket
@@ -208,6 +209,19 @@ async def post_status(
     """Write the Node's status. Raises APIError."""
     body = {"status": status(identity, ledger, since, at)}
     await client.patch(Node, identity.name, body, kind_of_patch="strategic", subresource="status")
+
+
+def raw_allocatable(ledger: NodeState) -> str | None:
+    """What would be allocatable if no CPU counted several times; None where none does (Koordinator's form)."""
+    ratio = ledger.config.pools.amplification
+    if ledger.config.policy != "pools" or ratio <= 1:
+        return None
+    return json.dumps({"cpu": f"{ledger.allocatable * ratio.denominator // ratio.numerator}m"})
+
+
+async def annotate(client: Client, name: str, key: str, value: str | None) -> None:
+    """Set an annotation of the Node, or take it away. Raises APIError."""
+    await client.patch(Node, name, {"metadata": {"annotations": {key: value}}})
 
 
 async def is_ready(client: Client, name: str) -> bool:

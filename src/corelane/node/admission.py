@@ -17,6 +17,7 @@ from corelane.node.decision import Decision
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.pools import admission as pools
+from corelane.node.pools import offer
 from corelane.node.pools import takeover
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
@@ -77,6 +78,9 @@ def _again(state: NodeState, uid: str) -> Decision:
 def _checked_request(state: NodeState, ask: Ask) -> int:
     """The pod's milliCPU, after the kubelet's general check of what the node offers; text as upstream's."""
     request = ask.cpu_request
+    if state.config.policy == "pools" and state.config.pools.amplification > 1:
+        offer.check(state, ask)
+        return request
     if state.requested + request > state.allocatable and not state.config.exact:
         raise Refusal(
             "OutOfcpu",

@@ -154,6 +154,12 @@ class NodeInfo:
             self.requested[name] = self.requested.get(name, 0) + sign * amount
 
     @property
+    def amplified(self) -> bool:
+        """Whether it offers more CPUs than it has."""
+        config = self.state.config if self.state else None
+        return config is not None and config.policy == "pools" and config.pools.amplification > 1
+
+    @property
     def empty(self) -> bool:
         return self.node is None and not self.pods and self.ledger is None and not self.problem
 

@@ -22,6 +22,7 @@ _TOLD_IN_FULL: Final = frozenset(
 """Reasons of the ledger whose messages say the same of all nodes that are set up alike."""
 
 
+_AMPLIFIED: Final = "Insufficient amplified cpu"
 _NOT_ENOUGH: Final = "not enough cpus available to satisfy request"
 _NOT_AS_REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy"
 _NOT_ON_NODES: Final = "node(s) Insufficient NUMA Node resources"
@@ -90,6 +91,8 @@ def resources_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
     if len(node.pods) + 1 > node.allocatable.get("pods", 0):
         yield "Too many pods"
     for name, wanted in sorted(cycle.info.requests.items()):
+        if name == "cpu" and node.amplified:
+            continue  # its ledger knows what a CPU counts for
         if wanted > 0 and wanted > node.allocatable.get(name, 0) - node.requested.get(name, 0):
             yield f"Insufficient {name}"
 
@@ -117,7 +120,7 @@ def _refusal(decision: Decision, info: PodInfo) -> str:
     """
     match decision.reason:
         case "OutOfcpu":
-            return "Insufficient cpu"
+            return _AMPLIFIED if decision.message.startswith(_AMPLIFIED) else "Insufficient cpu"
         case "InsufficientCPUs":
             return _too_few(decision.message.partition(" (")[0], info)
         case "InsufficientNUMA":

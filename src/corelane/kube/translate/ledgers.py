@@ -4,6 +4,7 @@ Other containers in the pools are not listed: the API server already knows which
 """
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import msgspec
@@ -165,14 +166,16 @@ def _tenants(text: str, ledger: _Ledger) -> dict[str, Tenant]:
 
 
 def _list(value: object) -> str:
-    if isinstance(value, CPUSet):
+    if isinstance(value, CPUSet | Fraction):
         return str(value)
     raise NotImplementedError(f"{type(value).__name__} in a node's settings")
 
 
-def _parsed(kind: type, value: object) -> CPUSet:
+def _parsed(kind: type, value: object) -> CPUSet | Fraction:
     if kind is CPUSet and isinstance(value, str):
         return CPUSet.parse(value)
+    if kind is Fraction and isinstance(value, str):
+        return Fraction(value)
     raise NotImplementedError(f"{kind.__name__} in a node's settings")
 
 

@@ -187,6 +187,7 @@ def pool_options(
         strategy=found.strategy,
         numa=found.numa or NUMAPolicy.NONE,
         as_proposed=profile.as_proposed or evenly,
+        amplification=settings.amplification.get("cpu", profile.amplification),
     )
     if settings.reservation:
         withheld = settings.reservation.withheld(topology) | profile.withheld.mask

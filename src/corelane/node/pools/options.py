@@ -1,6 +1,7 @@
 """What an operator decides about a node under policy `pools`; labels and annotations are resolved before."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final, Literal, TypeAlias, get_args
 
 from corelane.cpuset import CPUSet, format_list
@@ -13,6 +14,7 @@ __all__ = ["AllocatorName", "IsolatedCPUs", "PoolOptions"]
 AllocatorName: TypeAlias = Literal["optimal", "koordinator"]
 IsolatedCPUs: TypeAlias = Literal["ignore", "exclude", "exclusive-only"]
 
+_ONCE: Final = Fraction(1)
 _BINDS: Final = (None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS)
 
 
@@ -46,6 +48,9 @@ class PoolOptions:
     """Where SYSTEM pods run (annotation `node.koordinator.sh/system-qos-resource`); never bound by others."""
     system_exclusive: bool = True
     """Whether only SYSTEM pods run there."""
+    amplification: Fraction = _ONCE
+    """How many times a CPU counts in what the node offers; one that a pod is bound to is real and takes as
+    much of it (annotation `node.koordinator.sh/resource-amplification-ratio`)."""
     profile: tuple[int, ...] = (2, 4, 8, 16)
     """The sizes of requests to come, for which `optimal` leaves room."""
 
@@ -72,6 +77,8 @@ class PoolOptions:
                 f"be_minimum: {self.be_minimum} is not between 0 and {usable.bit_count()}, "
                 "the CPUs of this machine"
             )
+        if self.amplification < 1:
+            raise NodeConfigError(f"amplification: {self.amplification} is less than 1: leave it out")
         if not self.profile or min(self.profile) < 1:
             sizes = ", ".join(map(str, self.profile)) or "nothing"
             raise NodeConfigError(f"profile: {sizes}: name sizes of requests, each at least 1 CPU")
