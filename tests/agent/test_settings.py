@@ -1,13 +1,15 @@
 """What a Node's labels and annotations change of its settings, and what broken ones do not."""
 
+import json
+
 import pytest
 
-from corelane.agent import messages, settings
+from corelane.agent import messages, registration, settings
 from corelane.agent.settings import Record, Said, Settings
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeConfigError, PoolOptions
+from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new
 from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
 from support.agent_world import APP, World, plan
 
@@ -39,6 +41,15 @@ def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> N
 
     node.hear(MACHINE, {}, {})
     assert node.config == profile
+
+
+def test_an_amplified_node_offers_more_and_says_what_it_has() -> None:
+    node = started()
+    assert registration.raw_allocatable(new(MACHINE, node.config)) is None
+    node.hear(MACHINE, {}, {keys.AMPLIFICATION: '{"cpu": 1.5}'})
+    ledger = new(MACHINE, node.config)
+    assert ledger.allocatable == 24_000
+    assert json.loads(registration.raw_allocatable(ledger) or "") == {"cpu": "16000m"}
 
 
 def test_the_policy_is_a_label_too() -> None:

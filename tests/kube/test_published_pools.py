@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import msgspec
 from hypothesis import given, settings
@@ -24,12 +25,18 @@ def through_the_api(state: node.NodeState) -> node.NodeState:
     return translate.state_from_topology(msgspec.json.decode(written, type=NodeResourceTopology))
 
 
-@given(options, st.lists(asks(), max_size=6, unique_by=lambda ask: ask.uid), asks())
+@given(
+    options,
+    st.sampled_from([Fraction(1), Fraction(1), Fraction(3, 2)]),
+    st.lists(asks(), max_size=6, unique_by=lambda ask: ask.uid),
+    asks(),
+)
 @settings(max_examples=40, deadline=None)
 def test_the_scheduler_decides_from_it_as_the_agent_does(
-    pools: PoolOptions, inside: list[Ask], next_one: Ask
+    pools: PoolOptions, ratio: Fraction, inside: list[Ask], next_one: Ask
 ) -> None:
-    state = node.new(MACHINE, NodeConfig("pools", pools=pools))
+    config = NodeConfig("pools", pools=replace(pools, amplification=ratio))
+    state = node.new(MACHINE, config)
     known = []
     for ask in inside:
         state, decision = node.admit(state, ask)

@@ -1,6 +1,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import replace as changed_value
+from fractions import Fraction
 
 import msgspec
 import pytest
@@ -293,6 +294,15 @@ def test_a_pod_whose_annotation_is_broken_stays_pending_and_disturbs_nobody() ->
     told = why(story.wants(broken))
     assert f"metadata.annotations[{keys.RESOURCE_SPEC}]: invalid value '{{': not a JSON object" in told
     assert only_bind(story.wants(guaranteed("b", "2"))).node == "n1"
+
+
+def test_a_cpu_that_is_bound_takes_as_much_of_an_amplified_node_as_it_counts_for() -> None:
+    pools = PoolOptions(amplification=Fraction(3, 2))
+    story = Story().has(node("n1", 12), spec="core:8", policy="pools", pools=pools)
+    assert only_bind(story.wants(guaranteed("four", "4"))).node == "n1"
+    assert "1 Insufficient amplified cpu" in why(story.wants(guaranteed("five", "5")))
+    assert only_bind(story.wants(pod("floats", container("x", "cpu=6")))).node == "n1"
+    assert "1 Insufficient amplified cpu" in why(story.wants(pod("more", container("x", "cpu=1m"))))
 
 
 @pytest.mark.parametrize(("nodes", "detailed"), [(8, True), (9, False)])

@@ -212,7 +212,7 @@ async def post_status(
 
 
 def raw_allocatable(ledger: NodeState) -> str | None:
-    """What would be allocatable if no CPU counted several times; None where none does (Koordinator's form)."""
+    """What is allocatable without amplification, in Koordinator's form; None where nothing is amplified."""
     ratio = ledger.config.pools.amplification
     if ledger.config.policy != "pools" or ratio <= 1:
         return None

@@ -17,8 +17,7 @@ from corelane.node.decision import Decision
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.pools import admission as pools
-from corelane.node.pools import offer
-from corelane.node.pools import takeover
+from corelane.node.pools import offer, takeover
 from corelane.node.static import Refusal
 from corelane.placement import accumulator
 from corelane.placement.memory import MemoryBlock, in_words
