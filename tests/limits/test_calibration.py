@@ -48,19 +48,37 @@ def test_the_model_agrees_with_what_was_measured_on_linux_6_18(experiment, measu
     ] == []
 
 
+def burst(quota: int, saved: int = 0) -> Experiment:
+    return Experiment(1, quota, burst_ms=saved, run_ms=70, every_ms=1000, seconds=8)
+
+
 @pytest.mark.parametrize(
-    ("experiment", "phase_ms", "work_ms", "throttled_ms"),
+    ("experiment", "phase_ms", "work_ms", "seen"),
     [
-        (Experiment(1, 20, run_ms=70, every_ms=1000, seconds=8), 60.1, 69.2, 1607),
+        (burst(20), 60.1, 69.2, Figures(40, 24, 553.6, 1607)),
+        (burst(20, 20), 85.4, 73.7, Figures(32, 16, 589.6, 1003, 8)),
+        (burst(20, 20), 25.5, 72.9, Figures(32, 8, 583.2, 524, 16)),
+        (burst(50), 10, 73.6, Figures(32, 8, 588.8, 356)),
     ],
 )
-def test_bursts_are_predicted_from_the_measured_phase_and_work(experiment, phase_ms, work_ms, throttled_ms):
-    measured = Measured(Figures(40, 24, 8 * work_ms, throttled_ms), int(phase_ms * MS), int(work_ms * MS))
-    said = predict(experiment, measured, HERE)
+def test_bursts_are_predicted_from_the_measured_phase_and_work(experiment, phase_ms, work_ms, seen):
+    """Measured on Linux 6.18; phases and work follow from the latencies. When it ticked was not recorded."""
+    said = predict(experiment, Measured(seen, int(phase_ms * MS), int(work_ms * MS), 1 * MS), HERE)
     assert said.spread_ms is None
-    assert said.figures.throttled_ms == pytest.approx(throttled_ms, rel=0.05)
-    assert said.figures.use_ms == pytest.approx(8 * work_ms, rel=0.001)
-    assert (said.figures.periods, said.figures.throttled) == (40, 24)
+    assert said.figures.throttled_ms == pytest.approx(seen.throttled_ms, rel=0.05)
+    assert said.figures.use_ms == pytest.approx(seen.use_ms, rel=0.02)
+    assert (said.figures.periods, said.figures.throttled) == (seen.periods, seen.throttled)
+    assert said.figures.bursts == seen.bursts
+
+
+def test_what_a_tick_more_lets_through_is_predicted_where_the_ticks_are_known():
+    """50 ms of quota end on a tick: the later it comes, the less is throttled."""
+    times = [
+        predict(burst(50), Measured(Figures(32, 8, 589, 356), 10 * MS, 73 * MS, tick * MS), HERE).figures
+        for tick in range(4)
+    ]
+    assert len({round(one.throttled_ms) for one in times}) > 1
+    assert max(one.throttled_ms for one in times) - min(one.throttled_ms for one in times) <= 8 * 2 * 4
 
 
 def test_without_a_phase_the_spread_over_phases_is_said():

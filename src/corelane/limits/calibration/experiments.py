@@ -103,11 +103,15 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A run: the counters' gain, when the first refill came after the begin, a burst's work; in ns."""
+    """A run: the counters' gain; in ns when the first refill and a tick came after the begin, a burst's work.
+
+    None is what could not be measured.
+    """
 
     figures: Figures
     phase_ns: int | None
     work_ns: int | None
+    tick_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +128,29 @@ PHASES = 10
 def predict(experiment: Experiment, measured: Measured, kernel: Kernel) -> Prediction:
     """What the model says of a run: at the measured phase, or where it has none at many of a period."""
     if measured.phase_ns is not None:
-        return Prediction(_model(experiment, measured.phase_ns, measured.work_ns, kernel), None)
+        return Prediction(_model(experiment, measured.phase_ns, measured, kernel), None)
     period = experiment.period_ms * MS
     found = [
-        _model(experiment, period * (2 * k + 1) // (2 * PHASES), measured.work_ns, kernel)
-        for k in range(PHASES)
+        _model(experiment, period * (2 * k + 1) // (2 * PHASES), measured, kernel) for k in range(PHASES)
     ]
     times = sorted(one.throttled_ms for one in found)
     middle = min(found, key=lambda one: abs(one.throttled_ms - median(times)))
     return Prediction(middle, (times[0], times[-1]))
 
 
-def _model(experiment: Experiment, phase_ns: int, work_ns: int | None, kernel: Kernel) -> Figures:
+def _model(experiment: Experiment, phase_ns: int, measured: Measured, kernel: Kernel) -> Figures:
     limit = Limit(experiment.quota_ms * MS, experiment.period_ms * MS, experiment.burst_ms * MS)
     spins = not experiment.run_ms
-    workload = Spin(experiment.threads) if spins else _bursts(experiment, work_ns)
-    warmup = WARMUP_SECONDS if spins else 0.0
-    phase = (phase_ns + int(warmup * SECOND)) % (experiment.period_ms * MS)
+    workload = Spin(experiment.threads) if spins else _bursts(experiment, measured.work_ns)
+    warmup = WARMUP_SECONDS if spins else _settling(experiment)
+    before = int(warmup * SECOND)
+    phase = (phase_ns + before) % (experiment.period_ms * MS)
+    tick = None if measured.tick_ns is None else (measured.tick_ns + before) % kernel.tick_ns
     app = Container("app", (workload,), limit=limit, pinned=True, phase_ns=phase)
     scenario = Scenario(
         experiment.name,
         "",
-        Machine(experiment.threads, kernel.tick_ns),
+        Machine(experiment.threads, kernel.tick_ns, tick_phase_ns=tick),
         (Pod("calibrate", (app,)),),
         kernel.switches,
         experiment.seconds,
@@ -155,6 +160,11 @@ def _model(experiment: Experiment, phase_ns: int, work_ns: int | None, kernel: K
     return Figures(
         stat.nr_periods, stat.nr_throttled, stat.usage_ns / MS, stat.throttled_ns / MS, stat.nr_bursts
     )
+
+
+def _settling(experiment: Experiment) -> float:
+    """A burst before those that count: what may be saved for bursts has been saved by then."""
+    return experiment.every_ms / 1000 if experiment.kind == "bursts" else 0.0
 
 
 def _bursts(experiment: Experiment, work_ns: int | None) -> Bursts:

@@ -29,6 +29,8 @@ WAITED_PART, FOREIGN_PART = 0.002, 0.01
 """For how much of the time the threads may have waited for a CPU; where that is not known, how much of their
 CPUs others may have used."""
 _MS_PER_TICK = 10
+_COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
+"""A clock that moves by ticks, so that its resolution is 1/HZ (time(7))."""
 
 
 class CalibrationError(Exception):
@@ -166,9 +168,12 @@ class Laboratory:
         gaps = [moment for one in told for moment in one.gaps]
         works = [work for one in told for work in one.bursts]
         gain = _gain(before.group, after.group)
-        phase = phase_of(gaps, experiment.period_ms * MS, before.moment_ns if spins else begin)
+        zero = before.moment_ns if spins else begin
+        phase = phase_of(gaps, experiment.period_ms * MS, zero)
         work = sum(works) // len(works) if works else None
-        return Run(Measured(gain, phase, work), self._noise(before, after, gain.use_ms, cpus))
+        return Run(
+            Measured(gain, phase, work, _tick_after(zero)), self._noise(before, after, gain.use_ms, cpus)
+        )
 
     def _noise(self, before: _Reading, after: _Reading, own_ms: float, cpus: Sequence[int]) -> Noise:
         wall_ms = (after.moment_ns - before.moment_ns) / MS
@@ -232,9 +237,21 @@ def _waited_ms(before: Counters, after: Counters) -> float | None:
     return max(waits - throttled, 0.0)
 
 
+def _tick_after(moment_ns: int) -> int:
+    """When a tick comes after a moment, in ns: the coarse clock is set at ticks, a little late at times."""
+    tick_ns = round(time.clock_getres(_COARSE) * SECOND)
+    return min((time.clock_gettime_ns(_COARSE) - moment_ns) % tick_ns for _ in _spaced(5, tick_ns))
+
+
+def _spaced(times: int, apart_ns: int) -> Iterator[None]:
+    for _ in range(times):
+        time.sleep(apart_ns / SECOND)
+        yield
+
+
 def _probe_ns(experiment: Experiment) -> int:
     """Long enough to be throttled several times, which shows when periods begin."""
-    return 6 * experiment.period_ms * MS
+    return 10 * experiment.period_ms * MS
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def spin(until, gaps):
 tell("ready\n")
 begin = int(sys.stdin.readline())
 if probe_ns:
-    spin(now() + probe_ns, 6)
+    spin(now() + probe_ns, 10)
 time.sleep(max(begin - now(), 0) / 1e9)
 if not run_ns:
     spin(begin + 10**15, 12)

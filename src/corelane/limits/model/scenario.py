@@ -26,7 +26,8 @@ PERCENTILES = (50, 90, 95, 99)
 class Machine:
     """CPUs, and when they tick: all at once (the kernel's default), or each at a moment of its own.
 
-    `tick_ns` is 1/HZ; with 0 limits are enforced to the ns. `smt_speed` is how fast either of two siblings
+    `tick_ns` is 1/HZ; with 0 limits are enforced to the ns. `tick_phase_ns` is a moment at which all tick,
+    None where that is left to chance. `smt_speed` is how fast either of two siblings
     (CPUs 2k and 2k + 1) is while both run, in thousandths; None is no SMT.
     """
 
@@ -34,6 +35,7 @@ class Machine:
     tick_ns: int = 4 * MS
     ticks: Literal["aligned", "random"] = "aligned"
     smt_speed: int | None = None
+    tick_phase_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +178,9 @@ def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Outcome:
 def _system(scenario: Scenario, seed: int, window: Window | None) -> System:
     machine = scenario.machine
     ticks = _chance(seed, "ticks")
-    aligned = ticks.randrange(machine.tick_ns or 1)
+    aligned = machine.tick_phase_ns
+    if aligned is None:
+        aligned = ticks.randrange(machine.tick_ns or 1)
 
     def phase(_cpu: int) -> int:
         return aligned if machine.ticks == "aligned" else ticks.randrange(machine.tick_ns or 1)
