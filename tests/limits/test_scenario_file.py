@@ -143,6 +143,8 @@ def test_variants_change_the_subject_and_the_pods_limit_with_it():
     assert app("threads=3").workloads[0].threads == 3
     assert app("limit=500m,period=20ms").limit == Limit(10 * MS, 20 * MS)
     assert variants.vary(base, "kernel=4.14").kernel == KERNELS["3.17"]
+    old = variants.vary(base, "kernel=5.4")
+    assert variants.vary(old, "burst=40ms,kernel=6.6").kernel == KERNELS["6.6"]
     assert variants.vary(base, "cpus=2").machine.cpus == 2
 
 
@@ -165,6 +167,7 @@ def test_exclusive_cpus_are_taken_from_the_others_and_come_without_quota():
         ("threads=none", "'none' is not a whole number"),
         ("exclusive=8", "leave none for the others"),
         ("no-limit=3", "takes no value"),
+        ("burst=1ms,kernel=5.4", "this kernel has no burst"),
         ("no-limit,burst=1ms", "app has no limit that this could change"),
     ],
 )

@@ -26,7 +26,19 @@ def vary(scenario: Scenario, text: str) -> Scenario:
             scenario = KINDS[key](scenario, value)
         except ValueError as error:
             raise ValueError(f"variant {part!r}: {error}") from None
+    _check(scenario, text)
     return scenario
+
+
+def _check(scenario: Scenario, text: str) -> None:
+    """Only at the end: `burst=10ms,kernel=6.6` may go by way of a kernel without burst."""
+    for pod in scenario.pods:
+        for limit in (pod.limit, *(one.limit for one in pod.containers)):
+            try:
+                if limit is not None:
+                    limit.check(scenario.kernel)
+            except ValueError as error:
+                raise ValueError(f"variant {text!r}: {error}") from None
 
 
 def _limit(scenario: Scenario, value: str) -> Scenario:
@@ -111,10 +123,6 @@ def _subject(scenario: Scenario, change: Callable[[Container], Container]) -> Sc
     """Change the subject, and its pod's limit with it where that follows from the containers'."""
     scenario.container(scenario.subject)
     changed = tuple(_changed(pod, scenario.subject, change) for pod in scenario.pods)
-    for pod in changed:
-        for limit in (pod.limit, *(one.limit for one in pod.containers)):
-            if limit is not None:
-                limit.check(scenario.kernel)
     return replace(scenario, pods=changed)
 
 
