@@ -1,0 +1,301 @@
+"""What the optimal allocator makes of single wishes, and the sentences in which it explains itself."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from corelane.cpuset import format_list, parse_list
+from corelane.machine import model
+from corelane.machine.spec import parse_spec
+from corelane.placement import optimal, topology
+from corelane.placement.optimal import Demand, Guard, Limit, Misfit, Neighbour, Occupancy, Resource
+from corelane.workload.wishes import BindPolicy, ExclusivePolicy, Exclusivity, Level, NUMAPolicy, Strategy
+
+DATA = Path(__file__).parents[1] / "data"
+FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
+
+
+def shape(spec):
+    return optimal.from_machine(parse_spec(spec))
+
+
+DESK = shape("core:4 smt:2")
+TWO = shape("numa:2 core:4 smt:2")
+ROME = shape("l3:4 core:4 smt:2")
+EIGHT = shape("socket:2 numa:4 core:8 smt:2")
+
+
+def chosen(of, demand, taken="", **others):
+    free = of.all & ~parse_list(taken)
+    answer = optimal.place(of, demand, free, Occupancy(**others))
+    assert isinstance(answer, optimal.Placement), answer
+    return format_list(answer.cpus)
+
+
+def missed(of, demand, taken="", **others):
+    free = of.all & ~parse_list(taken)
+    answer = optimal.place(of, demand, free, Occupancy(**others), explain=True)
+    assert isinstance(answer, Misfit), answer
+    return answer
+
+
+def test_without_a_wish_siblings_come_together():
+    assert chosen(DESK, Demand(4)) == "0-1,4-5"
+
+
+def test_an_odd_cpu_prefers_a_core_that_is_already_broken():
+    assert chosen(DESK, Demand(3), taken="3") == "0,4,7"
+
+
+def test_an_odd_cpu_breaks_a_core_if_it_must():
+    assert chosen(DESK, Demand(3)) == "0-1,4"
+
+
+def test_required_full_cores_refuse_an_odd_number():
+    answer = missed(DESK, Demand(3, FULL, bind_required=True))
+    assert answer.requirement == "bind"
+    assert "3 CPUs are no whole number of the cores that are free" in answer.text
+    assert [(change.kind, change.amount or change.requirement) for change in answer.changes] == [
+        ("fewer", 2),
+        ("soften", "required FullPCPUs"),
+    ]
+
+
+def test_required_full_cores_do_not_take_what_is_left_of_broken_ones():
+    answer = missed(DESK, Demand(4, FULL, bind_required=True), taken="0,1,2")
+    assert answer.text == "FullPCPUs is required: 4 CPUs are asked for, 2 of 5 CPUs are in whole cores"
+
+
+def test_spread_takes_one_cpu_of_each_core():
+    assert chosen(DESK, Demand(4, SPREAD)) == "0-3"
+
+
+def test_required_spread_beyond_the_cores_is_refused():
+    answer = missed(DESK, Demand(5, SPREAD, bind_required=True))
+    assert answer.text == "SpreadByPCPUs is required: 5 CPUs are asked for, 4 cores have one"
+
+
+def test_requests_stay_in_the_fewest_l3_domains():
+    """One core is free in each of three domains, four in the last."""
+    assert chosen(ROME, Demand(6), taken="1-3,5-7,9-11,17-19,21-23,25-27") == "12-14,28-30"
+
+
+def test_the_fullest_l3_domain_that_fits_is_used():
+    assert chosen(ROME, Demand(2), taken="0-2,16-18,4-5,20-21") == "3,19"
+
+
+def test_evenly_means_the_same_from_each_node_that_is_needed():
+    evenly = Demand(10, strategy=Strategy.DISTRIBUTE_EVENLY)
+    answer = optimal.place(TWO, evenly, TWO.all)
+    assert [(answer.cpus & node).bit_count() for node in TWO.nodes] == [6, 4]
+    assert chosen(TWO, Demand(8, strategy=Strategy.DISTRIBUTE_EVENLY)) == "0-3,8-11"
+
+
+def test_evenly_takes_more_nodes_where_fewer_cannot_share_evenly():
+    """Two nodes could only give 8 and 4; three give 4 each."""
+    four = shape("numa:4 core:4 smt:2")
+    free = four.all & ~parse_list("4-5,20-21,8-9,24-25,12-15,28-31")
+    answer = optimal.place(four, Demand(12, strategy=Strategy.DISTRIBUTE_EVENLY), free)
+    assert [(answer.cpus & node).bit_count() for node in four.nodes] == [4, 4, 4, 0]
+    assert (answer.values["uneven"], answer.values["numa-nodes"]) == (0, 3)
+
+
+def test_most_allocated_fills_the_fuller_node_and_least_the_emptier():
+    assert chosen(TWO, Demand(2, strategy=Strategy.MOST_ALLOCATED), taken="4,12") == "5,13"
+    assert chosen(TWO, Demand(2, strategy=Strategy.LEAST_ALLOCATED), taken="0,8") == "4,12"
+
+
+def test_devices_pull_the_cpus_to_their_node():
+    nic = Resource("nic", 1, {1: 1})
+    assert chosen(TWO, Demand(2, resources=(nic,))) == "4,12"
+
+
+def test_resources_never_cost_a_numa_node():
+    nics = Resource("nic", 2, {0: 1, 1: 1})
+    answer = optimal.place(TWO, Demand(2, resources=(nics,)), TWO.all)
+    assert (answer.values["numa-nodes"], answer.values["elsewhere"]) == (1, 1)
+
+
+def test_a_single_numa_node_must_have_the_resources_too():
+    memory = Resource("memory", 8, {0: 4, 1: 4})
+    answer = missed(TWO, Demand(2, numa=NUMAPolicy.SINGLE_NUMA_NODE, resources=(memory,)))
+    assert answer.requirement == "resources"
+    assert answer.text == "SingleNUMANode NUMA nodes that have the CPUs lack memory"
+
+
+def test_restricted_allows_what_the_empty_machine_would_need():
+    restricted = NUMAPolicy.RESTRICTED
+    assert chosen(TWO, Demand(10, numa=restricted)).count("-") == 2
+    answer = missed(TWO, Demand(8, numa=restricted), taken="0,4")
+    assert answer.requirement == "numa"
+    assert answer.text == "Restricted: 8 CPUs are asked for, usable by NUMA node are 0: 7, 1: 7"
+
+
+def test_near_nodes_go_before_far_ones():
+    taken = "0-5,64-69,32-37,96-101"
+    answer = optimal.place(EIGHT, Demand(20), EIGHT.all & ~parse_list(taken))
+    assert answer.values["distance"] == 12
+
+
+def test_a_limit_keeps_to_its_cpus_and_names_itself():
+    assert chosen(DESK, Demand(2, limits=(Limit("core kind P", parse_list("2-3,6-7")),))) == "2,6"
+    answer = missed(DESK, Demand(4, limits=(Limit("core kind P", parse_list("3,7")),)))
+    assert answer.text == ("core kind P: 4 CPUs are asked for, 2 are left (ruled out here: 0-2,4-6)")
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_required_exclusivity_bars_units_of_other_holders(level):
+    there = parse_list("0")
+    answer = optimal.place(
+        TWO, Demand(2, exclusive=Exclusivity(level, required=True)), TWO.all & ~there, Occupancy((there,))
+    )
+    expected = {Level.CORE: "1,9", Level.L3: "4,12", Level.NUMA: "4,12"}
+    assert format_list(answer.cpus) == expected[level]
+
+
+def test_what_another_pod_has_to_itself_is_nobody_elses():
+    there = parse_list("0")
+    guards = (Guard(Level.NUMA, there),)
+    assert chosen(TWO, Demand(2), taken="0", holders=(there,), guards=guards) == "4,12"
+
+
+def test_pcpu_level_avoids_cores_of_the_same_policy_only():
+    wish = Demand(2, SPREAD, exclusive_policy=ExclusivePolicy.PCPU_LEVEL)
+    assert chosen(DESK, wish, taken="0-1", same_core=parse_list("0")) == "2,5"
+
+
+def test_numa_node_level_falls_back_to_pcpu_level_and_says_so():
+    wish = Demand(2, exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL)
+    there = parse_list("0,4")
+    answer = optimal.place(TWO, wish, TWO.all & ~there, Occupancy((there,), same_numa=there), explain=True)
+    assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 0)
+    told = {reason.step: reason.text for reason in answer.reasons}
+    assert told["exclusive"] == "NUMANodeLevel cannot be kept, so PCPULevel holds there: 0 cores are shared"
+
+
+def test_a_busy_thread_may_be_paired_with_a_quiet_one():
+    """User story 4: beside the batch application, never beside the other service, one CPU of each core."""
+    batch, service = parse_list("0-1"), parse_list("2")
+    beside = Neighbour(False, Level.CORE, batch, name="batch")
+    never = Neighbour(True, Level.CORE, service, required=True, name="service")
+    demand = Demand(2, SPREAD, neighbours=(beside, never))
+    assert chosen(DESK, demand, taken="0-2", holders=(batch, service)) == "4-5"
+
+
+def test_a_required_neighbour_that_is_nowhere_is_missed():
+    beside = Neighbour(False, Level.L3, 0, required=True, name="app=db")
+    answer = missed(ROME, Demand(1, neighbours=(beside,)))
+    assert answer.requirement == "affinity"
+    assert answer.text.startswith("prefer app=db at l3 level: 1 CPUs are asked for, 0 are left")
+    assert answer.changes[-1].requirement == "prefer app=db at l3 level"
+
+
+def test_pods_of_one_numa_node_and_of_several_keep_apart():
+    spanning, single = parse_list("0,4"), parse_list("1")
+    demand = Demand(2, numa_exclusive=True)
+    answer = missed(TWO, demand, taken="0-1,4", holders=(spanning, single))
+    assert answer.requirement == "numa-exclusive"
+    assert answer.changes[0].holders == (1,)
+
+
+def test_the_smallest_holders_in_the_way_are_named():
+    holders = tuple(map(parse_list, ("0-2,8-10", "4-5,12-13", "6,14")))
+    answer = missed(
+        TWO,
+        Demand(4, numa=NUMAPolicy.SINGLE_NUMA_NODE, bind_required=True),
+        taken="0-2,8-10,4-6,12-14",
+        holders=holders,
+    )
+    assert answer.requirement == "numa"
+    release = answer.changes[0]
+    assert (release.kind, release.holders, format_list(release.cpus)) == ("release", (2,), "6,14")
+    assert release.text == "it would fit if the holders of 6,14 were elsewhere"
+
+
+def test_where_one_change_is_not_enough_two_are_told():
+    there = parse_list("0,4")
+    demand = Demand(3, FULL, bind_required=True, exclusive=Exclusivity(Level.NUMA, required=True))
+    answer = missed(TWO, demand, taken="0,4", holders=(there,))
+    assert answer.requirement == "exclusive"
+    first = answer.changes[0]
+    assert first.also is not None
+    assert first.text.startswith("without: exclusive at numa level, ")
+
+
+def test_reasons_tell_what_decided():
+    answer = optimal.place(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"), explain=True)
+    told = [reason.text for reason in answer.reasons if reason.step == "decided"]
+    what = "requests of the demand profile for which whole free cores are left"
+    assert told == [f"3,19 rather than 4,20: {what} decides, 43 against 41"]
+
+
+def test_reasons_tell_where_siblings_of_an_odd_cpu_stay():
+    answer = optimal.place(DESK, Demand(3), DESK.all & ~parse_list("7"), explain=True)
+    told = {reason.step: reason.text for reason in answer.reasons}
+    assert told["bind"] == "of cores that are not wholly taken, 7 belong to others"
+    answer = optimal.place(DESK, Demand(1), DESK.all, explain=True)
+    told = {reason.step: reason.text for reason in answer.reasons}
+    assert told["bind"] == "of cores that are not wholly taken, 4 stay in the pool"
+
+
+def test_spread_without_siblings_is_said_to_make_no_difference():
+    plain = shape("core:4")
+    answer = optimal.place(plain, Demand(2, SPREAD), plain.all, explain=True)
+    assert "SpreadByPCPUs makes no difference: no core has a second thread" in {
+        reason.text for reason in answer.reasons
+    }
+
+
+def test_the_only_choice_is_called_so():
+    answer = optimal.place(DESK, Demand(8), DESK.all, explain=True)
+    assert answer.runner_up is None
+    assert answer.reasons[-1].text == "nothing but 0-7 fits"
+
+
+def test_an_l3_that_spans_numa_nodes_counts_once_in_each():
+    rows = [(cpu, cpu, 0, cpu // 2, 0) for cpu in range(4)]
+    of = optimal.build(topology.build(rows))
+    assert [format_list(domain) for domain in of.domains] == ["0-1", "2-3"]
+    assert optimal.place(of, Demand(3), of.all).values["l3-domains"] == 2
+
+
+def test_distances_come_from_the_kernel():
+    rows = [(cpu, cpu, 0, cpu, cpu) for cpu in range(4)]
+    far = {a: {b: 10 if a == b else 11 if {a, b} == {1, 3} else 21 for b in range(4)} for a in range(4)}
+    of = optimal.build(topology.build(rows), far)
+    assert format_list(optimal.place(of, Demand(2), of.all).cpus) == "1,3"
+
+
+def test_shapes_are_kept_per_machine():
+    machine = model.from_rows("small", [(0, 0, 0, 0, 0), (1, 1, 0, 0, 0)])
+    assert optimal.from_machine(machine) is optimal.from_machine(machine)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        ({"cpus": 0}, "cpus: 0 is no number of CPUs to place"),
+        ({"cpus": 1, "bind": BindPolicy.CONSTRAINED_BURST}, "bind: ConstrainedBurst binds no CPUs"),
+        ({"cpus": 1, "sizes": (2, 0)}, "sizes: (2, 0) must all be 1 CPU or more"),
+    ],
+)
+def test_nonsense_is_refused_with_the_field_and_the_value(wrong, text):
+    with pytest.raises(ValueError) as refused:
+        Demand(**wrong)
+    assert str(refused.value).startswith(text)
+
+
+def test_cpus_that_do_not_exist_are_never_chosen():
+    answer = optimal.place(DESK, Demand(9), DESK.all | parse_list("50-60"))
+    assert isinstance(answer, Misfit)
+    assert answer.text == "9 CPUs are asked for, 8 are free"
+
+
+def test_the_steps_of_every_recorded_topology_suffice_for_the_whole_machine_less_a_core():
+    for name, rows in json.loads((DATA / "topologies.json").read_text()).items():
+        of = optimal.build(topology.build(map(tuple, rows)))
+        core = next(of.cores())
+        answer = optimal.place(of, Demand(of.all.bit_count() // 2 + 1), of.all & ~core)
+        assert answer.proven, name
+        assert answer.cpus.bit_count() == of.all.bit_count() // 2 + 1
