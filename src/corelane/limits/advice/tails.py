@@ -25,6 +25,7 @@ COLLECT: Final = (
 )
 _CLOSE: Final = 0.3
 _PERCENT: Final = 99.0
+_NOTHING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +40,12 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Throttled periods on end: its CPU time and how long it was held back, in ms, on how many CPUs."""
+    """Throttled periods on end: CPU time, time held back, time that all took, in ms; on how many CPUs."""
 
     work: float
     throttled: float
     elapsed: float
-
-    @property
-    def cpus(self) -> float:
-        return max((self.work + self.throttled) / self.elapsed, 0.01) if self.elapsed else 1.0
+    cpus: float
 
 
 def stop(one: Fit, change: Change) -> Range:
@@ -94,81 +92,87 @@ def _bounded(one: Fit, change: Change, now: float) -> Tail:
 
 
 def _replayed(one: Fit, change: Change, slots: Sequence[Slot]) -> tuple[Tail | None, str]:
-    runs = _runs(slots)
+    runs = _runs(slots, one.cpus if one.shape is Shape.BURSTS else None)
     if not runs:
         return Tail("delay", 0.0, Range(0.0, 0.0), "replay"), ""
     if sum(run.elapsed for run in runs) > 0.9 * sum(slot.seconds * 1000 for slot in slots):
         return None, "it is throttled without a pause: delay grows with the queue, which counters do not show"
     now = Change(one.quota / one.period, one.burst)
-    shown = sum(_delay(run, now, one.period)[1] * run.cpus for run in runs)
+    shown = sum(_delay(run, now, one.period)[0] * run.cpus for run in runs)
     measured = sum(run.throttled for run in runs)
     if abs(shown - measured) > _CLOSE * measured:
         return None, (
             f"replaying its periods gives {shown:.0f} ms of throttling where {measured:.0f} were counted, "
             "so no p99 is made of them"
         )
-    return Tail(
-        "delay",
-        _percentile(runs, slots, now, one)[1],
-        Range(*_percentile(runs, slots, change, one)),
-        "replay",
-    ), ""
+    everything = sum(slot.used for slot in slots)
+    counted = _percentile([(run.throttled / run.cpus, run.work) for run in runs], everything)
+    usual, worst = (
+        _percentile([(_delay(run, change, one.period)[which], run.work) for run in runs], everything)
+        for which in (0, 1)
+    )
+    return Tail("delay", counted, Range(usual, worst), "replay"), ""
 
 
-def _runs(slots: Sequence[Slot]) -> list[_Run]:
-    """Readings in which it was throttled, on end. A stop counts when it ends, maybe a reading later."""
+def _runs(slots: Sequence[Slot], width: float | None) -> list[_Run]:
+    """Readings in which it was throttled, on end, each with the one before and the one after.
+
+    A stop is counted when it ends, so a run begins in the reading before; its last work may lie one later.
+    """
     found: list[_Run] = []
     held: list[Slot] = []
-    for slot in (*slots, Slot(0.0, 0.0, 0.0)):
+    before = nothing = Slot(0.0, 0.0, 0.0)
+    for slot in (*slots, nothing):
         if slot.throttled > 0:
             held.append(slot)
-        elif held:
-            rest = slot if slot.used else Slot(0.0, 0.0, 0.0)
-            found.append(
-                _Run(
-                    sum(one.used for one in held) + rest.used,
-                    sum(one.throttled for one in held),
-                    sum(one.seconds for one in held) * 1000,
-                )
-            )
+            continue
+        if held:
+            found.append(_run([before, *held, slot], width or max(map(_width, held))))
             held = []
+        before = slot
     return found
 
 
+def _run(parts: Sequence[Slot], width: float) -> _Run:
+    work, throttled = sum(one.used for one in parts), sum(one.throttled for one in parts)
+    return _Run(work, throttled, sum(one.seconds for one in parts[1:-1]) * 1000, width)
+
+
+def _width(slot: Slot) -> float:
+    """CPUs that were busy or held back."""
+    return max((slot.used + slot.throttled) / (slot.seconds * 1000), 0.01) if slot.seconds else 1.0
+
+
 def _delay(run: _Run, change: Change, period: float) -> tuple[float, float]:
-    """How much longer a run takes than unlimited, in ms: when its periods begin luckily, and on average.
+    """How much longer a run takes than without a limit, in ms: on average, and when its refills come worst.
 
-    The fluid rule of a quota: n CPUs use Q up in Q/n, then wait for the next refill, which comes anywhere
-    within a period from the start of the run.
+    The fluid rule of a quota: n CPUs use Q up in Q/n, then wait for the next refill, of which the first comes
+    anywhere within a period from the start of the run. Fewer threads take longer by themselves.
     """
-    if change.limit is None or change.limit >= run.cpus:
-        return 0.0, 0.0
+    cpus = min(run.cpus, change.threads or run.cpus)
+    slower = run.work / cpus - run.work / run.cpus
+    if change.limit is None or change.limit >= cpus:
+        return slower, slower
     quota, first = change.limit * period, change.limit * period + change.burst
-    delays = [_delayed(run, quota, first, period, phase / 8 * period) for phase in range(1, 9)]
-    return min(delays), sum(delays) / len(delays)
+    delays = [_delayed(run.work, cpus, quota, first, period, phase / 8 * period) for phase in range(1, 9)]
+    return slower + sum(delays) / len(delays), slower + max(delays)
 
 
-def _delayed(run: _Run, quota: float, first: float, period: float, refill: float) -> float:
-    left, now, budget = run.work, 0.0, first
-    while left > 1e-9:
-        ran = min(left, budget, (refill - now) * run.cpus)
-        left, budget, now = left - ran, budget - ran, now + ran / run.cpus
-        if left > 1e-9:
+def _delayed(work: float, cpus: float, quota: float, first: float, period: float, refill: float) -> float:
+    left, now, budget = work, 0.0, first
+    while left > _NOTHING:
+        ran = min(left, budget, (refill - now) * cpus)
+        left, budget, now = left - ran, budget - ran, now + ran / cpus
+        if left > _NOTHING:
             now, refill, budget = refill, refill + period, min(budget + quota, first)
-    return now - run.work / run.cpus
+    return now - work / cpus
 
 
-def _percentile(runs: Sequence[_Run], slots: Sequence[Slot], change: Change, one: Fit) -> tuple[float, float]:
+def _percentile(delays: list[tuple[float, float]], work: float) -> float:
     """Of all CPU time, the hundredth that is held up longest is held up at least so long."""
-    left = sum(slot.used for slot in slots) * (1 - _PERCENT / 100)
-    found = []
-    for which in (0, 1):
-        delays = sorted(((_delay(run, change, one.period)[which], run.work) for run in runs), reverse=True)
-        rest, answer = left, 0.0
-        for delay, work in delays:
-            rest -= work
-            if rest <= 0:
-                answer = delay
-                break
-        found.append(answer)
-    return min(found), max(found)
+    left = work * (1 - _PERCENT / 100)
+    for delay, held in sorted(delays, reverse=True):
+        left -= held
+        if left <= 0:
+            return delay
+    return 0.0
