@@ -134,7 +134,7 @@ def test_allocators_stand_side_by_side():
         (("--cpus", "2", "--node-label", "node.koordinator.sh/cpu-bind-policy=All"), "'All'"),
         (("--cpus", "2", "--isolate", "a-b"), "--isolate"),
         (("--cpus", "2", "--isolate", "99"), "99"),
-        (("--cpus", "2", "--be-minimum", "99"), "be_minimum"),
+        (("--cpus", "2", "--be-minimum", "99"), "--be-minimum: 99"),
         (("-f", stories.path("7-trading"), "--qos", "LSE"), "--qos"),
         (("--cpus", "2", "--node", stories.path("7-trading")), "Pod"),
     ],
@@ -159,3 +159,32 @@ def test_broken_nodes_are_named_with_their_fault(tmp_path: Path):
         found = fails("--cpus", "2", "--policy", "pools", "--node", path)
         assert str(path) in found
         assert words in found
+
+
+def test_pods_come_as_kubectl_prints_them_too(tmp_path: Path):
+    pods = [
+        {
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"koordinator.sh/qosClass": "LSR"}},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]},
+        }
+        for name in ("a", "b")
+    ]
+    path = tmp_path / "pods.json"
+    path.write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": pods}))
+    found = told("-f", path, "--policy", "pools")
+    assert [one["pod"] for one in found["pods"]] == ["default/a", "default/b"]
+    path.write_text(json.dumps({"kind": "List", "items": [1]}))
+    assert "items" in fails("-f", path)
+
+
+def test_a_setting_that_a_file_names_is_refused_by_its_name_there(tmp_path: Path):
+    config = tmp_path / "settings.yaml"
+    config.write_text("pools: {beMinimum: 99}\n")
+    assert f"{config}: pools.beMinimum: 99" in fails("--cpus", "2", "--node-config", config)
+
+
+def test_wishes_that_do_not_count_are_pointed_out():
+    path = stories.path("4-exclusive-instances")
+    notes = [note for pod in told("-f", path, "--policy", "static")["pods"] for note in pod["notes"]]
+    assert any("--policy pools" in note for note in notes)

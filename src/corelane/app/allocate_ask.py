@@ -119,7 +119,7 @@ def _ask(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> Ask:
 
 
 def objects_from(path: Path) -> list[dict[str, Any]]:
-    """The objects in a file of YAML or JSON. Raises AskError."""
+    """The objects in a file of YAML or JSON, those of a list one by one. Raises AskError."""
     import yaml
 
     try:
@@ -129,7 +129,16 @@ def objects_from(path: Path) -> list[dict[str, Any]]:
     for tree in trees:
         if not isinstance(tree, dict):
             raise AskError(f"{path}: holds {type(tree).__name__} where an object should be")
-    return trees
+    return [item for tree in trees for item in _items(path, tree)]
+
+
+def _items(path: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
+    if not str(tree.get("kind", "")).endswith("List"):
+        return [tree]
+    items = tree.get("items")
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise AskError(f"{path}: items: is no list of objects")
+    return items
 
 
 def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:

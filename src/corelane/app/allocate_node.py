@@ -12,7 +12,7 @@ from corelane.app.allocate_ask import AskError, objects_from
 from corelane.app.state_settings import Settings
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig, NodeState, PoolOptions
+from corelane.node import NodeConfig, NodeConfigError, NodeState, PoolOptions
 from corelane.node.ledger import usable_topology
 from corelane.node.pools.options import AllocatorName, IsolatedCPUs
 from corelane.workload import PodQOS
@@ -54,6 +54,13 @@ class PoolFlags:
             "strict_requests": self.strict_requests or None,
         }
         return {name: value for name, value in said.items() if value not in (None, "")}
+
+    def explain(self, error: NodeConfigError) -> str:
+        """A setting that the machine cannot honour, by the name of its flag, or its name in the file."""
+        field, _, rest = str(error).partition(":")
+        if field in self.said:
+            return f"--{field.replace('_', '-')}:{rest}"
+        return f"{self.config}: {nodefile.explain(error)}" if self.config else str(error)
 
 
 @dataclass(frozen=True, slots=True)

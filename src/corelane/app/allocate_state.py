@@ -21,7 +21,7 @@ from corelane.app.state_errors import StateFileError
 from corelane.app.state_settings import Settings
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import Entry, LedgerError, NodeConfig, NodeState, Origin, Phase, codec
+from corelane.node import Entry, LedgerError, NodeConfig, NodeConfigError, NodeState, Origin, Phase, codec
 from corelane.node.checkpoint import Checkpoint
 from corelane.node.entries import Key, Sharing
 from corelane.node.ledger import with_entries
@@ -53,7 +53,7 @@ def situation(where: Where) -> tuple[NodeState, tuple[str, ...]]:
     kubelets = bool(settings.version) or (bool(content) and not ledger)
     machine = _machine(where.machine, known, flags, kubelets=kubelets)
     machine = node_settings.with_memory(machine, where.more)
-    state = node.new(machine, _config(machine, where, known))
+    state = _new(machine, where, known)
     if path is None:
         return _fitted(known.state, state) if known.state is not None else (state, ())
     if ledger:
@@ -62,6 +62,14 @@ def situation(where: Where) -> tuple[NodeState, tuple[str, ...]]:
         return _from_checkpoint(path, state), ()
     before = node.new(machine, kubelets_config(where, machine))
     return _fitted(_from_checkpoint(path, before), state)
+
+
+def _new(machine: Machine, where: Where, known: Published) -> NodeState:
+    """The node without its pods. Raises NodeConfigError, with the name by which a setting was given."""
+    try:
+        return node.new(machine, _config(machine, where, known))
+    except NodeConfigError as error:
+        raise NodeConfigError(where.flags.explain(error)) from None
 
 
 def _machine(source: str | None, known: Published, flags: PoolFlags, *, kubelets: bool) -> Machine:
