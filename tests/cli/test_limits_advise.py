@@ -10,7 +10,9 @@ from click.testing import CliRunner, Result
 
 from corelane.app import limits_advise
 from corelane.cli import main
-from support import busy_groups, prometheus_fake
+from corelane.kube.errors import APIError
+from corelane.kube.pod import Pod
+from support import busy_groups, prometheus_fake, up
 from support.cpu_groups import Clock, counters, quiet
 from support.kubepods import Kubepods, write
 
@@ -510,3 +512,70 @@ def test_raising_a_real_limit_as_advised_removes_the_throttling_of_real_busy_loo
         (after,) = watched(group.directories[0])
         assert after["throttledMsPerSecond"] < before["throttledMsPerSecond"] / 10
         assert after["usedMsPerSecond"] > 2 * before["usedMsPerSecond"]
+
+
+def busy_pod(resources: dict) -> dict:
+    spins = up.container("app", "while :; do :; done")
+    return up.pod("busy", {**spins, "resources": resources})
+
+
+def started(cluster: up.Up, wanted: dict) -> None:
+    """The pod, anew, and running."""
+
+    async def create(client) -> dict:
+        return await client.create(wanted)
+
+    async def is_running(client) -> bool:
+        return (await client.get(Pod, "busy", "default")).status.phase == "Running"
+
+    cluster.call(create)
+    cluster.until(is_running, "the pod runs")
+
+
+def refused(cluster: up.Up, patch: dict) -> str:
+    """Why the API server does not patch the running pod."""
+
+    async def change(client) -> str:
+        try:
+            await client.patch(Pod, "busy", patch, namespace="default", kind_of_patch="strategic")
+        except APIError as error:
+            return str(error)
+        return ""
+
+    return cluster.call(change)
+
+
+def removed(cluster: up.Up) -> None:
+    async def delete(client) -> None:
+        await client.delete(Pod, "busy", namespace="default")
+
+    async def is_gone(client) -> bool:
+        return not (await client.list(Pod)).items
+
+    cluster.call(delete)
+    cluster.until(is_gone, "the pod is gone")
+
+
+@pytest.mark.system
+@pytest.mark.skipif(os.geteuid() != 0, reason="limits CPU time with cgroups: needs root")
+def test_a_pod_of_corelane_up_started_anew_with_the_advised_patch_is_throttled_no_more(tmp_path):
+    """Pods cannot be patched, so the patch is what goes into the manifest."""
+    amounts = {"cpu": "200m", "memory": "16Mi"}
+    wanted = busy_pod({"requests": amounts, "limits": amounts})
+    with up.up(tmp_path / "data", "--node-name", "here") as cluster:
+        started(cluster, wanted)
+        args = ("--data-dir", tmp_path / "data", "--seconds", 6, "-o", "json")
+        found = advised(run(*args))["Pod/busy/app"]
+        assert (found["qosClass"], found["recommended"]) == ("Guaranteed", "drop-limit")
+        dropped = option(found, "drop-limit")
+        assert dropped["command"] is None
+        assert "create it anew" in dropped["patchNote"]
+        assert dropped["risk"]["nodes"][0]["name"] == "here"
+        assert "pod updates may not change" in refused(cluster, dropped["patch"])
+        removed(cluster)
+        change = dropped["patch"]["spec"]["containers"][0]["resources"]
+        limits = {"memory": "16Mi"} | {name: one for name, one in change["limits"].items() if one is not None}
+        started(cluster, busy_pod({"requests": amounts | change["requests"], "limits": limits}))
+        after = advised(run(*args))["Pod/busy/app"]
+        assert (after["answer"], after["cpuLimitMillis"]) == ("leave", None)
+        assert not after["throttledMsPerSecond"]
