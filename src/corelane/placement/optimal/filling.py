@@ -187,7 +187,7 @@ def _extend(
         least = -(-least // step) * step if least > 1 else step
         most = min(high - (state >> BITS), table.most, unbroken + breaks * spare)
         ways: Sequence[int] = range(least, most + 1, step)
-        budget.take(len(ways))
+        budget.take(len(ways) + 1)
         gap = missing - whole[left]
         for own in ways[-2:] if window.rough else ways:
             bound = limit if gap <= own else limit + (own - gap) // spare * bind

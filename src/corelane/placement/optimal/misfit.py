@@ -13,7 +13,7 @@ from corelane.workload.wishes import BindPolicy, Exclusivity, NUMAPolicy
 
 __all__ = ["changes", "why_not"]
 
-_TRIES = 300
+_TRIES = 100
 """How many sets of holders are tried; beyond it, one that may be larger than needed is looked for."""
 _STRICT = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
 
@@ -112,7 +112,7 @@ def _fewer(problem: Problem) -> Iterator[Change]:
     """The most CPUs, fewer than asked for, that do fit."""
     most = min(problem.demand.cpus - 1, sum(problem.node_caps))
     for cpus in range(most, 0, -1):
-        if _fits(problem, replace(problem.demand, cpus=cpus)):
+        if possible(replace(problem, demand=replace(problem.demand, cpus=cpus))):
             yield Change("fewer", f"{cpus} CPUs would fit", amount=cpus)
             return
 
