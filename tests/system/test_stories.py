@@ -51,7 +51,8 @@ def told(kubectl: Kubectl, name: str, *waiting: str) -> Iterator[dict[str, dict[
     kubectl("apply", "-f", str(stories.path(name)))
     ready = [f"pod/{pod.metadata.name}" for pod in stories.pods(name) if pod.metadata.name not in waiting]
     try:
-        kubectl("wait", "--for=condition=Ready", *ready, "--timeout=30s")
+        if ready:
+            kubectl("wait", "--for=condition=Ready", *ready, "--timeout=30s")
         yield {pod["metadata"]["name"]: pod for pod in kubectl.json("get", "pods")["items"]}
     finally:
         kubectl("delete", "-f", str(stories.path(name)), "--timeout=30s", "--ignore-not-found")
@@ -112,6 +113,19 @@ def test_a_large_pod_fits_after_others_came_and_went(one: Kubectl) -> None:
     with told(one, "6-fragmentation") as pods:
         assert len(cpus(pods["analytics"])) == 12
         one("delete", "pod", "web-1", "--timeout=20s")
+
+
+def test_trading_shares_no_core_with_anybody(one: Kubectl) -> None:
+    with told(one, "7-trading") as pods:
+        cores = [{cpu % 16 for cpu in cpus(pod)} for pod in pods.values()]
+        assert [len(cpus(pod)) for pod in pods.values()] == [3, 3, 3]
+        assert len(set.union(*cores)) == sum(map(len, cores))
+
+
+def test_a_network_function_waits_for_its_nic(one: Kubectl) -> None:
+    with told(one, "8-network-function", "packet-gateway"):
+        one("wait", "--for=condition=PodScheduled=False", "pod/packet-gateway", "--timeout=20s")
+        assert "Insufficient example.com/nic" in one("describe", "pod", "packet-gateway").stdout
 
 
 def test_a_virtual_machine_has_whole_cores_and_its_emulator_another(one: Kubectl) -> None:
