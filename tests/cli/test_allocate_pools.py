@@ -78,6 +78,14 @@ def test_what_would_help_is_told_where_nothing_fits():
     assert "8 CPUs would fit" in run("--cpus", "14", "--numa-policy", "SingleNUMANode", code=1)
 
 
+def test_a_drawing_tells_the_terms_or_what_would_help():
+    drawn = run("--cpus", "4", "--policy", "pools", "-o", "svg")
+    assert drawn.startswith("<svg")
+    assert "2. NUMA nodes: 1 (runner-up 1)" in drawn
+    refused = run("--cpus", "14", "--numa-policy", "SingleNUMANode", "-o", "svg", code=1)
+    assert "would help (fewer): 8 CPUs would fit" in refused
+
+
 def test_the_nodes_labels_and_the_kubelets_options_count():
     full = ("--node-label", "node.koordinator.sh/cpu-bind-policy=FullPCPUsOnly")
     for said in (full, ("--option", "full-pcpus-only=true")):

@@ -321,6 +321,8 @@ def _captions(found: Allocation) -> Iterator[str]:
             yield from _merge_captions(line.name, line.merge)
         for resource, what, where in _belongings(line):
             yield f"{line.name}: {resource} {what} {where}".rstrip()
+    if found.objective:
+        yield from objectives.captions(found.objective)
 
 
 def _merge_captions(name: str, merge: Merge) -> Iterator[str]:

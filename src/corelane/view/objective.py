@@ -18,6 +18,7 @@ __all__ = [
     "Compared",
     "Objective",
     "Term",
+    "captions",
     "plain",
     "plain_compared",
     "show",
@@ -155,6 +156,20 @@ def _rows(terms: Sequence[Term], *, proper: bool) -> Iterator[tuple[str, ...]]:
         mark = "decides" if term.name == decided else ""
         text = f"{term.text}{' (more is better)' if term.larger else ''}"
         yield str(term.number), text, str(term.value), other, mark
+
+
+def captions(found: Objective) -> Iterator[str]:
+    """The same in lines below a drawing."""
+    against = f"; runner-up {found.runner_up}" if found.runner_up else ""
+    if found.terms:
+        yield f"{found.allocator}: {found.cpus}{against}"
+    for term in found.terms:
+        other = "" if term.runner_up is None else f" (runner-up {term.runner_up})"
+        yield f"{term.number}. {term.text}: {term.value}{other}"
+    yield from found.notes
+    for change in found.changes:
+        pods = f": {', '.join(change.pods)}" if change.pods else ""
+        yield f"would help ({change.kind}): {change.text}{pods}"
 
 
 def show_compared(found: Sequence[Compared], to: Console) -> None:
