@@ -63,6 +63,7 @@ class Agent:
     """One node's agent. `run` it until cancelled; `shutdown` ends it in good order.
 
     `runtime` is closed by `shutdown`. State is kept in `state_dir`. Times are Unix seconds by `clock`.
+    Without `watches_node` somebody else, who watches many, tells of changes to the Node by `node_changed`.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Agent:
         reporter: Reporter | None = None,
         reconcile_seconds: float = 5.0,
         validate: bool = False,
+        watches_node: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Read ledger and settings; `config` holds as far as the Node does not say otherwise.
@@ -139,7 +141,7 @@ class Agent:
             self.reporter,
             clock,
             lambda: self.ledger,
-            registered=self._publish_topology,
+            registered=self._registered,
         )
         self._informer = Informer(
             client,
@@ -152,9 +154,10 @@ class Agent:
             client,
             Node,
             field_selector=f"metadata.name={node_name}",
-            handler=self._node_changed,
+            handler=self.node_changed,
             reporter=_Listening(self.reporter),
         )
+        self._watches_node = watches_node
 
     @property
     def ledger(self) -> NodeState:
@@ -227,9 +230,9 @@ class Agent:
         self._say_what_was_loaded()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat.run())
-            group.create_task(self._node_informer.run())
-            await self._node_informer.synced()
             group.create_task(self._informer.run())
+            if self._watches_node:
+                group.create_task(self._node_informer.run())
             await self._informer.synced()
             self._put(messages.Synced(at=self._clock()))
             self._ready.set()
@@ -250,19 +253,26 @@ class Agent:
             text = f"The CPU policy was {before} and is {now} now; who runs keeps the CPUs that it has"
             self._publisher.node_event("PolicyChanged", text, warning=False)
 
-    def _node_changed(self, change: Change[Node]) -> None:
-        """Labels and annotations of our own Node are settings; what cannot be meant is told once."""
-        if change.new is None:
-            return
-        told, known = change.new.metadata, self._settings.config
-        for fault in self._settings.hear(self.ledger.machine, told.labels, told.annotations):
+    def _registered(self, node: registration.Registered) -> None:
+        self._hear(node.labels, node.annotations)
+        self._publish_topology()
+
+    def node_changed(self, change: Change[Node]) -> None:
+        """Labels and annotations of our own Node are settings, and may change at any time."""
+        if change.new is not None:
+            before = self._node_annotations
+            self._hear(change.new.metadata.labels, change.new.metadata.annotations)
+            if before != self._node_annotations:
+                self._publish_topology()
+
+    def _hear(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+        """Take settings over; what cannot be meant is told once, and changes nothing."""
+        known, self._node_annotations = self._settings.config, annotations
+        for fault in self._settings.hear(self.ledger.machine, labels, annotations):
             self._refuse_setting(fault)
         if self._settings.config != known:
             self.reporter.configured(self._settings.config)
             self._put(messages.Configured(config=self._settings.config, at=self._clock()))
-        if told.annotations != self._node_annotations:
-            self._node_annotations = told.annotations
-            self._publish_topology()
 
     def _refuse_setting(self, text: str) -> None:
         self.reporter.setting_refused(text)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from corelane.agent import registration
-from corelane.agent.registration import Identity
+from corelane.agent.registration import Identity, Registered
 from corelane.agent.reporter import Reporter
 from corelane.kube import keys
 from corelane.kube.client import APIError, Client
@@ -27,7 +27,7 @@ class Heartbeat:
         reporter: Reporter,
         clock: Callable[[], float],
         ledger: Callable[[], NodeState],
-        registered: Callable[[], None] = lambda: None,
+        registered: Callable[[Registered], None] = lambda _: None,
     ) -> None:
         """`registered` is called whenever the Node was made or brought up to date."""
         self.uid = ""
@@ -53,10 +53,11 @@ class Heartbeat:
 
     async def _register(self) -> None:
         now = self._clock()
-        self.uid = await registration.register(self._client, self._identity, self._ledger(), now)
+        found = await registration.register(self._client, self._identity, self._ledger(), now)
+        self.uid = found.uid
         self._since = self._posted = now
         await registration.renew_lease(self._client, self._identity.name, self.uid, now)
-        self._registered()
+        self._registered(found)
 
     async def run(self) -> None:
         """Renew the lease until cancelled; look now and then whether the node is still there, and ready."""

@@ -64,6 +64,15 @@ class Identity:
         return [{"key": SIMULATED, "value": "true", "effect": "NoSchedule"}] if self.simulated else []
 
 
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The Node as the API server has it."""
+
+    uid: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
 def own_addresses() -> tuple[str, ...]:
     """The address that this machine uses to reach others, or loopback where it reaches none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -148,8 +157,8 @@ def _line(path: str) -> str:
         return ""
 
 
-async def register(client: Client, identity: Identity, ledger: NodeState, at: float) -> str:
-    """Make the Node, or bring an existing one up to date, its status included; returns its UID.
+async def register(client: Client, identity: Identity, ledger: NodeState, at: float) -> Registered:
+    """Make the Node, or bring an existing one up to date, its status included; returns what it is then.
 
     Raises APIError.
     """
@@ -165,8 +174,9 @@ async def register(client: Client, identity: Identity, ledger: NodeState, at: fl
         if error.code != 409:
             raise
         uid = await _update(client, identity, metadata)
-    await post_status(client, identity, ledger, since=at, at=at)
-    return uid
+    made = await post_status(client, identity, ledger, since=at, at=at)
+    told: dict[str, dict[str, str]] = made["metadata"]
+    return Registered(uid, told.get("labels") or {}, told.get("annotations") or {})
 
 
 async def _create(client: Client, identity: Identity, metadata: dict[str, Any]) -> str:
@@ -205,10 +215,10 @@ def _taint(taint: Any) -> dict[str, str]:
 
 async def post_status(
     client: Client, identity: Identity, ledger: NodeState, *, since: float, at: float
-) -> None:
-    """Write the Node's status. Raises APIError."""
+) -> dict[str, Any]:
+    """Write the Node's status; the answer is the whole Node. Raises APIError."""
     body = {"status": status(identity, ledger, since, at)}
-    await client.patch(Node, identity.name, body, kind_of_patch="strategic", subresource="status")
+    return await client.patch(Node, identity.name, body, kind_of_patch="strategic", subresource="status")
 
 
 def raw_allocatable(ledger: NodeState) -> str | None:

@@ -8,6 +8,7 @@ import os
 
 from corelane import machine as machines
 from corelane.agent.agent import Agent
+from corelane.agent.registration import SIMULATED
 from corelane.apiserver.auth import MASTERS, User
 from corelane.apiserver.server import APIServer
 from corelane.app import options as checks
@@ -18,6 +19,8 @@ from corelane.app.podlogs import PodLogs
 from corelane.app.supervise import Parts
 from corelane.controller import Controller
 from corelane.kube.client import Client
+from corelane.kube.informer import Change, Informer
+from corelane.kube.objects import Node
 from corelane.machine import Machine
 from corelane.node import NodeConfig
 from corelane.runtime.base import Runtime
@@ -64,6 +67,8 @@ class Cluster:
         await self._add_local(here)
         for number in range(1, self.options.simulated + 1):
             self._add_simulated(checks.simulated_name(number), elsewhere)
+        if self.options.simulated:
+            self.parts.start("the watch of simulated nodes", self._watch_simulated())
         await self.parts.first_of(asyncio.gather(*(agent.ready() for agent in self.agents.values())))
 
     async def _simulated_machine(self) -> Machine | None:
@@ -108,9 +113,21 @@ class Cluster:
     def _add_simulated(self, name: str, machine: Machine | None) -> None:
         assert machine is not None
         self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
-        self._add(name, machine, runtime, checks.elsewhere(self.settings))
+        self._add(name, machine, runtime, checks.elsewhere(self.settings), watches_node=False)
 
-    def _add(self, name: str, machine: Machine, runtime: Runtime, config: NodeConfig) -> None:
+    async def _watch_simulated(self) -> None:
+        """One watch for all: of a thousand, each would be offered the changes of a thousand nodes."""
+
+        def tell(change: Change[Node]) -> None:
+            agent = self.agents.get(change.new.metadata.name) if change.new else None
+            if agent is not None:
+                agent.node_changed(change)
+
+        await Informer(self.client(), Node, label_selector=f"{SIMULATED}=true", handler=tell).run()
+
+    def _add(
+        self, name: str, machine: Machine, runtime: Runtime, config: NodeConfig, *, watches_node: bool = True
+    ) -> None:
         agent = Agent(
             self.client(),
             node_name=name,
@@ -118,6 +135,7 @@ class Cluster:
             runtime=runtime,
             config=config,
             state_dir=self.directory.node(name),
+            watches_node=watches_node,
         )
         self.agents[name] = agent
         self.parts.start(f"the agent of {name}", agent.run())
