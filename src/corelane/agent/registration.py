@@ -174,8 +174,8 @@ async def register(client: Client, identity: Identity, ledger: NodeState, at: fl
         if error.code != 409:
             raise
         uid = await _update(client, identity, metadata)
-    made = await post_status(client, identity, ledger, since=at, at=at)
-    told: dict[str, dict[str, str]] = made["metadata"]
+    answer = await post_status(client, identity, ledger, since=at, at=at)
+    told: dict[str, Any] = answer["metadata"]
     return Registered(uid, told.get("labels") or {}, told.get("annotations") or {})
 
 
