@@ -1,11 +1,16 @@
 """The agent's log: what it did to pods and CPUs, and the alarm for a promise that could not be kept."""
 
+from dataclasses import fields
+from typing import Final
+
 import structlog
 
 from corelane.agent.pods import Ended, PodPlan, Reason
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
-from corelane.node import Decision, NodeConfig
+from corelane.node import Decision, NodeConfig, PoolOptions
+
+_DEFAULTS: Final = PoolOptions()
 
 
 class Journal(Reporter):
@@ -81,7 +86,9 @@ class Journal(Reporter):
         self._log.warning("a setting of the node is left out; what held before still does", why=text)
 
     def configured(self, config: NodeConfig) -> None:
-        self._log.info("node settings", policy=config.policy, pools=str(config.pools))
+        own = {one.name: getattr(config.pools, one.name) for one in fields(PoolOptions)}
+        told = {name: str(value) for name, value in own.items() if value != getattr(_DEFAULTS, name)}
+        self._log.info("node settings", policy=config.policy, pools=told)
 
     def ledger_changed(self, problem: str) -> None:
         self._log.warning("ledger does not fit this machine any more", problem=problem)

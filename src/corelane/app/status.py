@@ -24,6 +24,7 @@ from corelane.view import tables
 from corelane.view.owners import Owner
 from corelane.view.status import ContainerLine, NodeLine, PendingLine, Status, plain
 from corelane.view.svg import svg
+from corelane.workload import Ask, ContainerAsk
 
 __all__ = ["Status", "gather", "main", "plain"]
 
@@ -206,7 +207,25 @@ def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
         ask = translate.ask(pod)
     except TranslationError as error:
         return str(error)
-    return next((why_shared(state, ask, one) for one in ask.containers if one.name == name), "")
+    return next((_why_in_pool(state, ask, one) for one in ask.containers if one.name == name), "")
+
+
+def _why_in_pool(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
+    if _would_bind(state, ask, container):
+        return "came in when the node had other settings: stays where it is"
+    return why_shared(state, ask, container)
+
+
+def _would_bind(state: NodeState, ask: Ask, container: ContainerAsk) -> bool:
+    """Whether it would have CPUs of its own if it came now."""
+    config = state.config
+    if config.policy != "pools":
+        return config.policy == "static" and ask.exclusive_cpus(container, pod_level=config.pod_level) > 0
+    try:
+        decided = standing(ask, config.pools)
+    except Refusal:
+        return False
+    return bool(decided.common) or container.name in decided.own
 
 
 def _phase(pod: Pod, entry: Entry | None) -> str:

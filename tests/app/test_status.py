@@ -1,0 +1,44 @@
+"""What `corelane status` says of containers in pools: in which, of what class, and why."""
+
+from __future__ import annotations
+
+from corelane.app import status
+from corelane.cpuset import CPUSet
+from corelane.kube import keys
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, PoolOptions, new
+from corelane.workload import PodQOS
+from support.pods import container, guaranteed, pod
+
+MACHINE = parse_spec("socket:2 core:4 smt:2")
+
+
+def line(manifest: object, config: NodeConfig) -> status.ContainerLine:
+    """The line of a pod's first container on a node whose ledger does not name it."""
+    states = {"n": new(MACHINE, config)}
+    return next(iter(status._containers(manifest, states, set())))  # type: ignore[arg-type]
+
+
+def test_a_container_in_a_pool_shows_its_class_and_pool() -> None:
+    config = NodeConfig("pools", pools=PoolOptions(system=CPUSet([7])))
+    for qos, lane, cpus in (
+        ("LS", "LS pool", "0-6,8-15"),
+        ("BE", "BE pool", "0-6,8-15"),
+        ("SYSTEM", "system CPUs", "7"),
+    ):
+        found = line(pod("a", container("x"), labels={keys.QOS_CLASS: qos}, node="n"), config)
+        assert (found.cls, found.lane, str(found.cpus)) == (qos, lane, cpus)
+
+
+def test_who_came_under_other_settings_is_not_said_to_be_bound() -> None:
+    lane = guaranteed("a", "2", node="n")
+    for config in (NodeConfig("static"), NodeConfig("pools")):
+        assert line(lane, config).why == "came in when the node had other settings: stays where it is"
+    told = line(lane, NodeConfig("pools", pools=PoolOptions(guaranteed_default=PodQOS.LS))).why
+    assert told == "Guaranteed without a label: counts as LS on this node"
+
+
+def test_a_label_that_cannot_be_meant_is_shown_and_spoils_no_table() -> None:
+    found = line(pod("a", container("x"), labels={keys.QOS_CLASS: "LSX"}, node="n"), NodeConfig("pools"))
+    assert (found.cls, found.lane) == ("", "LS pool")
+    assert "invalid value 'LSX': use LSE, LSR, LS, BE or SYSTEM" in found.why
