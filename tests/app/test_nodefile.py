@@ -103,6 +103,8 @@ def test_what_is_not_said_is_as_by_default(tmp_path: Path, text: str) -> None:
             'static: unknown CPU Manager Policy option: "fast"',
         ),
         ("static: {topologyManagerPolicy: tight}\n", 'static: unknown policy: "tight"'),
+        ("policy: pools\npolicy: none\n", "policy: is given twice"),
+        ("pools: {beMinimum: 1, beMinimum: 2}\n", "beMinimum: is given twice"),
         ("- pools\n", "the file: ['pools'] cannot be: use a mapping with policy, "),
         ("{\n", "not YAML: "),
     ],

@@ -46,9 +46,20 @@ def load(path: Path) -> NodeConfig:
         raise NodeFileError(f"{path}: not a text in UTF-8: {error}") from None
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML's, but a key that is there twice is a mistake: the first would be lost in silence."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise NodeFileError(f"{key}: is given twice, in line {node.start_mark.line + 1} and below")
+        return super().construct_mapping(node, deep)
+
+
 def _tree(text: str) -> Any:
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, _Loader)  # noqa: S506 - a safe one
     except yaml.YAMLError as error:
         raise NodeFileError(f"not YAML: {' '.join(str(error).split())}") from None
     except RecursionError:
