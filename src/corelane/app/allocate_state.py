@@ -84,9 +84,8 @@ def _config(machine: Machine, where: Where, known: Published) -> NodeConfig:
     """The node's settings, by flags, files and manifests. Raises AskError, SettingsError."""
     if where.settings.policy != "pools":
         return kubelets_config(where, machine)
-    ground = replace(where.settings, policy="static", options={}, topology_options={})
-    reserved = state_settings.config(ground, exact=False)
-    config = allocate_node.pooled(reserved, machine, where.settings, where.flags, known)
+    kubelets = state_settings.config(replace(where.settings, policy="static"), exact=False)
+    config = allocate_node.pooled(kubelets, machine, where.settings, where.flags, known)
     return node_settings.applied(config, machine, where.more)
 
 
