@@ -1,7 +1,7 @@
 """How fast CPUs are picked: the recorded picks of every topology, 16 NUMA nodes, and the admission of pods.
 
-Times are of a call, in one thread, without the parsing of the vectors' texts. `make bench-placement` prints a
-table and writes build/bench/placement.json.
+Times are of a call, in one thread, without the parsing of the vectors' texts. A yardstick tells how fast the
+machine was meanwhile. `make bench-placement` prints a table and writes build/bench/placement.json.
 """
 
 # ruff: noqa: T201
@@ -18,6 +18,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median, quantiles
 from time import perf_counter_ns, thread_time_ns
+
+import koordinator_rows
+import machine_rows
+import optimal_rows
+import pools_rows
 
 from corelane import node
 from corelane.cpuset import parse_list
@@ -39,6 +44,8 @@ MEDIANS = {
 }
 """Topology to the median asked for and upstream's, in µs."""
 GENOA_P99 = 35_000
+QUIET = 170.0
+"""About the yardstick's best on the machine on which targets were judged, in ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +76,15 @@ def best(call: Callable[[], object], clock: Callable[[], int] = perf_counter_ns,
     return shortest
 
 
-def picks() -> Iterator[Row]:
+def picks() -> Iterator[Row | float]:
+    """The rows, and between the picks what the yardstick shows."""
     topologies = json.loads((DATA / "topologies.json").read_text())
     times: dict[str, list[float]] = defaultdict(list)
     built = {name: topology.build(map(tuple, rows)) for name, rows in topologies.items()}
     lines = gzip.decompress((DATA / "kubelet_take.jsonl.gz").read_bytes()).splitlines()
-    for line in lines:
+    for number, line in enumerate(lines):
+        if number % 500 == 0:
+            yield yardstick()
         row = json.loads(line)
         of, available, n = built[row["topo"]], parse_list(row["avail"]), row["n"]
         strategy = kubelet.Strategy(
@@ -88,6 +98,18 @@ def picks() -> Iterator[Row]:
         most = 200 if len(built[name].numa) <= 4 else 500
         slow = GENOA_P99 if "genoa-2s96c2t-nps1" in name else None
         yield Row(f"pick {name} p99", p99, "µs", most, "lower", REFERENCE, slow)
+
+
+def yardstick() -> float:
+    """The ns of a step of a fixed loop over 384-bit numbers: what pure Python takes here just now."""
+
+    def loop() -> int:
+        mask = found = (1 << 384) - 1
+        for shift in range(1000):
+            found = (found ^ mask >> shift % 64) & mask | found.bit_count()
+        return found
+
+    return best(loop, times=20) / 1000
 
 
 def attempt(of: topology.Topology, available: int, n: int, strategy: kubelet.Strategy) -> None:
@@ -158,17 +180,36 @@ def admissions() -> Iterator[Row]:
 
 def main() -> int:
     gc.disable()
-    rows = [*picks(), *distributed(), *merged(), *admissions()]
+    rows: list[Row] = []
+    speeds: list[float] = []
+    for measured in (
+        picks(),
+        distributed(),
+        merged(),
+        admissions(),
+        koordinator_rows.rows(DATA, Row, best),
+        optimal_rows.rows(DATA, Row, best),
+        pools_rows.rows(Row, best),
+        machine_rows.rows(Row, best),
+    ):
+        for one in measured:
+            rows += [one] if isinstance(one, Row) else []
+            speeds.append(yardstick() if isinstance(one, Row) else one)
+    speed = median(speeds)
+    known = "the machine on which targets were judged, at its best"
+    rows.append(Row("yardstick, a step of a fixed loop", speed, "ns", None, "lower", known, QUIET))
     OUT.parent.mkdir(parents=True, exist_ok=True)
     OUT.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
     where = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs"
     print(f"{where}, load {os.getloadavg()[0]:.1f}")
-    print(f"{'':<46} {'value':>10} {'target':>9} {'upstream':>9}")
+    print(f"yardstick {speed:.0f} ns a step: {speed / QUIET:.2f} times its best where targets were judged")
+    width = max(len(row.name) for row in rows)
+    print(f"{'':<{width}} {'value':>10} {'target':>9} {'upstream':>9}")
     for row in rows:
         target = "" if row.target is None else f"{row.target:g}"
         upstream = "" if row.reference_value is None else f"{row.reference_value:g}"
         verdict = "" if row.met() else "  missed"
-        print(f"{row.name:<46} {row.value:>10,.1f} {target:>9} {upstream:>9} {row.unit}{verdict}")
+        print(f"{row.name:<{width}} {row.value:>10,.1f} {target:>9} {upstream:>9} {row.unit}{verdict}")
     missed = sum(not row.met() for row in rows)
     print(f"{len(rows)} rows in {OUT.relative_to(ROOT)}, {missed} missed")
     return 0

@@ -27,6 +27,7 @@ MAX_CPU = (1 << 20) - 1
 
 _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _HEX_WORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]+", re.ASCII)
+_HEX_WORDS = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{8})*", re.ASCII)
 _INT64 = range(-(1 << 63), 1 << 63)
 _SELECTORS = bytes.maketrans(b"01", b"\0\1")
 
@@ -115,16 +116,22 @@ def format_hex(mask: int, width: int = 0) -> str:
 
 def parse_hex(text: str) -> int:
     """The mask of hexadecimal words, with or without commas and `0x`; blanks around it are ignored."""
-    words = text.strip().split(",")
-    if not all(_HEX_WORD.fullmatch(word) for word in words):
-        raise CPUSetError(f'"{text.strip()}" is no hexadecimal CPU mask (like ff or 00000003,ffffffff)')
-    values = [int(word, 16) for word in words]
-    if len(words) > 1 and max(values) >> 32:
-        raise CPUSetError(f'"{text.strip()}" has a word of more than 8 hexadecimal digits')
-    mask = reduce(lambda high, word: high << 32 | word, values)
+    text = text.strip()
+    mask = int(text.replace(",", ""), 16) if _HEX_WORDS.fullmatch(text) else _joined(text)
     if mask >> MAX_CPU + 1:
         raise CPUSetError(f"CPU id {mask.bit_length() - 1} is too large (at most {MAX_CPU})")
     return mask
+
+
+def _joined(text: str) -> int:
+    """The mask of words that are not as long as the kernel's."""
+    words = text.split(",")
+    if not all(_HEX_WORD.fullmatch(word) for word in words):
+        raise CPUSetError(f'"{text}" is no hexadecimal CPU mask (like ff or 00000003,ffffffff)')
+    values = [int(word, 16) for word in words]
+    if len(words) > 1 and max(values) >> 32:
+        raise CPUSetError(f'"{text}" has a word of more than 8 hexadecimal digits')
+    return reduce(lambda high, word: high << 32 | word, values)
 
 
 class CPUSet:
