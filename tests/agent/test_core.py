@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from corelane.agent import messages, runs
-from corelane.agent.pods import Ended, Past, Pod, Reason, RestartPolicy
+from corelane.agent.pods import Ended, Past, Pod, PodPlan, Reason, RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
-from corelane.node import validate
-from corelane.workload import QOSClass
+from corelane.node import PoolOptions, validate
+from corelane.workload import NUMAPolicy, QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
 SHARED = {"qos": QOSClass.BURSTABLE}
@@ -529,3 +529,21 @@ def test_what_is_routine_is_no_work():
     one = world.container("x", "a")
     assert world.core.handle(messages.Observed(id=one.id, allowed=one.cpus, at=world.at)) == []
     assert world.core.ledger is before
+
+
+def annotated(world: World, pod: PodPlan) -> list[messages.Annotate]:
+    """What is ordered to be written on a pod that comes in."""
+    orders = world.core.handle(messages.PodSeen(plan=pod, at=world.at))
+    return [order for order in orders if isinstance(order, messages.Annotate)]
+
+
+@pytest.mark.parametrize(
+    ("proposed", "written"), [(None, CPUSet([0])), (CPUSet([0]), None), (CPUSet([7]), CPUSet([0]))]
+)
+def test_numa_nodes_that_hold_a_pod_are_written_unless_they_were_proposed(proposed, written):
+    world = World(spec="socket:2 core:4", pools=PoolOptions(numa=NUMAPolicy.SINGLE_NUMA_NODE))
+    world.settle()
+    pod = plan("p", ("a", APP, 500), qos=QOSClass.BURSTABLE)
+    pod = replace(pod, ask=replace(pod.ask, zone=proposed))
+    assert [order.zone for order in annotated(world, pod)] == ([written] if written else [])
+    assert world.core.ledger.entries["p", "a"].zone == CPUSet([0])

@@ -35,7 +35,7 @@ def test_who_came_under_other_settings_is_not_said_to_be_bound() -> None:
     for config in (NodeConfig("static"), NodeConfig("pools")):
         assert line(lane, config).why == "came in when the node had other settings: stays where it is"
     told = line(lane, NodeConfig("pools", pools=PoolOptions(guaranteed_default=PodQOS.LS))).why
-    assert told == "Guaranteed without a label: counts as LS on this node"
+    assert told == "Guaranteed: counts as LS on this node"
 
 
 def test_a_label_that_cannot_be_meant_is_shown_and_spoils_no_table() -> None:

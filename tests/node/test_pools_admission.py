@@ -365,7 +365,7 @@ def test_reasons_say_which_class_and_what_the_placement_came_to():
     assert told[0] == (
         "a",
         "class",
-        "Guaranteed without a label: counts as LSR on this node: lends its CPUs to best effort only",
+        "Guaranteed: counts as LSR on this node: lends its CPUs to best effort only",
     )
     assert told[1][:2] == ("a", "pick")
     assert "NUMA nodes: 1" in told[1][2]

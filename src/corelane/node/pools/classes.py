@@ -90,7 +90,7 @@ def _class(ask: Ask, options: PoolOptions) -> tuple[PodQOS, str]:
     if ask.qos is QOSClass.BURSTABLE:
         return PodQOS.LS, "Burstable: counts as LS"
     default = options.guaranteed_default
-    return default, f"Guaranteed without a label: counts as {default} on this node"
+    return default, f"Guaranteed: counts as {default} on this node"
 
 
 def _confined(qos: PodQOS, why: str, ask: Ask) -> Standing:
