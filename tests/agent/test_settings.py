@@ -2,16 +2,20 @@
 
 import json
 
+import hypothesis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from corelane.agent import messages, registration, settings
 from corelane.agent.settings import Record, Said, Settings
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new
-from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
+from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new, validate
+from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, QOSClass, Strategy, Wishes
 from support.agent_world import APP, World, plan
+from support.pool_asks import options
 
 MACHINE = parse_spec("socket:2 core:4 smt:2")
 POOLS = NodeConfig(policy="pools")
@@ -162,3 +166,37 @@ def test_another_policy_leaves_who_runs_where_it_is(policy) -> None:
     world.core.handle(messages.Configured(config=NodeConfig(policy=policy, reserved_count=1), at=world.at))
     assert world.core.ledger.entries["p", "a"] == entry
     assert world.core.ledger.config.policy == policy
+
+
+def processes(world: World) -> set[str]:
+    return {one.id for one in world.live()}
+
+
+CONFIGS = st.builds(
+    lambda policy, count, pools: NodeConfig(policy=policy, reserved_count=count, pools=pools),
+    st.sampled_from(["none", "static", "pools"]),
+    st.integers(1, 3),
+    options,
+)
+
+
+@given(st.lists(CONFIGS, min_size=1, max_size=4))
+@hypothesis.settings(max_examples=30, deadline=None)
+def test_whatever_settings_come_nobody_who_has_cpus_moves_and_all_rules_hold(configs) -> None:
+    world = World(cpus=10, pools=PoolOptions())
+    for uid, wishes in (("e", Wishes(qos=PodQOS.LSE)), ("r", Wishes(qos=PodQOS.LSR)), ("g", Wishes())):
+        world.add(plan(uid, ("a", APP, 2000), wishes=wishes))
+    world.add(plan("s", ("a", APP, 100), qos=QOSClass.BURSTABLE))
+    world.add(plan("b", ("a", APP, 0), qos=QOSClass.BEST_EFFORT))
+    world.settle()
+    held = {key: entry.cpus for key, entry in world.core.ledger.entries.items()}
+    before = processes(world)
+    for config in configs:
+        world.feed(messages.Configured(config=config, at=world.at))
+        world.settle()
+        ledger = world.core.ledger
+        assert {key: entry.cpus for key, entry in ledger.entries.items()} == held
+        assert ledger.config == config
+        assert processes(world) == before
+        assert validate(ledger) == []
+        world.check()
