@@ -36,6 +36,8 @@ _BURSTS: Final = 40
 _SECONDS: Final = (10.0, 300.0)
 _CLOSE: Final = 0.15
 _CREDIBLE: Final = 0.35
+_HOPEFUL: Final = 2 * _CREDIBLE
+"""Bursts that are farther off than this by the fluid rule are none that the model would confirm."""
 _WIDEST: Final = 64
 _GOLDEN: Final = 0.382
 
@@ -140,7 +142,7 @@ def _candidates(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> lis
             if work / plain.used * 1000 >= plain.period / _DENSEST:
                 found.append((_fluid_distance(one, rates), step, one))
     found.sort(key=lambda each: each[0])
-    return [one for _, _, one in found[:_TRIED]]
+    return [one for distance, _, one in found[:_TRIED] if distance <= _HOPEFUL]
 
 
 def _fluid_distance(one: Fit, rates: Rates) -> float:

@@ -10,6 +10,7 @@ from typing import Final
 
 __all__ = ["Counted", "count"]
 
+_BURSTS: Final = 24
 _QUIET: Final = 1
 """Periods without work that are still counted: the timer stops at the second (kernel/sched/fair.c)."""
 
@@ -32,30 +33,25 @@ class _State:
     stopped: int = 0
 
 
-def count(
-    work: float, cpus: float, every: float, quota: float, period: float, burst: float = 0.0, bursts: int = 24
-) -> Counted:
+def count(work: float, cpus: float, every: float, quota: float, period: float, burst: float = 0.0) -> Counted:
     """Bursts of `work` ms of CPU time on `cpus` at once, `every` ms, the first at the start of a period."""
-    state, arrivals = _State(quota), [every * number for number in range(bursts)]
-    quiet, number, end = 0, 0, every * bursts
+    state, arrivals = _State(quota), [every * number for number in range(_BURSTS)]
+    quiet, number, come, end = 0, 0, 0, every * _BURSTS
     while number * period < end:
-        start = number * period
-        due = [at for at in arrivals if start <= at < start + period] if every >= period / 8 else []
-        if not due and not state.backlog and quiet > _QUIET:
-            number, state.budget = _next(arrivals, start, period, number), quota + burst
+        start, first = number * period, come
+        while come < _BURSTS and arrivals[come] < start + period:
+            come += 1
+        if come == first and not state.backlog and quiet > _QUIET:
+            later = arrivals[come] if come < _BURSTS else end
+            number, state.budget = max(number + 1, int(later // period)), quota + burst
             continue
-        _period(state, due, start, period, work, cpus)
-        quiet = 0 if due or state.backlog else quiet + 1
+        _period(state, arrivals[first:come], start, period, work, cpus)
+        quiet = 0 if come > first or state.backlog else quiet + 1
         state.periods += 1
         state.stopped += state.backlog > 0 and state.budget <= 0
         state.budget = min(state.budget + quota, quota + burst)
         number += 1
     return Counted(state.throttled / end * 1000, state.periods / end * 1000, state.stopped / end * 1000)
-
-
-def _next(arrivals: list[float], now: float, period: float, number: int) -> int:
-    later = next((at for at in arrivals if at >= now), None)
-    return number + 1 if later is None else max(number + 1, int(later // period))
 
 
 def _period(state: _State, due: list[float], start: float, period: float, work: float, cpus: float) -> None:
