@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app import limits_advise
+from corelane.app import limits_advise, limits_watch
 from corelane.cli import main
 from corelane.kube.errors import APIError
 from corelane.kube.pod import Pod
@@ -329,6 +329,42 @@ def test_a_ratio_of_throttled_periods_alone_alarms_nobody(tmp_path, shop):
     assert (found["answer"], found["cost"], found["options"]) == ("leave", "low", [])
 
 
+def test_counters_beyond_the_cpus_of_the_pods_node_are_refused(tmp_path):
+    listed = objects(tmp_path / "o.json", pod("web-5d-x1"), node("2"))
+    rec = record(tmp_path / "rec.json", row("web-5d-x1"))
+    (found,) = advised(run(rec, "--pods", listed, "-o", "json"), code=1).values()
+    assert "more than the 2 CPUs" in found["why"]
+
+
+def test_a_pods_own_limit_is_explained_by_its_containers(tmp_path, monkeypatch):
+    tree = Kubepods(tmp_path / "root", cpus="0-3")
+    path = tree.add("u1", A, name="app")
+    quiet(path)
+    quiet(path.parent)
+    write(path.parent / "cgroup.procs", "")
+    busy = {"usage": 2_000_000, "periods": 100, "throttled": 100, "us": 38_000_000}
+    monkeypatch.setattr(limits_advise, "time", Clock(lambda: counters(path.parent, **busy)))
+    args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
+    found = {one["container"]: one for one in advised(run(*args)).values()}
+    assert found["app"]["answer"] == "leave"
+    assert found[None]["answer"] == "change"
+    assert "its containers' limits together" in found[None]["why"]
+
+
+def test_what_watch_writes_is_read(tmp_path, monkeypatch):
+    tree = Kubepods(tmp_path / "root", cpus="0-3")
+    path = tree.add("u1", A, name="app")
+    quiet(path)
+    done = {"usage": 2_000_000, "periods": 100, "throttled": 100, "us": 38_000_000}
+    monkeypatch.setattr(limits_watch, "time", Clock(lambda: counters(path, **done)))
+    watch = ["limits", "watch", "--once", "--interval", "10", "-o", "json", "--root", str(tree.root)]
+    written = CliRunner().invoke(main, [*watch, "--data-dir", str(tmp_path / "none")])
+    (tmp_path / "rec.json").write_text(written.stdout)
+    (found,) = advised(run(tmp_path / "rec.json", "-o", "json")).values()
+    assert (found["pod"], found["recommended"]) == ("u1", "drop-limit")
+    assert found["throttledMsPerSecond"] == 3800
+
+
 @pytest.mark.parametrize("systemd", [True, False])
 def test_this_nodes_containers_are_measured_and_named_by_the_list(tmp_path, monkeypatch, systemd):
     tree = Kubepods(tmp_path / "root", systemd=systemd, cpus="0-3")
@@ -504,7 +540,7 @@ def test_raising_a_real_limit_as_advised_removes_the_throttling_of_real_busy_loo
         (before,) = advised(run(*args)).values()
         assert before["answer"] == "change"
         assert before["fit"]["shape"] == "busy"
-        assert before["fit"]["cpus"] == pytest.approx(cpus, rel=0.25)
+        assert before["fit"]["wantsCpus"] == pytest.approx(cpus, rel=0.25)
         raised = option(before, "raise-limit")
         assert raised["effect"]["throttledMsPerSecond"]["high"] == 0
         limit = float(raised["title"].rpartition(" ")[2])

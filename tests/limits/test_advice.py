@@ -184,6 +184,16 @@ def test_by_default_the_limit_is_dropped_and_any_other_limit_is_a_named_deviatio
     assert kept.effect.throttled.high == 0
 
 
+def test_threads_stacked_on_one_cpu_show_in_what_they_waited():
+    """Throttled time is one CPU's; once the limit goes both threads have one each."""
+    stacked = replace(BUSY, throttled=790, stalled=None, queued=1780.0)
+    found = advice.advise(replace(WEB, settings=()), Evidence(stacked, cpus=4))
+    options = kinds(found)
+    assert options[Kind.RAISE_LIMIT].title == "raise the limit to 2"
+    assert options[Kind.DROP_LIMIT].effect.used.high == pytest.approx(1980)
+    assert options[Kind.RAISE_LIMIT].effect.throttled.high == 0
+
+
 def test_burst_is_no_option_for_threads_that_never_stop():
     assert Kind.ADD_BURST not in kinds(advice.advise(WEB, Evidence(BUSY, cpus=4)))
 

@@ -196,27 +196,27 @@ def _advise(
 ) -> Advice:
     """By the replica that lost most, of those whose data can carry advice."""
     (_, container), replicas = group
-    usable = [one for one in replicas if not refusal(_evidence(one, replicas, policy, latency))]
-    worst = max(usable or replicas, key=_lost)
+    shown = {one.pod_key: one.cpus or world.cpus(one.pod_key) or policy.node_cpus for one in replicas}
+    found = [(one, _evidence(one, replicas, shown[one.pod_key], latency)) for one in replicas]
+    usable = [(one, evidence) for one, evidence in found if not refusal(evidence)]
+    worst, evidence = max(usable or found, key=lambda each: _lost(each[0]))
     subject = world.subject(*worst.pod_key, container)
     nodes = world.nodes(dict.fromkeys(one.pod_key for one in replicas))
-    return advice.advise(subject, _evidence(worst, replicas, policy, latency), nodes, policy, weight)
+    return advice.advise(subject, evidence, nodes, policy, weight)
 
 
 def _lost(one: Measured) -> float:
     return (one.rates.lost or 0.0) if isinstance(one.rates, Rates) else -1.0
 
 
-def _evidence(
-    one: Measured, replicas: Sequence[Measured], policy: Policy, latency: Latency | None
-) -> Evidence:
+def _evidence(one: Measured, replicas: Sequence[Measured], cpus: int, latency: Latency | None) -> Evidence:
     throttled = [other.rates.throttled or 0.0 for other in replicas if isinstance(other.rates, Rates)]
     return Evidence(
         one.rates,
         one.pod,
         one.node,
         len(replicas),
-        one.cpus or policy.node_cpus,
+        cpus,
         one.slots,
         latency,
         one.notes,

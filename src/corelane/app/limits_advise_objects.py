@@ -102,9 +102,15 @@ class World:
         names = sorted({_node_name(one) for pod in pods if (one := self.pods.get(pod))})
         return [Node(name, self._milli(name), tuple(self._on(name, wanted))) for name in names]
 
-    def _milli(self, name: str) -> int:
+    def cpus(self, pod: tuple[str, str]) -> int:
+        """All CPUs of a pod's node, as far as its own object says; those not allocatable count, too."""
+        name = _node_name(found) if (found := self.pods.get(pod)) else ""
+        written = ("Node", "", name) in self.others and self._milli(name, ("capacity", "allocatable"))
+        return -(-int(written) // 1000)
+
+    def _milli(self, name: str, parts: tuple[str, ...] = ("allocatable", "capacity")) -> int:
         node = self.others.get(("Node", "", name))
-        for part in ("allocatable", "capacity"):
+        for part in parts:
             if node and (written := text(node.node, "status", part, "cpu")):
                 return _amount(written, f"node {name}") // _MILLI
         return 1000 * self.policy.node_cpus or self.local_milli

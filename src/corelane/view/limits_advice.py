@@ -116,6 +116,8 @@ def _fitted(fit: Fit) -> str:
     what = _SHAPES[fit.shape].format(cpus=fit.cpus, work=fit.work)
     if fit.shape is Shape.UNFITTED:
         return f"it looks like {what}: {fit.why}; bounds only"
+    if fit.wants > fit.cpus + 0.1:
+        what += f" and may want {fit.wants:.3g}, as threads waited for each other or for neighbours"
     shown, measured = f"{fit.modelled:.0f}", f"{fit.throttled:.0f}"
     return f"it looks like {what}: the model shows {shown} ms/s throttled, {measured} were measured"
 
@@ -209,6 +211,7 @@ def _fit(fit: Fit) -> dict[str, Any]:
     return {
         "shape": str(fit.shape),
         "cpus": _rounded(fit.cpus) if fit.cpus != float("inf") else None,
+        "wantsCpus": _rounded(fit.wants) if fit.wants else None,
         "burstWorkMs": _rounded(fit.work) if fit.shape is Shape.BURSTS else None,
         "modelledThrottledMsPerSecond": _rounded(fit.modelled) if fit.shape is not Shape.UNFITTED else None,
         "why": fit.why or None,

@@ -71,6 +71,8 @@ class Fit:
     work: float = 0.0
     modelled: float = 0.0
     why: str = ""
+    wants: float = 0.0
+    """CPUs that busy threads may use once nothing stops them: some shared a CPU, or waited for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,8 @@ def fit(rates: Rates, threads: int | None = None, cpus: int = 0) -> Fit:
         Shape.BUSY, (used + throttled) / 1000, used, throttled, quota, period, rates.quota.burst_us / 1000
     )
     if _is_busy(rates, plain):
-        return replace(plain, modelled=max(0.0, plain.cpus * 1000 - quota / period * 1000))
+        modelled = max(0.0, plain.cpus * 1000 - quota / period * 1000)
+        return replace(plain, modelled=modelled, wants=_wanted(plain, rates, threads, cpus))
     tried = [_compared(one, rates, (1,)) for one in _candidates(plain, rates, threads, cpus)]
     _, best = min(tried, key=lambda pair: pair[0], default=(math.inf, plain))
     distance, best = _compared(best, rates, _SEEDS) if tried else (math.inf, plain)
@@ -114,6 +117,15 @@ def _is_busy(rates: Rates, one: Fit) -> bool:
     if not rates.periods or one.used < _FULL * one.quota / one.period * 1000:
         return False
     return (rates.throttled_periods or 0) >= 0.9 * rates.periods
+
+
+def _wanted(one: Fit, rates: Rates, threads: int | None, cpus: int) -> float:
+    """Throttled time is counted once for each CPU: threads that waited on one tell that there were more.
+
+    Since Linux 6.18 the threads of a throttled group tend to be stacked so (task-based throttling).
+    """
+    known = [one.cpus, float(threads or 0), (one.used + (rates.queued or 0.0)) / 1000]
+    return max(one.cpus, min(cpus, max(known)))
 
 
 def _widths(threads: int | None, cpus: int) -> Iterator[int]:
@@ -219,10 +231,13 @@ def outcome(one: Fit, change: Change) -> Outcome:
 
 def _of_busy(one: Fit, change: Change) -> Outcome:
     """Threads that never stop use a limit up, in every period: burst never saves anything for them."""
-    width = min(one.cpus, change.threads or one.cpus)
-    limit = width if change.limit is None else min(change.limit, width)
-    throttled = 0.0 if change.limit is None else max(0.0, width - change.limit) * 1000
-    return Outcome(Range(throttled, throttled), Range(min(one.used, limit * 1000), limit * 1000), {})
+    most = min(max(one.cpus, one.wants), change.threads or math.inf)
+    least = min(one.cpus, most)
+    limit = most if change.limit is None else min(change.limit, most)
+    low, high = (
+        0.0 if change.limit is None else max(0.0, width - change.limit) * 1000 for width in (least, most)
+    )
+    return Outcome(Range(low, high), Range(min(one.used, limit * 1000), limit * 1000), {})
 
 
 def _of_bursts(one: Fit, change: Change) -> Outcome:

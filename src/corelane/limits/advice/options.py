@@ -205,7 +205,7 @@ def _enough(case: Case) -> float | None:
     if one.shape is Shape.UNFITTED:
         return None if math.isinf(one.cpus) else float(math.ceil(one.cpus))
     if one.shape is Shape.BUSY:
-        most = math.ceil(one.cpus - 0.05)
+        most = math.ceil(max(one.cpus, one.wants) - 0.05)
         return float(max(most, 1)) if most > case.limit else None
     low, high = case.limit, one.cpus
     while high - low > 0.1:
@@ -242,7 +242,7 @@ def _burst(case: Case) -> Option | None:
 def _threads(case: Case) -> Option | None:
     """As many as whole CPUs in the limit: who runs at once no longer uses it up before the period ends."""
     count, one = max(int(case.limit), 1), case.fit
-    running = case.subject.threads or (one.cpus if math.isfinite(one.cpus) else None)
+    running = case.subject.threads or (max(one.cpus, one.wants) if math.isfinite(one.cpus) else None)
     if running is None or count >= running:
         return None
     effect = _effect(case, Change(case.limit, one.burst, count))
@@ -306,7 +306,7 @@ def _whole(case: Case) -> Option | None:
     subject, one = case.subject, case.fit
     if not case.policy.exclusive_cpus or subject.init or subject.whole_pod or math.isinf(one.cpus):
         return None
-    wide = one.cpus if one.shape is not Shape.BURSTS else max(one.used / 1000, case.limit)
+    wide = max(one.cpus, one.wants) if one.shape is not Shape.BURSTS else max(one.used / 1000, case.limit)
     count = max(math.ceil(wide - 0.05), 1)
     cpus = str(count)
     memory = subject.memory_limit or subject.memory_request

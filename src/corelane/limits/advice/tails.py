@@ -52,7 +52,7 @@ def stop(one: Fit, change: Change) -> Range:
     """How long a stop may last, in ms: at least for all CPUs together, at most for one of a few that ran."""
     if change.limit is None:
         return Range(0.0, 0.0)
-    most = min(one.cpus, change.threads or one.cpus)
+    most = min(max(one.cpus, one.wants), change.threads or math.inf)
     if change.limit >= most:
         return Range(0.0, 0.0)
     longest = one.period * (1 - (change.limit / most if math.isfinite(most) else 0.0))
