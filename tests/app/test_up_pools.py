@@ -14,7 +14,7 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import proc
-from corelane.kube import keys
+from corelane.kube import keys, quantity
 from corelane.kube.client import Client
 from corelane.kube.objects import Event, Node, NodeResourceTopology, Pod
 from support.up import FOREVER, Up, container, pod, up
@@ -169,7 +169,12 @@ async def set_on_node(client: Client, kind: str, **values: str | None) -> None:
     await client.patch(Node, "here", {"metadata": {kind: {_KEYS[name]: one for name, one in values.items()}}})
 
 
-_KEYS = {"system": keys.SYSTEM_QOS, "strategy": keys.NODE_NUMA_STRATEGY, "policy": keys.NODE_POLICY}
+_KEYS = {
+    "ratio": keys.AMPLIFICATION,
+    "system": keys.SYSTEM_QOS,
+    "strategy": keys.NODE_NUMA_STRATEGY,
+    "policy": keys.NODE_POLICY,
+}
 
 
 async def told(client: Client, reason: str) -> list[str]:
@@ -199,6 +204,22 @@ def test_settings_on_the_node_hold_while_it_runs_and_broken_ones_change_nothing(
     eventually(cluster, lambda: allowed(cluster, "shared") == everything, "the pool has it back")
     cluster.call(lambda client: set_on_node(client, "labels", strategy=None))
     clear_pods(cluster, "shared")
+
+
+def test_an_amplified_node_offers_more_and_says_what_it_really_has(cluster: Up) -> None:
+    async def offer(client: Client) -> tuple[str, str]:
+        found = await client.get(Node, "here")
+        return str(found.status.allocatable["cpu"]), found.metadata.annotations.get(keys.RAW_ALLOCATABLE, "")
+
+    async def is_offered(client: Client, wanted: tuple[str, str]) -> bool:
+        return await offer(client) == wanted
+
+    cluster.call(lambda client: set_on_node(client, "annotations", ratio='{"cpu": 1.5}'))
+    more = quantity.canonical(f"{1500 * CPUS}m")
+    told = json.dumps({"cpu": f"{1000 * CPUS}m"})
+    cluster.until(lambda client: is_offered(client, (more, told)), "it offers more")
+    cluster.call(lambda client: set_on_node(client, "annotations", ratio=None))
+    cluster.until(lambda client: is_offered(client, (str(CPUS), "")), "it offers what it has")
 
 
 async def _told_of(client: Client, text: str) -> bool:

@@ -39,7 +39,7 @@ class Heartbeat:
         self._registered = registered
         self._since = clock()
         self._posted = 0.0
-        self._raw: str | None = None
+        self._raw: str | None = ""
 
     async def register(self) -> None:
         """Make the node known, however long that takes."""
