@@ -56,6 +56,16 @@ def test_an_amplified_node_offers_more_and_says_what_it_has() -> None:
     assert json.loads(registration.raw_allocatable(ledger) or "") == {"cpu": "16000m"}
 
 
+@pytest.mark.parametrize(("apply", "offered"), [("Default", 14_000), ("ReservedCPUsOnly", 16_000)])
+def test_withheld_cpus_are_in_no_pool_and_offered_only_if_that_is_asked_for(apply: str, offered: int) -> None:
+    node = started()
+    told = {"reservedCPUs": "0-1", "applyPolicy": apply}
+    assert node.hear(MACHINE, {}, {keys.RESERVATION: json.dumps(told)}) == []
+    ledger = new(MACHINE, node.config)
+    assert ledger.allocatable == offered
+    assert not ledger.best_effort_pool & CPUSet([0, 1])
+
+
 def test_the_policy_is_a_label_too() -> None:
     node = started()
     node.hear(MACHINE, {keys.NODE_POLICY: "static"}, {})

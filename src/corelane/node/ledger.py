@@ -90,7 +90,8 @@ class NodeState:
         usable = self.topology.all
         if self.config.policy != "pools":
             return 1000 * usable.bit_count()
-        usable &= ~self.config.pools.withheld.mask
+        if not self.config.pools.withheld_offered:
+            usable &= ~self.config.pools.withheld.mask
         return amplify(1000 * usable.bit_count(), self.config.pools.amplification)
 
     @property

@@ -191,7 +191,8 @@ def pool_options(
     )
     if settings.reservation:
         withheld = settings.reservation.withheld(topology) | profile.withheld.mask
-        options = replace(options, withheld=CPUSet.from_mask(withheld))
+        offered = settings.reservation.cpus_only
+        options = replace(options, withheld=CPUSet.from_mask(withheld), withheld_offered=offered)
     if settings.system:
         options = replace(options, system=settings.system, system_exclusive=settings.system_exclusive)
     return options

@@ -44,6 +44,8 @@ class PoolOptions:
     numa: NUMAPolicy = NUMAPolicy.NONE
     withheld: CPUSet = field(default_factory=CPUSet)
     """CPUs that no pod uses (annotation `node.koordinator.sh/reservation`)."""
+    withheld_offered: bool = False
+    """Whether they count all the same in what pods may request (its applyPolicy ReservedCPUsOnly)."""
     system: CPUSet = field(default_factory=CPUSet)
     """Where SYSTEM pods run (annotation `node.koordinator.sh/system-qos-resource`); never bound by others."""
     system_exclusive: bool = True
