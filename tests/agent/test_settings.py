@@ -191,7 +191,7 @@ CONFIGS = st.builds(
 
 
 @given(st.lists(CONFIGS, min_size=1, max_size=4))
-@hypothesis.settings(max_examples=30, deadline=None)
+@hypothesis.settings(max_examples=15, deadline=None)
 def test_whatever_settings_come_nobody_who_has_cpus_moves_and_all_rules_hold(configs) -> None:
     world = World(cpus=10, pools=PoolOptions())
     for uid, wishes in (("e", Wishes(qos=PodQOS.LSE)), ("r", Wishes(qos=PodQOS.LSR)), ("g", Wishes())):

@@ -31,7 +31,7 @@ def through_the_api(state: node.NodeState) -> node.NodeState:
     st.lists(asks(), max_size=6, unique_by=lambda ask: ask.uid),
     asks(),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_the_scheduler_decides_from_it_as_the_agent_does(
     pools: PoolOptions, ratio: Fraction, inside: list[Ask], next_one: Ask
 ) -> None:
