@@ -19,6 +19,7 @@ __all__ = [
     "lowest",
     "parse_hex",
     "parse_list",
+    "quoted",
     "runs",
 ]
 
@@ -29,6 +30,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _HEX_WORD = re.compile(r"(?:0[xX])?[0-9a-fA-F]+", re.ASCII)
 _HEX_WORDS = re.compile(r"[0-9a-fA-F]{1,8}(?:,[0-9a-fA-F]{8})*", re.ASCII)
 _INT64 = range(-(1 << 63), 1 << 63)
+_ESCAPES = {ord(letter): f"\\{name}" for letter, name in zip('\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)}
 _SELECTORS = bytes.maketrans(b"01", b"\0\1")
 
 
@@ -85,7 +87,7 @@ def parse_list(text: str) -> int:
         first = _atoi(head)
         last = _atoi(tail) if dash else first
         if first > last:
-            raise CPUSetError(f'invalid range "{piece}" ({first} > {last})')
+            raise CPUSetError(f"invalid range {quoted(piece)} ({first} > {last})")
         if last > MAX_CPU:
             raise CPUSetError(f"CPU id {last} is too large (at most {MAX_CPU})")
         mask |= (2 << last) - (1 << first)
@@ -95,11 +97,29 @@ def parse_list(text: str) -> int:
 def _atoi(text: str) -> int:
     """Go's strconv.Atoi: stricter than int(), and bounded to 64 bits."""
     if not _INTEGER.fullmatch(text):
-        raise CPUSetError(f'strconv.Atoi: parsing "{text}": invalid syntax')
-    digits = text.lstrip("+-").lstrip("0")
-    if len(digits) > 19 or (value := int(text)) not in _INT64:
-        raise CPUSetError(f'strconv.Atoi: parsing "{text}": value out of range')
+        raise CPUSetError(f"strconv.Atoi: parsing {quoted(text)}: invalid syntax")
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    sign = -1 if text[0] == "-" else 1
+    # Python's int() refuses 4300 digits and more, zeros in front included.
+    if len(digits) > 19 or (value := sign * int(digits)) not in _INT64:
+        raise CPUSetError(f"strconv.Atoi: parsing {quoted(text)}: value out of range")
     return value
+
+
+def quoted(text: str) -> str:
+    """Go's %q, in which upstream's messages quote what they were given: always on one line."""
+    return f'"{"".join(map(_escaped, text))}"'
+
+
+def _escaped(letter: str) -> str:
+    code = ord(letter)
+    if code in _ESCAPES:
+        return _ESCAPES[code]
+    if letter.isprintable():
+        return letter
+    if code < 0x80:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def format_hex(mask: int, width: int = 0) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from corelane.cpuset import CPUSet, CPUSetError
+from corelane.cpuset import CPUSet, CPUSetError, quoted
 from corelane.node.ledger import NodeState
 from corelane.node.statefile import (
     CheckpointError,
@@ -141,7 +141,7 @@ class _Raw:
             default = CPUSet.parse(self.default)
         except CPUSetError as error:
             raise MalformedError(
-                f'defaultCpuSet: could not parse default cpu set "{self.default}": {error}'
+                f"defaultCpuSet: could not parse default cpu set {quoted(self.default)}: {error}"
             ) from None
         entries = {
             uid: {name: _cpus(text, uid, name) for name, text in (containers or {}).items()}
@@ -217,7 +217,9 @@ def _pod_cpus(uid: str, value: Any) -> CPUSet:
     try:
         return CPUSet.parse(text)
     except CPUSetError as error:
-        raise MalformedError(f'podEntries of pod {uid!r}: could not parse cpuset "{text}": {error}') from None
+        raise MalformedError(
+            f"podEntries of pod {uid!r}: could not parse cpuset {quoted(text)}: {error}"
+        ) from None
 
 
 def _cpus(text: str, uid: str, container: str) -> CPUSet:
@@ -225,5 +227,6 @@ def _cpus(text: str, uid: str, container: str) -> CPUSet:
         return CPUSet.parse(text)
     except CPUSetError as error:
         raise MalformedError(
-            f'entries: could not parse cpuset "{text}" for container "{container}" in pod "{uid}": {error}'
+            f"entries: could not parse cpuset {quoted(text)} for container {quoted(container)} "
+            f"in pod {quoted(uid)}: {error}"
         ) from None
