@@ -483,6 +483,7 @@ def test_a_query_that_is_no_histogram_is_said(tmp_path, shop, prometheus):
         (("{tmp}/rec.json", "--pods", "{tmp}/broken.yaml"), "broken.yaml:2:1"),
         (("{tmp}/rec.json", "--pods", "{tmp}/nodes.json"), "kubectl get pods"),
         (("{tmp}/rec.json", "--pods", "{tmp}/odd.json"), "odd.json"),
+        (("{tmp}/rec.json", "--pods", "{tmp}/cpu.json"), "pod shop/web: container app: requests.cpu: 'many'"),
         (("{tmp}/rec.json", "--latency", "{tmp}/list.json"), "p99: 340"),
         (("{tmp}/rec.json", "--latency", "{tmp}/latency.yaml"), "p99: 'long'"),
         (("{tmp}/rec.json", "--latency", "{tmp}/missing"), "missing"),
@@ -501,6 +502,7 @@ def test_bad_input_is_one_line(tmp_path, args, words):
     (tmp_path / "broken.yaml").write_text("a: [")
     (tmp_path / "latency.yaml").write_text("p99: long")
     objects(tmp_path / "nodes.json", node())
+    objects(tmp_path / "cpu.json", pod("web", "many"))
     (tmp_path / "odd.json").write_text('{"kind": "List", "items": 3}')
     result = run(*(arg.replace("{tmp}", str(tmp_path)) for arg in args))
     assert result.exit_code == 2, result.output

@@ -264,6 +264,15 @@ def test_a_sidecar_on_whose_limit_the_pods_class_hangs_raises_request_and_limit_
     assert resources == {"limits": {"cpu": "4"}, "requests": {"cpu": "4"}}
 
 
+def test_where_nothing_that_may_be_changed_helps_it_is_left_alone():
+    """A sidecar that must keep limit = request, and is wide enough already."""
+    sidecar = replace(WEB, qos=QOSClass.GUARANTEED, held=("main",), request=1000, limit=1000)
+    full = replace(BUSY, used=995, throttled=20, periods=300, throttled_periods=290, quota=Quota(100_000))
+    found = advice.advise(sidecar, Evidence(full, cpus=4))
+    assert found.answer is Answer.LEAVE
+    assert "nothing that can be changed" in found.why
+
+
 def test_effects_on_the_qos_class_are_stated():
     guaranteed = replace(WEB, qos=QOSClass.GUARANTEED)
     dropped = kinds(advice.advise(guaranteed, Evidence(BUSY, cpus=4)))[Kind.DROP_LIMIT]

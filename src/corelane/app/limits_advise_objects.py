@@ -258,7 +258,19 @@ def read(path: Path, world: World) -> None:
         raise AdviseError(
             f"{path}: has no pods: give the output of kubectl get pods,nodes,hpa,replicasets -A -o json"
         )
+    for one in found:
+        _check(path, one)
     world.add(found)
+
+
+def _check(path: Path, one: Object) -> None:
+    """An amount that cannot be read must not pass for none."""
+    for own in _containers(one) if one.kind == "Pod" else ():
+        for where, amounts in (("requests", own.resources.requests), ("limits", own.resources.limits)):
+            for name, amount in amounts.items():
+                if amount.error:
+                    title = f"pod {one.namespace or 'default'}/{one.name}: container {own.name}"
+                    raise AdviseError(f"{path}: {title}: {where}.{name}: {amount.text!r}: {amount.error}")
 
 
 def _roots(path: Path, content: bytes) -> Iterator[nodes.Node]:

@@ -75,6 +75,9 @@ def advise(
         return Advice(subject, evidence, Answer.CHANGE, why, verdict.level, remarks=remarks)
     fit = fitting.fit(rates, subject.threads, evidence.cpus)
     found = options(Case(subject, evidence, fit, nodes, settings, weight))
+    if not found:
+        why = f"{_lost(rates)}, but nothing that can be changed here is known to help"
+        return Advice(subject, evidence, Answer.LEAVE, why, verdict.level, fit, remarks=remarks)
     return Advice(subject, evidence, Answer.CHANGE, _lost(rates), verdict.level, fit, found, remarks)
 
 

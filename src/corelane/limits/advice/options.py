@@ -24,6 +24,8 @@ __all__ = ["Case", "Effect", "Kind", "Option", "options"]
 
 _GOOD: Final = 0.001
 """Of the CPU time that is wanted; what is lost below it, nobody notices (see measure.verdict)."""
+_MARGIN: Final = 0.05
+"""CPUs by which a measured width may be off before it counts as one more."""
 _HOW_TO_BURST: Final = (
     "Kubernetes has no field for it: Koordinator's agent sets it by the annotation; by hand it is {} in the "
     "container's cpu.max.burst (v1: cpu.cfs_burst_us), until it restarts; Linux 5.14 and later"
@@ -205,7 +207,7 @@ def _enough(case: Case) -> float | None:
     if one.shape is Shape.UNFITTED:
         return None if math.isinf(one.cpus) else float(math.ceil(one.cpus))
     if one.shape is Shape.BUSY:
-        most = math.ceil(max(one.cpus, one.wants) - 0.05)
+        most = math.ceil(max(one.cpus, one.wants) - _MARGIN)
         return float(max(most, 1)) if most > case.limit else None
     low, high = case.limit, one.cpus
     while high - low > 0.1:
@@ -243,7 +245,7 @@ def _threads(case: Case) -> Option | None:
     """As many as whole CPUs in the limit: who runs at once no longer uses it up before the period ends."""
     count, one = max(int(case.limit), 1), case.fit
     running = case.subject.threads or (max(one.cpus, one.wants) if math.isfinite(one.cpus) else None)
-    if running is None or count >= running:
+    if running is None or count >= running - _MARGIN:
         return None
     effect = _effect(case, Change(case.limit, one.burst, count))
     what, how = _thread_patch(case.subject, count)
@@ -307,7 +309,7 @@ def _whole(case: Case) -> Option | None:
     if not case.policy.exclusive_cpus or subject.init or subject.whole_pod or math.isinf(one.cpus):
         return None
     wide = max(one.cpus, one.wants) if one.shape is not Shape.BURSTS else max(one.used / 1000, case.limit)
-    count = max(math.ceil(wide - 0.05), 1)
+    count = max(math.ceil(wide - _MARGIN), 1)
     cpus = str(count)
     memory = subject.memory_limit or subject.memory_request
     amounts: dict[str, Any] = {"requests": {"cpu": cpus}, "limits": {"cpu": cpus}}
