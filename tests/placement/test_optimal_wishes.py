@@ -174,6 +174,66 @@ def test_numa_node_level_falls_back_to_pcpu_level_and_says_so():
     assert told["exclusive"] == "NUMANodeLevel cannot be kept, so PCPULevel holds there: 0 cores are shared"
 
 
+def test_the_fallback_holds_only_in_nodes_that_are_shared():
+    """Six CPUs of two nodes; in the second there is a PCPULevel pod, but no NUMANodeLevel one."""
+    of = shape("numa:2 core:2 smt:2")
+    wish = Demand(6, exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL)
+    others = {"same_numa": parse_list("0"), "same_core": parse_list("2")}
+    answer = optimal.place(of, wish, of.all & ~parse_list("0,2"), Occupancy(**others))
+    assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 1)
+
+
+def test_preferring_nobody_asks_for_nothing():
+    nobody = Neighbour(False, Level.CORE, 0, name="app=db")
+    answer = optimal.place(DESK, Demand(2, neighbours=(nobody,)), DESK.all, explain=True)
+    assert answer.values["affinity"] == 0
+    assert "nobody to be beside: app=db selects no bound CPUs" in {one.text for one in answer.reasons}
+
+
+def test_one_whole_core_is_broken_rather_than_two_that_are_partly_used():
+    rows = [(cpu, cpu // 4, 0, 0, 0) for cpu in range(12)]
+    of = optimal.build(topology.build(rows))
+    assert chosen(of, Demand(3), taken="0-1,4-5") == "8-10"
+
+
+def test_spread_over_threads_of_few_cores_gives_most_to_one():
+    """Two cores of four threads, five CPUs: one core gives more than one, and all of its threads."""
+    rows = [(cpu, cpu // 4, 0, 0, 0) for cpu in range(8)]
+    of = optimal.build(topology.build(rows))
+    answer = optimal.place(of, Demand(5, SPREAD), of.all)
+    assert (format_list(answer.cpus), answer.values["bind"]) == ("0-4", 1)
+
+
+def test_of_domains_as_good_the_one_with_the_lowest_cpu_is_taken():
+    """The lowest CPU of the machine is in the second of two equal L3 domains, but not free."""
+    rows = [
+        (0, 4, 0, 0, 1),
+        (1, 0, 0, 0, 0),
+        (2, 1, 0, 0, 0),
+        (3, 2, 0, 0, 1),
+        (4, 3, 0, 0, 1),
+        (5, 5, 0, 0, 0),
+    ]
+    of = optimal.build(topology.build(rows))
+    assert chosen(of, Demand(2)) == "0,3"
+
+
+def test_nodes_that_hold_a_device_are_among_those_chosen():
+    """Twelve CPUs need two of three nodes; the device is near the last, and any other may join it."""
+    of = shape("numa:3 core:4 smt:2")
+    gpu = Resource("gpu", 1, {2: 1})
+    answer = optimal.place(of, Demand(12, resources=(gpu,)), of.all)
+    assert answer.values["elsewhere"] == 0
+    assert format_list(answer.cpus) == "0-3,8-9,12-15,20-21"
+
+
+def test_without_steps_the_answer_says_what_is_not_proven():
+    answer = optimal.place(ROME, Demand(12), ROME.all, budget=0, explain=True)
+    assert not answer.proven
+    assert answer.cpus.bit_count() == 12
+    assert {one.step for one in answer.reasons} >= {"proof"}
+
+
 def test_a_busy_thread_may_be_paired_with_a_quiet_one():
     """User story 4: beside the batch application, never beside the other service, one CPU of each core."""
     batch, service = parse_list("0-1"), parse_list("2")
