@@ -85,13 +85,16 @@ def test_json_that_we_print_reads_back(tmp_path):
         (b"\x1f\x8bnot really", "not a whole tar archive"),
         (b'{"kind": "Pod"}', "not recognised"),
         (b"socket:2 core:no", "needs a count"),
+        (b"root:x:0:0:root\n" + b"bin:x:1:1:bin\n" * 1000, "'root:x:0:0:root' is none of its words"),
     ],
 )
-def test_files_that_are_no_machine_say_what_is(tmp_path, content, message):
+def test_files_that_are_no_machine_are_named_and_say_what_is(tmp_path, content, message):
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(MachineError) as caught:
         load(str(tmp_path / "x"))
     assert message in str(caught.value)
+    assert str(tmp_path / "x") in str(caught.value)
+    assert len(str(caught.value)) < 500
 
 
 @pytest.mark.parametrize("source", ["/no/such/dir", "nonsense", "x\0y", "a" * 5000, "/proc/self/mem", "."])

@@ -64,7 +64,7 @@ def test_every_spec_gives_a_well_formed_machine(socket, numa, l3, core, smt):
         ("mem:4G", "names no level"),
         ("socket:2 cores:4", "'cores:4' is none of its words"),
         ("socket", "'socket' is none of its words"),
-        ("socket:0", "'socket:0' needs a count of 1 or more"),
+        ("socket:0", "'socket:0' needs a count from 1 to 8192"),
         ("socket:-1", "'socket:-1' needs a count"),
         ("core:x", "'core:x' needs a count"),
         ("core:2 core:3", "core is given twice"),

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
-from corelane.placement import hints, topology, topologymanager
+from corelane.placement import families, hints, topology, topologymanager
 from corelane.placement.hints import Hint
 from support.numa_reference import fold
 
@@ -75,6 +75,14 @@ def test_the_best_cpu_hint_is_what_merging_all_cpu_hints_gives(machine, data, n,
         best = Hint(None, False)
     if not (policy == "single-numa-node" and by_socket):
         assert topologymanager.judge(best, nodes, policy) == fold([every], nodes, policy, table)
+
+
+def test_of_unequal_nodes_the_largest_tell_what_an_idle_machine_needs():
+    machine = topology.build([(cpu, cpu, int(cpu > 1), int(cpu > 1), int(cpu > 1)) for cpu in range(8)])
+    assert hints.cpu_hints(machine, machine.all, 0, 5) == [Hint(0b10, True), Hint(0b11, False)]
+    assert hints.best_cpu_hint(machine, machine.all & ~0xF0, 0, 4) == Hint(0b11, False)
+    family = hints.cpu_family(machine, machine.all, 0, 5, 0b11)
+    assert list(families.members(family.preferred)) == [0b10]
 
 
 def test_hints_come_in_upstreams_order_with_the_narrowest_preferred():

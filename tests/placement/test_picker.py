@@ -66,6 +66,12 @@ def test_packed_picks_what_upstream_picks(case, spread, uncore):
     assert ours == theirs or theirs in str(ours)
 
 
+def test_part_of_a_cache_drops_no_thread_where_cores_have_one_on_average():
+    hybrid = topology.build([(0, 0, 0, 0, 0), *((cpu, max(cpu, 1) - 1, 0, 0, 0) for cpu in range(1, 5))])
+    assert hybrid.cpus_per_core == 1
+    assert ids(kubelet.take(hybrid, hybrid.all, 1, Strategy(uncore=True))) == {2}
+
+
 @common
 @given(cases(max_nodes=8), st.sampled_from([1, 1, 2, 4]), st.booleans(), st.booleans())
 def test_distributed_picks_what_upstream_picks(case, group, spread, alias):

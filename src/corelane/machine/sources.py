@@ -111,7 +111,7 @@ def _from_text(text: str, name: str, source: str) -> Machine:
         return lscpu.parse_lscpu(text, name=name, source=source)
     spec = " ".join(line.partition("//")[0] for line in text.splitlines())
     if re.match(r"\s*[A-Za-z0-9]+:[A-Za-z0-9]", spec):
-        return parse_spec(spec, name=name)
+        return parse_spec(spec, name=name, file=source)
     raise MachineError(f"{source}: not recognised; a machine is {_KNOWN}")
 
 

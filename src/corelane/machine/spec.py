@@ -55,12 +55,12 @@ class _Shape:
         return self.socket * self.numa * self.l3 * self.core
 
 
-def parse_spec(text: str, *, name: str = "") -> Machine:
-    """The machine that a spec describes; MachineError when the text is none.
+def parse_spec(text: str, *, name: str = "", file: str = "") -> Machine:
+    """The machine that a spec describes; MachineError, which names `file` if it is from one, when it is none.
 
     `mem:` takes bytes or a binary unit (`mem:64G`); without it a NUMA node gets 4 GiB for each of its CPUs.
     """
-    shape = _parse(text)
+    shape = _parse(text, f"{file}: machine spec" if file else f"machine spec {text!r}")
     cpus = tuple(_cpu(shape, cpu) for cpu in range(shape.cores * shape.smt))
     nodes = tuple(_node(shape, node) for node in range(shape.socket * shape.numa))
     online = CPUSet(range(len(cpus)))
@@ -68,43 +68,41 @@ def parse_spec(text: str, *, name: str = "") -> Machine:
     return Machine(name or spec, cpus, nodes, online, allowed=online, source=spec)
 
 
-def _parse(text: str) -> _Shape:
+def _parse(text: str, where: str) -> _Shape:
     found: dict[str, int] = {}
     for token in text.replace(",", " ").split():
         word, colon, value = token.partition(":")
         level = _WORDS.get(word.lower())
         if level is None or not colon:
-            raise MachineError(f"machine spec {text!r}: {token!r} is none of its words; {_HELP}")
+            raise MachineError(f"{where}: {token!r} is none of its words; {_HELP}")
         if level in found:
-            raise MachineError(f"machine spec {text!r}: {level} is given twice; {_HELP}")
-        found[level] = _size(text, value) if level == "mem" else _count(text, token, value)
-    _check_order(text, [level for level in found if level != "mem"])
+            raise MachineError(f"{where}: {level} is given twice; {_HELP}")
+        found[level] = _size(where, value) if level == "mem" else _count(where, token, value)
+    _check_order(where, [level for level in found if level != "mem"])
     shape = _Shape(**found)
     if (cpus := shape.cores * shape.smt) > MAX_CPUS:
-        raise MachineError(
-            f"machine spec {text!r}: {cpus} CPUs are more than Linux' {MAX_CPUS}; lower a count"
-        )
+        raise MachineError(f"{where}: {cpus} CPUs are more than Linux' {MAX_CPUS}; lower a count")
     return shape
 
 
-def _count(text: str, token: str, value: str) -> int:
+def _count(where: str, token: str, value: str) -> int:
     if not re.fullmatch("[0-9]{1,6}", value, re.ASCII) or int(value) == 0:
-        raise MachineError(f"machine spec {text!r}: {token!r} needs a count of 1 or more; {_HELP}")
+        raise MachineError(f"{where}: {token!r} needs a count from 1 to {MAX_CPUS}; {_HELP}")
     return int(value)
 
 
-def _size(text: str, value: str) -> int:
+def _size(where: str, value: str) -> int:
     match = _SIZE.fullmatch(value.lower())
     if not match or len(match[1]) > 18:
-        raise MachineError(f"machine spec {text!r}: mem:{value} is no size; write it like mem:64G")
+        raise MachineError(f"{where}: mem:{value} is no size; write it like mem:64G")
     return int(match[1]) << _SHIFTS[match[2]]
 
 
-def _check_order(text: str, levels: list[str]) -> None:
+def _check_order(where: str, levels: list[str]) -> None:
     if not levels:
-        raise MachineError(f"machine spec {text!r} names no level; {_HELP}")
+        raise MachineError(f"{where} names no level; {_HELP}")
     if levels != sorted(levels, key=_LEVELS.index):
-        raise MachineError(f"machine spec {text!r}: levels go from the outside in: {' '.join(_LEVELS)}")
+        raise MachineError(f"{where}: levels go from the outside in: {' '.join(_LEVELS)}")
 
 
 def _cpu(shape: _Shape, cpu: int) -> CPU:
