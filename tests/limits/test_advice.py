@@ -310,6 +310,24 @@ def test_threads_are_set_by_what_sets_them_now():
     ]
 
 
+@pytest.mark.parametrize(
+    ("runtime", "title", "value"),
+    [
+        ("OMP_NUM_THREADS", "run 1 thread: OMP_NUM_THREADS=1", "1"),
+        ("JAVA_TOOL_OPTIONS", "run 1 thread: JAVA_TOOL_OPTIONS=-XX:Active", "-XX:ActiveProcessorCount=1"),
+        ("worker_processes", "run 1 thread: worker_processes 1", None),
+        ("", "run 1 thread: GOMAXPROCS=1 (or", None),
+    ],
+)
+def test_threads_are_set_by_what_the_image_reads_and_a_guess_is_not_patched(runtime, title, value):
+    option = kinds(advice.advise(replace(WEB, runtime=runtime), Evidence(BUSY, cpus=4)))[Kind.SET_THREADS]
+    assert option.title.startswith(title)
+    assert (option.patch is None) == (value is None)
+    if option.patch:
+        (entry,) = option.patch.content["spec"]["template"]["spec"]["containers"][0]["env"]
+        assert entry == {"name": runtime, "value": value}
+
+
 def test_arguments_are_named_but_never_patched():
     flag = Setting("gunicorn --workers", 4, processes=True, env=False)
     option = kinds(advice.advise(replace(WEB, settings=(flag,), threads=4), Evidence(BUSY, cpus=4)))

@@ -10,9 +10,9 @@ from enum import StrEnum
 from typing import Any, Final
 
 from corelane.kernel import cfs
-from corelane.limits.advice import consequences, fitting, guarantees, patches, tails
+from corelane.limits.advice import consequences, fitting, guarantees, patches, tails, threadcounts
 from corelane.limits.advice.consequences import Wanted
-from corelane.limits.advice.facts import Evidence, Node, Range, Setting, Subject
+from corelane.limits.advice.facts import Evidence, Node, Range, Subject
 from corelane.limits.advice.fitting import Change, Fit, Shape
 from corelane.limits.advice.guarantees import Risk, Weight
 from corelane.limits.advice.patches import Patch
@@ -248,7 +248,7 @@ def _threads(case: Case) -> Option | None:
     if running is None or count >= running - _MARGIN:
         return None
     effect = _effect(case, Change(case.limit, one.burst, count))
-    what, how = _thread_patch(case.subject, count)
+    what, how = threadcounts.patch(case.subject, count)
     wanted = _as_is(case.subject)
     return Option(
         Kind.SET_THREADS,
@@ -273,34 +273,6 @@ def _slower(case: Case, count: int) -> Iterator[str]:
 def _as_is(subject: Subject) -> Wanted:
     same = Wanted(subject.request, subject.limit, subject.memory_request, subject.memory_limit)
     return replace(same, others_complete=subject.qos is QOSClass.GUARANTEED)
-
-
-def _thread_patch(subject: Subject, count: int) -> tuple[str, Patch | None]:
-    """By the settings that are there, else by what its image is known to read."""
-    pools = [one for one in subject.settings if not one.processes]
-    many = [one for one in subject.settings if one.processes]
-    written = [_set(one, count if not many else 1) for one in pools] + [_set(one, count) for one in many]
-    env = [entry for entry in written if entry]
-    flags = [
-        f"{one.name} {count if one.processes or not many else 1}" for one in subject.settings if not one.env
-    ]
-    if not subject.settings:
-        name = subject.runtime or "GOMAXPROCS"
-        guess = "" if subject.runtime else " (or OMP_NUM_THREADS, worker counts: whatever its runtime reads)"
-        value = f"-XX:ActiveProcessorCount={count}" if name == "JAVA_TOOL_OPTIONS" else str(count)
-        if name.startswith("-") or "=" in name or name.islower():
-            return f"{name} {count}", None
-        env, text = [{"name": name, "value": value}], f"{name}={value}{guess}"
-        return text, patches.container(subject, {"env": env}) if subject.runtime else None
-    text = ", ".join(
-        [*(f"{one['name']}={one['value']}" for one in env), *(f"{flag} in its arguments" for flag in flags)]
-    )
-    return text, patches.container(subject, {"env": env}) if env and not flags else None
-
-
-def _set(one: Setting, count: int) -> dict[str, Any] | None:
-    """A value instead of whatever gave one: a merge by name keeps what is not named."""
-    return {"name": one.name, "value": str(count), "valueFrom": None} if one.env else None
 
 
 def _whole(case: Case) -> Option | None:
