@@ -72,6 +72,18 @@ def test_part_of_a_cache_drops_no_thread_where_cores_have_one_on_average():
     assert ids(kubelet.take(hybrid, hybrid.all, 1, Strategy(uncore=True))) == {2}
 
 
+def test_where_upstream_hangs_on_its_way_to_a_plan_of_uneven_cores_n_free_cpus_come_back():
+    sizes = {0: (2, 2, 1), 1: (1, 3), 2: (2, 3), 3: (1, 1)}
+    cores = [(node, size) for node, sizes_here in sizes.items() for size in sizes_here]
+    owners = [(core, node) for core, (node, size) in enumerate(cores) for _ in range(size)]
+    machine = [(cpu, core, node // 2, node, node) for cpu, (core, node) in enumerate(owners)]
+    with pytest.raises(reference.Hang):
+        reference.distributed(reference.Topo(machine), set(range(16)), 14, 2, False, True)
+    taken = kubelet.take(topology.build(machine), 0xFFFF, 14, Strategy(distribute=True, group=2))
+    assert taken.bit_count() == 14
+    assert not taken & ~0xFFFF
+
+
 @common
 @given(cases(max_nodes=8), st.sampled_from([1, 1, 2, 4]), st.booleans(), st.booleans())
 def test_distributed_picks_what_upstream_picks(case, group, spread, alias):
