@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
 
+from report import Row, best
+
 from corelane.cpuset import parse_list
 from corelane.placement import koordinator, topology
 from corelane.workload import BindPolicy, ExclusivePolicy, Strategy
@@ -19,8 +21,8 @@ TARGET, UPSTREAM, UPSTREAM_P99 = 40, 126, 9600
 """On GENOA, in µs: the median asked for, upstream's, and its 99th percentile."""
 
 
-def rows(data: Path, row: Callable[..., Any], best: Callable[[Callable[[], object]], int]) -> Iterator[Any]:
-    """A median and a 99th percentile for each topology; `row` and `best` are `bench/placement.py`'s."""
+def rows(data: Path) -> Iterator[Row]:
+    """A median and a 99th percentile for each topology."""
     topologies = json.loads((data / "topologies.json").read_text())
     built = {name: topology.build(map(tuple, rows)) for name, rows in topologies.items()}
     times: dict[str, list[float]] = defaultdict(list)
@@ -31,9 +33,9 @@ def rows(data: Path, row: Callable[..., Any], best: Callable[[Callable[[], objec
     for name, taken in times.items():
         genoa = name == GENOA
         target, upstream, p99 = (TARGET, UPSTREAM, UPSTREAM_P99) if genoa else (None, None, None)
-        yield row(f"koordinator {name} median", median(taken), "µs", target, "lower", REFERENCE, upstream)
+        yield Row(f"koordinator {name} median", median(taken), "µs", target, "lower", REFERENCE, upstream)
         slow = quantiles(taken, n=100)[98]
-        yield row(f"koordinator {name} p99", slow, "µs", None, "lower", REFERENCE, p99)
+        yield Row(f"koordinator {name} p99", slow, "µs", None, "lower", REFERENCE, p99)
 
 
 def _call(recorded: dict[str, Any], of: topology.Topology) -> Callable[[], None]:

@@ -6,17 +6,18 @@ root and a quiet machine: disturbed runs are tried again, and left out with a no
 """
 
 # ruff: noqa: T201
-import json
 import os
 import platform
 import sys
 import tracemalloc
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from statistics import median
 from time import process_time
+
+import report
+from report import Row
 
 from corelane.app import limits_calibrate
 from corelane.kernel.cgroup import CgroupError, CgroupsUnavailable
@@ -29,31 +30,11 @@ from corelane.limits.model.scenario import Container, Machine, Outcome, Pod, Res
 from corelane.limits.model.switches import for_kernel
 from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
 
-ROOT = Path(__file__).parents[1]
-OUT = ROOT / "build" / "bench" / "limits.json"
 SEEDS = range(1, 9)
 POST = "the document's table"
 HAND = "worked by hand"
 KERNEL = f"Linux {platform.release()} on this machine"
 ATTEMPTS = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure, as the design asks for it: what it is compared with is named by `reference`."""
-
-    name: str
-    value: float
-    unit: str
-    target: float | None
-    better: str = "lower"
-    reference: str = ""
-    reference_value: float | None = None
-
-    def met(self) -> bool:
-        if self.target is None:
-            return True
-        return self.value <= self.target if self.better == "lower" else self.value >= self.target
 
 
 def error(name: str, value: float, published: float, most: float, unit: str, reference: str) -> Iterator[Row]:
@@ -217,18 +198,8 @@ def main() -> int:
     rows = [*examples(), *speed(), *nginx(), *neighbours()]
     if "--no-kernel" not in sys.argv[1:]:
         rows += kernel()
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    where = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs"
-    print(f"{where}, load {os.getloadavg()[0]:.1f}")
-    print(f"{'':<66} {'value':>10} {'target':>8} {'reference':>10}")
-    for row in rows:
-        target = "" if row.target is None else f"{row.target:g}"
-        reference = "" if row.reference_value is None else f"{row.reference_value:g}"
-        verdict = "" if row.met() else "  missed"
-        print(f"{row.name:<66} {row.value:>10,.2f} {target:>8} {reference:>10} {row.unit}{verdict}")
-    missed = sum(not row.met() for row in rows)
-    print(f"{len(rows)} rows in {OUT.relative_to(ROOT)}, {missed} missed")
+    report.show(rows)
+    report.keep("limits", rows)
     return 0
 
 

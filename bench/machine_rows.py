@@ -4,11 +4,12 @@ import random
 import shutil
 import tarfile
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from time import thread_time_ns
 from timeit import Timer
-from typing import Any
+
+from report import Row, best
 
 from corelane import machine
 from corelane.cpuset import CPUSet, format_hex, format_list
@@ -20,13 +21,13 @@ SERVER = "socket:2 numa:4 l3:2 core:8 smt:2"
 CPU = "sys/devices/system/cpu"
 
 
-def rows(row: Callable[..., Any], best: Callable[..., int]) -> Iterator[Any]:
-    """`row` and `best` are `bench/placement.py`'s."""
+def rows() -> Iterator[Row]:
+    """Set operations, and how long a machine takes to read."""
     chance = random.Random(1)  # noqa: S311
     names = {name: CPUSet.from_mask(chance.getrandbits(384) | 1 << 383) for name in "ab"}
     for operation in OPERATIONS:
         taken = min(Timer(operation, globals=names).repeat(60, 2000)) * 1e9 / 2000
-        yield row(f"CPUSet of 384 CPUs, {operation}", taken, "ns", OPERATION_NS)
+        yield Row(f"CPUSet of 384 CPUs, {operation}", taken, "ns", OPERATION_NS)
     where = Path(tempfile.mkdtemp(prefix="corelane-bench-"))
     try:
         archive = _written(where)
@@ -35,7 +36,7 @@ def rows(row: Callable[..., Any], best: Callable[..., int]) -> Iterator[Any]:
             ("a tar.bz2", archive, ARCHIVE_MS),
         ):
             taken = best(lambda: machine.load(str(source)), thread_time_ns) / 1e6  # noqa: B023
-            yield row(f"read a machine of 256 CPUs from {name}", taken, "ms", target)
+            yield Row(f"read a machine of 256 CPUs from {name}", taken, "ms", target)
     finally:
         shutil.rmtree(where)
 

@@ -8,11 +8,13 @@ import gzip
 import json
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median, quantiles
 from time import thread_time_ns
 from typing import Any
+
+from report import Row, best
 
 from corelane.cpuset import bits, parse_list
 from corelane.placement import optimal, topology
@@ -34,8 +36,8 @@ EACH = 150
 """Random demands of each topology."""
 
 
-def rows(data: Path, row: Callable[..., Any], best: Callable[..., int]) -> Iterator[Any]:
-    """Medians and 99th percentiles for each topology; `row` and `best` are `bench/placement.py`'s."""
+def rows(data: Path) -> Iterator[Row]:
+    """Medians and 99th percentiles for each topology."""
     topologies = json.loads((data / "topologies.json").read_text())
     shapes = {name: optimal.build(topology.build(map(tuple, rows))) for name, rows in topologies.items()}
     small, large, proven = defaultdict(list), defaultdict(list), []
@@ -56,7 +58,7 @@ def rows(data: Path, row: Callable[..., Any], best: Callable[..., int]) -> Itera
             large[name].append(best(call, thread_time_ns, 3) / 1000)
     for name, taken in small.items():
         genoa = name == GENOA
-        yield row(
+        yield Row(
             f"optimal {name} median",
             median(taken),
             "µs",
@@ -66,13 +68,13 @@ def rows(data: Path, row: Callable[..., Any], best: Callable[..., int]) -> Itera
             UPSTREAM if genoa else None,
         )
         slow = UPSTREAM_P99 if genoa else None
-        yield row(f"optimal {name} p99", _p99(taken), "µs", P99, "lower", REFERENCE, slow)
+        yield Row(f"optimal {name} p99", _p99(taken), "µs", P99, "lower", REFERENCE, slow)
     for name, taken in large.items():
         if len(taken) > 1:
-            yield row(f"optimal {name}, over {SMALL} CPUs, median", median(taken), "µs", LARGE_MEDIAN)
-            yield row(f"optimal {name}, over {SMALL} CPUs, p99", _p99(taken), "µs", LARGE_P99)
-    yield row("optimal, proven", 100 * sum(proven) / len(proven), "%", PROVEN, "higher")
-    yield from _wishes(shapes, row)
+            yield Row(f"optimal {name}, over {SMALL} CPUs, median", median(taken), "µs", LARGE_MEDIAN)
+            yield Row(f"optimal {name}, over {SMALL} CPUs, p99", _p99(taken), "µs", LARGE_P99)
+    yield Row("optimal, proven", 100 * sum(proven) / len(proven), "%", PROVEN, "higher")
+    yield from _wishes(shapes)
 
 
 def _p99(taken: list[float]) -> float:
@@ -100,9 +102,11 @@ def _recorded(recorded: dict[str, Any]) -> tuple[int, Demand, Occupancy]:
     return parse_list(recorded["avail"]), demand, others
 
 
-def _wishes(shapes: dict[str, Shape], row: Callable[..., Any]) -> Iterator[Any]:
+def _wishes(shapes: dict[str, Shape]) -> Iterator[Row]:
     """Random demands with every wish, each asked once."""
-    small, large, proven = [], [], []
+    small: list[float] = []
+    large: list[float] = []
+    proven: list[bool] = []
     for name, shape in shapes.items():
         chance = random.Random(f"optimal {name}")  # noqa: S311 - reproducible, not secret
         for _ in range(EACH):
@@ -112,11 +116,11 @@ def _wishes(shapes: dict[str, Shape], row: Callable[..., Any]) -> Iterator[Any]:
             answer = optimal.place(shape, demand, free, others)
             (small if demand.cpus <= SMALL else large).append((thread_time_ns() - start) / 1000)
             proven.append(_proven(answer))
-    yield row("optimal, every wish, asked once, median", median(small), "µs", None)
-    yield row("optimal, every wish, asked once, p99", _p99(small), "µs", None)
-    yield row(f"optimal, every wish, over {SMALL} CPUs, median", median(large), "µs", None)
-    yield row(f"optimal, every wish, over {SMALL} CPUs, p99", _p99(large), "µs", None)
-    yield row("optimal, every wish, proven", 100 * sum(proven) / len(proven), "%", PROVEN, "higher")
+    yield Row("optimal, every wish, asked once, median", median(small), "µs", None)
+    yield Row("optimal, every wish, asked once, p99", _p99(small), "µs", None)
+    yield Row(f"optimal, every wish, over {SMALL} CPUs, median", median(large), "µs", None)
+    yield Row(f"optimal, every wish, over {SMALL} CPUs, p99", _p99(large), "µs", None)
+    yield Row("optimal, every wish, proven", 100 * sum(proven) / len(proven), "%", PROVEN, "higher")
 
 
 def _state(shape: Shape, chance: random.Random) -> tuple[int, Occupancy]:

@@ -4,25 +4,22 @@ Times are of a call, in one thread, without the parsing of the vectors' texts. A
 machine was meanwhile. `make bench-placement` prints a table and writes build/bench/placement.json.
 """
 
-# ruff: noqa: T201
 import gc
 import gzip
 import json
-import os
-import platform
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter_ns, thread_time_ns
+from time import thread_time_ns
 
 import koordinator_rows
 import machine_rows
 import optimal_rows
 import pools_rows
+import report
+from report import ROOT, Row, best
 
 from corelane import node
 from corelane.cpuset import parse_list
@@ -30,9 +27,7 @@ from corelane.machine import model
 from corelane.placement import devices, hints, kubelet, memory, topology, topologymanager
 from corelane.workload import Ask, ContainerAsk, QOSClass
 
-ROOT = Path(__file__).parents[1]
 DATA = ROOT / "tests" / "data"
-OUT = ROOT / "build" / "bench" / "placement.json"
 REFERENCE = "Kubernetes v1.36.2's Go code on this kind of machine"
 MEDIANS = {
     "laptop-1s4c2t": (6, 15),
@@ -46,34 +41,6 @@ MEDIANS = {
 GENOA_P99 = 35_000
 QUIET = 170.0
 """About the yardstick's best on the machine on which targets were judged, in ns."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure, as the design asks for it: what it is compared with is named by `reference`."""
-
-    name: str
-    value: float
-    unit: str
-    target: float | None
-    better: str = "lower"
-    reference: str = ""
-    reference_value: float | None = None
-
-    def met(self) -> bool:
-        if self.target is None:
-            return True
-        return self.value <= self.target if self.better == "lower" else self.value >= self.target
-
-
-def best(call: Callable[[], object], clock: Callable[[], int] = perf_counter_ns, times: int = 5) -> int:
-    """The shortest of some runs, in ns."""
-    shortest = sys.maxsize
-    for _ in range(times):
-        start = clock()
-        call()
-        shortest = min(shortest, clock() - start)
-    return shortest
 
 
 def picks() -> Iterator[Row | float]:
@@ -187,10 +154,10 @@ def main() -> int:
         distributed(),
         merged(),
         admissions(),
-        koordinator_rows.rows(DATA, Row, best),
-        optimal_rows.rows(DATA, Row, best),
-        pools_rows.rows(Row, best),
-        machine_rows.rows(Row, best),
+        koordinator_rows.rows(DATA),
+        optimal_rows.rows(DATA),
+        pools_rows.rows(),
+        machine_rows.rows(),
     ):
         for one in measured:
             rows += [one] if isinstance(one, Row) else []
@@ -198,20 +165,9 @@ def main() -> int:
     speed = median(speeds)
     known = "the machine on which targets were judged, at its best"
     rows.append(Row("yardstick, a step of a fixed loop", speed, "ns", None, "lower", known, QUIET))
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    where = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs"
-    print(f"{where}, load {os.getloadavg()[0]:.1f}")
-    print(f"yardstick {speed:.0f} ns a step: {speed / QUIET:.2f} times its best where targets were judged")
-    width = max(len(row.name) for row in rows)
-    print(f"{'':<{width}} {'value':>10} {'target':>9} {'upstream':>9}")
-    for row in rows:
-        target = "" if row.target is None else f"{row.target:g}"
-        upstream = "" if row.reference_value is None else f"{row.reference_value:g}"
-        verdict = "" if row.met() else "  missed"
-        print(f"{row.name:<{width}} {row.value:>10,.1f} {target:>9} {upstream:>9} {row.unit}{verdict}")
-    missed = sum(not row.met() for row in rows)
-    print(f"{len(rows)} rows in {OUT.relative_to(ROOT)}, {missed} missed")
+    note = f"yardstick {speed:.0f} ns a step: {speed / QUIET:.2f} times its best where targets were judged"
+    report.show(rows, note)
+    report.keep("placement", rows)
     return 0
 
 

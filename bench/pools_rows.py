@@ -1,9 +1,11 @@
 """How fast pods are admitted under policy `pools`, on a large node that is two fifths full."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, get_args
+from typing import get_args
+
+from report import Row, best
 
 from corelane import node
 from corelane.machine.spec import parse_spec
@@ -16,14 +18,14 @@ TARGET = 1000
 """µs for a pod without wishes, on GENOA."""
 
 
-def rows(row: Callable[..., Any], best: Callable[[Callable[[], object]], int]) -> Iterator[Any]:
-    """The time of an admission by kind of pod; `row` and `best` are `bench/placement.py`'s."""
+def rows() -> Iterator[Row]:
+    """The time of an admission by kind of pod."""
     for allocator in get_args(AllocatorName):
         state = _busy(allocator)
         for name, ask in _asks().items():
             taken = best(lambda: node.admit(state, ask)) / 1000  # noqa: B023
             target = TARGET if name in ("2 CPUs", "shared pool", "best effort") else None
-            yield row(f"pools, {allocator}: {name}", taken, "µs", target)
+            yield Row(f"pools, {allocator}: {name}", taken, "µs", target)
 
 
 def _busy(allocator: AllocatorName) -> NodeState:

@@ -5,21 +5,19 @@ same for every allocator. `make bench-quality` prints two tables and writes buil
 """
 
 # ruff: noqa: T201, S311
-import json
 import random
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from itertools import combinations
-from pathlib import Path
+
+import report
+from report import Row
 
 from corelane.machine.spec import parse_spec
 from corelane.placement import koordinator, kubelet, optimal, topology
 from corelane.placement.optimal import Demand, Occupancy
 from corelane.workload import BindPolicy, ExclusivePolicy, Strategy
 
-ROOT = Path(__file__).parents[1]
-OUT = ROOT / "build" / "bench" / "quality.json"
 STATES = 3_000
 ARRIVALS = 10_000
 SEEDS = (1, 2, 3)
@@ -37,19 +35,6 @@ SHAPE = optimal.from_machine(MACHINE)
 
 Picker = Callable[[int, int, BindPolicy, int], int]
 """From the free CPUs, a number, a bind policy and the CPUs of pods that are PCPULevel too, to CPUs."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One figure, as the design asks for it: what it is compared with is named by `reference`."""
-
-    name: str
-    value: float
-    unit: str
-    target: float | None
-    better: str = "lower"
-    reference: str = ""
-    reference_value: float | None = None
 
 
 def by_kubelet(free: int, n: int, bind: BindPolicy, _: int) -> int:
@@ -230,9 +215,7 @@ def _fitting(free: int) -> int:
 
 def main() -> int:
     rows = [*spans(), *lives()]
-    OUT.parent.mkdir(parents=True, exist_ok=True)
-    OUT.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
-    print(f"{len(rows)} rows in {OUT.relative_to(ROOT)}")
+    report.keep("quality", rows)
     return 0
 
 
