@@ -218,6 +218,18 @@ def test_of_domains_as_good_the_one_with_the_lowest_cpu_is_taken():
     assert chosen(of, Demand(2)) == "0,3"
 
 
+def test_the_lowest_cpus_may_be_in_a_later_node():
+    rows = [(0, 0, 0, 1, 1), (1, 1, 0, 1, 1), (2, 2, 0, 0, 0), (3, 3, 0, 0, 0)]
+    assert chosen(optimal.build(topology.build(rows)), Demand(2)) == "0-1"
+
+
+def test_lower_ids_never_cost_a_core_its_second_cpu():
+    """Threads of two cores take turns: 3 would be lower than 4, but is of the other core."""
+    rows = [(cpu, cpu % 2, 0, 0, 0) for cpu in range(8)]
+    answer = optimal.place(of := optimal.build(topology.build(rows)), Demand(4, SPREAD), of.all)
+    assert (format_list(answer.cpus), answer.values["bind"]) == ("0-2,4", 1)
+
+
 def test_nodes_that_hold_a_device_are_among_those_chosen():
     """Twelve CPUs need two of three nodes; the device is near the last, and any other may join it."""
     of = shape("numa:3 core:4 smt:2")
