@@ -7,6 +7,7 @@ import pytest
 from corelane.machine.model import NUMANode, from_rows
 from corelane.node import memory_checkpoint, memory_validation
 from corelane.node.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
+from corelane.placement.memory import hugepages
 from support import kubelet_files
 
 GIB = 1 << 30
@@ -149,4 +150,4 @@ def test_without_a_reservation_the_files_own_can_be_taken():
     ],
 )
 def test_huge_pages_are_named_as_kubernetes_does(kib, name):
-    assert memory_validation.hugepages(kib) == name
+    assert hugepages(kib) == name

@@ -64,7 +64,7 @@ def test_what_is_odd_about_a_machine_is_told_below_it():
         "offline: 4",
         "not allowed to this process: 3",
         "isolated: 2",
-        "managed interrupt 41 (nvme0q2): 2",
+        "managed interrupt 41 (nvme0q2): CPU 2",
         "note: CPU 3 was odd",
     ]
 

@@ -6,13 +6,12 @@ import asyncio
 import datetime
 import os
 
-from corelane import machine as machines
 from corelane.agent.agent import Agent
 from corelane.agent.registration import SIMULATED
 from corelane.apiserver.auth import MASTERS, User
 from corelane.apiserver.server import APIServer
+from corelane.app import machines, tls
 from corelane.app import options as checks
-from corelane.app import tls
 from corelane.app.datadir import DataDir
 from corelane.app.options import OptionError, Options
 from corelane.app.podlogs import PodLogs

@@ -12,7 +12,15 @@ class Fault(click.ClickException):
 
 
 class Command(click.Command):
-    """A command whose own exceptions, and the system's, end as one line."""
+    """A command whose own exceptions, and the system's, end as one line, and so do values that cannot be."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter:
+            raise
+        except click.BadParameter as error:
+            raise Fault(error.format_message()) from error
 
     def invoke(self, ctx: click.Context) -> object:
         try:

@@ -11,8 +11,9 @@ from typing import Final, TypeAlias
 from corelane.machine.model import Machine, NUMANode
 from corelane.node.invariants import Problem
 from corelane.node.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
+from corelane.placement.memory import hugepages
 
-__all__ = ["POLICIES", "Reserved", "hugepages", "reserved_in", "start_problems"]
+__all__ = ["POLICIES", "Reserved", "reserved_in", "start_problems"]
 
 POLICIES: Final = ("None", "Static", "BestEffort")
 """As the kubelet's configuration and the file name them; BestEffort is Windows'."""
@@ -57,15 +58,6 @@ def reserved_in(checkpoint: MemoryCheckpoint) -> Reserved:
         node: {name: table.system_reserved for name, table in state.memory.items()}
         for node, state in checkpoint.machine.items()
     }
-
-
-def hugepages(kib: int) -> str:
-    """The resource of huge pages of that size in KiB: `hugepages-2Mi` for 2048."""
-    units = iter(("Ki", "Mi", "Gi", "Ti"))
-    unit = next(units)
-    while kib and kib % 1024 == 0 and unit != "Ti":
-        kib, unit = kib // 1024, next(units)
-    return f"hugepages-{kib}{unit}"
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
-from corelane.placement.accumulator import lowest
+from corelane.placement.cores import lowest
 from corelane.placement.topology import Pattern, Topology
 
 __all__ = ["Cell", "Cores", "of"]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
+from corelane.placement.memory import in_words
 from corelane.view import objective as objectives
 from corelane.view import svg, tables
 from corelane.view.cpumap import cpumap
@@ -298,10 +299,7 @@ def amount(resource: str, wanted: int) -> str:
     """A number of CPUs or devices, or bytes in the largest binary unit that divides them."""
     if resource != "memory" and not resource.startswith("hugepages-"):
         return str(wanted)
-    for shift, unit in ((40, "Ti"), (30, "Gi"), (20, "Mi"), (10, "Ki")):
-        if wanted and not wanted % (1 << shift):
-            return f"{wanted >> shift}{unit}"
-    return str(wanted)
+    return in_words(wanted)
 
 
 def draw(found: Allocation) -> str:

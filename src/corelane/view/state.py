@@ -142,6 +142,8 @@ def show_contents(contents: Contents, to: Console) -> None:
 
 def checksum(found: int | None, fault: str) -> str:
     """What there is to say of a file's checksum."""
+    if fault and found is None:
+        return "is no number"
     if fault:
         return f"{found} DIFFERS from the content"
     return f"{found} is right" if found else "absent, which the kubelet accepts"
