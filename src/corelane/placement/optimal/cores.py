@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from corelane.placement.optimal.score import Layout
+from corelane.placement.optimal.score import Layout, layout
 
 __all__ = ["Kind", "Portion", "Rules", "portions", "rules"]
 
@@ -57,9 +57,11 @@ class Rules:
 
 
 @lru_cache(maxsize=256)
-def rules(spread: bool, required: bool, sizes: tuple[int, ...], layout: Layout) -> Rules:
-    """The rules of a demand, the same object for the same rules."""
-    return Rules(spread, required, sizes, layout)
+def rules(
+    spread: bool, required: bool, sizes: tuple[int, ...], exclusive: bool, affinity: bool, strategy: bool
+) -> Rules:
+    """The rules of a demand, the same object for the same; the last three say which terms are in play."""
+    return Rules(spread, required, sizes, layout(exclusive=exclusive, affinity=affinity, strategy=strategy))
 
 
 def portions(rules: Rules, kind: Kind, count: int, cpus: int) -> Iterator[Portion]:

@@ -7,7 +7,6 @@ from typing import NamedTuple
 
 from corelane.placement.optimal.cores import Kind, Rules, rules
 from corelane.placement.optimal.demand import Demand, Occupancy
-from corelane.placement.optimal.score import PLAIN, layout
 from corelane.placement.optimal.shape import Cores, Shape
 from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables
 from corelane.workload.wishes import ExclusivePolicy, Level, Strategy
@@ -84,7 +83,7 @@ def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Prob
 def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> Problem:
     plain = demand.plain
     wanted = _rules(demand, plain)
-    against = [] if plain else list(wishes(shape, demand, occupancy, wanted))
+    against = [] if plain else [wish for wish in wishes(shape, demand, occupancy, wanted) if wish.against]
     kinds, leads = _kinds(shape, usable, free, against)
     counts = _counts(shape, usable, free, kinds, leads)
     known = tables(wanted, kinds)
@@ -92,6 +91,10 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     whole = [count[0] for count in counts]
     node_whole = _by_node(shape, whole)
     wanted.room(max(node_whole))
+    touch, node_touch = [wanted.layout.domains] * len(caps), [0] * len(node_whole)
+    for wish in against:
+        if wish.level is not Level.CORE:
+            _add(wish, *((touch, shape.domains) if wish.level is Level.L3 else (node_touch, shape.nodes)))
     return Problem(
         shape=shape,
         demand=demand,
@@ -103,14 +106,21 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         leads=leads,
         counts=counts,
         caps=caps,
-        touch=_touch(against, Level.L3, shape.domains, wanted.layout.domains),
+        touch=touch,
         whole=whole,
         node_caps=_by_node(shape, caps),
-        node_touch=_touch(against, Level.NUMA, shape.nodes, 0),
+        node_touch=node_touch,
         node_free=[(free & node).bit_count() for node in shape.nodes] if wanted.layout.strategy else (),
         node_whole=node_whole,
         tables=known,
     )
+
+
+def _add(wish: Wish, scores: list[int], units: Sequence[int]) -> None:
+    """What touching each unit of a level scores, by this wish too."""
+    for i, unit in enumerate(units):
+        if wish.against & unit:
+            scores[i] += wish.weight
 
 
 def _by_node(shape: Shape, amounts: Sequence[int]) -> Sequence[int]:
@@ -151,14 +161,16 @@ def _counts(
 
 def _rules(demand: Demand, plain: bool) -> Rules:
     if plain:
-        return rules(demand.spread, demand.bind_required, demand.sizes, PLAIN)
+        return rules(demand.spread, demand.bind_required, demand.sizes, False, False, False)
     preferred = demand.exclusive is not None and not demand.exclusive.required
-    fields = layout(
-        exclusive=preferred or demand.exclusive_policy is not ExclusivePolicy.NONE,
-        affinity=any(not neighbour.required for neighbour in demand.neighbours),
-        strategy=demand.strategy in (Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED),
+    return rules(
+        demand.spread,
+        demand.bind_required,
+        demand.sizes,
+        preferred or demand.exclusive_policy is not ExclusivePolicy.NONE,
+        any(not one.required for one in demand.neighbours) if demand.neighbours else False,
+        demand.strategy in (Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED),
     )
-    return rules(demand.spread, demand.bind_required, demand.sizes, fields)
 
 
 def barriers(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[Barrier]:
@@ -203,14 +215,6 @@ def wishes(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> 
             yield Wish(one.level, touched if one.avoid else everything & ~touched, weights.affinity)
 
 
-def _touch(against: list[Wish], level: Level, units: Sequence[int], base: int) -> list[int]:
-    """What touching each unit of a level scores."""
-    wishes = [wish for wish in against if wish.level is level]
-    if not wishes:
-        return [base] * len(units)
-    return [base + sum(wish.weight for wish in wishes if wish.against & unit) for unit in units]
-
-
 def _exactly(cpus: int, pattern: Cores) -> list[int]:
     """Element i has the cores with exactly i of the CPUs."""
     leads, offsets = pattern
@@ -236,33 +240,39 @@ def _kinds(
     shape: Shape, usable: int, free: int, against: list[Wish]
 ) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
     """The kinds of cores that have usable CPUs, and the cores of each kind."""
-    against = [wish for wish in against if wish.level is Level.CORE]
-    if usable == free and shape.pairs and not against:
+    if against:
+        against = [wish for wish in against if wish.level is Level.CORE]
+    if usable == free and shape.pairs:
         _, half, whole = _exactly(usable, shape.patterns[0])
-        return PAIRS, (half, whole)
+        if not against:
+            return PAIRS, (half, whole)
+        parts = _by_cost(2, 1, False, half, against) + _by_cost(2, 2, True, whole, against)
+    else:
+        parts = sorted(_parts(shape, usable, free, against).items())
+    kept = [part for part in parts if part[1]]
+    return tuple([kind for kind, _ in kept]), tuple([cores for _, cores in kept])
+
+
+def _parts(shape: Shape, usable: int, free: int, against: list[Wish]) -> dict[Kind, int]:
     found: dict[Kind, int] = {}
     for pattern in shape.patterns:
         size, whole = len(pattern.offsets), _exactly(free, pattern)[-1]
         for count, leads in enumerate(_exactly(usable, pattern)):
             for entire in (True, False) if count else ():
                 some = leads & (whole if entire else ~whole)
-                for kind, cores in _by_cost(Kind(size, count, entire), some, against):
+                for kind, cores in _by_cost(size, count, entire, some, against):
                     found[kind] = found.get(kind, 0) | cores
-    kept = {kind: cores for kind, cores in sorted(found.items()) if cores}
-    return tuple(kept), tuple(kept.values())
+    return found
 
 
-def _by_cost(kind: Kind, cores: int, against: list[Wish]) -> Iterator[tuple[Kind, int]]:
-    """The same cores by what touching them costs."""
-    groups = [(kind, cores)]
+def _by_cost(
+    size: int, usable: int, whole: bool, cores: int, against: Iterable[Wish]
+) -> list[tuple[Kind, int]]:
+    """These cores by what touching them costs."""
+    groups = {0: cores}
     for wish in against:
-        groups = [
-            part
-            for one, some in groups
-            for part in (
-                (one._replace(cost=one.cost + wish.weight), some & wish.against),
-                (one, some & ~wish.against),
-            )
-            if part[1]
-        ]
-    return iter(groups)
+        for cost, some in tuple(groups.items()):
+            groups[cost] = groups[cost] & ~(some & wish.against)
+            dearer = cost + wish.weight
+            groups[dearer] = groups.get(dearer, 0) | some & wish.against
+    return [(Kind(size, usable, whole, cost), some) for cost, some in sorted(groups.items())]

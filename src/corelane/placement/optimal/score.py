@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["PLAIN", "SHAPE_BITS", "Layout", "layout"]
+__all__ = ["SHAPE_BITS", "Layout", "layout"]
 
 _WIDTHS: Final = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "affinity": 20, "strategy": 40}
 SHAPE_BITS: Final = 24
@@ -31,11 +31,14 @@ class Layout:
 
     def unpack(self, score: int) -> dict[str, int]:
         """The value of every field by name, 0 where it is not in play; `shape` is the last."""
-        values = dict.fromkeys(_WIDTHS, 0)
+        values = _NOTHING.copy()
         for name, weight in _fields(self):
             values[name], score = divmod(score, weight)
         values["shape"] = score
         return values
+
+
+_NOTHING: Final = dict.fromkeys(_WIDTHS, 0)
 
 
 @lru_cache
@@ -43,11 +46,6 @@ def _fields(layout: Layout) -> tuple[tuple[str, int], ...]:
     return tuple((name, weight) for name in _WIDTHS if (weight := getattr(layout, name)))
 
 
-PLAIN: Final = Layout(1 << SHAPE_BITS + _WIDTHS["bind"], 1 << SHAPE_BITS)
-"""Where neither exclusivity nor neighbours nor a strategy is asked for."""
-
-
-@lru_cache
 def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:
     """Fields for what is asked; the fewer, the faster the arithmetic."""
     played = {"exclusive": exclusive, "fallback": exclusive, "affinity": affinity, "strategy": strategy}

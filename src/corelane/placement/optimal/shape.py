@@ -6,8 +6,6 @@ a node's memory is cached in the node's own part. So the units are a tree, and e
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from operator import or_
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -88,7 +86,7 @@ class Shape:
         """All CPUs of the units of a level that have one of `cpus`."""
         if level is Level.CORE:
             return self.threads_of(self.cores_of(cpus))
-        return reduce(or_, (unit for unit in self.units(level) if unit & cpus), 0)
+        return sum([unit for unit in self.units(level) if unit & cpus])
 
     def farthest(self, nodes: Sequence[int]) -> int:
         """The largest distance between any two of these nodes (positions); 10, local, where it is one."""

@@ -20,30 +20,25 @@ def in_one_domain(problem: Problem) -> Found | None:
     n, demand = problem.demand.cpus, problem.demand
     if max(problem.caps) < n or demand.resources or demand.numa_exclusive:
         return None
+    caps, counts, touch = problem.caps, problem.counts, problem.touch
+    known, rooms = problem.tables.known, problem.rules.rooms
     best, tied = -1, list[tuple[int, int]]()
     for node, cap in enumerate(problem.node_caps):
         if cap < n:
             continue
-        for score, domain, broken in _in_node(problem, node, n):
-            if score == best:
-                tied.append((domain, broken))
-            elif score < best or best < 0:
-                best, tied = score, [(domain, broken)]
-    return Found(_RANK, best, _lowest(problem, n, tied), 1) if tied else None
-
-
-def _in_node(problem: Problem, node: int, n: int) -> list[tuple[int, int, int]]:
-    """The score of every domain that can give all CPUs, with those broken there."""
-    caps, counts, touch = problem.caps, problem.counts, problem.touch
-    known, rooms, whole = problem.tables.known, problem.rules.rooms, problem.node_whole[node]
-    base = closing(problem, node)(n, 0) + rooms[whole]
-    found = []
-    for domain in problem.shape.inside[node]:
-        if caps[domain] >= n:
+        whole = problem.node_whole[node]
+        base = closing(problem, node)(n, 0) + rooms[whole]
+        for domain in problem.shape.inside[node]:
+            if caps[domain] < n:
+                continue
             table = known.get(counts[domain]) or problem.table(domain)
             for broken, cost in table.rows[n] or table.row(n):
-                found.append((touch[domain] + cost + base - rooms[whole - broken], domain, broken))
-    return found
+                score = base + touch[domain] + cost - rooms[whole - broken]
+                if score == best:
+                    tied.append((domain, broken))
+                elif score < best or best < 0:
+                    best, tied = score, [(domain, broken)]
+    return Found(_RANK, best, _lowest(problem, n, tied), 1) if tied else None
 
 
 def _lowest(problem: Problem, n: int, tied: Iterable[tuple[int, int]]) -> int:
