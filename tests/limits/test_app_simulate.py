@@ -75,7 +75,8 @@ def test_medians_of_several_seeds_are_shown_and_runs_are_reproducible(file):
     assert simulated(file, seed=7) == simulated(file, seed=7)
 
 
-def test_the_table_has_a_row_for_each_container_and_ends_with_the_notes(file):
+def test_the_table_has_a_row_for_each_container_and_ends_with_the_notes(file, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
     lines = app.render(file, "table").splitlines()
     assert "throttled ms/s" in lines[2]
     assert any("shop/app & more" in line and "30 of 30" in line for line in lines)
