@@ -29,9 +29,10 @@ def _values(problem: Problem, found: Found) -> Values:
     terms["l3-domains"] = terms["domains"]
     terms["room"] = _room_before(problem) - terms["shape"]
     if problem.rules.layout.strategy:
-        terms["allocated"] = _squares(problem) - terms["strategy"]
+        squares = sum([free * free for free in problem.node_free])
         most = 2 * problem.demand.cpus * max(problem.node_free)
-        terms["balance"] = _squares(problem) - (most - terms["strategy"])
+        terms["allocated"] = squares - terms["strategy"]
+        terms["balance"] = squares - (most - terms["strategy"])
     return in_play(problem.demand, terms)
 
 

@@ -1,7 +1,7 @@
 """What is asked of the optimal allocator, with everything about pods already resolved to masks of CPUs."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from typing import Final
@@ -104,6 +104,8 @@ class Demand:
     strategy: Strategy | None = None
     resources: tuple[Resource, ...] = ()
     sizes: tuple[int, ...] = PROFILE
+    plain: bool = field(init=False, repr=False, compare=False)
+    """Whether nothing is asked that concerns others, or how full NUMA nodes are."""
 
     def __post_init__(self) -> None:
         if self.cpus < 1:
@@ -112,16 +114,13 @@ class Demand:
             raise ValueError("bind: ConstrainedBurst binds no CPUs; choose the shared pool of a NUMA node")
         if any(size < 1 for size in self.sizes):
             raise ValueError(f"sizes: {self.sizes} must all be 1 CPU or more")
-
-    @property
-    def plain(self) -> bool:
-        """Whether nothing is asked that concerns others, or how full NUMA nodes are."""
-        return (
+        plain = (
             self.exclusive is None
             and self.exclusive_policy is ExclusivePolicy.NONE
             and not self.neighbours
             and (self.strategy is None or self.strategy is Strategy.DISTRIBUTE_EVENLY)
         )
+        object.__setattr__(self, "plain", plain)
 
     @property
     def spread(self) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "closing",
     "fill",
     "most_from",
+    "strategy_score",
 ]
 
 BITS: Final = 20
@@ -96,10 +97,10 @@ def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
     base = problem.node_touch[node] + rooms[whole]
     if not problem.rules.layout.strategy:
         return lambda _, broken: base - rooms[whole - broken]
-    return lambda cpus, broken: base - rooms[whole - broken] + _strategy(problem, node, cpus)
+    return lambda cpus, broken: base - rooms[whole - broken] + strategy_score(problem, node, cpus)
 
 
-def _strategy(problem: Problem, node: int, cpus: int) -> int:
+def strategy_score(problem: Problem, node: int, cpus: int) -> int:
     """Term 8, told so that smaller is better and never negative."""
     free = problem.node_free[node]
     lost = cpus * (2 * free - cpus)

@@ -20,25 +20,30 @@ def lower(a: int, b: int) -> int:
     return a if a & apart & -apart else b
 
 
-def pick(shape: Shape, table: Table, leads: Sequence[int], usable: int, cpus: int, broken: int) -> int:
-    """The lowest CPUs of a domain for an entry of its table; `leads` are the domain's cores of each kind."""
+def pick(
+    shape: Shape, table: Table, leads: Sequence[int], unit: int, usable: int, cpus: int, broken: int
+) -> int:
+    """The lowest CPUs of a domain for an entry of its table.
+
+    `leads` are the cores of each kind and `usable` the usable CPUs, of this domain (`unit`) and of others.
+    """
     found = 0
     for parts in table.ways(cpus, broken):
         mask = 0
         for kind, own, cores in parts:
-            mask |= _of_kind(shape, table, kind, leads[kind], usable, own, cores)
+            mask |= _of_kind(shape, table, kind, leads[kind] & unit, usable, own, cores)
         found = lower(found, mask) if found else mask
     return found
 
 
 def _of_kind(shape: Shape, table: Table, kind: int, leads: int, usable: int, cpus: int, cores: int) -> int:
     """The lowest CPUs on exactly so many cores of a kind that break the bind policy as little as can be."""
-    size, threads = table.kinds[kind].size, table.kinds[kind].usable
+    size, threads, _, _ = table.kinds[kind]
+    if threads == size and not table.rules.spread:
+        return _whole(shape, lowest(leads, cores), cpus % size)
     pool = leads if size == 1 else shape.threads_of(leads) & usable
     if threads == 1:
         return lowest(pool, cpus)
-    if threads == size and not table.rules.spread:
-        return _whole(shape, lowest(leads, cores), cpus % size)
     firsts = lowest(leads if threads == size else _firsts(shape, pool), cores)
     rest = cpus - cores
     if not rest:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from corelane.placement.optimal.cores import Kind, Rules, rules
 from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.placement.optimal.shape import Cores, Shape
-from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables
+from corelane.placement.optimal.tables import Table, Tables, tables, tables_of_pairs
 from corelane.workload.wishes import ExclusivePolicy, Level, Strategy
 
 __all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "wishes"]
@@ -41,7 +41,7 @@ class Problem:
     usable: int
     rules: Rules
     kinds: tuple[Kind, ...]
-    leads: tuple[int, ...]
+    leads: Sequence[int]
     """The cores (their lowest CPUs) of each kind."""
     counts: Sequence[tuple[int, ...]]
     """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
@@ -84,9 +84,12 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     plain = demand.plain
     wanted = _rules(demand, plain)
     against = [] if plain else [wish for wish in wishes(shape, demand, occupancy, wanted) if wish.against]
-    kinds, leads = _kinds(shape, usable, free, against)
-    counts = _counts(shape, usable, free, kinds, leads)
-    known = tables(wanted, kinds)
+    on_cores = [wish for wish in against if wish.level is Level.CORE] if against else against
+    if usable == free and shape.pairs:
+        known, leads = _pairs(shape, free, on_cores, wanted)
+    else:
+        known, leads = _kinds(shape, usable, free, on_cores, wanted)
+    counts = _counts(shape, usable, free, known.kinds, leads)
     caps = most_of(known.each, counts)
     whole = [count[0] for count in counts]
     node_whole = _by_node(shape, whole)
@@ -102,7 +105,7 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         free=free,
         usable=usable,
         rules=wanted,
-        kinds=kinds,
+        kinds=known.kinds,
         leads=leads,
         counts=counts,
         caps=caps,
@@ -139,24 +142,27 @@ def most_of(each: Sequence[int], counts: Iterable[tuple[int, ...]]) -> list[int]
 
 
 def _counts(
-    shape: Shape, usable: int, free: int, kinds: tuple[Kind, ...], leads: tuple[int, ...]
+    shape: Shape, usable: int, free: int, kinds: Sequence[Kind], leads: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
-    each = [[(cores & unit).bit_count() for unit in shape.domains] for cores in leads]
+    each = _columns(shape, leads)
     if usable == free:
         whole = [(kind.size, column) for kind, column in zip(kinds, each, strict=True) if kind.whole]
     else:
-        whole = [
-            (size, [(cores & unit).bit_count() for unit in shape.domains])
-            for cores, size in _whole(shape, free)
-        ]
-    if len(whole) == 1:
-        size, column = whole[0]
-        return list(zip([size * count for count in column], *each, strict=True))
+        full = _whole(shape, free)
+        columns = _columns(shape, [cores for cores, _ in full])
+        whole = [(size, column) for (_, size), column in zip(full, columns, strict=True)]
     total = [0] * len(shape.domains)
     for size, column in whole:
         total = [so_far + size * count for so_far, count in zip(total, column, strict=True)]
     return list(zip(total, *each, strict=True))
+
+
+def _columns(shape: Shape, leads: Sequence[int]) -> list[list[int]]:
+    """How many of these cores each domain has."""
+    width = len(shape.domains)
+    flat = [(cores & unit).bit_count() for cores in leads for unit in shape.domains]
+    return [flat[i : i + width] for i in range(0, len(flat), width)]
 
 
 def _rules(demand: Demand, plain: bool) -> Rules:
@@ -236,24 +242,25 @@ def _whole(shape: Shape, free: int) -> list[tuple[int, int]]:
     return [(_exactly(free, pattern)[-1], len(pattern.offsets)) for pattern in patterns]
 
 
+def _pairs(shape: Shape, free: int, against: Iterable[Wish], rules: Rules) -> tuple[Tables, Sequence[int]]:
+    """The kinds of cores where all have two threads and every free CPU may be used, and the cores of each."""
+    _, *leads = _exactly(free, shape.patterns[0])
+    costs: tuple[int, ...] = (0,)
+    for wish in against:
+        leads = [part for cores in leads for part in (cores & ~wish.against, cores & wish.against)]
+        costs = tuple([part for cost in costs for part in (cost, cost + wish.weight)])
+    return tables_of_pairs(rules, costs), leads
+
+
 def _kinds(
-    shape: Shape, usable: int, free: int, against: list[Wish]
-) -> tuple[tuple[Kind, ...], tuple[int, ...]]:
+    shape: Shape, usable: int, free: int, against: Sequence[Wish], rules: Rules
+) -> tuple[Tables, Sequence[int]]:
     """The kinds of cores that have usable CPUs, and the cores of each kind."""
-    if against:
-        against = [wish for wish in against if wish.level is Level.CORE]
-    if usable == free and shape.pairs:
-        _, half, whole = _exactly(usable, shape.patterns[0])
-        if not against:
-            return PAIRS, (half, whole)
-        parts = _by_cost(2, 1, False, half, against) + _by_cost(2, 2, True, whole, against)
-    else:
-        parts = sorted(_parts(shape, usable, free, against).items())
-    kept = [part for part in parts if part[1]]
-    return tuple([kind for kind, _ in kept]), tuple([cores for _, cores in kept])
+    parts = {kind: cores for kind, cores in sorted(_parts(shape, usable, free, against).items()) if cores}
+    return tables(rules, tuple(parts)), tuple(parts.values())
 
 
-def _parts(shape: Shape, usable: int, free: int, against: list[Wish]) -> dict[Kind, int]:
+def _parts(shape: Shape, usable: int, free: int, against: Sequence[Wish]) -> dict[Kind, int]:
     found: dict[Kind, int] = {}
     for pattern in shape.patterns:
         size, whole = len(pattern.offsets), _exactly(free, pattern)[-1]

@@ -135,5 +135,4 @@ def in_domain(problem: Problem, domain: int, cpus: int, broken: int) -> int:
     if not cpus:
         return 0
     unit = problem.shape.domains[domain]
-    leads = [lead & unit for lead in problem.leads]
-    return pick(problem.shape, problem.table(domain), leads, problem.usable & unit, cpus, broken)
+    return pick(problem.shape, problem.table(domain), problem.leads, unit, problem.usable, cpus, broken)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from corelane.machine.model import LOCAL_DISTANCE
-from corelane.placement.optimal.filling import closing
+from corelane.placement.optimal.filling import strategy_score
 from corelane.placement.optimal.lowest import lower
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.reading import in_domain
@@ -27,7 +27,9 @@ def in_one_domain(problem: Problem) -> Found | None:
         if cap < n:
             continue
         whole = problem.node_whole[node]
-        base = closing(problem, node)(n, 0) + rooms[whole]
+        base = problem.node_touch[node] + rooms[whole]
+        if problem.rules.layout.strategy:
+            base += strategy_score(problem, node, n)
         for domain in problem.shape.inside[node]:
             if caps[domain] < n:
                 continue

@@ -10,7 +10,7 @@ from typing import Final
 
 from corelane.placement.optimal.cores import Kind, Portion, Rules, portions
 
-__all__ = ["PAIRS", "Part", "Row", "Table", "Tables", "tables"]
+__all__ = ["PAIRS", "Part", "Row", "Table", "Tables", "tables", "tables_of_pairs"]
 
 PAIRS: Final = (Kind(2, 1, False), Kind(2, 2, True))
 """The kinds of cores on a machine with two threads everywhere, when nothing about single cores is asked."""
@@ -162,6 +162,13 @@ class Tables:
                 self.known.clear()
             known = self.known[counts] = self.make(self.rules, self.kinds, counts)
         return known
+
+
+@lru_cache(maxsize=512)
+def tables_of_pairs(rules: Rules, costs: tuple[int, ...]) -> Tables:
+    """The tables where every core has two threads: of half-free and of whole free ones, by what they cost."""
+    halves = tuple(PAIRS[0]._replace(cost=cost) for cost in costs)
+    return tables(rules, halves + tuple(PAIRS[1]._replace(cost=cost) for cost in costs))
 
 
 @lru_cache(maxsize=512)
