@@ -8,7 +8,7 @@ from typing import NamedTuple
 from corelane.placement.optimal.cores import Kind, Rules, rules
 from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.placement.optimal.shape import Cores, Shape
-from corelane.placement.optimal.tables import Table, Tables, tables, tables_of_pairs
+from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables, tables_of_pairs
 from corelane.workload.wishes import ExclusivePolicy, Level, Strategy
 
 __all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "wishes"]
@@ -145,6 +145,12 @@ def _counts(
     shape: Shape, usable: int, free: int, kinds: Sequence[Kind], leads: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
+    if usable == free and kinds is PAIRS:
+        half, whole_cores = leads
+        return [
+            (2 * (count := (whole_cores & unit).bit_count()), (half & unit).bit_count(), count)
+            for unit in shape.domains
+        ]
     each = _columns(shape, leads)
     if usable == free:
         whole = [(kind.size, column) for kind, column in zip(kinds, each, strict=True) if kind.whole]

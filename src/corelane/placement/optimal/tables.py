@@ -167,6 +167,8 @@ class Tables:
 @lru_cache(maxsize=512)
 def tables_of_pairs(rules: Rules, costs: tuple[int, ...]) -> Tables:
     """The tables where every core has two threads: of half-free and of whole free ones, by what they cost."""
+    if costs == (0,):
+        return tables(rules, PAIRS)
     halves = tuple(PAIRS[0]._replace(cost=cost) for cost in costs)
     return tables(rules, halves + tuple(PAIRS[1]._replace(cost=cost) for cost in costs))
 
