@@ -193,12 +193,13 @@ def _extend(
         for own in ways[-2:] if window.rough else ways:
             bound = limit if gap <= own else limit + (own - gap) // spare * bind
             row = rows[own]
-            for broken, cost in table.row(own) if row is None else row:
+            if row is None:
+                row = table.row(own)
+            for broken, cost in row:
                 better = touched + cost
                 if better <= bound:
                     reached = state + (own << BITS) + broken
-                    known = after.get(reached)
-                    if known is None or better < known:
+                    if reached not in after or better < after[reached]:
                         after[reached] = better
     return after
 

@@ -4,7 +4,6 @@ A field per term that is in play, the earlier above the later; scores add up ove
 """
 
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Final
 
 __all__ = ["SHAPE_BITS", "Layout", "layout"]
@@ -13,7 +12,7 @@ _WIDTHS: Final = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "a
 SHAPE_BITS: Final = 24
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Layout:
     """What one unit of each term weighs in a score, 0 where the term is not in play; term 9 weighs 1."""
 
@@ -25,25 +24,23 @@ class Layout:
     strategy: int = 0
     shift: int = field(init=False)
     """By how many bits the number of domains, the highest field, is shifted."""
+    _played: tuple[tuple[str, int], ...] = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shift", self.domains.bit_length() - 1)
+        played = tuple((name, getattr(self, name)) for name in _WIDTHS)
+        object.__setattr__(self, "_played", tuple(pair for pair in played if pair[1]))
 
     def unpack(self, score: int) -> dict[str, int]:
         """The value of every field by name, 0 where it is not in play; `shape` is the last."""
         values = _NOTHING.copy()
-        for name, weight in _fields(self):
+        for name, weight in self._played:
             values[name], score = divmod(score, weight)
         values["shape"] = score
         return values
 
 
 _NOTHING: Final = dict.fromkeys(_WIDTHS, 0)
-
-
-@lru_cache
-def _fields(layout: Layout) -> tuple[tuple[str, int], ...]:
-    return tuple((name, weight) for name in _WIDTHS if (weight := getattr(layout, name)))
 
 
 def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:
