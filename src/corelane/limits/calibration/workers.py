@@ -17,7 +17,8 @@ __all__ = ["Told", "Worker", "WorkerError", "start"]
 _PATIENCE_SECONDS = 20.0
 
 _SOURCE = r"""
-import os, sys, time
+import ctypes, os, sys, time
+ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: not even a killed parent leaves a busy loop behind
 cpu, run_ns, every_ns, gap_ns, probe_ns = map(int, sys.argv[1:6])
 os.sched_setaffinity(0, {cpu})
 now, used = time.perf_counter_ns, time.thread_time_ns
