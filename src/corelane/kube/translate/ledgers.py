@@ -3,9 +3,10 @@
 Other containers in the pools are not listed: the API server already knows which pods a node has.
 """
 
+import re
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +34,8 @@ from corelane.placement.memory import Nodes
 from corelane.workload import ContainerKind
 
 __all__ = ["dump", "load"]
+
+_FRACTION: Final = re.compile(r"[0-9]{1,9}(?:/[1-9][0-9]{0,8})?", re.ASCII)
 
 
 class _Owned(Wire, frozen=True):
@@ -172,11 +175,12 @@ def _list(value: object) -> str:
 
 
 def _parsed(kind: type, value: object) -> CPUSet | Fraction:
+    """Raises ValueError, which becomes part of what is said of the annotation."""
     if kind is CPUSet and isinstance(value, str):
         return CPUSet.parse(value)
-    if kind is Fraction and isinstance(value, str):
+    if kind is Fraction and isinstance(value, str) and _FRACTION.fullmatch(value):
         return Fraction(value)
-    raise NotImplementedError(f"{kind.__name__} in a node's settings")
+    raise ValueError(f"{value!r} is no {'CPU list' if kind is CPUSet else 'fraction such as 3/2'}")
 
 
 def _entry(text: str, owned: _Owned) -> Entry:
