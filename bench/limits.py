@@ -34,7 +34,7 @@ SEEDS = range(1, 9)
 POST = "the document's table"
 HAND = "worked by hand"
 KERNEL = f"Linux {platform.release()} on this machine"
-ATTEMPTS = 6
+ATTEMPTS = 12
 
 
 def error(name: str, value: float, published: float, most: float, unit: str, reference: str) -> Iterator[Row]:

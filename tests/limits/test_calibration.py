@@ -133,7 +133,7 @@ def test_foreign_load_is_what_the_group_has_not_used():
     after = {0: Processor(350, 5), 1: Processor(600, 0)}
     noise = foreign(BEFORE, after, own_ms=2000, cpus=[0], wall_ms=5000)
     assert (noise.foreign_ms, noise.steal_ms) == (500, 0)
-    assert noise.reason == "others used 500 ms, 10.0 % of its CPUs"
+    assert noise.reason == "others used 500 ms of its CPUs, the hypervisor took 0 ms, 10.0 % of its CPUs"
 
 
 def test_exact_counters_come_before_ticks():
@@ -146,13 +146,21 @@ def test_exact_counters_come_before_ticks():
 def test_others_do_not_matter_where_no_thread_waited_for_them():
     after = {0: Processor(600, 5)}
     assert foreign(BEFORE, after, 1000, [0], 5000, waited_ms=3).reason is None
-    reason = foreign(BEFORE, after, 1000, [0], 5000, waited_ms=200).reason
-    assert reason == "its threads waited 200 ms for CPUs; others used 4000 ms, 80.0 % of its CPUs"
+    assert foreign(BEFORE, after, 1000, [0], 5000, waited_ms=200).reason == (
+        "its threads waited 200 ms: others used 4000 ms of its CPUs, the hypervisor took 0 ms, 4.0 % of its CPUs"
+    )
 
 
-def test_any_steal_discards_a_run():
-    assert foreign(BEFORE, {0: Processor(600, 6)}, 5000, [0], 5000).reason == "the hypervisor took 10 ms"
-    assert Noise(0, 0, None, 5000).reason is None
+def test_a_tick_of_steal_is_borne_and_more_discards_a_run():
+    assert foreign(BEFORE, {0: Processor(600, 6)}, 5000, [0], 5000, waited_ms=0).reason is None
+    reason = foreign(BEFORE, {0: Processor(600, 8)}, 5000, [0], 5000, waited_ms=0).reason
+    assert reason is not None and "the hypervisor took 30 ms, 0.6 %" in reason
+
+
+def test_what_is_lost_must_be_small_beside_the_throttled_time_that_it_shortens():
+    assert Noise(0, 10, 0, 5000).reason is None
+    assert Noise(0, 10, 0, 5000, shortened_ms=2500).reason is None
+    assert Noise(0, 10, 0, 5000, shortened_ms=400).reason is not None
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
@@ -25,9 +25,11 @@ from corelane.limits.model.clock import MS, SECOND
 
 __all__ = ["CalibrationError", "Laboratory", "Noise", "Run", "foreign", "opened"]
 
-WAITED_PART, FOREIGN_PART = 0.002, 0.01
-"""For how much of the time the threads may have waited for a CPU; where that is not known, how much of their
-CPUs others may have used."""
+LOST_PART, FOREIGN_PART = 0.004, 0.01
+"""For how much of the time the threads may have been without a CPU that their limit let them have; where that
+is not known, how much of their CPUs others may have used."""
+TRUST = 0.02
+"""How large what was lost may be beside the throttled time of a saturated load, which it shortens."""
 _MS_PER_TICK = 10
 _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
 """A clock that moves by ticks, so that its resolution is 1/HZ (time(7))."""
@@ -42,13 +44,15 @@ class Noise:
     """What happened beside the experiment on its CPUs, in ms; `cpu_ms` is all their time.
 
     `waited_ms` is how long its threads could not run though their limit let them; None where the kernel does
-    not say.
+    not say. `shortened_ms` is the throttled time that a lost millisecond makes shorter by one; None where the
+    load is such that it does not.
     """
 
     foreign_ms: float
     steal_ms: float
     waited_ms: float | None
     cpu_ms: float
+    shortened_ms: float | None = None
 
     @property
     def share(self) -> float:
@@ -59,16 +63,17 @@ class Noise:
     @property
     def reason(self) -> str | None:
         """Why the run is to be discarded, None if it counts."""
-        others = (
-            f"others used {self.foreign_ms:.0f} ms, {100 * self.foreign_ms / self.cpu_ms:.1f} % of its CPUs"
-        )
-        if self.steal_ms > 0:
-            return f"the hypervisor took {self.steal_ms:.0f} ms"
-        if self.waited_ms is None:
-            return others if self.share > FOREIGN_PART else None
-        if self.share > WAITED_PART:
-            return f"its threads waited {self.waited_ms:.0f} ms for CPUs; {others}"
-        return None
+        most = FOREIGN_PART if self.waited_ms is None else LOST_PART
+        if self.shortened_ms:
+            most = min(most, TRUST * self.shortened_ms / self.cpu_ms)
+        return f"{self.told}, {100 * self.share:.1f} % of its CPUs" if self.share > most else None
+
+    @property
+    def told(self) -> str:
+        """What disturbed it, in words."""
+        by = f"others used {self.foreign_ms:.0f} ms of its CPUs"
+        waited = "" if self.waited_ms is None else f"its threads waited {self.waited_ms:.0f} ms: "
+        return f"{waited}{by}, the hypervisor took {self.steal_ms:.0f} ms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +176,10 @@ class Laboratory:
         zero = before.moment_ns if spins else begin
         phase = phase_of(gaps, experiment.period_ms * MS, zero)
         work = sum(works) // len(works) if works else None
-        return Run(
-            Measured(gain, phase, work, _tick_after(zero)), self._noise(before, after, gain.use_ms, cpus)
-        )
+        noise = self._noise(before, after, gain.use_ms, cpus)
+        if experiment.saturated:
+            noise = replace(noise, shortened_ms=gain.throttled_ms)
+        return Run(Measured(gain, phase, work, _tick_after(zero)), noise)
 
     def _noise(self, before: _Reading, after: _Reading, own_ms: float, cpus: Sequence[int]) -> Noise:
         wall_ms = (after.moment_ns - before.moment_ns) / MS

@@ -1,7 +1,8 @@
 """Processes that use CPU time as told, each pinned to a CPU; nothing but Python, and nothing of corelane.
 
 A worker says `ready`, waits for a line with the moment to begin at, and tells on the way when a pause that it
-did not ask for has ended (`g NS`), and the CPU time of each burst (`b NS`).
+did not ask for has ended (`g NS`), and the CPU time of each burst (`b NS`), with what it took to tell, sleep
+and wake before it.
 """
 
 import os
@@ -40,10 +41,12 @@ if not run_ns:
     spin(begin + 10**15, 12)
     while True: pass
 due = begin
+told = used()
 while True:
     start = used()
     while used() - start < run_ns: pass
-    tell("b %d\n" % (used() - start))
+    last, told = told, used()
+    tell("b %d\n" % (told - last))
     due = max(due + every_ns, now())
     wait = due - now()
     if wait > 0: time.sleep(wait / 1e9)
