@@ -18,7 +18,9 @@ from corelane.workload import (
     Exclusivity,
     Level,
     NUMAPolicy,
+    Operator,
     PodQOS,
+    Requirement,
     Selector,
     Strategy,
     Wishes,
@@ -27,6 +29,7 @@ from support.pods import container, guaranteed, pod
 
 SERVER = parse_spec("socket:2 numa:2 core:2 smt:2", name="n")
 SPEC, NUMA = keys.RESOURCE_SPEC, keys.NUMA_TOPOLOGY_SPEC
+EXPRESSIONS = "matchExpressions"
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 
 
@@ -145,6 +148,42 @@ def test_exclusivity_and_affinity():
     assert wishes.read(asked({keys.EXCLUSIVE: '{"level":"core"}'})).exclusive == Exclusivity(Level.CORE)
 
 
+def test_a_selector_may_have_expressions_as_kubernetes_has():
+    rules = [
+        {"key": "app", "operator": "In", "values": ["a", "b"]},
+        {"key": "tier", "operator": "NotIn", "values": ["x"]},
+        {"key": "loud", "operator": "Exists"},
+        {"key": "quiet", "operator": "DoesNotExist", "values": []},
+    ]
+    term = {"avoid": {"matchLabels": {"team": "t"}, EXPRESSIONS: rules}, "level": "core"}
+    (found,) = wishes.read(asked({keys.CPU_AFFINITY: json.dumps([term])})).affinities
+    assert found.others == Selector(
+        {"team": "t"},
+        (
+            Requirement("app", Operator.IN, ("a", "b")),
+            Requirement("tier", Operator.NOT_IN, ("x",)),
+            Requirement("loud", Operator.EXISTS),
+            Requirement("quiet", Operator.DOES_NOT_EXIST),
+        ),
+    )
+    assert str(found.others) == "team=t,app in (a,b),tier notin (x),loud,!quiet"
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "expected"),
+    [
+        (SPEC, '{"preferredCpuBindPolicy":"FullPCPUs"}', Wishes(bind=FULL)),
+        (SPEC, '{"REQUIREDCPUBINDPOLICY":"SpreadByPCPUs"}', Wishes(bind=SPREAD, bind_required=True)),
+        (SPEC, '{"preferredCPUBindPolicy":" FullPCPUs "}', Wishes(bind=FULL)),
+        (SPEC, '{"requiredCPUBindPolicy":" "}', Wishes()),
+        (NUMA, '{"numatopologypolicy":"Restricted"}', Wishes(numa=NUMAPolicy.RESTRICTED)),
+        (keys.EXCLUSIVE, '{"Level":"core"}', Wishes(exclusive=Exclusivity(Level.CORE))),
+    ],
+)
+def test_names_are_read_in_any_case_as_gos_json_does(key, text, expected):
+    assert wishes.read(asked({key: text})) == expected
+
+
 @pytest.mark.parametrize("policy", list(CPUPolicy))
 def test_gocranes_policies(policy):
     found = wishes.read(asked({keys.CRANE_CPU_POLICY: policy, keys.CRANE_AWARENESS: "T"}))
@@ -164,18 +203,35 @@ def test_gocranes_policies(policy):
         (NUMA, '{"numaTopologyPolicy":"Strict"}', ".numaTopologyPolicy", "use BestEffort, Restricted, Sin"),
         (NUMA, '{"singleNUMANodeExclusive":"Yes"}', ".singleNUMANodeExclusive", "use Required or Preferred"),
         (NUMA, '{"numaAllocateStrategy":"Even"}', ".numaAllocateStrategy", "or DistributeEvenly"),
-        (keys.EXCLUSIVE, '{"required":true}', ".level", "use core, l3, numa"),
+        (keys.EXCLUSIVE, '{"required":true}', ".level", "use core, l3 or numa"),
         (keys.EXCLUSIVE, '{"level":"L4"}', ".level", "use core, l3 or numa"),
         (keys.EXCLUSIVE, '{"level":"core","required":"ja"}', ".required", "use true or false"),
         (keys.CPU_AFFINITY, "{}", "", "not a JSON list"),
         (keys.CPU_AFFINITY, "[7]", "[0]", "not a JSON object"),
         (keys.CPU_AFFINITY, '[{"level":"core"}]', "[0]", 'either "avoid" or "prefer"'),
         (keys.CPU_AFFINITY, '[{"avoid":{},"prefer":{},"level":"core"}]', "[0]", 'either "avoid" or "prefer"'),
+        (keys.CPU_AFFINITY, '[{"avoid":null,"level":"core"}]', "[0]", 'either "avoid" or "prefer"'),
         (
             keys.CPU_AFFINITY,
-            '[{"avoid":{"matchExpressions":[]},"level":"core"}]',
+            '[{"avoid":{"matchFields":[]},"level":"core"}]',
             "[0].avoid",
-            "matchExpressions is not supported: use matchLabels",
+            "matchFields is unknown: use matchLabels or matchExpressions",
+        ),
+        (EXPRESSIONS, "{}", "", "not a JSON list"),
+        (EXPRESSIONS, "[7]", "[0]", "not a JSON object"),
+        (EXPRESSIONS, '[{"operator":"Exists"}]', "[0].key", "must be the key of a label"),
+        (EXPRESSIONS, '[{"key":"","operator":"Exists"}]', "[0].key", "must be the key of a label"),
+        (EXPRESSIONS, '[{"key":"a"}]', "[0].operator", "use In, NotIn, Exists or DoesNotExist"),
+        (EXPRESSIONS, '[{"key":"a","operator":"in"}]', "[0].operator", "use In, NotIn, Exists or"),
+        (EXPRESSIONS, '[{"key":"a","operator":"In"}]', "[0].values", "must have at least one for In"),
+        (EXPRESSIONS, '[{"key":"a","operator":"NotIn","values":[]}]', "[0].values", "at least one for NotIn"),
+        (EXPRESSIONS, '[{"key":"a","operator":"In","values":"b"}]', "[0].values", "not a JSON list"),
+        (EXPRESSIONS, '[{"key":"a","operator":"In","values":[1]}]', "[0].values", "must be strings"),
+        (
+            EXPRESSIONS,
+            '[{"key":"a","operator":"Exists","values":["b"]}]',
+            "[0].values",
+            "must be empty for Exists",
         ),
         (
             keys.CPU_AFFINITY,
@@ -189,6 +245,9 @@ def test_gocranes_policies(policy):
     ],
 )
 def test_what_cannot_be_meant_is_named_with_what_is_allowed(key, text, where, why):
+    if key == EXPRESSIONS:
+        key, where = keys.CPU_AFFINITY, f"[0].avoid.{EXPRESSIONS}{where}"
+        text = f'[{{"avoid":{{"{EXPRESSIONS}":{text}}},"level":"core"}}]'
     with pytest.raises(TranslationError) as caught:
         translate.ask(asked({key: text}))
     assert caught.value.field == f"metadata.annotations[{key}]{where}"

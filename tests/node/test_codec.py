@@ -4,7 +4,16 @@ import pytest
 
 from corelane import node
 from corelane.node import codec
+from corelane.workload import Affinity, Level, Operator, PodQOS, Requirement, Selector
 from support.node_asks import LAPTOP, container, init, pod
+from support.pool_asks import admitted, labelled, pools
+
+RULES_OF_NOBODY = {
+    "level": "core",
+    "labels": {},
+    "required": True,
+    "expressions": [{"key": "app", "operator": "Like", "values": []}],
+}
 
 
 def busy():
@@ -29,6 +38,23 @@ def decode(data):
 def test_a_state_survives_the_file():
     state = busy()
     assert decode(codec.encode(state)) == state
+
+
+EXPRESSIONS = (Requirement("app", Operator.IN, ("a", "b")), Requirement("tier", Operator.EXISTS))
+
+
+@pytest.mark.parametrize("others", [Selector({"app": "a"}), Selector({"x": "y"}, EXPRESSIONS)])
+def test_whom_a_pod_avoids_survives_the_file(others):
+    shy = labelled("shy", PodQOS.LSE, 2000, affinities=(Affinity(True, Level.CORE, others, True),))
+    state = admitted(pools(LAPTOP), shy)
+    assert codec.decode(codec.encode(state), LAPTOP, state.config) == state
+
+
+def test_a_file_from_before_there_were_expressions_is_read():
+    shy = labelled("shy", PodQOS.LSE, 2000, affinities=(Affinity(True, Level.CORE, Selector({"app": "a"})),))
+    state = admitted(pools(LAPTOP), shy)
+    body = json.loads(codec.encode(state))["ledger"]
+    assert body["tenants"]["shy"]["avoids"] == [{"level": "core", "labels": {"app": "a"}, "required": False}]
 
 
 def test_the_file_is_the_same_for_the_same_state():
@@ -81,6 +107,10 @@ def test_a_foreign_file_is_told_as_such(data, message):
             r"ledger.entries\[0\].phase: 'x' is none of reserved, applied",
         ),
         (lambda ledger: ledger["pods"].update(a="1"), r"field ledger.pods\['a'\]: is str, not int"),
+        (
+            lambda ledger: ledger["tenants"].update(a={"namespace": "n", "avoids": [RULES_OF_NOBODY]}),
+            r"field ledger.tenants\[?.*'Like' is not a valid Operator",
+        ),
         (lambda ledger: ledger.update(reserved=0), "field ledger.reserved: is int, not str"),
     ],
 )

@@ -14,8 +14,10 @@ from corelane.workload import (
     Exclusivity,
     Level,
     NUMAPolicy,
+    Operator,
     PodQOS,
     QOSClass,
+    Requirement,
     Selector,
 )
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, without
@@ -311,6 +313,17 @@ def test_never_beside_an_application_holds_for_newcomers_too(allocator):
             for uid in ("x", "shy")
         ]
         assert not nodes[0] & nodes[1]
+
+
+@both
+def test_whom_to_avoid_may_be_said_by_expressions(allocator):
+    others = Selector(expressions=(Requirement("app", Operator.NOT_IN, ("y",)),))
+    shy = labelled("shy", LSE, 2000, labels=Y, affinities=(Affinity(True, Level.NUMA, others, True),))
+    state = admitted(pools(LAPTOP, allocator=allocator), shy)
+    assert bound(admitted(state, labelled("pal", LSE, 2000, labels=Y)), "pal")
+    assert "numa units that others have to themselves" in refused(state, labelled("bare", LSE, 2000))
+    told = refused(admitted(pools(LAPTOP, allocator=allocator), labelled("x", LSE, 2000, labels=X)), shy)
+    assert "avoid app notin (y) at numa level" in told
 
 
 @both

@@ -20,8 +20,10 @@ from corelane.workload import (
     Exclusivity,
     Level,
     NUMAPolicy,
+    Operator,
     PodQOS,
     QOSClass,
+    Requirement,
     Selector,
     Strategy,
     Wishes,
@@ -73,7 +75,15 @@ def bound(state: node.NodeState, uid: str) -> dict[str, str]:
 
 MILLI = st.sampled_from([0, 100, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 6000])
 LEVELS = st.sampled_from(Level)
-SELECTORS = st.sampled_from([Selector({"app": "x"}), Selector({"app": "y"}), Selector()])
+SELECTORS = st.sampled_from(
+    [
+        Selector({"app": "x"}),
+        Selector({"app": "y"}),
+        Selector(),
+        Selector(expressions=(Requirement("app", Operator.IN, ("x", "z")),)),
+        Selector(expressions=(Requirement("app", Operator.DOES_NOT_EXIST),)),
+    ]
+)
 WISHES = st.builds(
     Wishes,
     qos=st.sampled_from([None, None, *PodQOS]),

@@ -1,6 +1,7 @@
 """What a pod asks for, as plain values: read from Kubernetes by `kube.translate`, decided upon by `node`."""
 
 from corelane.workload.ask import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
+from corelane.workload.selectors import Operator, Requirement, Selector
 from corelane.workload.wishes import (
     Affinity,
     Band,
@@ -11,7 +12,6 @@ from corelane.workload.wishes import (
     Level,
     NUMAPolicy,
     PodQOS,
-    Selector,
     Strategy,
     Wishes,
 )
@@ -28,9 +28,11 @@ __all__ = [
     "Exclusivity",
     "Level",
     "NUMAPolicy",
+    "Operator",
     "PodQOS",
     "PodResources",
     "QOSClass",
+    "Requirement",
     "Selector",
     "Strategy",
     "Wishes",

@@ -3,13 +3,10 @@
 Honoured by node policy `pools`. The values are the strings of Koordinator's and gocrane's annotations.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Final
 
-_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+from corelane.workload.selectors import Selector
 
 
 class PodQOS(StrEnum):
@@ -97,18 +94,11 @@ class Exclusivity:
 
 
 @dataclass(frozen=True, slots=True)
-class Selector:
-    """Which other pods are meant: those with all these labels, in the same namespace."""
-
-    labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
-
-    def matches(self, labels: Mapping[str, str]) -> bool:
-        return all(labels.get(key) == value for key, value in self.labels.items())
-
-
-@dataclass(frozen=True, slots=True)
 class Affinity:
-    """Beside whom: `avoid` or prefer sharing a unit with the pods selected (`corelane.io/cpu-affinity`)."""
+    """Beside whom: `avoid` or prefer sharing a unit with the pods selected (`corelane.io/cpu-affinity`).
+
+    Only pods of the same namespace are meant.
+    """
 
     avoid: bool
     level: Level

@@ -4,7 +4,7 @@ Tolerant of what is absent, null, or unknown to us; a value that cannot be meant
 names the field, the value, and what is allowed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any, TypeVar
 
@@ -13,7 +13,19 @@ import msgspec
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kube.translate.errors import TranslationError
 
-__all__ = ["annotation", "boolean", "cpus", "label", "listed", "member", "tree", "word"]
+__all__ = [
+    "annotation",
+    "boolean",
+    "chosen",
+    "cpus",
+    "items",
+    "label",
+    "listed",
+    "member",
+    "named",
+    "tree",
+    "word",
+]
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
@@ -29,9 +41,9 @@ def label(key: str) -> str:
     return f"metadata.labels[{key}]"
 
 
-def tree(field: str, text: str) -> Mapping[str, Any]:
-    """A JSON object; an empty text and null are an empty one. Raises TranslationError."""
-    return _decoded(field, text, dict[str, Any] | None, "a JSON object") or {}
+def tree(field: str, text: str, names: Iterable[str] = ()) -> Mapping[str, Any]:
+    """A JSON object; an empty text and null are an empty one. See `named`. Raises TranslationError."""
+    return named(_decoded(field, text, dict[str, Any] | None, "a JSON object") or {}, names)
 
 
 def listed(field: str, text: str) -> list[Any]:
@@ -46,13 +58,29 @@ def _decoded(field: str, text: str, kind: Any, what: str) -> Any:
         raise TranslationError(field, text, f"not {what}: {error}") from error
 
 
-def member(field: str, value: Any) -> Mapping[str, Any]:
-    """An object within a JSON text; null is an empty one. Raises TranslationError."""
+def member(field: str, value: Any, names: Iterable[str] = ()) -> Mapping[str, Any]:
+    """An object within a JSON text; null is an empty one. See `named`. Raises TranslationError."""
     if value is None:
         return {}
     if not isinstance(value, dict):
         raise TranslationError(field, value, "not a JSON object")
-    return value
+    return named(value, names)
+
+
+def items(field: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """A list within a JSON text, each item with its name for errors; null is an empty one.
+
+    Raises TranslationError.
+    """
+    if value is not None and not isinstance(value, list):
+        raise TranslationError(field, value, "not a JSON list")
+    yield from ((f"{field}[{i}]", one) for i, one in enumerate(value or ()))
+
+
+def named(members: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    """The members, those with one of these names in whatever case under that: as Go's JSON is read."""
+    known = {name.lower(): name for name in names}
+    return {known.get(name.lower(), name): value for name, value in members.items()} if known else members
 
 
 def word(field: str, value: Any, words: type[_Word], absent: Iterable[str] = ("",)) -> _Word | None:
@@ -63,8 +91,19 @@ def word(field: str, value: Any, words: type[_Word], absent: Iterable[str] = (""
     for one in words:
         if isinstance(value, str) and value.strip() == one.value:
             return one
-    known = [one.value for one in words if one.value] + sorted(absent - {""})
-    raise TranslationError(field, value, f"use {', '.join(known[:-1])} or {known[-1]}")
+    raise _unknown(field, value, [one.value for one in words if one.value] + sorted(absent - {""}))
+
+
+def chosen(field: str, value: Any, words: type[_Word]) -> _Word:
+    """One of these words, which must be there. Raises TranslationError."""
+    found = word(field, value, words)
+    if found is None:
+        raise _unknown(field, value, [one.value for one in words])
+    return found
+
+
+def _unknown(field: str, value: Any, known: list[str]) -> TranslationError:
+    return TranslationError(field, value, f"use {', '.join(known[:-1])} or {known[-1]}")
 
 
 def boolean(field: str, value: Any) -> bool | None:

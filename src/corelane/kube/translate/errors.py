@@ -4,10 +4,14 @@ __all__ = ["TranslationError"]
 
 
 class TranslationError(ValueError):
-    """A field or annotation that makes no sense: which (`field`), its `value`, and why."""
+    """A field or annotation that makes no sense: which (`field`), its `value`, and why.
+
+    A value of None is one that is not there.
+    """
 
     def __init__(self, field: str, value: object, why: str) -> None:
-        super().__init__(f"{field}: invalid value {_short(repr(value))}: {why}")
+        what = "missing" if value is None else f"invalid value {_short(repr(value))}"
+        super().__init__(f"{field}: {what}: {why}")
         self.field = field
         self.value = value
         self.why = why

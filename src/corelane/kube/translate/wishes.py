@@ -1,24 +1,21 @@
 """How a pod wants its CPUs: Koordinator's labels and annotations, gocrane's, and ours, as `Wishes`."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
 from corelane.kube import keys
 from corelane.kube.pod import Pod
-from corelane.kube.translate.annotations import annotation, boolean, label, listed, member, tree, word
+from corelane.kube.translate import affinities
+from corelane.kube.translate.annotations import annotation, boolean, label, tree, word
 from corelane.kube.translate.errors import TranslationError
 from corelane.workload import (
-    Affinity,
     Band,
     BindPolicy,
     CPUPolicy,
     ExclusivePolicy,
-    Exclusivity,
-    Level,
     NUMAPolicy,
     PodQOS,
-    Selector,
     Strategy,
     Wishes,
 )
@@ -28,6 +25,9 @@ __all__ = ["band", "faults", "read"]
 _BANDS: Final = {9: Band.PROD, 7: Band.MID, 5: Band.BATCH, 3: Band.FREE}
 """By the thousands of a priority."""
 _KINDS: Final = ("P", "M", "E")
+_REQUIRED: Final = "requiredCPUBindPolicy"
+_PREFERRED: Final = "preferredCPUBindPolicy"
+_EXCLUSIVE: Final = "preferredCPUExclusivePolicy"
 _NOTHING: Final = Wishes()
 
 
@@ -81,26 +81,27 @@ def _band(field: str, text: str) -> dict[str, Any]:
 
 def _resource_spec(field: str, text: str) -> dict[str, Any]:
     """A required bind policy hides the preferred one, as upstream."""
-    spec = tree(field, text)
-    unsaid = ("", "Default")
-    required, preferred = (
-        word(f"{field}.{name}", spec.get(name), BindPolicy, unsaid)
-        for name in ("requiredCPUBindPolicy", "preferredCPUBindPolicy")
-    )
-    must = bool(spec.get("requiredCPUBindPolicy"))
-    exclusive = f"{field}.preferredCPUExclusivePolicy"
-    named = spec.get("preferredCPUExclusivePolicy")
-    policy = word(exclusive, named, ExclusivePolicy, ("", "Default", "None"))
+    spec = tree(field, text, (_REQUIRED, _PREFERRED, _EXCLUSIVE))
+    required, preferred, exclusive = (_said(spec.get(name)) for name in (_REQUIRED, _PREFERRED, _EXCLUSIVE))
+    policies = [
+        word(f"{field}.{name}", said, BindPolicy, ("", "Default"))
+        for name, said in ((_REQUIRED, required), (_PREFERRED, preferred))
+    ]
+    policy = word(f"{field}.{_EXCLUSIVE}", exclusive, ExclusivePolicy, ("", "Default", "None"))
     return {
-        "bind": required if must else preferred,
-        "bind_required": must,
-        "exclusive_policy": ExclusivePolicy.NONE if named == "None" else policy,
+        "bind": policies[0] if required else policies[1],
+        "bind_required": bool(required),
+        "exclusive_policy": ExclusivePolicy.NONE if exclusive == "None" else policy,
     }
 
 
+def _said(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else value
+
+
 def _numa_spec(field: str, text: str) -> dict[str, Any]:
-    spec = tree(field, text)
-    exclusive = spec.get("singleNUMANodeExclusive")
+    spec = tree(field, text, ("numaTopologyPolicy", "singleNUMANodeExclusive", "numaAllocateStrategy"))
+    exclusive = _said(spec.get("singleNUMANodeExclusive"))
     if exclusive not in (None, "", "Required", "Preferred"):
         raise TranslationError(f"{field}.singleNUMANodeExclusive", exclusive, "use Required or Preferred")
     return {
@@ -111,47 +112,11 @@ def _numa_spec(field: str, text: str) -> dict[str, Any]:
 
 
 def _exclusive(field: str, text: str) -> dict[str, Any]:
-    spec = tree(field, text)
-    if not spec:
-        return {}
-    return {"exclusive": Exclusivity(_level(field, spec), _required(field, spec))}
-
-
-def _level(field: str, spec: Mapping[str, Any]) -> Level:
-    level = word(f"{field}.level", spec.get("level"), Level)
-    if level is None:
-        raise TranslationError(f"{field}.level", spec.get("level"), f"use {', '.join(Level)}")
-    return level
-
-
-def _required(field: str, spec: Mapping[str, Any]) -> bool:
-    return bool(boolean(f"{field}.required", spec.get("required")))
+    return {"exclusive": affinities.exclusivity(field, text)}
 
 
 def _affinities(field: str, text: str) -> dict[str, Any]:
-    terms = enumerate(listed(field, text))
-    return {
-        "affinities": tuple(_affinity(f"{field}[{i}]", member(f"{field}[{i}]", term)) for i, term in terms)
-    }
-
-
-def _affinity(field: str, term: Mapping[str, Any]) -> Affinity:
-    named = [name for name in ("avoid", "prefer") if name in term]
-    if len(named) != 1:
-        raise TranslationError(field, dict(term), 'must have either "avoid" or "prefer", a label selector')
-    others = _selector(f"{field}.{named[0]}", term[named[0]])
-    return Affinity(named[0] == "avoid", _level(field, term), others, _required(field, term))
-
-
-def _selector(field: str, value: Any) -> Selector:
-    """Only `matchLabels`; what a selector would silently leave out is refused instead."""
-    selector = member(field, value)
-    if unknown := sorted(selector.keys() - {"matchLabels"}):
-        raise TranslationError(field, value, f"{unknown[0]} is not supported: use matchLabels")
-    labels = member(f"{field}.matchLabels", selector.get("matchLabels"))
-    if not all(isinstance(one, str) for one in labels.values()):
-        raise TranslationError(f"{field}.matchLabels", dict(labels), "values must be strings")
-    return Selector(labels)
+    return {"affinities": affinities.affinities(field, text)}
 
 
 def _core_kind(field: str, text: str) -> dict[str, Any]:

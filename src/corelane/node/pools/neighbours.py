@@ -68,7 +68,7 @@ def _wished(state: NodeState, ask: Ask, held: Mapping[str, int]) -> Iterator[Nei
 
 
 def _in_words(one: Affinity) -> str:
-    return ",".join(f"{key}={value}" for key, value in sorted(one.others.labels.items())) or "any pod"
+    return str(one.others) or "any pod"
 
 
 def _disliked(state: NodeState, ask: Ask, held: Mapping[str, int]) -> Iterator[Neighbour]:

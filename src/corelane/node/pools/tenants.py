@@ -5,7 +5,16 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-from corelane.workload import Affinity, Ask, ExclusivePolicy, Exclusivity, Level, Selector
+from corelane.workload import (
+    Affinity,
+    Ask,
+    ExclusivePolicy,
+    Exclusivity,
+    Level,
+    Operator,
+    Requirement,
+    Selector,
+)
 
 __all__ = ["Tenant", "of_plain", "plain"]
 
@@ -53,7 +62,18 @@ def plain(tenant: Tenant) -> dict[str, Any]:
 
 
 def _plain_affinity(one: Affinity) -> dict[str, Any]:
-    return {"level": one.level.value, "labels": dict(one.others.labels), "required": one.required}
+    told: dict[str, Any] = {
+        "level": one.level.value,
+        "labels": dict(one.others.labels),
+        "required": one.required,
+    }
+    if one.others.expressions:
+        told["expressions"] = [_plain_requirement(rule) for rule in one.others.expressions]
+    return told
+
+
+def _plain_requirement(rule: Requirement) -> dict[str, Any]:
+    return {"key": rule.key, "operator": rule.operator.value, "values": list(rule.values)}
 
 
 def of_plain(value: Any) -> Tenant:
@@ -70,8 +90,12 @@ def of_plain(value: Any) -> Tenant:
 
 
 def _affinity(value: Any) -> Affinity:
-    others = Selector(_labels(value["labels"]))
+    others = Selector(_labels(value["labels"]), tuple(map(_requirement, value.get("expressions", []))))
     return Affinity(avoid=True, level=Level(value["level"]), others=others, required=bool(value["required"]))
+
+
+def _requirement(value: Any) -> Requirement:
+    return Requirement(str(value["key"]), Operator(value["operator"]), tuple(map(str, value["values"])))
 
 
 def _labels(value: Any) -> Mapping[str, str]:
