@@ -69,6 +69,14 @@ def test_constrained_burst_goes_by_the_limit_and_is_refused_where_none_fits():
     assert zone(admitted(state, floating("q", 500, 2000, bind=BURST)), "q") == "0"
 
 
+def test_what_others_held_there_request_leaves_less_room_to_burst():
+    """On a strict node LS pods are held to NUMA nodes too: each here has 3 of 8 CPUs for its requests."""
+    state = pools(QUAD_NUMA, numa=SINGLE)
+    state = admitted(state, *(floating(f"p{i}", 3000) for i in range(4)))
+    assert "room by node: 0: 5000m" in refused(state, floating("q", 500, 6000, bind=BURST))
+    assert zone(admitted(state, floating("q", 500, 5000, bind=BURST)), "q") == "0"
+
+
 def test_what_those_held_there_request_stays_in_the_nodes_pool():
     """NUMA node 0 has 8 CPUs, of which two are reserved: three more must stay for 5000m."""
     state = admitted(pools(QUAD_NUMA), floating("f", 5000, 6000, bind=BURST))

@@ -120,21 +120,21 @@ def _zone_beside(state: NodeState, ask: Ask, bound: Bound, numa: NUMAPolicy) -> 
 
 
 def _check_what_is_left(before: NodeState, after: NodeState) -> None:
-    """Refuse what would take the shared pool's last CPU, or leave best effort with fewer than its minimum."""
+    """Refuse what would leave best effort with fewer CPUs than its minimum, or the shared pool with none."""
     if after.bound == before.bound:
         return
-    if not after.shared_pool or (_is_open(before) and not _is_open(after)):
-        raise Refusal(
-            "SharedPoolExhausted",
-            f"the shared pool {before.shared_pool} would be used up: one CPU must remain for containers "
-            "without CPUs of their own",
-        )
     least, left = after.config.pools.be_minimum, len(after.best_effort_pool)
     if left < least and left < len(before.best_effort_pool):
         raise Refusal(
             "BestEffortExhausted",
             f"best effort would be left with {left} CPUs ({after.best_effort_pool}), but keeps at least "
             f"{least} on this node (be_minimum)",
+        )
+    if not after.shared_pool or (_is_open(before) and not _is_open(after)):
+        raise Refusal(
+            "SharedPoolExhausted",
+            f"the shared pool {before.shared_pool} would be used up: one CPU must remain for containers "
+            "without CPUs of their own",
         )
 
 

@@ -48,8 +48,8 @@ def best_effort_cpus(state: NodeState, n: int) -> CPUSet:
 def room(state: NodeState, *, bursts: bool = False) -> dict[int, int]:
     """NUMA node to the milliCPU that its part of the shared pool has beside what pods held there may use.
 
-    That is their requests, or with `bursts` the limits of ConstrainedBurst. Nodes without a CPU in the pool
-    are left out.
+    That is their requests, or with `bursts` the limits of those of ConstrainedBurst and the requests of the
+    others. Nodes without a CPU in the pool are left out.
     """
     pool, held = state.shared_pool.mask, _held(state, bursts=bursts)
     numa = zip(state.topology.numa_ids, state.topology.numa, strict=True)
@@ -77,7 +77,8 @@ def _held(state: NodeState, *, bursts: bool) -> dict[int, int]:
     """NUMA node to the milliCPU of the pods held to it; one held to several counts evenly in each."""
     held: dict[int, int] = {}
     for uid, (zone, milli) in _zoned(state):
-        amount = state.tenants[uid].burst if bursts and uid in state.tenants else milli
+        burst = state.tenants[uid].burst if bursts and uid in state.tenants else 0
+        amount = burst or milli
         for node in zone:
             held[node] = held.get(node, 0) + -(-amount // len(zone))
     return held
