@@ -5,13 +5,15 @@ from fractions import Fraction
 
 import pytest
 
+from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.node import Attribute, NodeResourceTopology
-from corelane.kube.translate import TranslationError, kubelets, nodesettings
+from corelane.kube.translate import TranslationError, kubelets, ledgers, nodesettings
 from corelane.kube.translate.kubelets import KubeletSettings
 from corelane.kube.translate.nodesettings import Reservation
+from corelane.machine.spec import parse_spec
 from corelane.node import amplification
 from corelane.node.policies import NodePolicies
 from corelane.node.pools.options import PoolOptions
@@ -19,6 +21,7 @@ from corelane.placement import topology
 from corelane.workload import BindPolicy, NUMAPolicy, Strategy
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
+KUBELET = KubeletSettings()
 TWO_NODES = topology.build([(cpu, cpu // 2, cpu // 8, cpu // 8, cpu // 8) for cpu in range(16)])
 
 
@@ -33,6 +36,7 @@ def annotated(key, value):
         (keys.NODE_BIND_POLICY, "SpreadByPCPUs", NodePolicies(bind=SPREAD)),
         (keys.NODE_BIND_POLICY, "None", NodePolicies()),
         (keys.NODE_BIND_POLICY, "", NodePolicies()),
+        (keys.NODE_BIND_POLICY_PROPOSED, "FullPCPUsOnly", NodePolicies(bind=FULL)),
         (keys.NODE_NUMA_STRATEGY, "MostAllocated", NodePolicies(strategy=Strategy.MOST_ALLOCATED)),
         (keys.NODE_NUMA_STRATEGY, "DistributeEvenly", NodePolicies(strategy=Strategy.DISTRIBUTE_EVENLY)),
         (keys.NODE_NUMA_STRATEGY, "", NodePolicies()),
@@ -58,6 +62,31 @@ def test_the_codes_spelling_wins_over_the_proposals_and_gocranes():
     assert nodesettings.read(labels, {}).policies.numa is NUMAPolicy.BEST_EFFORT
     del labels[keys.NODE_NUMA_POLICY]
     assert nodesettings.read(labels, {}).policies.numa is NUMAPolicy.RESTRICTED
+
+
+def test_the_right_spelling_of_the_bind_policy_wins_over_the_misspelt_one():
+    labels = {keys.NODE_BIND_POLICY_PROPOSED: "FullPCPUsOnly", keys.NODE_BIND_POLICY: "SpreadByPCPUs"}
+    assert nodesettings.read(labels, {}).policies.bind is SPREAD
+    fault = nodesettings.read({keys.NODE_BIND_POLICY_PROPOSED: "Full"}, {}).faults[0]
+    assert fault.field == "metadata.labels[node.koordator.sh/cpubind-policy]"
+
+
+def test_names_within_annotations_are_read_in_any_case_as_gos_json_does():
+    found = annotated(keys.RESERVATION, {"ReservedCpus": "0-1", "applypolicy": "ReservedCPUsOnly"})
+    assert found.reservation == Reservation(CPUSet([0, 1]), cpus_only=True)
+    system = annotated(keys.SYSTEM_QOS, {"CPUSet": "6", "cpuSetExclusive": False})
+    assert (system.system, system.system_exclusive) == (CPUSet([6]), False)
+    kubelet = kubelets.read(published('{"Policy":"static","reservedCpus":"0"}'))
+    assert (kubelet.policy, kubelet.reserved) == ("static", CPUSet([0]))
+
+
+@pytest.mark.parametrize("text", ['{"cpu":1.123456789}', '{"cpu":999.9999999}', '{"cpu":1.0000001}'])
+def test_an_amplification_of_many_digits_can_be_published_and_read_back(text):
+    found = nodesettings.pool_options(annotated(keys.AMPLIFICATION, text), KUBELET, PoolOptions(), TWO_NODES)
+    machine = parse_spec("socket:1 core:4 smt:2")
+    state = node.new(machine, node.NodeConfig("pools", pools=found))
+    assert ledgers.load(ledgers.dump(state), machine).config.pools == found
+    assert abs(found.amplification - Fraction(json.loads(text)["cpu"])) < Fraction(1, 1_000_000)
 
 
 def test_the_annotations_of_a_node():
@@ -115,8 +144,8 @@ def test_a_broken_one_is_a_fault_and_spoils_nothing_else(labels, annotations, fi
     assert kept.count(True) >= 2
 
 
-def published(annotation=None, policies=(), attributes=()):
-    annotations = {} if annotation is None else {keys.CPU_MANAGER_POLICY: annotation}
+def published(annotation=None, policies=(), attributes=(), key=keys.CPU_MANAGER_POLICY):
+    annotations = {} if annotation is None else {key: annotation}
     return NodeResourceTopology(
         ObjectMeta(annotations=annotations),
         topology_policies=policies,
@@ -131,6 +160,14 @@ def test_a_kubelets_settings_are_read_and_written_as_koordlet_does():
     assert kubelets.dump(found) == text
     assert kubelets.dump(KubeletSettings()) == '{"policy":"none"}'
     assert kubelets.read(published()) == KubeletSettings()
+
+
+@pytest.mark.parametrize("key", keys.CPU_MANAGER_POLICY_PROPOSED)
+def test_a_kubelets_settings_are_read_under_the_proposals_misspellings_too(key):
+    text = '{"policy":"static","options":{"full-pcpus-only":"true"}}'
+    assert kubelets.read(published(text, key=key)) == KubeletSettings("static", {"full-pcpus-only": "true"})
+    with pytest.raises(TranslationError, match=f"{key}].policy: invalid value 'x': use none or static"):
+        kubelets.read(published('{"policy":"x"}', key=key))
 
 
 @pytest.mark.parametrize(

@@ -308,6 +308,12 @@ def test_a_pod_without_cpus_floats_in_the_pools_that_its_status_names(text, zone
     assert translate.ask(asked({keys.RESOURCE_STATUS: text})).zone is None
 
 
+def test_a_status_is_read_in_any_case_of_its_names_as_gos_json_does():
+    parts = '"NumaNodeResources":[{"Node":1,"Resources":{"cpu":"1"}}],"cpusharedpools":[{"NODE":2}]'
+    found = statuses.read({keys.RESOURCE_STATUS: f'{{"CPUSet":"0",{parts}}}'})
+    assert found == ResourceStatus(CPUSet([0]), {1: {"cpu": "1"}}, ((0, 2),))
+
+
 def test_the_pools_that_a_pod_floats_in_are_written_beside_own_cpus_of_some_containers():
     found = pod("a", container("x", "cpu=1"), container("y", "cpu=1"))
     record = translate.proposal_annotations({}, found, SERVER, CPUSet([1]))

@@ -27,6 +27,7 @@ _LABELS: Final = (
     keys.NODE_POLICY,
     keys.NODE_ALLOCATOR,
     keys.NODE_BIND_POLICY,
+    keys.NODE_BIND_POLICY_PROPOSED,
     keys.NODE_NUMA_STRATEGY,
     keys.NODE_NUMA_POLICY,
     keys.NODE_NUMA_ALIGNMENT,

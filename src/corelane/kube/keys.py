@@ -39,6 +39,8 @@ NODE_ALLOCATOR: Final = "corelane.io/allocator"
 """Label: optimal or koordinator, under policy pools."""
 NODE_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
 """Label: None, FullPCPUsOnly or SpreadByPCPUs."""
+NODE_BIND_POLICY_PROPOSED: Final = "node.koordator.sh/cpubind-policy"
+"""NODE_BIND_POLICY as a page of the proposal misspells it."""
 NODE_NUMA_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
 """Label: MostAllocated, LeastAllocated or DistributeEvenly."""
 NODE_NUMA_POLICY: Final = "node.koordinator.sh/numa-topology-policy"
@@ -65,6 +67,11 @@ BE_CPU_SHARED_POOLS: Final = "node.koordinator.sh/be-cpu-shared-pools"
 """JSON of the same form: where BE pods run."""
 CPU_MANAGER_POLICY: Final = "kubelet.koordinator.sh/cpu-manager-policy"
 """JSON: the kubelet's policy, options and reserved CPUs."""
+CPU_MANAGER_POLICY_PROPOSED: Final = (
+    "kubelet.koordinator.sh/cpu-manger-policy",
+    "kubelet.koartiator.sh/cpu-manager-policy",
+)
+"""CPU_MANAGER_POLICY as the proposal misspells it."""
 POD_CPU_ALLOCS: Final = "node.koordinator.sh/pod-cpu-allocs"
 """JSON list of the pods whose CPUs the kubelet manages."""
 MACHINE: Final = "corelane.io/machine"

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from corelane.cpuset import CPUSet
-from corelane.kube.keys import CPU_MANAGER_POLICY
+from corelane.kube.keys import CPU_MANAGER_POLICY, CPU_MANAGER_POLICY_PROPOSED
 from corelane.kube.node import NodeResourceTopology
 from corelane.kube.translate.annotations import annotation, boolean, cpus, member, tree
 from corelane.kube.translate.errors import TranslationError
@@ -67,8 +67,9 @@ def read(published: NodeResourceTopology) -> KubeletSettings:
     The CPU manager is in Koordinator's annotation. The topology manager is in attributes (v1alpha2), else in
     `topologyPolicies`. Raises TranslationError.
     """
-    where = annotation(CPU_MANAGER_POLICY)
-    told = tree(where, published.metadata.annotations.get(CPU_MANAGER_POLICY, ""))
+    key = _key(published.metadata.annotations)
+    where = annotation(key)
+    told = tree(where, published.metadata.annotations.get(key, ""), ("policy", "options", "reservedCPUs"))
     policy, scope = _topology_manager(published)
     return KubeletSettings(
         _policy(f"{where}.policy", told.get("policy")),
@@ -77,6 +78,12 @@ def read(published: NodeResourceTopology) -> KubeletSettings:
         policy,
         scope,
     )
+
+
+def _key(annotations: Mapping[str, str]) -> str:
+    """Under which of its spellings the annotation is there."""
+    spellings = (CPU_MANAGER_POLICY, *CPU_MANAGER_POLICY_PROPOSED)
+    return next((key for key in spellings if annotations.get(key)), CPU_MANAGER_POLICY)
 
 
 def _policy(where: str, value: Any) -> str:

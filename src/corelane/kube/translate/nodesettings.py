@@ -74,7 +74,7 @@ def read(labels: Mapping[str, str], annotations: Mapping[str, str]) -> NodeSetti
             return otherwise
 
     found = NodePolicies(
-        attempt(lambda: _bind(labels.get(keys.NODE_BIND_POLICY, "")), None),
+        attempt(lambda: _bind(labels), None),
         attempt(lambda: _strategy(labels.get(keys.NODE_NUMA_STRATEGY, "")), None),
         attempt(lambda: _numa(labels), None),
     )
@@ -97,13 +97,18 @@ def _named(labels: Mapping[str, str], key: str, words: tuple[str, ...]) -> Any:
     return text or None
 
 
-def _bind(text: str) -> BindPolicy | None:
+def _bind(labels: Mapping[str, str]) -> BindPolicy | None:
+    key, text = _first(labels, keys.NODE_BIND_POLICY, keys.NODE_BIND_POLICY_PROPOSED)
     if text in ("", "None"):
         return None
     if text not in _BINDS:
-        known = "None, FullPCPUsOnly or SpreadByPCPUs"
-        raise TranslationError(label(keys.NODE_BIND_POLICY), text, f"use {known}")
+        raise TranslationError(label(key), text, "use None, FullPCPUsOnly or SpreadByPCPUs")
     return _BINDS[text]
+
+
+def _first(labels: Mapping[str, str], *spellings: str) -> tuple[str, str]:
+    """A label under the first of its spellings that says something."""
+    return next(((key, labels[key]) for key in spellings if labels.get(key)), (spellings[0], ""))
 
 
 def _strategy(text: str) -> Strategy | None:
@@ -115,9 +120,9 @@ def _numa(labels: Mapping[str, str]) -> NUMAPolicy | None:
 
     Empty is not said, so the kubelet's policy holds; `None` says that nothing is aligned.
     """
-    for key in (keys.NODE_NUMA_POLICY, keys.NODE_NUMA_ALIGNMENT):
-        if text := labels.get(key, ""):
-            return word(label(key), text, NUMAPolicy, ("None",)) or NUMAPolicy.NONE
+    key, text = _first(labels, keys.NODE_NUMA_POLICY, keys.NODE_NUMA_ALIGNMENT)
+    if text:
+        return word(label(key), text, NUMAPolicy, ("None",)) or NUMAPolicy.NONE
     aware = boolean(label(keys.CRANE_AWARENESS), labels.get(keys.CRANE_AWARENESS) or None)
     if aware is None:
         return None
@@ -126,7 +131,7 @@ def _numa(labels: Mapping[str, str]) -> NUMAPolicy | None:
 
 def _reservation(text: str) -> Reservation | None:
     where = annotation(keys.RESERVATION)
-    told = tree(where, text)
+    told = tree(where, text, ("resources", "reservedCPUs", "applyPolicy"))
     if not told:
         return None
     apply = told.get("applyPolicy")
@@ -152,7 +157,7 @@ def _milli(where: str, value: Any) -> int:
 
 def _system(text: str) -> tuple[CPUSet, bool]:
     where = annotation(keys.SYSTEM_QOS)
-    told = tree(where, text)
+    told = tree(where, text, ("cpuset", "cpusetExclusive"))
     exclusive = boolean(f"{where}.cpusetExclusive", told.get("cpusetExclusive"))
     return cpus(f"{where}.cpuset", told.get("cpuset")), exclusive is not False
 
@@ -164,10 +169,10 @@ def _amplification(text: str) -> Mapping[str, Fraction]:
 
 
 def _ratio(where: str, value: Any) -> Fraction:
-    """Exact to what was written: 1.1 is 11/10, not the binary fraction next to it."""
+    """Exact to what was written, up to a millionth: 1.1 is 11/10, not the binary fraction next to it."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1000:
         raise TranslationError(where, value, "must be a number such as 1.50, above 0 and below 1000")
-    return Fraction(str(value))
+    return Fraction(str(value)).limit_denominator(1_000_000)
 
 
 def pool_options(

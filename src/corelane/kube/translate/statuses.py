@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -11,10 +11,12 @@ from corelane.kube import quantity
 from corelane.kube.keys import CRANE_RESULT, RESOURCE_STATUS
 from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import crane
-from corelane.kube.translate.annotations import annotation, cpus, listed, member, tree
+from corelane.kube.translate.annotations import annotation, cpus, items, listed, member, tree
 from corelane.kube.translate.errors import TranslationError
 
 __all__ = ["ResourceStatus", "crane_result", "dump", "read"]
+
+_PARTS: Final = ("cpuset", "numaNodeResources", "cpuSharedPools")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,32 +50,22 @@ def _cpu(amounts: Mapping[str, str]) -> bool:
 def read(annotations: Mapping[str, str]) -> ResourceStatus:
     """What `resource-status` says, all of it optional. Raises TranslationError."""
     where = annotation(RESOURCE_STATUS)
-    status = tree(where, annotations.get(RESOURCE_STATUS, ""))
-    if not status:
-        return ResourceStatus()
+    status = tree(where, annotations.get(RESOURCE_STATUS, ""), _PARTS)
     return ResourceStatus(
         cpus(f"{where}.cpuset", status.get("cpuset")),
-        dict(
-            _amounts(f"{where}.numaNodeResources[{i}]", one)
-            for i, one in _parts(where, status, "numaNodeResources")
-        ),
+        _amounts(f"{where}.numaNodeResources", status.get("numaNodeResources")),
         tuple(
-            _pool(f"{where}.cpuSharedPools[{i}]", one) for i, one in _parts(where, status, "cpuSharedPools")
+            _pool(path, one) for path, one in items(f"{where}.cpuSharedPools", status.get("cpuSharedPools"))
         ),
     )
 
 
-def _parts(where: str, status: Mapping[str, Any], name: str) -> list[tuple[int, Any]]:
-    parts = status.get(name)
-    if parts is None:
-        return []
-    if not isinstance(parts, list):
-        raise TranslationError(f"{where}.{name}", parts, "not a JSON list")
-    return list(enumerate(parts))
+def _amounts(where: str, parts: Any) -> dict[int, dict[str, str]]:
+    return dict(_amount(path, one) for path, one in items(where, parts))
 
 
-def _amounts(where: str, value: Any) -> tuple[int, dict[str, str]]:
-    part = member(where, value)
+def _amount(where: str, value: Any) -> tuple[int, dict[str, str]]:
+    part = member(where, value, ("node", "resources"))
     found = member(f"{where}.resources", part.get("resources"))
     return _number(f"{where}.node", part.get("node", 0)), {
         name: _quantity(f"{where}.resources.{name}", amount) for name, amount in found.items()
@@ -81,7 +73,7 @@ def _amounts(where: str, value: Any) -> tuple[int, dict[str, str]]:
 
 
 def _pool(where: str, value: Any) -> tuple[int, int]:
-    part = member(where, value)
+    part = member(where, value, ("socket", "node"))
     return tuple(_number(f"{where}.{name}", part.get(name, 0)) for name in ("socket", "node"))  # type: ignore[return-value]
 
 
@@ -122,17 +114,14 @@ def crane_result(annotations: Mapping[str, str]) -> dict[int, dict[str, str]]:
     It says so under `capacity`; its amount of memory is wrong upstream, so only CPUs are to be believed.
     Raises TranslationError.
     """
-    where, found = annotation(CRANE_RESULT), {}
-    for i, one in enumerate(listed(where, annotations.get(CRANE_RESULT, ""))):
-        zone = member(f"{where}[{i}]", one)
-        if zone.get("type") == "Node":
-            number, amounts = _crane_zone(f"{where}[{i}]", zone)
-            found[number] = amounts
-    return found
+    where = annotation(CRANE_RESULT)
+    zones = items(where, listed(where, annotations.get(CRANE_RESULT, "")))
+    named = ((path, member(path, one, ("name", "type", "resources"))) for path, one in zones)
+    return dict(_crane_zone(path, zone) for path, zone in named if zone.get("type") == "Node")
 
 
 def _crane_zone(where: str, zone: Mapping[str, Any]) -> tuple[int, dict[str, str]]:
-    resources = member(f"{where}.resources", zone.get("resources"))
+    resources = member(f"{where}.resources", zone.get("resources"), ("capacity",))
     capacity = member(f"{where}.resources.capacity", resources.get("capacity"))
     return crane.numa_id(f"{where}.name", zone.get("name")), {
         name: _quantity(f"{where}.resources.capacity.{name}", value) for name, value in capacity.items()
