@@ -74,6 +74,12 @@ def test_the_kubelets_own_names_hold_under_the_static_policy(tmp_path: Path) -> 
     assert found.numa == TopologyOptions("restricted", "pod", max_allowable_numa_nodes=8)
 
 
+def test_zones_always_hold_numa_nodes(tmp_path: Path) -> None:
+    assert load(tmp_path, "").zones == {"node", "socket", "l3"}
+    assert load(tmp_path, "zones: [socket, core]").zones == {"node", "socket", "core"}
+    assert load(tmp_path, "zones: []").zones == {"node"}
+
+
 @pytest.mark.parametrize(
     "text", ["", "# nothing\n", "policy: pools\n", "pools: {}\n", "pools: {numaPolicy: None}\n"]
 )
@@ -105,6 +111,8 @@ def test_what_is_not_said_is_as_by_default(tmp_path: Path, text: str) -> None:
         ("static: {topologyManagerPolicy: tight}\n", 'static: unknown policy: "tight"'),
         ("policy: pools\npolicy: none\n", "policy: is given twice"),
         ("pools: {beMinimum: 1, beMinimum: 2}\n", "beMinimum: is given twice"),
+        ("zones: core\n", "zones: 'core' cannot be: use a list of node, socket, l3 and core"),
+        ("zones: [die]\n", "zones[0]: 'die' cannot be: use node, socket, l3 or core"),
         ("- pools\n", "the file: ['pools'] cannot be: use a mapping with policy, "),
         ("{\n", "not YAML: "),
     ],

@@ -59,5 +59,5 @@ def test_the_nodes_own_annotations_are_repeated_for_koordinators_scheduler() -> 
     told = translate.topology(
         MACHINE, "n", node.new(MACHINE, config), node_annotations={keys.SYSTEM_QOS: system, "other": "x"}
     )["metadata"]["annotations"]
-    assert told[keys.SYSTEM_QOS] == system
+    assert json.loads(told[keys.SYSTEM_QOS]) == {"cpuset": "3", "cpusetExclusive": True}
     assert "other" not in told

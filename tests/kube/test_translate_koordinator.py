@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import msgspec
 import pytest
@@ -22,6 +23,7 @@ from corelane.node.policies import NodePolicies
 from corelane.node.pools.options import PoolOptions
 from corelane.workload import NUMAPolicy
 
+COPIED = (keys.RESERVATION, keys.SYSTEM_QOS, keys.AMPLIFICATION)
 SERVER = parse_spec("socket:2 numa:2 l3:2 core:2 smt:2 mem:8G", name="n")
 
 
@@ -88,26 +90,65 @@ def test_facts_of_the_cpus_leave_out_what_is_false_or_empty():
     assert annotations(state())[keys.CPU_BASIC_INFO] == '{"hyperThreadEnabled":true}'
 
 
-def test_three_annotations_of_the_node_are_repeated():
-    own = {
-        keys.RESERVATION: "a",
-        keys.SYSTEM_QOS: "b",
-        keys.AMPLIFICATION: "c",
-        keys.RAW_ALLOCATABLE: "d",
-        "x": "e",
-    }
-    found = annotations(state(), node_annotations=own)
-    assert [found.get(key) for key in own] == ["a", "b", "c", None, None]
+def kept(config, **own):
+    """What is published of reservation, SYSTEM pods' CPUs and amplification, read back."""
+    found = annotations(state(config), node_annotations=own.get("own", {}))
+    return [json.loads(found[key]) if key in found else None for key in COPIED]
+
+
+def test_what_a_node_keeps_from_pods_is_told_where_koordinators_scheduler_looks():
+    assert kept(NodeConfig("pools")) == [{}, None, None]
+    pools = PoolOptions(withheld=CPUSet([1]), system=CPUSet([2, 3]), amplification=Fraction(3, 2))
+    told = kept(NodeConfig("pools", pools=pools))
+    assert told == [{"reservedCPUs": "1"}, {"cpuset": "2-3", "cpusetExclusive": True}, {"cpu": 1.5}]
+    text = annotations(state(NodeConfig("pools", pools=pools)))[keys.AMPLIFICATION]
+    assert text == '{"cpu":1.50}'
+
+
+def test_isolated_cpus_that_nobody_uses_count_as_reserved():
+    machine = replace(SERVER, isolated=CPUSet([5, 6]))
+    for rule, told in (("exclude", {"reservedCPUs": "5-6"}), ("exclusive-only", {}), ("ignore", {})):
+        config = NodeConfig("pools", pools=PoolOptions(isolated_cpus=rule))
+        found = translate.topology(machine, "n", node.new(machine, config))["metadata"]["annotations"]
+        assert json.loads(found[keys.RESERVATION]) == told
+
+
+def test_a_nodes_own_reservation_keeps_what_else_it_says_and_names_the_cpus():
+    said = {"resources": {"cpu": "2", "memory": "1Gi"}, "applyPolicy": "ReservedCPUsOnly", "other": 1}
+    own = {keys.RESERVATION: json.dumps(said), keys.SYSTEM_QOS: '{"cpuset":"4","cpusetExclusive":false}'}
+    config = NodeConfig("pools", pools=PoolOptions(withheld=CPUSet([0, 16]), withheld_offered=True))
+    assert kept(config, own=own)[0] == {
+        "resources": {"cpu": "2", "memory": "1Gi"}, "reservedCPUs": "0,16", "applyPolicy": "ReservedCPUsOnly",
+    }  # fmt: skip
+    told = kept(NodeConfig("static"), own=own)
+    assert told[0]["reservedCPUs"] == "0,16"
+    assert told[1:] == [{"cpuset": "4", "cpusetExclusive": False}, None]
+
+
+def test_what_nobody_can_mean_is_not_passed_on():
+    own = {keys.RESERVATION: "{", keys.SYSTEM_QOS: '{"cpuset": 3}', keys.AMPLIFICATION: "x"}
+    for config in (NodeConfig("pools"), NodeConfig("static"), NodeConfig("none")):
+        assert kept(config, own=own) == [{}, None, None]
+
+
+def test_a_patch_takes_away_an_amplification_that_is_no_more():
+    body = translate.topology(SERVER, "n", state(NodeConfig("pools")))
+    patched = translate.as_patch(body)["metadata"]["annotations"]
+    assert patched.pop(keys.AMPLIFICATION) is None
+    assert patched == body["metadata"]["annotations"]
+    pools = PoolOptions(amplification=Fraction(5, 4))
+    amplified = translate.topology(SERVER, "n", state(NodeConfig("pools", pools=pools)))
+    assert translate.as_patch(amplified) == amplified
 
 
 @pytest.mark.parametrize(
     ("config", "manager", "policies"),
     [
-        (NodeConfig("none"), '{"policy":"none"}', "None"),
+        (NodeConfig("none"), '{"policy":"none"}', ["None"]),
         (
             NodeConfig(reserved=CPUSet([0, 1])),
             '{"policy":"static","reservedCPUs":"0-1"}',
-            "BestEffortContainerLevel",
+            ["BestEffortContainerLevel"],
         ),
         (
             NodeConfig(
@@ -116,20 +157,25 @@ def test_three_annotations_of_the_node_are_repeated():
                 numa=TopologyOptions("restricted", "pod"),
             ),
             '{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0-1"}',
-            "RestrictedPodLevel",
+            ["RestrictedPodLevel", "Restricted"],
         ),
-        (NodeConfig("pools"), '{"policy":"none"}', "None"),
+        (NodeConfig("pools"), '{"policy":"none","reservedCPUs":"0,16"}', ["None"]),
         (
-            NodeConfig("pools", pools=PoolOptions(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
-            '{"policy":"none"}',
-            "SingleNUMANodePodLevel",
+            NodeConfig("pools", reserved=CPUSet([3]), pools=PoolOptions(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
+            '{"policy":"none","reservedCPUs":"3"}',
+            ["SingleNUMANodePodLevel"],
+        ),
+        (
+            NodeConfig("pools", reserved=CPUSet([3]), pools=PoolOptions(numa=NUMAPolicy.BEST_EFFORT)),
+            '{"policy":"none","reservedCPUs":"3"}',
+            ["BestEffortPodLevel", "BestEffort"],
         ),
     ],
 )
 def test_policies_are_told_in_the_kubelets_words_and_come_back(config, manager, policies):
     obj = translate.topology(SERVER, "n", state(config))
     assert obj["metadata"]["annotations"][keys.CPU_MANAGER_POLICY] == manager
-    assert obj["topologyPolicies"] == [policies]
+    assert obj["topologyPolicies"] == policies
     assert kubelets.read(decoded(obj)) == koordinator.kubelet_settings(state(config))
     older = decoded(translate.topology(SERVER, "n", state(config), version="v1alpha1"))
     assert kubelets.read(older).topology_policy == koordinator.aligned(state(config))[0]
@@ -157,7 +203,7 @@ def test_zones_of_every_level_name_the_unit_around_them():
 def test_caches_that_are_the_numa_nodes_are_no_zones():
     machine = parse_spec("socket:2 numa:1 core:2", name="n")
     names = [zone["name"] for zone in translate.topology(machine, "n", node.new(machine))["zones"]]
-    assert names == ["socket-0", "socket-1", "node-0", "node-1"]
+    assert names == ["node-0", "node-1", "socket-0", "socket-1"]
 
 
 def test_v1alpha1_has_the_same_zones_and_no_attributes_of_its_own():

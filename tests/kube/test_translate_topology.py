@@ -89,21 +89,19 @@ def test_zones_say_what_is_there_what_may_be_had_and_what_still_can() -> None:
     assert obj["metadata"]["ownerReferences"][0]["uid"] == "u"
     assert obj["topologyPolicies"] == ["BestEffortContainerLevel"]
     zones = {zone["name"]: zone for zone in obj["zones"]}
-    assert list(zones) == ["socket-0", "socket-1", "node-0", "node-1"]
+    assert list(zones) == ["node-0", "node-1", "socket-0", "socket-1"]
     first = zones["node-0"]
     assert (first["type"], first["parent"]) == ("Node", "socket-0")
     assert first["costs"] == [{"name": "node-0", "value": 10}, {"name": "node-1", "value": 20}]
     cpu, memory = first["resources"]
-    assert cpu == {"name": "cpu", "capacity": "8", "allocatable": "6", "available": "3"}
-    assert memory == {"name": "memory"} | dict.fromkeys(
-        ("capacity", "allocatable", "available"), str(8 * 2**30)
-    )
+    assert cpu == {"name": "cpu", "capacity": "8", "allocatable": "8", "available": "3"}
+    assert memory == {"name": "memory"} | dict.fromkeys(("capacity", "allocatable", "available"), "8Gi")
 
 
 def test_without_pinning_every_cpu_is_available() -> None:
     machine = parse_spec("core:4", name="n")
     obj = translate.topology(machine, "n", state_of(machine, "2", config=NodeConfig("none")))
-    cpu = obj["zones"][-1]["resources"][0]
+    cpu = obj["zones"][0]["resources"][0]
     assert (cpu["capacity"], cpu["allocatable"], cpu["available"]) == ("4", "4", "4")
     assert obj["topologyPolicies"] == ["None"]
 

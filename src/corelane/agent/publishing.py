@@ -174,7 +174,7 @@ class Publisher:
                 node_annotations=node_annotations(),
             )
             try:
-                await self._client.patch(NodeResourceTopology, self._node, body)
+                await self._client.patch(NodeResourceTopology, self._node, translate.as_patch(body))
             except APIError as error:
                 if error.code != 404:
                     raise

@@ -3,6 +3,7 @@
 policy: pools                # none, static or pools
 allocator: optimal           # optimal or koordinator
 reservedCPUs: "0,16"         # or reservedCPUCount: 2
+zones: [node, socket, l3]    # also core: what its NodeResourceTopology lists
 pools: {guaranteedDefault: LSR, beMinimum: 1, …}
 static: {cpuManagerPolicyOptions: {full-pcpus-only: "true"}, topologyManagerPolicy: restricted, …}
 """
@@ -19,7 +20,7 @@ import yaml
 
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.node import NodeConfig, NodeConfigError, PoolOptions, StaticOptions, TopologyOptions
-from corelane.node.config import Policy
+from corelane.node.config import Level, Policy
 from corelane.node.pools.options import AllocatorName, IsolatedCPUs
 from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
 
@@ -135,6 +136,13 @@ def _sizes(field: str, value: Any) -> tuple[int, ...]:
     return tuple(_count(1, f"{field}[{i}]", one) for i, one in enumerate(value))
 
 
+def _zones(field: str, value: Any) -> frozenset[Level]:
+    """NUMA nodes are always among them: without them nobody learns of memory and distances."""
+    if not isinstance(value, list):
+        raise _wrong(field, value, f"a list of {_listed(_LEVELS)}")
+    return frozenset({"node", *(_word(_LEVELS, f"{field}[{i}]", one) for i, one in enumerate(value))})
+
+
 def _pools(field: str, value: Any) -> PoolOptions:
     return PoolOptions(**_members(field, value, _POOLS))
 
@@ -191,6 +199,7 @@ def _of(*words: str) -> Reader:
     return partial(_word, {word: word for word in words})
 
 
+_LEVELS: Final = {level: level for level in get_args(Level)}
 _BINDS: Final = {
     "None": None,
     "FullPCPUs": BindPolicy.FULL_PCPUS,
@@ -227,6 +236,7 @@ _TOP: Final[Mapping[str, tuple[str, Reader]]] = {
     "allocator": ("allocator", _of(*get_args(AllocatorName))),
     "reservedCPUs": ("reserved", _cpus),
     "reservedCPUCount": ("reserved_count", partial(_count, 1)),
+    "zones": ("zones", _zones),
     "pools": ("pools", _pools),
     "static": ("static", _static),
 }

@@ -13,9 +13,12 @@ from corelane.node.pools.options import PoolOptions
 from corelane.placement import families, kubelet
 from corelane.placement.topology import Topology
 
-__all__ = ["Inventory", "NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
+__all__ = ["Inventory", "Level", "NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
 
 Policy: TypeAlias = Literal["none", "static", "pools"]
+
+Level: TypeAlias = Literal["node", "socket", "l3", "core"]
+"""Parts of a machine that can be zones of its NodeResourceTopology."""
 
 Inventory: TypeAlias = Mapping[str, Mapping[str, int]]
 """Extended resource to device ids to the NUMA nodes (a mask of ids) that each is near; 0 is unknown."""
@@ -42,6 +45,8 @@ class NodeConfig:
     """Gate PodLevelResourceManagers (KEP-5526, off by default): Guaranteed pods with resources as a whole
     get CPUs and memory of their own too, in pod scope as one piece that their containers share out."""
     pools: PoolOptions = field(default_factory=PoolOptions)
+    zones: frozenset[Level] = frozenset({"node", "socket", "l3"})
+    """What the node publishes as zones; nothing is decided by it."""
     exact: bool = False
     """Answer as the kubelet even where that empties the shared pool or, on hybrid machines, hands out a CPU
     twice; and leave the check of a node's capacity to others, as its CPU manager does."""

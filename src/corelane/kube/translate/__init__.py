@@ -8,6 +8,7 @@ from corelane.kube.translate.reasons import annotation as reasons_annotation
 from corelane.kube.translate.reasons import read as placement_reasons
 from corelane.kube.translate.records import annotations as proposal_annotations
 from corelane.kube.translate.topology import (
+    as_patch,
     machine_from_topology,
     machine_from_zones,
     same_machine,
@@ -17,6 +18,7 @@ from corelane.kube.translate.topology import (
 
 __all__ = [
     "TranslationError",
+    "as_patch",
     "ask",
     "machine_from_topology",
     "machine_from_zones",

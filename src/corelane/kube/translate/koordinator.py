@@ -1,41 +1,48 @@
 """Koordinator's annotations of a NodeResourceTopology, both ways.
 
 `pod-cpu-allocs` lists the pods whose CPUs a kubelet manages, as upstream; our own ledger has its own key.
+What a node keeps from pods is told as it holds there, be it from settings or from the Node's annotations.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 import msgspec
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
-from corelane.kube.translate import kubelets, machines
+from corelane.kube.translate import kubelets, machines, nodesettings
 from corelane.kube.translate.annotations import annotation, boolean, cpus, listed, member, tree
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.kubelets import KubeletSettings
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node.entries import Origin
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import NodeState, usable_topology
 
 __all__ = [
+    "OPTIONAL",
     "PodCPUs",
     "Pool",
     "aligned",
     "annotations",
     "basic_info",
     "by_place",
+    "kept_from_pods",
     "kubelet_settings",
     "kubelets_pods",
+    "named",
     "places",
     "pod_allocations",
     "pools",
+    "ratio",
 ]
 
-COPIED: Final = (keys.RESERVATION, keys.SYSTEM_QOS, keys.AMPLIFICATION)
-"""The Node's annotations that are repeated on its NodeResourceTopology."""
+OPTIONAL: Final = (keys.AMPLIFICATION,)
+"""Annotations that say something by being there at all."""
+_ONCE: Final = Fraction(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,7 @@ def annotations(
     machine: Machine, state: NodeState, facts: CPUFacts, node_annotations: Mapping[str, str]
 ) -> dict[str, str]:
     """Everything that koordlet would publish of this node; `node_annotations` are those of the Node."""
-    copied = {key: node_annotations[key] for key in COPIED if key in node_annotations}
+    amplified = {keys.AMPLIFICATION: f'{{"cpu":{float(ratio(state)):.2f}}}'} if ratio(state) > 1 else {}
     return {
         keys.CPU_BASIC_INFO: _dump_basic_info(machine, facts),
         keys.CPU_TOPOLOGY: machines.detail(machine),
@@ -70,8 +77,62 @@ def annotations(
         keys.BE_CPU_SHARED_POOLS: _dump_pools(machine, state.best_effort_pool),
         keys.CPU_MANAGER_POLICY: kubelets.dump(kubelet_settings(state)),
         keys.POD_CPU_ALLOCS: _dump_allocations(state),
-        **copied,
+        keys.RESERVATION: _dump_reservation(state, node_annotations),
+        keys.SYSTEM_QOS: _dump_system(state, node_annotations),
+        **amplified,
     }
+
+
+def ratio(state: NodeState) -> Fraction:
+    """How many times a CPU counts in what this node offers.
+
+    Where the annotation that says so is on a NodeResourceTopology, Koordinator's scheduler takes its zones as
+    amplified already; where it is not, it amplifies them itself by that of the Node.
+    """
+    return state.config.pools.amplification if state.config.policy == "pools" else _ONCE
+
+
+def named(state: NodeState) -> int:
+    """The CPUs, as a mask, that these annotations name as taken, which its scheduler leaves alone."""
+    mask = kubelet_settings(state).reserved.mask
+    for one in kubelets_pods(state):
+        mask |= one.cpus.mask
+    if state.config.policy == "pools":
+        mask |= _withheld(state).mask | _exclusively_systems(state).mask
+    return mask & state.usable.mask
+
+
+def _withheld(state: NodeState) -> CPUSet:
+    """CPUs that nobody uses under policy pools."""
+    left_out = state.machine.isolated if state.config.pools.isolated_cpus == "exclude" else CPUSet()
+    return (state.config.pools.withheld | left_out) & state.usable
+
+
+def _exclusively_systems(state: NodeState) -> CPUSet:
+    return state.config.pools.system & state.usable if state.config.pools.system_exclusive else CPUSet()
+
+
+def _dump_reservation(state: NodeState, node_annotations: Mapping[str, str]) -> str:
+    """As the Node says it, with the CPUs by name that its amount comes to; `{}` where nothing is kept."""
+    said = nodesettings.read({}, node_annotations).reservation
+    if state.config.policy == "pools":
+        cpus, cpus_only = _withheld(state), state.config.pools.withheld_offered
+    else:
+        cpus, cpus_only = CPUSet.from_mask(said.withheld(state.topology) if said else 0), False
+    told = tree(annotation(keys.RESERVATION), node_annotations[keys.RESERVATION]) if said else {}
+    policy = "ReservedCPUsOnly" if cpus_only else told.get("applyPolicy")
+    parts = {"resources": told.get("resources"), "reservedCPUs": str(cpus), "applyPolicy": policy}
+    return _json({name: part for name, part in parts.items() if part})
+
+
+def _dump_system(state: NodeState, node_annotations: Mapping[str, str]) -> str:
+    """`null`, as upstream, where no CPUs are set aside."""
+    if state.config.policy == "pools":
+        cpus, exclusive = state.config.pools.system, state.config.pools.system_exclusive
+    else:
+        said = nodesettings.read({}, node_annotations)
+        cpus, exclusive = said.system, said.system_exclusive
+    return _json({"cpuset": str(cpus), "cpusetExclusive": exclusive} if cpus else None)
 
 
 def _json(value: object) -> str:
@@ -149,11 +210,15 @@ def _number(where: str, value: Any) -> int:
 
 
 def kubelet_settings(state: NodeState) -> KubeletSettings:
-    """How the node's CPU and topology managers would look were they a kubelet's: static, or none."""
+    """How the node's CPU and topology managers would look were they a kubelet's: static, or none.
+
+    Reserved CPUs count under pools too, for they are what a kubelet's are: in the pool, and nobody's own.
+    """
     config = state.config
     policy, scope = aligned(state)
     if config.policy != "static":
-        return KubeletSettings(topology_policy=policy, topology_scope=scope)
+        reserved = state.reserved if config.policy == "pools" else CPUSet()
+        return KubeletSettings(reserved=reserved, topology_policy=policy, topology_scope=scope)
     names = (name for name in config.options.__dataclass_fields__ if getattr(config.options, name) is True)
     options = {name.replace("_", "-"): "true" for name in names}
     return KubeletSettings("static", options, state.reserved, policy, scope)
@@ -172,27 +237,23 @@ def _dump_allocations(state: NodeState) -> str:
     allocations = kubelets_pods(state)
     if not allocations:
         return "null"
-    return _json(
-        [
-            {
-                "namespace": one.namespace,
-                "name": one.name,
-                "uid": one.uid,
-                "cpuset": str(one.cpus),
-                "managedByKubelet": True,
-            }
-            for one in allocations
-        ]
-    )
+    return _json([dict(_members(one)) for one in allocations])
+
+
+def _members(one: PodCPUs) -> Iterator[tuple[str, str | bool]]:
+    """Without what is empty, as upstream: a kubelet may remember pods that are gone."""
+    texts = {"namespace": one.namespace, "name": one.name, "uid": one.uid, "cpuset": str(one.cpus)}
+    yield from ((name, text) for name, text in texts.items() if text)
+    yield "managedByKubelet", True
 
 
 def kubelets_pods(state: NodeState) -> list[PodCPUs]:
-    """The pods that a kubelet gave CPUs, each with those of its containers together."""
+    """The pods that a kubelet gave CPUs, each with those of its containers together, by UID."""
     found: dict[tuple[str, str], int] = {}
     for entry in state.entries.values():
         if entry.origin is Origin.KUBELET and entry.exclusive:
-            found[entry.pod, entry.uid] = found.get((entry.pod, entry.uid), 0) | entry.cpus.mask
-    return [_pod_cpus(pod, uid, mask) for (pod, uid), mask in sorted(found.items())]
+            found[entry.uid, entry.pod] = found.get((entry.uid, entry.pod), 0) | entry.cpus.mask
+    return [_pod_cpus(pod, uid, mask) for (uid, pod), mask in sorted(found.items())]
 
 
 def _pod_cpus(pod: str, uid: str, mask: int) -> PodCPUs:
@@ -208,6 +269,15 @@ def pod_allocations(published: Mapping[str, str]) -> tuple[PodCPUs, ...]:
     where = annotation(keys.POD_CPU_ALLOCS)
     parts = enumerate(listed(where, published.get(keys.POD_CPU_ALLOCS, "")))
     return tuple(_allocation(f"{where}[{i}]", member(f"{where}[{i}]", one)) for i, one in parts)
+
+
+def kept_from_pods(published: Mapping[str, str], machine: Machine) -> CPUSet:
+    """The CPUs that `reservation` and `system-qos-resource` keep from pods. Raises TranslationError."""
+    said = nodesettings.read({}, published)
+    if said.faults:
+        raise said.faults[0]
+    reserved = said.reservation.withheld(usable_topology(machine)) if said.reservation else 0
+    return CPUSet.from_mask(reserved | (said.system.mask if said.system_exclusive else 0)) & machine.usable
 
 
 def _allocation(where: str, part: Mapping[str, Any]) -> PodCPUs:

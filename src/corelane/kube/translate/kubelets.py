@@ -15,7 +15,7 @@ from corelane.kube.translate.errors import TranslationError
 from corelane.node.policies import NodePolicies
 from corelane.workload import BindPolicy, NUMAPolicy, Strategy
 
-__all__ = ["WORDS", "KubeletSettings", "dump", "read", "topology_policy"]
+__all__ = ["WORDS", "KubeletSettings", "dump", "read", "topology_policies"]
 
 _NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _ALIGNED: Final = {
@@ -112,9 +112,17 @@ def _topology_manager(published: NodeResourceTopology) -> tuple[str, str]:
     return next(named, ("none", "container"))
 
 
-def topology_policy(policy: str, scope: str) -> str:
-    """The word of `topologyPolicies` for a topology manager's policy and scope."""
-    return f"{_ALIGNED[policy]}{_SCOPES[scope]}" if policy in _ALIGNED else "None"
+def topology_policies(policy: str, scope: str) -> list[str]:
+    """The words of `topologyPolicies` for a topology manager's policy and scope, koordlet's first.
+
+    Of the words for whole pods Koordinator's scheduler knows SingleNUMANodePodLevel alone, of the others the
+    older ones. It takes the first that it knows; other readers take the first.
+    """
+    if policy not in _ALIGNED:
+        return ["None"]
+    word = f"{_ALIGNED[policy]}{_SCOPES[scope]}"
+    older = scope == "pod" and _ALIGNED[policy] is not NUMAPolicy.SINGLE_NUMA_NODE
+    return [word, _ALIGNED[policy].value] if older else [word]
 
 
 def dump(settings: KubeletSettings) -> str:

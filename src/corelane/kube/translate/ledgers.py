@@ -100,6 +100,7 @@ def _settings(config: NodeConfig) -> dict[str, Any]:
         devices={resource: dict(of) for resource, of in config.devices.items()},
     )
     found: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=_list, str_keys=True)
+    del found["zones"]
     if config.memory.policy == "None":
         del found["memory"]
     if not config.devices:

@@ -14,14 +14,16 @@ from corelane.kube.node import NodeResourceTopology, Zone
 from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import counts, koordinator, kubelets, ledgers, machines, zones
 from corelane.kube.translate.errors import TranslationError
-from corelane.kube.translate.zones import DEFAULT_LEVELS, HUGEPAGES, NODE, NODE_PREFIX
+from corelane.kube.translate.zones import HUGEPAGES, NODE, NODE_PREFIX
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine, NUMANode, default_distances
 from corelane.node import Entry, Origin
+from corelane.node.config import Level
 from corelane.node.entries import Sharing
 from corelane.node.ledger import NodeState, with_entries
 
 __all__ = [
+    "as_patch",
     "machine_from_topology",
     "machine_from_zones",
     "same_machine",
@@ -45,12 +47,13 @@ def topology(
     owner_uid: str = "",
     facts: CPUFacts = _NO_FACTS,
     node_annotations: Mapping[str, str] = _NO_ANNOTATIONS,
-    levels: Collection[zones.Level] = DEFAULT_LEVELS,
+    levels: Collection[Level] | None = None,
     version: Version = "v1alpha2",
 ) -> dict[str, Any]:
     """The whole NodeResourceTopology object of a node, owned by the Node whose UID is given.
 
-    `node_annotations` are the Node's, of which some are repeated here; v1alpha1 has no attributes of its own.
+    `node_annotations` are the Node's, of which some are repeated here. `levels` are those of the zones; None
+    is as the node's settings say. v1alpha1 has no attributes of its own.
     """
     api = NodeResourceTopology.api
     metadata: dict[str, Any] = {
@@ -75,10 +78,17 @@ def topology(
         "apiVersion": f"{api.group}/{version}",
         "kind": api.kind,
         "metadata": metadata,
-        "topologyPolicies": [kubelets.topology_policy(policy, scope)],
+        "topologyPolicies": kubelets.topology_policies(policy, scope),
         **({"attributes": attributes} if version == "v1alpha2" else {}),
-        "zones": zones.zones(machine, state, levels),
+        "zones": zones.zones(machine, state, state.config.zones if levels is None else levels),
     }
+
+
+def as_patch(body: Mapping[str, Any]) -> dict[str, Any]:
+    """The object of `topology` as a merge patch, which takes annotations away that it has no longer."""
+    metadata = body["metadata"]
+    annotations = dict.fromkeys(koordinator.OPTIONAL) | metadata["annotations"]
+    return {**body, "metadata": {**metadata, "annotations": annotations}}
 
 
 def machine_from_topology(published: NodeResourceTopology) -> Machine:
@@ -120,7 +130,8 @@ def state_from_topology(published: NodeResourceTopology, machine: Machine | None
 
 def _state_of_kubelet(published: NodeResourceTopology, machine: Machine) -> NodeState:
     state = ledgers.load("", machine)
-    if reserved := kubelets.read(published).reserved & state.usable:
+    kept = koordinator.kept_from_pods(published.metadata.annotations, machine)
+    if reserved := (kubelets.read(published).reserved | kept) & state.usable:
         state = replace(state, reserved=reserved, config=replace(state.config, reserved=reserved))
     entries, pods = {}, {}
     for one in koordinator.pod_allocations(published.metadata.annotations):
@@ -146,7 +157,11 @@ def _node_zones(published: NodeResourceTopology) -> Iterator[counts.NodeZone]:
 
 
 def _numa_nodes(published: NodeResourceTopology) -> dict[int, NUMANode]:
+    annotations = published.metadata.annotations
+    koordlets = keys.CPU_TOPOLOGY in annotations and keys.MACHINE not in annotations
     nodes = dict(_numa_node(*one) for one in _node_zones(published))
+    if koordlets:
+        nodes = {numa: replace(node, memory=node.memory + _in_pages(node)) for numa, node in nodes.items()}
     return {
         numa: node if node.distances else replace(node, distances=default_distances(numa, nodes))
         for numa, node in nodes.items()
@@ -159,6 +174,11 @@ def _numa_node(path: str, number: int, zone: Zone) -> tuple[int, NUMANode]:
         _number(f"{path}.costs[{i}].name", cost.name): cost.value for i, cost in enumerate(zone.costs)
     }
     return number, NUMANode(number, CPUSet(), memory, hugepages, distances)
+
+
+def _in_pages(node: NUMANode) -> int:
+    """Bytes of huge pages, which koordlet takes off the memory that it reports."""
+    return sum(1024 * kib * count for kib, count in node.hugepages.items())
 
 
 def _number(path: str, name: str) -> int:

@@ -1,27 +1,34 @@
-"""The zones of a NodeResourceTopology: sockets, NUMA nodes, L3 domains and cores, with what each has to give.
+"""The zones of a NodeResourceTopology: NUMA nodes, sockets, L3 domains and cores, with what each has to give.
 
-Of a zone's CPUs, `capacity` is the hardware, `allocatable` what may become exclusive, `available` what still
-can. Readers tell zones apart by their type; upstream's schedulers look at those of type Node alone.
+NUMA nodes come first, in the order of their ids: Koordinator's manager takes a zone's place in the list for
+its id. Of a zone's CPUs, `capacity` is the hardware; `allocatable` is where Koordinator's scheduler begins,
+so it holds the CPUs that annotations name as taken, which it takes off itself; `available`, what
+scheduler-plugins goes by, can still become exclusive. Of memory, `allocatable` is without huge pages and, as
+`available`, what the memory manager says, where there is one.
 """
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from corelane.cpuset import CPUSet
 from corelane.kube import quantity
 from corelane.kube.quantity import BINARY_SI
+from corelane.kube.translate import koordinator
 from corelane.machine.model import Machine, NUMANode
+from corelane.node.amplification import amplify
+from corelane.node.config import Level
 from corelane.node.ledger import NodeState
+from corelane.placement.memory import MEMORY, MemoryNode, hugepages
 
-__all__ = ["DEFAULT_LEVELS", "HUGEPAGES", "NODE", "NODE_PREFIX", "Level", "zones"]
+__all__ = ["HUGEPAGES", "NODE", "NODE_PREFIX", "zones"]
 
-Level: TypeAlias = Literal["socket", "node", "l3", "core"]
-DEFAULT_LEVELS: Final[frozenset[Level]] = frozenset({"socket", "node", "l3"})
 NODE: Final = "Node"
 NODE_PREFIX: Final = "node-"
 HUGEPAGES: Final = "hugepages-"
 _TYPES: Final[Mapping[Level, str]] = {"socket": "Socket", "node": NODE, "l3": "L3", "core": "Core"}
+_DEPTH: Final[Mapping[Level, int]] = {"socket": 0, "node": 1, "l3": 2, "core": 3}
+_Resource: TypeAlias = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +40,23 @@ class _Unit:
     cpus: int
 
 
-def zones(
-    machine: Machine, state: NodeState, levels: Collection[Level] = DEFAULT_LEVELS
-) -> list[dict[str, Any]]:
-    """The zones of these levels, each with the smallest published unit around it as its parent.
+def zones(machine: Machine, state: NodeState, levels: Collection[Level]) -> list[dict[str, Any]]:
+    """The zones of these levels, each with the smallest other one around it as its parent.
 
     L3 domains that are the machine's NUMA nodes or sockets would say nothing new and are left out.
     """
     units = [unit for unit in _units(machine) if unit.level in levels]
     nodes = {f"{NODE_PREFIX}{node.id}": node for node in machine.nodes}
-    outer = [unit for unit in units if unit.level != "core"]
-    return [_zone(unit, _parent(unit, outer), nodes.get(unit.name), state) for unit in units]
+    around = [unit for unit in units if unit.level != "core"]
+    taken = koordinator.named(state)
+    return [_zone(unit, _parent(unit, around), nodes.get(unit.name), state, taken) for unit in units]
 
 
 def _units(machine: Machine) -> Iterator[_Unit]:
-    """Outer units before those within them."""
-    for socket, cpus in machine.socket_masks:
-        yield _Unit("socket", f"socket-{socket}", cpus)
     for node in machine.nodes:
         yield _Unit("node", f"{NODE_PREFIX}{node.id}", node.cpus.mask)
+    for socket, cpus in machine.socket_masks:
+        yield _Unit("socket", f"socket-{socket}", cpus)
     known = {cpus for _, cpus in (*machine.socket_masks, *machine.numa_masks)}
     if any(cpus not in known for _, cpus in machine.l3_masks):
         for cache, cpus in machine.l3_masks:
@@ -60,18 +65,19 @@ def _units(machine: Machine) -> Iterator[_Unit]:
         yield _Unit("core", f"core-{core}", cpus)
 
 
-def _parent(unit: _Unit, outer: list[_Unit]) -> str:
-    """The innermost unit of an outer level that holds all CPUs of this one; "" where none does."""
-    name = ""
-    for other in outer:
-        if other.level == unit.level or not unit.cpus:
-            break
-        if not unit.cpus & ~other.cpus:
-            name = other.name
-    return name
+def _parent(unit: _Unit, around: list[_Unit]) -> str:
+    """The smallest unit that holds all CPUs of this one; of several with the same CPUs, the next level up."""
+    holding = [one for one in around if _holds(one, unit)]
+    return min(holding, key=lambda one: (one.cpus.bit_count(), -_DEPTH[one.level])).name if holding else ""
 
 
-def _zone(unit: _Unit, parent: str, node: NUMANode | None, state: NodeState) -> dict[str, Any]:
+def _holds(one: _Unit, unit: _Unit) -> bool:
+    if not unit.cpus or unit.cpus & ~one.cpus:
+        return False
+    return one.cpus != unit.cpus or _DEPTH[one.level] < _DEPTH[unit.level]
+
+
+def _zone(unit: _Unit, parent: str, node: NUMANode | None, state: NodeState, taken: int) -> dict[str, Any]:
     zone: dict[str, Any] = {"name": unit.name, "type": _TYPES[unit.level]}
     if parent:
         zone["parent"] = parent
@@ -83,31 +89,28 @@ def _zone(unit: _Unit, parent: str, node: NUMANode | None, state: NodeState) -> 
     if unit.cpus:
         zone["attributes"] = [{"name": "cpus", "value": str(CPUSet.from_mask(unit.cpus))}]
     if node or unit.level != "socket":
-        memory = _memory(node) if node else ()
-        zone["resources"] = [_cpus(unit.cpus, state), *memory]
+        memory = _memory(node, state.memory.get(node.id)) if node else ()
+        zone["resources"] = [_cpus(unit.cpus, state, taken), *memory]
     return zone
 
 
-def _cpus(cpus: int, state: NodeState) -> dict[str, str]:
+def _cpus(cpus: int, state: NodeState, taken: int) -> _Resource:
     usable = cpus & state.usable.mask
-    allocatable = available = usable
-    if state.config.policy != "none":
-        allocatable, available = usable & ~state.reserved.mask, usable & state.free_exclusive.mask
-    return _resource("cpu", *(str(part.bit_count()) for part in (cpus, allocatable, available)))
+    free = usable if state.config.policy == "none" else usable & state.free_exclusive.mask
+    gone = 1000 * (usable & taken).bit_count()
+    offered = amplify(1000 * usable.bit_count() - gone, koordinator.ratio(state)) + gone
+    return _resource("cpu", str(cpus.bit_count()), str(quantity.of_milli(offered)), str(free.bit_count()))
 
 
-def _memory(node: NUMANode) -> Iterator[dict[str, str]]:
-    if node.memory:
-        yield _resource("memory", str(node.memory))
-    for kib, pages in sorted(node.hugepages.items()):
-        size = quantity.of_value(kib * 1024, BINARY_SI)
-        yield _resource(f"{HUGEPAGES}{size}", str(quantity.of_value(pages * kib * 1024, BINARY_SI)))
+def _memory(node: NUMANode, kept: MemoryNode | None) -> Iterator[_Resource]:
+    pages = {hugepages(kib): 1024 * kib * count for kib, count in sorted(node.hugepages.items())}
+    sizes = ({MEMORY: node.memory} if node.memory else {}) | pages
+    for name, size in sizes.items():
+        own = max(size - sum(pages.values()), 0) if name == MEMORY else size
+        offered = kept.allocatable.get(name, 0) if kept else own
+        free = kept.free.get(name, 0) if kept else own
+        yield _resource(name, *(str(quantity.of_value(one, BINARY_SI)) for one in (size, offered, free)))
 
 
-def _resource(name: str, capacity: str, allocatable: str = "", available: str = "") -> dict[str, str]:
-    return {
-        "name": name,
-        "capacity": capacity,
-        "allocatable": allocatable or capacity,
-        "available": available or capacity,
-    }
+def _resource(name: str, capacity: str, allocatable: str, available: str) -> _Resource:
+    return {"name": name, "capacity": capacity, "allocatable": allocatable, "available": available}
