@@ -55,6 +55,40 @@ def test_zones_that_only_count_make_a_machine_with_a_note(tmp_path):
     assert "assumed" in machine.notes[0]
 
 
+def cranes(**zone):
+    first = {"name": "node0", "type": "Node", "costs": [{"name": "node0", "value": 10}]} | zone
+    second = {"name": "node1", "type": "Node", "resources": {"capacity": {"cpu": "3900m", "memory": "4Gi"}}}
+    policy = {"cpuManagerPolicy": "Static", "topologyManagerPolicy": "None"}
+    api = {"apiVersion": "topology.crane.io/v1alpha1", "kind": "NodeResourceTopology"}
+    socket = {"name": "socket0", "type": "Socket"}
+    named = {"metadata": {"name": "worker-7"}, "craneManagerPolicy": policy}
+    return {**api, **named, "zones": [socket, first, second]}
+
+
+def test_gocranes_object_is_a_machine_with_a_note(tmp_path):
+    capacity = {"resources": {"capacity": {"cpu": "4", "memory": "8Gi"}}}
+    machine = machines.load(written(tmp_path, cranes(**capacity), "yaml"))
+    assert [(str(one.cpus), one.memory) for one in machine.nodes] == [("0-3", 8 << 30), ("4-6", 4 << 30)]
+    assert [one.distances for one in machine.nodes] == [{0: 10}, {0: 20, 1: 10}]
+    assert "assumed" in machine.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("zone", "told"),
+    [
+        ({"name": "node-0"}, "zones[1].name: invalid value 'node-0'"),
+        ({"name": "node1"}, "zones[2].name: invalid value 'node1': another zone has this name"),
+        ({"resources": {"capacity": {"cpu": "-1"}}}, "zones[1].resources.capacity.cpu: invalid value '-1'"),
+        ({"resources": 3}, "Expected `object`, got `int` - at `$.zones[1].resources`"),
+    ],
+)
+def test_a_broken_object_of_gocranes_is_one_line(tmp_path, zone, told):
+    with pytest.raises(MachineError) as refused:
+        machines.load(written(tmp_path, cranes(**zone), "json"))
+    assert told in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
 def test_of_a_list_one_is_chosen_by_name(tmp_path):
     file = written(tmp_path, {"kind": "List", "items": [ours(), counting(3)]}, "yaml")
     assert len(machines.load(f"{file}#plain").cpus) == 3

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from corelane.kube.client import APIError, Client, Gone, MalformedObject, Unreachable, WatchEvent
+from corelane.kube.crane import CraneTopology
 from corelane.kube.objects import Node, Pod
 from support.fake_api import (
     Fake,
@@ -256,6 +257,26 @@ def test_writes_go_where_they_belong() -> None:
             "labels": {},
         }
         assert binding["target"] == {"apiVersion": "v1", "kind": "Node", "name": "node"}
+
+    run(story)
+
+
+def test_gocranes_objects_are_read_and_never_written() -> None:
+    async def story(fake: Fake, client: Client) -> None:
+        path = CraneTopology.api.path(name="n")
+        fake.script[path] = [answer({"metadata": {"name": "n"}, "zones": [{"name": "node0"}]})]
+        assert (await client.get(CraneTopology, "n")).zones[0].name == "node0"
+        body = {"apiVersion": CraneTopology.api.api_version, "kind": "NodeResourceTopology"}
+        for write in (
+            lambda: client.create(body),
+            lambda: client.patch(CraneTopology, "n", {}),
+            lambda: client.delete(CraneTopology, "n"),
+        ):
+            with pytest.raises(
+                ValueError, match=r"topology.crane.io/v1alpha1.*not a kind that corelane writes"
+            ):
+                await write()
+        assert [request.method for request in fake.seen] == ["GET"]
 
     run(story)
 

@@ -1,7 +1,7 @@
 """Machines for the command line: what `machine.load` knows, and nodes as a cluster publishes them.
 
-A NodeResourceTopology comes as `kubectl get noderesourcetopology NAME -o yaml` or `-o json` prints it; where
-there are several in a list, `#NAME` behind the file's name chooses.
+A NodeResourceTopology, gocrane's too, comes as `kubectl get noderesourcetopology NAME -o yaml` or `-o json`
+prints it; where there are several in a list, `#NAME` behind the file's name chooses.
 """
 
 from __future__ import annotations
@@ -82,10 +82,13 @@ def _from_object(source: str, tree: dict[str, Any]) -> Machine:
     import msgspec
 
     from corelane.kube import decode, keys, translate
+    from corelane.kube.crane import CraneTopology
     from corelane.kube.decode import Malformed
     from corelane.kube.node import NodeResourceTopology
 
     try:
+        if tree.get("apiVersion") == CraneTopology.api.api_version:
+            return _from_cranes(source, tree)
         published = decode.one(NodeResourceTopology, msgspec.json.encode(tree, enc_hook=str))
         if isinstance(published, Malformed):
             raise MachineError(f"{source}: {published.error}; {_HELP}")
@@ -94,3 +97,18 @@ def _from_object(source: str, tree: dict[str, Any]) -> Machine:
         return read(published)
     except (translate.TranslationError, TypeError) as error:
         raise MachineError(f"{source}: {error}; {_HELP}") from None
+
+
+def _from_cranes(source: str, tree: dict[str, Any]) -> Machine:
+    """An object of gocrane's of the same kind. Raises MachineError, TranslationError."""
+    import msgspec
+
+    from corelane.kube import decode
+    from corelane.kube.crane import CraneTopology
+    from corelane.kube.decode import Malformed
+    from corelane.kube.translate import crane
+
+    published = decode.one(CraneTopology, msgspec.json.encode(tree, enc_hook=str))
+    if isinstance(published, Malformed):
+        raise MachineError(f"{source}: {published.error}; {_HELP}")
+    return crane.machine(published)

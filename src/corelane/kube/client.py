@@ -21,7 +21,7 @@ from yaml import YAMLError
 from corelane.kube import decode, errors, stream
 from corelane.kube.decode import Listing, Malformed
 from corelane.kube.errors import APIError, Gone, MalformedObject, NoCluster, Unreachable
-from corelane.kube.objects import Object, Pod, api_of
+from corelane.kube.objects import Object, Pod, api_of, written
 from corelane.kube.stream import WatchEvent
 
 __all__ = [
@@ -163,7 +163,7 @@ class Client:
         subresource: str | None = None,
     ) -> dict[str, Any]:
         """Change an object, or its subresource ("status")."""
-        path = kind.api.path(namespace, name, subresource)
+        path = written(kind).path(namespace, name, subresource)
         return await self._json("PATCH", path, body, _PATCH_TYPES[kind_of_patch])
 
     async def delete(
@@ -181,7 +181,7 @@ class Client:
             options["gracePeriodSeconds"] = grace_seconds
         if uid is not None:
             options["preconditions"] = {"uid": uid}
-        return await self._json("DELETE", kind.api.path(namespace, name), options)
+        return await self._json("DELETE", written(kind).path(namespace, name), options)
 
     async def bind(
         self,

@@ -39,6 +39,7 @@ __all__ = [
     "Zone",
     "api_of",
     "condition",
+    "written",
 ]
 
 
@@ -135,3 +136,8 @@ def api_of(api_version: str, kind: str) -> API:
     if found is None:
         raise ValueError(f"apiVersion {api_version!r}, kind {kind!r}: not a kind that corelane writes")
     return found
+
+
+def written(kind: type[Object]) -> API:
+    """Where objects of that kind are changed. Raises ValueError for kinds that are only read, as gocrane's."""
+    return api_of(kind.api.api_version, kind.api.kind)

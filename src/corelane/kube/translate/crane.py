@@ -1,8 +1,8 @@
 """What gocrane knows of a node: amounts by NUMA node, who pins there, and which CPUs are reserved.
 
-Only for reading. With gocrane's agent running, writing any field of its object's body is unsafe: every ten
-seconds the agent replaces all zones by its own, and takes attributes of others away. Zones of other types
-than Node would count as NUMA nodes in its scheduler.
+Only for reading, and `kube.client` refuses to write it. With gocrane's agent running, writing any field of
+its object's body is unsafe: every ten seconds the agent replaces all zones by its own, and takes attributes
+of others away. Zones of other types than Node would count as NUMA nodes in its scheduler.
 """
 
 from collections.abc import Mapping
@@ -13,12 +13,14 @@ from corelane.cpuset import CPUSet
 from corelane.kube import quantity
 from corelane.kube.crane import CraneTopology, CraneZone
 from corelane.kube.quantity import QuantityError
+from corelane.kube.translate import counts
 from corelane.kube.translate.annotations import cpus
 from corelane.kube.translate.errors import TranslationError
+from corelane.machine.model import Machine, NUMANode, default_distances
 from corelane.node.policies import NodePolicies
 from corelane.workload import NUMAPolicy
 
-__all__ = ["CraneNUMA", "CraneNode", "read"]
+__all__ = ["CraneNUMA", "CraneNode", "machine", "numa_id", "read"]
 
 _RESERVED_CPUS: Final = "go.crane.io/reserved-system-cpus"
 _ALIGNED: Final = {"SingleNUMANodePodLevel": NUMAPolicy.SINGLE_NUMA_NODE, "None": NUMAPolicy.NONE, "": None}
@@ -59,12 +61,28 @@ def read(published: CraneTopology) -> CraneNode:
     if policy.cpu_manager_policy not in ("None", "Static"):
         where = "craneManagerPolicy.cpuManagerPolicy"
         raise TranslationError(where, policy.cpu_manager_policy, "use None or Static")
+    zones = [(f"zones[{i}]", zone) for i, zone in enumerate(published.zones) if zone.type == "Node"]
+    numa = tuple(_numa(where, zone) for where, zone in zones)
+    for place, one in enumerate(numa):
+        if one.id in (other.id for other in numa[:place]):
+            raise TranslationError(f"{zones[place][0]}.name", f"node{one.id}", "another zone has this name")
     return CraneNode(
         policy.cpu_manager_policy == "Static",
         NodePolicies(numa=_ALIGNED[named]),
         cpus(f"attributes[{_RESERVED_CPUS}]", published.attributes.get(_RESERVED_CPUS)),
-        tuple(_numa(f"zones[{i}]", zone) for i, zone in enumerate(published.zones) if zone.type == "Node"),
+        numa,
     )
+
+
+def machine(published: CraneTopology) -> Machine:
+    """The hardware as far as the zones tell, the rest assumed: see `counts`. Raises TranslationError."""
+    numa = read(published).numa
+    ids = [one.id for one in numa]
+    nodes = (
+        NUMANode(one.id, CPUSet(), one.memory, {}, one.distances or default_distances(one.id, ids))
+        for one in numa
+    )
+    return counts.assumed(published.metadata.name, {one.id: one.cpu // 1000 for one in numa}, nodes)
 
 
 def _numa(where: str, zone: CraneZone) -> CraneNUMA:
@@ -89,6 +107,8 @@ def _amounts(where: str, listed: Mapping[str, str | int]) -> tuple[int, int]:
             found.append(convert(str(listed.get(name, "0"))))
         except QuantityError as error:
             raise TranslationError(f"{where}.{name}", listed[name], str(error)) from error
+        if found[-1] < 0:
+            raise TranslationError(f"{where}.{name}", listed[name], "must be greater than or equal to 0")
     return found[0], found[1]
 
 

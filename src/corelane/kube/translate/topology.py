@@ -150,10 +150,14 @@ def _state_of_kubelet(published: NodeResourceTopology, machine: Machine) -> Node
 
 
 def _node_zones(published: NodeResourceTopology) -> Iterator[counts.NodeZone]:
+    seen = set()
     for index, zone in enumerate(published.zones):
         if zone.type == NODE:
             path = f"zones[{index}]"
-            yield path, _number(f"{path}.name", zone.name), zone
+            if (number := _number(f"{path}.name", zone.name)) in seen:
+                raise TranslationError(f"{path}.name", zone.name, "another zone has this name")
+            seen.add(number)
+            yield path, number, zone
 
 
 def _numa_nodes(published: NodeResourceTopology) -> dict[int, NUMANode]:
@@ -204,6 +208,9 @@ def _memory(path: str, zone: Zone) -> tuple[int, Mapping[int, int]]:
 
 def _value(path: str, amount: str | int) -> int:
     try:
-        return quantity.value(str(amount))
+        value = quantity.value(str(amount))
     except QuantityError as error:
         raise TranslationError(path, amount, str(error)) from error
+    if value < 0:
+        raise TranslationError(path, amount, "must be greater than or equal to 0")
+    return value
