@@ -139,5 +139,5 @@ def api_of(api_version: str, kind: str) -> API:
 
 
 def written(kind: type[Object]) -> API:
-    """Where objects of that kind are changed. Raises ValueError for kinds that are only read, as gocrane's."""
+    """Where objects of that kind are changed. Raises ValueError for those only read, as gocrane's."""
     return api_of(kind.api.api_version, kind.api.kind)
