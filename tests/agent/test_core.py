@@ -9,6 +9,7 @@ from corelane.agent.pods import Ended, Past, Pod, PodPlan, Reason, RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import PoolOptions, validate
+from corelane.node.pools.explain import remedies
 from corelane.workload import NUMAPolicy, QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
@@ -547,3 +548,19 @@ def test_numa_nodes_that_hold_a_pod_are_written_unless_they_were_proposed(propos
     pod = replace(pod, ask=replace(pod.ask, zone=proposed))
     assert [order.zone for order in annotated(world, pod)] == ([written] if written else [])
     assert world.core.ledger.entries["p", "a"].zone == CPUSet([0])
+
+
+def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
+    """What that is takes long to find out, so the core only says of which ledger and ask it is to be said."""
+    world = World(spec="socket:1 core:4", pools=PoolOptions())
+    world.settle()
+    first, second = plan("x", ("a", APP, 2000)), plan("y", ("a", APP, 2000))
+    world.add(first)
+    world.settle()
+    orders = world.core.handle(messages.PodSeen(plan=second, at=world.at))
+    (tell,) = [order for order in orders if isinstance(order, messages.Tell)]
+    assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
+    assert tell.refused == (world.core.ledger, second.ask)
+    assert (
+        remedies(*tell.refused) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPUs would fit"
+    )

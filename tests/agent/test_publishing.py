@@ -1,11 +1,25 @@
 """Lanes of writes to the API server."""
 
 import asyncio
+import threading
 
+import msgspec
 import pytest
 
-from corelane.agent.publishing import Lane
+from corelane.agent.publishing import Lane, Publisher
+from corelane.agent.reporter import Reporter
 from corelane.kube.client import APIError, Unreachable
+from corelane.kube.objects import Pod
+
+
+class Recording:
+    """A client that only takes down what is to be created."""
+
+    def __init__(self):
+        self.created = []
+
+    async def create(self, whole):
+        self.created.append(whole)
 
 
 class Work:
@@ -108,3 +122,28 @@ def test_a_full_lane_takes_no_more():
         await lane.idle()
 
     assert lane_test(body, limit=2).done == ["a", "b"]
+
+
+def test_what_takes_long_to_say_is_found_out_beside_the_loop_and_ends_the_event():
+    async def scenario():
+        client, caller = Recording(), threading.get_ident()
+        publisher = Publisher(client, "here", Reporter(), lambda: 0.0)
+        task = asyncio.create_task(publisher.lanes[-1].run())
+        pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, Pod)
+        threads = []
+
+        def more():
+            threads.append(threading.get_ident())
+            return "1 CPUs would fit"
+
+        publisher.event(pod, "InsufficientCPUs", "2 CPUs are asked for", warning=True, more=more)
+        publisher.event(pod, "InsufficientCPUs", "nothing helps", warning=True, more=str)
+        await publisher.idle()
+        task.cancel()
+        assert caller not in threads
+        return [event["message"] for event in client.created]
+
+    assert asyncio.run(scenario()) == [
+        "2 CPUs are asked for; what would help: 1 CPUs would fit",
+        "nothing helps",
+    ]

@@ -1,4 +1,4 @@
-from corelane.node.pools.explain import explain
+from corelane.node.pools.explain import explain, remedies
 from corelane.workload import Exclusivity, Level, NUMAPolicy, PodQOS
 from support.node_asks import LAPTOP, QUAD_NUMA
 from support.pool_asks import admitted, floating, labelled, pools
@@ -12,9 +12,11 @@ def told(state, ask):
 
 def test_what_would_make_a_pod_fit_names_the_pods_to_be_moved():
     state = admitted(pools(LAPTOP), labelled("a", LSR, 4000), labelled("b", LSR, 2000))
-    texts = told(state, labelled("c", LSE, 2000, 0))
-    assert "it would fit if test/b was elsewhere" in texts
+    ask = labelled("c", LSE, 2000, 0)
+    texts = told(state, ask)
+    assert "it would fit if test/b (CPUs 3,7) was elsewhere" in texts
     assert "1 CPUs would fit" in texts
+    assert remedies(state, ask) == "it would fit if test/b (CPUs 3,7) was elsewhere; 1 CPUs would fit"
 
 
 def test_what_would_make_a_pod_fit_names_the_wish_to_be_given_up():
@@ -32,3 +34,9 @@ def test_of_a_pod_that_fits_every_term_is_told_with_what_decided():
 
 def test_there_is_nothing_to_tell_of_a_pod_in_a_pool():
     assert told(pools(LAPTOP), floating("f", 500)) == []
+    assert remedies(pools(LAPTOP), floating("f", 500)) == ""
+
+
+def test_there_is_no_remedy_for_a_pod_that_fits_or_contradicts_itself():
+    assert remedies(pools(LAPTOP), labelled("a", LSR, 2000)) == ""
+    assert remedies(pools(LAPTOP), labelled("a", LSR, 1500)) == ""

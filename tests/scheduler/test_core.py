@@ -573,3 +573,18 @@ def test_a_pod_that_changes_is_tried_again() -> None:
 def test_default_specs_are_equal_however_they_were_read() -> None:
     """Raw fields take part in telling whether a pod asks differently."""
     assert PodSpec() == msgspec.json.decode(b"{}", type=PodSpec)
+
+
+def test_an_event_names_the_node_that_is_nearest_to_fitting() -> None:
+    story = Story()
+    for name, spec in (("small", "core:4"), ("large", "core:8"), ("full", "core:8")):
+        story.has(node(name), spec=spec, reserved=CPUSet([0]), policy="pools")
+    for name in ("full", "large", "small"):
+        taken = {"full": "6", "large": "2", "small": "1"}[name]
+        story.publishes(name, nodes.admit(story.states[name], translate.ask(guaranteed("x", taken)))[0])
+    instructions = story.wants(guaranteed("a", "6"))
+    (event,) = [one for one in instructions if isinstance(one, Announce)]
+    assert event.nearest is not None
+    assert event.nearest.node == "large"
+    assert event.nearest.state.bound == story.states["large"].bound
+    assert event.nearest.ask.name == "a"

@@ -47,7 +47,7 @@ class Cluster:
         self.server, self.client, self.told = server, client, told
         self.states: dict[str, NodeState] = {}
 
-    async def node(self, name: str, spec: str, cpus: int, **more: Any) -> None:
+    async def node(self, name: str, spec: str, cpus: int, policy: str = "static", **more: Any) -> None:
         known = objects.node(name, cpus)
         status = {
             "allocatable": {**known.status.allocatable},
@@ -58,7 +58,7 @@ class Cluster:
         await self.client.patch(Node, name, {"status": status}, subresource="status")
         # The server taints a new node as not ready; the node controller would take that away.
         await self.client.patch(Node, name, {"spec": {"taints": None, **more}})
-        self.states[name] = objects.state(spec, name, reserved=CPUSet([0]))
+        self.states[name] = objects.state(spec, name, reserved=CPUSet([0]), policy=policy)
         await self.client.create(translate.topology(self.states[name].machine, name, self.states[name]))
 
     async def publish(self, name: str, state: NodeState) -> None:
@@ -167,6 +167,22 @@ def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_can() -> None:
         await cluster.publish("n1", nodes.release(agent, first.metadata.uid))
         assert (await cluster.placed("second")).spec.node_name == "n1"
         assert cluster.told.errors == []
+
+    run(story)
+
+
+def test_a_pod_that_lacks_cpus_hears_who_is_in_the_way_on_the_nearest_node() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8, policy="pools")
+        await cluster.pod("first", "4")
+        await cluster.placed("first")
+        await cluster.pod("second", "4")
+        (event,) = await cluster.events("second", 1)
+        assert event.message == (
+            "0/1 nodes are available: 1 not enough cpus available to satisfy request: "
+            "4 CPUs are asked for, 3 are free. "
+            "Nearest is n1: it would fit if default/first (CPUs 1-4) was elsewhere; 3 CPUs would fit."
+        )
 
     run(story)
 

@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,6 +33,7 @@ from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState
+from corelane.node.pools.explain import remedies
 from corelane.runtime.base import ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
 
 SIMULATED: Final = "simulated"
@@ -386,7 +388,8 @@ class Agent:
             case messages.Annotate():
                 self._publisher.annotate(pod, order.cpus, order.reasons, self.ledger.machine, order.zone)
             case messages.Tell():
-                self._publisher.event(pod, order.reason, order.message, warning=order.warning)
+                more = partial(remedies, *order.refused) if order.refused else None
+                self._publisher.event(pod, order.reason, order.message, warning=order.warning, more=more)
 
     # -- what others ask
 

@@ -283,7 +283,7 @@ class Core:
         self._outbox.touch(pod)
         if verdict.refusal and not verdict.untouched:
             pod.rejected = verdict.refusal
-            self._outbox.tell(pod, verdict.refusal.reason, verdict.refusal.message, warning=True)
+            self._outbox.tell_refusal(pod, verdict.refusal, self.ledger)
             self._reporter.refused(pod.plan, verdict.refusal)
             self._finish(pod, at)
             return

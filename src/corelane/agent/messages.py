@@ -11,6 +11,7 @@ from corelane.agent.pods import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, Reason
+from corelane.workload import Ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,12 +258,16 @@ class Annotate:
 
 @dataclass(frozen=True, slots=True)
 class Tell:
-    """Record a Kubernetes event about a pod, or with an empty `uid` about the node."""
+    """Record a Kubernetes event about a pod, or with an empty `uid` about the node.
+
+    With `refused`, a ledger and the ask that it did not let in, it goes on with what would help.
+    """
 
     uid: str
     reason: str
     message: str
     warning: bool = False
+    refused: tuple[NodeState, Ask] | None = None
 
 
 @dataclass(frozen=True, slots=True)

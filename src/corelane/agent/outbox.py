@@ -5,7 +5,9 @@ from typing import Final
 
 from corelane.agent import messages, status
 from corelane.agent.messages import Instruction
-from corelane.agent.pods import Container, Pod
+from corelane.agent.pods import Container, Pod, Reason
+from corelane.node import NodeState
+from corelane.node.pools.binding import INSUFFICIENT_CPUS
 
 ONCE: Final = frozenset({"ImageIgnored"})
 """Reasons of warnings that one pod hears for all."""
@@ -59,6 +61,12 @@ class Outbox:
         """Record an event about a pod that is still there."""
         if pod.present:
             self.put(messages.Tell(pod.uid, reason, message, warning))
+
+    def tell_refusal(self, pod: Pod, refusal: Reason, ledger: NodeState) -> None:
+        """Say why a pod was refused and, where CPUs are what it lacks, what would let it in."""
+        if pod.present:
+            refused = (ledger, pod.plan.ask) if refusal.reason == INSUFFICIENT_CPUS else None
+            self.put(messages.Tell(pod.uid, refusal.reason, refusal.message, True, refused))
 
     def tell_once(self, pod: Pod, container: Container, reason: str, message: str) -> None:
         """Warn of trouble with a container's CPUs, once in each of its runs."""

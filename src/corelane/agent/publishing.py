@@ -186,8 +186,10 @@ class Publisher:
         """Write the Node's status, which is not as it was."""
         self._topology.put("status of the node", write)
 
-    def event(self, pod: Pod, reason: str, message: str, *, warning: bool) -> None:
-        """Record an event about a pod."""
+    def event(
+        self, pod: Pod, reason: str, message: str, *, warning: bool, more: Callable[[], str] | None = None
+    ) -> None:
+        """Record an event about a pod; what takes long to say, `more`, is found out in a thread."""
         meta = pod.metadata
         about = {
             "apiVersion": "v1",
@@ -196,7 +198,7 @@ class Publisher:
             "namespace": meta.namespace,
             "uid": meta.uid,
         }
-        self._put_event(meta.namespace, meta.name, about, reason, message, warning=warning)
+        self._put_event(meta.namespace, meta.name, about, reason, message, warning=warning, more=more)
 
     def node_event(self, reason: str, message: str, *, warning: bool) -> None:
         """Record an event about the node; as the kubelet does, with its name for a UID."""
@@ -204,7 +206,15 @@ class Publisher:
         self._put_event("default", self._node, about, reason, message, warning=warning)
 
     def _put_event(
-        self, namespace: str, name: str, about: dict[str, str], reason: str, message: str, *, warning: bool
+        self,
+        namespace: str,
+        name: str,
+        about: dict[str, str],
+        reason: str,
+        message: str,
+        *,
+        warning: bool,
+        more: Callable[[], str] | None = None,
     ) -> None:
         at = rfc3339(self._clock())
         event = {
@@ -224,6 +234,8 @@ class Publisher:
         }
 
         async def job() -> None:
-            await self._client.create(event)
+            found = await asyncio.to_thread(more) if more else ""
+            whole = event | {"message": f"{message}; what would help: {found}"[:1024]} if found else event
+            await self._client.create(whole)
 
         self._events.put(f"event {next(self._numbers)} {reason} of {name}", job)

@@ -32,6 +32,7 @@ from corelane.scheduler.messages import (
     SetCondition,
     Tick,
     TopologyChanged,
+    Unfit,
 )
 from corelane.scheduler.plugins import Cycle, Filter, Plugins, Wake
 from corelane.scheduler.queue import Queue, Waiting, backoff
@@ -180,7 +181,7 @@ class Core:
             return
         feasible, reasons, helped_by = self._filter(cycle)
         if not feasible:
-            yield from self._park(waiting, now, self._in_words(reasons), helped_by)
+            yield from self._park(waiting, now, self._in_words(reasons), helped_by, _nearest(cycle))
             return
         yield self._claim(waiting, cycle, self._best(cycle, feasible))
 
@@ -283,11 +284,15 @@ class Core:
 
     # Saying why not.
 
-    def _park(self, waiting: Waiting, now: float, why: str, helped_by: Wake) -> Iterator[Instruction]:
+    def _park(
+        self, waiting: Waiting, now: float, why: str, helped_by: Wake, nearest: Unfit | None = None
+    ) -> Iterator[Instruction]:
         self.queue.park(waiting, now, helped_by)
-        yield from self._explain(waiting, now, "Unschedulable", why)
+        yield from self._explain(waiting, now, "Unschedulable", why, nearest)
 
-    def _explain(self, waiting: Waiting, now: float, reason: str, why: str) -> Iterator[Instruction]:
+    def _explain(
+        self, waiting: Waiting, now: float, reason: str, why: str, nearest: Unfit | None = None
+    ) -> Iterator[Instruction]:
         """The condition is always what was found last; events are held down to what is worth telling."""
         pod, waiting.reason = waiting.info.pod, why
         if not _has_condition(pod, reason, why):
@@ -295,7 +300,16 @@ class Core:
         silent = now - waiting.announced_at
         if silent >= (ANNOUNCE_SOONEST if why != waiting.announced else ANNOUNCE_AGAIN):
             waiting.announced, waiting.announced_at = why, now
-            yield Announce(pod, "Warning", "FailedScheduling", why)
+            yield Announce(pod, "Warning", "FailedScheduling", why, nearest)
+
+
+def _nearest(cycle: Cycle) -> Unfit | None:
+    """Of the nodes that lack nothing but CPUs for the pod, the one with the most that are free."""
+    assert cycle.info.ask is not None
+    if not cycle.lacking:
+        return None
+    name = min(cycle.lacking, key=lambda name: (-len(cycle.lacking[name].free_exclusive), name))
+    return Unfit(name, cycle.lacking[name], cycle.info.ask)
 
 
 def _without_details(reasons: Counter[str]) -> Counter[str]:

@@ -9,6 +9,7 @@ from corelane.kube.meta import Wire
 from corelane.kube.node import Taint
 from corelane.kube.pod import Pod
 from corelane.node import Decision
+from corelane.node.pools.binding import INSUFFICIENT_CPUS
 from corelane.scheduler import matching
 from corelane.scheduler.cluster import NodeInfo, PodInfo
 from corelane.scheduler.plugins import Cycle, Filter, PreFilter, Wake
@@ -109,8 +110,10 @@ def cpus_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
     decision = answer[1]
     if decision.admitted:
         cycle.admitted[node.name] = answer
-    else:
-        yield _refusal(decision, cycle.info)
+        return
+    if decision.reason == INSUFFICIENT_CPUS:
+        cycle.lacking[node.name] = answer[0]
+    yield _refusal(decision, cycle.info)
 
 
 def _refusal(decision: Decision, info: PodInfo) -> str:
@@ -121,7 +124,7 @@ def _refusal(decision: Decision, info: PodInfo) -> str:
     match decision.reason:
         case "OutOfcpu":
             return _AMPLIFIED if decision.message.startswith(_AMPLIFIED) else "Insufficient cpu"
-        case "InsufficientCPUs":
+        case reason if reason == INSUFFICIENT_CPUS:
             return _too_few(decision.message.partition(" (")[0], info)
         case "InsufficientNUMA":
             return decision.message.partition(": ")[0]

@@ -7,6 +7,8 @@ from typing import Literal, TypeAlias
 from corelane.cpuset import CPUSet
 from corelane.kube.node import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
+from corelane.node import NodeState
+from corelane.workload import Ask
 
 __all__ = [
     "Announce",
@@ -20,6 +22,7 @@ __all__ = [
     "SetCondition",
     "Tick",
     "TopologyChanged",
+    "Unfit",
 ]
 
 
@@ -95,13 +98,26 @@ class SetCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfit:
+    """A node that lacks CPUs for a pod: its state with all claims, and what the pod asks for."""
+
+    node: str
+    state: NodeState
+    ask: Ask
+
+
+@dataclass(frozen=True, slots=True)
 class Announce:
-    """Publish a Kubernetes event about a pod; `type` is Normal or Warning."""
+    """Publish a Kubernetes event about a pod; `type` is Normal or Warning.
+
+    `nearest` is the node that comes nearest to fitting: the event goes on with what would help there.
+    """
 
     pod: Pod
     type: str
     reason: str
     message: str
+    nearest: Unfit | None = None
 
 
 Event: TypeAlias = PodChanged | NodeChanged | TopologyChanged | Bound | BindFailed | Tick

@@ -7,13 +7,15 @@ waits. The same event said again counts up, as client-go's recorder does.
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from corelane.kube.errors import APIError
 from corelane.kube.objects import Event, Pod
-from corelane.scheduler.messages import Announce, SetCondition
+from corelane.node.pools.explain import remedies
+from corelane.scheduler.messages import Announce, SetCondition, Unfit
 from corelane.scheduler.reporter import Reporter
 
 if TYPE_CHECKING:
@@ -24,6 +26,8 @@ __all__ = ["Notes", "now"]
 _WAITING: Final = 1000
 _REMEMBERED: Final = 4096
 _LONGEST_MESSAGE: Final = 1024
+_FEW: Final = 20
+"""With so many notes waiting, none goes into what would help."""
 
 
 def now() -> datetime:
@@ -80,6 +84,8 @@ class Notes:
         )
 
     async def _announce(self, note: Announce) -> None:
+        if note.nearest is not None and self._queue.qsize() < _FEW:
+            note = await asyncio.to_thread(_with_help, note, note.nearest)
         name = _event_name(note)
         count = self._said.pop(name, 0)
         self._said[name] = (
@@ -132,6 +138,12 @@ class Notes:
             "lastTimestamp": time,
             "count": 1,
         }
+
+
+def _with_help(note: Announce, nearest: Unfit) -> Announce:
+    """The event with what would help on the nearest node."""
+    found = remedies(nearest.state, nearest.ask)
+    return replace(note, message=f"{note.message} Nearest is {nearest.node}: {found}.") if found else note
 
 
 def _event_name(note: Announce) -> str:

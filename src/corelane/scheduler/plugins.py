@@ -36,6 +36,8 @@ class Cycle:
     shape: str
     admitted: dict[str, tuple[NodeState, Decision]] = field(default_factory=dict)
     """Node name to its state with such a pod in, for the nodes that manage CPUs."""
+    lacking: dict[str, NodeState] = field(default_factory=dict)
+    """Node name to its state, for the nodes of which nothing but CPUs is missing."""
 
     @classmethod
     def of(cls, info: PodInfo) -> "Cycle":

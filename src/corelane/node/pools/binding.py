@@ -5,6 +5,7 @@ What the scheduler proposed, or where a running pod was found, is kept if the no
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from corelane.cpuset import format_list
 from corelane.node.entries import Sharing
@@ -19,7 +20,10 @@ from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Occupancy, 
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask, BindPolicy, ContainerKind, NUMAPolicy
 
-__all__ = ["Bound", "Question", "bind", "question"]
+__all__ = ["INSUFFICIENT_CPUS", "Bound", "Question", "bind", "question"]
+
+INSUFFICIENT_CPUS: Final = "InsufficientCPUs"
+"""The reason of a refusal for which `explain.remedies` knows what would help."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +145,7 @@ class Binding:
         try:
             placed = self.place(self.available, self.demand)
         except Unplaceable as why:
-            raise Refusal("InsufficientCPUs", self.in_the_way(str(why))) from None
+            raise Refusal(INSUFFICIENT_CPUS, self.in_the_way(str(why))) from None
         if self.ask.proposal:
             self.tell("conflict", f"{self.conflict(cpus, self.demand.cpus)}: picked again")
         self.tell("pick", _picked(placed, placed.cpus))
@@ -202,7 +206,7 @@ class Binding:
         try:
             return self.divided({})
         except Unplaceable as why:
-            raise Refusal("InsufficientCPUs", self.in_the_way(str(why))) from None
+            raise Refusal(INSUFFICIENT_CPUS, self.in_the_way(str(why))) from None
 
     def near(self, cpus: int, n: int) -> int:
         """The CPUs on the NUMA nodes of some others, as far as they hold as many as are missing."""

@@ -1,10 +1,13 @@
 """Why a pod would lie where it would, term by term; or what would make it fit, and which pods to move.
 
-For people who ask: it takes some ten times as long as an admission, so an admission does not say as much.
+For people who ask, and for the refusals that they read: it takes some ten times as long as an admission, so
+an admission does not say as much.
 """
 
 from collections.abc import Iterator
 
+from corelane.cpuset import format_list
+from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.managers import needed
 from corelane.node.pools import belongings, neighbours
@@ -13,11 +16,11 @@ from corelane.node.pools.binding import Binding, binding
 from corelane.node.pools.classes import standing
 from corelane.placement import optimal
 from corelane.placement.optimal import shape as shapes
-from corelane.placement.optimal.result import Change, Misfit
+from corelane.placement.optimal.result import Change, Misfit, Placement
 from corelane.placement.reasons import Reason
 from corelane.workload import Ask
 
-__all__ = ["explain"]
+__all__ = ["explain", "remedies"]
 
 
 def explain(state: NodeState, ask: Ask) -> tuple[Reason, ...]:
@@ -25,17 +28,36 @@ def explain(state: NodeState, ask: Ask) -> tuple[Reason, ...]:
 
     Nothing of a pod that would not be bound. Raises Refusal where the pod contradicts itself or the node.
     """
+    asked = _asked(state, ask)
+    if asked is None:
+        return ()
+    answer = _answer(asked)
+    return tuple(_help(asked, answer)) if isinstance(answer, Misfit) else answer.reasons
+
+
+def remedies(state: NodeState, ask: Ask) -> str:
+    """In words, what would let in a pod that the node has refused; "" where that is not known."""
+    try:
+        asked = _asked(state, ask)
+    except Refusal:
+        return ""
+    answer = _answer(asked) if asked else None
+    if asked is None or not isinstance(answer, Misfit):
+        return ""
+    return "; ".join(_in_words(asked, change) for change in answer.changes)
+
+
+def _asked(state: NodeState, ask: Ask) -> Binding | None:
     found = standing(ask, state.config.pools)
     policies = policies_of(state, ask, found)
     if not found.bound:
-        return ()
-    wanted = belongings.resources(needed(state, ask), ask)
-    asked = binding(state, ask, found, policies, wanted)
-    shape = shapes.from_machine(state.machine)
-    answer = optimal.place(shape, asked.demand, asked.available, asked.others, explain=True)
-    if isinstance(answer, Misfit):
-        return tuple(_help(asked, answer))
-    return answer.reasons
+        return None
+    return binding(state, ask, found, policies, belongings.resources(needed(state, ask), ask))
+
+
+def _answer(asked: Binding) -> Placement | Misfit:
+    shape = shapes.from_machine(asked.state.machine)
+    return optimal.place(shape, asked.demand, asked.available, asked.others, explain=True)
 
 
 def _help(asked: Binding, answer: Misfit) -> Iterator[Reason]:
@@ -52,5 +74,9 @@ def _in_words(asked: Binding, change: Change) -> str:
         return change.text
     uids = list(neighbours.holdings(asked.state))
     moved = {uids[position] for position in change.holders}
-    pods = dict.fromkeys(entry.pod for entry in asked.state.entries.values() if entry.uid in moved)
-    return f"it would fit if {', '.join(pods)} {'was' if len(pods) == 1 else 'were'} elsewhere"
+    pods: dict[str, int] = {}
+    for entry in asked.state.entries.values():
+        if entry.uid in moved:
+            pods[entry.pod] = pods.get(entry.pod, 0) | entry.cpus.mask
+    names = ", ".join(f"{pod} (CPUs {format_list(cpus)})" for pod, cpus in pods.items())
+    return f"it would fit if {names} {'was' if len(pods) == 1 else 'were'} elsewhere"
