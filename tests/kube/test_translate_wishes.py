@@ -262,6 +262,24 @@ def test_broken_labels_are_named_too():
         translate.ask(asked(labels={keys.QOS_CLASS: "LSX"}))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps({"no\nsuch\u202e": "0-3"}),
+        json.dumps({"n" * 9000: "0-3"}),
+        json.dumps({"x": "x" * 9000}),
+        json.dumps({"x": 7}),
+        json.dumps({"x": {"y": ["z\n" * 500]}}),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line_of_a_bearable_length(text):
+    bound = pod("a", container("x", "cpu=1"), annotations={keys.CONTAINER_CPUSETS: text}, node="n")
+    with pytest.raises(TranslationError) as caught:
+        translate.ask(bound)
+    assert str(caught.value).isprintable()
+    assert len(str(caught.value)) < 850
+
+
 def test_all_faults_of_a_pod_are_found_at_once():
     broken = asked({SPEC: "{", keys.CORE_KIND: "X"}, {keys.QOS_CLASS: "LSX"})
     assert [error.field.split("[")[0] for error in wishes.faults(broken)] == [

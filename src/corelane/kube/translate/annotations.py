@@ -119,7 +119,9 @@ def cpus(field: str, value: Any) -> CPUSet:
     """A CPU list; null is the empty set. Raises TranslationError."""
     if value is None:
         return CPUSet()
+    if not isinstance(value, str):
+        raise TranslationError(field, value, "not a CPU list such as '0-3,8': must be a string")
     try:
-        return CPUSet.parse(value.strip() if isinstance(value, str) else "?")
+        return CPUSet.parse(value.strip())
     except CPUSetError as error:
         raise TranslationError(field, value, f"not a CPU list such as '0-3,8': {error}") from error
