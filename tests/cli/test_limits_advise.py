@@ -423,11 +423,9 @@ def prometheus():
         yield fake
 
 
-def scraped(fake, pod: str = "web-5d-x1", gap: bool = False) -> None:
-    """Half an hour of a container at 200m with four busy threads."""
-    times = [1e9 + 30 * i for i in range(60)]
-    if gap:
-        times = times[:20] + times[50:]
+def scraped(fake, gap: range = range(0), pod: str = "web-5d-x1") -> None:
+    """Half an hour of a container at 200m with four busy threads; some samples are missing."""
+    times = [1e9 + 30 * i for i in range(60) if i not in gap]
     labels = {"namespace": "shop", "pod": pod, "container": "app", "id": "/x", "instance": "n1"}
     for metric, rate in (
         ("container_cpu_usage_seconds_total", 0.2),
@@ -448,9 +446,18 @@ def test_prometheus_carries_advice_for_a_cluster(tmp_path, shop, prometheus):
 
 
 def test_a_gap_in_prometheus_is_a_reason_to_refuse(tmp_path, prometheus):
-    scraped(prometheus, gap=True)
+    scraped(prometheus, gap=range(20, 50))
     (found,) = advised(run("--prometheus", prometheus.url, "-o", "json"), code=1).values()
     assert "no samples for" in found["why"]
+
+
+def test_a_small_gap_or_an_earlier_run_is_none(tmp_path, prometheus):
+    scraped(prometheus, gap=range(20, 24))
+    labels = {name: text for name, text in prometheus.series[0][0].items() if name != "__name__"}
+    prometheus.add("container_cpu_usage_seconds_total", [(1e9, 70.0)], **{**labels, "id": "/old"})
+    (found,) = advised(run("--prometheus", prometheus.url, "-o", "json")).values()
+    assert found["recommended"] == "drop-limit"
+    assert [remark[:14] for remark in found["remarks"]] == ["no samples for", "started anew w"]
 
 
 def test_a_histogram_in_prometheus_gives_the_latency(tmp_path, shop, prometheus):

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app import limits_watch
+from corelane.app import limits_watch, prometheus
 from corelane.cli import main
 from support import prometheus_fake
 from support.cpu_groups import Clock
@@ -86,7 +86,7 @@ def test_restarts_gaps_and_silence_are_said(fake):
     series(fake, "container_cpu_usage_seconds_total", 0, 1, container="again", id="/old")
     series(fake, "container_cpu_usage_seconds_total", 0, 1, start=1270, container="again", id="/new")
     series(fake, "container_cpu_usage_seconds_total", 0, container="young")
-    found = {one["container"]: one["notes"] for one in rows(ask(fake)).values()}
+    found = {one["container"]: [*one["notes"], *one["remarks"]] for one in rows(ask(fake)).values()}
     assert "restarted 1 time" in found["back"][0]
     assert "no samples for 270 s" in found["app"][0]
     assert "no sample for the last 270 s" in found["ended"][-1]
@@ -134,7 +134,7 @@ def test_a_token_is_shown_to_prometheus(fake, tmp_path):
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ((401, b"go away"), "HTTP 401: go away"),
+        ((401, b"go away"), "HTTP 401: go away: it wants a token (--bearer-token-file)"),
         ((400, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "HTTP 400: parse error"),
         ((503, b""), "HTTP 503"),
         ((200, b"<html>"), "not Prometheus' answer"),
@@ -152,3 +152,57 @@ def test_what_prometheus_refuses_is_one_line_with_its_address(fake, raw, words):
     (line,) = result.stderr.splitlines()
     assert fake.url in line
     assert words in line
+
+
+def test_a_token_goes_nowhere_but_to_the_address_that_was_given(fake, tmp_path):
+    token = tmp_path / "token"
+    token.write_text("secret")
+    with prometheus_fake.serving() as elsewhere:
+        fake.raw, fake.sent = (302, b""), {"Location": f"{elsewhere.url}/login"}
+        result = ask(fake, "--bearer-token-file", token)
+        assert elsewhere.headers == []
+    assert result.exit_code == 2
+    assert f"sends us to '{elsewhere.url}/login'" in result.stderr
+
+
+@pytest.mark.parametrize("content", [b"", b"two\nlines", b"\xff\xfe", b"caf\xc3\xa9"])
+def test_what_no_header_can_hold_is_no_token(fake, tmp_path, content):
+    token = tmp_path / "token"
+    token.write_bytes(content)
+    result = ask(fake, "--bearer-token-file", token)
+    assert result.exit_code == 2
+    assert f"{token}: holds no token" in result.stderr
+    assert fake.queries == []
+
+
+def test_answers_are_bounded_in_size_and_in_time(fake, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(prometheus, "_LARGEST", 100)
+        assert "larger than 0 MiB: choose a namespace" in ask(fake).stderr
+    monkeypatch.setattr(prometheus.time, "monotonic", iter(range(0, 10_000, 40)).__next__)
+    assert "took longer than 30 s" in ask(fake).stderr
+
+
+def test_a_partial_result_is_said(fake):
+    fake.raw = (200, b'{"status":"success","data":{"result":[]},"warnings":["store x is down"]}')
+    assert f"{fake.url} warns: store x is down" in notes(ask(fake))
+
+
+def test_a_counter_with_a_series_for_every_cpu_is_their_sum(fake):
+    metric = "container_cpu_usage_seconds_total"
+    for cpu, amounts in (("cpu00", (1, 2, 4)), ("cpu01", (5, 8, 11))):
+        series(fake, metric, *amounts, container="two", cpu=cpu)
+        series(fake, metric, *amounts, container="both", cpu=cpu)
+    series(fake, metric, 6, 9, 12, container="both", cpu="total")
+    found = {one["container"]: one["usedMsPerSecond"] for one in rows(ask(fake)).values()}
+    assert (found["two"], found["both"]) == (300, 200)
+
+
+def test_a_small_gap_spoils_nothing_and_is_remarked(fake):
+    fake.series.clear()
+    times = [*range(0, 600, 15), *range(645, 1200, 15)]
+    fake.add("container_cpu_usage_seconds_total", [(at, at / 5) for at in times], **LABELS)
+    (row,) = rows(ask(fake)).values()
+    assert row["notes"] == []
+    assert "no samples for 60 s" in row["remarks"][0]
+    assert row["usedMsPerSecond"] == pytest.approx(200)

@@ -17,11 +17,12 @@ _MATCHER = re.compile(r'(\w+)(=~|!~|!=|=)"((?:[^"\\]|\\.)*)"')
 
 
 class Fake:
-    """Series to answer with; `raw` replaces the next answers by a status and a body."""
+    """Series to answer with; `raw` replaces the next answers by a status and a body, `sent` adds headers."""
 
     def __init__(self) -> None:
         self.series: list[tuple[dict[str, str], list[tuple[float, float]]]] = []
         self.raw: tuple[int, bytes] | None = None
+        self.sent: dict[str, str] = {}
         self.queries: list[str] = []
         self.headers: list[dict[str, str]] = []
         self.url = ""
@@ -71,7 +72,8 @@ def serving() -> Iterator[Fake]:
             fake.headers.append(dict(self.headers))
             status, answer = fake.answer(query)
             self.send_response(status)
-            self.send_header("Content-Length", str(len(answer)))
+            for name, value in {"Content-Length": str(len(answer)), **fake.sent}.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(answer)
 

@@ -22,7 +22,7 @@ from corelane.app import (
 )
 from corelane.app.limits_advise_objects import AdviseError, Owner, World
 from corelane.app.limits_node import Site, Where
-from corelane.app.limits_prometheus import Server
+from corelane.app.prometheus import Server, bearer
 from corelane.kernel import cfs
 from corelane.limits import advice, measure
 from corelane.limits.advice import Advice, Answer, Evidence, Latency, Slot
@@ -42,6 +42,7 @@ __all__ = [
     "Server",
     "Source",
     "Where",
+    "bearer",
     "main",
 ]
 

@@ -43,6 +43,7 @@ class _Row(msgspec.Struct, frozen=True):
     stalled: float | None = msgspec.field(name="stalledMsPerSecond", default=None)
     queued: float | None = msgspec.field(name="queuedMsPerSecond", default=None)
     notes: list[str] = []
+    remarks: list[str] = []
 
     @property
     def quota(self) -> Quota:
@@ -149,7 +150,9 @@ def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
         return Unusable("the rounds took no time")
     times: dict[str, Any] = {name: _mean(name, rows, total) for name in _TIMES}
     counts: dict[str, Any] = {name: _sum(getattr(row, name) for _, row in rows) for name in _COUNTS}
-    return Rates(total, **times, **counts, quota=rows[-1][1].quota, notes=tuple(said))
+    remarks = dict.fromkeys(remark for _, row in rows for remark in row.remarks)
+    quota = rows[-1][1].quota
+    return Rates(total, **times, **counts, quota=quota, notes=tuple(said), remarks=tuple(remarks))
 
 
 def _mean(name: str, rows: list[tuple[float, _Row]], total: float) -> float | None:

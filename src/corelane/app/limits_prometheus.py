@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import http.client
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-import msgspec
-
+from corelane.app import prometheus
+from corelane.app.prometheus import Series, Server
 from corelane.limits.measure import Quota, Rates, Unusable, series
 from corelane.limits.measure.series import Sample
 
-__all__ = ["COUNTERS", "Measured", "PrometheusError", "Server", "Watched", "measure", "vector"]
+__all__ = ["COUNTERS", "Measured", "Watched", "measure", "vector"]
 
 COUNTERS: Final[Mapping[str, str]] = {
     "container_cpu_usage_seconds_total": "usage",
@@ -31,22 +27,8 @@ COUNTERS: Final[Mapping[str, str]] = {
 """cAdvisor's names to ours; the last five only come from newer or specially configured ones."""
 _QUOTA: Final = ("container_spec_cpu_quota", "container_spec_cpu_period")
 _NEEDED: Final = tuple(COUNTERS)[:4]
-_LARGEST: Final = 1 << 30
-_SHOWN: Final = 200
+_ALL: Final = "total"
 _MANY: Final = 2**63
-
-
-class PrometheusError(Exception):
-    """Prometheus did not answer, or not with what was asked for; the message has the URL."""
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """How Prometheus is reached. `token` is sent as a bearer token where there is one."""
-
-    url: str
-    token: str = ""
-    timeout_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,35 +49,17 @@ class Measured:
     rates: Rates | Unusable
 
 
-class _Series(msgspec.Struct, frozen=True):
-    metric: dict[str, str]
-    values: list[tuple[float, str]] = []
-    value: tuple[float, str] | None = None
-
-
-class _Data(msgspec.Struct, frozen=True):
-    result: list[_Series] = []
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    status: str = ""
-    error: str = ""
-    data: _Data = _Data()
-
-
-Samples = dict[str, list[Sample]]
-
-
 @dataclass(slots=True)
 class _Group:
-    """The series of one cgroup, as one job scraped them from one node."""
+    """The series of one cgroup, as one job scraped them from one node: by counter, then by CPU."""
 
-    samples: Samples = field(default_factory=dict)
+    samples: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
     quota: dict[str, float] = field(default_factory=dict)
 
     @property
     def last(self) -> float:
-        return max((samples[-1][0] for samples in self.samples.values() if samples), default=0.0)
+        found = (samples[-1][0] for of_cpu in self.samples.values() for samples in of_cpu.values() if samples)
+        return max(found, default=0.0)
 
 
 def measure(
@@ -107,30 +71,36 @@ def measure(
     """
     selector = _selector(namespace, pod)
     groups: dict[Watched, dict[tuple[str, ...], _Group]] = {}
-    missing: list[str] = []
+    notes: list[str] = []
     for metric, name in COUNTERS.items():
-        result = _query(server, f"{metric}{selector}[{window}]").data.result
-        if not result and metric in _NEEDED:
-            missing.append(metric)
-        for one in result:
-            _group(groups, one.metric).samples[name] = [
-                (at, _number(server, text)) for at, text in one.values
-            ]
+        answer = prometheus.query(server, f"{metric}{selector}[{window}]")
+        if not answer.data.result and metric in _NEEDED:
+            notes.append(_absent(metric))
+        notes += (f"{server.url} warns: {text}" for text in answer.warnings)
+        for one in answer.data.result:
+            of_cpu = _group(groups, one.metric).samples.setdefault(name, {})
+            of_cpu[one.metric.get("cpu", _ALL)] = _samples(server, one)
     for metric in _QUOTA:
-        for one in _query(server, f"{metric}{selector}").data.result:
+        for one in prometheus.query(server, f"{metric}{selector}").data.result:
             if one.value and (known := _known(groups, one.metric)):
-                known.quota[metric] = _number(server, one.value[1])
+                known.quota[metric] = prometheus.number(server, one.value[1])
     now = max((one.last for of in groups.values() for one in of.values()), default=0.0)
     found = [_measured(watched, of, now) for watched, of in sorted(groups.items(), key=_by_name)]
-    return found, [_absent(metric) for metric in missing]
+    return found, list(dict.fromkeys(notes))
 
 
-def _number(server: Server, text: str) -> float:
-    """A sample's value, which may be NaN."""
-    try:
-        return float(text)
-    except ValueError:
-        raise PrometheusError(f"{server.url}: a sample's value {text[:_SHOWN]!r} is no number") from None
+def _samples(server: Server, one: Series) -> list[Sample]:
+    return [(at, prometheus.number(server, text)) for at, text in one.values]
+
+
+def _whole(of_cpu: Mapping[str, list[Sample]]) -> list[Sample]:
+    """A counter's samples: the kubelet's say `total`; a cAdvisor of its own may have one series a CPU."""
+    if _ALL in of_cpu or len(of_cpu) == 1:
+        return of_cpu.get(_ALL) or next(iter(of_cpu.values()))
+    sums: dict[float, list[float]] = {}
+    for at, value in (sample for samples in of_cpu.values() for sample in samples):
+        sums.setdefault(at, []).append(value)
+    return [(at, sum(values)) for at, values in sorted(sums.items()) if len(values) == len(of_cpu)]
 
 
 def _by_name(item: tuple[Watched, Any]) -> tuple[str, str, str, str]:
@@ -174,15 +144,16 @@ def _known(groups: dict[Watched, dict[tuple[str, ...], _Group]], labels: Mapping
 def _measured(watched: Watched, incarnations: dict[tuple[str, ...], _Group], now: float) -> Measured:
     """The latest incarnation counts; what an earlier one did is over. `now` is the newest sample of all."""
     latest = max(incarnations.values(), key=lambda group: (group.last, len(group.samples)))
-    found = series.rates(latest.samples, _quota(latest.quota))
+    samples = {name: _whole(of_cpu) for name, of_cpu in latest.samples.items()}
+    found = series.rates(samples, _quota(latest.quota))
     if isinstance(found, Unusable):
         return Measured(watched, found)
-    notes = [*found.notes]
+    notes, remarks = [*found.notes], [*found.remarks]
     if len({key[:2] for key in incarnations}) > 1:
-        notes.append("started anew within the window: only its latest run is counted")
-    if silent := max(series.silence(samples, now) for samples in latest.samples.values()):
+        remarks.append("started anew within the window: only its latest run is counted")
+    if silent := max(series.silence(one, now) for one in samples.values()):
         notes.append(f"no sample for the last {silent:.0f} s: it ended, or its node is not scraped")
-    return Measured(watched, replace(found, notes=tuple(notes)))
+    return Measured(watched, replace(found, notes=tuple(notes), remarks=tuple(remarks)))
 
 
 def _quota(found: Mapping[str, float]) -> Quota:
@@ -203,58 +174,7 @@ def _absent(metric: str) -> str:
     )
 
 
-def _query(server: Server, query: str) -> _Answer:
-    """One instant query. Raises PrometheusError."""
-    request = _request(server, query)
-    try:
-        # The scheme was checked: no file: or ftp: gets here.
-        with urllib.request.urlopen(request, timeout=server.timeout_seconds) as response:  # noqa: S310
-            body = response.read(_LARGEST)
-    except urllib.error.HTTPError as error:
-        raise PrometheusError(f"{server.url}: HTTP {error.code}: {_said(error.read(_SHOWN * 8))}") from None
-    except (urllib.error.URLError, http.client.HTTPException, OSError, ValueError) as error:
-        why = getattr(error, "reason", None) or error
-        raise PrometheusError(f"{server.url}: {why}: is this Prometheus' address?") from None
-    try:
-        answer = msgspec.json.decode(body, type=_Answer)
-    except msgspec.MsgspecError as error:
-        raise PrometheusError(f"{server.url}: this is not Prometheus' answer: {error}") from None
-    if answer.status != "success":
-        raise PrometheusError(f"{server.url}: {answer.error or answer.status or 'no status'}")
-    return answer
-
-
-def _request(server: Server, query: str) -> urllib.request.Request:
-    if not _is_address(server.url):
-        raise PrometheusError(f"{server.url!r} is no address: write it as http://prometheus:9090")
-    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
-    if server.token:
-        headers["Authorization"] = f"Bearer {server.token}"
-    url = server.url.rstrip("/") + "/api/v1/query"
-    return urllib.request.Request(  # noqa: S310
-        url, data=urllib.parse.urlencode({"query": query}).encode(), headers=headers
-    )
-
-
-def _is_address(url: str) -> bool:
-    """Whether it is one of HTTP's; urllib would open file: and ftp: as well."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        return False
-
-
-def _said(body: bytes) -> str:
-    """The error in a refusal, from Prometheus' JSON or in whatever words a proxy has."""
-    try:
-        answer = msgspec.json.decode(body, type=_Answer)
-        return answer.error or answer.status
-    except msgspec.MsgspecError:
-        return " ".join(body.decode(errors="replace").split())[:_SHOWN] or "no reason given"
-
-
 def vector(server: Server, query: str) -> list[tuple[dict[str, str], float]]:
     """The labels and values of any instant query's result. Raises PrometheusError."""
-    found = _query(server, query).data.result
-    return [(one.metric, _number(server, one.value[1])) for one in found if one.value]
+    found: Iterable[Series] = prometheus.query(server, query).data.result
+    return [(one.metric, prometheus.number(server, one.value[1])) for one in found if one.value]

@@ -10,12 +10,12 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, Protocol
 
 from corelane.app import limits_node, limits_prometheus
 from corelane.app.limits_node import Site, Where
-from corelane.app.limits_prometheus import Measured, PrometheusError, Server
+from corelane.app.limits_prometheus import Measured
+from corelane.app.prometheus import PrometheusError, Server, bearer
 from corelane.kernel.files import Directory
 from corelane.limits import measure
 from corelane.limits.measure import CounterError, Processor, Reading, Surroundings, Unusable, processors
@@ -214,8 +214,3 @@ def _measured(one: Measured) -> Row:
 
 def _longest(found: Iterable[Measured]) -> float:
     return max((one.rates.seconds for one in found if not isinstance(one.rates, Unusable)), default=0.0)
-
-
-def bearer(path: Path | None) -> str:
-    """The token in a file. Raises OSError."""
-    return path.read_text().strip() if path else ""

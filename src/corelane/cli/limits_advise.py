@@ -105,7 +105,7 @@ def advise(
     corelane limits advise --prometheus http://prometheus:9090 --window 1h --kubeconfig ~/.kube/config
     """  # noqa: D301 - click wants the character itself
     from corelane.app import limits_advise as app
-    from corelane.app import limits_lint, limits_watch
+    from corelane.app import limits_lint
 
     if sum(map(bool, (record, prometheus, cgroups))) > 1:
         raise Fault("FILE, --prometheus and --cgroup name several sources: give one of them")
@@ -117,7 +117,7 @@ def advise(
     if record:
         source = app.Record(record)
     elif prometheus:
-        server = app.Server(prometheus, limits_watch.bearer(bearer_token_file))
+        server = app.Server(prometheus, app.bearer(bearer_token_file))
         source = app.Prometheus(server, _duration(window))
     else:
         source = app.Node(app.Where(root, None, data_dir, cgroups), seconds, every_period)

@@ -99,7 +99,7 @@ def _why(row: Row) -> str:
     parts = [row.note]
     if row.verdict and (row.verdict.level > Level.NONE or row.verdict.causes[0] != "nothing"):
         parts.insert(0, row.verdict.why if row.verdict.causes[0] != "nothing" else "")
-    parts += row.rates.notes if row.rates else ()
+    parts += (*row.rates.notes, *row.rates.remarks) if row.rates else ()
     return "; ".join(filter(None, parts))
 
 
@@ -177,6 +177,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "cost": str(row.verdict.level) if row.verdict else None,
         "why": row.verdict.why if row.verdict else None,
         "notes": [*filter(None, [row.note]), *rates.notes],
+        "remarks": list(rates.remarks),
     }
 
 

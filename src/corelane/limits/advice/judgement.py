@@ -64,7 +64,7 @@ def advise(
     assert not isinstance(evidence.rates, Unusable)
     rates = evidence.rates
     verdict = judge(rates)
-    remarks = tuple(_remarks(subject, rates, settings))
+    remarks = (*rates.remarks, *_remarks(subject, rates, settings))
     if rates.above and rates.above >= _ABOVE_MS and not rates.throttled:
         why = f"its pod's limit stops it for {rates.above:.0f} ms/s, not its own: see the pod's row"
         return Advice(subject, evidence, Answer.LEAVE, why, verdict.level, remarks=remarks)

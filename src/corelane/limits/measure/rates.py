@@ -55,6 +55,9 @@ class Rates:
     """How many threads did."""
     quota: Quota = field(default_factory=Quota)
     notes: tuple[str, ...] = ()
+    """Why less can be made of it than of counters that were read all the time."""
+    remarks: tuple[str, ...] = ()
+    """What is worth knowing of how it was read, but spoils nothing."""
 
     @property
     def lost(self) -> float | None:

@@ -18,6 +18,8 @@ Sample = tuple[float, float]
 """Unix seconds and the counter's value."""
 _GAP: Final = 2.5
 """So many times the usual distance between samples is a gap."""
+_SMALL: Final = 0.1
+"""So much of the time may be a gap: counters went on, and the rest says when."""
 _TIMES: Final = {
     "used": "usage",
     "throttled": "throttled",
@@ -83,15 +85,23 @@ def rates(series: Mapping[str, Sequence[Sample]], quota: Quota | None = None) ->
         if counter in usable
     }
     counts: dict[str, Any] = {name: usable[name].amount for name in _COUNTS if name in usable}
-    return Rates(seconds, **times, **counts, quota=quota or Quota(), notes=_notes(grown, usable))
+    gap = max(one.gap_seconds for one in usable.values())
+    said = (f"no samples for {gap:.0f} s: what happened there is averaged over the gap",) if gap else ()
+    small = gap <= _SMALL * seconds
+    return Rates(
+        seconds,
+        **times,
+        **counts,
+        quota=quota or Quota(),
+        notes=(*_notes(grown, usable), *(() if small else said)),
+        remarks=said if small else (),
+    )
 
 
 def _notes(grown: Mapping[str, Growth | Unusable], usable: Mapping[str, Growth]) -> tuple[str, ...]:
     found: list[str] = []
     if resets := max(one.resets for one in usable.values()):
         found.append(f"restarted {resets} time{'s' * (resets != 1)}: what was counted last before is lost")
-    if gap := max(one.gap_seconds for one in usable.values()):
-        found.append(f"no samples for {gap:.0f} s: what happened there is averaged over the gap")
     missing = sorted(name for name, one in grown.items() if isinstance(one, Unusable))
     if missing:
         found.append(f"too few samples of {', '.join(missing)}")
