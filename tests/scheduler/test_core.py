@@ -324,9 +324,9 @@ def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
     broken = replace(broken, metadata=replace(broken.metadata, annotations=annotations))
     story.tell(TopologyChanged(0, None, broken))
     assert only_bind(story.wants(guaranteed("a", "2"))).node == "good"
-    assert "1 node(s) invalid CPU Topology: what is published is broken" in why(
-        story.wants(guaranteed("b", "8"))
-    )
+    told = why(story.wants(guaranteed("b", "8")))
+    assert "1 node(s) invalid CPU Topology: what is published is broken (metadata.annotations[" in told
+    assert f"[{keys.CPU_ALLOCATIONS}]: invalid value '{{'" in told
 
 
 @pytest.mark.parametrize(

@@ -147,7 +147,7 @@ def _too_few(why: str, info: PodInfo) -> str:
 
 
 def _unknown_cpus(node: NodeInfo) -> str:
-    published = "what is published is broken" if node.problem else "none is published"
+    published = f"what is published is broken ({node.problem})" if node.problem else "none is published"
     return f"node(s) invalid CPU Topology: {published}, so no CPUs can be bound"
 
 

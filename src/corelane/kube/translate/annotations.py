@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 _Word = TypeVar("_Word", bound=StrEnum)
+_Tree = TypeVar("_Tree", dict[str, Any], list[Any])
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
 
 
@@ -43,19 +44,22 @@ def label(key: str) -> str:
 
 def tree(field: str, text: str, names: Iterable[str] = ()) -> Mapping[str, Any]:
     """A JSON object; an empty text and null are an empty one. See `named`. Raises TranslationError."""
-    return named(_decoded(field, text, dict[str, Any] | None, "a JSON object") or {}, names)
+    return named(_decoded(field, text, dict, "a JSON object") or {}, names)
 
 
 def listed(field: str, text: str) -> list[Any]:
     """A JSON list; an empty text and null are an empty one. Raises TranslationError."""
-    return _decoded(field, text, list[Any] | None, "a JSON list") or []
+    return _decoded(field, text, list, "a JSON list") or []
 
 
-def _decoded(field: str, text: str, kind: Any, what: str) -> Any:
+def _decoded(field: str, text: str, kind: type[_Tree], what: str) -> _Tree | None:
     try:
-        return msgspec.json.decode(text, type=kind) if text.strip() else None
+        found = msgspec.json.decode(text) if text.strip() else None
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise TranslationError(field, text, f"not {what}: {error}") from error
+    if found is not None and not isinstance(found, kind):
+        raise TranslationError(field, text, f"not {what}")
+    return found
 
 
 def member(field: str, value: Any, names: Iterable[str] = ()) -> Mapping[str, Any]:
