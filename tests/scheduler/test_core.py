@@ -127,6 +127,16 @@ def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
     assert story.core.pending() == {}
 
 
+def test_the_policy_that_a_labelled_pod_is_bound_by_is_written_back_as_koordinators_scheduler_does() -> None:
+    pools = PoolOptions(node_bind=BindPolicy.SPREAD_BY_PCPUS)
+    story = Story().has(node("n1"), spec="core:8 smt:2", policy="pools", pools=pools)
+    bind = only_bind(story.wants(guaranteed("a", "2", labels={keys.QOS_CLASS: "LSR"})))
+    assert json.loads(bind.annotations[keys.RESOURCE_SPEC])["requiredCPUBindPolicy"] == "SpreadByPCPUs"
+    assert PodInfo.of(story.shows_bound(bind)).ask.wishes.bind is None  # type: ignore[union-attr]
+    plain = only_bind(story.wants(guaranteed("b", "2")))
+    assert keys.RESOURCE_SPEC not in plain.annotations
+
+
 def spec(**policies: str) -> dict[str, str]:
     return {keys.RESOURCE_SPEC: json.dumps(policies)}
 

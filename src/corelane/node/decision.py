@@ -6,6 +6,7 @@ from types import MappingProxyType
 
 from corelane.cpuset import CPUSet
 from corelane.placement.reasons import Reason
+from corelane.workload import BindPolicy
 
 __all__ = ["Decision"]
 
@@ -25,4 +26,7 @@ class Decision:
     """The shared pool after the decision."""
     repicked: bool = False
     """CPUs were proposed, but not all of them could be had, and others were picked."""
+    bind: BindPolicy | None = None
+    """How the CPUs that all containers of a pod have in common were to lie on cores; None for other pods."""
+    bind_required: bool = False
     reasons: tuple[Reason, ...] = ()

@@ -237,6 +237,7 @@ class Core:
         record = translate.proposal_annotations(assignments, info.pod, machine, zone)
         if admitted and (assignments or zone):
             record |= translate.reasons_annotation(admitted[1].reasons)
+            record |= translate.resolved_spec(info.pod, admitted[1].bind, required=admitted[1].bind_required)
         bind = Bind(info.pod, node.name, record, assignments)
         self._bindings[info.uid] = _Binding(waiting, bind)
         return bind

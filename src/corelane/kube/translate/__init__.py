@@ -7,6 +7,7 @@ from corelane.kube.translate.proposals import read as read_proposal
 from corelane.kube.translate.reasons import annotation as reasons_annotation
 from corelane.kube.translate.reasons import read as placement_reasons
 from corelane.kube.translate.records import annotations as proposal_annotations
+from corelane.kube.translate.specs import resolved as resolved_spec
 from corelane.kube.translate.topology import (
     as_patch,
     machine_from_topology,
@@ -29,6 +30,7 @@ __all__ = [
     "read_proposal",
     "reasons_annotation",
     "requests",
+    "resolved_spec",
     "same_machine",
     "state_from_topology",
     "topology",

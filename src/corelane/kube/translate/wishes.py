@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from corelane.kube import keys
 from corelane.kube.pod import Pod
-from corelane.kube.translate import affinities
+from corelane.kube.translate import affinities, specs
 from corelane.kube.translate.annotations import annotation, boolean, label, tree, word
 from corelane.kube.translate.errors import TranslationError
 from corelane.workload import (
@@ -25,9 +25,6 @@ __all__ = ["band", "faults", "read"]
 _BANDS: Final = {9: Band.PROD, 7: Band.MID, 5: Band.BATCH, 3: Band.FREE}
 """By the thousands of a priority."""
 _KINDS: Final = ("P", "M", "E")
-_REQUIRED: Final = "requiredCPUBindPolicy"
-_PREFERRED: Final = "preferredCPUBindPolicy"
-_EXCLUSIVE: Final = "preferredCPUExclusivePolicy"
 _NOTHING: Final = Wishes()
 
 
@@ -81,27 +78,23 @@ def _band(field: str, text: str) -> dict[str, Any]:
 
 def _resource_spec(field: str, text: str) -> dict[str, Any]:
     """A required bind policy hides the preferred one, as upstream."""
-    spec = tree(field, text, (_REQUIRED, _PREFERRED, _EXCLUSIVE))
-    required, preferred, exclusive = (_said(spec.get(name)) for name in (_REQUIRED, _PREFERRED, _EXCLUSIVE))
-    policies = [
-        word(f"{field}.{name}", said, BindPolicy, ("", "Default"))
-        for name, said in ((_REQUIRED, required), (_PREFERRED, preferred))
-    ]
-    policy = word(f"{field}.{_EXCLUSIVE}", exclusive, ExclusivePolicy, ("", "Default", "None"))
+    spec = specs.read(field, text)
+    required, preferred = (
+        word(f"{field}.{name}", spec[name], BindPolicy, ("", "Default"))
+        for name in (specs.REQUIRED, specs.PREFERRED)
+    )
+    exclusive = spec[specs.EXCLUSIVE]
+    policy = word(f"{field}.{specs.EXCLUSIVE}", exclusive, ExclusivePolicy, ("", "Default", "None"))
     return {
-        "bind": policies[0] if required else policies[1],
-        "bind_required": bool(required),
+        "bind": required if spec[specs.REQUIRED] else preferred,
+        "bind_required": bool(spec[specs.REQUIRED]),
         "exclusive_policy": ExclusivePolicy.NONE if exclusive == "None" else policy,
     }
 
 
-def _said(value: Any) -> Any:
-    return value.strip() if isinstance(value, str) else value
-
-
 def _numa_spec(field: str, text: str) -> dict[str, Any]:
     spec = tree(field, text, ("numaTopologyPolicy", "singleNUMANodeExclusive", "numaAllocateStrategy"))
-    exclusive = _said(spec.get("singleNUMANodeExclusive"))
+    exclusive = spec.get("singleNUMANodeExclusive")
     if exclusive not in (None, "", "Required", "Preferred"):
         raise TranslationError(f"{field}.singleNUMANodeExclusive", exclusive, "use Required or Preferred")
     return {

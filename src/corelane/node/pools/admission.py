@@ -194,6 +194,8 @@ def _decision(after: NodeState, pod: _Admitted) -> Decision:
         zone=pod.held.zone,
         shared=after.shared_pool,
         repicked=pod.bound.repicked or pod.held.repicked,
+        bind=pod.policies.bind if pod.standing.common else None,
+        bind_required=pod.policies.bind_required,
         reasons=tuple(_reasons(after, pod)),
     )
 
