@@ -7,6 +7,7 @@ are in the zones, devices are not published.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -71,18 +72,24 @@ def _usual(level: str, core: int) -> int | str | None:
 
 def load(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:
     """The machine that `dump` wrote; `nodes` bring memory and distances. Raises TranslationError."""
-    tree = _decoded(MACHINE, text, dict[str, dict[str, str] | str])
-    levels = {level: _level(text, level, tree[level]) for level in _LEVELS if level in tree}
-    if missing := _REQUIRED - levels.keys():
-        raise _broken(MACHINE, text, f"lacks {', '.join(sorted(missing))}")
-    cpus = tuple(_cpu(text, cpu, levels) for cpu in sorted(levels["core"]))
-    online = CPUSet(levels["core"])
-    sets: dict[str, Any] = {key: _cpus(text, key, tree.get(key, "")) for key in _SETS}
+    cpus, sets = _read(text)
+    online = CPUSet(cpu.id for cpu in cpus)
     found = _with_cpus(nodes, cpus)
     try:
         return Machine(name, cpus, found, online, allowed=online, source="NodeResourceTopology", **sets)
     except MachineError as error:
         raise _broken(MACHINE, text, str(error)) from error
+
+
+@lru_cache(maxsize=16)
+def _read(text: str) -> tuple[tuple[CPU, ...], Mapping[str, Any]]:
+    """CPUs, and sets of them by name. Machines of a kind say the same, and a cluster has few kinds."""
+    tree = _decoded(MACHINE, text, dict[str, dict[str, str] | str])
+    levels = {level: _level(text, level, tree[level]) for level in _LEVELS if level in tree}
+    if missing := _REQUIRED - levels.keys():
+        raise _broken(MACHINE, text, f"lacks {', '.join(sorted(missing))}")
+    cpus = tuple(_cpu(text, cpu, levels) for cpu in sorted(levels["core"]))
+    return cpus, {key: _cpus(text, key, tree.get(key, "")) for key in _SETS}
 
 
 def _level(text: str, level: str, units: dict[str, str] | str) -> dict[int, Any]:
@@ -143,8 +150,8 @@ def detail(machine: Machine) -> str:
 
 def _core_numbers(machine: Machine) -> Callable[[CPU], int]:
     """The kernel's core ids where they tell a socket's cores apart, else the lowest CPU ids."""
-    cores = {cpu.core for cpu in machine.cpus}
-    if len({(cpu.socket, cpu.core_id) for cpu in machine.cpus}) == len(cores):
+    pairs = {(cpu.core, cpu.socket, cpu.core_id) for cpu in machine.cpus}
+    if len(pairs) == len(machine.core_masks) == len({pair[1:] for pair in pairs}):
         return lambda cpu: cpu.core_id
     return lambda cpu: cpu.core
 
