@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 from corelane.agent.pods import RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions
+from corelane.node.checkpoint import Checkpoint
 from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS, QOSClass, Wishes
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
@@ -115,6 +116,11 @@ class Life:
             process.cpus = self.world.machine.usable
             process.escaped = True
 
+    def kubelet(self, choice: int) -> None:
+        """One beside the agent pins other CPUs; a few of these may be somebody's already."""
+        pinned = {f"k{i}": {"a": CPUSet([choice // 3**i % 10])} for i in range(choice % 4)}
+        self.world.kubelet_says(Checkpoint("static", entries=pinned))
+
     def crash(self, choice: int) -> None:
         self.world.boot()
 
@@ -145,12 +151,18 @@ def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[s
 
 @settings(max_examples=35, deadline=None)
 @given(
-    st.lists(step | st.tuples(st.just("add"), st.integers(0, 99)), min_size=40, max_size=90), st.booleans()
+    st.lists(
+        step | st.tuples(st.sampled_from(["add", "add", "kubelet"]), st.integers(0, 99)),
+        min_size=40,
+        max_size=90,
+    ),
+    st.booleans(),
 )
 def test_under_pools_nobody_meets_whom_it_must_not(lived: list[tuple[str, int]], aligned: bool) -> None:
     numa = NUMAPolicy.SINGLE_NUMA_NODE if aligned else NUMAPolicy.NONE
     options = PoolOptions(numa=numa, system=CPUSet.parse("6"))
-    check_life(Life(World(spec="numa:2 core:5 smt:1", pools=options), OF_POOLS), lived)
+    world = World(spec="numa:2 core:5 smt:1", pools=options, kubelet=Checkpoint("static"))
+    check_life(Life(world, OF_POOLS), lived)
 
 
 def check_life(life: Life, lived: list[tuple[str, int]]) -> None:

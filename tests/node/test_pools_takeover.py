@@ -2,7 +2,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.node import Origin, Sharing
 from corelane.node.checkpoint import Checkpoint
-from corelane.node.pools.takeover import Stage, Takeover, complete, take_over, takeover
+from corelane.node.pools.takeover import Stage, Takeover, complete, follow, take_over, takeover
 from corelane.workload import PodQOS
 from support.node_asks import LAPTOP, container, cpus, init, pod
 from support.pool_asks import admitted, bound, labelled, pools
@@ -111,3 +111,63 @@ def test_the_stages_survive_the_ledgers_file():
 def test_a_label_says_the_class_of_a_pinned_pod():
     state, _ = take_over(pools(LAPTOP), checkpoint(x={"a": "1,5"}), [labelled("x", PodQOS.LSE, 2000)])
     assert state.entries["x", "a"].cls == "LSE"
+
+
+# -- while the file changes
+
+
+def followed(state, file, **more):
+    state, problems = follow(state, file, **more)
+    assert node.validate(state) == []
+    return state, [problem.text for problem in problems]
+
+
+def test_cpus_come_and_go_with_the_entries_of_the_file():
+    state, _ = followed(pools(LAPTOP), checkpoint(web={"app": "1,5"}, db={"a": "2,6"}))
+    assert takeover(state).cpus == cpus("1-2,5-6")
+    state, _ = followed(state, checkpoint(db={"a": "2,6"}, new={"x": "3"}))
+    assert takeover(state) == Takeover(Stage.BOTH, ("/pod with UID db", "/pod with UID new"), cpus("2-3,6"))
+    state, _ = followed(state, checkpoint())
+    assert takeover(state).stage is Stage.DONE
+    assert state.shared_pool == LAPTOP.usable
+    assert not state.pods
+
+
+def test_a_file_that_says_the_same_changes_nothing():
+    file = checkpoint(web={"app": "1,5"})
+    state, _ = followed(pools(LAPTOP), file, asks=[WEB])
+    assert followed(state, file) == (state, [])
+
+
+def test_siblings_go_with_the_last_container_that_was_pinned():
+    state, _ = followed(pools(LAPTOP), checkpoint(web={"app": "1", "proxy": "5"}), asks=[WEB])
+    state, _ = followed(state, checkpoint(web={"app": "1"}))
+    assert bound(state, "web") == {"app": "1"}
+    state, _ = followed(state, checkpoint())
+    assert not state.entries
+
+
+def test_cpus_that_others_had_are_held_once_these_have_ended():
+    state = admitted(pools(LAPTOP), labelled("ours", PodQOS.LSE, 2000))
+    assert bound(state, "ours") == {"a": "1,5"}
+    file = checkpoint(web={"app": "5-6"})
+    state, told = followed(state, file)
+    assert told == ["/pod with UID web/app: CPUs 5 belonged to another as well: keeps 6"]
+    assert followed(state, file) == (state, []), "it is said once"
+    state, _ = followed(node.release(state, "ours"), file)
+    assert bound(state, "web") == {"app": "5-6"}
+
+
+def test_of_a_kubelet_that_leaves_cpus_alone_by_now_pods_keep_theirs_as_long_as_they_run():
+    state, _ = followed(pools(LAPTOP), checkpoint(web={"app": "1,5"}, db={"a": "2"}))
+    none = Checkpoint("none")
+    assert followed(state, none) == (state, []), "who runs is not known"
+    state, _ = followed(state, none, running={"db", "other"})
+    assert takeover(state).cpus == cpus("2")
+    state, _ = followed(state, none, running=())
+    assert takeover(state).stage is Stage.DONE
+
+
+def test_while_policy_is_none_nothing_is_held():
+    state = node.new(LAPTOP, node.NodeConfig("none"))
+    assert follow(state, checkpoint(web={"app": "1,5"})) == (state, [])

@@ -13,6 +13,7 @@ from corelane.agent.pods import ContainerPlan, PodPlan, RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import Sharing, codec
+from corelane.node.checkpoint import Checkpoint
 from corelane.node.config import NodeConfig
 from corelane.node.invariants import validate
 from corelane.node.ledger import new
@@ -60,6 +61,8 @@ class World:
     reserved: int = 1
     spec: str = ""
     pools: PoolOptions | None = None
+    kubelet: Checkpoint | None = None
+    """What a kubelet beside the agent has pinned."""
     at: float = 1_000_000.0
     api: dict[str, PodPlan] = field(default_factory=dict)
     statuses: dict[str, dict] = field(default_factory=dict)
@@ -84,8 +87,10 @@ class World:
     def boot(self) -> None:
         ledger, problems = rebase(codec.decode(self.disk, self.machine, self.config), self.machine)
         assert not problems
-        self.core = Core(ledger, validate=True)
+        self.core = Core(ledger, validate=True, follows_kubelet=self.kubelet is not None)
         self.pending, self.inbox = [], []
+        if self.kubelet is not None:
+            self.feed(messages.KubeletSaid(checkpoint=self.kubelet, at=self.at))
         runs = tuple(self.run_of(process) for process in self.processes.values())
         self.feed(messages.Found(runs=runs, at=self.at))
         for uid in self.api:
@@ -95,6 +100,10 @@ class World:
     def lose_ledger(self) -> None:
         self.disk = codec.encode(new(self.machine, self.config))
         self.boot()
+
+    def kubelet_says(self, file: Checkpoint) -> None:
+        self.kubelet = file
+        self.inbox.append(messages.KubeletSaid(checkpoint=file, at=self.at))
 
     def as_listed(self, uid: str) -> PodPlan:
         ended = self.statuses.get(uid, {}).get("phase") in ("Succeeded", "Failed")

@@ -19,6 +19,7 @@ from corelane.agent.environment import Host
 from corelane.agent.execution import ENDED, Execution
 from corelane.agent.heartbeat import Heartbeat
 from corelane.agent.journal import Journal
+from corelane.agent.kubelet import Kubelet
 from corelane.agent.manifest import RunPod
 from corelane.agent.messages import Event, Instruction
 from corelane.agent.publishing import Publisher
@@ -84,8 +85,11 @@ class Agent:
         validate: bool = False,
         watches_node: bool = True,
         clock: Callable[[], float] = time.time,
+        kubelet: Kubelet | None = None,
     ) -> None:
         """Read ledger and settings; `config` holds as far as the Node does not say otherwise.
+
+        What a `kubelet` has pinned on this machine is held for its pods, and free as they end.
 
         Raises OSError, NodeConfigError.
         """
@@ -117,7 +121,9 @@ class Agent:
             capacity=Capacity(self._identity.pods, registration.memory_of(machine)),
             reporter=self.reporter,
             validate=validate,
+            follows_kubelet=kubelet is not None,
         )
+        self._kubelet, self._kubelet_fault = kubelet, ""
         self._pods: dict[str, RunPod] = {}
         self._node_annotations: Mapping[str, str] = {}
         self._offered = self.ledger.allocatable
@@ -178,6 +184,7 @@ class Agent:
         """Work until cancelled, or until `shutdown`. The pods' processes go on running after either."""
         self._runner = asyncio.current_task()
         changes = self._runtime.wait_events()
+        await self._look_at_kubelet()
         self._put(messages.Found(runs=await self._execution.inventory(), at=self._clock()))
         try:
             async with asyncio.TaskGroup() as group:
@@ -310,9 +317,23 @@ class Agent:
         while True:
             await asyncio.sleep(self._reconcile_seconds)
             try:
+                await self._look_at_kubelet()
                 await self._execution.look_around(self._core.live())
             except (RuntimeFailure, OSError) as error:
                 self.reporter.malfunction("reconcile", error)
+
+    async def _look_at_kubelet(self) -> None:
+        """Tell the core what a kubelet beside us has pinned; what cannot be read is told once."""
+        if self._kubelet is None:
+            return
+        said = await asyncio.to_thread(self._kubelet.look)
+        if said.checkpoint is not None:
+            at = self._clock()
+            self._put(messages.KubeletSaid(checkpoint=said.checkpoint, running=said.running, at=at))
+        if said.fault not in ("", self._kubelet_fault):
+            self.reporter.kubelet_unreadable(said.fault)
+            self._publisher.node_event("KubeletStateUnreadable", said.fault, warning=True)
+        self._kubelet_fault = said.fault
 
     # -- what is ordered
 

@@ -10,7 +10,7 @@ anything is done because of it.
 
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.agent import admission, lifecycle, messages, pins, restarts, runs, status
+from corelane.agent import admission, kubelet, lifecycle, messages, pins, restarts, runs, status
 from corelane.agent.messages import Event, Instruction
 from corelane.agent.outbox import Outbox
 from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
@@ -18,6 +18,7 @@ from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, Phase, Sharing, mark, rebase, release
+from corelane.node.pools.takeover import follow, pinned
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,8 +43,11 @@ class Core:
         capacity: admission.Capacity | None = None,
         reporter: Reporter | None = None,
         validate: bool = False,
+        follows_kubelet: bool = False,
     ) -> None:
+        """With `follows_kubelet` what a kubelet pinned stays in the ledger until KubeletSaid takes it out."""
         self.ledger = ledger
+        self._follows_kubelet = follows_kubelet
         self.pods: dict[str, Pod] = {}
         self.draining = False
         self._capacity = capacity or admission.Capacity()
@@ -65,6 +69,7 @@ class Core:
             messages.Pinned: self._pinned,
             messages.PinFailed: self._pin_failed,
             messages.Observed: self._observed,
+            messages.KubeletSaid: self._kubelet_said,
             messages.MachineChanged: self._machine_changed,
             messages.Configured: self._configured,
             messages.Drain: self._drain,
@@ -156,7 +161,8 @@ class Core:
         for pod in list(self.pods.values()):
             if not pod.present:
                 self._doom(pod, event.at + ORPHAN_GRACE, event.at)
-        for uid in self.ledger.pods.keys() - self.pods.keys():
+        kept = {entry.uid for entry in pinned(self.ledger)} if self._follows_kubelet else set()
+        for uid in self.ledger.pods.keys() - self.pods.keys() - kept:
             self.ledger = release(self.ledger, uid)
 
     def _started(self, event: messages.Started) -> None:
@@ -228,6 +234,12 @@ class Core:
         if pod and container and container.pending is None and not pod.untouched:
             runs.observed(container, event.allowed)
             self._judge(pod, container)
+
+    def _kubelet_said(self, event: messages.KubeletSaid) -> None:
+        before, asks = self.ledger, [pod.plan.ask for pod in self.pods.values() if pod.present]
+        self.ledger, problems = follow(before, event.checkpoint, asks, event.running)
+        for tell in kubelet.news(before, self.ledger, problems):
+            self._outbox.put(tell)
 
     def _machine_changed(self, event: messages.MachineChanged) -> None:
         self._rebase(event.machine, self.ledger.config, "CPUsLost")

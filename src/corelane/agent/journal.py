@@ -85,6 +85,9 @@ class Journal(Reporter):
     def setting_refused(self, text: str) -> None:
         self._log.warning("a setting of the node is left out; what held before still does", why=text)
 
+    def kubelet_unreadable(self, text: str) -> None:
+        self._log.warning("kubelet's CPU state", why=text)
+
     def configured(self, config: NodeConfig) -> None:
         own = {one.name: getattr(config.pools, one.name) for one in fields(PoolOptions)}
         told = {name: str(value) for name, value in own.items() if value != getattr(_DEFAULTS, name)}

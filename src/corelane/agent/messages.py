@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from corelane.agent.pods import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig, NodeState, Reason
+from corelane.node import NodeConfig, NodeState, Reason, checkpoint
 from corelane.workload import Ask
 
 
@@ -133,6 +133,14 @@ class Observed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletSaid(_Event):
+    """What a kubelet's state file says; `running` are the UIDs of the pods under it, where that is known."""
+
+    checkpoint: checkpoint.Checkpoint
+    running: frozenset[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MachineChanged(_Event):
     """CPUs came or went."""
 
@@ -168,6 +176,7 @@ Event: TypeAlias = (
     | Pinned
     | PinFailed
     | Observed
+    | KubeletSaid
     | MachineChanged
     | Configured
     | Drain

@@ -53,6 +53,9 @@ class Reporter:
     def setting_refused(self, text: str) -> None:
         """A label or annotation of the node cannot be meant or honoured: the earlier settings stay."""
 
+    def kubelet_unreadable(self, text: str) -> None:
+        """A kubelet's state file cannot be read; what it said before holds on."""
+
     def configured(self, config: NodeConfig) -> None:
         """The node's settings are others than they were."""
 

@@ -5,7 +5,7 @@ Then its policy is none, newcomers get their CPUs from us, and what it pinned is
 neither. With the end of the last such pod all CPUs are ours.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -13,13 +13,13 @@ from corelane.cpuset import CPUSet
 from corelane.node.checkpoint import Checkpoint
 from corelane.node.entries import Bubble, Entry, Key, Origin, Phase, Sharing, bound_mask
 from corelane.node.invariants import Problem
-from corelane.node.ledger import NodeState, frozen, with_entries
+from corelane.node.ledger import NodeState, frozen, release, with_entries
 from corelane.node.pools.tenants import Tenant
 from corelane.node.qos import of_kubelets_pod
 from corelane.node.rebase import rebase
 from corelane.workload import Ask, ContainerKind, QOSClass
 
-__all__ = ["Stage", "Takeover", "complete", "take_over", "takeover"]
+__all__ = ["Stage", "Takeover", "complete", "follow", "pinned", "take_over", "takeover"]
 
 ALLOCATOR = "kubelet"
 
@@ -46,11 +46,58 @@ def takeover(state: NodeState) -> Takeover:
     """The stage that a node is in."""
     if state.config.policy == "none":
         return Takeover(Stage.KUBELET)
-    left = [entry for entry in state.entries.values() if entry.origin is Origin.KUBELET]
+    left = pinned(state)
     if not left:
         return Takeover(Stage.DONE)
     pods = tuple(dict.fromkeys(entry.pod for entry in left))
     return Takeover(Stage.BOTH, pods, CPUSet.from_mask(bound_mask(left)))
+
+
+def pinned(state: NodeState) -> list[Entry]:
+    """The containers that a kubelet has pinned."""
+    return [entry for entry in state.entries.values() if entry.origin is Origin.KUBELET]
+
+
+def follow(
+    state: NodeState,
+    checkpoint: Checkpoint,
+    asks: Iterable[Ask] = (),
+    running: Collection[str] | None = None,
+) -> tuple[NodeState, list[Problem]]:
+    """The ledger brought up to what a kubelet's file says by now, and what of it could not be kept.
+
+    CPUs that it pinned are held, those that it gave up are free. A file of policy none, as a kubelet writes
+    that has been told to leave CPUs alone, does not name the pods pinned before: they are held as long as
+    their UIDs are among those `running`; None is not known. Under policy none here, nothing changes.
+    """
+    if state.config.policy == "none":
+        return state, []
+    if checkpoint.policy == "none":
+        ended = {one.uid for one in pinned(state) if running is not None and one.uid not in running}
+        return _without(state, ended), []
+    if checkpoint.version == 1:
+        return take_over(state, checkpoint)
+    known = pinned(state)
+    for entry in known:
+        if not _as_said(state, entry, checkpoint):
+            state = release(state, entry.uid, entry.container)
+    state = _without(state, {one.uid for one in known} - {one.uid for one in pinned(state)})
+    return take_over(state, checkpoint, asks)
+
+
+def _without(state: NodeState, uids: Iterable[str]) -> NodeState:
+    for uid in sorted(uids):
+        state = release(state, uid)
+    return state
+
+
+def _as_said(state: NodeState, entry: Entry, checkpoint: Checkpoint) -> bool:
+    """Whether it has the CPUs that the file gives it, as far as they are nobody else's."""
+    said = checkpoint.entries.get(entry.uid, {}).get(entry.container)
+    if said is None:
+        return entry.uid in checkpoint.pods and not entry.cpus
+    missing = (said - entry.cpus) & state.usable
+    return entry.cpus <= said and not missing - state.bound
 
 
 def take_over(

@@ -1,0 +1,196 @@
+"""A kubelet with static CPU manager beside the agent: its state file, good and bad, and what follows."""
+
+import asyncio
+
+import pytest
+
+from corelane.agent import messages
+from corelane.agent.agent import Agent
+from corelane.agent.kubelet import Kubelet
+from corelane.cpuset import CPUSet
+from corelane.kube import translate
+from corelane.kube.keys import POD_CPU_ALLOCS
+from corelane.kube.objects import NodeResourceTopology
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, Origin, PoolOptions
+from corelane.node.checkpoint import Checkpoint, encode
+from corelane.simulation.runtime import SimulatedRuntime
+from corelane.workload import QOSClass
+from support.agent_world import APP, World, plan
+from support.cluster_lab import cluster, event, events, until, working
+
+
+def pinned(**pods):
+    """Pod UID to the CPUs of its only container."""
+    return Checkpoint("static", entries={uid: {"app": CPUSet.parse(text)} for uid, text in pods.items()})
+
+
+def told(world, reason):
+    return [one.message for one in world.told if one.reason == reason]
+
+
+# -- the file
+
+
+def test_a_file_is_read_as_it_stands(tmp_path):
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(encode(pinned(web="1-2")))
+    said = Kubelet(path).look()
+    assert (said.checkpoint, said.running, said.fault) == (pinned(web="1-2"), None, "")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (None, "No such file or directory"),
+        (b"", "the file"),
+        (encode(pinned(web="1-2"))[:40], "the file"),
+        (encode(pinned(web="1-2")).replace(b"1-2", b"1-3"), "checksum: checkpoint is corrupted"),
+        (b"\xff\xfe{}", "the file"),
+        (b"[]", "the file"),
+    ],
+)
+def test_what_cannot_be_read_is_said_and_changes_nothing(tmp_path, content, why):
+    path = tmp_path / "cpu_manager_state"
+    if content is not None:
+        path.write_bytes(content)
+    said = Kubelet(path).look()
+    assert said.checkpoint is None
+    assert said.fault.startswith(f"{path}: ")
+    assert why in said.fault
+    assert said.fault.endswith("what the kubelet pinned before stays as it is")
+    assert "\n" not in said.fault
+
+
+def test_a_directory_is_no_file(tmp_path):
+    assert "Is a directory" in Kubelet(tmp_path).look().fault
+
+
+def test_who_runs_is_asked_only_where_the_file_does_not_tell(tmp_path):
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(encode(Checkpoint("none")))
+    assert Kubelet(path, lambda: ["web"]).look().running == {"web"}
+    path.write_bytes(encode(pinned(web="1-2")))
+    assert Kubelet(path, lambda: ["web"]).look().running is None
+
+
+# -- what follows from it
+
+
+def test_cpus_that_a_kubelet_pinned_are_nobodys_until_it_gives_them_up():
+    world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2", db="3"))
+    shared, best = (
+        plan("s", ("a", APP, 100), qos=QOSClass.BURSTABLE),
+        plan("b", ("a", APP, 0), qos=QOSClass.BEST_EFFORT),
+    )
+    world.add(shared)
+    world.add(best)
+    world.settle()
+    assert world.container("s", "a").cpus == world.container("b", "a").cpus == CPUSet.parse("0,4-5")
+    world.add(plan("r", ("a", APP, 3000)))
+    world.settle()
+    assert world.statuses["r"]["reason"] in ("OutOfcpu", "InsufficientCPUs")
+    world.kubelet_says(pinned(db="3"))
+    world.settle()
+    assert world.container("s", "a").cpus == CPUSet.parse("0-2,4-5")
+    assert told(world, "KubeletCPUsHeld") == [
+        "CPUs 1-3 are held for what a kubelet pinned: pod with UID db/app 3, pod with UID web/app 1-2"
+    ]
+    assert told(world, "KubeletCPUsFreed") == [
+        "CPUs 1-2 were a kubelet's, for pod with UID web/app 1-2: free now"
+    ]
+    assert told(world, "TakeoverDone") == []
+    world.kubelet_says(pinned())
+    world.settle()
+    assert world.container("b", "a").cpus == world.machine.usable
+    assert len(told(world, "TakeoverDone")) == 1
+
+
+def test_who_runs_leaves_cpus_that_a_kubelet_pins_only_now():
+    world = World(cpus=6, pools=PoolOptions(), kubelet=pinned())
+    world.add(plan("s", ("a", APP, 100), qos=QOSClass.BURSTABLE))
+    world.settle()
+    world.kubelet_says(pinned(web="4-5"))
+    world.settle()
+    assert world.container("s", "a").cpus == CPUSet.parse("0-3")
+
+
+def test_a_start_without_the_file_holds_what_was_held_before():
+    world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
+    world.settle()
+    ledger = world.core.ledger
+    world.core = type(world.core)(ledger, validate=True, follows_kubelet=True)
+    world.feed(messages.Synced(at=world.at))
+    assert world.core.ledger.bound == CPUSet.parse("1-2")
+
+
+def test_without_the_setting_nothing_is_held_any_more():
+    world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
+    world.settle()
+    world.kubelet = None
+    world.boot()
+    assert world.core.ledger.bound == CPUSet()
+
+
+def test_cpus_that_are_somebodys_already_stay_his_and_that_is_told_once():
+    world = World(cpus=6, pools=PoolOptions(), kubelet=pinned())
+    world.add(plan("r", ("a", APP, 2000)))
+    world.settle()
+    own = world.container("r", "a").cpus
+    for _ in range(3):
+        world.kubelet_says(pinned(web=str(own)))
+        world.settle()
+    assert world.container("r", "a").cpus == own
+    (text,) = told(world, "KubeletCPUsConflict")
+    assert f"CPUs {own} belonged to another as well" in text
+
+
+def test_an_agent_follows_the_file_says_what_is_wrong_with_it_and_publishes_who_is_waited_for(tmp_path):
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(encode(pinned(web="1-2")))
+
+    def make(client):
+        return Agent(
+            client,
+            node_name="far",
+            machine=parse_spec("core:8"),
+            runtime=SimulatedRuntime(tmp_path),
+            config=NodeConfig("pools"),
+            state_dir=tmp_path,
+            reconcile_seconds=0.05,
+            validate=True,
+            kubelet=Kubelet(path),
+        )
+
+    async def scenario():
+        async with cluster(tmp_path) as client:
+            async with working(make(client)) as agent:
+                assert agent.ledger.entries["web", "app"].origin is Origin.KUBELET
+                path.write_bytes(b'{"policyName":"sta')
+                assert "what the kubelet pinned before stays" in await event(
+                    client, "far", "KubeletStateUnreadable"
+                )
+                assert agent.ledger.bound == CPUSet.parse("1-2")
+                path.write_bytes(encode(pinned(web="1-2", db="4")))
+
+                async def published():
+                    found = await client.get(NodeResourceTopology, "far")
+                    return (
+                        found if translate.state_from_topology(found).bound == CPUSet.parse("1-2,4") else None
+                    )
+
+                told = (await until(published)).metadata.annotations[POD_CPU_ALLOCS]
+                assert '"managedByKubelet":true' in told
+                path.unlink()
+                await asyncio.sleep(0.2)
+            async with working(make(client)) as agent:
+                assert agent.ledger.bound == CPUSet.parse("1-2,4"), "the file is gone, the ledger's is not"
+                path.write_bytes(encode(pinned()))
+                assert await event(client, "far", "TakeoverDone")
+                assert agent.ledger.shared_pool == CPUSet.parse("0-7")
+                reasons = [reason for reason, _ in await events(client, "far")]
+                assert reasons.count("KubeletStateUnreadable") == 3, (
+                    "half written, gone, gone at the next start"
+                )
+
+    asyncio.run(scenario())
