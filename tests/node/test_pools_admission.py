@@ -19,6 +19,7 @@ from corelane.workload import (
     QOSClass,
     Requirement,
     Selector,
+    Strategy,
 )
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, without
 from support.pool_asks import admitted, bound, floating, labelled, pools, refused
@@ -313,6 +314,17 @@ def test_never_beside_an_application_holds_for_newcomers_too(allocator):
             for uid in ("x", "shy")
         ]
         assert not nodes[0] & nodes[1]
+
+
+@both
+def test_cpus_are_spread_evenly_over_numa_nodes_whoever_asks_for_it(allocator):
+    evenly = Strategy.DISTRIBUTE_EVENLY
+    asked = admitted(pools(DUAL, allocator=allocator), labelled("a", LSE, 18000, strategy=evenly))
+    said = admitted(pools(DUAL, allocator=allocator, strategy=evenly), labelled("a", LSE, 18000))
+    for found in (asked, said):
+        own = cpus(bound(found, "a")["a"]).mask
+        counts = [(own & node).bit_count() for node in found.topology.numa]
+        assert max(counts) - min(counts) <= found.topology.cpus_per_core
 
 
 @both

@@ -57,7 +57,10 @@ def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -
 
 
 def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
-    """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes."""
+    """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes.
+
+    DistributeEvenly is meant as proposed, whoever asks for it.
+    """
     free, _ = permitted(state, available, demand, others)
     options = state.config.pools
     request = Request(
@@ -65,7 +68,7 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
         exclusive=demand.exclusive_policy,
         strategy=demand.strategy or Strategy.LEAST_ALLOCATED,
         required=demand.bind_required,
-        as_proposed=options.as_proposed,
+        as_proposed=options.as_proposed or demand.strategy is Strategy.DISTRIBUTE_EVENLY,
     )
     held = Held(others.same_core, others.same_numa)
     if demand.exclusive or demand.neighbours:
