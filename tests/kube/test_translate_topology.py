@@ -193,6 +193,12 @@ def owners(*cpus: str) -> str:
         (broken(machine='{"core":{},"socket":{},"numa":{},"l3":{}}'), "CPU"),
         (broken(cpu_topology='{"detail":[{"id":0}]}'), "core"),
         (broken(cpu_topology='{"detail":[]}'), "names no CPU"),
+        (broken(cpu_topology='{"detail":[{"id":-1,"core":0,"socket":0,"node":0}]}'), ">= 0"),
+        (broken(cpu_topology='{"detail":[{"id":0,"core":0,"socket":0,"node":1024}]}'), "<= 1023"),
+        (
+            broken(machine='{"core":{"0":"0"},"socket":{"0":"0"},"numa":{"-1":"0"},"l3":{"0":"0"}}'),
+            "numa has the unit '-1', which is not between 0 and 1023",
+        ),
         (
             broken(cpu_topology='{"detail":[%s,%s]}' % ((r'{"id":0,"core":0,"socket":0,"node":0}',) * 2)),
             "twice",
@@ -211,6 +217,8 @@ def owners(*cpus: str) -> str:
         ),
         (published({"metadata": {"name": "n"}}), "the CPUs are unknown"),
         (published(GOOD | {"zones": [{"name": "numa0", "type": "Node"}]}), "such as 'node-0'"),
+        (published(GOOD | {"zones": [{"name": "node-99999999", "type": "Node"}]}), "ids up to 1023"),
+        (published(GOOD | {"zones": [{"name": "node-0", "type": "Node"}] * 2}), "another zone has this name"),
         (
             published(
                 GOOD

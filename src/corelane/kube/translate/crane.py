@@ -16,6 +16,7 @@ from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import counts
 from corelane.kube.translate.annotations import cpus
 from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.machines import MAX_NODE
 from corelane.machine.model import Machine, NUMANode, default_distances
 from corelane.node.policies import NodePolicies
 from corelane.workload import NUMAPolicy
@@ -115,6 +116,6 @@ def _amounts(where: str, listed: Mapping[str, str | int]) -> tuple[int, int]:
 def numa_id(where: str, name: object) -> int:
     """The NUMA node that gocrane calls `node<id>`. Raises TranslationError."""
     digits = name.removeprefix("node") if isinstance(name, str) and name.startswith("node") else ""
-    if not (digits.isascii() and digits.isdecimal() and len(digits) < 6):
+    if not (digits.isascii() and digits.isdecimal() and len(digits) < 6 and int(digits) <= MAX_NODE):
         raise TranslationError(where, name, "not the name of a NUMA node's zone, such as 'node0'")
     return int(digits)

@@ -8,16 +8,19 @@ are in the zones, devices are not published.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
-from corelane.cpuset import CPUSet, CPUSetError
+from corelane.cpuset import MAX_CPU, CPUSet, CPUSetError
 from corelane.kube.keys import CPU_TOPOLOGY, MACHINE
 from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import CPU, Machine, MachineError, NUMANode, from_rows
 
-__all__ = ["CPUDetail", "detail", "dump", "load", "load_detail"]
+__all__ = ["MAX_NODE", "CPUDetail", "detail", "dump", "load", "load_detail"]
+
+MAX_NODE: Final = 1023
+"""The highest NUMA node that Linux can have."""
 
 _LEVELS: Final = tuple(field.name for field in fields(CPU) if field.name != "id")
 _REQUIRED: Final = {"core", "socket", "numa", "l3"}
@@ -27,14 +30,17 @@ _SOME: Final = {"uncore"}
 """Levels that need not name every CPU."""
 
 
+_INT32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
+
+
 @dataclass(frozen=True, slots=True)
 class CPUDetail:
     """A row of Koordinator's `cpu-topology`; `core` is unique within the socket."""
 
-    id: int
-    core: int
-    socket: int
-    node: int
+    id: Annotated[int, msgspec.Meta(ge=0, le=MAX_CPU)]
+    core: _INT32
+    socket: _INT32
+    node: Annotated[int, msgspec.Meta(ge=0, le=MAX_NODE)]
 
 
 class _Detail(msgspec.Struct):
@@ -104,6 +110,8 @@ def _unit(text: str, level: str, unit: str) -> int | str:
         return unit
     if not unit.isascii() or not unit.removeprefix("-").isdecimal() or len(unit) > 18:
         raise _broken(MACHINE, text, f"{level} has the unit {unit!r}, which is not a number")
+    if level == "numa" and not 0 <= int(unit) <= MAX_NODE:
+        raise _broken(MACHINE, text, f"numa has the unit {unit!r}, which is not between 0 and {MAX_NODE}")
     return int(unit)
 
 

@@ -189,6 +189,8 @@ def _number(path: str, name: str) -> int:
     number = name.removeprefix(NODE_PREFIX)
     if not name.startswith(NODE_PREFIX) or not (number.isascii() and number.isdecimal()) or len(number) > 9:
         raise TranslationError(path, name, "not the name of a NUMA node's zone, such as 'node-0'")
+    if int(number) > machines.MAX_NODE:
+        raise TranslationError(path, name, f"NUMA nodes have ids up to {machines.MAX_NODE}")
     return int(number)
 
 
