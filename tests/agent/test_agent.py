@@ -15,8 +15,10 @@ from corelane.kube.keys import RESOURCE_STATUS
 from corelane.kube.objects import Lease, Node, NodeResourceTopology, Pod, condition
 from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
+from corelane.node import MemoryOptions, NodeConfig, PoolOptions
 from corelane.runtime.local import LocalRuntime
 from corelane.simulation.runtime import SimulatedRuntime
+from corelane.workload import NUMAPolicy
 from support.cluster_lab import (
     SERVE,
     cluster,
@@ -502,5 +504,58 @@ def test_an_api_server_that_comes_late_is_waited_for(tmp_path):
             )
             async with working(agent):
                 assert calls[:2] == ["Node", "Node"]
+
+    asyncio.run(scenario())
+
+
+def test_devices_are_offered_handed_out_near_their_cpus_and_gone_when_they_are_no_more(tmp_path):
+    nic = "example.com/nic"
+
+    def make(client, devices):
+        return Agent(
+            client,
+            node_name="far",
+            machine=parse_spec("socket:2 numa:1 core:4 smt:2 mem:8G"),
+            runtime=SimulatedRuntime(tmp_path),
+            config=NodeConfig(
+                "pools",
+                devices=devices,
+                memory=MemoryOptions("Static", {0: {"memory": 1 << 30}}),
+                pools=PoolOptions(numa=NUMAPolicy.SINGLE_NUMA_NODE),
+            ),
+            state_dir=tmp_path,
+            validate=True,
+        )
+
+    async def offered(client):
+        status = (await client.get(Node, "far")).status
+        return status.capacity, status.allocatable
+
+    async def scenario():
+        async with cluster(tmp_path) as client:
+            async with working(
+                make(client, {nic: {"eth0": 1, "eth1": 2}, "example.com/gpu": {"g": 1}})
+            ) as agent:
+                capacity, allocatable = await offered(client)
+                assert (capacity[nic], capacity["example.com/gpu"], allocatable[nic]) == ("2", "1", "2")
+                assert (capacity["memory"], allocatable["memory"]) == ("16Gi", "15Gi")
+                await client.patch(
+                    Node, "far", {"status": {"capacity": {"other.io/x": "1"}}}, subresource="status"
+                )
+                amounts = {"cpu": "4", "memory": "1Gi", nic: "1"}
+                one = {"name": "c", "image": "none", "resources": {"requests": amounts, "limits": amounts}}
+                for name in ("first", "second"):
+                    await client.create(pod(name, one, node="far"))
+                    await phase(client, name, "Running")
+                entries = list(agent.ledger.entries.values())
+                assert [dict(entry.devices) for entry in entries] == [{nic: ("eth0",)}, {nic: ("eth1",)}]
+                assert [str(entry.mems) for entry in entries] == ["0", "1"]
+                assert [str(entry.cpus) for entry in entries] == ["1-2,9-10", "4-5,12-13"]
+                await client.create(pod("third", one, node="far"))
+                assert "lack example.com/nic" in (await phase(client, "third", "Failed")).status.message
+            async with working(make(client, {nic: {"eth0": 1, "eth1": 2}})):
+                capacity, allocatable = await offered(client)
+                assert (capacity[nic], capacity["other.io/x"]) == ("2", "1")
+                assert "example.com/gpu" not in capacity | allocatable
 
     asyncio.run(scenario())

@@ -8,7 +8,7 @@ from corelane.agent import messages, runs
 from corelane.agent.pods import Ended, Past, Pod, PodPlan, Reason, RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
-from corelane.node import PoolOptions, validate
+from corelane.node import MemoryOptions, PoolOptions, rebase, validate
 from corelane.node.pools.explain import remedies
 from corelane.workload import NUMAPolicy, QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
@@ -564,3 +564,19 @@ def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
     assert (
         remedies(*tell.refused) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPUs would fit"
     )
+
+
+def test_the_memory_of_init_containers_is_free_once_those_after_them_run():
+    world = World(spec="numa:2 core:4 mem:4G")
+    memory = MemoryOptions("Static", {0: {"memory": 1 << 30}})
+    world.core.ledger, _ = rebase(world.core.ledger, world.machine, replace(world.config, memory=memory))
+    one = plan("p", ("i", INIT, 1000), ("a", APP, 1000))
+    asks = tuple(replace(each, memory_request=1 << 30, memory_limit=1 << 30) for each in one.ask.containers)
+    world.add(replace(one, ask=replace(one.ask, containers=asks)))
+    world.settle()
+    assert world.core.ledger.entries["p", "i"].memory
+    world.exit(world.container("p", "i"), 0)
+    world.settle()
+    assert world.container("p", "a")
+    assert not world.core.ledger.entries["p", "i"].memory
+    assert world.core.ledger.entries["p", "a"].memory

@@ -11,7 +11,7 @@ from corelane.app.nodefile import NodeFileError
 from corelane.app.options import OptionError, Options
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, PoolOptions, StaticOptions, TopologyOptions
+from corelane.node import MemoryOptions, NodeConfig, PoolOptions, StaticOptions, TopologyOptions
 from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
 
 MACHINE = parse_spec("socket:2 core:4 smt:2")
@@ -113,6 +113,35 @@ def test_what_is_not_said_is_as_by_default(tmp_path: Path, text: str) -> None:
         ("pools: {beMinimum: 1, beMinimum: 2}\n", "beMinimum: is given twice"),
         ("zones: core\n", "zones: 'core' cannot be: use a list of node, socket, l3 and core"),
         ("zones: [die]\n", "zones[0]: 'die' cannot be: use node, socket, l3 or core"),
+        ("devices: 2\n", "devices: 2 cannot be: use a mapping such as {example.com/nic: {0: 2, 1: 2}}"),
+        ("devices: {nic: {0: 2}}\n", "devices: 'nic' cannot be a resource: use one such as example.com/nic"),
+        ("devices: {kubernetes.io/x: {0: 2}}\n", "devices: 'kubernetes.io/x' cannot be a resource"),
+        ("devices: {example.com/nic: 3}\n", "devices.example.com/nic: 3 cannot be: use NUMA nodes with"),
+        ("devices: {example.com/nic: {x: 1}}\n", "devices.example.com/nic: NUMA node: 'x' cannot be"),
+        ("devices: {example.com/nic: {0: -1}}\n", "devices.example.com/nic.0: -1 cannot be"),
+        ("devices: {example.com/nic: {0: 999999999}}\n", "devices.example.com/nic.0: 999999999 cannot be"),
+        ("devices: {example.com/nic: {9999: 1}}\n", "devices.example.com/nic: NUMA node: 9999 cannot be"),
+        ("devices: {example.com/nic: {0: [1]}}\n", "devices.example.com/nic.0: [1] cannot be: use names"),
+        (
+            "devices: {example.com/nic: {0: [a], 1: [a]}}\n",
+            "devices.example.com/nic: has two devices 'a': name each once",
+        ),
+        ("memoryManagerPolicy: static\n", "memoryManagerPolicy: 'static' cannot be: use None or Static"),
+        ("reservedMemory: 1Gi\n", "reservedMemory: is str, not a list"),
+        (
+            "reservedMemory: [{numaNode: 0, limits: {memory: x}}]\n",
+            "reservedMemory[0].limits.memory: 'x' is no size such as 1Gi",
+        ),
+        (
+            "reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
+            "reservedMemory: memory manager policy None reserves none: say memoryManagerPolicy: Static",
+        ),
+        ("featureGates: {CPUManager: true}\n", "featureGates: {'CPUManager': True} cannot be: use {PodLevel"),
+        (
+            "kubeletState: cpu_manager_state\n",
+            "kubeletState: 'cpu_manager_state' cannot be: use the whole path",
+        ),
+        ("simulated: {pools: {}}\n", "simulated.pools: unknown, {}: use reservedCPUs, "),
         ("- pools\n", "the file: ['pools'] cannot be: use a mapping with policy, "),
         ("{\n", "not YAML: "),
     ],
@@ -150,6 +179,53 @@ def test_what_this_machine_cannot_honour_is_named_as_in_the_file(tmp_path: Path)
     with pytest.raises(OptionError) as refused:
         options.check_settings(given, options.settings(given), MACHINE)
     assert str(refused.value).startswith(f"{path}: pools.beMinimum: 99 is not between 0 and 16")
+
+
+RESOURCES = """
+memoryManagerPolicy: Static
+reservedMemory:
+- {numaNode: 0, limits: {memory: 1Gi}}
+- {numaNode: 1, limits: {memory: 512Mi, hugepages-1Gi: 1Gi}}
+devices:
+  example.com/nic: {0: 1, 1: [eth2, eth3]}
+  example.com/gpu: {1: 0}
+featureGates: {PodLevelResourceManagers: true}
+kubeletState: /var/lib/kubelet/cpu_manager_state
+simulated:
+  reservedCPUs: 1
+  devices: {example.com/nic: {0: 2}}
+"""
+
+
+def test_memory_devices_and_gates_are_read(tmp_path: Path) -> None:
+    config = load(tmp_path, RESOURCES)
+    reserved = {0: {"memory": 1 << 30}, 1: {"memory": 512 << 20, "hugepages-1Gi": 1 << 30}}
+    assert config.memory == MemoryOptions("Static", reserved)
+    assert config.devices == {"example.com/nic": {"nic-0-0": 1, "eth2": 2, "eth3": 2}, "example.com/gpu": {}}
+    assert config.pod_level
+    assert nodefile.read(tmp_path / "node.yaml").kubelet_state == Path("/var/lib/kubelet/cpu_manager_state")
+
+
+def test_simulated_nodes_have_what_is_said_of_them_and_nothing_of_this_machine(tmp_path: Path) -> None:
+    config = load(tmp_path, RESOURCES)
+    given = Options(data_dir=tmp_path, node_config=tmp_path / "node.yaml")
+    theirs = options.elsewhere(config, given)
+    assert theirs.devices == {"example.com/nic": {"nic-0-0": 1, "nic-0-1": 1}}
+    assert (theirs.reserved, theirs.memory, theirs.pod_level) == (CPUSet([1]), MemoryOptions(), True)
+    assert options.kubelet_state(given) == Path("/var/lib/kubelet/cpu_manager_state")
+    assert options.kubelet_state(Options(data_dir=tmp_path)) is None
+    assert dict(options.elsewhere(config).devices) == {}
+
+
+def test_a_device_near_a_numa_node_that_is_not_there_is_named_as_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text("devices: {example.com/nic: {7: 1}}\n")
+    given = Options(data_dir=tmp_path, node_config=path)
+    with pytest.raises(OptionError) as refused:
+        options.check_settings(given, options.settings(given), MACHINE, "simulated.")
+    assert str(refused.value) == (
+        f"{path}: simulated.devices: example.com/nic: nic-7-0 is near NUMA node 7, but this machine has 0-1"
+    )
 
 
 def test_lists_of_cpus_are_this_machines_and_not_a_simulated_ones(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, St
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig, NodeState, Phase, Sharing, mark, rebase, release
+from corelane.node import NodeConfig, NodeState, Phase, Sharing, mark, rebase, release, started
 from corelane.node.pools.takeover import follow, pinned
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class Core:
             lane = pins.granted(self.ledger, run.uid, run.container)
             container = runs.adopt(pod, run, lane.cpus if lane else NO_CPUS, event.at)
             self._runs[run.id] = pod, container
+            self.ledger = started(self.ledger, run.uid, run.container)
 
     def _pod_seen(self, event: messages.PodSeen) -> None:
         plan = event.plan
@@ -171,6 +172,7 @@ class Core:
             return
         pod, container = found
         self._note_run(pod, container, event.id, event.started_at, event.at)
+        self.ledger = started(self.ledger, pod.uid, container.name)
         self._mark(pod, container, Phase.APPLIED)
         self._outbox.tell(pod, "Started", f"Container {container.name} started on CPUs {container.applied}")
         self._reporter.started(pod.plan, container.name, container.attempt, container.applied)

@@ -4,7 +4,7 @@ import json
 import os
 import platform
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,11 +18,14 @@ from corelane.kube.objects import Lease, Node, condition
 from corelane.kube.quantity import BINARY_SI, of_value
 from corelane.machine.model import Machine
 from corelane.node import NodeState
+from corelane.placement.memory import MEMORY, hugepages
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40
 SIMULATED: Final = "corelane.io/simulated"
 RUNTIME: Final = "corelane.io/runtime"
+DEVICES: Final = "corelane.io/devices"
+"""Annotation: which of the Node's extended resources are ours, so that they go when they are no more."""
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "corelane does not watch memory"),
@@ -83,16 +86,19 @@ def own_addresses() -> tuple[str, ...]:
             return ("127.0.0.1",)
 
 
-def capacity(identity: Identity, machine: Machine) -> dict[str, str]:
-    """CPUs that we may use, memory and huge pages of all NUMA nodes, and a number of pods."""
-    found = {"cpu": str(len(machine.usable)), "pods": str(identity.pods)}
-    memory = memory_of(machine)
-    if memory:
-        found["memory"] = f"{memory // 1024}Ki"
-    for kib in sorted({kib for node in machine.nodes for kib, pages in node.hugepages.items() if pages}):
-        total = sum(node.hugepages.get(kib, 0) for node in machine.nodes) * kib * 1024
-        found[f"hugepages-{of_value(kib * 1024, BINARY_SI)}"] = str(of_value(total, BINARY_SI))
-    return found
+def capacity(identity: Identity, ledger: NodeState) -> dict[str, str]:
+    """CPUs that we may use, memory and huge pages of all NUMA nodes, a number of pods, and devices."""
+    cpus = {"cpu": str(len(ledger.machine.usable)), "pods": str(identity.pods)}
+    return cpus | _in_words(_memory(ledger.machine)) | _devices(ledger)
+
+
+def allocatable(identity: Identity, ledger: NodeState) -> dict[str, str]:
+    """What pods may request of it together; what the memory manager keeps back is not among it."""
+    offered = _memory(ledger.machine)
+    for name, size in _kept_back(ledger).items():
+        if name in offered:
+            offered[name] = max(0, offered[name] - size)
+    return capacity(identity, ledger) | {"cpu": f"{ledger.allocatable}m"} | _in_words(offered)
 
 
 def memory_of(machine: Machine) -> int:
@@ -100,12 +106,43 @@ def memory_of(machine: Machine) -> int:
     return sum(node.memory for node in machine.nodes)
 
 
+def memory_offered(ledger: NodeState) -> int:
+    """Bytes that pods may request together; 0 where the machine's source does not tell."""
+    return max(0, memory_of(ledger.machine) - _kept_back(ledger).get(MEMORY, 0))
+
+
+def _memory(machine: Machine) -> dict[str, int]:
+    """Memory and huge pages by name, in bytes."""
+    found = {MEMORY: memory_of(machine)} if memory_of(machine) else {}
+    for kib in sorted({kib for node in machine.nodes for kib, pages in node.hugepages.items() if pages}):
+        found[hugepages(kib)] = sum(node.hugepages.get(kib, 0) for node in machine.nodes) * kib * 1024
+    return found
+
+
+def _kept_back(ledger: NodeState) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for of in ledger.config.memory.reserved.values():
+        for name, size in of.items():
+            found[name] = found.get(name, 0) + size
+    return found
+
+
+def _in_words(sizes: Mapping[str, int]) -> dict[str, str]:
+    return {
+        name: f"{size // 1024}Ki" if name == MEMORY else str(of_value(size, BINARY_SI))
+        for name, size in sizes.items()
+    }
+
+
+def _devices(ledger: NodeState) -> dict[str, str]:
+    return {name: str(len(devices)) for name, devices in ledger.config.devices.items()}
+
+
 def status(identity: Identity, ledger: NodeState, since: float, at: float) -> dict[str, Any]:
     """The Node's status; conditions hold since `since`."""
-    offered = capacity(identity, ledger.machine)
     return {
-        "capacity": offered,
-        "allocatable": offered | {"cpu": f"{ledger.allocatable}m"},
+        "capacity": capacity(identity, ledger),
+        "allocatable": allocatable(identity, ledger),
         "conditions": [_condition(*one, since, at) for one in _CONDITIONS],
         "addresses": [
             *({"type": "InternalIP", "address": ip} for ip in identity.ips),
@@ -162,19 +199,22 @@ async def register(client: Client, identity: Identity, ledger: NodeState, at: fl
 
     Raises APIError.
     """
+    annotations = identity.annotations() | {DEVICES: ",".join(sorted(ledger.config.devices))}
     metadata = {
         "name": identity.name,
         "labels": identity.all_labels(),
-        "annotations": {key: value or None for key, value in identity.annotations().items()},
+        "annotations": {key: value or None for key, value in annotations.items()},
     }
+    gone: Iterable[str] = ()
     try:
-        made = {key: value for key, value in identity.annotations().items() if value}
+        made = {key: value for key, value in annotations.items() if value}
         uid = await _create(client, identity, {**metadata, "annotations": made})
     except APIError as error:
         if error.code != 409:
             raise
-        uid = await _update(client, identity, metadata)
-    answer = await post_status(client, identity, ledger, since=at, at=at)
+        known = await _update(client, identity, metadata)
+        uid, gone = known.metadata.uid, _no_more(known, ledger)
+    answer = await post_status(client, identity, ledger, since=at, at=at, gone=gone)
     told: dict[str, Any] = answer["metadata"]
     return Registered(uid, told.get("labels") or {}, told.get("annotations") or {})
 
@@ -189,8 +229,14 @@ async def _create(client: Client, identity: Identity, metadata: dict[str, Any]) 
     return str((await client.create(node))["metadata"]["uid"])
 
 
-async def _update(client: Client, identity: Identity, metadata: dict[str, Any]) -> str:
-    """Labels and annotations are ours; of the taints only our own, so the others are kept."""
+def _no_more(known: Node, ledger: NodeState) -> set[str]:
+    """The devices that we offered once, and do no more; those of others are theirs."""
+    before = set(filter(None, known.metadata.annotations.get(DEVICES, "").split(",")))
+    return before - ledger.config.devices.keys()
+
+
+async def _update(client: Client, identity: Identity, metadata: dict[str, Any]) -> Node:
+    """The Node as it was. Labels and annotations are ours; of the taints only our own, others are kept."""
     known = await client.get(Node, identity.name)
     ours = identity.taints()
     body: dict[str, Any] = {"metadata": metadata}
@@ -200,7 +246,7 @@ async def _update(client: Client, identity: Identity, metadata: dict[str, Any]) 
         version = {"resourceVersion": known.metadata.resource_version}
         body = {"metadata": metadata | version, "spec": {"taints": kept + missing}}
     await client.patch(Node, identity.name, body)
-    return known.metadata.uid
+    return known
 
 
 def _taint(taint: Any) -> dict[str, str]:
@@ -214,10 +260,19 @@ def _taint(taint: Any) -> dict[str, str]:
 
 
 async def post_status(
-    client: Client, identity: Identity, ledger: NodeState, *, since: float, at: float
+    client: Client,
+    identity: Identity,
+    ledger: NodeState,
+    *,
+    since: float,
+    at: float,
+    gone: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """Write the Node's status; the answer is the whole Node. Raises APIError."""
-    body = {"status": status(identity, ledger, since, at)}
+    """Write the Node's status, without the resources that are `gone`; the whole Node. Raises APIError."""
+    now = status(identity, ledger, since, at)
+    for part in ("capacity", "allocatable"):
+        now[part] |= dict.fromkeys(gone)
+    body = {"status": now}
     return await client.patch(Node, identity.name, body, kind_of_patch="strategic", subresource="status")
 
 

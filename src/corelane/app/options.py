@@ -22,6 +22,7 @@ __all__ = [
     "Options",
     "check_settings",
     "elsewhere",
+    "kubelet_state",
     "node_name",
     "reserved",
     "settings",
@@ -106,16 +107,28 @@ def settings(options: Options) -> NodeConfig:
     return config
 
 
-def check_settings(options: Options, config: NodeConfig, machine: Machine) -> None:
+def check_settings(options: Options, config: NodeConfig, machine: Machine, within: str = "") -> None:
     """Raises OptionError for settings that this machine cannot honour, naming the file that they are in."""
     try:
         check(config, usable_topology(machine), machine)
     except NodeConfigError as error:
         where = f"{options.node_config}: " if options.node_config else ""
-        raise OptionError(f"{where}{nodefile.explain(error)}") from error
+        raise OptionError(f"{where}{within}{nodefile.explain(error)}") from error
 
 
-def elsewhere(config: NodeConfig) -> NodeConfig:
-    """The same settings for a simulated node: without lists of CPUs, which are this machine's."""
+def elsewhere(config: NodeConfig, options: Options | None = None) -> NodeConfig:
+    """The same settings for a simulated node, without what is this machine's own: lists of CPUs, and devices.
+
+    What the node's file says of simulated nodes takes its place. Raises NodeFileError.
+    """
+    file = nodefile.read(options.node_config) if options and options.node_config else None
+    theirs = file.simulated if file else NodeConfig()
     pools = replace(config.pools, withheld=CPUSet(), system=CPUSet())
-    return replace(config, reserved=None, pools=pools)
+    return replace(
+        config, reserved=theirs.reserved, memory=theirs.memory, devices=theirs.devices, pools=pools
+    )
+
+
+def kubelet_state(options: Options) -> Path | None:
+    """The state file of a kubelet whose pods keep their CPUs, as the node's file names it. NodeFileError."""
+    return nodefile.read(options.node_config).kubelet_state if options.node_config else None
