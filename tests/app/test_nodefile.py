@@ -222,9 +222,9 @@ def test_a_device_near_a_numa_node_that_is_not_there_is_named_as_in_the_file(tmp
     path.write_text("devices: {example.com/nic: {7: 1}}\n")
     given = Options(data_dir=tmp_path, node_config=path)
     with pytest.raises(OptionError) as refused:
-        options.check_settings(given, options.settings(given), MACHINE, "simulated.")
+        options.check_settings(given, options.settings(given), MACHINE, "of simulated nodes: ")
     assert str(refused.value) == (
-        f"{path}: simulated.devices: example.com/nic: nic-7-0 is near NUMA node 7, but this machine has 0-1"
+        f"{path}: of simulated nodes: devices: example.com/nic: nic-7-0 is near NUMA node 7, but this machine has 0-1"
     )
 
 

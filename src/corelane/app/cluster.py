@@ -7,10 +7,11 @@ import datetime
 import os
 
 from corelane.agent.agent import Agent
+from corelane.agent.kubelet import Kubelet
 from corelane.agent.registration import SIMULATED
 from corelane.apiserver.auth import MASTERS, User
 from corelane.apiserver.server import APIServer
-from corelane.app import machines, tls
+from corelane.app import kubelet, machines, tls
 from corelane.app import options as checks
 from corelane.app.datadir import DataDir
 from corelane.app.options import OptionError, Options
@@ -60,6 +61,9 @@ class Cluster:
         here = await asyncio.to_thread(machines.load, None)
         checks.check_settings(self.options, self.settings, here)
         elsewhere = await self._simulated_machine()
+        if elsewhere:
+            theirs = checks.elsewhere(self.settings, self.options)
+            checks.check_settings(self.options, theirs, elsewhere, "of simulated nodes: ")
         await self._serve()
         self.parts.start("the scheduler", Scheduler(self.client()).run())
         self.parts.start("the controller", Controller(self.client()).run())
@@ -107,12 +111,13 @@ class Cluster:
         state = self.directory.node(self.node_name) / "containers"
         runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
         self._runtimes[self.node_name] = runtime
-        self._add(self.node_name, machine, runtime, self.settings)
+        beside = kubelet.beside(checks.kubelet_state(self.options))
+        self._add(self.node_name, machine, runtime, self.settings, kubelet=beside)
 
     def _add_simulated(self, name: str, machine: Machine | None) -> None:
         assert machine is not None
         self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
-        self._add(name, machine, runtime, checks.elsewhere(self.settings), watches_node=False)
+        self._add(name, machine, runtime, checks.elsewhere(self.settings, self.options), watches_node=False)
 
     async def _watch_simulated(self) -> None:
         """One watch for all: of a thousand, each would be offered the changes of a thousand nodes."""
@@ -125,7 +130,14 @@ class Cluster:
         await Informer(self.client(), Node, label_selector=f"{SIMULATED}=true", handler=tell).run()
 
     def _add(
-        self, name: str, machine: Machine, runtime: Runtime, config: NodeConfig, *, watches_node: bool = True
+        self,
+        name: str,
+        machine: Machine,
+        runtime: Runtime,
+        config: NodeConfig,
+        *,
+        watches_node: bool = True,
+        kubelet: Kubelet | None = None,
     ) -> None:
         agent = Agent(
             self.client(),
@@ -135,6 +147,7 @@ class Cluster:
             config=config,
             state_dir=self.directory.node(name),
             watches_node=watches_node,
+            kubelet=kubelet,
         )
         self.agents[name] = agent
         self.parts.start(f"the agent of {name}", agent.run())
