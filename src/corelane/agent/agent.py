@@ -25,11 +25,10 @@ from corelane.agent.messages import Event, Instruction
 from corelane.agent.publishing import Publisher
 from corelane.agent.reporter import Reporter
 from corelane.agent.status import Place
-from corelane.kube.client import APIError, Client
-from corelane.kube.decode import Malformed
-from corelane.kube.informer import Change, Informer
-from corelane.kube.informer import Reporter as InformerReporter
-from corelane.kube.objects import Node, Object
+from corelane.agent.watching import OwnWatch, SharedWatch
+from corelane.kube.client import Client
+from corelane.kube.informer import Change
+from corelane.kube.objects import Node
 from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
@@ -49,24 +48,11 @@ class NoLogs(LookupError):  # noqa: N818 - says what is the case
     """There is no such log; the text says why, in the kubelet's words."""
 
 
-class _Listening(InformerReporter):
-    """What the informer of pods has to say, to the agent's reporter."""
-
-    def __init__(self, reporter: Reporter) -> None:
-        self._reporter = reporter
-
-    def malformed(self, bad: Malformed) -> None:
-        self._reporter.malformed(str(bad))
-
-    def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
-        self._reporter.api_failed(f"watching {kind.api.plural}", error)
-
-
 class Agent:
     """One node's agent. `run` it until cancelled; `shutdown` ends it in good order.
 
     `runtime` is closed by `shutdown`. State is kept in `state_dir`. Times are Unix seconds by `clock`.
-    Without `watches_node` somebody else, who watches many, tells of changes to the Node by `node_changed`.
+    It watches its Node and pods itself, unless it is given a `watch` that it shares with others.
     """
 
     def __init__(
@@ -83,7 +69,7 @@ class Agent:
         reporter: Reporter | None = None,
         reconcile_seconds: float = 5.0,
         validate: bool = False,
-        watches_node: bool = True,
+        watch: SharedWatch | None = None,
         clock: Callable[[], float] = time.time,
         kubelet: Kubelet | None = None,
     ) -> None:
@@ -118,7 +104,7 @@ class Agent:
         self._core = Core(
             self._loaded.ledger,
             place=Place(self._identity.ips, runtime.name, confirms=not simulated),
-            capacity=Capacity(self._identity.pods, registration.memory_offered(self._loaded.ledger)),
+            capacity=Capacity(self._identity.pods, registration.memory_of(machine)),
             reporter=self.reporter,
             validate=validate,
             follows_kubelet=kubelet is not None,
@@ -151,21 +137,7 @@ class Agent:
             lambda: self.ledger,
             registered=self._registered,
         )
-        self._informer = Informer(
-            client,
-            RunPod,
-            field_selector=f"spec.nodeName={node_name}",
-            handler=self._pod_changed,
-            reporter=_Listening(self.reporter),
-        )
-        self._node_informer = Informer(
-            client,
-            Node,
-            field_selector=f"metadata.name={node_name}",
-            handler=self.node_changed,
-            reporter=_Listening(self.reporter),
-        )
-        self._watches_node = watches_node
+        self._watch = watch or OwnWatch(client, self.reporter)
 
     @property
     def ledger(self) -> NodeState:
@@ -239,10 +211,7 @@ class Agent:
         self._say_what_was_loaded()
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat.run())
-            group.create_task(self._informer.run())
-            if self._watches_node:
-                group.create_task(self._node_informer.run())
-            await self._informer.synced()
+            await self._watch.follow(self.node_name, self, group)
             self._put(messages.Synced(at=self._clock()))
             self._ready.set()
 
@@ -287,7 +256,8 @@ class Agent:
         self.reporter.setting_refused(text)
         self._publisher.node_event("InvalidSetting", text, warning=True)
 
-    def _pod_changed(self, change: Change[RunPod]) -> None:
+    def pod_changed(self, change: Change[RunPod]) -> None:
+        """A pod of this node came, changed or went."""
         pod = change.new
         if pod is None:
             if change.old:
@@ -299,7 +269,7 @@ class Agent:
         self._put(messages.PodSeen(plan=plan, at=self._clock()))
 
     def _host(self) -> Host:
-        memory = registration.memory_offered(self.ledger)
+        memory = registration.memory_of(self.ledger.machine)
         return Host(self.node_name, self._identity.ips, self.ledger.allocatable, memory)
 
     async def _listen(self, changes: AsyncIterator[ContainerStatus]) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
+from typing import Final
 
 from corelane.agent.agent import Agent
+from corelane.agent.journal import Journal
 from corelane.agent.kubelet import Kubelet
 from corelane.agent.registration import SIMULATED
+from corelane.agent.watching import SharedWatch
 from corelane.apiserver.auth import MASTERS, User
 from corelane.apiserver.server import APIServer
 from corelane.app import kubelet, machines, tls
@@ -19,8 +22,6 @@ from corelane.app.podlogs import PodLogs
 from corelane.app.supervise import Parts
 from corelane.controller import Controller
 from corelane.kube.client import Client
-from corelane.kube.informer import Change, Informer
-from corelane.kube.objects import Node
 from corelane.machine import Machine
 from corelane.node import NodeConfig
 from corelane.runtime.base import Runtime
@@ -29,6 +30,9 @@ from corelane.scheduler import Scheduler
 from corelane.simulation.runtime import SimulatedRuntime
 
 __all__ = ["Cluster", "Options"]
+
+_AT_ONCE: Final = 16
+"""Simulated nodes that come up side by side; of hundreds, some would wait for a connection for too long."""
 
 
 class Cluster:
@@ -68,11 +72,12 @@ class Cluster:
         self.parts.start("the scheduler", Scheduler(self.client()).run())
         self.parts.start("the controller", Controller(self.client()).run())
         await self._add_local(here)
-        for number in range(1, self.options.simulated + 1):
-            self._add_simulated(checks.simulated_name(number), elsewhere)
-        if self.options.simulated:
-            self.parts.start("the watch of simulated nodes", self._watch_simulated())
-        await self.parts.first_of(asyncio.gather(*(agent.ready() for agent in self.agents.values())))
+        if elsewhere:
+            await self._add_simulated(elsewhere)
+        await self._ready(self.node_name)
+
+    async def _ready(self, *names: str) -> None:
+        await self.parts.first_of(asyncio.gather(*(self.agents[name].ready() for name in names)))
 
     async def _simulated_machine(self) -> Machine | None:
         if not self.options.simulated:
@@ -112,22 +117,19 @@ class Cluster:
         runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
         self._runtimes[self.node_name] = runtime
         beside = kubelet.beside(checks.kubelet_state(self.options))
-        self._add(self.node_name, machine, runtime, self.settings, kubelet=beside)
+        self._add(self.node_name, machine, runtime, self.settings, self.client(), kubelet=beside)
 
-    def _add_simulated(self, name: str, machine: Machine | None) -> None:
-        assert machine is not None
-        self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
-        self._add(name, machine, runtime, checks.elsewhere(self.settings, self.options), watches_node=False)
-
-    async def _watch_simulated(self) -> None:
-        """One watch for all: of a thousand, each would be offered the changes of a thousand nodes."""
-
-        def tell(change: Change[Node]) -> None:
-            agent = self.agents.get(change.new.metadata.name) if change.new else None
-            if agent is not None:
-                agent.node_changed(change)
-
-        await Informer(self.client(), Node, label_selector=f"{SIMULATED}=true", handler=tell).run()
+    async def _add_simulated(self, machine: Machine) -> None:
+        """Agents that share a client and a watch, some at a time."""
+        client, config = self.client(), checks.elsewhere(self.settings, self.options)
+        watch = SharedWatch(client, Journal("all simulated nodes"), nodes=f"{SIMULATED}=true")
+        self.parts.start("the watch of simulated nodes", watch.run())
+        names = [checks.simulated_name(number) for number in range(1, self.options.simulated + 1)]
+        for first in range(0, len(names), _AT_ONCE):
+            for name in (together := names[first : first + _AT_ONCE]):
+                self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
+                self._add(name, machine, runtime, config, client, watch)
+            await self._ready(*together)
 
     def _add(
         self,
@@ -135,18 +137,19 @@ class Cluster:
         machine: Machine,
         runtime: Runtime,
         config: NodeConfig,
+        client: Client,
+        watch: SharedWatch | None = None,
         *,
-        watches_node: bool = True,
         kubelet: Kubelet | None = None,
     ) -> None:
         agent = Agent(
-            self.client(),
+            client,
             node_name=name,
             machine=machine,
             runtime=runtime,
             config=config,
             state_dir=self.directory.node(name),
-            watches_node=watches_node,
+            watch=watch,
             kubelet=kubelet,
         )
         self.agents[name] = agent

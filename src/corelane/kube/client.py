@@ -5,6 +5,7 @@ Reads answer slim structs. Writes take plain dicts and patches, for a slim struc
 
 import os
 from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
@@ -44,7 +45,16 @@ _PATCH_TYPES: Final = {
     "json": "application/json-patch+json",
 }
 _TIMEOUT: Final = httpx2.Timeout(30.0, connect=10.0)
+_LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0)
+"""Idle connections outlive the pause between two heartbeats, and end before a proxy's minute is over."""
 _DEFAULT_KUBECONFIG: Final = Path("~/.kube/config")
+
+
+@dataclass
+class _Params(ConnectionParams):
+    """What the library hands on to httpx, and how long a connection is kept for the next request."""
+
+    limits: httpx2.Limits = field(default_factory=lambda: _LIMITS)
 
 
 class Client:
@@ -271,7 +281,7 @@ def _http(config: SingleConfig) -> httpx2.AsyncClient:
     # The library insists on a user, also where the server asks for none.
     named = config if config.user else config._replace(user=User())
     loopback = _is_loopback(urlsplit(config.cluster.server).hostname or "")
-    return AsyncClient(named, ConnectionParams(timeout=_TIMEOUT, trust_env=not loopback))
+    return AsyncClient(named, _Params(timeout=_TIMEOUT, trust_env=not loopback))
 
 
 def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:

@@ -1,0 +1,98 @@
+"""Many agents on one watch: each hears of its own Node and pods, of those that were there before it too."""
+
+import asyncio
+from typing import Any
+
+from corelane.agent.manifest import RunPod
+from corelane.agent.reporter import Reporter
+from corelane.agent.watching import SharedWatch
+from corelane.kube.informer import Change
+from corelane.kube.objects import Node
+from support import fake_api
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+
+
+class Heard:
+    """What one agent was told of."""
+
+    def __init__(self) -> None:
+        self.pods: asyncio.Queue[str] = asyncio.Queue()
+        self.nodes: asyncio.Queue[str] = asyncio.Queue()
+
+    def pod_changed(self, change: Change[RunPod]) -> None:
+        known = change.new or change.old
+        assert known is not None
+        self.pods.put_nowait(f"{'+' if change.new else '-'}{known.metadata.name}")
+
+    def node_changed(self, change: Change[Node]) -> None:
+        assert change.new is not None
+        self.nodes.put_nowait(change.new.metadata.labels["mark"])
+
+
+def pod(name: str, version: str, node: str) -> dict[str, Any]:
+    return fake_api.pod(name, version, nodeName=node)
+
+
+def node(name: str, mark: str, version: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "uid": name, "resourceVersion": version, "labels": {"mark": mark}}}
+
+
+def script(fake: fake_api.Fake) -> None:
+    there = pod("old", "1", "one"), pod("leaving", "2", "two")
+    fake.script[PODS].append(fake_api.listing(*there, version="5"))
+    fake.script[f"{PODS}?watch"].append(
+        fake_api.watching(
+            fake_api.event("ADDED", pod("new", "6", "one")),
+            fake_api.event("ADDED", pod("elsewhere", "7", "three")),
+            fake_api.event("DELETED", pod("leaving", "8", "two")),
+            fake_api.event("ADDED", pod("last", "9", "two")),
+        )
+    )
+    fake.script[NODES].append(fake_api.listing(node("one", "first", "1"), version="5"))
+    fake.script[f"{NODES}?watch"].append(
+        fake_api.watching(fake_api.event("ADDED", node("two", "second", "6")))
+    )
+
+
+def test_an_agent_hears_of_its_own_node_and_pods_alone() -> None:
+    async def scene() -> None:
+        async with asyncio.timeout(20), fake_api.serving() as (fake, client):
+            script(fake)
+            watch, one, two = SharedWatch(client, Reporter(), nodes="simulated=true"), Heard(), Heard()
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(watch.run())
+                await watch.follow("one", one, group)
+                await watch.follow("two", two, group)
+                assert [await one.pods.get(), await one.pods.get()] == ["+old", "+new"]
+                assert [await two.pods.get() for _ in range(3)] == ["+leaving", "-leaving", "+last"]
+                assert [await one.nodes.get(), await two.nodes.get()] == ["first", "second"]
+                running.cancel()
+            assert one.pods.empty()
+            assert two.pods.empty()
+            selectors = {request.query.get("fieldSelector") for request in fake.seen if request.path == PODS}
+            assert selectors == {"spec.nodeName!="}
+
+    asyncio.run(scene())
+
+
+def test_one_that_joins_late_is_told_of_the_pods_that_are_still_there() -> None:
+    async def scene() -> None:
+        async with asyncio.timeout(20), fake_api.serving() as (fake, client):
+            script(fake)
+            watch, one, two = SharedWatch(client, Reporter(), nodes="simulated=true"), Heard(), Heard()
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(watch.run())
+                await watch.follow("two", two, group)
+                while await two.pods.get() != "+last":
+                    pass
+                await watch.follow("one", one, group)
+                running.cancel()
+            assert {one.pods.get_nowait(), one.pods.get_nowait()} == {"+old", "+new"}
+            late = Heard()
+            async with asyncio.TaskGroup() as group:
+                await watch.follow("two", late, group)
+            assert late.pods.get_nowait() == "+last"
+            assert late.pods.empty()
+
+    asyncio.run(scene())
