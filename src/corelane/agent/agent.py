@@ -104,7 +104,7 @@ class Agent:
         self._core = Core(
             self._loaded.ledger,
             place=Place(self._identity.ips, runtime.name, confirms=not simulated),
-            capacity=Capacity(self._identity.pods, registration.memory_of(machine)),
+            capacity=Capacity(self._identity.pods, registration.memory_offered(self._loaded.ledger)),
             reporter=self.reporter,
             validate=validate,
             follows_kubelet=kubelet is not None,
@@ -269,7 +269,7 @@ class Agent:
         self._put(messages.PodSeen(plan=plan, at=self._clock()))
 
     def _host(self) -> Host:
-        memory = registration.memory_of(self.ledger.machine)
+        memory = registration.memory_offered(self.ledger)
         return Host(self.node_name, self._identity.ips, self.ledger.allocatable, memory)
 
     async def _listen(self, changes: AsyncIterator[ContainerStatus]) -> None:
