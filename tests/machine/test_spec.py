@@ -37,6 +37,22 @@ def test_memory_is_that_of_each_node(text, memory):
     assert parse_spec(text).node(0).memory == memory
 
 
+@pytest.mark.parametrize(
+    ("text", "isolated"),
+    [
+        ("core:4 smt:2 isolated:2-3", "2-3"),
+        ("isolated:1,5 core:4 smt:2", "1,5"),
+        ("core:4,isolated:2-3, 6,smt:2, mem:4G", "2-3,6"),
+        ("core:4 smt:2 Isolated:0-7", "0-7"),
+        ("core:4", ""),
+    ],
+)
+def test_isolated_cpus_are_listed_with_commas_whatever_parts_the_words(text, isolated):
+    machine = parse_spec(text)
+    assert str(machine.isolated) == isolated
+    assert machine.usable == machine.online
+
+
 def test_levels_left_out_count_one_and_hwlocs_words_are_known():
     assert len(parse_spec("smt:2").cpus) == 2
     machine = parse_spec("Package:2, NUMANode:1 L3Cache:2 Core:3 PU:2")
@@ -72,6 +88,11 @@ def test_every_spec_gives_a_well_formed_machine(socket, numa, l3, core, smt):
         ("core:2 mem:lots", "mem:lots is no size"),
         ("socket:64 core:256", "16384 CPUs are more than Linux' 8192"),
         ("core:99999999999", "needs a count"),
+        ("core:4 isolated:4", "isolated CPUs 4 are not on it: it has 0-3"),
+        ("core:4 isolated:", "'isolated:' is no list of CPUs such as isolated:2-3,10"),
+        ("core:4 isolated:3-2", "'isolated:3-2' is no list of CPUs"),
+        ("core:4 isolated:1 isolated:2", "isolated is given twice"),
+        ("isolated:0", "names no level"),
     ],
 )
 def test_bad_specs_say_what_is_wrong(text, message):

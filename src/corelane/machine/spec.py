@@ -1,13 +1,14 @@
 """Machines from a short text, `socket:2 numa:4 core:16 smt:2`.
 
 As in hwloc's synthetic topologies every count is per parent. CPUs are numbered as Linux numbers them on x86:
-the first threads of all cores, then all second threads, and so on.
+the first threads of all cores, then all second threads, and so on. `isolated:LIST` names some of these.
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine.model import CPU, Machine, MachineError, NUMANode, default_distances
 
 __all__ = ["MAX_CPUS", "parse_spec"]
@@ -16,6 +17,7 @@ MAX_CPUS = 8192
 """Linux's largest NR_CPUS."""
 
 _LEVELS = ("socket", "numa", "l3", "core", "smt")
+_ISOLATED = "isolated"
 _WORDS = {
     "socket": "socket",
     "package": "socket",
@@ -31,13 +33,16 @@ _WORDS = {
     "pu": "smt",
     "mem": "mem",
     "memory": "mem",
+    _ISOLATED: _ISOLATED,
 }
+_BETWEEN = re.compile(r"[\s,]+(?![\s,0-9])")
+"""Between words; blanks and commas before a digit are within a list of CPUs."""
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _SIZE = re.compile(r"([0-9]+)([kmgt]?)i?b?", re.ASCII)
 _DEFAULT_MEMORY = 4 * 1024**3
 _HELP = (
     "write it like 'socket:2 numa:4 core:16 smt:2', each count per parent; "
-    "l3:N (before core) and mem:SIZE (per NUMA node) are optional"
+    "l3:N (before core), mem:SIZE (per NUMA node) and isolated:LIST (CPUs) are optional"
 )
 
 
@@ -49,6 +54,7 @@ class _Shape:
     core: int = 1
     smt: int = 1
     mem: int | None = None
+    isolated: CPUSet = field(default_factory=CPUSet)
 
     @property
     def cores(self) -> int:
@@ -65,24 +71,39 @@ def parse_spec(text: str, *, name: str = "", file: str = "") -> Machine:
     nodes = tuple(_node(shape, node) for node in range(shape.socket * shape.numa))
     online = CPUSet(range(len(cpus)))
     spec = " ".join(text.split())
-    return Machine(name or spec, cpus, nodes, online, allowed=online, source=spec)
+    return Machine(name or spec, cpus, nodes, online, allowed=online, isolated=shape.isolated, source=spec)
 
 
 def _parse(text: str, where: str) -> _Shape:
-    found: dict[str, int] = {}
-    for token in text.replace(",", " ").split():
+    found: dict[str, Any] = {}
+    for token in filter(None, _BETWEEN.split(text.strip(" \t\r\n,"))):
         word, colon, value = token.partition(":")
         level = _WORDS.get(word.lower())
         if level is None or not colon:
             raise MachineError(f"{where}: {token!r} is none of its words; {_HELP}")
         if level in found:
             raise MachineError(f"{where}: {level} is given twice; {_HELP}")
-        found[level] = _size(where, value) if level == "mem" else _count(where, token, value)
-    _check_order(where, [level for level in found if level != "mem"])
+        found[level] = _value(where, level, token, value)
+    _check_order(where, [level for level in found if level in _LEVELS])
     shape = _Shape(**found)
     if (cpus := shape.cores * shape.smt) > MAX_CPUS:
         raise MachineError(f"{where}: {cpus} CPUs are more than Linux' {MAX_CPUS}; lower a count")
+    if missing := shape.isolated - CPUSet(range(cpus)):
+        raise MachineError(f"{where}: isolated CPUs {missing} are not on it: it has 0-{cpus - 1}")
     return shape
+
+
+def _value(where: str, level: str, token: str, value: str) -> int | CPUSet:
+    if level == _ISOLATED:
+        return _cpus(where, token, value)
+    return _size(where, value) if level == "mem" else _count(where, token, value)
+
+
+def _cpus(where: str, token: str, value: str) -> CPUSet:
+    try:
+        return CPUSet.parse(",".join(value.replace(",", " ").split()) or "none")
+    except CPUSetError:
+        raise MachineError(f"{where}: {token!r} is no list of CPUs such as isolated:2-3,10") from None
 
 
 def _count(where: str, token: str, value: str) -> int:
