@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import io
+
+from rich.console import Console
+
 from corelane.app import status
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
+from corelane.node.checkpoint import Checkpoint
+from corelane.node.pools.takeover import follow
+from corelane.view import status as view
 from corelane.workload import PodQOS
+from support import objects
 from support.pods import container, guaranteed, pod
 
 MACHINE = parse_spec("socket:2 core:4 smt:2")
@@ -42,3 +50,23 @@ def test_a_label_that_cannot_be_meant_is_shown_and_spoils_no_table() -> None:
     found = line(pod("a", container("x"), labels={keys.QOS_CLASS: "LSX"}, node="n"), NodeConfig("pools"))
     assert (found.cls, found.lane) == ("", "LS pool")
     assert "invalid value 'LSX': use LSE, LSR, LS, BE or SYSTEM" in found.why
+
+
+def test_a_node_that_is_taken_over_from_a_kubelet_shows_whose_end_it_waits_for() -> None:
+    ledger, _ = follow(
+        new(MACHINE, NodeConfig("pools")),
+        Checkpoint("static", entries={"u1": {"app": CPUSet([2, 10])}, "u2": {"app": CPUSet([3])}}),
+    )
+    told = status._node(objects.node("n", 16), ledger)
+    shown = view.Status((told, status._node(objects.node("m", 16), new(MACHINE))), (), ())
+    assert view.plain(shown)["nodes"][0]["takeover"] == {
+        "stage": "both",
+        "cpus": "2-3,10",
+        "pods": ["pod with UID u1", "pod with UID u2"],
+    }
+    assert view.plain(shown)["nodes"][1]["takeover"] == {"stage": "done", "cpus": "", "pods": []}
+    to = Console(file=io.StringIO(), width=200)
+    view.show_nodes(shown, to)
+    waits = "n is being taken over from a kubelet: CPUs 2-3,10 stay with what it pinned until these end: "
+    lines = [line for line in to.file.getvalue().splitlines() if "kubelet" in line]  # type: ignore[attr-defined]
+    assert lines == [f"{waits}pod with UID u1, pod with UID u2"]

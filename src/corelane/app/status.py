@@ -19,6 +19,7 @@ from corelane.kube.translate import TranslationError
 from corelane.node import Entry, NodeState, Sharing, why_shared
 from corelane.node.errors import Refusal
 from corelane.node.pools.classes import standing
+from corelane.node.pools.takeover import takeover
 from corelane.view import status as view
 from corelane.view import tables
 from corelane.view.owners import Owner
@@ -134,6 +135,7 @@ def _node(node: Node, state: NodeState | None) -> NodeLine:
         state.lent,
         {cpu: _owner(entry) for cpu, entry in state.owners().items()},
         state.config.pools.allocator if policy == "pools" else "",
+        takeover(state),
     )
 
 
@@ -148,7 +150,7 @@ def is_simulated(node: Object) -> bool:
 
 
 def _short(pod: str) -> str:
-    return pod.removeprefix("default/")
+    return pod.removeprefix("default/").removeprefix("/")
 
 
 def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) -> Iterable[ContainerLine]:

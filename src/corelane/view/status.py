@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
+from corelane.node.pools.takeover import Stage, Takeover
 from corelane.view import tables
 from corelane.view.cpumap import cpumap
 from corelane.view.owners import Owner
@@ -41,6 +42,8 @@ class NodeLine:
     """CPU id to the container (`pod/container`) that is bound to it, with its class."""
     allocator: str = ""
     """Who picks CPUs under policy pools, else ""."""
+    takeover: Takeover = field(default_factory=lambda: Takeover(Stage.DONE))
+    """How far the node's CPUs have been taken over from a kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,11 @@ def _node(node: NodeLine) -> dict[str, Any]:
         "bestEffortPool": str(node.best_effort),
         "lent": str(node.lent),
         "exclusive": {str(cpu): owner.name for cpu, owner in node.owners.items()},
+        "takeover": {
+            "stage": node.takeover.stage.value,
+            "cpus": str(node.takeover.cpus),
+            "pods": [_nameless(pod) for pod in node.takeover.pods],
+        },
         "pools": [
             {"node": one.node, "shared": str(one.shared), "bestEffort": str(one.best_effort)}
             for one in _parts(node)
@@ -175,6 +183,24 @@ def show_nodes(status: Status, to: Console) -> None:
         "ALONE",
     )
     tables.show("Nodes", headings, (row for node in status.nodes for row in _node_rows(node)), to)
+    for node in status.nodes:
+        if node.takeover.stage is Stage.BOTH:
+            to.print(_waits(node), markup=False, highlight=False)
+
+
+def _waits(node: NodeLine) -> str:
+    """What is still a kubelet's, and whose end it takes."""
+    pods = [_nameless(pod) for pod in node.takeover.pods]
+    named = ", ".join(pods[:MAPS]) + (f" and {len(pods) - MAPS} more" if len(pods) > MAPS else "")
+    return (
+        f"{node.name} is being taken over from a kubelet: CPUs {node.takeover.cpus} stay with what it pinned "
+        f"until these end: {named}"
+    )
+
+
+def _nameless(pod: str) -> str:
+    """A pod's name, or that only its UID is known."""
+    return pod.removeprefix("/")
 
 
 def _node_rows(node: NodeLine) -> Iterator[tuple[str, ...]]:

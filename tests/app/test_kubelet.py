@@ -1,0 +1,48 @@
+"""The kubelet beside corelane: who still runs under it, from its cgroups."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from corelane.app import kubelet
+from corelane.cpuset import CPUSet
+from corelane.node.checkpoint import Checkpoint, encode
+from support.kubepods import Kubepods
+
+UID = "32b14702-2efe-4be9-a9da-f3b779175846"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("systemd", [True, False])
+def test_pods_with_processes_in_their_cgroups_run(tmp_path: Path, version: int, systemd: bool) -> None:
+    pods = Kubepods(tmp_path, version=version, systemd=systemd)
+    pods.add(UID, "c0ffee", "1-2")
+    pods.add("44444444-0000-0000-0000-000000000000", "dead", "3", alive=False)
+    assert kubelet.running(str(tmp_path / "sys/fs/cgroup")) == {UID}
+
+
+def test_they_are_looked_for_once_the_kubelet_leaves_cpus_alone(tmp_path: Path) -> None:
+    Kubepods(tmp_path).add(UID, "c0ffee", "1-2")
+    path = tmp_path / "cpu_manager_state"
+    beside = kubelet.beside(path, str(tmp_path / "sys/fs/cgroup"))
+    assert beside is not None
+    path.write_bytes(encode(Checkpoint("static", entries={UID: {"app": CPUSet([1, 2])}})))
+    assert beside.look().running is None
+    path.write_bytes(encode(Checkpoint("none")))
+    assert beside.look().running == {UID}
+
+
+def test_where_there_are_no_cgroups_that_is_said_and_nothing_is_freed(tmp_path: Path) -> None:
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(encode(Checkpoint("none")))
+    beside = kubelet.beside(path, str(tmp_path))
+    assert beside is not None
+    said = beside.look()
+    assert said.checkpoint is None
+    assert "no cgroups there" in said.fault
+
+
+def test_no_kubelet_is_looked_for_where_none_is_named() -> None:
+    assert kubelet.beside(None) is None
