@@ -110,6 +110,18 @@ def test_settings_come_from_a_node_or_a_file_of_settings(tmp_path: Path):
     assert told("--cpus", "2", "--node-config", config, "--allocator", "optimal")["reserved"] == "0-1"
 
 
+@pytest.mark.parametrize("policy", ["pools", "static"])
+def test_devices_of_the_nodes_file_count_and_flags_go_before_them(tmp_path, policy):
+    config = tmp_path / "node.yaml"
+    strict = "pools: {numaPolicy: SingleNUMANode}\nstatic: {topologyManagerPolicy: single-numa-node}\n"
+    config.write_text(f"devices: {{example.com/nic: {{1: 1}}}}\n{strict}")
+    ask = ("--cpus", "2", "--device", "example.com/nic=1", "--policy", policy, "--node-config", config)
+    (one,) = told(*ask)["containers"]
+    assert set(CPUSet.parse(one["cpus"])) <= set(CPUSet.parse("4-7,12-15")), "near NUMA node 1"
+    (one,) = told(*ask, "--node-device", "example.com/nic=vf0@0")["containers"]
+    assert set(CPUSet.parse(one["cpus"])) <= set(CPUSet.parse("0-3,8-11"))
+
+
 def test_a_kubelets_state_is_taken_over_under_pools(tmp_path: Path):
     state = tmp_path / "cpu_manager_state"
     content = '{"policyName":"static","defaultCpuSet":"0-3,6-11,14-15","entries":{"u":{"c":"4-5,12-13"}}}'

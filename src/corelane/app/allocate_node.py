@@ -154,7 +154,12 @@ def pooled(
         options = replace(options, allocator=profile.allocator)
     named = config.reserved is not None or config.reserved_count is not None
     kept = config if named else file
-    return NodeConfig("pools", kept.reserved, kept.reserved_count, pools=options)
+    return replace(
+        NodeConfig("pools", kept.reserved, kept.reserved_count, pools=options),
+        memory=file.memory,
+        devices=file.devices,
+        pod_level=file.pod_level,
+    )
 
 
 def _profile(file: NodeConfig, found: Published) -> PoolOptions:

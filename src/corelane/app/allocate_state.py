@@ -97,8 +97,10 @@ def kubelets_config(where: Where, machine: Machine) -> NodeConfig:
     exact = bool(settings.version)
     if not settings.topology_policy and not (exact or settings.source):
         settings = replace(settings, topology_policy="best-effort")
-    config = node_settings.applied(state_settings.config(settings, exact=exact), machine, where.more)
-    return _with_file(config, where) if where.flags.config else config
+    config = state_settings.config(settings, exact=exact)
+    if where.flags.config:
+        config = _with_file(config, where)
+    return node_settings.applied(config, machine, where.more)
 
 
 def _with_file(config: NodeConfig, where: Where) -> NodeConfig:
@@ -110,7 +112,7 @@ def _with_file(config: NodeConfig, where: Where) -> NodeConfig:
         config = replace(config, options=file.options)
     if not (said.topology_policy or said.topology_scope or said.topology_options):
         config = replace(config, numa=file.numa)
-    return config
+    return replace(config, memory=file.memory, devices=file.devices, pod_level=file.pod_level)
 
 
 def _fitted(read: NodeState, state: NodeState) -> tuple[NodeState, tuple[str, ...]]:

@@ -69,11 +69,17 @@ def _page_kib(name: str) -> int:
 
 
 def applied(config: NodeConfig, machine: Machine, said: NodeSettings) -> NodeConfig:
-    """A node's settings with these. Raises SettingsError naming the option, or file and field."""
+    """A node's settings with these over its own. Raises SettingsError naming option, or file and field."""
     tree = state_settings.tree(said.config) if said.config else {}
     memory = _memory(said, tree)
     _check_nodes("--reserved-memory", memory.reserved, machine)
-    return replace(config, memory=memory, devices=_inventory(said.devices), pod_level=_gate(said, tree))
+    named = said.memory_policy or "memoryManagerPolicy" in tree
+    return replace(
+        config,
+        memory=memory if named else config.memory,
+        devices={**config.devices, **_inventory(said.devices)},
+        pod_level=_gate(said, tree, config.pod_level),
+    )
 
 
 def _memory(said: NodeSettings, tree: Mapping[str, Any]) -> MemoryOptions:
@@ -123,7 +129,7 @@ def _device(text: str) -> tuple[str, int]:
     return match[1], CPUSet(map(int, match[2].split("+"))).mask if match[2] else 0
 
 
-def _gate(said: NodeSettings, tree: Mapping[str, Any]) -> bool:
+def _gate(said: NodeSettings, tree: Mapping[str, Any], usual: bool) -> bool:
     """Whether PodLevelResourceManagers is on; other gates are nothing to corelane."""
     for name in said.gates:
         if name != GATE:
@@ -133,4 +139,4 @@ def _gate(said: NodeSettings, tree: Mapping[str, Any]) -> bool:
     configured = tree.get("featureGates") or {}
     if not isinstance(configured, dict) or not isinstance(configured.get(GATE, False), bool):
         raise SettingsError(f"{said.config}: featureGates: {GATE}: is not true or false")
-    return bool(configured.get(GATE, False))
+    return bool(configured.get(GATE, usual))
