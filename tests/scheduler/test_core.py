@@ -598,3 +598,21 @@ def test_an_event_names_the_node_that_is_nearest_to_fitting() -> None:
     assert event.nearest.node == "large"
     assert event.nearest.state.bound == story.states["large"].bound
     assert event.nearest.ask.name == "a"
+
+
+def test_best_effort_goes_where_more_is_lent_to_it() -> None:
+    """As much is requested of both nodes; on one of them by a pod that lends its CPUs."""
+    story = Story()
+    for name, qos in (("a", "LSE"), ("b", "LSR")):
+        story.has(node(name, cpus=16), spec="core:16", reserved=CPUSet([0]), policy="pools")
+        state = story.states[name]
+        for one in (
+            guaranteed(f"own-{name}", "8", labels={keys.QOS_CLASS: qos}),
+            pod(f"ls-{name}", container("x", "cpu=4")),
+        ):
+            state, decision = nodes.admit(state, translate.ask(one))
+            assert decision.admitted
+            story.tell(PodChanged(0, None, replace(one, spec=replace(one.spec, node_name=name))))
+        story.publishes(name, state)
+    assert only_bind(story.wants(pod("be", container("x")))).node == "b"
+    assert only_bind(story.wants(pod("ls", container("x", "cpu=1")))).node == "a", "the pool is the same"

@@ -4,7 +4,7 @@
 |---|---|---|
 | NUMALocality | 4 | how few NUMA nodes each container's exclusive CPUs lie in |
 | SnugFit | 2 | how little is left free in the NUMA nodes that the exclusive CPUs come from |
-| PoolPressure | 2 | for a pod that shares: how much CPU the pool has left for each request |
+| PoolPressure | 2 | if it shares: how much CPU its pool has left (best effort: what is lent too) |
 | TaintToleration | 3 | how few PreferNoSchedule taints are not tolerated |
 | NodeAffinity | 2 | what part of the preferred terms is met |
 | Allocated | 1 | how empty (or, for packing, how full) CPU and memory are |
@@ -17,6 +17,7 @@ from typing import Final, Literal
 
 from corelane.cpuset import CPUSet
 from corelane.node import NodeState
+from corelane.node.pools.classes import standing
 from corelane.scheduler import matching
 from corelane.scheduler.cluster import NodeInfo
 from corelane.scheduler.plugins import Cycle, Score
@@ -55,7 +56,10 @@ def snug_fit(cycle: Cycle, node: NodeInfo) -> float:
 
 
 def pool_pressure(cycle: Cycle, node: NodeInfo) -> float:
-    """The part of the shared pool that is not requested, with this pod in; 0 where no pool is known."""
+    """The part of the pod's pool that is not requested, with this pod in; 0 where no pool is known.
+
+    What those request who lend their CPUs to best effort does not count against it.
+    """
     admitted = cycle.admitted.get(node.name)
     if admitted is None:
         return 0.0
@@ -63,7 +67,15 @@ def pool_pressure(cycle: Cycle, node: NodeInfo) -> float:
         return _BEST
     state = admitted[0]
     shared = state.requested - 1000 * len(state.exclusive)
-    return _BEST * max(0.0, 1 - shared / (1000 * len(state.shared_pool)))
+    return _BEST * max(0.0, 1 - shared / (1000 * len(_pool(cycle, state))))
+
+
+def _pool(cycle: Cycle, state: NodeState) -> CPUSet:
+    """Where the pod would run: no container of it has CPUs of its own."""
+    assert cycle.info.ask is not None
+    if state.config.policy != "pools":
+        return state.shared_pool
+    return state.pool_of(standing(cycle.info.ask, state.config.pools).sharing)
 
 
 def taint_toleration(cycle: Cycle, node: NodeInfo) -> float:
