@@ -1,14 +1,16 @@
 """Several NUMA nodes: how many CPUs each should give, over states (nodes used, CPUs so far).
 
-As in `filling` the last nodes come first. A span of single nodes is the same with one node used.
+As in `filling` the last nodes come first.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Sequence
 
-from corelane.placement.optimal.filling import BITS, MASK, Budget, Caps, Filling, Window, fill, most_from
+from corelane.placement.optimal.bounds import Aim, Caps, most_from
+from corelane.placement.optimal.filling import Budget, Filling, Window, fill
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.reading import read
 from corelane.placement.optimal.spans import Span
+from corelane.placement.optimal.tables import BITS, MASK
 
 __all__ = ["Combined"]
 
@@ -17,16 +19,13 @@ Layer = dict[int, int]
 
 
 class Combined:
-    """A span searched for choices within limits: the highest scores, by the number of L3 domains left."""
+    """A span of several nodes searched for what is aimed at: the best, if there is any."""
 
-    def __init__(
-        self, problem: Problem, span: Span, limits: Sequence[int], unbroken: Sequence[int], budget: Budget
-    ) -> None:
-        self.problem, self.span, self.limits = problem, span, limits
-        self.fillings: list[Filling] = []
-        for node in span.nodes:
-            self.fillings.append(self._filling(node, unbroken, budget))
-        later = most_from([_of(problem.caps, problem, (node,)) for node in span.nodes], (), len(limits) - 1)
+    def __init__(self, problem: Problem, span: Span, aim: Aim, caps: Caps, budget: Budget) -> None:
+        self.problem, self.span, self.aim = problem, span, aim
+        self.fillings = self._fillings(aim.useful(problem, span.nodes, caps), budget)
+        inside = [problem.shape.inside[node] for node in span.nodes]
+        later = most_from([problem.caps[one.start : one.stop] for one in inside], (), aim.domains)
         self.layers: list[Layer] = [{0: 0}]
         for i in reversed(range(len(span.nodes))):
             self.layers.append(self._extend(i, later[i], budget))
@@ -44,64 +43,56 @@ class Combined:
         span = self.span
         return read(self.problem, span.nodes, span.musts, self.fillings, self.layers, self.last)
 
-    def _filling(self, node: int, unbroken: Sequence[int], budget: Budget) -> Filling:
-        if self.span.count > 1:
-            return fill(self.problem, node, self._window(node, unbroken), unbroken, budget)
-        most = _most(_of(self.problem.caps, self.problem, (node,)), len(self.limits) - 1)
-        if most < self.problem.demand.cpus:
-            return Filling(self.problem, node, [{}], {})
-        filling = fill(self.problem, node, self._window(node, unbroken), unbroken, budget)
-        self._tighten(filling.scores)
-        return filling
+    def _fillings(self, caps: Caps, budget: Budget) -> list[Filling]:
+        """Of each node, what it can give beside the others; the same for nodes that are alike."""
+        problem, span, total = self.problem, self.span, self.problem.demand.cpus
+        ranked, others = [self._ranked(each) for each in caps], span.count - 1
+        largest = sorted([problem.node_caps[i] for i in span.nodes], reverse=True)[: span.count]
+        found, known = [], dict[Hashable, Filling]()
+        for node in span.nodes:
+            alike, cap = problem.alike(node), problem.node_caps[node]
+            if alike not in known:
+                rest = sum(largest) - max(cap, largest[-1])
+                low, high = max(span.low, total - rest), min(cap, span.high, total - others * span.low)
+                beside = Caps(*([cap for cap, owner in each if owner != node] for each in ranked))
+                window = Window(low, high, total, self.aim.limits, beside, others)
+                known[alike] = fill(problem, node, window, caps, budget)
+            found.append(known[alike])
+        return found
 
-    def _tighten(self, scores: dict[int, int]) -> None:
-        """Follow only what is as good as what one node gives alone."""
-        if scores:
-            best = min(scores.values())
-            self.limits = [min(limit, best) for limit in self.limits]
-
-    def _window(self, node: int, unbroken: Sequence[int]) -> Window:
-        problem, span = self.problem, self.span
-        total = problem.demand.cpus
-        high = min(problem.node_caps[node], span.high, total - (span.count - 1) * span.low)
-        others = [other for other in span.nodes if other != node] if span.count > 1 else []
-        beside = Caps(_of(problem.caps, problem, others), _of(unbroken, problem, others))
-        low = max(span.low, total - _most((problem.node_caps[i] for i in others), span.count - 1))
-        return Window(low, high, total, self.limits, beside, span.count - 1)
+    def _ranked(self, caps: Sequence[int]) -> list[tuple[int, int]]:
+        """The caps of the domains of the span, largest first, each with its node."""
+        inside = self.problem.shape.inside
+        return sorted(
+            [(caps[i], node) for node in self.span.nodes for i in inside[node] if caps[i]], reverse=True
+        )
 
     def _extend(self, i: int, later: Sequence[int], budget: Budget) -> Layer:
         """The layer after one more node; `later` are the most CPUs from so many domains of those left."""
         must = self.span.musts >> self.span.nodes[i] & 1
         shift, n, count = self.problem.rules.layout.shift, self.problem.demand.cpus, self.span.count
-        scores, domains = self.fillings[i].scores, len(self.limits) - 1
+        scores, limits, domains = self.fillings[i].scores, self.aim.limits, self.aim.domains
         after: Layer = {}
+        known = after.get
         for state, score in self.layers[-1].items():
             nodes, missing = state >> BITS, n - (state & MASK)
             if not must and nodes + i >= count and missing <= later[domains - (score >> shift)]:
-                _keep(after, state, score)
+                after[state] = min(score, known(state, score))
             if nodes == count:
                 continue
             last = nodes + 1 == count
-            ways = ((missing, scores.get(missing, -1)),) if last else scores.items()
+            ways = (
+                ((missing, scores[missing]),)
+                if last and missing in scores
+                else ()
+                if last
+                else scores.items()
+            )
             budget.take(len(ways))
             for own, cost in ways:
-                left = domains - (score + cost >> shift)
-                if cost < 0 or left < 0 or score + cost > self.limits[left]:
-                    continue
-                if missing - own <= (0 if last else later[left]):
-                    _keep(after, state + (1 << BITS) + own, score + cost)
+                better = score + cost
+                left = domains - (better >> shift)
+                if left >= 0 and better <= limits[left] and missing - own <= (0 if last else later[left]):
+                    reached = state + (1 << BITS) + own
+                    after[reached] = min(better, known(reached, better))
         return after
-
-
-def _of(caps: Sequence[int], problem: Problem, nodes: Iterable[int]) -> list[int]:
-    """Those of the domains of some nodes."""
-    return [caps[i] for node in nodes for i in problem.shape.inside[node]]
-
-
-def _keep(layer: Layer, state: int, score: int) -> None:
-    if score < layer.get(state, score + 1):
-        layer[state] = score
-
-
-def _most(amounts: Iterable[int], count: int) -> int:
-    return sum(sorted(amounts, reverse=True)[:count])

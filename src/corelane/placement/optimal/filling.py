@@ -6,34 +6,28 @@ The last domains come first, so that what is chosen can be read off from the fir
 mostly has the lowest ids.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
-from typing import Final
+from typing import NamedTuple
 
+from corelane.placement.optimal.bounds import Caps, most_from
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.score import SHAPE_BITS
+from corelane.placement.optimal.tables import BITS, MASK
 from corelane.workload.wishes import Strategy
 
 __all__ = [
-    "BITS",
-    "MASK",
     "Budget",
     "BudgetSpentError",
-    "Caps",
     "Filling",
     "Window",
     "closing",
     "fill",
-    "most_from",
     "strategy_score",
 ]
 
-BITS: Final = 20
-MASK: Final = (1 << BITS) - 1
-
 Layer = dict[int, int]
-"""State (CPUs << 20 | broken) to the lowest score."""
+"""State (CPUs << BITS | broken) to the lowest score."""
 
 
 class BudgetSpentError(Exception):
@@ -52,16 +46,7 @@ class Budget:
             raise BudgetSpentError
 
 
-@dataclass(frozen=True, slots=True)
-class Caps:
-    """The most CPUs of each of some domains, and the most without breaking the bind policy."""
-
-    all: Sequence[int]
-    unbroken: Sequence[int]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """What to look for: from `low` to `high` CPUs here, a part of `total`.
 
     `limits` are the highest scores worth following, by the number of domains that may still be taken from, in
@@ -78,8 +63,7 @@ class Window:
     rough: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Filling:
+class Filling(NamedTuple):
     """The outcome for one node: per number of CPUs the lowest score, everything of the node included.
 
     `layers` are those over the last 0, 1, 2 … of its domains.
@@ -93,65 +77,60 @@ class Filling:
 
 def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
     """What a node adds to the score once its part is known: from the CPUs taken and those broken."""
-    rooms, whole = problem.rules.rooms, problem.node_whole[node]
+    rooms, whole, weight = problem.rules.rooms, problem.node_whole[node], problem.rules.layout.strategy
     base = problem.node_touch[node] + rooms[whole]
-    if not problem.rules.layout.strategy:
+    if not weight:
         return lambda _, broken: base - rooms[whole - broken]
-    return lambda cpus, broken: base - rooms[whole - broken] + strategy_score(problem, node, cpus)
+    slope, curve = _strategy(problem, node)
+    return lambda cpus, broken: base - rooms[whole - broken] + cpus * (slope + curve * cpus)
 
 
 def strategy_score(problem: Problem, node: int, cpus: int) -> int:
     """Term 8, told so that smaller is better and never negative."""
-    free = problem.node_free[node]
-    lost = cpus * (2 * free - cpus)
+    slope, curve = _strategy(problem, node)
+    return cpus * (slope + curve * cpus)
+
+
+def _strategy(problem: Problem, node: int) -> tuple[int, int]:
+    """A node's share of term 8 as coefficients of the CPUs taken, and of their square."""
+    free, weight = problem.node_free[node], problem.rules.layout.strategy
     if problem.demand.strategy is Strategy.MOST_ALLOCATED:
-        return lost * problem.rules.layout.strategy
-    return (cpus * 2 * max(problem.node_free) - lost) * problem.rules.layout.strategy
+        return 2 * free * weight, -weight
+    return 2 * (max(problem.node_free) - free) * weight, weight
 
 
-def fill(problem: Problem, node: int, window: Window, unbroken: Sequence[int], budget: Budget) -> Filling:
+def fill(problem: Problem, node: int, window: Window, caps: Caps, budget: Budget) -> Filling:
     """The best ways to take each number of CPUs in the window from a node.
 
-    Numbers that cannot be a part of `total` CPUs within the limits are left out. Raises BudgetSpentError.
+    Numbers that cannot be a part of `total` CPUs within the limits are left out, as are domains with a cap of
+    0 in `caps`. Raises BudgetSpentError.
     """
     inside, domains = problem.shape.inside[node], len(window.limits) - 1
-    caps = [(min(cap, window.high),) for cap in problem.caps[inside.start : inside.stop]]
-    later = most_from(caps, window.beside.all, domains)
-    whole = most_from(zip(unbroken[inside.start : inside.stop]), window.beside.unbroken, domains)
+    every, unbroken = (each[inside.start : inside.stop] for each in caps)
+    later = whole = most_from([(min(cap, window.high),) for cap in every], window.beside.all, domains)
+    if problem.shape.threads > 1:
+        whole = most_from([(cap,) for cap in unbroken], window.beside.unbroken, domains)
     layers: list[Layer] = [{0: 0}]
-    for i in reversed(range(len(caps))):
-        coming = Caps(later[i], whole[i])
-        layer = _extend(problem, inside[i], layers[-1], window, coming, unbroken[inside[i]], budget)
-        layers.append(_thinned(layer) if len(layer) > 1 else layer)
+    for i in reversed(range(len(inside))):
+        layer = layers[-1]
+        if every[i] and layer:
+            coming = Caps(later[i], whole[i])
+            layer = _thinned(_extend(problem, inside[i], layer, window, coming, unbroken[i], budget))
+        layers.append(layer)
     return Filling(problem, node, layers, _scores(problem, node, layers[-1], window))
 
 
 def _scores(problem: Problem, node: int, layer: Layer, window: Window) -> dict[int, int]:
+    """The lowest score, everything of the node included, of each number of CPUs in the window."""
     scores: dict[int, int] = {}
     close = closing(problem, node)
+    low, high = window.low << BITS, window.high << BITS | MASK
     for state, score in layer.items():
-        cpus = state >> BITS
-        if window.low <= cpus <= window.high:
+        if low <= state <= high:
+            cpus = state >> BITS
             closed = score + close(cpus, state & MASK)
-            if closed < scores.get(cpus, closed + 1):
-                scores[cpus] = closed
+            scores[cpus] = min(closed, scores.get(cpus, closed))
     return scores
-
-
-def most_from(units: Iterable[Iterable[int]], beside: Iterable[int], domains: int) -> list[list[int]]:
-    """For each unit the most CPUs that 0, 1, 2 … domains before it, or beside, can give.
-
-    A unit is the most CPUs of each of its domains.
-    """
-    largest = sorted(beside, reverse=True)[:domains]
-    sums = []
-    for caps in units:
-        total = [0, *accumulate(largest)]
-        sums.append(total + [total[-1]] * (domains - len(largest)))
-        largest.extend(caps)
-        largest.sort(reverse=True)
-        del largest[domains:]
-    return sums
 
 
 def _extend(
@@ -163,20 +142,22 @@ def _extend(
     missing beyond the latter breaks cores, each of which gives less than its threads.
     """
     table, touch, layout = problem.table(domain), problem.touch[domain], problem.rules.layout
-    high, limits, later, whole, rows = window.high, window.limits, coming.all, coming.unbroken, table.rows
+    _, high, total, limits, _, others, rough = window
+    later, whole = coming
     shift, bind, last = layout.shift, layout.bind, len(limits) - 1
     below, spare = bind.bit_length() - 1, max(problem.shape.threads - 1, 1)
     grain = problem.grain or 1
     together = grain if problem.rules.spread else problem.shape.core_size or grain
+    rows, room = table.rows, min(table.most, high)
     after: Layer = {}
+    known = after.get
     for state, score in layer.items():
-        missing, left = window.total - (state >> BITS), last - (score >> shift)
+        missing, left = total - (state >> BITS), last - (score >> shift)
         gap = missing - whole[left]
-        if missing <= later[left] and score - (-gap // spare * bind if gap > 0 else 0) <= limits[left]:
-            known = after.get(state)
-            if known is None or score < known:
-                after[state] = score
-        if left <= window.others:
+        enough = missing <= later[left]
+        if enough and score - (-gap // spare * bind if gap > 0 else 0) <= limits[left]:
+            after[state] = min(score, known(state, score))
+        if left <= others:
             continue
         left -= 1
         touched, limit = score + touch, limits[left]
@@ -184,23 +165,16 @@ def _extend(
         if breaks < 0:
             continue
         step = grain if breaks else together
-        least = missing - later[left]
-        least = -(-least // step) * step if least > 1 else step
-        most = min(high - (state >> BITS), table.most, unbroken + breaks * spare)
-        ways: Sequence[int] = range(least, most + 1, step)
+        least = max(missing - later[left], missing - whole[left] - breaks * spare, step)
+        ways: Sequence[int] = range(
+            -(-least // step) * step, min(room, high - (state >> BITS), unbroken + breaks * spare) + 1, step
+        )
         budget.take(len(ways) + 1)
-        gap = missing - whole[left]
-        for own in ways[-2:] if window.rough else ways:
-            bound = limit if gap <= own else limit + (own - gap) // spare * bind
-            row = rows[own]
-            if row is None:
-                row = table.row(own)
-            for broken, cost in row:
+        for own in ways[-2:] if rough else ways:
+            for taken, cost in rows[own] or table.row(own):
                 better = touched + cost
-                if better <= bound:
-                    reached = state + (own << BITS) + broken
-                    if reached not in after or better < after[reached]:
-                        after[reached] = better
+                if better <= limit and better < known(state + taken, better + 1):
+                    after[state + taken] = better
     return after
 
 
@@ -209,6 +183,8 @@ def _thinned(layer: Layer) -> Layer:
 
     These are worse in terms 5 to 8, or have no fewer broken CPUs and a higher score.
     """
+    if len({state >> BITS for state in layer}) == len(layer):
+        return layer
     least: dict[int, int] = {}
     for state, score in layer.items():
         cpus, upper = state >> BITS, score >> SHAPE_BITS

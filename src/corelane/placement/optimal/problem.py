@@ -1,6 +1,6 @@
 """A demand on a machine as the search wants it: usable CPUs, cores by kind, and scores of touching units."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import mul
 from typing import NamedTuple
@@ -61,6 +61,12 @@ class Problem:
     def table(self, domain: int) -> Table:
         """What a domain can give."""
         return self.tables.of(self.counts[domain])
+
+    def alike(self, node: int) -> Hashable:
+        """What of a node decides what it can give, and at what score: all but its ids."""
+        inside, free = self.shape.inside[node], self.node_free[node] if self.node_free else 0
+        counts, touch = self.counts[inside.start : inside.stop], self.touch[inside.start : inside.stop]
+        return tuple(counts), tuple(touch), self.node_touch[node], free
 
     @property
     def grain(self) -> int:

@@ -5,11 +5,12 @@ state only the lower can win, and one whose CPUs so far differ from the lowest b
 come has lost; so few are ever left.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
-from corelane.placement.optimal.filling import BITS, MASK, Filling, closing
+from corelane.placement.optimal.filling import Filling, closing
 from corelane.placement.optimal.lowest import lower, pick
 from corelane.placement.optimal.problem import Problem
+from corelane.placement.optimal.tables import BITS, MASK
 
 __all__ = ["in_domain", "read"]
 
@@ -20,8 +21,6 @@ Layer = dict[int, int]
 _Point = tuple[int, int]
 """Where choices stand: the state of the nodes still to come, and that of this node's domains to come."""
 
-_FEW = 6
-"""Up to so many points it is quicker to ask which can take CPUs than whether these CPUs may be the lowest."""
 
 _Active = dict[int, list[_Point]]
 """CPUs so far, and the points to which choices have come with these."""
@@ -37,21 +36,23 @@ def read(
 ) -> int:
     """The lowest CPUs that reach the state `last`; `layers` are those over the last 0, 1, 2 … nodes."""
     active: _Active = {0: [(last, 0)]}
+    later = sum([problem.shape.nodes[node] for node in nodes]) & problem.usable
     for i, node in enumerate(nodes):
-        depth, domains = len(nodes) - i, problem.shape.inside[node]
-        later = sum(problem.shape.nodes[other] for other in nodes[i + 1 :]) & problem.usable
+        depth, domains, filled = len(nodes) - i, problem.shape.inside[node], fillings[i].layers
         active = _into_node(active, layers, depth, fillings[i], bool(musts >> node & 1))
-        for at, domain in enumerate(domains):
-            if not any(point[1] for points in active.values() for point in points):
+        for at, domain in enumerate(domains, -len(domains)):
+            if not any(state for points in active.values() for _, state in points):
                 break
-            here = later | problem.usable & sum(problem.shape.domains[domain + 1 : domains.stop])
-            active = _into_domain(active, problem, fillings[i], len(domains) - at, domain, here & -here)
+            later &= ~problem.shape.domains[domain]
+            if filled[-at] is not filled[-at - 1]:
+                active = _into_domain(active, problem, fillings[i], -at, domain, later & -later)
+        later &= ~problem.shape.nodes[node]
     return min(active)
 
 
 def _into_node(active: _Active, layers: list[Layer], depth: int, filling: Filling, must: bool) -> _Active:
     """From the state of a node and those after it to how much this one gives."""
-    before, after, full = layers[depth - 1], layers[depth], _full(filling)
+    before, after = layers[depth - 1], layers[depth]
     found: dict[_Point, int] = {}
     for cpus, points in active.items():
         for state, _ in points:
@@ -60,7 +61,7 @@ def _into_node(active: _Active, layers: list[Layer], depth: int, filling: Fillin
             for own, cost in filling.scores.items():
                 earlier = state - (1 << BITS) - own
                 if before.get(earlier) == after[state] - cost:
-                    for inner in full[own]:
+                    for inner in _full(filling, own):
                         _keep(found, (earlier, inner), cpus)
     return _grouped(found)
 
@@ -77,15 +78,11 @@ def _grouped(found: dict[_Point, int]) -> _Active:
     return active
 
 
-def _full(filling: Filling) -> dict[int, list[int]]:
-    """Per number of CPUs the states of all domains that reach its score."""
-    close = closing(filling.problem, filling.node)
-    found: dict[int, list[int]] = {cpus: [] for cpus in filling.scores}
-    for state, score in filling.layers[-1].items():
-        cpus = state >> BITS
-        if cpus in found and score + close(cpus, state & MASK) == filling.scores[cpus]:
-            found[cpus].append(state)
-    return found
+def _full(filling: Filling, cpus: int) -> list[int]:
+    """The states of all domains that reach the score of a number of CPUs."""
+    close, best, low = closing(filling.problem, filling.node), filling.scores[cpus], cpus << BITS
+    layer = filling.layers[-1]
+    return [s for s in layer if low <= s <= low | MASK and layer[s] + close(cpus, s & MASK) == best]
 
 
 def _into_domain(
@@ -95,23 +92,24 @@ def _into_domain(
 
     `floor` is the lowest CPU (its bit) still to come. What gives more comes first: it mostly has lower ids.
     """
-    before, after = {0: 0, **filling.layers[depth - 1]}, {0: 0, **filling.layers[depth]}
+    before, after = filling.layers[depth - 1], filling.layers[depth]
     most = max(state >> BITS for points in active.values() for _, state in points)
+    ways = _ways(problem, domain, most)
+    known, scores = ({0: 0, **layer}.get for layer in (before, after))
+    reached: dict[int, list[tuple[int, _Point]]] = {}
+    for cpus, points in active.items():
+        for nodes, state in points:
+            score = scores(state, 0)
+            for taken, cost in ways:
+                if known(state - taken) == score - cost:
+                    reached.setdefault(taken, []).append((cpus, (nodes, state - taken)))
     found: dict[_Point, int] = {}
     first = -1
-    for own, broken, cost in _ways(problem, domain, most):
-        mask, drop = -1, (own << BITS) + broken
-        for cpus, points in active.items():
-            if first >= 0 and len(points) > _FEW:
-                mask = in_domain(problem, domain, own, broken) if mask < 0 else mask
-                if _lost(cpus | mask, first, floor):
-                    continue
-            reached = [(n, s - drop) for n, s in points if before.get(s - drop) == after[s] - cost]
-            if reached:
-                mask = in_domain(problem, domain, own, broken) if mask < 0 else mask
-                first = lower(first, cpus | mask) if first >= 0 else cpus | mask
-                for point in reached:
-                    _keep(found, point, cpus | mask)
+    for taken in sorted(reached, reverse=True):
+        mask = in_domain(problem, domain, taken)
+        for cpus, point in reached[taken]:
+            first = lower(first, cpus | mask) if first >= 0 else cpus | mask
+            _keep(found, point, cpus | mask)
     return _grouped({point: cpus for point, cpus in found.items() if not _lost(cpus, first, floor)})
 
 
@@ -121,18 +119,16 @@ def _lost(cpus: int, first: int, floor: int) -> bool:
     return 0 < apart & -apart < floor and bool(first & apart & -apart)
 
 
-def _ways(problem: Problem, domain: int, most: int) -> Iterator[tuple[int, int, int]]:
-    """The (CPUs, broken, score) with which a domain may be taken from, most CPUs first, last not at all."""
+def _ways(problem: Problem, domain: int, most: int) -> list[tuple[int, int]]:
+    """The entries, with their scores, of what may be taken from a domain; the last is nothing."""
     table, touch = problem.table(domain), problem.touch[domain]
-    for own in range(min(table.most, most), 0, -1):
-        for broken, cost in table.row(own):
-            yield own, broken, touch + cost
-    yield 0, 0, 0
+    rows = [table.row(own) for own in range(min(table.most, most), 0, -1)]
+    return [(taken, touch + cost) for row in rows for taken, cost in row] + [(0, 0)]
 
 
-def in_domain(problem: Problem, domain: int, cpus: int, broken: int) -> int:
+def in_domain(problem: Problem, domain: int, taken: int) -> int:
     """The lowest CPUs of a domain for an entry of its table; none for none."""
-    if not cpus:
+    if not taken:
         return 0
-    unit = problem.shape.domains[domain]
+    unit, cpus, broken = problem.shape.domains[domain], taken >> BITS, taken & MASK
     return pick(problem.shape, problem.table(domain), problem.leads, unit, problem.usable, cpus, broken)

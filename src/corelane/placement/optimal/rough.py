@@ -3,10 +3,12 @@
 import sys
 
 from corelane.cpuset import bits
-from corelane.placement.optimal.filling import BITS, Budget, Caps, Window, fill
+from corelane.placement.optimal.bounds import Caps
+from corelane.placement.optimal.filling import Budget, Window, fill
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.reading import read
 from corelane.placement.optimal.spans import Span, added, node_reach
+from corelane.placement.optimal.tables import BITS
 
 __all__ = ["rough"]
 
@@ -16,9 +18,10 @@ def rough(problem: Problem, span: Span) -> tuple[int, int]:
     score = cpus = 0
     layout, domains = problem.rules.layout, len(problem.caps)
     limits = [(used + 1) * layout.domains for used in range(domains, -1, -1)]
+    caps = Caps(problem.caps, problem.caps)
     for node, part in zip(*_parts(problem, span), strict=True):
         window = Window(part, part, part, limits, Caps((), ()), rough=problem.grain > 0)
-        filling = fill(problem, node, window, problem.caps, Budget(sys.maxsize))
+        filling = fill(problem, node, window, caps, Budget(sys.maxsize))
         layers = [{0: 0}, {1 << BITS | part: filling.scores[part]}]
         score += filling.scores[part]
         cpus |= read(problem, (node,), 0, [filling], layers, 1 << BITS | part)

@@ -4,6 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
+from corelane.placement.optimal.alone import Alone
+from corelane.placement.optimal.bounds import Caps, aim, most
 from corelane.placement.optimal.combining import Combined
 from corelane.placement.optimal.filling import Budget, BudgetSpentError
 from corelane.placement.optimal.lowest import lower
@@ -43,28 +45,23 @@ def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budge
     """
     bounds = [(_fewest_domains(problem, span), span) for span in spans]
     unbroken = _unbroken(problem)
+    caps = Caps(problem.caps, unbroken)
     for domains in range(min(bound for bound, _ in bounds), len(problem.caps) + 1):
         within = [span for bound, span in bounds if bound <= domains]
         least = min(_least_broken(problem, span, domains, unbroken) for span in within)
         for broken in (least, least + 1, least + 2, least + 4, None):
-            filled: list[Combined] = []
+            filled: list[Alone | Combined] = []
+            wanted = aim(problem, domains, broken)
             try:
                 for span in within:
-                    limits = _limits(problem, domains, broken)
-                    filled.append(Combined(problem, span, limits, unbroken, budget))
+                    look = Alone if span.count == 1 else Combined
+                    filled.append(look(problem, span, wanted, caps, budget))
             except BudgetSpentError:
                 return Found(rank, *(_best(filled) or rough(problem, spans[0])), domains, proven=False)
             best = _best(filled)
             if best is not None:
                 return Found(rank, *best, domains)
     return None
-
-
-def _limits(problem: Problem, domains: int, broken: int | None) -> list[int]:
-    """The highest scores of choices from so many domains, by how many of these are left to be chosen."""
-    layout = problem.rules.layout
-    most = layout.domains if broken is None else (broken + 1) * layout.bind
-    return [used * layout.domains + most - 1 for used in range(domains, -1, -1)]
 
 
 def _unbroken(problem: Problem) -> list[int]:
@@ -84,12 +81,14 @@ def _least_broken(problem: Problem, span: Span, domains: int, unbroken: Sequence
     if threads == 1:
         return 0
     groups = [(node,) for node in span.nodes] if span.count == 1 else [span.nodes]
-    most = max(_most((unbroken[i] for node in group for i in inside[node]), domains) for group in groups)
+    unbroken_most = max(
+        most((unbroken[i] for node in group for i in inside[node]), domains) for group in groups
+    )
     odd = int(not problem.rules.spread and size > 1 and n % size > 0)
-    return max(odd, -(-(n - most) // (threads - 1)))
+    return max(odd, -(-(n - unbroken_most) // (threads - 1)))
 
 
-def _best(filled: Iterable[Combined]) -> tuple[int, int] | None:
+def _best(filled: Iterable[Alone | Combined]) -> tuple[int, int] | None:
     """The lowest score, and the lowest CPUs that reach it."""
     some = [one for one in filled if one.score is not None]
     if not some:
@@ -136,7 +135,3 @@ def _enough(problem: Problem, domains: Iterable[int]) -> int:
         missing -= cap
         count += 1
     return count if missing <= 0 else len(problem.caps) + 1
-
-
-def _most(amounts: Iterable[int], count: int) -> int:
-    return sum(sorted(amounts, reverse=True)[:count])

@@ -9,6 +9,7 @@ from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.reading import in_domain
 from corelane.placement.optimal.search import Found
 from corelane.placement.optimal.spans import Rank
+from corelane.placement.optimal.tables import MASK
 
 __all__ = ["in_one_domain"]
 
@@ -34,22 +35,22 @@ def in_one_domain(problem: Problem) -> Found | None:
             if caps[domain] < n:
                 continue
             table = known.get(counts[domain]) or problem.table(domain)
-            for broken, cost in table.rows[n] or table.row(n):
-                score = base + touch[domain] + cost - rooms[whole - broken]
+            for taken, cost in table.rows[n] or table.row(n):
+                score = base + touch[domain] + cost - rooms[whole - (taken & MASK)]
                 if score == best:
-                    tied.append((domain, broken))
+                    tied.append((domain, taken))
                 elif score < best or best < 0:
-                    best, tied = score, [(domain, broken)]
-    return Found(_RANK, best, _lowest(problem, n, tied), 1) if tied else None
+                    best, tied = score, [(domain, taken)]
+    return Found(_RANK, best, _lowest(problem, tied), 1) if tied else None
 
 
-def _lowest(problem: Problem, n: int, tied: Iterable[tuple[int, int]]) -> int:
+def _lowest(problem: Problem, tied: Iterable[tuple[int, int]]) -> int:
     """The lowest CPUs of equally good domains: a domain whose lowest CPU is too high is not looked into."""
     found = 0
-    for domain, broken in tied:
+    for domain, taken in tied:
         usable = problem.shape.domains[domain] & problem.usable
         if found and found & -found < usable & -usable:
             continue
-        mask = in_domain(problem, domain, n, broken)
+        mask = in_domain(problem, domain, taken)
         found = lower(found, mask) if found else mask
     return found

@@ -10,14 +10,17 @@ from typing import Final
 
 from corelane.placement.optimal.cores import Kind, Portion, Rules, portions
 
-__all__ = ["PAIRS", "Part", "Row", "Table", "Tables", "tables", "tables_of_pairs"]
+__all__ = ["BITS", "MASK", "PAIRS", "Part", "Row", "Table", "Tables", "tables", "tables_of_pairs"]
+
+BITS: Final = 20
+MASK: Final = (1 << BITS) - 1
 
 PAIRS: Final = (Kind(2, 1, False), Kind(2, 2, True))
 """The kinds of cores on a machine with two threads everywhere, when nothing about single cores is asked."""
 _KEPT = 5_000
 
 Row = tuple[tuple[int, int], ...]
-"""The (broken, score) worth considering for a number of CPUs.
+"""The (CPUs << BITS | broken, score) worth considering for a number of CPUs.
 
 `broken` counts the CPUs of whole free cores that are whole no more. The score has everything that is decided
 inside the domain but what it costs to touch it at all. More broken CPUs can be better in their ids only.
@@ -47,7 +50,9 @@ class Table:
         """What it costs to take so many CPUs, at most `most`; empty where the rules allow it in no way."""
         found = self.rows[cpus]
         if found is None:
-            found = self.rows[cpus] = tuple(self._row(cpus))
+            found = self.rows[cpus] = tuple(
+                [(cpus << BITS | broken, cost) for broken, cost in self._row(cpus)]
+            )
         return found
 
     def ways(self, cpus: int, broken: int) -> tuple[tuple[Part, ...], ...]:
