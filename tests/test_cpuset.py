@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import cpuset
-from corelane.cpuset import MAX_CPU, CPUSet, CPUSetError, bits, format_list, lowest, parse_list, runs
+from corelane.cpuset import (
+    MAX_CPU,
+    CPUSet,
+    CPUSetError,
+    bits,
+    format_list,
+    lowest,
+    named,
+    parse_list,
+    runs,
+    verb,
+)
 
 ids = st.sets(st.integers(0, 511))
 
@@ -171,3 +182,13 @@ def test_operations_on_384_cpus_do_not_loop_over_ids(operation):
 
 def test_public_names_are_declared():
     assert set(cpuset.__all__) <= set(vars(cpuset))
+
+
+@pytest.mark.parametrize(
+    ("members", "told"),
+    [([], "no CPU is"), ([3], "CPU 3 is"), ([3, 4], "CPUs 3-4 are"), ([0, 8191], "CPUs 0,8191 are")],
+)
+def test_people_are_told_of_one_cpu_or_of_several(members, told):
+    mask = CPUSet(members).mask
+    assert f"{named(mask)} {verb(mask)}" == told
+    assert verb(mask, "goes", "go") == ("goes" if len(members) < 2 else "go")

@@ -17,10 +17,12 @@ __all__ = [
     "format_hex",
     "format_list",
     "lowest",
+    "named",
     "parse_hex",
     "parse_list",
     "quoted",
     "runs",
+    "verb",
 ]
 
 MAX_CPU = (1 << 20) - 1
@@ -71,6 +73,18 @@ def lowest(mask: int, n: int) -> int:
 def format_list(mask: int) -> str:
     """Linux list format: `0-3,8,10-11`; the empty set is the empty string."""
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs(mask))
+
+
+def named(mask: int) -> str:
+    """The set as texts for people name it: `CPU 3`, `CPUs 0-3,8`, or `no CPU`."""
+    if not mask:
+        return "no CPU"
+    return f"CPU{'s' if mask & mask - 1 else ''} {format_list(mask)}"
+
+
+def verb(mask: int, one: str = "is", more: str = "are") -> str:
+    """The verb behind `named`: of a single CPU, or of several."""
+    return more if mask & mask - 1 else one
 
 
 def parse_list(text: str) -> int:

@@ -79,7 +79,7 @@ def test_confirmed_is_said_once_with_the_cpus():
     for _ in range(3):
         world.tick(5)
         world.settle()
-    assert told(world, "CPUsPinned") == ["Container a has CPUs 1 to itself; the kernel confirms it"]
+    assert told(world, "CPUsPinned") == ["Container a has CPU 1 to itself; the kernel confirms it"]
     assert world.core.ledger.entries["x", "a"].phase == "confirmed"
 
 
@@ -92,7 +92,7 @@ def test_drift_is_corrected_and_said_once():
         world.settle()
         assert world.container("x", "a").cpus == CPUSet.parse("1")
     assert len(told(world, "CPUsDrifted")) == 1
-    assert "given CPUs 1, but the kernel allows it 0-3" in told(world, "CPUsDrifted")[0]
+    assert "given CPU 1, but the kernel allows it 0-3" in told(world, "CPUsDrifted")[0]
 
 
 def test_while_one_has_drifted_nobody_is_let_onto_the_cpus_it_may_use():

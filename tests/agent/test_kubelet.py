@@ -7,7 +7,7 @@ import pytest
 from corelane.agent import messages
 from corelane.agent.agent import Agent
 from corelane.agent.kubelet import Kubelet
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, named
 from corelane.kube import translate
 from corelane.kube.keys import POD_CPU_ALLOCS
 from corelane.kube.objects import NodeResourceTopology
@@ -142,7 +142,7 @@ def test_cpus_that_are_somebodys_already_stay_his_and_that_is_told_once():
         world.settle()
     assert world.container("r", "a").cpus == own
     (text,) = told(world, "KubeletCPUsConflict")
-    assert f"CPUs {own} belonged to another as well" in text
+    assert f"{named(own.mask)} belonged to another as well" in text
 
 
 def test_an_agent_follows_the_file_says_what_is_wrong_with_it_and_publishes_who_is_waited_for(tmp_path):

@@ -213,7 +213,7 @@ def owners(*cpus: str) -> str:
         ),
         (
             broken(ledger=owners("1-2", "2")),
-            "ns/a/c owns CPUs 2, which another has too",
+            "ns/a/c owns CPU 2, which another has too",
         ),
         (published({"metadata": {"name": "n"}}), "the CPUs are unknown"),
         (published(GOOD | {"zones": [{"name": "numa0", "type": "Node"}]}), "such as 'node-0'"),

@@ -152,7 +152,7 @@ def test_a_valid_proposal_is_taken_as_it_stands():
     ("proposal", "why"),
     [
         ("0,4", "of the proposed CPUs 0,4, 0 cannot be had: picked again"),
-        ("3", "proposed CPUs 3 are 1, not 2: picked again"),
+        ("3", "proposed CPU 3 is 1, not 2: picked again"),
         ("7-8", "of the proposed CPUs 7-8, 8 cannot be had: picked again"),
     ],
 )

@@ -152,7 +152,7 @@ def test_cpus_that_others_had_are_held_once_these_have_ended():
     assert bound(state, "ours") == {"a": "1,5"}
     file = checkpoint(web={"app": "5-6"})
     state, told = followed(state, file)
-    assert told == ["/pod with UID web/app: CPUs 5 belonged to another as well: keeps 6"]
+    assert told == ["/pod with UID web/app: CPU 5 belonged to another as well: keeps 6"]
     assert followed(state, file) == (state, []), "it is said once"
     state, _ = followed(node.release(state, "ours"), file)
     assert bound(state, "web") == {"app": "5-6"}
@@ -171,3 +171,21 @@ def test_of_a_kubelet_that_leaves_cpus_alone_by_now_pods_keep_theirs_as_long_as_
 def test_while_policy_is_none_nothing_is_held():
     state = node.new(LAPTOP, node.NodeConfig("none"))
     assert follow(state, checkpoint(web={"app": "1,5"})) == (state, [])
+
+
+def test_an_init_container_that_lent_its_cpus_is_no_conflict():
+    state, told = followed(pools(LAPTOP), checkpoint(web={"app": "1,5", "setup": "1,5", "other": "2"}))
+    assert told == []
+    assert takeover(state).cpus == cpus("1-2,5")
+
+
+def test_a_cpu_that_the_last_of_the_pool_takes_is_told_once():
+    """The pool has lost every CPU to both, so the kubelet's container with the most is not held to all."""
+    state = admitted(pools(LAPTOP, reserved="0"), labelled("ours", PodQOS.LSE, 2000))
+    assert bound(state, "ours") == {"a": "1,5"}
+    file = checkpoint(web={"app": "0,2-4,6-7"})
+    state, told = followed(state, file)
+    assert told == [
+        "/pod with UID web/app: gives CPU 7 to the shared pool, which had none left: keeps 0,2-4,6"
+    ]
+    assert followed(state, file) == (state, [])

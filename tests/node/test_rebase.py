@@ -29,7 +29,7 @@ def test_nothing_changes_on_the_same_machine():
 def test_a_container_keeps_the_cpus_that_are_still_there():
     state, problems = rebased(after(pod("a", container("x", 2000))), without(LAPTOP, "5"))
     assert str(state.entries["a", "x"].cpus) == "1"
-    assert problems == ["test/a/x: CPUs 5 are gone: keeps 1"]
+    assert problems == ["test/a/x: CPU 5 is gone: keeps 1"]
 
 
 def test_a_container_that_lost_all_its_cpus_shares_the_pool():
@@ -72,7 +72,7 @@ def test_new_settings_never_take_a_cpu_from_a_running_container():
     state, problems = rebased(state, LAPTOP, node.NodeConfig(reserved=cpus("1-2")))
     assert str(state.reserved) == "2"
     assert str(state.entries["a", "x"].cpus) == "1,5"
-    assert problems == ["CPUs 1 should be reserved, but are not free: have 2"]
+    assert problems == ["CPU 1 should be reserved, but is not free: have 2"]
     assert str(node.release(state, "a").reserved) == "1-2"
 
 
@@ -87,7 +87,7 @@ def test_of_two_owners_the_first_admitted_keeps_the_cpu():
     entries = {**state.entries, ("b", "y"): replace(state.entries["b", "y"], cpus=cpus("2,5"))}
     state, problems = rebased(replace(state, entries=entries), LAPTOP)
     assert str(state.entries["b", "y"].cpus) == "2"
-    assert problems == ["test/b/y: CPUs 5 belonged to another as well: keeps 2"]
+    assert problems == ["test/b/y: CPU 5 belonged to another as well: keeps 2"]
 
 
 def test_even_one_cpu_is_left_to_the_pool():

@@ -15,7 +15,7 @@ from corelane.agent.messages import Event, Instruction
 from corelane.agent.outbox import Outbox
 from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
 from corelane.agent.reporter import Reporter
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, Phase, Sharing, mark, rebase, release, started
 from corelane.node.pools.takeover import follow, pinned
@@ -174,7 +174,8 @@ class Core:
         self._note_run(pod, container, event.id, event.started_at, event.at)
         self.ledger = started(self.ledger, pod.uid, container.name)
         self._mark(pod, container, Phase.APPLIED)
-        self._outbox.tell(pod, "Started", f"Container {container.name} started on CPUs {container.applied}")
+        text = f"Container {container.name} started on {named(container.applied.mask)}"
+        self._outbox.tell(pod, "Started", text)
         self._reporter.started(pod.plan, container.name, container.attempt, container.applied)
 
     def _start_failed(self, event: messages.StartFailed) -> None:
@@ -227,7 +228,7 @@ class Core:
         runs.failed(container, event.at + RETRY_AFTER)
         self._reporter.pin_failed(pod.plan, container.name, wanted, event.message)
         self._outbox.tell_once(
-            pod, container, "PinFailed", f"Container {container.name}: CPUs {wanted}: {event.message}"
+            pod, container, "PinFailed", f"Container {container.name}: {named(wanted.mask)}: {event.message}"
         )
         self._judge(pod, container)
 
@@ -399,7 +400,7 @@ class Core:
         return True
 
     def _wait_for_cpus(self, pod: Pod, container: Container, cpus: CPUSet) -> None:
-        reason = Reason("WaitingForCPUs", f"other containers are still leaving CPUs {cpus}")
+        reason = Reason("WaitingForCPUs", f"other containers are still leaving {named(cpus.mask)}")
         if container.waiting != reason:
             container.waiting = reason
             self._outbox.touch(pod)
@@ -452,8 +453,8 @@ class Core:
         if verdict is runs.Verdict.ESCAPED:
             self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
             text = (
-                f"Container {container.name} was given CPUs {container.applied}, but the kernel allows it "
-                f"{container.seen}; applying them again"
+                f"Container {container.name} was given {named(container.applied.mask)}, but the kernel "
+                f"allows it {container.seen}; applying them again"
             )
             self._outbox.tell_once(pod, container, "CPUsDrifted", text)
         elif verdict is runs.Verdict.HELD and not held:
@@ -466,6 +467,6 @@ class Core:
             self._outbox.tell(
                 pod,
                 "CPUsPinned",
-                f"Container {container.name} has CPUs {container.applied} {_WHOSE[lane.sharing]}; "
+                f"Container {container.name} has {named(container.applied.mask)} {_WHOSE[lane.sharing]}; "
                 "the kernel confirms it",
             )

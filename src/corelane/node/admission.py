@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet, format_list, named, verb
 from corelane.node import managers, memory, podlevel, static
 from corelane.node.decision import Decision
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
@@ -144,11 +144,11 @@ class _Admission:
         blocks = podlevel.allocate_memory(more.memory, self.ask, affinity) if more.memory else ()
         if cpus or blocks:
             self.bubble = Bubble(CPUSet.from_mask(cpus), blocks)
-            self.reasons.append(Reason("pod", f"the pod as a whole: CPUs {format_list(cpus) or 'shared'}"))
+            self.reasons.append(Reason("pod", f"the pod as a whole: {named(cpus) if cpus else 'shared'}"))
         for container in self.ask.containers:
             more.allocate_devices(container, affinity)
             if self.assigned:
-                text = f"CPUs {format_list(self.assigned[container.name])}, of the pod's"
+                text = f"{named(self.assigned[container.name])}, of the pod's"
                 self.because(container, "part", text)
             else:
                 self.explain_sharing(container)
@@ -220,7 +220,7 @@ class _Admission:
         static.check_smt(self.state, self.available, n)
         proposed = self.kept.pop(container.name, 0)
         if proposed and self.fits(proposed, affinity):
-            self.because(container, "proposal", f"CPUs {format_list(proposed)} are free: taken as proposed")
+            self.because(container, "proposal", f"{named(proposed)} {verb(proposed)} free: taken as proposed")
             return proposed
         if container.name in self.ask.proposal:
             self.explain_conflict(container, n)
@@ -294,11 +294,11 @@ class _Admission:
         cpus = self.ask.proposal[container.name]
         taken = cpus.mask & ~(self.available | self.reusable) or cpus.mask & self.promised(container)
         if len(cpus) != n:
-            why = f"proposed CPUs {cpus} are {len(cpus)}, not {n}"
+            why = f"proposed {named(cpus.mask)} {verb(cpus.mask)} {len(cpus)}, not {n}"
         elif taken:
-            why = f"of the proposed CPUs {cpus}, {format_list(taken)} cannot be had"
+            why = f"of the proposed {named(cpus.mask)}, {format_list(taken)} cannot be had"
         else:
-            why = f"proposed CPUs {cpus} go against the node's options"
+            why = f"proposed {named(cpus.mask)} {verb(cpus.mask, 'goes', 'go')} against the node's options"
         self.because(container, "conflict", f"{why}: picked again")
 
     def explain_pick(self, container: ContainerAsk, n: int, affinity: Affinity, pool: int, cpus: int) -> None:
@@ -307,7 +307,7 @@ class _Admission:
             self.because(container, "numa", self.why_these_nodes(n, affinity.nodes, pool))
         whole = topology.whole_cores(cpus) == cpus
         how = "whole cores" if whole else "fullest cores first"
-        self.because(container, "pick", f"CPUs {format_list(cpus)}: {how}")
+        self.because(container, "pick", f"{named(cpus)}: {how}")
 
     def why_these_nodes(self, n: int, nodes: int, pool: int) -> str:
         topology = self.state.topology

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
-from corelane.cpuset import CPUSet, format_list, lowest
+from corelane.cpuset import CPUSet, format_list, lowest, named
 from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
 from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
@@ -106,8 +106,7 @@ def _check_reserved(reserved: CPUSet, count: int | None, usable: int) -> None:
         )
     if missing := reserved.mask & ~usable:
         raise NodeConfigError(
-            f"reserved: {reserved}: CPUs {format_list(missing)} cannot be used here: "
-            f"choose from {format_list(usable)}"
+            f"reserved: {reserved}: {named(missing)} cannot be used here: choose from {format_list(usable)}"
         )
     if count not in (None, len(reserved)):
         raise NodeConfigError(

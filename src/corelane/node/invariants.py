@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet, format_list, named, verb
 from corelane.node import invariants_memory
 from corelane.node.entries import Entry, bound_mask, claimed_before, exclusive_mask, lent_mask
 from corelane.node.ledger import NodeState
@@ -50,23 +50,26 @@ def validate(state: NodeState) -> list[Problem]:
 def _owners(state: NodeState) -> Iterator[Problem]:
     for entry, twice in claimed_before(state.entries.values()):
         if twice:
-            yield problem("doubled", entry, f"CPUs {format_list(twice)} also belong to another", twice)
+            text = f"{named(twice)} also {verb(twice, 'belongs', 'belong')} to another"
+            yield problem("doubled", entry, text, twice)
 
 
 def _common(state: NodeState) -> Iterator[Problem]:
     sets: dict[str, int] = {}
     for entry in state.entries.values():
         if entry.common and sets.setdefault(entry.uid, entry.cpus.mask) != entry.cpus.mask:
-            text = f"has {entry.cpus}, not the pod's common CPUs {format_list(sets[entry.uid])}"
+            text = f"has {entry.cpus}, not the pod's common {named(sets[entry.uid])}"
             yield problem("common", entry, text, entry.cpus.mask)
 
 
 def _best(state: NodeState) -> Iterator[Problem]:
     pool, alone = state.best_effort_pool, state.exclusive - state.lent
     if met := pool & alone:
-        yield Problem("best-effort", f"best effort may use CPUs {met}, which others have alone", cpus=met)
+        text = f"best effort may use {named(met.mask)}, which others have alone"
+        yield Problem("best-effort", text, cpus=met)
     if missing := state.shared_pool - pool:
-        yield Problem("best-effort", f"best effort lacks CPUs {missing} of the shared pool", cpus=missing)
+        text = f"best effort lacks {named(missing.mask)} of the shared pool"
+        yield Problem("best-effort", text, cpus=missing)
 
 
 def _entries(state: NodeState) -> Iterator[Problem]:
@@ -76,9 +79,9 @@ def _entries(state: NodeState) -> Iterator[Problem]:
         if entry.exclusive and not entry.cpus:
             yield problem("exclusive", entry, f"shares {entry.sharing}, but has no CPUs")
         if missing := entry.cpus.mask & ~state.topology.all:
-            yield problem("lost", entry, f"CPUs {format_list(missing)} cannot be used here", missing)
+            yield problem("lost", entry, f"{named(missing)} cannot be used here", missing)
         if reserved := entry.cpus.mask & state.reserved.mask:
-            yield problem("reserved", entry, f"has reserved CPUs {format_list(reserved)}", reserved)
+            yield problem("reserved", entry, f"has reserved {named(reserved)}", reserved)
         if entry.uid not in state.pods:
             yield problem("pod", entry, "its pod is not in the ledger")
 
@@ -89,7 +92,7 @@ def _pool(state: NodeState) -> Iterator[Problem]:
     if not state.reserved and not strict and (possible or state.config.policy != "pools"):
         yield Problem("reserved", "no CPU is reserved for the shared pool")
     if gone := state.reserved - state.usable:
-        yield Problem("reserved", f"reserved CPUs {gone} cannot be used here", cpus=gone)
+        yield Problem("reserved", f"reserved {named(gone.mask)} cannot be used here", cpus=gone)
     if not state.shared_pool:
         yield Problem("pool", "the shared pool is empty")
     elif not strict and not state.reserved <= state.shared_pool:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet, format_list, named, verb
 from corelane.machine.model import Machine
 from corelane.node import rebase_memory as memories
 from corelane.node.config import NodeConfig, reserve
@@ -53,7 +53,7 @@ def _without_gone(entries: Iterable[Entry], usable: int, problems: list[Problem]
     for entry in entries:
         if gone := bound_mask([entry]) & ~usable:
             entry = _less(entry, gone)
-            problems.append(problem("lost", entry, f"CPUs {format_list(gone)} are gone: {_has(entry)}", gone))
+            problems.append(problem("lost", entry, f"{named(gone)} {verb(gone)} gone: {_has(entry)}", gone))
         kept.append(entry)
     return kept
 
@@ -63,7 +63,7 @@ def _without_doubled(entries: Iterable[Entry], problems: list[Problem]) -> list[
     for entry, twice in claimed_before(entries):
         if twice:
             entry = _less(entry, twice)
-            text = f"CPUs {format_list(twice)} belonged to another as well: {_has(entry)}"
+            text = f"{named(twice)} belonged to another as well: {_has(entry)}"
             problems.append(problem("doubled", entry, text, twice))
         kept.append(entry)
     return kept
@@ -77,7 +77,7 @@ def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
     for entry in entries:
         if bound_mask([entry]) & cpu:
             entry = _less(entry, cpu)
-            text = f"gives CPU {format_list(cpu)} to the shared pool, which had none left: {_has(entry)}"
+            text = f"gives {named(cpu)} to the shared pool, which had none left: {_has(entry)}"
             problems.append(problem("pool", entry, text, cpu))
         kept.append(entry)
     return kept
@@ -101,7 +101,7 @@ def _shortfall(config: NodeConfig, reserved: int) -> list[Problem]:
     wanted = config.reserved.mask if config.reserved is not None else 0
     if missing := wanted & ~reserved:
         text = (
-            f"CPUs {format_list(missing)} should be reserved, but are not free: have {format_list(reserved)}"
+            f"{named(missing)} should be reserved, but {verb(missing)} not free: have {format_list(reserved)}"
         )
         return [Problem("reserved", text, cpus=CPUSet.from_mask(missing))]
     count = config.reserved_count or 0

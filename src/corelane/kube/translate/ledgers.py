@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from corelane.cpuset import CPUSet, CPUSetError
+from corelane.cpuset import CPUSet, CPUSetError, named
 from corelane.kube.keys import CPU_ALLOCATIONS
 from corelane.kube.meta import Wire
 from corelane.kube.translate.errors import TranslationError
@@ -217,10 +217,10 @@ def _more(text: str, owned: _Owned) -> dict[str, Any]:
 def _check(text: str, state: NodeState, entries: dict[Key, Entry]) -> None:
     for entry, twice in claimed_before(entries.values()):
         if missing := entry.cpus.mask & ~state.topology.all:
-            what = f"CPUs {CPUSet.from_mask(missing)}, which the machine does not have"
+            what = f"{named(missing)}, which the machine does not have"
             raise _broken(text, f"{entry.pod}/{entry.container} owns {what}")
         if twice:
-            what = f"CPUs {CPUSet.from_mask(twice)}, which another has too"
+            what = f"{named(twice)}, which another has too"
             raise _broken(text, f"{entry.pod}/{entry.container} owns {what}")
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from corelane.cpuset import format_list
+from corelane.cpuset import format_list, named, verb
 from corelane.node.entries import Sharing
 from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
@@ -140,7 +140,7 @@ class Binding:
         proposed = {cpus.mask for name, cpus in self.ask.proposal.items() if name in names}
         cpus = proposed.pop() if len(proposed) == 1 else 0
         if cpus and self.holds(cpus):
-            self.tell("proposal", f"CPUs {format_list(cpus)} are free: taken as proposed")
+            self.tell("proposal", f"{named(cpus)} {verb(cpus)} free: taken as proposed")
             return self.bound(dict.fromkeys(names, cpus), repicked=False)
         try:
             placed = self.place(self.available, self.demand)
@@ -272,7 +272,7 @@ class Binding:
 
     def explain(self, name: str, cpus: int, placed: Placed, kept: Mapping[str, int]) -> None:
         if name in kept:
-            text = f"CPUs {format_list(cpus)} are free: taken as proposed"
+            text = f"{named(cpus)} {verb(cpus)} free: taken as proposed"
             self.reasons.append(Reason("proposal", text, name))
             return
         if name in self.ask.proposal:
@@ -285,10 +285,11 @@ class Binding:
         if not proposed:
             return "the containers' proposed CPUs differ, but the pod has them in common"
         if proposed.bit_count() != n:
-            return f"proposed CPUs {format_list(proposed)} are {proposed.bit_count()}, not {n}"
+            return f"proposed {named(proposed)} {verb(proposed)} {proposed.bit_count()}, not {n}"
         if taken := proposed & ~self.allowed:
-            return f"of the proposed CPUs {format_list(proposed)}, {format_list(taken)} cannot be had"
-        return f"proposed CPUs {format_list(proposed)} go against the node's or the pod's rules"
+            return f"of the proposed {named(proposed)}, {format_list(taken)} cannot be had"
+        goes = verb(proposed, "goes", "go")
+        return f"proposed {named(proposed)} {goes} against the node's or the pod's rules"
 
 
 def _union(masks: Iterable[int]) -> int:
@@ -299,4 +300,4 @@ def _union(masks: Iterable[int]) -> int:
 
 
 def _picked(placed: Placed, cpus: int) -> str:
-    return "; ".join((f"CPUs {format_list(cpus)}", *placed.why))
+    return "; ".join((named(cpus), *placed.why))

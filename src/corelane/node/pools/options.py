@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Final, Literal, TypeAlias, get_args
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
 from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
@@ -87,7 +87,7 @@ class PoolOptions:
         if not usable & ~self.closed(machine):
             raise NodeConfigError(
                 f"withheld {str(self.withheld)!r}, system {str(self.system)!r} and isolated_cpus "
-                f"{self.isolated_cpus} leave none of CPUs {format_list(usable)} to the shared pool: "
+                f"{self.isolated_cpus} leave none of {named(usable)} to the shared pool: "
                 "leave it one"
             )
 
