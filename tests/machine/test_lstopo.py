@@ -1,4 +1,4 @@
-"""Every snapshot of a real machine is grouped as lstopo groups it, but where docs/machines.md says why not."""
+"""Every snapshot of a real machine is grouped as lstopo groups it, but where docs/machines.md says why."""
 
 import shutil
 import subprocess
