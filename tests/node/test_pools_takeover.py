@@ -185,7 +185,6 @@ def test_a_cpu_that_the_last_of_the_pool_takes_is_told_once():
     assert bound(state, "ours") == {"a": "1,5"}
     file = checkpoint(web={"app": "0,2-4,6-7"})
     state, told = followed(state, file)
-    assert told == [
-        "/pod with UID web/app: gives CPU 7 to the shared pool, which had none left: keeps 0,2-4,6"
-    ]
+    gives = "/pod with UID web/app: gives CPU 7 to the shared pool, which had none left: keeps 0,2-4,6"
+    assert told == [gives, "CPU 0 should be reserved, but is not free: have 7"]
     assert followed(state, file) == (state, [])

@@ -77,12 +77,13 @@ def follow(
         return _without(state, ended), []
     if checkpoint.version == 1:
         return take_over(state, checkpoint)
-    known = pinned(state)
+    before, known = state, pinned(state)
     for entry in known:
         if not _as_said(state, entry, checkpoint):
             state = release(state, entry.uid, entry.container)
     state = _without(state, {one.uid for one in known} - {one.uid for one in pinned(state)})
-    return take_over(state, checkpoint, asks)
+    state, problems = take_over(state, checkpoint, asks)
+    return (before, []) if state.entries == before.entries else (state, problems)
 
 
 def _without(state: NodeState, uids: Iterable[str]) -> NodeState:
@@ -133,9 +134,7 @@ def take_over(
 def _entries(uid: str, pinned: Mapping[str, CPUSet], ask: Ask | None) -> Iterator[Entry]:
     """A pod's containers: those that the kubelet pinned, and of a known pod the others, on the pool."""
     if ask is None:
-        qos = of_kubelets_pod(QOSClass.GUARANTEED, "static")
-        for name, cpus in sorted(pinned.items()):
-            yield _pinned(uid, f"/pod with UID {uid}", name, cpus, qos.value)
+        yield from _unknown(uid, pinned)
         return
     qos = ask.wishes.qos or of_kubelets_pod(ask.qos, "static")
     for container in ask.containers:
@@ -151,6 +150,15 @@ def _entries(uid: str, pinned: Mapping[str, CPUSet], ask: Ask | None) -> Iterato
                 kind=container.kind,
                 cpu_request=container.cpu_request,
             )
+
+
+def _unknown(uid: str, pinned: Mapping[str, CPUSet]) -> Iterator[Entry]:
+    """Of containers with common CPUs all but the first count as init containers, which lend theirs."""
+    qos, before = of_kubelets_pod(QOSClass.GUARANTEED, "static"), CPUSet()
+    for name, cpus in sorted(pinned.items()):
+        entry = _pinned(uid, f"/pod with UID {uid}", name, cpus, qos.value)
+        yield replace(entry, kind=ContainerKind.INIT) if cpus & before else entry
+        before |= cpus
 
 
 def _pinned(uid: str, pod: str, name: str, cpus: CPUSet, qos: str) -> Entry:
