@@ -562,7 +562,7 @@ def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
     assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
     assert tell.refused == (world.core.ledger, second.ask)
     assert (
-        remedies(*tell.refused) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPUs would fit"
+        remedies(*tell.refused) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPU would fit"
     )
 
 

@@ -110,7 +110,7 @@ def test_best_effort_keeps_its_minimum():
     state = pools(LAPTOP, be_minimum=5)
     text = refused(state, labelled("e", LSE, 4000))
     assert text.startswith("BestEffortExhausted: best effort would be left with 4 CPUs")
-    assert "at least 5 on this node (be_minimum)" in text
+    assert "at least 5 on this node (beMinimum)" in text
     assert bound(admitted(state, labelled("r", LSR, 4000)), "r"), "LSR lends, so best effort loses nothing"
 
 

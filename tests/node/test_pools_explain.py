@@ -15,8 +15,8 @@ def test_what_would_make_a_pod_fit_names_the_pods_to_be_moved():
     ask = labelled("c", LSE, 2000, 0)
     texts = told(state, ask)
     assert "it would fit if test/b (CPUs 3,7) was elsewhere" in texts
-    assert "1 CPUs would fit" in texts
-    assert remedies(state, ask) == "it would fit if test/b (CPUs 3,7) was elsewhere; 1 CPUs would fit"
+    assert "1 CPU would fit" in texts
+    assert remedies(state, ask) == "it would fit if test/b (CPUs 3,7) was elsewhere; 1 CPU would fit"
 
 
 def test_what_would_make_a_pod_fit_names_the_wish_to_be_given_up():

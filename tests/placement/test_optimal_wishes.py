@@ -259,7 +259,7 @@ def test_a_required_neighbour_that_is_nowhere_is_missed():
     beside = Neighbour(False, Level.L3, 0, required=True, name="app=db")
     answer = missed(ROME, Demand(1, neighbours=(beside,)))
     assert answer.requirement == "affinity"
-    assert answer.text.startswith("prefer app=db at l3 level: 1 CPUs are asked for, 0 are left")
+    assert answer.text.startswith("prefer app=db at l3 level: 1 CPU is asked for, 0 are left")
     assert answer.changes[-1].requirement == "prefer app=db at l3 level"
 
 

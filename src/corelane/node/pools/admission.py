@@ -127,8 +127,8 @@ def _check_what_is_left(before: NodeState, after: NodeState) -> None:
     if left < least and left < len(before.best_effort_pool):
         raise Refusal(
             "BestEffortExhausted",
-            f"best effort would be left with {left} CPUs ({after.best_effort_pool}), but keeps at least "
-            f"{least} on this node (be_minimum)",
+            f"best effort would be left with {left} CPU{'s' * (left != 1)} ({after.best_effort_pool}), but "
+            f"keeps at least {least} on this node (beMinimum)",
         )
     if not after.shared_pool or (_is_open(before) and not _is_open(after)):
         raise Refusal(

@@ -255,7 +255,7 @@ class Binding:
     def in_the_way(self, why: str) -> str:
         state, n = self.state, self.demand.cpus
         free = state.free_exclusive.mask
-        told = [f"{n} CPUs wanted, {free.bit_count()} of {len(state.usable)} free to be bound"]
+        told = [f"{n} CPU{'s' * (n > 1)} wanted, {free.bit_count()} of {len(state.usable)} free to be bound"]
         if held := (free & ~self.available).bit_count():
             told.append(f"{held} stay in the shared pool for pods held to their NUMA node")
         told += self.rules

@@ -78,7 +78,11 @@ def _stages(problem: Problem) -> Iterator[Stage]:
 
 
 def _count(cpus: int, wanted: int, word: str) -> str:
-    return f"{wanted} CPUs are asked for, {cpus.bit_count()} are {word}"
+    return f"{_asked(wanted)}, {cpus.bit_count()} are {word}"
+
+
+def _asked(cpus: int) -> str:
+    return "1 CPU is asked for" if cpus == 1 else f"{cpus} CPUs are asked for"
 
 
 def _barred(barrier: Barrier, free: int, usable: int, wanted: int) -> str:
@@ -91,17 +95,17 @@ def _bind(problem: Problem, usable: int) -> str:
     name = demand.bind or BindPolicy.FULL_PCPUS
     most = sum(problem.node_caps)
     if demand.spread:
-        return f"{name} is required: {demand.cpus} CPUs are asked for, {most} cores have one"
+        return f"{name} is required: {_asked(demand.cpus)}, {most} cores have one"
     if demand.cpus <= most:
         return f"{name} is required: {demand.cpus} CPUs are no whole number of the cores that are free"
     cpus = f"of {usable.bit_count()} CPUs" if usable else "of none"
-    return f"{name} is required: {demand.cpus} CPUs are asked for, {most} {cpus} are in whole cores"
+    return f"{name} is required: {_asked(demand.cpus)}, {most} {cpus} are in whole cores"
 
 
 def _numa(problem: Problem) -> str:
     demand, ids = problem.demand, problem.shape.node_ids
     caps = ", ".join(f"{node}: {cap}" for node, cap in zip(ids, problem.node_caps, strict=True))
-    return f"{demand.numa}: {demand.cpus} CPUs are asked for, usable by NUMA node are {caps}"
+    return f"{demand.numa}: {_asked(demand.cpus)}, usable by NUMA node are {caps}"
 
 
 def _fits(problem: Problem, demand: Demand) -> bool:
@@ -113,7 +117,7 @@ def _fewer(problem: Problem) -> Iterator[Change]:
     most = min(problem.demand.cpus - 1, sum(problem.node_caps))
     for cpus in range(most, 0, -1):
         if possible(replace(problem, demand=replace(problem.demand, cpus=cpus))):
-            yield Change("fewer", f"{cpus} CPUs would fit", amount=cpus)
+            yield Change("fewer", f"{cpus} CPU{'s' * (cpus > 1)} would fit", amount=cpus)
             return
 
 
