@@ -21,7 +21,8 @@ from corelane.node.entries import Sharing
 from corelane.node.ledger import with_entries
 from corelane.node.policies import NodePolicies
 from corelane.node.pools.options import PoolOptions
-from corelane.workload import NUMAPolicy
+from corelane.workload import BindPolicy, NUMAPolicy
+from support.pods import guaranteed
 
 COPIED = (keys.RESERVATION, keys.SYSTEM_QOS, keys.AMPLIFICATION)
 SERVER = parse_spec("socket:2 numa:2 l3:2 core:2 smt:2 mem:8G", name="n")
@@ -227,6 +228,31 @@ def test_of_a_koordlets_node_the_kubelets_pods_and_reserved_cpus_are_known():
     (owner,) = found.entries.values()
     assert (owner.pod, owner.origin, owner.uid) == ("ns/p", Origin.KUBELET, "u")
     assert not found.free_exclusive & CPUSet([0, 4, 5, 16])
+    assert found.config.policy == "pools"
+    assert node.validate(found) == []
+
+
+def test_a_koordlets_node_has_upstreams_pools():
+    theirs = {
+        keys.CPU_TOPOLOGY: annotations(state())[keys.CPU_TOPOLOGY],
+        keys.CPU_MANAGER_POLICY: json.dumps(
+            {"policy": "static", "options": {"full-pcpus-only": "true"}, "reservedCPUs": "0,16"}
+        ),
+        keys.RESERVATION: '{"resources":{"cpu":"2"},"reservedCPUs":"1,17,400"}',
+        keys.SYSTEM_QOS: '{"cpuset":"2"}',
+    }
+    obj = {"metadata": {"name": "n", "annotations": theirs}, "topologyPolicies": ["RestrictedPodLevel"]}
+    found = translate.state_from_topology(decoded(obj))
+    assert str(found.shared_pool) == "0,3-16,18-31"
+    assert str(found.free_exclusive) == "3-15,18-31"
+    pools = found.config.pools
+    assert (pools.allocator, pools.numa, pools.node_bind) == (
+        "koordinator", NUMAPolicy.RESTRICTED, BindPolicy.FULL_PCPUS,
+    )  # fmt: skip
+    whole = translate.ask(guaranteed("p", "2"))
+    assert node.admit(found, whole)[1].assignments == {}
+    labelled = translate.ask(guaranteed("q", "2", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+    assert str(node.admit(found, labelled)[1].assignments["main"]) == "4,20"
 
 
 @pytest.mark.parametrize(

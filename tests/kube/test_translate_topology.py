@@ -190,7 +190,7 @@ def owners(*cpus: str) -> str:
             "unit 'x', which is not a number",
         ),
         (broken(machine='{"core":{"0":"0-"},"socket":{},"numa":{},"l3":{}}'), "'0-' is not a CPU list"),
-        (broken(machine='{"core":{},"socket":{},"numa":{},"l3":{}}'), "CPU"),
+        (broken(machine='{"core":{},"socket":{},"numa":{},"l3":{}}'), "names no CPU"),
         (broken(cpu_topology='{"detail":[{"id":0}]}'), "core"),
         (broken(cpu_topology='{"detail":[]}'), "names no CPU"),
         (broken(cpu_topology='{"detail":[{"id":-1,"core":0,"socket":0,"node":0}]}'), ">= 0"),

@@ -20,7 +20,7 @@ from corelane.kube.translate.kubelets import KubeletSettings
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node.entries import Origin
-from corelane.node.ledger import NodeState, usable_topology
+from corelane.node.ledger import NodeState
 
 __all__ = [
     "OPTIONAL",
@@ -30,7 +30,6 @@ __all__ = [
     "annotations",
     "basic_info",
     "by_place",
-    "kept_from_pods",
     "kubelet_settings",
     "kubelets_pods",
     "named",
@@ -269,15 +268,6 @@ def pod_allocations(published: Mapping[str, str]) -> tuple[PodCPUs, ...]:
     where = annotation(keys.POD_CPU_ALLOCS)
     parts = enumerate(listed(where, published.get(keys.POD_CPU_ALLOCS, "")))
     return tuple(_allocation(f"{where}[{i}]", member(f"{where}[{i}]", one)) for i, one in parts)
-
-
-def kept_from_pods(published: Mapping[str, str], machine: Machine) -> CPUSet:
-    """The CPUs that `reservation` and `system-qos-resource` keep from pods. Raises TranslationError."""
-    said = nodesettings.read({}, published)
-    if said.faults:
-        raise said.faults[0]
-    reserved = said.reservation.withheld(usable_topology(machine)) if said.reservation else 0
-    return CPUSet.from_mask(reserved | (said.system.mask if said.system_exclusive else 0)) & machine.usable
 
 
 def _allocation(where: str, part: Mapping[str, Any]) -> PodCPUs:

@@ -95,6 +95,8 @@ def _read(text: str) -> tuple[tuple[CPU, ...], Mapping[str, Any]]:
     if missing := _REQUIRED - levels.keys():
         raise _broken(MACHINE, text, f"lacks {', '.join(sorted(missing))}")
     cpus = tuple(_cpu(text, cpu, levels) for cpu in sorted(levels["core"]))
+    if not cpus:
+        raise _broken(MACHINE, text, "names no CPU")
     return cpus, {key: _cpus(text, key, tree.get(key, "")) for key in _SETS}
 
 

@@ -12,15 +12,16 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, quantity
 from corelane.kube.node import NodeResourceTopology, Zone
 from corelane.kube.quantity import QuantityError
-from corelane.kube.translate import counts, koordinator, kubelets, ledgers, machines, zones
+from corelane.kube.translate import counts, koordinator, kubelets, ledgers, machines, nodesettings, zones
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.zones import HUGEPAGES, NODE, NODE_PREFIX
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine, NUMANode, default_distances
-from corelane.node import Entry, Origin
+from corelane.node import Entry, NodeConfig, Origin, PoolOptions
 from corelane.node.config import Level
 from corelane.node.entries import Sharing
-from corelane.node.ledger import NodeState, with_entries
+from corelane.node.ledger import NodeState, usable_topology, with_entries
+from corelane.workload import PodQOS
 
 __all__ = [
     "as_patch",
@@ -35,6 +36,9 @@ Version: TypeAlias = Literal["v1alpha1", "v1alpha2"]
 
 _WHOLE_POD: Final = "*"
 """Stands for a container where only the pod is known."""
+_UPSTREAMS: Final = PoolOptions(
+    allocator="koordinator", guaranteed_default=PodQOS.LS, be_minimum=0, system_exclusive=True
+)
 _NO_FACTS: Final = CPUFacts()
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -120,19 +124,16 @@ def same_machine(one: NodeResourceTopology, other: NodeResourceTopology) -> bool
 def state_from_topology(published: NodeResourceTopology, machine: Machine | None = None) -> NodeState:
     """The node's state: its machine (read from the object if not given) and who has CPUs alone on it.
 
-    The entries of the shared pool are not in it. Of an object of koordlet's, the pods that a kubelet gave
-    CPUs and the CPUs that it reserves are. Raises TranslationError.
+    The entries of the shared pool are not in it. An object of koordlet's is a node under policy pools, with
+    the pods that a kubelet gave CPUs, and without the CPUs that are kept from pods. Raises TranslationError.
     """
     known = machine or machine_from_topology(published)
     ours = published.metadata.annotations.get(keys.CPU_ALLOCATIONS, "")
-    return ledgers.load(ours, known) if ours else _state_of_kubelet(published, known)
+    return ledgers.load(ours, known) if ours else _state_of_koordlet(published, known)
 
 
-def _state_of_kubelet(published: NodeResourceTopology, machine: Machine) -> NodeState:
-    state = ledgers.load("", machine)
-    kept = koordinator.kept_from_pods(published.metadata.annotations, machine)
-    if reserved := (kubelets.read(published).reserved | kept) & state.usable:
-        state = replace(state, reserved=reserved, config=replace(state.config, reserved=reserved))
+def _state_of_koordlet(published: NodeResourceTopology, machine: Machine) -> NodeState:
+    state = _koordlets_pools(published, machine)
     entries, pods = {}, {}
     for one in koordinator.pod_allocations(published.metadata.annotations):
         if cpus := one.cpus & state.usable:
@@ -147,6 +148,17 @@ def _state_of_kubelet(published: NodeResourceTopology, machine: Machine) -> Node
             )
             entries[entry.key], pods[one.uid] = entry, entry.cpu_request
     return with_entries(state, entries, pods) if entries else state
+
+
+def _koordlets_pools(published: NodeResourceTopology, machine: Machine) -> NodeState:
+    """Pools by upstream's rules, without the CPUs that kubelet, reservation and SYSTEM pods keep."""
+    said = nodesettings.read({}, published.metadata.annotations)
+    if said.faults:
+        raise said.faults[0]
+    kubelet, cpus = kubelets.read(published), usable_topology(machine)
+    options = nodesettings.pool_options(said, kubelet, _UPSTREAMS, cpus)
+    reserved = kubelet.reserved & machine.usable
+    return NodeState(machine, NodeConfig("pools", reserved or None, pools=options), cpus, reserved)
 
 
 def _node_zones(published: NodeResourceTopology) -> Iterator[counts.NodeZone]:
