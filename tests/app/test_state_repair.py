@@ -280,7 +280,7 @@ def test_reserved_by_now_means_free_ones_from_the_same_node_in_their_place():
     assert 13 in after
     assert len(after) == 2
     assert not after.mask & ~node_of_13
-    assert "CPUs 12 are reserved now" in found.changes[0].why
+    assert "CPU 12 is reserved now" in found.changes[0].why
     assert "in their place" in found.changes[0].why
 
 

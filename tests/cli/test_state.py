@@ -224,7 +224,7 @@ def test_repair_after_a_grown_reservation_shows_asks_writes_and_keeps_a_backup(f
     assert file.read_bytes() == before
     result = run(*args, stdin="y\n")
     assert result.exit_code == 0
-    assert "CPUs 2 are reserved now" in result.stdout
+    assert "CPU 2 is reserved now" in result.stdout
     assert [path.read_bytes() for path in backups(file)] == [before]
     assert run("verify", file, *MACHINE, "--reserved-cpus", "0,2").exit_code == 0
     after = checkpoint.decode(file.read_bytes())

@@ -171,7 +171,7 @@ def test_two_pods_on_one_cpu_are_two_pods_on_two_cpus_afterwards(file, tree):
     one, other = (CPUSet.parse(text) for text in entries(file).values())
     assert not one & other
     assert (len(one), len(other)) == (2, 2)
-    assert "belong to another" in result.stdout
+    assert "belongs to another" in result.stdout
 
 
 def test_two_containers_of_a_pod_on_the_same_cpus_are_one_owner(file, tree):

@@ -155,7 +155,7 @@ def test_a_missing_node_directory_sends_its_cpus_to_their_sockets_other_node():
     seen = found(files)
     assert seen.cpu(3).numa == 2
     assert [node.id for node in seen.nodes] == [0, 1, 2]
-    assert seen.notes == ("CPUs 3 are listed in no NUMA node: put into node 2",)
+    assert seen.notes == ("CPU 3 is listed in no NUMA node: put into node 2",)
     assert seen.node(0).distances == {0: 10, 1: 20, 2: 20}, "a row of four cannot be told apart"
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from corelane.app import nodefile
 from corelane.app.allocate_ask import AskError, objects_from
 from corelane.app.state_settings import Settings
-from corelane.cpuset import CPUSet, CPUSetError
+from corelane.cpuset import CPUSet, CPUSetError, named, verb
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeConfigError, NodeState, PoolOptions
 from corelane.node.ledger import usable_topology
@@ -129,7 +129,8 @@ def isolated(machine: Machine, text: str) -> Machine:
     except CPUSetError as error:
         raise AskError(f"--isolate: {text!r} is no CPU list such as 2-7,10-15: {error}") from None
     if missing := cpus - machine.online:
-        raise AskError(f"--isolate: CPUs {missing} are not on this machine: it has {machine.online}")
+        these = f"{named(missing.mask)} {verb(missing.mask)}"
+        raise AskError(f"--isolate: {these} not on this machine: it has {machine.online}")
     return replace(machine, isolated=cpus)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from corelane.cpuset import bits, format_list
+from corelane.cpuset import bits, format_list, named
 from corelane.machine.model import Machine
 from corelane.placement import accumulator, kubelet
 from corelane.placement.accumulator import Sizes
@@ -47,7 +47,7 @@ def explain(
         walk.distribute(taken) if strategy.distribute else walk.pack(uncore=strategy.uncore)
         if walk.taken == taken:
             return taken, walk.steps
-    return taken, [Step("pick", f"CPUs {format_list(taken)}", format_list(taken))]
+    return taken, [Step("pick", named(taken), format_list(taken))]
 
 
 class _Places:
@@ -69,7 +69,7 @@ class _Places:
         }
 
     def name(self, kind: str, unit: int) -> str:
-        return self.names.get((kind, unit), f"{kind} of CPUs {format_list(unit)}")
+        return self.names.get((kind, unit), f"{kind} of {named(unit)}")
 
     def cores(self, unit: int) -> list[int]:
         """The cores, as masks, whose lowest CPU is in a unit."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from corelane.app.state_errors import RepairError
 from corelane.app.state_owners import Claim
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet, format_list, named, verb
 from corelane.node import NodeState
 from corelane.node.checkpoint import Checkpoint
 from corelane.node.config import pick
@@ -122,9 +122,9 @@ class _Ledger:
 
     def _why(self, gone: int, others: int) -> str:
         reserved, lost = gone & self.state.reserved.mask, gone & ~self.state.usable.mask
-        said = [f"CPUs {format_list(reserved)} are reserved now"] if reserved else []
-        said += [f"CPUs {format_list(lost)} are not online"] if lost else []
-        said += [f"CPUs {format_list(others)} belong to another"] if others else []
+        said = [f"{named(reserved)} {verb(reserved)} reserved now"] if reserved else []
+        said += [f"{named(lost)} {verb(lost)} not online"] if lost else []
+        said += [f"{named(others)} {verb(others, 'belongs', 'belong')} to another"] if others else []
         return ", ".join(said)
 
     def fill_up(self) -> None:

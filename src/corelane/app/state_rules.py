@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet, named, verb
 from corelane.node import NodeState
 from corelane.node.checkpoint import Checkpoint
 from corelane.node.invariants import Problem
@@ -67,11 +67,12 @@ def _version(found: Checkpoint, minor: int) -> Rule:
 
 
 def _passed(code: str, found: Checkpoint, state: NodeState) -> Rule:
-    strict = state.config.options.strict_cpu_reservation
+    reserved = state.reserved.mask
+    place = "not in" if state.config.options.strict_cpu_reservation else "in"
     texts = {
         "policy": f"policy {found.policy} is the configured one",
         "pool": f"the shared pool is {found.default}" if found.default else "nothing is handed out yet",
-        "reserved": f"reserved CPUs {state.reserved} are {'not ' if strict else ''}in the shared pool",
+        "reserved": f"reserved {named(reserved)} {verb(reserved)} {place} the shared pool",
         "overlap": "no container's CPUs are in the shared pool",
         "total": "shared pool and containers make up all CPUs",
     }
@@ -93,9 +94,9 @@ def _remedy(problem: Problem, found: Checkpoint, state: NodeState) -> str:
         other = "leave strict-cpu-reservation out" if strict else f"reserve CPUs of {found.default}"
         return f"{_REPAIR}; or {other}"
     if problem.code == "total":
-        missing, gone = problem.cpus & state.usable, problem.cpus - state.usable
-        said = [f"CPUs {missing} have no place in the file"] if missing else []
-        said += [f"CPUs {gone} are in the file, not in the machine"] if gone else []
+        missing, gone = (problem.cpus & state.usable).mask, (problem.cpus - state.usable).mask
+        said = [f"{named(missing)} {verb(missing, 'has', 'have')} no place in the file"] if missing else []
+        said += [f"{named(gone)} {verb(gone)} in the file, not in the machine"] if gone else []
         return f"{', '.join(said)}: {_REPAIR}"
     return _REPAIR
 
@@ -108,5 +109,5 @@ def _twice(found: Checkpoint) -> Iterator[str]:
         for cpus in containers.values():
             mask |= cpus.mask
         if both := mask & everybody:
-            yield f"CPUs {format_list(both)} of pod {uid} are another pod's too, which the kubelet accepts"
+            yield f"{named(both)} of pod {uid} {verb(both)} another pod's too, which the kubelet accepts"
         everybody |= mask

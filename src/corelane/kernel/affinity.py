@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, named
 from corelane.kernel import proc
 
 __all__ = ["AffinityError", "Repinned", "repin", "wanted"]
@@ -53,7 +53,7 @@ def repin(processes: Callable[[], Iterable[int]], cpus: CPUSet, previous: CPUSet
         if not changed:
             return Repinned(done, tuple(sorted(refused)))
     raise AffinityError(
-        f"tasks kept leaving CPUs {cpus} for {_PASSES} passes: something else changes their affinity"
+        f"tasks kept leaving {named(cpus.mask)} for {_PASSES} passes: something else changes their affinity"
     )
 
 
@@ -77,5 +77,5 @@ def _pin(tid: int, cpus: CPUSet, previous: CPUSet | None, refused: set[int]) -> 
 
 def _explain(error: OSError, tid: int, cpus: CPUSet) -> str:
     if error.errno == errno.EINVAL:
-        return f"task {tid} cannot be pinned to CPUs {cpus}: none is online and in its cpuset"
-    return f"task {tid} cannot be pinned to CPUs {cpus}: {error.strerror}"
+        return f"task {tid} cannot be pinned to {named(cpus.mask)}: none is online and in its cpuset"
+    return f"task {tid} cannot be pinned to {named(cpus.mask)}: {error.strerror}"

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
-from corelane.cpuset import CPUSet, CPUSetError
+from corelane.cpuset import CPUSet, CPUSetError, named, verb
 from corelane.machine.model import CPU, Machine, MachineError, NUMANode, default_distances
 
 __all__ = ["MAX_CPUS", "parse_spec"]
@@ -89,7 +89,8 @@ def _parse(text: str, where: str) -> _Shape:
     if (cpus := shape.cores * shape.smt) > MAX_CPUS:
         raise MachineError(f"{where}: {cpus} CPUs are more than Linux' {MAX_CPUS}; lower a count")
     if missing := shape.isolated - CPUSet(range(cpus)):
-        raise MachineError(f"{where}: isolated CPUs {missing} are not on it: it has 0-{cpus - 1}")
+        these = f"{named(missing.mask)} {verb(missing.mask)}"
+        raise MachineError(f"{where}: isolated {these} not on it: it has 0-{cpus - 1}")
     return shape
 
 

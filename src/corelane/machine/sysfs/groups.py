@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from corelane.cpuset import bits, format_list
+from corelane.cpuset import bits, named, verb
 from corelane.kernel.files import Tree
 from corelane.machine.sysfs.nodes import RawNode
 from corelane.machine.sysfs.states import CPU_DIR
@@ -68,7 +68,8 @@ def numa(nodes: Sequence[RawNode], online: int, packages: Sequence[int], notes: 
             contested |= (cpu in place) << cpu
             place.setdefault(cpu, node.id)
     if contested:
-        notes.append(f"CPUs {format_list(contested)} are listed in several NUMA nodes: the lowest node taken")
+        these = f"{named(contested)} {verb(contested)}"
+        notes.append(f"{these} listed in several NUMA nodes: the lowest node taken")
     _place_orphans(place, online, packages, nodes[0].id, notes)
     return place
 
@@ -86,9 +87,9 @@ def _place_orphans(
     for cpu in orphans:
         place[cpu] = min(homes[cpu], default=fallback)
     if orphans:
-        cpus = format_list(sum(1 << cpu for cpu in orphans))
+        cpus = sum(1 << cpu for cpu in orphans)
         to = ",".join(str(node) for node in sorted({place[cpu] for cpu in orphans}))
-        notes.append(f"CPUs {cpus} are listed in no NUMA node: put into node {to}")
+        notes.append(f"{named(cpus)} {verb(cpus)} listed in no NUMA node: put into node {to}")
 
 
 def sockets(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from corelane.cpuset import bits, format_list
+from corelane.cpuset import bits, named, verb
 from corelane.kernel.files import Tree
 from corelane.machine.cmdline import argument, isolcpus, kernel_list
 from corelane.machine.model import MachineError
@@ -50,9 +50,8 @@ def read(sys: Tree, proc: Tree, source: str, notes: list[str]) -> States:
 def _online(sys: Tree, present: int, notes: list[str]) -> int:
     listed = read_list(sys, f"{CPU_DIR}/online") or 0
     if listed & ~present:
-        notes.append(
-            f"CPUs {format_list(listed & ~present)} are listed as online but are not there: left out"
-        )
+        gone = listed & ~present
+        notes.append(f"{named(gone)} {verb(gone)} listed as online but {verb(gone)} not there: left out")
     if listed & present:
         return listed & present
     off = (cpu for cpu in bits(present) if (sys.read(f"{CPU_DIR}/cpu{cpu}/online") or "").strip() == "0")
