@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app import limits_advise, limits_watch
+from corelane.app import limits_advise_sources, limits_watch
 from corelane.cli import main
 from corelane.kube.errors import APIError
 from corelane.kube.pod import Pod
 from support import busy_groups, prometheus_fake, up
-from support.cpu_groups import Clock, counters, quiet
+from support.cpu_groups import Clock, counters, pressure, quiet
 from support.kubepods import Kubepods, write
 
 A, B = (letter * 64 for letter in "ab")
@@ -343,12 +343,32 @@ def test_a_pods_own_limit_is_explained_by_its_containers(tmp_path, monkeypatch):
     quiet(path.parent)
     write(path.parent / "cgroup.procs", "")
     busy = {"usage": 2_000_000, "periods": 100, "throttled": 100, "us": 38_000_000}
-    monkeypatch.setattr(limits_advise, "time", Clock(lambda: counters(path.parent, **busy)))
+    monkeypatch.setattr(limits_advise_sources, "time", Clock(lambda: counters(path.parent, **busy)))
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
     found = {one["container"]: one for one in advised(run(*args)).values()}
     assert found["app"]["answer"] == "leave"
     assert found[None]["answer"] == "change"
     assert "its containers' limits together" in found[None]["why"]
+
+
+def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, monkeypatch):
+    tree = Kubepods(tmp_path / "root", cpus="0-3")
+    path = tree.add("u1", A, name="app")
+    quiet(path)
+    write(tree.root / "proc/stat", "cpu0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0")
+
+    def work() -> None:
+        counters(path, usage=1_200_000, periods=100, throttled=60, us=2_000_000)
+        pressure(path, 7_000_000)
+        write(tree.root / "proc/stat", "cpu0 900 0 0 100 0 0 0 0\ncpu1 900 0 0 100 0 0 0 0")
+
+    monkeypatch.setattr(limits_advise_sources, "time", Clock(work))
+    args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
+    (found,) = advised(run(*args)).values()
+    assert (found["fit"]["shape"], found["answer"]) == ("unfitted", "change")
+    assert "others held it back, too" in found["fit"]["why"]
+    assert "while others use 1680 ms/s of its 2 CPUs: that stays" in found["remarks"][0]
+    assert option(found, "drop-limit")["effect"]["throttledMsPerSecond"]["high"] == 0
 
 
 def test_what_watch_writes_is_read(tmp_path, monkeypatch):
@@ -375,7 +395,7 @@ def test_this_nodes_containers_are_measured_and_named_by_the_list(tmp_path, monk
     def work() -> None:
         counters(path, usage=2_000_000, periods=100, throttled=100, us=38_000_000)
 
-    monkeypatch.setattr(limits_advise, "time", Clock(work))
+    monkeypatch.setattr(limits_advise_sources, "time", Clock(work))
     listed = objects(tmp_path / "o.json", pod("web-5d-x1", ident=A), node())
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "--pods", listed, "-o", "json")
     (found,) = advised(run(*args)).values()
@@ -401,7 +421,7 @@ def test_every_period_is_read_where_that_is_asked_for(tmp_path, monkeypatch):
 
         return work
 
-    monkeypatch.setattr(limits_advise, "time", Clock(*map(step, range(200))))
+    monkeypatch.setattr(limits_advise_sources, "time", Clock(*map(step, range(200))))
     args = (
         "--root",
         tree.root,

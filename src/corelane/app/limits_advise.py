@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import fnmatch
 import json
-import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Protocol
 
-from corelane.app import (
-    datadir,
-    limits_advise_latency,
-    limits_advise_objects,
-    limits_advise_record,
-    limits_node,
-    limits_prometheus,
-)
+from corelane.app import limits_advise_latency, limits_advise_objects
 from corelane.app.limits_advise_objects import AdviseError, Owner, World
-from corelane.app.limits_node import Site, Where
+from corelane.app.limits_advise_sources import Measured, Node, Prometheus, Record, Source
+from corelane.app.limits_node import Where
 from corelane.app.prometheus import Server, bearer
-from corelane.kernel import cfs
-from corelane.limits import advice, measure
-from corelane.limits.advice import Advice, Answer, Evidence, Latency, Slot
+from corelane.limits import advice
+from corelane.limits.advice import Advice, Answer, Evidence, Latency
 from corelane.limits.advice.evidence import refusal
 from corelane.limits.lint import Policy
-from corelane.limits.measure import CounterError, Counters, Rates, Reading, Unusable
+from corelane.limits.measure import Rates
 from corelane.view import limits_advice as view
 from corelane.view import tables
 
@@ -47,7 +36,6 @@ __all__ = [
 ]
 
 Say = Callable[[str], None]
-_PERIOD: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,44 +51,6 @@ class Options:
     latency: str = ""
     policy: Policy = field(default_factory=Policy)
     everything: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One container's rates, or why there are none. `cpus` is on how many it may run, 0 where unknown."""
-
-    namespace: str
-    pod: str
-    container: str
-    rates: Rates | Unusable
-    node: str = ""
-    id: str = ""
-    cpus: int = 0
-    slots: tuple[Slot, ...] = ()
-    notes: tuple[str, ...] = ()
-
-    @property
-    def pod_key(self) -> tuple[str, str]:
-        return self.namespace or "default", self.pod
-
-
-class Source(Protocol):
-    """Where measurements come from."""
-
-    def measure(self, wanted: Callable[[str, str], bool]) -> tuple[list[Measured], list[str]]:
-        """Containers of pods (namespace, name) that are wanted, and what is to be said of the data."""
-
-    @property
-    def cluster(self) -> Path | None:
-        """The kubeconfig of the cluster that is measured, where there is one beside the data."""
-
-    @property
-    def local_milli(self) -> int:
-        """CPUs of the node that is measured, 0 for others."""
-
-    @property
-    def weight(self) -> Callable[[int], int]:
-        """How requests become weights there."""
 
 
 def main(source: Source, options: Options, say: Say) -> int:
@@ -165,17 +115,7 @@ def _named(one: Measured, names: Mapping[str, tuple[str, str, str]]) -> Measured
     if not found:
         return one
     namespace, pod, container = found
-    return Measured(
-        namespace,
-        pod,
-        container or one.container,
-        one.rates,
-        one.node,
-        one.id,
-        one.cpus,
-        one.slots,
-        one.notes,
-    )
+    return replace(one, namespace=namespace, pod=pod, container=container or one.container)
 
 
 Group = tuple[tuple[Owner, str], list[Measured]]
@@ -219,6 +159,7 @@ def _evidence(one: Measured, replicas: Sequence[Measured], cpus: int, latency: L
         latency,
         one.notes,
         tuple(sorted(throttled, reverse=True)),
+        one.around,
     )
 
 
@@ -235,132 +176,3 @@ def _latency(source: Source, options: Options, groups: Sequence[Group]) -> Laten
     if Path(options.latency).is_file() or not isinstance(source, Prometheus):
         return limits_advise_latency.of_file(Path(options.latency))
     return source.latency(options.latency)
-
-
-@dataclass(slots=True)
-class Node:
-    """This node's cgroups, read twice, or once in every period."""
-
-    where: Where
-    seconds: float
-    every_period: bool = False
-
-    @property
-    def cluster(self) -> Path | None:
-        return None if self.where.groups else (self.where.data_dir or datadir.default()) / "kubeconfig"
-
-    @property
-    def local_milli(self) -> int:
-        return 1000 * (os.cpu_count() or 0)
-
-    @property
-    def weight(self) -> Callable[[int], int]:
-        unified = (self.where.root / "sys/fs/cgroup/cgroup.controllers").exists()
-        return cfs.pod_weight if unified else int
-
-    def measure(self, wanted: Callable[[str, str], bool]) -> tuple[list[Measured], list[str]]:
-        found = limits_node.find(self.where)
-        sites = [one for one in found.sites if self.where.groups or wanted(one.namespace, one.pod) or one.id]
-        notes = [*found.notes]
-        rounds = [self._read(sites, notes)]
-        for _ in range(max(1, round(self.seconds / _PERIOD)) if self.every_period else 1):
-            time.sleep(_PERIOD if self.every_period else self.seconds)
-            rounds.append(self._read(sites, notes))
-        made = [one for site in sites if (one := _measured(site, [each.get(site.key) for each in rounds]))]
-        if gone := sum(each is None for each in (rounds[-1].get(site.key) for site in sites)):
-            notes.append(f"{gone} ended while being measured")
-        return made, list(dict.fromkeys(notes))
-
-    def _read(self, sites: Sequence[Site], notes: list[str]) -> dict[tuple[str, ...], Reading]:
-        found = {}
-        for site in sites:
-            try:
-                reading = measure.read(site.directories, time.monotonic(), str(self.where.root / "proc"))
-            except CounterError as error:
-                notes.append(f"{site.directories[0]}: {error}")
-                continue
-            if reading is not None:
-                found[site.key] = reading
-        return found
-
-
-def _measured(site: Site, readings: Sequence[Reading | None]) -> Measured | None:
-    """Between the first reading and the last; a container that was not there all the time is left out."""
-    first, last = readings[0], readings[-1]
-    if first is None or last is None:
-        return None
-    counted = [one.counters for one in readings if one]
-    rates = measure.between(first.counters, last.counters)
-    if not site.container and (isinstance(rates, Unusable) or not rates.throttled):
-        return None
-    cpus = measure.allowed(site.directories)
-    return Measured(
-        site.namespace,
-        site.pod,
-        site.container,
-        rates,
-        id=site.id,
-        cpus=len(cpus) if cpus else os.cpu_count() or 0,
-        slots=_slots(counted) if len(counted) > 2 else (),
-        notes=last.lacks,
-    )
-
-
-def _slots(counted: Sequence[Counters]) -> tuple[Slot, ...]:
-    found = []
-    for before, after in pairwise(counted):
-        rates = measure.between(before, after)
-        if isinstance(rates, Unusable):
-            return ()
-        found.append(
-            Slot(rates.seconds, (rates.used or 0.0) * rates.seconds, (rates.throttled or 0.0) * rates.seconds)
-        )
-    return tuple(found)
-
-
-@dataclass(slots=True)
-class Prometheus:
-    """A cluster's containers over a window that ends now."""
-
-    server: Server
-    window: str
-    cluster: Path | None = None
-    local_milli: int = 0
-
-    @property
-    def weight(self) -> Callable[[int], int]:
-        return cfs.pod_weight
-
-    def measure(self, wanted: Callable[[str, str], bool]) -> tuple[list[Measured], list[str]]:
-        found, notes = limits_prometheus.measure(self.server, self.window)
-        made = [
-            Measured(who.namespace, who.pod, who.container, one.rates, who.node)
-            for one in found
-            if wanted((who := one.watched).namespace, who.pod)
-        ]
-        return made, notes
-
-    def latency(self, query: str) -> Latency:
-        """Percentiles of a histogram's buckets. Raises AdviseError."""
-        return limits_advise_latency.of_buckets(limits_prometheus.vector(self.server, query), query)
-
-
-@dataclass(slots=True)
-class Record:
-    """A file that `limits watch -o json` wrote."""
-
-    path: Path
-    cluster: Path | None = None
-    local_milli: int = 0
-
-    @property
-    def weight(self) -> Callable[[int], int]:
-        return cfs.pod_weight
-
-    def measure(self, wanted: Callable[[str, str], bool]) -> tuple[list[Measured], list[str]]:
-        found = limits_advise_record.read(self.path)
-        made = [
-            Measured(one.namespace, one.pod, one.container, one.rates, one.node, slots=one.slots)
-            for one in found
-        ]
-        return made, []

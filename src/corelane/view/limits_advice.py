@@ -30,7 +30,8 @@ _HEADINGS: Final = (
 _OPTIONS: Final = ("", "OPTION", "THROTTLED ms/s", "USED CPUs", "A STOP ms", "p99 ms", "RISK")
 _SHAPES: Final = {
     Shape.BUSY: "threads that keep {cpus:.3g} CPUs busy without a pause",
-    Shape.BURSTS: "bursts of {work:.3g} ms of CPU time on {cpus:.3g} CPUs at once",
+    Shape.BURSTS: "bursts of {work:.0f} ms of CPU time on {cpus:.3g} CPU{s} at once",
+    Shape.REQUESTS: "requests of {work:.3g} ms of CPU time that come at random, for {cpus:.3g} thread{s}",
     Shape.UNFITTED: "nothing that the model knows",
 }
 
@@ -113,13 +114,19 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
 
 
 def _fitted(fit: Fit) -> str:
-    what = _SHAPES[fit.shape].format(cpus=fit.cpus, work=fit.work)
+    what = _SHAPES[fit.shape].format(cpus=fit.cpus, work=fit.work, s="s" * (fit.cpus != 1))
     if fit.shape is Shape.UNFITTED:
         return f"it looks like {what}: {fit.why}; bounds only"
     if fit.wants > fit.cpus + 0.1:
         what += f" and may want {fit.wants:.3g}, as threads waited for each other or for neighbours"
     shown, measured = f"{fit.modelled:.0f}", f"{fit.throttled:.0f}"
-    return f"it looks like {what}: the model shows {shown} ms/s throttled, {measured} were measured"
+    fits = f"it looks like {what}: the model shows {shown} ms/s throttled, {measured} were measured"
+    return f"{fits}; {_rivals(len(fit.rivals))}" if fit.rivals else fits
+
+
+def _rivals(count: int) -> str:
+    what = "another shape fits" if count == 1 else f"{count} other shapes fit"
+    return f"{what} as well, so effects are ranges"
 
 
 def _replicas(one: Advice) -> str:
@@ -213,6 +220,8 @@ def _fit(fit: Fit) -> dict[str, Any]:
         "cpus": _rounded(fit.cpus) if fit.cpus != float("inf") else None,
         "wantsCpus": _rounded(fit.wants) if fit.wants else None,
         "burstWorkMs": _rounded(fit.work) if fit.shape is Shape.BURSTS else None,
+        "requestWorkMs": _rounded(fit.work) if fit.shape is Shape.REQUESTS else None,
+        "rivals": len(fit.rivals),
         "modelledThrottledMsPerSecond": _rounded(fit.modelled) if fit.shape is not Shape.UNFITTED else None,
         "why": fit.why or None,
     }

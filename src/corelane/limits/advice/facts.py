@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from corelane.limits.measure import Quota, Rates, Unusable
+from corelane.limits.measure import Quota, Rates, Surroundings, Unusable
 from corelane.workload import QOSClass
 
 __all__ = ["Evidence", "Latency", "Neighbour", "Node", "Range", "Scaler", "Setting", "Slot", "Subject"]
@@ -153,6 +153,8 @@ class Evidence:
     notes: tuple[str, ...] = ()
     others: tuple[float, ...] = field(default=())
     """Throttled milliseconds a second of every replica, the worst first."""
+    around: Surroundings | None = None
+    """What else happened on its CPUs, where that was measured."""
 
     @property
     def quota(self) -> Quota:

@@ -1,26 +1,24 @@
-"""The model fitted to a container's counters: threads that never stop, or bursts of work that come and go.
+"""The model fitted to a container's counters: threads that never stop, bursts, or requests at random.
 
 Busy throughout, a quota Q for n busy CPUs leaves throttled = n - Q: what is used and throttled together is n.
-With pauses, bursts of n threads are sought that use as much, are throttled as long under that quota and show
-as many periods, throttled and not; if the model with the best of them does not come close, nothing is fitted.
+With pauses, bursts of n threads, or requests for n threads, are sought that use as much, are throttled as
+long under that quota and show as many periods, throttled and not. Totals seldom tell one from the other, so
+all that the model confirms count, and predictions are ranges over them; if there are none, nothing is fitted.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from functools import lru_cache
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 from corelane.limits.advice import fluid
 from corelane.limits.advice.facts import Range
+from corelane.limits.advice.shapes import Change, Fit, Outcome, Shape, simulated, sweeping
 from corelane.limits.measure import Rates
-from corelane.limits.model.clock import MS, US
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Result, Scenario, run
-from corelane.limits.model.workloads import Bursts, Duration
+from corelane.limits.model.clock import MS
+from corelane.limits.model.scenario import Result
 
 __all__ = ["Change", "Fit", "Outcome", "Shape", "fit", "outcome"]
 
@@ -28,73 +26,34 @@ _FULL: Final = 0.95
 """Used so much of its quota, in periods of which so many are throttled, it never stops."""
 _STEPS: Final = 48
 _TRIED: Final = 4
-_MIN_BURSTS: Final = 3
+_KEPT: Final = 5
+_FEWEST: Final = 3
+"""Bursts, and requests, that there must have been while it was measured."""
 _DENSEST: Final = 8
 """More bursts in a period than this are steady load."""
+_CROWDED: Final = 32
+"""As are more requests."""
+_SPREADS: Final = (0.3, 1.0)
+"""Of the logarithm of requests' work: nearly alike, and with a tail as services have it."""
+_HALVINGS: Final = 6
+_NEAR: Final = 0.1
 _SEEDS: Final = (1, 2, 3)
-_BURSTS: Final = 40
-_SECONDS: Final = (10.0, 300.0)
 _CLOSE: Final = 0.15
+_SURE: Final = 1 + _CLOSE
+"""By so much a prediction may be off as well."""
 _CREDIBLE: Final = 0.35
 _HOPEFUL: Final = 2 * _CREDIBLE
 """Bursts that are farther off than this by the fluid rule are none that the model would confirm."""
 _WIDEST: Final = 64
-_GOLDEN: Final = 0.382
+_DISTURBED: Final = 0.2
+"""Of all the time that it wanted; who waited more for others shows them and not its limit."""
 
 
-class Shape(StrEnum):
-    """What the counters look like."""
+def fit(rates: Rates, threads: int | None = None, cpus: int = 0, others: float = 0.0) -> Fit:
+    """Fit the model to rates with a quota. `threads` run at once by its settings, on `cpus` (0: unknown).
 
-    BUSY = "busy"
-    """Threads that never stop."""
-    BURSTS = "bursts"
-    """Work that comes and goes, of which single bursts pass the quota."""
-    UNFITTED = "unfitted"
-    """Neither reproduces what was counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """What the model takes the container for. Times in ms; CPU time in ms a second.
-
-    `cpus` is how many its threads keep busy at once (infinite where nothing says), `work` the CPU time of
-    one burst, all threads together. `modelled` is what the model shows where `throttled` was measured.
+    `others` is how long it waited for neighbours or the hypervisor, in ms a second.
     """
-
-    shape: Shape
-    cpus: float
-    used: float
-    throttled: float
-    quota: float
-    period: float
-    burst: float = 0.0
-    work: float = 0.0
-    modelled: float = 0.0
-    why: str = ""
-    wants: float = 0.0
-    """CPUs that busy threads may use once nothing stops them: some shared a CPU, or waited for others."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """What is to be different. `limit` in CPUs, None for none at all; `threads` None for as many as now."""
-
-    limit: float | None
-    burst: float = 0.0
-    threads: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What the model says: throttled and used ms a second, and a burst's latency in ms by percentile."""
-
-    throttled: Range
-    used: Range
-    latency: dict[int, Range]
-
-
-def fit(rates: Rates, threads: int | None = None, cpus: int = 0) -> Fit:
-    """Fit the model to rates with a quota. `threads` run at once by its settings, on `cpus` (0: unknown)."""
     used, throttled = rates.used or 0.0, rates.throttled or 0.0
     quota, period = (rates.quota.quota_us or 0) / 1000, rates.quota.period_us / 1000
     plain = Fit(
@@ -103,13 +62,25 @@ def fit(rates: Rates, threads: int | None = None, cpus: int = 0) -> Fit:
     if _is_busy(rates, plain):
         modelled = max(0.0, plain.cpus * 1000 - quota / period * 1000)
         return replace(plain, modelled=modelled, wants=_wanted(plain, rates, threads, cpus))
-    tried = [_compared(one, rates, (1,)) for one in _candidates(plain, rates, threads, cpus)]
-    _, best = min(tried, key=lambda pair: pair[0], default=(math.inf, plain))
-    distance, best = _compared(best, rates, _SEEDS) if tried else (math.inf, plain)
-    if distance <= _CREDIBLE and abs(best.modelled - throttled) <= _CLOSE * throttled:
-        return best
+    if others > _DISTURBED * (used + throttled + others):
+        return _unfitted(
+            plain, threads, cpus, "others held it back, too, so its limit alone explains nothing"
+        )
+    tried = [*_bursts(plain, rates, threads, cpus), *_requests(plain, rates, threads, cpus)]
+    good = sorted((pair for pair in tried if _holds(*pair)), key=lambda pair: pair[0])
+    if good:
+        best, *rivals = (one for _, one in good[:_KEPT])
+        return replace(best, rivals=tuple(rivals))
+    return _unfitted(plain, threads, cpus, _UNLIKE)
+
+
+_UNLIKE: Final = (
+    "neither steady load, nor equal bursts, nor requests at random are throttled as often and as long"
+)
+
+
+def _unfitted(plain: Fit, threads: int | None, cpus: int, why: str) -> Fit:
     most = min(filter(None, (cpus, threads)), default=math.inf)
-    why = "neither steady load nor bursts of equal size are throttled as often and as long as this was"
     return replace(plain, shape=Shape.UNFITTED, cpus=most, why=why)
 
 
@@ -128,14 +99,30 @@ def _wanted(one: Fit, rates: Rates, threads: int | None, cpus: int) -> float:
     return max(one.cpus, min(cpus, max(known)))
 
 
-def _widths(threads: int | None, cpus: int) -> Iterator[int]:
-    """How many CPUs bursts may keep busy at once: what settings say, else powers of two."""
+def _holds(distance: float, one: Fit) -> bool:
+    return distance <= _CREDIBLE and abs(one.modelled - one.throttled) <= _CLOSE * one.throttled
+
+
+Tried = tuple[float, Fit]
+"""How far off the model is, and with what."""
+
+
+def _bursts(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> Iterator[Tried]:
+    """The bursts that explain the counters best."""
+    for one in _candidates(plain, rates, threads, cpus):
+        if _compared(one, rates, (1,))[0] <= _HOPEFUL:
+            yield _compared(one, rates, _SEEDS)
+
+
+def _widths(threads: int | None, cpus: int, step: int = 1) -> Iterator[int]:
+    """How many CPUs may be kept busy at once: what settings say, else powers of two (of four, …)."""
     most = min(cpus or _WIDEST, _WIDEST)
     if threads:
         yield min(threads, most)
         return
-    yield from (1 << step for step in range(most.bit_length()))
-    if most & (most - 1):
+    powers = [1 << power for power in range(0, most.bit_length(), step)]
+    yield from powers
+    if powers[-1] != most:
         yield most
 
 
@@ -144,7 +131,7 @@ def _candidates(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> lis
     if plain.used <= 0:
         return []
     found = []
-    most = min(plain.used / 1000 * rates.seconds * 1000 / _MIN_BURSTS, 64 * plain.quota)
+    most = min(plain.used * rates.seconds / _FEWEST, 64 * plain.quota)
     for width in _widths(threads, cpus):
         if plain.throttled > 1.1 * plain.used * (width * plain.period / plain.quota - 1):
             continue  # not even endless bursts of that width are throttled so long
@@ -158,14 +145,42 @@ def _candidates(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> lis
 
 
 def _fluid_distance(one: Fit, rates: Rates) -> float:
-    every = _sweeping(one.work / one.used * 1000, one.period)
+    every = sweeping(one.work / one.used * 1000, one.period)
     seen = fluid.count(one.work, one.cpus, every, one.quota, one.period, one.burst)
     return _distance(rates, seen.throttled, seen.periods, seen.throttled_periods)
 
 
-def _compared(one: Fit, rates: Rates, seeds: tuple[int, ...]) -> tuple[float, Fit]:
-    """How far off the model is with these bursts, and what it shows of throttled time."""
-    results = [_simulated(one, _now(one), seed) for seed in seeds]
+def _requests(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> Iterator[Tried]:
+    """Requests at random, of every width and spread, whose size explains the throttled time."""
+    smallest = max(plain.quota / _WIDEST, plain.used * plain.period / 1000 / _CROWDED)
+    largest = min(plain.used * rates.seconds / _FEWEST, 16 * plain.quota)
+    if plain.used <= 0 or smallest >= largest:
+        return
+    for width in _widths(threads, cpus, 2):
+        for sigma in _SPREADS:
+            one = replace(plain, shape=Shape.REQUESTS, cpus=float(width), sigma=sigma)
+            yield _sized(one, rates, smallest, largest)
+
+
+def _sized(one: Fit, rates: Rates, low: float, high: float) -> Tried:
+    """The larger requests are, the more often they pass the quota: halved until they do as often."""
+    best: Tried = (math.inf, one)
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(low * high)
+        tried = _compared(replace(one, work=middle), rates, (1,))
+        best = min(best, tried, key=lambda pair: pair[0])
+        if abs(tried[1].modelled - one.throttled) < _NEAR * one.throttled:
+            break
+        if tried[1].modelled > one.throttled:
+            high = middle
+        else:
+            low = middle
+    return best
+
+
+def _compared(one: Fit, rates: Rates, seeds: tuple[int, ...]) -> Tried:
+    """How far off the model is with this, and what it shows of throttled time."""
+    results = [simulated(one, one.now, seed) for seed in seeds]
     seconds = sum(result.seconds for result in results)
     throttled = sum(result.stat.throttled_ns for result in results) / MS / seconds
     periods = sum(result.stat.nr_periods for result in results) / seconds
@@ -187,46 +202,27 @@ def _off(measured: float, expected: float) -> float:
     return abs(measured - expected) / max(measured, expected, 1e-9)
 
 
-def _now(one: Fit) -> Change:
-    return Change(one.quota / one.period, one.burst)
-
-
-def _per_second(result: Result) -> float:
-    return result.stat.throttled_ns / MS / result.seconds
-
-
-@lru_cache(maxsize=4096)
-def _simulated(one: Fit, change: Change, seed: int) -> Result:
-    """The fitted bursts under a changed limit, for long enough that phases and periods average out."""
-    width = max(1, min(int(one.cpus), change.threads or int(one.cpus)))
-    every = _sweeping(one.work / one.used * 1000, one.period)
-    burst = Bursts(Duration(int(one.work * MS / width)), every_ns=int(every * MS), threads=width)
-    limit = None if change.limit is None else _limit(change, one.period)
-    container = Container("subject", (burst,), 100, limit)
-    seconds = min(max(_BURSTS * every / 1000, _SECONDS[0]), _SECONDS[1])
-    scenario = Scenario("fit", "", Machine(width), (Pod("pod", (container,)),), seconds=seconds)
-    return run(scenario, seed).of("pod/subject")
-
-
-def _limit(change: Change, period: float) -> Limit:
-    quota = max(int((change.limit or 0.0) * period * 1000), 1000) * US
-    return Limit(quota, int(period * MS), min(int(change.burst * MS), quota))
-
-
-def _sweeping(every: float, period: float) -> float:
-    """An interval next to `every` at which bursts meet periods at ever new phases, as they do in life."""
-    if every < 5 * period:
-        return every
-    return (math.floor(every / period) + _GOLDEN) * period
-
-
 def outcome(one: Fit, change: Change) -> Outcome:
-    """What the model says of a change."""
-    if one.shape is Shape.BURSTS:
-        return _of_bursts(one, change)
+    """What the model says of a change, by every explanation that holds."""
     if one.shape is Shape.BUSY:
         return _of_busy(one, change)
-    return _of_anything(one, change)
+    if one.shape is Shape.UNFITTED:
+        return _of_anything(one, change)
+    # Where there are several, their spread is wider than that of chance.
+    seeds = _SEEDS[:1] if one.rivals else _SEEDS
+    return _together([_of_model(each, change, seeds) for each in one.explanations])
+
+
+def _together(found: Sequence[Outcome]) -> Outcome:
+    return Outcome(
+        _around([each.throttled for each in found]),
+        _around([each.used for each in found]),
+        {percent: _around([each.latency[percent] for each in found]) for percent in found[0].latency},
+    )
+
+
+def _around(found: Sequence[Range]) -> Range:
+    return Range(min(one.low for one in found), max(one.high for one in found))
 
 
 def _of_busy(one: Fit, change: Change) -> Outcome:
@@ -240,18 +236,31 @@ def _of_busy(one: Fit, change: Change) -> Outcome:
     return Outcome(Range(low, high), Range(min(one.used, limit * 1000), limit * 1000), {})
 
 
-def _of_bursts(one: Fit, change: Change) -> Outcome:
-    results = [_simulated(one, change, seed) for seed in _SEEDS]
-    throttled = [_per_second(result) for result in results]
-    used = [result.cpus_used * 1000 for result in results]
-    latency = {
-        percent: Range(
-            min(result.latency.get(percent, 0) for result in results) / MS,
-            max(result.latency.get(percent, 0) for result in results) / MS,
-        )
-        for percent in (50, 99)
-    }
-    return Outcome(Range(min(throttled), max(throttled)), Range(min(used), max(used)), latency)
+def _of_model(one: Fit, change: Change, seeds: tuple[int, ...]) -> Outcome:
+    """What was measured, changed as the model's is: what that has too much or too little cancels out."""
+    pairs = [(simulated(one, one.now, seed), simulated(one, change, seed)) for seed in seeds]
+    parts = [_per_second(then) / _per_second(now) for now, then in pairs if now.stat.throttled_ns] or [1.0]
+    most = one.throttled if _is_looser(one, change) else math.inf
+    used = [then.cpus_used * 1000 for _, then in pairs]
+    return Outcome(
+        Range(*(min(one.throttled * part, most) for part in (min(parts) / _SURE, max(parts) * _SURE))),
+        Range(min(used), max(used)),
+        {percent: _latency([then for _, then in pairs], percent) for percent in (50, 99)},
+    )
+
+
+def _is_looser(one: Fit, change: Change) -> bool:
+    """Whether it can only take throttling away."""
+    return (change.limit is None or change.limit >= one.quota / one.period) and change.burst >= one.burst
+
+
+def _latency(results: Sequence[Result], percent: int) -> Range:
+    found = [result.latency.get(percent, 0) / MS for result in results]
+    return Range(min(found), max(found))
+
+
+def _per_second(result: Result) -> float:
+    return result.stat.throttled_ns / MS / result.seconds
 
 
 def _of_anything(one: Fit, change: Change) -> Outcome:

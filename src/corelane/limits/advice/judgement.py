@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -14,11 +14,12 @@ from corelane.limits.advice.fitting import Fit
 from corelane.limits.advice.guarantees import Weight
 from corelane.limits.advice.options import Case, Option, options
 from corelane.limits.lint import Policy
-from corelane.limits.measure import Cause, Level, Rates, Unusable, judge
+from corelane.limits.measure import Cause, Level, Rates, Unusable, Verdict, held_by_others, judge
 
 __all__ = ["Advice", "Answer", "advise"]
 
 _ABOVE_MS = 20.0
+_WAITS = frozenset({Cause.OTHERS, Cause.NEIGHBOURS, Cause.HYPERVISOR, Cause.OWN_THREADS})
 
 
 class Answer(StrEnum):
@@ -63,17 +64,20 @@ def advise(
         return Advice(subject, evidence, Answer.REFUSED, why)
     assert not isinstance(evidence.rates, Unusable)
     rates = evidence.rates
-    verdict = judge(rates)
-    remarks = (*rates.remarks, *_remarks(subject, rates, settings))
+    verdict = judge(rates, evidence.around)
+    others, how = held_by_others(rates, evidence.around)
+    remarks = (*rates.remarks, *_held_back(rates, how), *_remarks(subject, rates, settings))
     if rates.above and rates.above >= _ABOVE_MS and not rates.throttled:
         why = f"its pod's limit stops it for {rates.above:.0f} ms/s, not its own: see the pod's row"
         return Advice(subject, evidence, Answer.LEAVE, why, verdict.level, remarks=remarks)
     if not rates.throttled or verdict.level in (Level.NONE, Level.LOW):
-        return Advice(subject, evidence, Answer.LEAVE, _little(rates), verdict.level, remarks=remarks)
+        return Advice(
+            subject, evidence, Answer.LEAVE, _little(rates, verdict), verdict.level, remarks=remarks
+        )
     if not subject.container:
         why = f"{_lost(rates)}; {_OF_POD}"
         return Advice(subject, evidence, Answer.CHANGE, why, verdict.level, remarks=remarks)
-    fit = fitting.fit(rates, subject.threads, evidence.cpus)
+    fit = fitting.fit(rates, subject.threads, evidence.cpus, others)
     found = options(Case(subject, evidence, fit, nodes, settings, weight))
     if not found:
         why = f"{_lost(rates)}, but nothing that can be changed here is known to help"
@@ -92,19 +96,23 @@ def _lost(rates: Rates) -> str:
     return f"throttled for {throttled:.0f} ms/s: {lost:.1%} of the CPU time it wanted is lost"
 
 
-def _little(rates: Rates) -> str:
+def _held_back(rates: Rates, how: str) -> Iterator[str]:
+    if how and rates.throttled:
+        yield f"it also {how}: that stays, whatever becomes of its limit"
+
+
+def _little(rates: Rates, verdict: Verdict) -> str:
     if rates.quota.quota_us is None:
-        return f"it has no limit{_waits(rates)}"
+        return f"it has no limit{_waits(verdict)}"
     if not rates.throttled:
-        return f"nothing is lost to its limit{_waits(rates)}"
+        return f"nothing is lost to its limit{_waits(verdict)}"
     counted = f"{rates.throttled_periods or 0:.0f} of {rates.periods or 0:.0f} periods read as throttled, but"
-    return f"{counted} only {rates.lost or 0.0:.2%} of its CPU time is lost{_waits(rates)}"
+    return f"{counted} only {rates.lost or 0.0:.2%} of its CPU time is lost{_waits(verdict)}"
 
 
-def _waits(rates: Rates) -> str:
-    verdict = judge(rates)
-    if any(cause in verdict.causes for cause in (Cause.OTHERS, Cause.NEIGHBOURS, Cause.OWN_THREADS)):
-        return f"; it {verdict.why.removeprefix('it ')}: no limit is to blame (limits watch says who is)"
+def _waits(verdict: Verdict) -> str:
+    if not _WAITS.isdisjoint(verdict.causes):
+        return f"; {verdict.why}: no limit is to blame"
     return ""
 
 

@@ -22,8 +22,8 @@ from corelane.workload import QOSClass
 
 __all__ = ["Case", "Effect", "Kind", "Option", "options"]
 
-_GOOD: Final = 0.001
-"""Of the CPU time that is wanted; what is lost below it, nobody notices (see measure.verdict)."""
+_GOOD, _FAIR = 0.001, 0.01
+"""Of the CPU time that is wanted: losing less goes unnoticed, or costs little (see measure.verdict)."""
 _MARGIN: Final = 0.05
 """CPUs by which a measured width may be off before it counts as one more."""
 _HOW_TO_BURST: Final = (
@@ -207,16 +207,24 @@ def _enough(case: Case) -> float | None:
     if one.shape is Shape.UNFITTED:
         return None if math.isinf(one.cpus) else float(math.ceil(one.cpus))
     if one.shape is Shape.BUSY:
-        most = math.ceil(max(one.cpus, one.wants) - _MARGIN)
+        most = math.ceil(one.widest - _MARGIN)
         return float(max(most, 1)) if most > case.limit else None
-    low, high = case.limit, one.cpus
+    low, high = case.limit, one.widest
     while high - low > 0.1:
         middle = (low + high) / 2
-        if fitting.outcome(one, Change(middle, one.burst)).throttled.high > _GOOD * one.used:
-            low = middle
-        else:
+        if _is_enough(one, middle):
             high = middle
+        else:
+            low = middle
     return math.ceil(high * 10) / 10
+
+
+def _is_enough(one: Fit, limit: float) -> bool:
+    """By what explains the counters best next to nothing is lost, and little by anything else that does."""
+    change = Change(limit, one.burst)
+    if fitting.outcome(replace(one, rivals=()), change).throttled.high > _GOOD * one.used:
+        return False
+    return fitting.outcome(one, change).throttled.high <= _FAIR * one.used
 
 
 def _burst(case: Case) -> Option | None:
@@ -244,7 +252,7 @@ def _burst(case: Case) -> Option | None:
 def _threads(case: Case) -> Option | None:
     """As many as whole CPUs in the limit: who runs at once no longer uses it up before the period ends."""
     count, one = max(int(case.limit), 1), case.fit
-    running = case.subject.threads or (max(one.cpus, one.wants) if math.isfinite(one.cpus) else None)
+    running = case.subject.threads or (one.widest if math.isfinite(one.cpus) else None)
     if running is None or count >= running - _MARGIN:
         return None
     effect = _effect(case, Change(case.limit, one.burst, count))
@@ -280,7 +288,7 @@ def _whole(case: Case) -> Option | None:
     subject, one = case.subject, case.fit
     if not case.policy.exclusive_cpus or subject.init or subject.whole_pod or math.isinf(one.cpus):
         return None
-    wide = max(one.cpus, one.wants) if one.shape is not Shape.BURSTS else max(one.used / 1000, case.limit)
+    wide = one.widest if one.shape in (Shape.BUSY, Shape.UNFITTED) else max(one.used / 1000, case.limit)
     count = max(math.ceil(wide - _MARGIN), 1)
     cpus = str(count)
     memory = subject.memory_limit or subject.memory_request

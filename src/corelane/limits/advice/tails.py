@@ -52,7 +52,7 @@ def stop(one: Fit, change: Change) -> Range:
     """How long a stop may last, in ms: at least for all CPUs together, at most for one of a few that ran."""
     if change.limit is None:
         return Range(0.0, 0.0)
-    most = min(max(one.cpus, one.wants), change.threads or math.inf)
+    most = min(one.widest, change.threads or math.inf)
     if change.limit >= most:
         return Range(0.0, 0.0)
     longest = one.period * (1 - (change.limit / most if math.isfinite(most) else 0.0))
@@ -73,21 +73,32 @@ def _from_latency(one: Fit, change: Change, latency: Latency) -> tuple[Tail | No
     now = latency.quantiles.get(_PERCENT)
     if now is None:
         return None, "the latency given has no 99th percentile"
-    if one.shape is Shape.BURSTS:
-        modelled = fitting.outcome(one, fitting.Change(one.quota / one.period, one.burst)).latency[99]
-        middle = (modelled.low + modelled.high) / 2
-        if middle and abs(middle - now) <= _CLOSE * now:
-            after = fitting.outcome(one, change).latency[99]
-            return Tail(
-                "latency", now, Range(now * after.low / middle, now * after.high / middle), "model"
-            ), ""
+    if found := [_scaled(each, change, now) for each in one.explanations if _shows(each, now)]:
+        after = Range(min(each.low for each in found), max(each.high for each in found))
+        return Tail("latency", now, after, "model"), ""
     return _bounded(one, change, now), ""
+
+
+def _shows(one: Fit, now: float) -> bool:
+    """Whether the model's p99 is near what was measured."""
+    return abs(_modelled(one, one.now) - now) <= _CLOSE * now
+
+
+def _scaled(one: Fit, change: Change, now: float) -> Range:
+    """What was measured, changed as the model's p99 is."""
+    after, before = fitting.outcome(one, change).latency[99], _modelled(one, one.now)
+    return Range(now * after.low / before, now * after.high / before)
+
+
+def _modelled(one: Fit, change: Change) -> float:
+    found = fitting.outcome(one, change).latency[99]
+    return (found.low + found.high) / 2
 
 
 def _bounded(one: Fit, change: Change, now: float) -> Tail:
     """In so long a request there were at most so many stops, of which the change takes away a part."""
     stops = math.floor(now / one.period) + 1
-    saved = stop(one, Change(one.quota / one.period, one.burst)).high - stop(one, change).high
+    saved = stop(one, one.now).high - stop(one, change).high
     return Tail("latency", now, Range(max(0.0, now - stops * max(saved, 0.0)), now), "bounds")
 
 
@@ -97,8 +108,7 @@ def _replayed(one: Fit, change: Change, slots: Sequence[Slot]) -> tuple[Tail | N
         return Tail("delay", 0.0, Range(0.0, 0.0), "replay"), ""
     if sum(run.elapsed for run in runs) > 0.9 * sum(slot.seconds * 1000 for slot in slots):
         return None, "it is throttled without a pause: delay grows with the queue, which counters do not show"
-    now = Change(one.quota / one.period, one.burst)
-    shown = sum(_delay(run, now, one.period)[0] * run.cpus for run in runs)
+    shown = sum(_delay(run, one.now, one.period)[0] * run.cpus for run in runs)
     measured = sum(run.throttled for run in runs)
     if abs(shown - measured) > _CLOSE * measured:
         return None, (

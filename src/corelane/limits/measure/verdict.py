@@ -12,7 +12,7 @@ from typing import Final
 
 from corelane.limits.measure.rates import Rates
 
-__all__ = ["Cause", "Level", "Surroundings", "Verdict", "judge"]
+__all__ = ["Cause", "Level", "Surroundings", "Verdict", "held_by_others", "judge"]
 
 _LOW, _MEDIUM, _HIGH = 0.001, 0.01, 0.1
 """Parts of the wanted CPU time; below the first nobody notices."""
@@ -84,6 +84,12 @@ def level(rates: Rates) -> Level:
     if lost >= _MEDIUM or (lost >= _LOW and stall >= _STALL_MS):
         return Level.MEDIUM
     return Level.LOW if lost > 0 else Level.NONE
+
+
+def held_by_others(rates: Rates, around: Surroundings | None) -> tuple[float, str]:
+    """Milliseconds a second of waiting for neighbours or the hypervisor, and what is said of it."""
+    found = [part for part in _waits(rates, around) if part[0] in (Cause.NEIGHBOURS, Cause.HYPERVISOR)]
+    return (found[0][1], found[0][2]) if found else (0.0, "")
 
 
 Part = tuple[Cause, float, str]
