@@ -47,7 +47,7 @@ def zones(machine: Machine, state: NodeState, levels: Collection[Level]) -> list
     """
     units = [unit for unit in _units(machine) if unit.level in levels]
     nodes = {f"{NODE_PREFIX}{node.id}": node for node in machine.nodes}
-    around = [unit for unit in units if unit.level != "core"]
+    around = sorted((unit for unit in units if unit.level != "core"), key=_size)
     taken = koordinator.named(state)
     return [_zone(unit, _parent(unit, around), nodes.get(unit.name), state, taken) for unit in units]
 
@@ -65,10 +65,14 @@ def _units(machine: Machine) -> Iterator[_Unit]:
         yield _Unit("core", f"core-{core}", cpus)
 
 
+def _size(unit: _Unit) -> tuple[int, int]:
+    """Smaller before larger; of several with the same CPUs, inner before outer."""
+    return unit.cpus.bit_count(), -_DEPTH[unit.level]
+
+
 def _parent(unit: _Unit, around: list[_Unit]) -> str:
     """The smallest unit that holds all CPUs of this one; of several with the same CPUs, the next level up."""
-    holding = [one for one in around if _holds(one, unit)]
-    return min(holding, key=lambda one: (one.cpus.bit_count(), -_DEPTH[one.level])).name if holding else ""
+    return next((one.name for one in around if _holds(one, unit)), "")
 
 
 def _holds(one: _Unit, unit: _Unit) -> bool:
