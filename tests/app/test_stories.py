@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from dataclasses import replace
 from random import Random
 
@@ -10,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from corelane.cli import main
+from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.translate import kubelets, nodesettings
 from corelane.kube.translate.kubelets import KubeletSettings
@@ -19,7 +22,7 @@ from corelane.node.entries import Entry, Sharing
 from corelane.node.ledger import with_entries
 from corelane.node.options import TopologyOptions
 from corelane.node.pools.options import AllocatorName, PoolOptions
-from corelane.workload import NUMAPolicy, Strategy
+from corelane.workload import Strategy
 from support import objects, stories
 from support.scheduler_world import World
 
@@ -113,7 +116,7 @@ def test_the_kubelets_options_keep_their_meaning_under_the_static_policy() -> No
 def check_options(found: stories.Placed, refusal: str) -> None:
     wide = found.cpus("wide", "engine")
     shares = [(mask & wide.mask).bit_count() for _, mask in found.state.machine.numa_masks]
-    assert shares == [6, 6]
+    assert shares == [10, 10]
     assert found.whole(wide)
     assert not found.decisions["odd"].admitted
     assert refusal in found.decisions["odd"].message
@@ -167,7 +170,7 @@ def test_a_pod_goes_where_its_numa_node_is_and_not_where_only_the_sum_would_do()
     for name in ("sim-1", "sim-2"):
         world.agents[name] = new(parse_spec(spec, name=name), NodeConfig(policy="pools"))
         labels = {"kubernetes.io/hostname": name, "corelane.io/simulated": "true"}
-        world.set_node(objects.node(name, 16, memory="64Gi", labels=labels))
+        world.set_node(objects.node(name, 32, memory="128Gi", labels=labels))
         world.publish(name)
     for pod in stories.pods("3-numa-alignment"):
         world.pod_comes(pod)
@@ -194,26 +197,45 @@ def test_the_first_node_has_room_in_all_but_in_no_numa_node(allocator: Allocator
     found = placed("3-numa-alignment", stories.pools("3-numa-alignment", allocator))
     assert not found.decisions["engine"].admitted
     assert "NUMA" in found.decisions["engine"].message
-    assert len(found.cpus("bystander")) == 6
+    bystander = found.cpus("bystander")
+    assert (len(bystander), len(found.numa(bystander))) == (10, 2)
+
+
+def test_two_numa_nodes_of_the_first_node_have_room_for_the_pod_together() -> None:
+    left, right, *_ = stories.pods("3-numa-alignment")
+    found = stories.place(stories.pools("3-numa-alignment"), left, right)
+    free = found.state.free_exclusive
+    assert [(mask & free.mask).bit_count() for _, mask in found.state.machine.numa_masks] == [8, 8]
 
 
 # -- 4: exclusive of one another, beside others
 
 
-def test_instances_share_no_core_with_one_another_and_every_core_with_quiet_ones() -> None:
+QUOTES = [f"quotes-{i}" for i in (1, 2, 3, 4)]
+
+
+def test_instances_share_no_core_with_one_another_and_rather_one_with_quiet_ones() -> None:
     found = placed("4-exclusive-instances")
-    quotes = [found.cores(found.cpus(f"quotes-{i}")) for i in (1, 2, 3)]
+    quotes = [found.cores(found.cpus(name)) for name in QUOTES]
     reports = found.cores(found.cpus("reports"))
-    assert [cores.bit_count() for cores in quotes] == [2, 2, 2]
-    assert quotes[0] | quotes[1] | quotes[2] == reports
-    assert reports.bit_count() == 6
+    assert [cores.bit_count() for cores in [reports, *quotes]] == [4, 2, 2, 2, 2]
+    assert quotes[0] | quotes[1] == reports
+    assert functools.reduce(operator.or_, quotes).bit_count() == 8
+    assert not (quotes[2] | quotes[3]) & reports
+
+
+def test_without_the_annotation_two_instances_share_cores() -> None:
+    pods = stories.pods("4-exclusive-instances")
+    for pod in pods:
+        pod.metadata.annotations.pop("corelane.io/cpu-affinity", None)
+    found = stories.place(stories.pools("4-exclusive-instances"), *pods)
+    assert found.cores(found.cpus("quotes-3")) == found.cores(found.cpus("quotes-4"))
 
 
 def test_koordinators_picks_keep_instances_apart_too() -> None:
     found = placed("4-exclusive-instances", stories.pools("4-exclusive-instances", "koordinator"))
-    quotes = [found.cores(found.cpus(f"quotes-{i}")) for i in (1, 2, 3)]
-    assert not quotes[0] & quotes[1]
-    assert not (quotes[0] | quotes[1]) & quotes[2]
+    quotes = [found.cores(found.cpus(name)) for name in QUOTES]
+    assert functools.reduce(operator.or_, quotes).bit_count() == sum(cores.bit_count() for cores in quotes)
 
 
 # -- 5: which NUMA node first
@@ -279,7 +301,6 @@ def fits(allocator: AllocatorName, seed: int) -> int:
 def trading() -> stories.Placed:
     state = stories.pools(
         "7-trading",
-        isolated="2-7,10-15,18-23,26-31",
         reserved="0-1,8-9,16-17,24-25",
         isolated_cpus="exclusive-only",
     )
@@ -303,8 +324,19 @@ def test_trading_has_isolated_cores_to_itself_in_one_numa_node() -> None:
 def test_isolated_cpus_are_in_no_pool_of_the_trading_node() -> None:
     state = trading().state
     assert not state.shared_pool & state.machine.isolated
-    assert not state.best_effort_pool & state.machine.isolated
+    assert not state.best_effort_pool & (state.machine.isolated - state.lent)
     assert state.shared_pool == state.reserved
+
+
+def test_nobody_at_all_runs_on_the_threads_beside_a_trading_instance() -> None:
+    found = trading()
+    state = found.state
+    for pod in ("trading-1", "trading-2"):
+        cores = found.cores(found.cpus(pod, "engine"))
+        around = CPUSet(cpu.id for cpu in state.machine.cpus if found.cores(CPUSet([cpu.id])) & cores)
+        beside = around - found.cpus(pod, "engine")
+        assert len(beside) == 1
+        assert not beside & (state.shared_pool | state.best_effort_pool | CPUSet(state.owners()))
 
 
 # -- 8: a network function
@@ -320,7 +352,7 @@ def test_a_network_function_has_its_cpus_where_its_nic_is() -> None:
 
 @pytest.mark.parametrize("allocator", ["optimal", "koordinator"])
 def test_under_pools_its_cpus_are_where_its_nic_is_too(allocator: AllocatorName) -> None:
-    state = stories.pools("8-network-function", allocator, numa=NUMAPolicy.SINGLE_NUMA_NODE)
+    state = stories.pools("8-network-function", allocator)
     config = replace(state.config, devices={"example.com/nic": {"vf0": 2, "vf1": 2}})
     check_network_function(placed("8-network-function", new(state.machine, config)))
 

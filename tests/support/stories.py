@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -37,15 +37,10 @@ def header(name: str) -> list[str]:
 
 
 def commands(name: str) -> Iterator[list[str]]:
-    """The commands that the header gives, each as its words; further lines are indented more."""
-    text = ""
-    for line in [*header(name), ""]:
-        if line.startswith("    "):
-            text += f" {line.strip()}"
-            continue
-        if text:
-            yield shlex.split(text)
-        text = line.strip() if line.startswith("  ") else ""
+    """The commands that the header gives, each as its words."""
+    indented = "\n".join(line for line in header(name) if line.startswith("  "))
+    for line in indented.replace("\\\n", " ").splitlines():
+        yield shlex.split(line)
 
 
 def machine(name: str) -> str:
@@ -89,13 +84,9 @@ class Placed:
         return self.state.topology.whole_cores(cpus.mask) == cpus.mask
 
 
-def pools(
-    name: str, allocator: AllocatorName = "optimal", *, isolated: str = "", **options: object
-) -> NodeState:
-    """A node with policy `pools` and the story's machine; `isolated` and `reserved` are lists of CPUs."""
+def pools(name: str, allocator: AllocatorName = "optimal", **options: object) -> NodeState:
+    """A node with policy `pools` and the story's machine; `reserved` is a list of CPUs."""
     found = machines.load(machine(name))
-    if isolated:
-        found = replace(found, isolated=CPUSet.parse(isolated))
     reserved = options.pop("reserved", "")
     kept = CPUSet.parse(str(reserved)) if reserved else None
     chosen = PoolOptions(allocator=allocator, **options)  # type: ignore[arg-type]
