@@ -88,6 +88,23 @@ def test_what_those_held_there_request_stays_in_the_nodes_pool():
     assert len(left) >= 5
 
 
+@pytest.mark.parametrize(("bind", "n", "taken"), [("SpreadByPCPUs", 4, "1-4"), ("FullPCPUs", 4, "1-2,5-6")])
+def test_what_stays_for_others_is_what_a_newcomer_misses_least(bind, n, taken):
+    """CPU 0 is reserved, and two more stay for 3000m: of CPUs 4 to 7, or 4 and a thread of the last core."""
+    state = admitted(pools(LAPTOP, numa=SINGLE, reserved="0"), floating("f", 3000))
+    ask = labelled("e", PodQOS.LSE, 1000 * n, bind=BindPolicy(bind), bind_required=True)
+    assert bound(admitted(state, ask), "e") == {"a": taken}
+
+
+def test_what_stays_for_others_is_not_what_was_proposed():
+    state = admitted(pools(LAPTOP, numa=SINGLE, reserved="0"), floating("f", 4000))
+    for proposed in ("1,5", "2-3,6-7", "3,7"):
+        ask = labelled("e", PodQOS.LSE, 1000 * len(cpus(proposed)))
+        _, decision = node.admit(state, replace(ask, proposal={"a": cpus(proposed)}))
+        assert decision.assignments == {"a": cpus(proposed)}
+        assert not decision.repicked
+
+
 def test_gocranes_numa_floats_in_the_fewest_nodes_where_it_fits():
     wish = {"cpu_policy": CPUPolicy.NUMA}
     state = admitted(pools(QUAD_NUMA), floating("a", 2000, **wish), floating("b", 12_000, **wish))

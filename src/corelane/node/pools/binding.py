@@ -127,10 +127,22 @@ class Binding:
         held = neighbours.holdings(state)
         self.demand = replace(demand, neighbours=neighbours.neighbours(state, ask, held))
         self.others = neighbours.occupancy(state, ask, held)
-        free = state.free_exclusive.mask
-        self.available = free & ~zones.kept(state, free)
+        self.available = state.free_exclusive.mask
         self.allowed, self.rules = permitted(state, self.available, self.demand, self.others)
+        if kept := self.kept():
+            self.available &= ~kept
+            self.allowed, self.rules = permitted(state, self.available, self.demand, self.others)
         self.reasons: list[Reason] = []
+
+    def kept(self) -> int:
+        """What stays in the shared pool for pods held to their NUMA node."""
+        return zones.kept(
+            self.state,
+            self.available,
+            barred=self.available & ~self.allowed,
+            proposed=_union(cpus.mask for cpus in self.ask.proposal.values()),
+            spread=self.demand.bind is BindPolicy.SPREAD_BY_PCPUS,
+        )
 
     # -- one set for all
 

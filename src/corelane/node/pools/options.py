@@ -26,8 +26,8 @@ class PoolOptions:
     guaranteed_default: PodQOS = PodQOS.LSR
     """What a Guaranteed pod without Koordinator's label is: LSR, as users of the kubelet expect, or LS."""
     strict_requests: bool = False
-    """LSE and LSR must request whole CPUs in every container, with limits equal to requests (the proposal's
-    rule); else the pod's sum must be whole (upstream's)."""
+    """LSE and LSR must have limits equal to their requests (the proposal's rule), not only a whole number of
+    CPUs in all their containers together (upstream's)."""
     be_minimum: int = 1
     """CPUs that best effort keeps: what would leave it fewer is refused."""
     isolated_cpus: IsolatedCPUs = "ignore"
@@ -46,6 +46,8 @@ class PoolOptions:
     """CPUs that no pod uses (annotation `node.koordinator.sh/reservation`)."""
     withheld_offered: bool = False
     """Whether they count all the same in what pods may request (its applyPolicy ReservedCPUsOnly)."""
+    withheld_memory: int = 0
+    """Bytes of memory that pods may not request (its `resources`)."""
     system: CPUSet = field(default_factory=CPUSet)
     """Where SYSTEM pods run (annotation `node.koordinator.sh/system-qos-resource`); never bound by others."""
     system_exclusive: bool = True

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from corelane.cpuset import CPUSet, lowest
+from corelane.cpuset import CPUSet, bits, lowest
 from corelane.node.entries import Entry
 from corelane.node.ledger import NodeState
-from corelane.placement import kubelet
+from corelane.placement.topology import Topology
 from corelane.workload import ContainerKind, Strategy
 
 __all__ = ["Zone", "best_effort_cpus", "fewest_idle", "fitting", "kept", "pools_by_zone", "room"]
@@ -56,10 +56,14 @@ def room(state: NodeState, *, bursts: bool = False) -> dict[int, int]:
     return {node: 1000 * cpus.bit_count() - held.get(node, 0) for node, mask in numa if (cpus := mask & pool)}
 
 
-def kept(state: NodeState, available: int) -> int:
+def kept(
+    state: NodeState, available: int, *, barred: int = 0, proposed: int = 0, spread: bool = False
+) -> int:
     """Which of the available CPUs must stay in the shared pool, as a mask, for the pods held to their node.
 
-    Each such node keeps what these request, and at least one CPU; reserved CPUs count.
+    Each such node keeps what these request, and at least one CPU; reserved CPUs count. Those stay that a
+    newcomer misses least: what is `barred` to it, then what leaves it the most whole cores (for one that is
+    to `spread`, the most cores), and last what is `proposed` for it.
     """
     staying = 0
     pool = state.shared_pool.mask
@@ -67,10 +71,22 @@ def kept(state: NodeState, available: int) -> int:
         inside = state.cpus_of(CPUSet([node])) & pool
         missing = max(1, -(-milli // 1000)) - (inside & ~available).bit_count()
         if missing > 0:
-            free = inside & available
-            count = min(missing, free.bit_count())
-            staying |= kubelet.take_valid(state.topology, free, count, kubelet.Strategy())
+            usual = inside & available & ~proposed
+            order = [*_by_loss(state.topology, usual & barred, spread)]
+            order += _by_loss(state.topology, usual & ~barred, spread)
+            order += bits(inside & available & proposed)
+            staying |= sum(1 << cpu for cpu in order[:missing])
     return staying
+
+
+def _by_loss(topology: Topology, free: int, spread: bool) -> list[int]:
+    """Free CPUs, first those without which the most cores are left whole or, with `spread`, left at all."""
+    keys = {}
+    for core in bits(topology.cores_of(free)):
+        threads = topology.threads_of(1 << core)
+        for rank, cpu in enumerate(bits(threads & free)):
+            keys[cpu] = -rank if spread else not threads & ~free, -core, cpu
+    return sorted(keys, key=keys.__getitem__)
 
 
 def _held(state: NodeState, *, bursts: bool) -> dict[int, int]:
