@@ -126,6 +126,21 @@ def test_a_nodes_own_reservation_keeps_what_else_it_says_and_names_the_cpus():
     assert told[1:] == [{"cpuset": "4", "cpusetExclusive": False}, None]
 
 
+def test_a_reservation_is_passed_on_without_what_would_spoil_it():
+    said = {"Resources": {"cpu": "1", "x": "much", "v": [], "y": True, "z": 3, "w": "-1"}}
+    found = kept(NodeConfig("static"), own={keys.RESERVATION: json.dumps(said)})
+    assert found[0] == {"resources": {"cpu": "1", "z": 3}, "reservedCPUs": "0"}
+
+
+def test_names_of_members_are_read_in_any_case_as_go_does():
+    text = '[{"UID":"u","CPUSet":"4","managedbykubelet":true}]'
+    (found,) = koordinator.pod_allocations({keys.POD_CPU_ALLOCS: text})
+    assert (found.uid, found.cpus, found.managed_by_kubelet) == ("u", CPUSet([4]), True)
+    (pool,) = koordinator.pools({keys.CPU_SHARED_POOLS: '[{"Socket":1,"NODE":2,"CPUSET":"7"}]'})
+    assert pool == Pool(1, 2, CPUSet([7]))
+    assert koordinator.basic_info({keys.CPU_BASIC_INFO: '{"CPUModel":"x"}'}).model == "x"
+
+
 def test_what_nobody_can_mean_is_not_passed_on():
     own = {keys.RESERVATION: "{", keys.SYSTEM_QOS: '{"cpuset": 3}', keys.AMPLIFICATION: "x"}
     for config in (NodeConfig("pools"), NodeConfig("static"), NodeConfig("none")):

@@ -12,9 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from corelane.cpuset import CPUSet
-from corelane.kube import keys
+from corelane.kube import keys, quantity
+from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import kubelets, machines, nodesettings
-from corelane.kube.translate.annotations import annotation, boolean, cpus, listed, member, tree
+from corelane.kube.translate.annotations import annotation, boolean, cpus, items, listed, member, tree
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.kubelets import KubeletSettings
 from corelane.machine.facts import CPUFacts
@@ -42,6 +43,10 @@ __all__ = [
 OPTIONAL: Final = (keys.AMPLIFICATION,)
 """Annotations that say something by being there at all."""
 _ONCE: Final = Fraction(1)
+_RESERVATION: Final = ("resources", "reservedCPUs", "applyPolicy")
+_BASIC_INFO: Final = ("cpuModel", "turboEnabled", "catL3CbmMask", "vendorID")
+_POOL: Final = ("socket", "node", "cpuset")
+_ALLOCATION: Final = ("namespace", "name", "uid", "cpuset", "cpu", "managedByKubelet")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,10 +123,20 @@ def _dump_reservation(state: NodeState, node_annotations: Mapping[str, str]) -> 
         cpus, cpus_only = _withheld(state), state.config.pools.withheld_offered
     else:
         cpus, cpus_only = CPUSet.from_mask(said.withheld(state.topology) if said else 0), False
-    told = tree(annotation(keys.RESERVATION), node_annotations[keys.RESERVATION]) if said else {}
+    where = annotation(keys.RESERVATION)
+    told = tree(where, node_annotations[keys.RESERVATION], _RESERVATION) if said else {}
     policy = "ReservedCPUsOnly" if cpus_only else told.get("applyPolicy")
-    parts = {"resources": told.get("resources"), "reservedCPUs": str(cpus), "applyPolicy": policy}
+    amounts = {name: one for name, one in (told.get("resources") or {}).items() if _is_quantity(one)}
+    parts = {"resources": amounts, "reservedCPUs": str(cpus), "applyPolicy": policy}
     return _json({name: part for name, part in parts.items() if part})
+
+
+def _is_quantity(value: Any) -> bool:
+    """Another makes upstream's reader drop the annotation, and with it the CPUs."""
+    try:
+        return isinstance(value, str | int) and quantity.parse(str(value)).nano >= 0
+    except QuantityError:
+        return False
 
 
 def _dump_system(state: NodeState, node_annotations: Mapping[str, str]) -> str:
@@ -153,7 +168,7 @@ def _dump_basic_info(machine: Machine, facts: CPUFacts) -> str:
 def basic_info(published: Mapping[str, str]) -> CPUFacts:
     """What `cpu-basic-info` says of the CPUs. Raises TranslationError."""
     where = annotation(keys.CPU_BASIC_INFO)
-    told = tree(where, published.get(keys.CPU_BASIC_INFO, ""))
+    told = tree(where, published.get(keys.CPU_BASIC_INFO, ""), _BASIC_INFO)
     return CPUFacts(
         _text(where, told, "cpuModel"),
         _text(where, told, "vendorID"),
@@ -193,8 +208,8 @@ def _dump_pools(machine: Machine, pool: CPUSet) -> str:
 def pools(published: Mapping[str, str], key: str = keys.CPU_SHARED_POOLS) -> tuple[Pool, ...]:
     """The LS pool, or the BE pool under its `key`, as published. Raises TranslationError."""
     where = annotation(key)
-    parts = enumerate(listed(where, published.get(key, "")))
-    return tuple(_pool(f"{where}[{i}]", member(f"{where}[{i}]", one)) for i, one in parts)
+    parts = items(where, listed(where, published.get(key, "")))
+    return tuple(_pool(path, member(path, one, _POOL)) for path, one in parts)
 
 
 def _pool(where: str, part: Mapping[str, Any]) -> Pool:
@@ -266,8 +281,8 @@ def pod_allocations(published: Mapping[str, str]) -> tuple[PodCPUs, ...]:
     Raises TranslationError.
     """
     where = annotation(keys.POD_CPU_ALLOCS)
-    parts = enumerate(listed(where, published.get(keys.POD_CPU_ALLOCS, "")))
-    return tuple(_allocation(f"{where}[{i}]", member(f"{where}[{i}]", one)) for i, one in parts)
+    parts = items(where, listed(where, published.get(keys.POD_CPU_ALLOCS, "")))
+    return tuple(_allocation(path, member(path, one, _ALLOCATION)) for path, one in parts)
 
 
 def _allocation(where: str, part: Mapping[str, Any]) -> PodCPUs:
