@@ -198,9 +198,13 @@ def test_policy_may_want_limits_equal_to_requests():
     policy = Policy(cpu_limit="equal-to-request")
     assert "cpu-limit" not in rules(workload(container(amounts("500m", limit="500m"))), policy=policy)
     found = only("cpu-limit", workload(container(amounts("250m", limit="500m"))), policy=policy)
+    amount = {"cpu": "1"}
     assert found.patch["spec"]["template"]["spec"]["containers"][0]["resources"] == {
-        "limits": {"cpu": "250m"}
-    }
+        "requests": amount,
+        "limits": amount,
+    }, "a limit that is no whole number would be the next finding"
+    one_thread = container(amounts("250m", limit="500m"), more=env("GOMAXPROCS", "1"))
+    assert only("cpu-limit", workload(one_thread), policy=policy).fix == "set limits.cpu to the request, 250m"
 
 
 @pytest.mark.parametrize(

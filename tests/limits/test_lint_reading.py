@@ -84,13 +84,15 @@ def test_null_is_as_good_as_nothing_unless_it_is_quoted(null):
     ("content", "line", "column", "words"),
     [
         ("a: 1\nb: [1, 2\n", 3, 1, "no YAML"),
-        ("a: 1\n\tb: 2\n", 2, 1, "no YAML"),
+        ("a: 1\n\tb: 2\n", 2, 1, "a tab where YAML wants spaces"),
+        ("é: 1\r\n\tb: 2\r\n", 2, 1, "a tab"),
         ("a: 'x\n", 2, 1, "no YAML"),
         ("a: *nobody\n", 1, 4, "*nobody"),
         ("a: 1\na: 2\n", 2, 1, "stands twice"),
         ("? [a]\n: b\n", 1, 3, "a key must be"),
         ("a: \x00\n", 1, 4, "no YAML"),
         ("[" * 300 + "]" * 300, 1, 201, "deeper than 200"),
+        ("[" * 100_000, 1, 201, "deeper than 200"),
     ],
 )
 def test_what_is_no_yaml_is_said_with_its_place(content, line, column, words):

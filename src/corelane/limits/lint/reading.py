@@ -107,7 +107,7 @@ def _document(chunk: str, first_line: int, source: str) -> list[Text | Fault]:
         fault = _explained(error, chunk, first_line)
     try:
         return [Text(root, source) for root in _roots(_as_yaml(chunk), first_line)]
-    except (_Broken, ValueError):
+    except (_Broken, ValueError, RecursionError):
         return [fault]
 
 
@@ -146,7 +146,15 @@ def _roots(chunk: str, first_line: int) -> list[Node]:
 def _broken(error: yaml.YAMLError, chunk: str) -> _Broken:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
+    if mark and chunk[_offset(chunk, mark) :].startswith("\t"):
+        return _Broken(mark, "no YAML: a tab where YAML wants spaces")
     return _Broken(mark or _mark_at(chunk, getattr(error, "position", 0)), f"no YAML: {_one_line(problem)}")
+
+
+def _offset(chunk: str, mark: yaml.Mark) -> int:
+    """Where in the text a mark stands: libyaml's own index counts bytes."""
+    lines = chunk.splitlines(keepends=True)
+    return sum(map(len, lines[: mark.line])) + mark.column
 
 
 def _mark_at(chunk: str, position: int) -> yaml.Mark:

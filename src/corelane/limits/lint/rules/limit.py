@@ -103,7 +103,10 @@ def _severity(scene: Scene, container: Container, costs: list[Cost]) -> Severity
 
 def _fix(scene: Scene, container: Container, found: Effective) -> str:
     if scene.policy.cpu_limit == "equal-to-request":
-        return f"set limits.cpu to the request, {cpus(found.request_milli)}"
+        amount = _equal(container, found)
+        if amount != found.request_milli:
+            return f"set requests.cpu and limits.cpu to {cpus(amount)}: whole CPUs, as runtimes round up"
+        return f"set limits.cpu to the request, {cpus(amount)}"
     if quota_lifted(scene):
         return "nothing: cpu-quota.crio.io: disable tells the runtime to set no quota"
     parts = [f"remove limits.cpu and keep requests.cpu: {cpus(found.request_milli)}"]
@@ -138,9 +141,15 @@ def _reads_limit(container: Container) -> bool:
     return any(one.from_field == "limits.cpu" for one in container.settings)
 
 
+def _equal(container: Container, found: Effective) -> int:
+    """What request and limit should both be, in milliCPU: whole, unless it is said how many threads run."""
+    return found.request_milli if at_once(container.settings) else -(-found.request_milli // 1000) * 1000
+
+
 def _patch(scene: Scene, container: Container, found: Effective) -> Any:
     if scene.policy.cpu_limit == "equal-to-request":
-        return container_patch(scene.object, container, {"limits": {"cpu": cpus(found.request_milli)}})
+        same = {"cpu": cpus(_equal(container, found))}
+        return container_patch(scene.object, container, {"requests": same, "limits": same})
     change: dict[str, Any] = {"limits": {"cpu": None}}
     if "cpu" not in container.resources.requests:
         change["requests"] = {"cpu": cpus(found.request_milli)}

@@ -99,7 +99,8 @@ def _lack(scene: Scene, container: Container) -> str:
             lacks.append(f"has no {resource} limit")
         elif found.limit != found.request:
             shown = f" ({cpus(found.request_milli)}, {cpus(found.limit_milli)})" if resource == "cpu" else ""
-            lacks.append(f"has a {resource} limit above its request{shown}")
+            where = "above" if found.limit > found.request else "below"
+            lacks.append(f"has a {resource} limit {where} its request{shown}")
     return " and ".join(lacks)
 
 
