@@ -93,6 +93,11 @@ class Life:
         if uid := self.some_pod(choice):
             self.world.delete(uid)
 
+    def delete_named(self, uid: str) -> None:
+        """The same pod however far things have come, if it is still there."""
+        if uid in self.world.api:
+            self.world.delete(uid)
+
     def stop_short(self, choice: int) -> None:
         if uid := self.some_pod(choice):
             self.world.delete(uid, grace=0.0)
@@ -208,8 +213,10 @@ def test_a_crash_after_any_instruction_changes_nothing_in_the_end(
         for number, (operation, choice) in enumerate(quiet):
             if number == crash_at:
                 life.crash(0)
-            if operation in ("add", "delete", "work"):
+            if operation in ("add", "work"):
                 life.step(operation, choice)
+            elif operation == "delete":
+                life.delete_named(f"u{choice % (life.count + 1)}")
             elif operation == "carry":
                 life.carry(0)
             else:
