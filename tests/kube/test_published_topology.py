@@ -25,9 +25,10 @@ from corelane.node.entries import Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.ledger import with_entries
 from corelane.scheduler.cluster import Cluster
-from corelane.workload import NUMAPolicy
+from corelane.workload import Ask, NUMAPolicy
 from support import koordinator_eyes, openapi
 from support.pods import container, pod
+from support.pool_asks import asks
 from support.snapshots import DATA, SNAPSHOTS, needs_snapshots
 
 CRD = DATA / "nrt-api" / "crd.yaml"
@@ -209,6 +210,16 @@ def test_koordinators_scheduler_sees_the_cpus_and_amounts_that_are_there(state: 
     assert eyes.policy == (pools.numa.value if pooled else "")
     assert list(eyes.numa) == [0, 1, 2, 3]
     assert [zone["name"] for zone in obj["zones"][:4]] == [f"node-{i}" for i in range(4)]
+
+
+@given(ledgers(), st.lists(asks(), max_size=5, unique_by=lambda ask: ask.uid))
+@settings(max_examples=40, deadline=None)
+def test_what_comes_back_is_published_alike(state: NodeState, inside: list[Ask]) -> None:
+    for ask in inside:
+        state, _ = node.admit(state, ask)
+    obj = translate.topology(state.machine, "n", state)
+    back = translate.state_from_topology(through_the_api(obj))
+    assert translate.topology(back.machine, "n", back) == obj
 
 
 @needs_crd
