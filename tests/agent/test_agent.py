@@ -9,7 +9,7 @@ import pytest
 
 from corelane.agent.agent import Agent, NoLogs
 from corelane.cpuset import CPUSet
-from corelane.kube import translate
+from corelane.kube import keys, translate
 from corelane.kube.client import APIError
 from corelane.kube.keys import RESOURCE_STATUS
 from corelane.kube.objects import Lease, Node, NodeResourceTopology, Pod, condition
@@ -336,6 +336,26 @@ def test_the_node_is_registered_with_facts_and_a_lease(tmp_path):
             assert (await client.get(Node, "here")).metadata.uid == agent._heartbeat.uid
 
     asyncio.run(scenario())
+
+
+def test_a_topology_that_somebody_damaged_is_published_again(tmp_path):
+    async def scenario():
+        async with lab(tmp_path) as (client, agent):
+            published = await until(lambda: read_topology(client))
+            for damage in ({keys.CPU_ALLOCATIONS: "{", keys.MACHINE: "[]"}, {keys.MACHINE: None}):
+                await client.patch(NodeResourceTopology, "here", {"metadata": {"annotations": damage}})
+                assert (await read_topology(client)).metadata.annotations != published.metadata.annotations
+                agent._heartbeat._posted = 0.0
+                await agent._heartbeat._beat(check=False)
+                await agent._publisher.idle()
+                assert (await read_topology(client)).metadata.annotations == published.metadata.annotations
+
+    asyncio.run(scenario())
+
+
+async def read_topology(client):
+    found = (await client.list(NodeResourceTopology)).items
+    return found[0] if found else None
 
 
 def test_a_node_taken_for_lost_says_that_it_is_not(tmp_path):

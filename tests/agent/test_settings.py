@@ -1,19 +1,22 @@
 """What a Node's labels and annotations change of its settings, and what broken ones do not."""
 
 import json
+from dataclasses import replace
 
 import hypothesis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.agent import messages, registration, settings
+from corelane.agent import admission, messages, registration, settings
+from corelane.agent.admission import Capacity
+from corelane.agent.pods import Pod
 from corelane.agent.settings import Record, Said, Settings
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new, validate
-from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, QOSClass, Strategy, Wishes
+from corelane.workload import BindPolicy, ContainerAsk, NUMAPolicy, PodQOS, QOSClass, Strategy, Wishes
 from support.agent_world import APP, World, plan
 from support.pool_asks import options
 
@@ -54,6 +57,24 @@ def test_an_amplified_node_offers_more_and_says_what_it_has() -> None:
     ledger = new(MACHINE, node.config)
     assert ledger.allocatable == 24_000
     assert json.loads(registration.raw_allocatable(ledger) or "") == {"cpu": "16000m"}
+
+
+@pytest.mark.parametrize(("apply", "withheld"), [("Default", 3), ("ReservedCPUsOnly", 0)])
+def test_memory_is_withheld_unless_only_cpus_are(apply: str, withheld: int) -> None:
+    node, machine = started(), parse_spec("core:4 mem:8G")
+    told = {"resources": {"memory": "3Gi"}, "reservedCPUs": "3", "applyPolicy": apply}
+    assert node.hear(machine, {}, {keys.RESERVATION: json.dumps(told)}) == []
+    ledger = new(machine, node.config)
+    gib = 2**30
+    assert registration.memory_offered(ledger) == (8 - withheld) * gib
+    identity = registration.Identity("n", True, "r", "", "")
+    assert registration.allocatable(identity, ledger)["memory"] == f"{(8 - withheld) << 20}Ki"
+    for size, refused in ((8 - withheld, None), (8 - withheld + 1, "OutOfmemory")):
+        asking = plan("p", ("a", APP, 0))
+        ask = replace(asking.ask, containers=(ContainerAsk("a", memory_request=size * gib),))
+        pod = Pod(replace(asking, ask=ask), {})
+        verdict = admission.decide(ledger, pod, (), Capacity(memory=8 * gib))[1]
+        assert (verdict.refusal and verdict.refusal.reason) == refused
 
 
 @pytest.mark.parametrize(("apply", "offered"), [("Default", 14_000), ("ReservedCPUsOnly", 16_000)])

@@ -93,7 +93,8 @@ def test_the_annotations_of_a_node():
     reserved = {"resources": {"cpu": "1500m"}, "reservedCPUs": "0-1", "applyPolicy": "ReservedCPUsOnly"}
     found = annotated(keys.RESERVATION, reserved).reservation
     assert found == Reservation(CPUSet([0, 1]), 1500, cpus_only=True)
-    assert annotated(keys.RESERVATION, {"resources": {"cpu": 2}}).reservation == Reservation(milli=2000)
+    found = annotated(keys.RESERVATION, {"resources": {"cpu": 2, "memory": "1Gi"}}).reservation
+    assert found == Reservation(milli=2000, memory=2**30)
     system = annotated(keys.SYSTEM_QOS, {"cpuset": "6-7"})
     assert (system.system, system.system_exclusive) == (CPUSet([6, 7]), True)
     assert not annotated(keys.SYSTEM_QOS, {"cpuset": "6", "cpusetExclusive": False}).system_exclusive
@@ -128,6 +129,7 @@ def test_cpus_are_withheld_by_name_or_picked_as_by_the_kubelet():
         ),
         ({}, {keys.RESERVATION: '{"resources":{"cpu":"x"}}'}, "resources.cpu", "quantities must"),
         ({}, {keys.RESERVATION: '{"resources":{"cpu":"-1"}}'}, "resources.cpu", "greater than or equal to 0"),
+        ({}, {keys.RESERVATION: '{"resources":{"memory":"1GB"}}'}, "resources.memory", "quantities must"),
         ({}, {keys.RESERVATION: '{"applyPolicy":"All"}'}, "applyPolicy", "use Default or ReservedCPUsOnly"),
         ({}, {keys.SYSTEM_QOS: '{"cpusetExclusive":"x"}'}, "cpusetExclusive", "use true or false"),
         ({}, {keys.AMPLIFICATION: '{"cpu":"1.5"}'}, f"{keys.AMPLIFICATION}].cpu", "must be a number"),

@@ -27,7 +27,10 @@ from corelane.workload import Ask, QOSClass
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """What a node offers beside CPUs: a number of pods, and bytes of memory (0 for no check)."""
+    """What a node has beside CPUs: a number of pods, and bytes of memory (0 for no check).
+
+    What its settings keep of the memory from pods is to be taken off that.
+    """
 
     pods: int = 110
     memory: int = 0
@@ -50,7 +53,7 @@ def decide(ledger: NodeState, pod: Pod, pods: Iterable[Pod], capacity: Capacity)
     if pod.uid in ledger.pods:
         return complete(ledger, pod.plan.ask), Verdict()
     if not pod.live:
-        refusal = pod.plan.refusal or _general(pod.plan, pods, capacity)
+        refusal = pod.plan.refusal or _general(pod.plan, pods, capacity, ledger.withheld_memory)
         return _decide(ledger, pod.plan.ask) if refusal is None else (ledger, Verdict(refusal=refusal))
     ledger, verdict = _decide(ledger, _as_found(ledger, pod))
     return ledger, replace(verdict, untouched=verdict.refusal is not None)
@@ -74,14 +77,15 @@ def _as_found(ledger: NodeState, pod: Pod) -> Ask:
     return ask if ask.zone or not nodes or everywhere else replace(ask, zone=CPUSet(nodes))
 
 
-def _general(plan: PodPlan, pods: Iterable[Pod], capacity: Capacity) -> Reason | None:
+def _general(plan: PodPlan, pods: Iterable[Pod], capacity: Capacity, withheld: int) -> Reason | None:
     """The kubelet's general predicates that do not concern CPUs."""
     inside = [pod.plan.ask for pod in pods if pod.admitted and not pod.over and pod.uid != plan.uid]
     if len(inside) >= capacity.pods:
         return _out_of("pods", 1, len(inside), capacity.pods)
     used = sum(ask.memory_request for ask in inside)
-    if capacity.memory and used + plan.ask.memory_request > capacity.memory:
-        return _out_of("memory", plan.ask.memory_request, used, capacity.memory)
+    offered = max(capacity.memory - withheld, 0)
+    if capacity.memory and used + plan.ask.memory_request > offered:
+        return _out_of("memory", plan.ask.memory_request, used, offered)
     return None
 
 

@@ -104,7 +104,7 @@ class Agent:
         self._core = Core(
             self._loaded.ledger,
             place=Place(self._identity.ips, runtime.name, confirms=not simulated),
-            capacity=Capacity(self._identity.pods, registration.memory_offered(self._loaded.ledger)),
+            capacity=Capacity(self._identity.pods, registration.memory_for_pods(self._loaded.ledger)),
             reporter=self.reporter,
             validate=validate,
             follows_kubelet=kubelet is not None,
@@ -112,7 +112,7 @@ class Agent:
         self._kubelet, self._kubelet_fault = kubelet, ""
         self._pods: dict[str, RunPod] = {}
         self._node_annotations: Mapping[str, str] = {}
-        self._offered = self.ledger.allocatable
+        self._offered = _offered(self.ledger)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._execution = Execution(
             client,
@@ -136,6 +136,7 @@ class Agent:
             clock,
             lambda: self.ledger,
             registered=self._registered,
+            said_again=self._publish_topology,
         )
         self._watch = watch or OwnWatch(client, self.reporter)
 
@@ -360,8 +361,8 @@ class Agent:
         self._publisher.topology(
             lambda: self.ledger, lambda: self._heartbeat.uid, lambda: self._node_annotations
         )
-        if self._offered != self.ledger.allocatable:
-            self._offered = self.ledger.allocatable
+        if self._offered != _offered(self.ledger):
+            self._offered = _offered(self.ledger)
             self._publisher.node_status(self._heartbeat.post)
 
     def _publish(
@@ -414,6 +415,11 @@ class Agent:
             )
         except UnknownContainer as error:
             raise NoLogs(f'the log of container "{container}" in pod "{pod}" is gone') from error
+
+
+def _offered(ledger: NodeState) -> tuple[int, int]:
+    """What settings can change of the Node's status: milliCPU, and bytes of memory kept from pods."""
+    return ledger.allocatable, ledger.withheld_memory
 
 
 async def _to_the_end(work: Callable[..., None], *args: Any) -> None:

@@ -28,8 +28,13 @@ class Heartbeat:
         clock: Callable[[], float],
         ledger: Callable[[], NodeState],
         registered: Callable[[Registered], None] = lambda _: None,
+        said_again: Callable[[], None] = lambda: None,
     ) -> None:
-        """`registered` is called whenever the Node was made or brought up to date."""
+        """`registered` is called whenever the Node was made or brought up to date.
+
+        `said_again` is called every few minutes, as the Node's status is written though it is the same:
+        others may have damaged what else the node says of itself.
+        """
         self.uid = ""
         self._client = client
         self._identity = identity
@@ -37,6 +42,7 @@ class Heartbeat:
         self._clock = clock
         self._ledger = ledger
         self._registered = registered
+        self._said_again = said_again
         self._since = clock()
         self._posted = 0.0
         self._raw: str | None = ""
@@ -78,6 +84,7 @@ class Heartbeat:
             await self._register()
         elif now - self._posted >= _STATUS_SECONDS:
             await self.post()
+            self._said_again()
 
     async def post(self) -> None:
         """Write the Node's status. Raises APIError."""

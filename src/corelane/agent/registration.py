@@ -93,8 +93,10 @@ def capacity(identity: Identity, ledger: NodeState) -> dict[str, str]:
 
 
 def allocatable(identity: Identity, ledger: NodeState) -> dict[str, str]:
-    """What pods may request of it together; what the memory manager keeps back is not among it."""
+    """What pods may request of it together, without what the memory manager and settings keep back."""
     offered = _memory(ledger.machine)
+    if MEMORY in offered:
+        offered[MEMORY] = max(0, offered[MEMORY] - ledger.withheld_memory)
     for name, size in _kept_back(ledger).items():
         if name in offered:
             offered[name] = max(0, offered[name] - size)
@@ -106,9 +108,14 @@ def memory_of(machine: Machine) -> int:
     return sum(node.memory for node in machine.nodes)
 
 
-def memory_offered(ledger: NodeState) -> int:
-    """Bytes that pods may request together; 0 where the machine's source does not tell."""
+def memory_for_pods(ledger: NodeState) -> int:
+    """Bytes that the memory manager leaves to pods; 0 where the machine's source does not tell."""
     return max(0, memory_of(ledger.machine) - _kept_back(ledger).get(MEMORY, 0))
+
+
+def memory_offered(ledger: NodeState) -> int:
+    """Bytes that pods may request together: what is for them, but for what settings keep."""
+    return max(0, memory_for_pods(ledger) - ledger.withheld_memory)
 
 
 def _memory(machine: Machine) -> dict[str, int]:

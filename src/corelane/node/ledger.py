@@ -95,6 +95,11 @@ class NodeState:
         return amplify(1000 * usable.bit_count(), self.config.pools.amplification)
 
     @property
+    def withheld_memory(self) -> int:
+        """Bytes of memory that settings keep from pods."""
+        return self.config.pools.withheld_memory if self.config.policy == "pools" else 0
+
+    @property
     def numa_nodes(self) -> int:
         """All NUMA nodes as a mask of ids, CPU-less ones too."""
         return sum(1 << node.id for node in self.machine.nodes)

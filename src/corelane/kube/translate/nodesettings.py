@@ -29,10 +29,11 @@ _ALL_AT_ONE: Final[Mapping[str, Fraction]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """CPUs that pods do not get: these, else so many (in milliCPU)."""
+    """CPUs that pods do not get: these, else so many (in milliCPU); and bytes of memory."""
 
     cpus: CPUSet = field(default_factory=CPUSet)
     milli: int = 0
+    memory: int = 0
     cpus_only: bool = False
     """Only CPUs that pods would have alone are kept; what may be requested stays as it is."""
 
@@ -140,14 +141,15 @@ def _reservation(text: str) -> Reservation | None:
     amounts = member(f"{where}.resources", told.get("resources"))
     return Reservation(
         cpus(f"{where}.reservedCPUs", told.get("reservedCPUs")),
-        _milli(f"{where}.resources.cpu", amounts.get("cpu", "0")),
+        _amount(f"{where}.resources.cpu", amounts.get("cpu", "0"), quantity.milli),
+        _amount(f"{where}.resources.memory", amounts.get("memory", "0"), quantity.value),
         cpus_only=apply == "ReservedCPUsOnly",
     )
 
 
-def _milli(where: str, value: Any) -> int:
+def _amount(where: str, value: Any, convert: Callable[[str], int]) -> int:
     try:
-        amount = quantity.milli(str(value))
+        amount = convert(str(value))
     except QuantityError as error:
         raise TranslationError(where, value, str(error)) from error
     if amount < 0:
@@ -197,7 +199,12 @@ def pool_options(
     if settings.reservation:
         withheld = settings.reservation.withheld(topology) | profile.withheld.mask
         offered = settings.reservation.cpus_only
-        options = replace(options, withheld=CPUSet.from_mask(withheld), withheld_offered=offered)
+        options = replace(
+            options,
+            withheld=CPUSet.from_mask(withheld),
+            withheld_offered=offered,
+            withheld_memory=0 if offered else settings.reservation.memory,
+        )
     if settings.system:
         options = replace(options, system=settings.system, system_exclusive=settings.system_exclusive)
     return options
