@@ -145,6 +145,18 @@ def test_all_allocators_are_judged_by_one_objective():
             assert answer.containers == {key: str(cpus) for key, cpus in decision.assignments.items()}
 
 
+def test_gocranes_node_is_told_to_be_a_machine(tmp_path):
+    path = tmp_path / "node.yaml"
+    path.write_text(
+        "apiVersion: topology.crane.io/v1alpha1\nkind: NodeResourceTopology\nattributes: {a: b}\n"
+    )
+    where = Where(settings=Settings(policy="pools"), flags=PoolFlags(node=path))
+    with pytest.raises(
+        allocate.AskError, match=f"{path}: gocrane's object says how many CPUs, not which: give it as"
+    ):
+        allocate.situation(where)
+
+
 def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
     from corelane.kube import translate
 

@@ -74,6 +74,12 @@ def test_only_the_kubelets_pods_are_in_pod_cpu_allocs_and_null_is_none():
     assert koordinator.pod_allocations(found) == (PodCPUs("ns", "k", "k", CPUSet.parse("2-3,5")),)
 
 
+def test_a_pod_that_only_the_kubelet_remembers_is_told_by_its_uid():
+    gone = replace(entry("k", "2", origin=Origin.KUBELET), pod="/pod with UID k")
+    found = annotations(state(None, gone))
+    assert found[keys.POD_CPU_ALLOCS] == '[{"uid":"k","cpuset":"2","managedByKubelet":true}]'
+
+
 def test_the_proposals_spelling_of_pod_cpu_allocs_is_understood():
     text = '[{"namespace":"d","name":"p","uid":"u","cpu":"4-8","managedByKubelet":"true"}]'
     (found,) = koordinator.pod_allocations({keys.POD_CPU_ALLOCS: text})
@@ -241,7 +247,7 @@ def test_of_a_koordlets_node_the_kubelets_pods_and_reserved_cpus_are_known():
     found = translate.state_from_topology(decoded({"metadata": {"name": "n", "annotations": theirs}}))
     assert (found.exclusive, found.reserved) == (CPUSet([4, 5]), CPUSet([0, 16]))
     (owner,) = found.entries.values()
-    assert (owner.pod, owner.origin, owner.uid) == ("ns/p", Origin.KUBELET, "u")
+    assert (owner.pod, owner.origin, owner.uid, owner.cls) == ("ns/p", Origin.KUBELET, "u", "LSR")
     assert not found.free_exclusive & CPUSet([0, 4, 5, 16])
     assert found.config.policy == "pools"
     assert node.validate(found) == []

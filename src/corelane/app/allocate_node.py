@@ -106,10 +106,13 @@ def _with_topology(path: Path, tree: Mapping[str, Any], found: Published) -> Pub
     import msgspec
 
     from corelane.kube import decode, translate
+    from corelane.kube.crane import CraneTopology
     from corelane.kube.decode import Malformed
     from corelane.kube.node import NodeResourceTopology
     from corelane.kube.translate import kubelets
 
+    if tree.get("apiVersion") == CraneTopology.api.api_version:
+        raise AskError(f"{path}: gocrane's object says how many CPUs, not which: give it as --machine")
     try:
         topology = decode.one(NodeResourceTopology, msgspec.json.encode(tree))
         if isinstance(topology, Malformed):

@@ -271,8 +271,9 @@ def kubelets_pods(state: NodeState) -> list[PodCPUs]:
 
 
 def _pod_cpus(pod: str, uid: str, mask: int) -> PodCPUs:
+    """A pod that is known by its UID only has no namespace, and then is given no name."""
     namespace, _, name = pod.rpartition("/")
-    return PodCPUs(namespace, name, uid, CPUSet.from_mask(mask))
+    return PodCPUs(namespace, name if namespace else "", uid, CPUSet.from_mask(mask))
 
 
 def pod_allocations(published: Mapping[str, str]) -> tuple[PodCPUs, ...]:

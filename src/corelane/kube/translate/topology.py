@@ -143,6 +143,7 @@ def _state_of_koordlet(published: NodeResourceTopology, machine: Machine) -> Nod
                 f"{one.namespace}/{one.name}",
                 cpus,
                 Sharing.ALONE,
+                cls=PodQOS.LSR.value,
                 origin=Origin.KUBELET,
                 cpu_request=1000 * len(cpus),
             )
