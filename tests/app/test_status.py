@@ -70,3 +70,12 @@ def test_a_node_that_is_taken_over_from_a_kubelet_shows_whose_end_it_waits_for()
     waits = "n is being taken over from a kubelet: CPUs 2-3,10 stay with what it pinned until these end: "
     lines = [line for line in to.file.getvalue().splitlines() if "kubelet" in line]  # type: ignore[attr-defined]
     assert lines == [f"{waits}pod with UID u1, pod with UID u2"]
+
+
+def test_a_pod_that_was_just_bound_has_its_cpus_though_its_agent_has_not_published_them() -> None:
+    lane = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "1,9"}'})
+    states = status._with_claims({"n": new(MACHINE, NodeConfig("pools"))}, [lane])
+    (found,) = status._containers(lane, states, set())
+    assert (str(found.cpus), found.lane, found.state) == ("1,9", "lent to BE", "reserved")
+    assert not states["n"].shared_pool & CPUSet([1, 9])
+    assert status._with_claims(states, [lane]) == states

@@ -16,7 +16,7 @@ from corelane.kube import translate
 from corelane.kube.client import Client
 from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod, condition
 from corelane.kube.translate import TranslationError
-from corelane.node import Entry, NodeState, Sharing, why_shared
+from corelane.node import Entry, NodeState, Sharing, admit, why_shared
 from corelane.node.errors import Refusal
 from corelane.node.pools.classes import standing
 from corelane.node.pools.takeover import takeover
@@ -94,10 +94,10 @@ async def gather(client: Client) -> Status:
     nodes, topologies, pods = await asyncio.gather(
         client.list(Node), client.list(NodeResourceTopology), client.list(Pod)
     )
-    states = dict(_states(topologies.items))
+    alive = [pod for pod in pods.items if pod.status.phase not in _ENDED]
+    states = _with_claims(dict(_states(topologies.items)), alive)
     lines = [_node(node, states.get(node.metadata.name)) for node in nodes.items]
     simulated = {line.name for line in lines if line.simulated}
-    alive = [pod for pod in pods.items if pod.status.phase not in _ENDED]
     containers = [line for pod in alive if pod.spec.node_name for line in _containers(pod, states, simulated)]
     pending = [_pending(pod) for pod in alive if not pod.spec.node_name]
     return Status(_sorted(lines), tuple(containers), tuple(pending))
@@ -114,6 +114,24 @@ def _states(topologies: Iterable[NodeResourceTopology]) -> Iterable[tuple[str, N
             yield topology.metadata.name, translate.state_from_topology(topology)
         except TranslationError as error:
             sys.stderr.write(f"noderesourcetopology {topology.metadata.name}: {error}\n")
+
+
+def _with_claims(states: Mapping[str, NodeState], pods: Iterable[Pod]) -> dict[str, NodeState]:
+    """As the scheduler has them: who was given CPUs just now has them, though no agent has said so yet."""
+    found = dict(states)
+    for pod in pods:
+        state = found.get(pod.spec.node_name)
+        if state is not None and pod.metadata.uid not in state.pods:
+            found[pod.spec.node_name] = _with_claim(state, pod)
+    return found
+
+
+def _with_claim(state: NodeState, pod: Pod) -> NodeState:
+    try:
+        ask = translate.ask(pod)
+    except TranslationError:
+        return state
+    return admit(state, ask)[0] if ask.proposal or ask.zone is not None else state
 
 
 def _node(node: Node, state: NodeState | None) -> NodeLine:
