@@ -1,11 +1,12 @@
 """From what the search found to an answer: the values of the terms, and what is not proven."""
 
 from corelane.placement.optimal.filling import Budget
-from corelane.placement.optimal.objective import in_play
+from corelane.placement.optimal.objective import names
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.result import Placement, Values
 from corelane.placement.optimal.search import Found, search
 from corelane.placement.optimal.single import in_one_domain
+from corelane.workload.wishes import Strategy
 
 __all__ = ["answer"]
 
@@ -24,20 +25,26 @@ def answer(problem: Problem, budget: int) -> Placement | None:
 
 def _values(problem: Problem, found: Found) -> Values:
     """The terms of what was found, from its rank and score."""
-    terms = problem.rules.layout.unpack(found.score)
-    terms["uneven"], terms["numa-nodes"], terms["elsewhere"], terms["distance"] = found.rank
-    terms["l3-domains"] = terms["domains"]
-    terms["room"] = _room_before(problem) - terms["shape"]
+    *shared, strategy, shape = problem.rules.layout.unpack(found.score)
+    values = [*found.rank, *shared]
+    if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
+        del values[0]
     if problem.rules.layout.strategy:
-        squares = sum([free * free for free in problem.node_free])
-        most = 2 * problem.demand.cpus * max(problem.node_free)
-        terms["allocated"] = squares - terms["strategy"]
-        terms["balance"] = squares - (most - terms["strategy"])
-    return in_play(problem.demand, terms)
+        values.append(_left_over(problem, strategy))
+    values.append(_room_before(problem) - shape)
+    return tuple(zip(names(problem.demand.strategy), values, strict=True))
+
+
+def _left_over(problem: Problem, score: int) -> int:
+    """Term 8: the squares of what is left free, from their part of the score."""
+    lost = score
+    if problem.demand.strategy is Strategy.LEAST_ALLOCATED:
+        lost = 2 * problem.demand.cpus * max(problem.node_free) - score
+    return _squares(problem) - lost
 
 
 def _squares(problem: Problem) -> int:
-    return sum(free * free for free in problem.node_free)
+    return sum([free * free for free in problem.node_free])
 
 
 def _room_before(problem: Problem) -> int:

@@ -105,7 +105,7 @@ class Demand:
     resources: tuple[Resource, ...] = ()
     sizes: tuple[int, ...] = PROFILE
     plain: bool = field(init=False, repr=False, compare=False)
-    """Whether nothing is asked that concerns others, or how full NUMA nodes are."""
+    """Whether nothing is asked that concerns others."""
 
     def __post_init__(self) -> None:
         if self.cpus < 1:
@@ -115,16 +115,18 @@ class Demand:
         if any(size < 1 for size in self.sizes):
             raise ValueError(f"sizes: {self.sizes} must all be 1 CPU or more")
         plain = (
-            self.exclusive is None
-            and self.exclusive_policy is ExclusivePolicy.NONE
-            and not self.neighbours
-            and (self.strategy is None or self.strategy is Strategy.DISTRIBUTE_EVENLY)
+            self.exclusive is None and self.exclusive_policy is ExclusivePolicy.NONE and not self.neighbours
         )
         object.__setattr__(self, "plain", plain)
 
     @property
     def spread(self) -> bool:
         return self.bind is BindPolicy.SPREAD_BY_PCPUS
+
+    @property
+    def steered(self) -> bool:
+        """Whether how full NUMA nodes are matters: term 8."""
+        return self.strategy is Strategy.MOST_ALLOCATED or self.strategy is Strategy.LEAST_ALLOCATED
 
 
 def union(masks: Iterable[int]) -> int:

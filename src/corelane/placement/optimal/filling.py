@@ -23,7 +23,7 @@ __all__ = [
     "Window",
     "closing",
     "fill",
-    "strategy_score",
+    "steering",
 ]
 
 Layer = dict[int, int]
@@ -77,26 +77,24 @@ class Filling(NamedTuple):
 
 def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
     """What a node adds to the score once its part is known: from the CPUs taken and those broken."""
-    rooms, whole, weight = problem.rules.rooms, problem.node_whole[node], problem.rules.layout.strategy
+    rooms, whole = problem.rules.rooms, problem.node_whole[node]
     base = problem.node_touch[node] + rooms[whole]
-    if not weight:
+    if not problem.rules.layout.strategy:
         return lambda _, broken: base - rooms[whole - broken]
-    slope, curve = _strategy(problem, node)
+    slope, curve = steering(problem)
+    slope += curve * -2 * problem.node_free[node]
     return lambda cpus, broken: base - rooms[whole - broken] + cpus * (slope + curve * cpus)
 
 
-def strategy_score(problem: Problem, node: int, cpus: int) -> int:
-    """Term 8, told so that smaller is better and never negative."""
-    slope, curve = _strategy(problem, node)
-    return cpus * (slope + curve * cpus)
+def steering(problem: Problem) -> tuple[int, int]:
+    """Term 8, told so that smaller is better and never negative.
 
-
-def _strategy(problem: Problem, node: int) -> tuple[int, int]:
-    """A node's share of term 8 as coefficients of the CPUs taken, and of their square."""
-    free, weight = problem.node_free[node], problem.rules.layout.strategy
+    A node that has f CPUs free and gives c of them adds c * (slope + curve * (c - 2 * f)).
+    """
+    weight = problem.rules.layout.strategy
     if problem.demand.strategy is Strategy.MOST_ALLOCATED:
-        return 2 * free * weight, -weight
-    return 2 * (max(problem.node_free) - free) * weight, weight
+        return 0, -weight
+    return 2 * max(problem.node_free) * weight, weight
 
 
 def fill(problem: Problem, node: int, window: Window, caps: Caps, budget: Budget) -> Filling:

@@ -12,7 +12,7 @@ from corelane.placement.optimal.result import TERMS, Values
 from corelane.placement.optimal.shape import Shape
 from corelane.workload.wishes import Strategy
 
-__all__ = ["evaluate", "in_play", "room"]
+__all__ = ["evaluate", "names", "room"]
 
 
 def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occupancy = NOBODY) -> Values:
@@ -20,7 +20,7 @@ def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occu
     problem = assemble(shape, demand, free & shape.all, cpus, occupancy)
     nodes = [i for i, node in enumerate(shape.nodes) if node & cpus]
     squares = sum((problem.free & node & ~cpus).bit_count() ** 2 for node in shape.nodes)
-    return in_play(
+    return _in_play(
         demand,
         {
             "uneven": _uneven(problem, [(shape.nodes[i] & cpus).bit_count() for i in nodes]),
@@ -40,14 +40,15 @@ def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occu
     )
 
 
-def in_play(demand: Demand, values: Mapping[str, int]) -> Values:
+def _in_play(demand: Demand, values: Mapping[str, int]) -> Values:
     """The terms that a demand has, in their order, with their values."""
-    names = _names(demand.strategy)
-    return tuple(zip(names, map(values.__getitem__, names), strict=True))
+    played = names(demand.strategy)
+    return tuple(zip(played, map(values.__getitem__, played), strict=True))
 
 
 @lru_cache
-def _names(strategy: Strategy | None) -> tuple[str, ...]:
+def names(strategy: Strategy | None) -> tuple[str, ...]:
+    """The terms that a demand with this strategy has."""
     only = {
         "uneven": Strategy.DISTRIBUTE_EVENLY,
         "allocated": Strategy.MOST_ALLOCATED,

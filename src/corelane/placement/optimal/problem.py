@@ -9,7 +9,7 @@ from corelane.placement.optimal.cores import Kind, Rules, rules
 from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.placement.optimal.shape import Cores, Shape
 from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables, tables_of_pairs
-from corelane.workload.wishes import ExclusivePolicy, Level, Strategy
+from corelane.workload.wishes import ExclusivePolicy, Level
 
 __all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "wishes"]
 
@@ -40,7 +40,7 @@ class Problem:
     free: int
     usable: int
     rules: Rules
-    kinds: tuple[Kind, ...]
+    tables: Tables
     leads: Sequence[int]
     """The cores (their lowest CPUs) of each kind."""
     counts: Sequence[tuple[int, ...]]
@@ -56,7 +56,10 @@ class Problem:
     node_free: Sequence[int]
     node_whole: Sequence[int]
     """CPUs in whole free cores of each node."""
-    tables: Tables
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        return self.tables.kinds
 
     def table(self, domain: int) -> Table:
         """What a domain can give."""
@@ -105,13 +108,13 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         if wish.level is not Level.CORE:
             _add(wish, *((touch, shape.domains) if wish.level is Level.L3 else (node_touch, shape.nodes)))
     return Problem(
-        shape=shape,
-        demand=demand,
-        occupancy=occupancy,
-        free=free,
-        usable=usable,
+        shape,
+        demand,
+        occupancy,
+        free,
+        usable,
         rules=wanted,
-        kinds=known.kinds,
+        tables=known,
         leads=leads,
         counts=counts,
         caps=caps,
@@ -121,7 +124,6 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         node_touch=node_touch,
         node_free=[(free & node).bit_count() for node in shape.nodes] if wanted.layout.strategy else (),
         node_whole=node_whole,
-        tables=known,
     )
 
 
@@ -157,6 +159,12 @@ def _counts(
             (2 * (count := (whole_cores & unit).bit_count()), (half & unit).bit_count(), count)
             for unit in shape.domains
         ]
+    if usable == free and shape.pairs:
+        entire = sum([cores for kind, cores in zip(kinds, leads, strict=True) if kind.whole])
+        return [
+            (2 * (entire & unit).bit_count(), *[(cores & unit).bit_count() for cores in leads])
+            for unit in shape.domains
+        ]
     each = _columns(shape, leads)
     if usable == free:
         whole = [(kind.size, column) for kind, column in zip(kinds, each, strict=True) if kind.whole]
@@ -179,16 +187,12 @@ def _columns(shape: Shape, leads: Sequence[int]) -> list[list[int]]:
 
 def _rules(demand: Demand, plain: bool) -> Rules:
     if plain:
-        return rules(demand.spread, demand.bind_required, demand.sizes, False, False, False)
-    preferred = demand.exclusive is not None and not demand.exclusive.required
-    return rules(
-        demand.spread,
-        demand.bind_required,
-        demand.sizes,
-        preferred or demand.exclusive_policy is not ExclusivePolicy.NONE,
-        any(not one.required for one in demand.neighbours) if demand.neighbours else False,
-        demand.strategy in (Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED),
-    )
+        exclusive = affinity = False
+    else:
+        preferred = demand.exclusive is not None and not demand.exclusive.required
+        exclusive = preferred or demand.exclusive_policy is not ExclusivePolicy.NONE
+        affinity = any(not one.required for one in demand.neighbours) if demand.neighbours else False
+    return rules(demand.spread, demand.bind_required, demand.sizes, exclusive, affinity, demand.steered)
 
 
 def barriers(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[Barrier]:
@@ -212,25 +216,30 @@ def barriers(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[Bar
 
 
 def wishes(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> Iterator[Wish]:
-    """The preferred exclusivity and affinities as the units against them."""
+    """The preferred exclusivity and affinities as the units against them; of cores the lowest CPUs."""
     weights, everything = rules.layout, shape.all
     exclusive = demand.exclusive
     if exclusive is not None and not exclusive.required:
-        against = shape.touched(exclusive.level, occupancy.bound & everything)
+        against = _units(shape, exclusive.level, occupancy.bound & everything)
         yield Wish(exclusive.level, against, weights.exclusive)
     if demand.exclusive_policy is ExclusivePolicy.PCPU_LEVEL:
-        against = shape.touched(Level.CORE, occupancy.same_core & everything)
-        yield Wish(Level.CORE, against, weights.exclusive)
-    if demand.exclusive_policy is ExclusivePolicy.NUMA_NODE_LEVEL:
+        yield Wish(Level.CORE, shape.cores_of(occupancy.same_core & everything), weights.exclusive)
+    if demand.exclusive_policy is ExclusivePolicy.NUMA_NODE_LEVEL and occupancy.same_numa:
         nodes = shape.touched(Level.NUMA, occupancy.same_numa & everything)
-        same = (occupancy.same_core | occupancy.same_numa) & everything
+        same = (occupancy.same_core | occupancy.same_numa) & nodes
         yield Wish(Level.NUMA, nodes, weights.exclusive)
-        yield Wish(Level.CORE, shape.touched(Level.CORE, same) & nodes, weights.fallback)
+        yield Wish(Level.CORE, shape.cores_of(same), weights.fallback)
     for one in demand.neighbours:
         cpus = one.cpus & everything
         if not one.required and (one.avoid or cpus):
-            touched = shape.touched(one.level, cpus)
-            yield Wish(one.level, touched if one.avoid else everything & ~touched, weights.affinity)
+            theirs = _units(shape, one.level, cpus)
+            against = theirs if one.avoid else _units(shape, one.level, everything) & ~theirs
+            yield Wish(one.level, against, weights.affinity)
+
+
+def _units(shape: Shape, level: Level, cpus: int) -> int:
+    """The units of a level that have one of these CPUs: all their CPUs, of cores only the lowest."""
+    return shape.cores_of(cpus) if level is Level.CORE else shape.touched(level, cpus)
 
 
 def _exactly(cpus: int, pattern: Cores) -> list[int]:
@@ -256,12 +265,16 @@ def _whole(shape: Shape, free: int) -> list[tuple[int, int]]:
 
 def _pairs(shape: Shape, free: int, against: Iterable[Wish], rules: Rules) -> tuple[Tables, Sequence[int]]:
     """The kinds of cores where all have two threads and every free CPU may be used, and the cores of each."""
-    _, *leads = _exactly(free, shape.patterns[0])
-    costs: tuple[int, ...] = (0,)
+    _, half, whole = _exactly(free, shape.patterns[0])
+    if not against:
+        return tables(rules, PAIRS), (half, whole)
+    halves, wholes = {0: half}, {0: whole}
     for wish in against:
-        leads = [part for cores in leads for part in (cores & ~wish.against, cores & wish.against)]
-        costs = tuple([part for cost in costs for part in (cost, cost + wish.weight)])
-    return tables_of_pairs(rules, costs), leads
+        if wish.against & half:
+            halves = _split(halves, wish)
+        if wish.against & whole:
+            wholes = _split(wholes, wish)
+    return tables_of_pairs(rules, tuple(halves), tuple(wholes)), (*halves.values(), *wholes.values())
 
 
 def _kinds(
@@ -290,8 +303,15 @@ def _by_cost(
     """These cores by what touching them costs."""
     groups = {0: cores}
     for wish in against:
-        for cost, some in tuple(groups.items()):
-            groups[cost] = groups[cost] & ~(some & wish.against)
-            dearer = cost + wish.weight
-            groups[dearer] = groups.get(dearer, 0) | some & wish.against
+        groups = _split(groups, wish)
     return [(Kind(size, usable, whole, cost), some) for cost, some in sorted(groups.items())]
+
+
+def _split(groups: dict[int, int], wish: Wish) -> dict[int, int]:
+    """Cores by what touching them costs, with what it costs against one more wish."""
+    found = dict[int, int]()
+    for cost, cores in groups.items():
+        for dearer, some in ((cost, cores & ~wish.against), (cost + wish.weight, cores & wish.against)):
+            if some:
+                found[dearer] = found.get(dearer, 0) | some
+    return dict(sorted(found.items()))

@@ -24,23 +24,20 @@ class Layout:
     strategy: int = 0
     shift: int = field(init=False)
     """By how many bits the number of domains, the highest field, is shifted."""
-    _played: tuple[tuple[str, int], ...] = field(init=False)
+    _fields: tuple[tuple[int, int], ...] = field(init=False)
+    """Of each field, how far to shift a score, and what to mask it with."""
 
     def __post_init__(self) -> None:
+        weights = [(getattr(self, name), width) for name, width in _WIDTHS.items()]
+        fields = [
+            (max(weight.bit_length() - 1, 0), (1 << width) - 1 if weight else 0) for weight, width in weights
+        ]
         object.__setattr__(self, "shift", self.domains.bit_length() - 1)
-        played = tuple((name, getattr(self, name)) for name in _WIDTHS)
-        object.__setattr__(self, "_played", tuple(pair for pair in played if pair[1]))
+        object.__setattr__(self, "_fields", (*fields, (0, (1 << SHAPE_BITS) - 1)))
 
-    def unpack(self, score: int) -> dict[str, int]:
-        """The value of every field by name, 0 where it is not in play; `shape` is the last."""
-        values = _NOTHING.copy()
-        for name, weight in self._played:
-            values[name], score = divmod(score, weight)
-        values["shape"] = score
-        return values
-
-
-_NOTHING: Final = dict.fromkeys(_WIDTHS, 0)
+    def unpack(self, score: int) -> list[int]:
+        """The value of every field, in the order above, 0 where it is not in play; that of term 9 is last."""
+        return [score >> shift & mask for shift, mask in self._fields]
 
 
 def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:

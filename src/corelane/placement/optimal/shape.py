@@ -84,6 +84,8 @@ class Shape:
 
     def touched(self, level: Level, cpus: int) -> int:
         """All CPUs of the units of a level that have one of `cpus`."""
+        if not cpus:
+            return 0
         if level is Level.CORE:
             return self.threads_of(self.cores_of(cpus))
         return sum([unit for unit in self.units(level) if unit & cpus])

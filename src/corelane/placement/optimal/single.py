@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from corelane.machine.model import LOCAL_DISTANCE
-from corelane.placement.optimal.filling import strategy_score
+from corelane.placement.optimal.filling import steering
 from corelane.placement.optimal.lowest import lower
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.reading import in_domain
@@ -21,20 +21,19 @@ def in_one_domain(problem: Problem) -> Found | None:
     n, demand = problem.demand.cpus, problem.demand
     if max(problem.caps) < n or demand.resources or demand.numa_exclusive:
         return None
-    caps, counts, touch = problem.caps, problem.counts, problem.touch
-    known, rooms = problem.tables.known, problem.rules.rooms
+    caps, counts, touch, tables = problem.caps, problem.counts, problem.touch, problem.tables
+    rooms, steered = problem.rules.rooms, demand.steered
+    slope, curve = steering(problem) if steered else (0, 0)
     best, tied = -1, list[tuple[int, int]]()
-    for node, cap in enumerate(problem.node_caps):
-        if cap < n:
-            continue
+    for node, inside in enumerate(problem.shape.inside):
         whole = problem.node_whole[node]
         base = problem.node_touch[node] + rooms[whole]
-        if problem.rules.layout.strategy:
-            base += strategy_score(problem, node, n)
-        for domain in problem.shape.inside[node]:
+        if steered:
+            base += n * (slope + curve * (n - 2 * problem.node_free[node]))
+        for domain in inside:
             if caps[domain] < n:
                 continue
-            table = known.get(counts[domain]) or problem.table(domain)
+            table = tables.known.get(counts[domain]) or tables.of(counts[domain])
             for taken, cost in table.rows[n] or table.row(n):
                 score = base + touch[domain] + cost - rooms[whole - (taken & MASK)]
                 if score == best:

@@ -154,7 +154,7 @@ class Tables:
     """The tables of one set of rules and kinds met so far; `each` is the most CPUs of a core of each kind."""
 
     def __init__(self, rules: Rules, kinds: tuple[Kind, ...]) -> None:
-        self.rules, self.kinds = rules, kinds
+        self.rules, self.kinds = rules, PAIRS if kinds == PAIRS else kinds
         self.each = [rules.most(kind, 1) for kind in kinds]
         self.make = _PairTable if kinds == PAIRS and not rules.spread else Table
         self.known: dict[tuple[int, ...], Table] = {}
@@ -170,12 +170,15 @@ class Tables:
 
 
 @lru_cache(maxsize=512)
-def tables_of_pairs(rules: Rules, costs: tuple[int, ...]) -> Tables:
+def tables_of_pairs(rules: Rules, halves: tuple[int, ...], wholes: tuple[int, ...]) -> Tables:
     """The tables where every core has two threads: of half-free and of whole free ones, by what they cost."""
-    if costs == (0,):
+    if halves == wholes == (0,):
         return tables(rules, PAIRS)
-    halves = tuple(PAIRS[0]._replace(cost=cost) for cost in costs)
-    return tables(rules, halves + tuple(PAIRS[1]._replace(cost=cost) for cost in costs))
+    half, whole = PAIRS
+    return tables(
+        rules,
+        (*(half._replace(cost=cost) for cost in halves), *(whole._replace(cost=cost) for cost in wholes)),
+    )
 
 
 @lru_cache(maxsize=512)
