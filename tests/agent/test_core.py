@@ -6,6 +6,7 @@ import pytest
 
 from corelane.agent import messages, runs
 from corelane.agent.pods import Ended, Past, Pod, PodPlan, Reason, RestartPolicy
+from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import MemoryOptions, PoolOptions, rebase, validate
@@ -580,3 +581,42 @@ def test_the_memory_of_init_containers_is_free_once_those_after_them_run():
     assert world.container("p", "a")
     assert not world.core.ledger.entries["p", "i"].memory
     assert world.core.ledger.entries["p", "a"].memory
+
+
+class Heard(Reporter):
+    def __init__(self):
+        self.troubles = []
+
+    def drifted(self, plan, container, cpus, allowed):
+        self.troubles.append(f"on {allowed}, not {cpus}")
+
+    def pin_failed(self, plan, container, cpus, message):
+        self.troubles.append(f"{cpus}: {message}")
+
+
+def test_trouble_that_cannot_be_put_right_is_reported_once_as_long_as_it_is_the_same():
+    world = running(plan("x", ("a", APP, 1000)))
+    heard = world.core._reporter = Heard()
+    process = world.container("x", "a")
+
+    def looked(text):
+        process.cpus, process.escaped = CPUSet.parse(text), True
+        world.tick(5)
+        while world.inbox:
+            world.deliver(0)
+        while world.pending:
+            world.carry_out(0, fails=isinstance(world.pending[0], messages.Pin))
+        while world.inbox:
+            world.deliver(0)
+
+    for text in ("0-3", "0-3", "0-3", "0-1"):
+        looked(text)
+    first = ["on 0-3, not 1", "1: no"]
+    assert heard.troubles == [*first, "on 0-1, not 1"]
+    world.settle()
+    world.tick(5)
+    world.settle()
+    assert world.container("x", "a").cpus == CPUSet.parse("1")
+    reported = len(heard.troubles)
+    looked("0-3")
+    assert heard.troubles[reported:] == first, "it was put right in between"

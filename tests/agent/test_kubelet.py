@@ -1,6 +1,8 @@
 """A kubelet with static CPU manager beside the agent: its state file, good and bad, and what follows."""
 
 import asyncio
+import os
+from dataclasses import replace
 
 import pytest
 
@@ -64,6 +66,12 @@ def test_what_cannot_be_read_is_said_and_changes_nothing(tmp_path, content, why)
 
 def test_a_directory_is_no_file(tmp_path):
     assert "Is a directory" in Kubelet(tmp_path).look().fault
+
+
+def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
+    path = tmp_path / "cpu_manager_state"
+    os.mkfifo(path)
+    assert Kubelet(path).look().checkpoint is None
 
 
 def test_who_runs_is_asked_only_where_the_file_does_not_tell(tmp_path):
@@ -130,6 +138,16 @@ def test_without_the_setting_nothing_is_held_any_more():
     world.kubelet = None
     world.boot()
     assert world.core.ledger.bound == CPUSet()
+
+
+def test_with_another_policy_what_is_pinned_is_held_before_anybody_comes():
+    world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
+    none = replace(world.config, policy="none")
+    world.feed(messages.Configured(config=none, at=world.at))
+    world.kubelet_says(pinned(web="1-2", db="3"))
+    world.settle()
+    world.feed(messages.Configured(config=world.config, at=world.at))
+    assert world.core.ledger.bound == CPUSet.parse("1-3")
 
 
 def test_cpus_that_are_somebodys_already_stay_his_and_that_is_told_once():

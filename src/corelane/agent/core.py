@@ -48,6 +48,7 @@ class Core:
         """With `follows_kubelet` what a kubelet pinned stays in the ledger until KubeletSaid takes it out."""
         self.ledger = ledger
         self._follows_kubelet = follows_kubelet
+        self._kubelet: messages.KubeletSaid | None = None
         self.pods: dict[str, Pod] = {}
         self.draining = False
         self._capacity = capacity or admission.Capacity()
@@ -226,7 +227,8 @@ class Core:
             return
         wanted = container.pending or container.applied
         runs.failed(container, event.at + RETRY_AFTER)
-        self._reporter.pin_failed(pod.plan, container.name, wanted, event.message)
+        if runs.is_news(container, wanted, event.message):
+            self._reporter.pin_failed(pod.plan, container.name, wanted, event.message)
         self._outbox.tell_once(
             pod, container, "PinFailed", f"Container {container.name}: {named(wanted.mask)}: {event.message}"
         )
@@ -239,6 +241,7 @@ class Core:
             self._judge(pod, container)
 
     def _kubelet_said(self, event: messages.KubeletSaid) -> None:
+        self._kubelet = event
         before, asks = self.ledger, [pod.plan.ask for pod in self.pods.values() if pod.present]
         self.ledger, problems = follow(before, event.checkpoint, asks, event.running)
         for tell in kubelet.news(before, self.ledger, problems):
@@ -254,6 +257,8 @@ class Core:
         self.ledger, problems = rebase(self.ledger, machine, config)
         for problem in problems:
             self._outbox.put(messages.Tell(problem.uid, reason, problem.text, warning=True))
+        if self._kubelet is not None:
+            self._kubelet_said(self._kubelet)
 
     def _drain(self, event: messages.Drain) -> None:
         self.draining = True
@@ -451,7 +456,8 @@ class Core:
             self._outbox.touch(pod)
         self._mark(pod, container, Phase.CONFIRMED if verdict is runs.Verdict.HELD else Phase.APPLIED)
         if verdict is runs.Verdict.ESCAPED:
-            self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
+            if runs.is_news(container, container.applied, container.seen):
+                self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
             text = (
                 f"Container {container.name} was given {named(container.applied.mask)}, but the kernel "
                 f"allows it {container.seen}; applying them again"

@@ -3,6 +3,7 @@
 A file that vanishes, or cannot be read, changes nothing: what it said last holds on, and that is told once.
 """
 
+import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,7 @@ from corelane.node.pools.takeover import pinned
 
 __all__ = ["Kubelet", "Said", "news"]
 
-_LARGEST: Final = 16 << 20
+_LARGEST: Final = 4 << 20
 """Bytes; a state file has some hundred for each container."""
 
 
@@ -43,7 +44,7 @@ class Kubelet:
     def look(self) -> Said:
         """Read the file, and where that does not tell who still runs, look for that too. Blocks."""
         try:
-            with self.path.open("rb") as file:
+            with open(self.path, "rb", opener=_at_once) as file:
                 content = file.read(_LARGEST)
             found = checkpoint.decode(content)
             running = self._running() if self._running and found.policy == "none" else None
@@ -52,6 +53,11 @@ class Kubelet:
         except (CheckpointError, ValueError) as error:
             return Said(fault=f"{self.path}: {error}: {_KEPT}")
         return Said(found, None if running is None else frozenset(running))
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open without waiting, as one would for a pipe that nobody writes to."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 _KEPT: Final = "what the kubelet pinned before stays as it is"

@@ -161,6 +161,8 @@ class Container:
     drifted: bool = False
     narrowed: bool = False
     drift_told: bool = False
+    troubles: set[tuple[CPUSet, object]] = field(default_factory=set)
+    """The CPUs that it was reported not to be held to, and how that showed; none any more once it is."""
     told_back_off: int = -1
 
     @property

@@ -61,6 +61,7 @@ def began(container: Container, run_id: str, started_at: float, at: float) -> st
     container.stage = Stage.RUNNING
     container.applied, container.pending, container.seen = container.pending or NO_CPUS, None, NO_CPUS
     container.confirmed = container.drifted = container.drift_told = False
+    container.troubles.clear()
     container.unread = container.narrowed = True
     return outdated
 
@@ -116,9 +117,19 @@ def is_as_before(container: Container, allowed: CPUSet) -> bool:
     return settled and allowed == container.seen and container.pending is None and not container.drifted
 
 
+def is_news(container: Container, cpus: CPUSet, showed: object) -> bool:
+    """Whether trouble with its CPUs was not reported yet: what cannot be put right is tried often."""
+    known = (cpus, showed) in container.troubles
+    container.troubles.add((cpus, showed))
+    return not known
+
+
 def judge(container: Container) -> Verdict:
     """What the last look means; notes whether the kernel confirms."""
     container.confirmed = bool(container.seen) and container.seen <= container.applied
     if not container.seen:
         return Verdict.UNSEEN
-    return Verdict.HELD if container.confirmed else Verdict.ESCAPED
+    if not container.confirmed:
+        return Verdict.ESCAPED
+    container.troubles.clear()
+    return Verdict.HELD
