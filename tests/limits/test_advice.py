@@ -23,6 +23,7 @@ from corelane.limits.advice import (
     Shape,
     Slot,
     Subject,
+    tails,
 )
 from corelane.limits.lint import Policy
 from corelane.limits.measure import Level, Quota, Rates, Unusable
@@ -431,9 +432,30 @@ def test_counters_of_every_period_carry_a_p99_of_the_delay():
     # 70 ms at 20 ms a period: held back for 200 to 240 ms, by when the first refill comes.
     assert 180 <= tail.now <= 250
     assert (tail.after.low, tail.after.high) == (0, 0)
+    burst = found[Kind.ADD_BURST].effect.tail
+    assert burst is not None
+    assert burst.after.high < tail.now - 50, "a refill less to wait for"
     raised = found[Kind.RAISE_LIMIT].effect.tail
     assert raised is not None
     assert raised.after.high < tail.now
+
+
+def test_a_replay_without_a_change_shows_the_delay_that_was_counted():
+    """Work that came bit by bit, all the time of a run: replayed as if it were there from the start."""
+    counted = tuple(
+        Slot(0.1, 20.0, 45.0 + phase) if phase < 4 else Slot(0.1, 4.0 * (phase == 4), 0.0)
+        for _ in range(30)
+        for phase in range(10)
+    )
+    rates = of_slots(counted)
+    fit = replace(advice.fit(rates, 1, 1), shape=Shape.UNFITTED)
+    for cpus, threads in ((1, None), (1, 1)):
+        found, why = tails.tail(
+            fit, Change(fit.now.limit, 0.0, threads), Evidence(rates, cpus=cpus, slots=counted)
+        )
+        assert found is not None, why
+        assert found.after.low == pytest.approx(found.now, rel=0.001)
+        assert found.after.high < found.now * 1.2
 
 
 def test_too_few_or_late_readings_carry_no_p99():

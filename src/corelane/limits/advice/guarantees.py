@@ -193,4 +193,5 @@ def exclusive(nodes: Sequence[Node], cpus: int) -> Risk:
                 f"{where} there is no room: {asked / 1000:g} of {node.milli / 1000:g} CPUs would be asked",
             )
         found.append(f"{(node.milli - asked) / 1000:g} of {node.milli / 1000:g} CPUs stay free of requests")
-    return Risk(Danger.LOW, f"{found[0]}; nobody else can use the {cpus} CPUs, idle or not")
+    whose = "its own CPU" if cpus == 1 else f"its own {cpus} CPUs"
+    return Risk(Danger.LOW, f"{found[0]}; nobody else can use {whose}, idle or not")

@@ -252,7 +252,7 @@ def _burst(case: Case) -> Option | None:
 def _threads(case: Case) -> Option | None:
     """As many as whole CPUs in the limit: who runs at once no longer uses it up before the period ends."""
     count, one = max(int(case.limit), 1), case.fit
-    running = case.subject.threads or (one.widest if math.isfinite(one.cpus) else None)
+    running = case.subject.threads or (max(one.cpus, one.wants) if math.isfinite(one.cpus) else None)
     if running is None or count >= running - _MARGIN:
         return None
     effect = _effect(case, Change(case.limit, one.burst, count))

@@ -71,8 +71,8 @@ def _patch(subject: Subject, template: Mapping[str, Any], *, resize: bool) -> Pa
         return Patch(content, _command(subject, content), note or "for pods made from now on")
     if subject.kind == "Pod" and resize:
         note = (
-            "in place, Kubernetes 1.33 and later, while the QoS class stays the same; elsewhere a pod's "
-            "resources cannot be changed: delete it and create it anew with this"
+            "in place, Kubernetes 1.33 and later, while the QoS class stays the same; elsewhere, and under "
+            "corelane up, a pod's resources cannot be changed: delete it and create it anew with this"
         )
         return Patch(template, _command(subject, template, "--subresource=resize"), note)
     if subject.kind == "Pod":

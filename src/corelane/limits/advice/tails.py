@@ -108,7 +108,7 @@ def _replayed(one: Fit, change: Change, slots: Sequence[Slot]) -> tuple[Tail | N
         return Tail("delay", 0.0, Range(0.0, 0.0), "replay"), ""
     if sum(run.elapsed for run in runs) > 0.9 * sum(slot.seconds * 1000 for slot in slots):
         return None, "it is throttled without a pause: delay grows with the queue, which counters do not show"
-    shown = sum(_delay(run, one.now, one.period)[0] * run.cpus for run in runs)
+    shown = sum(_held(run, one.now, one.period)[0] * run.cpus for run in runs)
     measured = sum(run.throttled for run in runs)
     if abs(shown - measured) > _CLOSE * measured:
         return None, (
@@ -117,9 +117,9 @@ def _replayed(one: Fit, change: Change, slots: Sequence[Slot]) -> tuple[Tail | N
         )
     everything = sum(slot.used for slot in slots)
     counted = _percentile([(run.throttled / run.cpus, run.work) for run in runs], everything)
+    after = [(_after(run, one.now, change, one.period), run.work) for run in runs]
     usual, worst = (
-        _percentile([(_delay(run, change, one.period)[which], run.work) for run in runs], everything)
-        for which in (0, 1)
+        _percentile([(delays[which], work) for delays, work in after], everything) for which in (0, 1)
     )
     return Tail("delay", counted, Range(usual, worst), "replay"), ""
 
@@ -153,19 +153,31 @@ def _width(slot: Slot) -> float:
     return max((slot.used + slot.throttled) / (slot.seconds * 1000), 0.01) if slot.seconds else 1.0
 
 
-def _delay(run: _Run, change: Change, period: float) -> tuple[float, float]:
-    """How much longer a run takes than without a limit, in ms: on average, and when its refills come worst.
+def _after(run: _Run, now: Change, change: Change, period: float) -> tuple[float, float]:
+    """How long a run will be held up, in ms: what was counted, changed as the replay's is; usually, at worst.
+
+    Not all of a run's work was there from its start, so its replay shows too long a delay, before and after.
+    Fewer threads take longer by themselves.
+    """
+    slower = run.work / min(run.cpus, change.threads or run.cpus) - run.work / run.cpus
+    shown, counted = _held(run, now, period)[0], run.throttled / run.cpus
+    scale = counted / shown if shown else 1.0
+    usual, worst = _held(run, change, period)
+    return slower + scale * usual, slower + scale * worst
+
+
+def _held(run: _Run, change: Change, period: float) -> tuple[float, float]:
+    """How long a quota holds a run up, in ms: on average, and when its refills come worst.
 
     The fluid rule of a quota: n CPUs use Q up in Q/n, then wait for the next refill, of which the first comes
-    anywhere within a period from the start of the run. Fewer threads take longer by themselves.
+    anywhere within a period from the start of the run.
     """
     cpus = min(run.cpus, change.threads or run.cpus)
-    slower = run.work / cpus - run.work / run.cpus
     if change.limit is None or change.limit >= cpus:
-        return slower, slower
+        return 0.0, 0.0
     quota, first = change.limit * period, change.limit * period + change.burst
     delays = [_delayed(run.work, cpus, quota, first, period, phase / 8 * period) for phase in range(1, 9)]
-    return slower + sum(delays) / len(delays), slower + max(delays)
+    return sum(delays) / len(delays), max(delays)
 
 
 def _delayed(work: float, cpus: float, quota: float, first: float, period: float, refill: float) -> float:
