@@ -1,12 +1,14 @@
 """The agent with the embedded API server and real processes: what people see, and what the kernel says."""
 
 import asyncio
+import errno
 import os
 import signal
 from contextlib import asynccontextmanager
 
 import pytest
 
+from corelane.agent import checkpoint
 from corelane.agent.agent import Agent, NoLogs
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
@@ -578,4 +580,51 @@ def test_devices_are_offered_handed_out_near_their_cpus_and_gone_when_they_are_n
                 assert (capacity[nic], capacity["other.io/x"]) == ("2", "1")
                 assert "example.com/gpu" not in capacity | allocatable
 
+    asyncio.run(scenario())
+
+
+def test_a_disk_that_is_full_is_told_and_nothing_starts_until_there_is_room(
+    tmp_path, monkeypatch
+):
+    full, save = [], checkpoint.save
+
+    def saving(path, ledger):
+        if full:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        save(path, ledger)
+
+    async def pressure(client, wanted):
+        async def there():
+            found = condition((await client.get(Node, "far")).status.conditions, "DiskPressure")
+            return found if found.status == wanted else None
+
+        return await until(there)
+
+    async def scenario():
+        async with cluster(tmp_path) as client:
+            agent = Agent(
+                client,
+                node_name="far",
+                machine=parse_spec("core:4"),
+                runtime=SimulatedRuntime(tmp_path),
+                state_dir=tmp_path,
+            )
+            async with working(agent):
+                before = await pressure(client, "False")
+                assert before.reason == "KubeletHasNoDiskPressure"
+                full.append(True)
+                await client.create(pod("late", {"name": "c", "image": "none"}, node="far"))
+                told = await pressure(client, "True")
+                assert "ledger.json: No space left on device: until it can, no pod is started" in told.message
+                assert "No space left on device" in await event(client, "far", "LedgerUnwritable")
+                assert (await read_pod(client, "late")).status.phase == "Pending"
+                full.clear()
+                await phase(client, "late", "Running")
+                assert (await pressure(client, "False")).message == "the ledger can be written"
+                assert await event(client, "far", "LedgerWritable")
+                reasons = [reason for reason, _ in await events(client, "far")]
+                assert reasons.count("LedgerUnwritable") == 1
+
+    monkeypatch.setattr(checkpoint, "save", saving)
+    monkeypatch.setattr("corelane.agent.agent._RETRY_CHECKPOINT", 0.2)
     asyncio.run(scenario())

@@ -616,3 +616,15 @@ def test_best_effort_goes_where_more_is_lent_to_it() -> None:
         story.publishes(name, state)
     assert only_bind(story.wants(pod("be", container("x")))).node == "b"
     assert only_bind(story.wants(pod("ls", container("x", "cpu=1")))).node == "a", "the pool is the same"
+
+
+def test_a_node_whose_disk_is_full_gets_nothing_until_there_is_room() -> None:
+    free = node("n1")
+    full = (*free.status.conditions, Condition("DiskPressure", "True"))
+    pressed = replace(free, status=replace(free.status, conditions=full))
+    story = Story().has(pressed, spec="core:8")
+    told = why(story.wants(pod("a", container("x"))))
+    taint = "{node.kubernetes.io/disk-pressure: }"
+    assert told == f"0/1 nodes are available: 1 node(s) had untolerated taint {taint}."
+    story.tell(NodeChanged(story.now, pressed, free))
+    assert only_bind(story.schedules(20)).node == "n1"

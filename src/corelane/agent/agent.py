@@ -331,10 +331,23 @@ class Agent:
                 await _to_the_end(checkpoint.save, self._path, ledgers[-1])
             except OSError as error:
                 self.reporter.checkpoint_failed(str(self._path), str(error))
+                self._disk_is(f"{self._path}: {error.strerror or error}")
                 await asyncio.sleep(_RETRY_CHECKPOINT)
             else:
+                self._disk_is("")
                 self.reporter.checkpointed(ledgers[-1].generation, time.monotonic() - begun)
                 return
+
+    def _disk_is(self, fault: str) -> None:
+        """Say in the Node's status, and in an event, that the ledger cannot be written, or can again."""
+        halts = f"the ledger cannot be written: {fault}: until it can, no pod is started, moved or ended"
+        if not self._heartbeat.disk_is(halts if fault else ""):
+            return
+        self._publisher.node_status(self._heartbeat.post)
+        if fault:
+            self._publisher.node_event("LedgerUnwritable", halts, warning=True)
+        else:
+            self._publisher.node_event("LedgerWritable", "the ledger can be written again", warning=False)
 
     async def _keep_settings(self) -> None:
         """Write down what holds; without it the next start asks the API server again."""

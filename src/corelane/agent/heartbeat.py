@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from corelane.agent import registration
-from corelane.agent.registration import Identity, Registered
+from corelane.agent.registration import Disk, Identity, Registered
 from corelane.agent.reporter import Reporter
 from corelane.kube import keys
 from corelane.kube.client import APIError, Client
@@ -45,6 +45,7 @@ class Heartbeat:
         self._said_again = said_again
         self._since = clock()
         self._posted = 0.0
+        self._disk = Disk()
         self._raw: str | None = ""
 
     async def register(self) -> None:
@@ -59,7 +60,7 @@ class Heartbeat:
 
     async def _register(self) -> None:
         now = self._clock()
-        found = await registration.register(self._client, self._identity, self._ledger(), now)
+        found = await registration.register(self._client, self._identity, self._ledger(), now, self._disk)
         self.uid = found.uid
         self._since = self._posted = now
         await registration.renew_lease(self._client, self._identity.name, self.uid, now)
@@ -86,11 +87,20 @@ class Heartbeat:
             await self.post()
             self._said_again()
 
+    def disk_is(self, fault: str) -> bool:
+        """Note why the ledger cannot be written, "" if it can; whether that is new, and must be posted."""
+        if fault == self._disk.fault:
+            return False
+        self._disk = Disk(fault, self._clock())
+        return True
+
     async def post(self) -> None:
         """Write the Node's status. Raises APIError."""
         now = self._clock()
         ledger = self._ledger()
-        await registration.post_status(self._client, self._identity, ledger, since=self._since, at=now)
+        await registration.post_status(
+            self._client, self._identity, ledger, since=self._since, at=now, disk=self._disk
+        )
         raw = registration.raw_allocatable(ledger)
         if raw != self._raw:
             await registration.annotate(self._client, self._identity.name, keys.RAW_ALLOCATABLE, raw)

@@ -29,7 +29,6 @@ DEVICES: Final = "corelane.io/devices"
 _ARCHITECTURES: Final = {"x86_64": "amd64", "aarch64": "arm64", "i686": "386", "armv7l": "arm"}
 _CONDITIONS: Final = (
     ("MemoryPressure", "False", "KubeletHasSufficientMemory", "corelane does not watch memory"),
-    ("DiskPressure", "False", "KubeletHasNoDiskPressure", "corelane does not watch disks"),
     ("PIDPressure", "False", "KubeletHasSufficientPID", "corelane does not watch process ids"),
     ("Ready", "True", "KubeletReady", "the corelane agent is posting ready status"),
 )
@@ -68,12 +67,36 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
+class Disk:
+    """Why the ledger cannot be written, "" if it can; since when that is so."""
+
+    fault: str = ""
+    since: float = 0.0
+
+    def condition(self, since: float, at: float) -> dict[str, str]:
+        """The Node's DiskPressure; `since` is when the agent came up."""
+        if self.fault:
+            told = ("DiskPressure", "True", "KubeletHasDiskPressure", self.fault)
+        else:
+            told = (
+                "DiskPressure",
+                "False",
+                "KubeletHasNoDiskPressure",
+                "the ledger can be written",
+            )
+        return _condition(*told, max(since, self.since), at)
+
+
+@dataclass(frozen=True, slots=True)
 class Registered:
     """The Node as the API server has it."""
 
     uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+
+
+_WRITABLE: Final = Disk()
 
 
 def own_addresses() -> tuple[str, ...]:
@@ -145,12 +168,14 @@ def _devices(ledger: NodeState) -> dict[str, str]:
     return {name: str(len(devices)) for name, devices in ledger.config.devices.items()}
 
 
-def status(identity: Identity, ledger: NodeState, since: float, at: float) -> dict[str, Any]:
+def status(
+    identity: Identity, ledger: NodeState, since: float, at: float, disk: Disk = _WRITABLE
+) -> dict[str, Any]:
     """The Node's status; conditions hold since `since`."""
     return {
         "capacity": capacity(identity, ledger),
         "allocatable": allocatable(identity, ledger),
-        "conditions": [_condition(*one, since, at) for one in _CONDITIONS],
+        "conditions": [disk.condition(since, at), *(_condition(*one, since, at) for one in _CONDITIONS)],
         "addresses": [
             *({"type": "InternalIP", "address": ip} for ip in identity.ips),
             {"type": "Hostname", "address": identity.name},
@@ -201,7 +226,9 @@ def _line(path: str) -> str:
         return ""
 
 
-async def register(client: Client, identity: Identity, ledger: NodeState, at: float) -> Registered:
+async def register(
+    client: Client, identity: Identity, ledger: NodeState, at: float, disk: Disk = _WRITABLE
+) -> Registered:
     """Make the Node, or bring an existing one up to date, its status included; returns what it is then.
 
     Raises APIError.
@@ -221,7 +248,7 @@ async def register(client: Client, identity: Identity, ledger: NodeState, at: fl
             raise
         known = await _update(client, identity, metadata)
         uid, gone = known.metadata.uid, _no_more(known, ledger)
-    answer = await post_status(client, identity, ledger, since=at, at=at, gone=gone)
+    answer = await post_status(client, identity, ledger, since=at, at=at, gone=gone, disk=disk)
     told: dict[str, Any] = answer["metadata"]
     return Registered(uid, told.get("labels") or {}, told.get("annotations") or {})
 
@@ -274,9 +301,10 @@ async def post_status(
     since: float,
     at: float,
     gone: Iterable[str] = (),
+    disk: Disk = _WRITABLE,
 ) -> dict[str, Any]:
     """Write the Node's status, without the resources that are `gone`; the whole Node. Raises APIError."""
-    now = status(identity, ledger, since, at)
+    now = status(identity, ledger, since, at, disk)
     for part in ("capacity", "allocatable"):
         now[part] |= dict.fromkeys(gone)
     body = {"status": now}

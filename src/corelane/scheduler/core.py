@@ -348,5 +348,6 @@ def _offers_differently(old: Node, new: Node) -> bool:
 
 def _offer(node: Node) -> tuple[object, ...]:
     """What of a node decides who fits on it; its heartbeats do not."""
-    ready = condition(node.status.conditions, "Ready")
-    return node.spec, node.metadata.labels, node.status.allocatable, ready.status if ready else ""
+    told = (condition(node.status.conditions, kind) for kind in ("Ready", "DiskPressure"))
+    states = tuple(one.status if one else "" for one in told)
+    return node.spec, node.metadata.labels, node.status.allocatable, states

@@ -19,6 +19,7 @@ __all__ = [
 _REPELLING = frozenset({"NoSchedule", "NoExecute"})
 _NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
+_DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
 
 
 def matches_required_affinity(pod: Pod, node: Node) -> bool:
@@ -78,17 +79,23 @@ def _compares(rule: NodeSelectorRequirement, value: str | None) -> bool:
 
 
 def taints_of(node: Node) -> Iterator[Taint]:
-    """The node's taints, and the one that upstream's node controller gives a node which is not ready.
+    """The node's taints, and those that upstream's node controller makes of conditions: not ready, disk full.
 
-    On the embedded server nobody else might set it, and it must not depend on that.
+    On the embedded server nobody else might set them, and it must not depend on that.
     """
     yield from node.spec.taints
+    for key in _of_conditions(node):
+        if all(taint.key != key for taint in node.spec.taints):
+            yield Taint(key, effect="NoSchedule")
+
+
+def _of_conditions(node: Node) -> Iterator[str]:
     ready = condition(node.status.conditions, "Ready")
-    if ready is None or ready.status == "True":
-        return
-    key = _NOT_READY if ready.status == "False" else _UNREACHABLE
-    if all(taint.key != key for taint in node.spec.taints):
-        yield Taint(key, effect="NoSchedule")
+    if ready is not None and ready.status != "True":
+        yield _NOT_READY if ready.status == "False" else _UNREACHABLE
+    disk = condition(node.status.conditions, "DiskPressure")
+    if disk is not None and disk.status == "True":
+        yield _DISK_PRESSURE
 
 
 def untolerated(pod: Pod, node: Node) -> Taint | None:
