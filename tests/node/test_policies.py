@@ -114,6 +114,14 @@ def test_a_core_with_one_thread_serves_neither_spreading_nor_core_exclusivity():
     assert (numa.exclusive, numa.notes) == (ExclusivePolicy.NUMA_NODE_LEVEL, ())
 
 
+def test_spreading_means_something_where_only_some_cores_have_a_second_thread():
+    wishes = Wishes(bind=SPREAD, bind_required=True, exclusive_policy=ExclusivePolicy.PCPU_LEVEL)
+    found = policies.resolve(wishes, UNSAID, None, cpus=3, threads=1, most_threads=2)
+    assert not isinstance(found, Conflict)
+    assert (found.bind, found.bind_required, found.exclusive) == (SPREAD, True, ExclusivePolicy.PCPU_LEVEL)
+    assert found.notes == ()
+
+
 @pytest.mark.parametrize(
     ("found", "policy", "expected"),
     [

@@ -4,6 +4,7 @@ import pytest
 
 from corelane import node
 from corelane.cpuset import CPUSet
+from corelane.machine.model import from_rows
 from corelane.machine.spec import parse_spec
 from corelane.node import Origin, Sharing
 from corelane.workload import (
@@ -314,6 +315,18 @@ def test_never_beside_an_application_holds_for_newcomers_too(allocator):
             for uid in ("x", "shy")
         ]
         assert not nodes[0] & nodes[1]
+
+
+@both
+def test_a_pod_is_spread_over_the_cores_of_a_hybrid_machine(allocator):
+    """Two cores of two threads and four of one: on average one, which is no reason to give a whole core."""
+    cores = (0, 0, 1, 1, 2, 3, 4, 5)
+    hybrid = from_rows("hybrid", ((cpu, core, 0, 0, 0) for cpu, core in enumerate(cores)), source="test")
+    spread = BindPolicy.SPREAD_BY_PCPUS
+    state = admitted(
+        pools(hybrid, allocator=allocator), labelled("a", LSE, 4000, bind=spread, bind_required=True)
+    )
+    assert len({cores[cpu] for cpu in cpus(bound(state, "a")["a"])}) == 4
 
 
 @both

@@ -67,23 +67,31 @@ def merged(*sources: NodePolicies) -> NodePolicies:
 
 
 def resolve(
-    wishes: Wishes, node: NodePolicies, default: BindPolicy | None, *, cpus: int, threads: int
+    wishes: Wishes,
+    node: NodePolicies,
+    default: BindPolicy | None,
+    *,
+    cpus: int,
+    threads: int,
+    most_threads: int = 0,
 ) -> Policies | Conflict:
     """The policies of a pod with `cpus` of its own (0: none) on a node whose cores have `threads` each.
 
-    `default` is the profile's bind policy, for pods that name none.
+    `default` is the profile's bind policy, for pods that name none. Where cores differ, `threads` is what
+    upstream takes for all, the average, and `most_threads` what the widest have.
     """
+    single = max(threads, most_threads) == 1
     numa = _numa(wishes, node)
     if isinstance(numa, Conflict):
         return numa
-    if cpus and (conflict := _contradiction(wishes, node, threads)):
+    if cpus and (conflict := _contradiction(wishes, node, single=single)):
         return conflict
-    bind, required, notes = _bind(wishes, node, default, threads)
+    bind, required, notes = _bind(wishes, node, default, single=single)
     if cpus and required and bind is BindPolicy.FULL_PCPUS and cpus % threads:
         detail = f"{cpus} requested, a core has {threads}: request a multiple of {threads}"
         return Conflict(NOT_MULTIPLE, detail)
     exclusive = wishes.exclusive_policy or ExclusivePolicy.NONE
-    if exclusive is ExclusivePolicy.PCPU_LEVEL and threads == 1:
+    if exclusive is ExclusivePolicy.PCPU_LEVEL and single:
         exclusive = ExclusivePolicy.NONE
         notes += (f"{ExclusivePolicy.PCPU_LEVEL} means nothing here: no core has a second thread to share",)
     return Policies(
@@ -116,26 +124,26 @@ def _numa_exclusive(wishes: Wishes) -> bool:
     return bool(wishes.numa) if wishes.numa_exclusive is None else wishes.numa_exclusive
 
 
-def _contradiction(wishes: Wishes, node: NodePolicies, threads: int) -> Conflict | None:
+def _contradiction(wishes: Wishes, node: NodePolicies, *, single: bool) -> Conflict | None:
     """A pod that requires what the node does not do, or asks to be spread where only full cores are given."""
     own, here = wishes.bind, node.bind
     spread = own is BindPolicy.SPREAD_BY_PCPUS
     against = wishes.bind_required or (spread and here is BindPolicy.FULL_PCPUS)
-    if own and here and own is not here and against and not (spread and threads == 1):
+    if own and here and own is not here and against and not (spread and single):
         says = "requires" if wishes.bind_required else "asks for"
         return Conflict(BIND_CONFLICT, f"the pod {says} {own}, the node requires {here}: leave one out")
-    if spread and wishes.bind_required and threads == 1:
+    if spread and wishes.bind_required and single:
         detail = f"{own} means nothing where a core has one thread: require {BindPolicy.FULL_PCPUS}"
         return Conflict(BIND_CONFLICT, detail)
     return None
 
 
 def _bind(
-    wishes: Wishes, node: NodePolicies, default: BindPolicy | None, threads: int
+    wishes: Wishes, node: NodePolicies, default: BindPolicy | None, *, single: bool
 ) -> tuple[BindPolicy | None, bool, tuple[str, ...]]:
     bind = node.bind or wishes.bind or default
     required = node.bind is not None or (wishes.bind_required and bind is not None)
-    if bind is BindPolicy.SPREAD_BY_PCPUS and threads == 1:
+    if bind is BindPolicy.SPREAD_BY_PCPUS and single:
         note = f"{bind} means nothing here: a core has one thread, so every CPU is a core"
         return BindPolicy.FULL_PCPUS, False, (note,)
     return bind, required, ()

@@ -104,8 +104,15 @@ def policies_of(state: NodeState, ask: Ask, decided: Standing) -> Policies:
     """Koordinator's policies that hold for the pod here. Raises Refusal where pod and node contradict."""
     options = state.config.pools
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
-    threads = state.topology.cpus_per_core
-    found = resolve(ask.wishes, here, options.bind, cpus=decided.cpus(ask), threads=threads)
+    topology = state.topology
+    found = resolve(
+        ask.wishes,
+        here,
+        options.bind,
+        cpus=decided.cpus(ask),
+        threads=topology.cpus_per_core,
+        most_threads=topology.threads,
+    )
     if isinstance(found, Conflict):
         raise Refusal(_CONFLICTS[found.reason], str(found))
     return found
