@@ -79,3 +79,14 @@ def test_a_pod_that_was_just_bound_has_its_cpus_though_its_agent_has_not_publish
     assert (str(found.cpus), found.lane, found.state) == ("1,9", "lent to BE", "reserved")
     assert not states["n"].shared_pool & CPUSet([1, 9])
     assert status._with_claims(states, [lane]) == states
+
+
+def test_isolated_cpus_that_are_in_no_pool_are_not_said_to_be_lent() -> None:
+    machine = parse_spec("core:8 smt:2 isolated:4-7,12-15")
+    config = NodeConfig("pools", pools=PoolOptions(isolated_cpus="exclusive-only"))
+    lane = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "4,12"}'})
+    states = status._with_claims({"n": new(machine, config)}, [lane])
+    (found,) = status._containers(lane, states, set())
+    told = status._node(objects.node("n", 16), states["n"])
+    assert (str(found.cpus), found.lane) == ("4,12", "exclusive")
+    assert (told.owners[4].qos, str(told.lent), str(told.best_effort)) == ("LSR", "", "0-3,8-11")

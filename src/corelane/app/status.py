@@ -150,16 +150,21 @@ def _node(node: Node, state: NodeState | None) -> NodeLine:
         state.reserved,
         state.shared_pool,
         state.best_effort_pool,
-        state.lent,
-        {cpu: _owner(entry) for cpu, entry in state.owners().items()},
+        state.lent & state.best_effort_pool,
+        {cpu: _owner(state, entry) for cpu, entry in state.owners().items()},
         state.config.pools.allocator if policy == "pools" else "",
         takeover(state),
     )
 
 
-def _owner(entry: Entry) -> Owner:
-    lent = ", lent to BE" if entry.sharing is Sharing.LENT else ""
+def _owner(state: NodeState, entry: Entry) -> Owner:
+    lent = ", lent to BE" if _is_lent(state, entry) else ""
     return Owner(f"{_short(entry.pod)}/{entry.container}", f"{entry.cls}{lent}")
+
+
+def _is_lent(state: NodeState, entry: Entry) -> bool:
+    """Whether best effort does run on its CPUs: isolated ones may be kept out of every pool."""
+    return entry.sharing is Sharing.LENT and bool(entry.cpus & state.best_effort_pool)
 
 
 def is_simulated(node: Object) -> bool:
@@ -190,7 +195,7 @@ def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) 
             state="simulated" if node in simulated else _phase(pod, entry),
             why=reasons.get(container.name) or _why_shared(pod, state, container.name),
             cls=entry.cls if entry and pools else "",
-            lane=_lane(entry, pools=pools) if entry else "?",
+            lane=_lane(state, entry) if state and entry else "?",
         )
 
 
@@ -211,12 +216,13 @@ def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
     return Entry(meta.uid, name, f"{meta.namespace}/{meta.name}", sharing=sharing, cls=cls)
 
 
-def _lane(entry: Entry, *, pools: bool) -> str:
+def _lane(state: NodeState, entry: Entry) -> str:
     """In words, with whom it shares its CPUs, or in which pool it runs."""
     if entry.cpus:
-        return _OWN[entry.sharing]
+        kept = entry.sharing is Sharing.LENT and not _is_lent(state, entry)
+        return _OWN[Sharing.ALONE if kept else entry.sharing]
     where = "" if entry.zone is None else f" of NUMA {entry.zone}"
-    return f"{_POOLS[entry.sharing] if pools else 'shared'}{where}"
+    return f"{_POOLS[entry.sharing] if state.config.policy == 'pools' else 'shared'}{where}"
 
 
 def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
