@@ -85,6 +85,22 @@ def test_a_restricted_machine_keeps_the_ids_of_the_whole(mask):
     assert part.restricted(mask) == part
 
 
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ((-1, 0, 0, 0, 0), "field cpus: CPU -1 is not between 0 and 1048575"),
+        ((10**20, 0, 0, 0, 0), "field cpus: CPU 100000000000000000000 is not"),
+        ((0, 0, 0, 1024, 0), "field nodes: NUMA node 1024 is not between 0 and 1023"),
+        ((0, 0, 0, -1, 0), "field nodes: NUMA node -1 is not"),
+    ],
+)
+def test_ids_that_no_machine_has_are_named(row, told):
+    cpu, core, socket, numa, l3 = row
+    one = CPU(cpu, cpu, core, socket, 0, cpu, l3, numa)
+    with pytest.raises(MachineError, match=f"machine m: {told}"):
+        Machine("m", (one,), (), CPUSet())
+
+
 def test_usable_cpus_are_online_and_allowed():
     machine = Machine("m", (), (), CPUSet([0, 1]), allowed=CPUSet([1, 2]))
     assert machine.usable == CPUSet([1])

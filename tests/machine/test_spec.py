@@ -88,6 +88,7 @@ def test_every_spec_gives_a_well_formed_machine(socket, numa, l3, core, smt):
         ("core:2 mem:lots", "mem:lots is no size"),
         ("socket:64 core:256", "16384 CPUs are more than Linux' 8192"),
         ("core:99999999999", "needs a count"),
+        ("socket:2 numa:513", "1026 NUMA nodes are more than Linux' 1024; lower a count"),
         ("core:4 isolated:4", "isolated CPU 4 is not on it: it has 0-3"),
         ("core:4 isolated:", "'isolated:' is no list of CPUs such as isolated:2-3,10"),
         ("core:4 isolated:3-2", "'isolated:3-2' is no list of CPUs"),

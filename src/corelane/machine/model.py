@@ -6,12 +6,26 @@ A machine is read once and shared; whatever a hot loop asks is prepared here as 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from corelane.cpuset import CPUSet, bits
+from corelane.cpuset import MAX_CPU, CPUSet, bits
 
-__all__ = ["CPU", "IRQ", "Device", "Machine", "MachineError", "MaskTable", "NUMANode", "from_rows"]
+__all__ = [
+    "CPU",
+    "IRQ",
+    "MAX_NODE",
+    "Device",
+    "Machine",
+    "MachineError",
+    "MaskTable",
+    "NUMANode",
+    "default_distances",
+    "from_rows",
+]
 
 MaskTable = tuple[tuple[int, int], ...]
 """Pairs of (id, mask of CPUs), ascending by id."""
+
+MAX_NODE = 1023
+"""The highest NUMA node that Linux can have."""
 
 _NONE = CPUSet()
 LOCAL_DISTANCE, REMOTE_DISTANCE = 10, 20
@@ -131,6 +145,9 @@ class Machine:
         by_id = {cpu.id: cpu for cpu in self.cpus}
         if len(by_id) != len(self.cpus):
             raise MachineError(f"machine {self.name}: field cpus: a CPU id appears twice")
+        _check_ids(f"machine {self.name}: field cpus: CPU", by_id, MAX_CPU)
+        known = {cpu.numa for cpu in self.cpus} | {node.id for node in self.nodes}
+        _check_ids(f"machine {self.name}: field nodes: NUMA node", known, MAX_NODE)
         cores = _table(self.cpus, lambda cpu: cpu.core)
         derived = {
             "cpus_mask": CPUSet(by_id).mask,
@@ -188,6 +205,12 @@ class Machine:
             nohz_full=self.nohz_full & keep,
             managed_irq=self.managed_irq & keep,
         )
+
+
+def _check_ids(what: str, ids: Iterable[int], most: int) -> None:
+    for one in ids:
+        if not 0 <= one <= most:
+            raise MachineError(f"{what} {one} is not between 0 and {most}")
 
 
 def _table(cpus: Iterable[CPU], key: Callable[[CPU], int]) -> MaskTable:

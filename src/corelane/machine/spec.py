@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from corelane.cpuset import CPUSet, CPUSetError, named, verb
-from corelane.machine.model import CPU, Machine, MachineError, NUMANode, default_distances
+from corelane.machine.model import CPU, MAX_NODE, Machine, MachineError, NUMANode, default_distances
 
 __all__ = ["MAX_CPUS", "parse_spec"]
 
@@ -88,6 +88,8 @@ def _parse(text: str, where: str) -> _Shape:
     shape = _Shape(**found)
     if (cpus := shape.cores * shape.smt) > MAX_CPUS:
         raise MachineError(f"{where}: {cpus} CPUs are more than Linux' {MAX_CPUS}; lower a count")
+    if (nodes := shape.socket * shape.numa) > MAX_NODE + 1:
+        raise MachineError(f"{where}: {nodes} NUMA nodes are more than Linux' {MAX_NODE + 1}; lower a count")
     if missing := shape.isolated - CPUSet(range(cpus)):
         these = f"{named(missing.mask)} {verb(missing.mask)}"
         raise MachineError(f"{where}: isolated {these} not on it: it has 0-{cpus - 1}")

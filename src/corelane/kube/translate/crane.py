@@ -16,8 +16,7 @@ from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import counts
 from corelane.kube.translate.annotations import cpus
 from corelane.kube.translate.errors import TranslationError
-from corelane.kube.translate.machines import MAX_NODE
-from corelane.machine.model import Machine, NUMANode, default_distances
+from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
 from corelane.node.policies import NodePolicies
 from corelane.workload import NUMAPolicy
 

@@ -15,12 +15,9 @@ import msgspec
 from corelane.cpuset import MAX_CPU, CPUSet, CPUSetError
 from corelane.kube.keys import CPU_TOPOLOGY, MACHINE
 from corelane.kube.translate.errors import TranslationError
-from corelane.machine.model import CPU, Machine, MachineError, NUMANode, from_rows
+from corelane.machine.model import CPU, MAX_NODE, Machine, MachineError, NUMANode, from_rows
 
-__all__ = ["MAX_NODE", "CPUDetail", "detail", "dump", "load", "load_detail"]
-
-MAX_NODE: Final = 1023
-"""The highest NUMA node that Linux can have."""
+__all__ = ["CPUDetail", "detail", "dump", "load", "load_detail"]
 
 _LEVELS: Final = tuple(field.name for field in fields(CPU) if field.name != "id")
 _REQUIRED: Final = {"core", "socket", "numa", "l3"}

@@ -16,7 +16,7 @@ from corelane.kube.translate import counts, koordinator, kubelets, ledgers, mach
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.zones import HUGEPAGES, NODE, NODE_PREFIX
 from corelane.machine.facts import CPUFacts
-from corelane.machine.model import Machine, NUMANode, default_distances
+from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
 from corelane.node import Entry, NodeConfig, Origin, PoolOptions
 from corelane.node.config import Level
 from corelane.node.entries import Sharing
@@ -202,8 +202,8 @@ def _number(path: str, name: str) -> int:
     number = name.removeprefix(NODE_PREFIX)
     if not name.startswith(NODE_PREFIX) or not (number.isascii() and number.isdecimal()) or len(number) > 9:
         raise TranslationError(path, name, "not the name of a NUMA node's zone, such as 'node-0'")
-    if int(number) > machines.MAX_NODE:
-        raise TranslationError(path, name, f"NUMA nodes have ids up to {machines.MAX_NODE}")
+    if int(number) > MAX_NODE:
+        raise TranslationError(path, name, f"NUMA nodes have ids up to {MAX_NODE}")
     return int(number)
 
 
