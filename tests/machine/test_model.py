@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, bits
 from corelane.machine.jsonform import from_dict, to_dict
-from corelane.machine.model import IRQ, Device, Machine, MachineError, NUMANode, from_rows
+from corelane.machine.model import CPU, IRQ, Device, Machine, MachineError, NUMANode, from_rows
 from corelane.machine.spec import parse_spec
 
 FULL = replace(
