@@ -96,7 +96,7 @@ def _broken(problem: Problem, cpus: int) -> str:
     """Which siblings of the CPUs are not with them."""
     siblings = problem.shape.touched(Level.CORE, cpus) & ~cpus
     free, held = format_list(siblings & problem.free), format_list(siblings & ~problem.free)
-    parts = [f"{free} stay in the pool" if free else "", f"{held} belong to others" if held else ""]
+    parts = [f"{free} stay free" if free else "", f"{held} belong to others" if held else ""]
     return "of cores that are not wholly taken, " + " and ".join(part for part in parts if part)
 
 

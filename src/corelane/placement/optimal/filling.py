@@ -162,16 +162,18 @@ def _extend(
         breaks = (limit >> below) - (touched >> below)
         if breaks < 0:
             continue
-        step = grain if breaks else together
-        least = max(missing - later[left], missing - whole[left] - breaks * spare, step)
-        ways: Sequence[int] = range(
-            -(-least // step) * step, min(room, high - (state >> BITS), unbroken + breaks * spare) + 1, step
-        )
+        step, slack, gap = grain if breaks else together, breaks * spare, missing - whole[left]
+        if gap - unbroken > slack:
+            continue
+        least = max(missing - later[left], gap - slack, step)
+        most = min(room, high - (state >> BITS), unbroken + slack)
+        ways: Sequence[int] = range(-(-least // step) * step, most + 1, step)
         budget.take(len(ways) + 1)
         for own in ways[-2:] if rough else ways:
+            bound = limit if own >= gap else limit + (own - gap) // spare * bind
             for taken, cost in rows[own] or table.row(own):
                 better = touched + cost
-                if better <= limit and better < known(state + taken, better + 1):
+                if better <= bound and better < known(state + taken, better + 1):
                     after[state + taken] = better
     return after
 
