@@ -1,0 +1,46 @@
+"""Whatever a pod's labels and annotations say, the agent takes it in: as asked for, or as refused."""
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane.agent import intake
+from corelane.agent import settings as node_settings
+from corelane.agent.manifest import RunPod
+from corelane.agent.settings import Record
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, admit, new, validate
+from support.garbage import ON_NODES, ON_PODS, RECORDS, written
+
+MACHINE = parse_spec("socket:2 core:4 smt:2")
+
+
+def manifest(annotations, labels):
+    resources = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    container = {"name": "x", "command": ["serve"], "resources": resources}
+    meta = {"name": "odd", "namespace": "n", "uid": "u", "annotations": annotations, "labels": labels}
+    whole = {"metadata": meta, "spec": {"nodeName": "here", "containers": [container]}}
+    return msgspec.convert(whole, RunPod)
+
+
+@settings(max_examples=80, deadline=None)
+@given(written(ON_PODS + RECORDS), st.booleans())
+def test_a_pod_is_planned_with_what_it_asks_for_or_with_a_reason_why_not(said, labelled):
+    plan = intake.plan(manifest(said, said if labelled else {}), processes=True)
+    assert [one.name for one in plan.ask.containers] == ["x"]
+    if plan.refusal is not None:
+        assert plan.refusal.message.startswith("metadata.")
+        return
+    state, decision = admit(new(MACHINE, NodeConfig(policy="pools")), plan.ask)
+    assert decision.admitted or decision.message
+    assert validate(state) == []
+
+
+@settings(max_examples=80, deadline=None)
+@given(written(ON_NODES))
+def test_a_node_holds_what_can_be_meant_and_says_what_cannot(said):
+    node = node_settings.Settings(NodeConfig(policy="pools"), MACHINE, Record())
+    faults = node.hear(MACHINE, said, said)
+    assert all(text.isprintable() for text in faults)
+    assert validate(new(MACHINE, node.config)) == []
+    assert node.hear(MACHINE, said, said) == []
