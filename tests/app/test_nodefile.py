@@ -224,8 +224,37 @@ def test_a_device_near_a_numa_node_that_is_not_there_is_named_as_in_the_file(tmp
     with pytest.raises(OptionError) as refused:
         options.check_settings(given, options.settings(given), MACHINE, "of simulated nodes: ")
     assert str(refused.value) == (
-        f"{path}: of simulated nodes: devices: example.com/nic: nic-7-0 is near NUMA node 7, but this machine has 0-1"
+        f"{path}: of simulated nodes: devices: example.com/nic: nic-7-0 is near NUMA node 7, "
+        "but this machine has 0-1"
     )
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        ("[]", "reservedMemory: [memorymanager] you should specify the system reserved memory"),
+        (
+            "[{numaNode: 7, limits: {memory: 1Gi}}]",
+            "reservedMemory: the reserved memory configuration references a NUMA node 7",
+        ),
+        (
+            "[{numaNode: 1, limits: {memory: 5Gi}}]",
+            "reservedMemory: NUMA node 1 has 4Gi of memory, of which 5Gi cannot be reserved",
+        ),
+        (
+            "[{numaNode: 0, limits: {memory: 1Gi, hugepages-2Mi: 2Mi}}]",
+            "reservedMemory: NUMA node 0 has 0 of hugepages-2Mi, of which 2Mi cannot be reserved",
+        ),
+    ],
+)
+def test_memory_that_cannot_be_reserved_is_named_as_in_the_file(tmp_path: Path, said: str, told: str) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(f"memoryManagerPolicy: Static\nreservedMemory: {said}\n")
+    given = Options(data_dir=tmp_path, node_config=path)
+    machine = parse_spec("socket:2 core:4 smt:2 mem:4Gi")
+    with pytest.raises(OptionError) as refused:
+        options.check_settings(given, options.settings(given), machine)
+    assert str(refused.value).startswith(f"{path}: {told}")
 
 
 def test_lists_of_cpus_are_this_machines_and_not_a_simulated_ones(tmp_path: Path) -> None:

@@ -136,6 +136,8 @@ def _only(found: dict[str, Any], name: str) -> dict[str, Any]:
 
 def explain(error: NodeConfigError) -> str:
     """A setting that this machine cannot honour, with its name in the file."""
+    if "reserved memory" in str(error):
+        return f"reservedMemory: {error}"
     field, colon, rest = str(error).partition(":")
     return f"{_IN_FILE[field]}:{rest}" if colon and field in _IN_FILE else str(error)
 
@@ -375,4 +377,5 @@ _TOP: Final[Mapping[str, tuple[str, Reader]]] = {
 _IN_FILE: Final = {name: f"pools.{key}" for key, (name, _) in _POOLS.items()} | {
     "reserved": "reservedCPUs",
     "reserved_count": "reservedCPUCount",
+    "reserved_memory": "reservedMemory",
 }

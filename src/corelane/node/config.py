@@ -11,6 +11,7 @@ from corelane.node.errors import NodeConfigError
 from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
 from corelane.node.pools.options import PoolOptions
 from corelane.placement import families, kubelet
+from corelane.placement.memory import MEMORY, hugepages, in_words
 from corelane.placement.topology import Topology
 
 __all__ = ["Inventory", "Level", "NodeConfig", "Policy", "check", "default_reserved_count", "pick", "reserve"]
@@ -68,6 +69,8 @@ def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
     config.numa.check(len(machine.nodes))
     config.options.check(topology, config.numa.policy)
     config.memory.check(machine)
+    if not config.exact:
+        _check_reserved_memory(config.memory, machine)
     check_devices(config.devices, config.numa, machine)
     cpus, count = topology.all.bit_count(), config.reserved_count
     if count is not None and not 1 <= count <= cpus:
@@ -80,6 +83,18 @@ def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
         config.pools.check(machine)
     elif config.options.strict_cpu_reservation and not config.exact:
         _check_strict(config, topology)
+
+
+def _check_reserved_memory(options: MemoryOptions, machine: Machine) -> None:
+    """Raises NodeConfigError where more is reserved than there is; memory of unknown size has room."""
+    for node in machine.nodes if options.policy == "Static" else ():
+        there = {MEMORY: node.memory} | {hugepages(kib): 1024 * kib * n for kib, n in node.hugepages.items()}
+        for name, size in options.reserved.get(node.id, {}).items():
+            if node.memory and size > there.get(name, 0):
+                raise NodeConfigError(
+                    f"reserved_memory: NUMA node {node.id} has {in_words(there.get(name, 0))} of {name}, "
+                    f"of which {in_words(size)} cannot be reserved"
+                )
 
 
 def check_devices(inventory: Inventory, numa: TopologyOptions, machine: Machine) -> None:
