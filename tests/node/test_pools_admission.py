@@ -410,6 +410,25 @@ def test_reasons_say_which_class_and_what_the_placement_came_to():
     assert told[2] == ("b", "shared", "500m is no whole number of CPUs: shares the pool")
 
 
+def picked(state, name, *containers, **wishes):
+    """What is said of the choice for each container."""
+    decision = node.admit(state, labelled(name, None, *containers, **wishes))[1]
+    return {reason.container: reason.text for reason in decision.reasons if reason.step == "pick"}
+
+
+def test_what_holds_of_all_cpus_of_a_pod_is_not_said_of_one_container():
+    told = picked(pools(QUAD_NUMA), "vm", 4000, 1000)
+    assert told["a"].startswith("CPUs 1-2,17-18; of all the pod's, CPUs 1-3,17-18: NUMA nodes: 1")
+    assert told["b"].startswith("CPU 3; of all the pod's, CPUs 1-3,17-18: NUMA nodes: 1")
+
+
+def test_a_wish_that_is_kept_is_told_too():
+    plain = picked(pools(QUAD_NUMA), "p", 2000)["a"]
+    alone = picked(pools(QUAD_NUMA), "p", 2000, exclusive_policy=ExclusivePolicy.PCPU_LEVEL)["a"]
+    assert "units shared against the wish to be alone" not in plain
+    assert "units shared against the wish to be alone: 0" in alone
+
+
 def test_what_means_nothing_on_a_machine_without_smt_is_told():
     flat = parse_spec("core:8 smt:1")
     _, decision = node.admit(pools(flat), labelled("a", LSE, 2000, bind=BindPolicy.SPREAD_BY_PCPUS))

@@ -308,7 +308,7 @@ def test_reasons_tell_where_siblings_of_an_odd_cpu_stay():
     assert told["bind"] == "of cores that are not wholly taken, 7 belong to others"
     answer = optimal.place(DESK, Demand(1), DESK.all, explain=True)
     told = {reason.step: reason.text for reason in answer.reasons}
-    assert told["bind"] == "of cores that are not wholly taken, 4 stay in the pool"
+    assert told["bind"] == "of cores that are not wholly taken, 4 stay free"
 
 
 def test_spread_without_siblings_is_said_to_make_no_difference():

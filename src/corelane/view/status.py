@@ -237,6 +237,9 @@ def show_containers(
     lines: tuple[ContainerLine, ...], to: Console, kernel: Mapping[str, str] | None = None
 ) -> None:
     """`kernel` says of a container, named as here, what was read from the kernel, past the agent."""
+    if not lines:
+        to.print("No containers.")
+        return
     rows = [
         (
             f"{_pod(line)}/{line.container}",

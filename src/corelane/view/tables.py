@@ -46,13 +46,13 @@ def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to:
     from rich.text import Text
 
     # A heavy caption line over ASCII-safe columns reads the same on a terminal, in a log and in a README.
-    table = Table(
-        title=title or None, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         table.add_column(heading, overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(cell), style=_style(cell)) for cell in row))
+    if title:  # not the table's own, which is broken where the table is narrower
+        to.print(Text(title, style="bold"))
     to.print(table)
 
 

@@ -165,16 +165,18 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
     answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
     if isinstance(answer, Misfit):
         raise Unplaceable("; ".join((answer.text, *(change.text for change in answer.changes))))
-    why: tuple[str, ...] = (_terms(answer),)
+    why: tuple[str, ...] = (_terms(answer, demand),)
     if not answer.proven:
         why += (f"not proven to be the best by {answer.unproven_term}: the search ran out of steps",)
     return Placed(answer.cpus, why)
 
 
-def _terms(placement: Placement) -> str:
-    """The terms of the objective that say something of this placement; a single node has no distance."""
+def _terms(placement: Placement, demand: Demand) -> str:
+    """The terms that say something of this placement, also that a wish is kept; one node has no distance."""
     texts = {term.name: term.text for term in optimal.TERMS} | _BRIEF
-    told = {name: value for name, value in placement.terms if value}
+    wishes = {"exclusive"} if demand.exclusive or demand.exclusive_policy else set()
+    wishes |= {"affinity"} if demand.neighbours else set()
+    told = {name: value for name, value in placement.terms if value or name in wishes}
     if told.get("numa-nodes") == 1:
         told.pop("distance", None)
     return ", ".join(f"{texts[name]}: {value}" for name, value in told.items())

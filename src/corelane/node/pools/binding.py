@@ -312,4 +312,8 @@ def _union(masks: Iterable[int]) -> int:
 
 
 def _picked(placed: Placed, cpus: int) -> str:
-    return "; ".join((named(cpus), *placed.why))
+    """What a container got, and why; the reasons are those of all CPUs of the pod."""
+    if cpus == placed.cpus or not placed.why:
+        return "; ".join((named(cpus), *placed.why))
+    first, *more = placed.why
+    return "; ".join((named(cpus), f"of all the pod's, {named(placed.cpus)}: {first}", *more))
