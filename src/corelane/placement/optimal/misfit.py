@@ -78,7 +78,8 @@ def _stages(problem: Problem) -> Iterator[Stage]:
 
 
 def _count(cpus: int, wanted: int, word: str) -> str:
-    return f"{_asked(wanted)}, {cpus.bit_count()} are {word}"
+    found = cpus.bit_count()
+    return f"{_asked(wanted)}, {found} {'is' if found == 1 else 'are'} {word}"
 
 
 def _asked(cpus: int) -> str:
