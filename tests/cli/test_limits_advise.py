@@ -367,8 +367,14 @@ def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, mo
     (found,) = advised(run(*args)).values()
     assert (found["fit"]["shape"], found["answer"]) == ("unfitted", "change")
     assert "others held it back, too" in found["fit"]["why"]
-    assert "while others use 1680 ms/s of its 2 CPUs: that stays" in found["remarks"][0]
+    assert "neighbours or the hypervisor hold it back, too, for 500 ms/s" in found["remarks"][0]
     assert option(found, "drop-limit")["effect"]["throttledMsPerSecond"]["high"] == 0
+
+
+def test_a_record_tells_who_was_held_back_by_others(tmp_path):
+    rec = record(tmp_path / "rec.json", {**row("web-5d-x1"), "waitedForOthersMsPerSecond": 400.0})
+    (found,) = advised(run(rec, "-o", "json")).values()
+    assert "hold it back, too, for 400 ms/s" in found["remarks"][0]
 
 
 def test_what_watch_writes_is_read(tmp_path, monkeypatch):

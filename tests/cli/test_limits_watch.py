@@ -89,6 +89,7 @@ def test_a_throttled_container_is_shown_with_its_names_and_what_it_costs(tmp_pat
             "waitingMsPerSecond": 800.0,
             "stalledMsPerSecond": 800.0,
             "queuedMsPerSecond": None,
+            "waitedForOthersMsPerSecond": 0.0,
             "heldBackBy": ["limit"],
             "cost": "high",
             "why": "throttled for 800 ms/s, 80.0% of what it wanted",

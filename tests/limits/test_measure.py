@@ -44,7 +44,9 @@ def test_both_versions_count_the_same_in_their_own_units():
     assert two == {"usage_us": 70, "periods": 50, "throttled_periods": 40, "throttled_us": 4_000_000}
 
 
-@pytest.mark.parametrize("text", ["nr_periods", "nr_periods x", "nr_periods -1", "garbage here too"])
+@pytest.mark.parametrize(
+    "text", ["nr_periods", "nr_periods x", "nr_periods -9999999999", "nr_periods --1", "garbage here too"]
+)
 def test_counters_that_make_no_sense_are_refused_with_their_line(text):
     with pytest.raises(CounterError, match=text.split()[0]):
         counters.stat2(text)
@@ -94,6 +96,18 @@ def test_counters_that_went_back_are_a_restart_and_make_no_rate():
     assert isinstance(rates, Unusable)
     assert "usage_us" in rates.why
     assert "restarted" in rates.why
+
+
+def test_counts_of_periods_wrap_as_the_kernels_ints_do_and_go_on():
+    def at(seconds: float, periods: int) -> Counters:
+        text = f"nr_periods {periods}\nnr_throttled {periods}\nusage_usec 5\n"
+        return Counters(seconds, **counters.stat2(text))
+
+    signed = measure.between(at(0.0, 2**31 - 3), at(1.0, -(2**31) + 2))
+    assert (signed.periods, signed.throttled_periods) == (5, 5)
+    whole = measure.between(at(0.0, -2), at(1.0, 3))
+    assert (whole.periods, whole.throttled_periods) == (5, 5)
+    assert isinstance(measure.between(at(0.0, 70), at(1.0, 3)), Unusable), "a restart"
 
 
 def test_two_readings_at_one_time_make_no_rate():

@@ -160,6 +160,7 @@ def _evidence(one: Measured, replicas: Sequence[Measured], cpus: int, latency: L
         one.notes,
         tuple(sorted(throttled, reverse=True)),
         one.around,
+        one.waited,
     )
 
 

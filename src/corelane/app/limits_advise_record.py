@@ -42,6 +42,7 @@ class _Row(msgspec.Struct, frozen=True):
     waiting: float | None = msgspec.field(name="waitingMsPerSecond", default=None)
     stalled: float | None = msgspec.field(name="stalledMsPerSecond", default=None)
     queued: float | None = msgspec.field(name="queuedMsPerSecond", default=None)
+    waited: float | None = msgspec.field(name="waitedForOthersMsPerSecond", default=None)
     notes: list[str] = []
     remarks: list[str] = []
 
@@ -67,6 +68,7 @@ class Recorded:
     node: str
     rates: Rates | Unusable = field(default_factory=lambda: Unusable("nothing was recorded"))
     slots: tuple[Slot, ...] = ()
+    waited: float = 0.0
 
 
 def read(path: Path) -> list[Recorded]:
@@ -120,7 +122,7 @@ def _check(path: Path, number: int, one: _Round) -> None:
     for row in one.containers:
         if not 1 <= row.period <= 1000:
             raise AdviseError(f"{path}: round {number}: periodMs: {row.period} is not between 1 and 1000")
-        for name in ("limit", "burst_limit", *_TIMES, *_COUNTS):
+        for name in ("limit", "burst_limit", "waited", *_TIMES, *_COUNTS):
             value = getattr(row, name)
             if value is not None and not 0 <= value < _LARGEST:
                 raise AdviseError(f"{path}: round {number}: {name.replace('_', ' ')}: {value} is no amount")
@@ -130,6 +132,7 @@ def _recorded(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]], ro
     made = Recorded(*key)
     made.rates = _together(rows, rounds)
     if isinstance(made.rates, Rates):
+        made.waited = _mean("waited", rows, made.rates.seconds) or 0.0
         made.slots = tuple(
             Slot(seconds, (row.used or 0.0) * seconds, (row.throttled or 0.0) * seconds)
             for seconds, row in rows

@@ -48,6 +48,7 @@ class Measured:
     slots: tuple[Slot, ...] = ()
     notes: tuple[str, ...] = ()
     around: Surroundings | None = None
+    waited: float = 0.0
 
     @property
     def pod_key(self) -> tuple[str, str]:
@@ -217,7 +218,15 @@ class Record:
     def measure(self, wanted: Callable[[str, str], bool]) -> tuple[list[Measured], list[str]]:
         found = limits_advise_record.read(self.path)
         made = [
-            Measured(one.namespace, one.pod, one.container, one.rates, one.node, slots=one.slots)
+            Measured(
+                one.namespace,
+                one.pod,
+                one.container,
+                one.rates,
+                one.node,
+                slots=one.slots,
+                waited=one.waited,
+            )
             for one in found
         ]
         return made, []

@@ -173,6 +173,7 @@ def _plain(row: Row) -> dict[str, Any]:
         "waitingMsPerSecond": _rounded(rates.waiting),
         "stalledMsPerSecond": _rounded(rates.stalled),
         "queuedMsPerSecond": _rounded(rates.queued),
+        "waitedForOthersMsPerSecond": _rounded(row.verdict.waited) if row.verdict else None,
         "heldBackBy": [str(cause) for cause in row.verdict.causes] if row.verdict else [],
         "cost": str(row.verdict.level) if row.verdict else None,
         "why": row.verdict.why if row.verdict else None,

@@ -155,6 +155,8 @@ class Evidence:
     """Throttled milliseconds a second of every replica, the worst first."""
     around: Surroundings | None = None
     """What else happened on its CPUs, where that was measured."""
+    waited: float = 0.0
+    """For how long neighbours or the hypervisor held it back, in ms a second, where a record says so."""
 
     @property
     def quota(self) -> Quota:

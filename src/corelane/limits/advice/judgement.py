@@ -14,7 +14,7 @@ from corelane.limits.advice.fitting import Fit
 from corelane.limits.advice.guarantees import Weight
 from corelane.limits.advice.options import Case, Option, options
 from corelane.limits.lint import Policy
-from corelane.limits.measure import Cause, Level, Rates, Unusable, Verdict, held_by_others, judge
+from corelane.limits.measure import Cause, Level, Rates, Unusable, Verdict, judge
 
 __all__ = ["Advice", "Answer", "advise"]
 
@@ -65,8 +65,8 @@ def advise(
     assert not isinstance(evidence.rates, Unusable)
     rates = evidence.rates
     verdict = judge(rates, evidence.around)
-    others, how = held_by_others(rates, evidence.around)
-    remarks = (*rates.remarks, *_held_back(rates, how), *_remarks(subject, rates, settings))
+    waited = verdict.waited or evidence.waited
+    remarks = (*rates.remarks, *_held_back(rates, waited), *_remarks(subject, rates, settings))
     if rates.above and rates.above >= _ABOVE_MS and not rates.throttled:
         why = f"its pod's limit stops it for {rates.above:.0f} ms/s, not its own: see the pod's row"
         return Advice(subject, evidence, Answer.LEAVE, why, verdict.level, remarks=remarks)
@@ -77,7 +77,7 @@ def advise(
     if not subject.container:
         why = f"{_lost(rates)}; {_OF_POD}"
         return Advice(subject, evidence, Answer.CHANGE, why, verdict.level, remarks=remarks)
-    fit = fitting.fit(rates, subject.threads, evidence.cpus, others)
+    fit = fitting.fit(rates, subject.threads, evidence.cpus, waited)
     found = options(Case(subject, evidence, fit, nodes, settings, weight))
     if not found:
         why = f"{_lost(rates)}, but nothing that can be changed here is known to help"
@@ -96,9 +96,12 @@ def _lost(rates: Rates) -> str:
     return f"throttled for {throttled:.0f} ms/s: {lost:.1%} of the CPU time it wanted is lost"
 
 
-def _held_back(rates: Rates, how: str) -> Iterator[str]:
-    if how and rates.throttled:
-        yield f"it also {how}: that stays, whatever becomes of its limit"
+def _held_back(rates: Rates, waited: float) -> Iterator[str]:
+    if waited and rates.throttled:
+        yield (
+            f"neighbours or the hypervisor hold it back, too, for {waited:.0f} ms/s: that stays, whatever "
+            "becomes of its limit"
+        )
 
 
 def _little(rates: Rates, verdict: Verdict) -> str:

@@ -4,7 +4,7 @@ from corelane.limits.measure.counters import CounterError, Counters, Quota
 from corelane.limits.measure.groups import Reading, allowed, read
 from corelane.limits.measure.processors import Processor
 from corelane.limits.measure.rates import Rates, Unusable, between
-from corelane.limits.measure.verdict import Cause, Level, Surroundings, Verdict, held_by_others, judge
+from corelane.limits.measure.verdict import Cause, Level, Surroundings, Verdict, judge
 
 __all__ = [
     "Cause",
@@ -20,7 +20,6 @@ __all__ = [
     "Verdict",
     "allowed",
     "between",
-    "held_by_others",
     "judge",
     "read",
 ]

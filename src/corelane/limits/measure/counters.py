@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 __all__ = [
+    "WRAP",
     "CounterError",
     "Counters",
     "Quota",
@@ -24,6 +25,8 @@ __all__ = [
 ]
 
 _NS: Final = 1000
+WRAP: Final = 2**32
+"""Where counts of periods, throttled periods and bursts begin again."""
 
 
 class CounterError(ValueError):
@@ -72,13 +75,19 @@ class Counters:
 
 
 def flat(text: str) -> dict[str, int]:
-    """Lines of a name and a number, as in cpu.stat. Raises CounterError."""
+    """Lines of a name and a number, as in cpu.stat. Raises CounterError.
+
+    The kernel counts periods in 32 bits with a sign: what is negative has only passed 2^31.
+    """
     found: dict[str, int] = {}
     for line in text.splitlines():
         name, _, number = line.partition(" ")
-        if not number.strip().isdecimal():
+        if not number.strip().removeprefix("-").isdecimal():
             raise CounterError(f"{line!r} is no name with a number")
-        found[name] = int(number)
+        amount = int(number)
+        found[name] = amount + WRAP if -WRAP // 2 <= amount < 0 else amount
+        if found[name] < 0:
+            raise CounterError(f"{line!r} is less than nothing")
     return found
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from typing import Final
 
-from corelane.limits.measure.counters import Counters, Quota, Tasks
+from corelane.limits.measure.counters import WRAP, Counters, Quota, Tasks
 
 __all__ = ["Rates", "Unusable", "between"]
 
@@ -21,6 +21,7 @@ _COUNTED: Final = (
     "some_us",
     "full_us",
 )
+_WRAPPING: Final = frozenset({"periods", "throttled_periods", "bursts"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ def between(before: Counters, after: Counters) -> Rates | Unusable:
     """What happened between two readings of the same group.
 
     A counter that went back began anew: the container was restarted, and nothing is said of the time before.
+    Counts of periods may also have wrapped.
     """
     seconds = after.at - before.at
     if seconds <= 0:
@@ -111,7 +113,8 @@ def _pairs(before: Counters, after: Counters) -> Iterator[tuple[str, int, int]]:
         if one.name in _COUNTED:
             a, b = getattr(before, one.name), getattr(after, one.name)
             if a is not None and b is not None:
-                yield one.name, a, b
+                wrapped = one.name in _WRAPPING and b < a and a - b > WRAP // 2
+                yield one.name, a, b + WRAP if wrapped else b
 
 
 def _ms(grown: dict[str, int], name: str, seconds: float) -> float | None:

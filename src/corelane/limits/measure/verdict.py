@@ -12,7 +12,7 @@ from typing import Final
 
 from corelane.limits.measure.rates import Rates
 
-__all__ = ["Cause", "Level", "Surroundings", "Verdict", "held_by_others", "judge"]
+__all__ = ["Cause", "Level", "Surroundings", "Verdict", "judge"]
 
 _LOW, _MEDIUM, _HIGH = 0.001, 0.01, 0.1
 """Parts of the wanted CPU time; below the first nobody notices."""
@@ -56,11 +56,15 @@ class Surroundings:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What it waits for, the worst first; how bad throttling is; and why that is said."""
+    """What it waits for, the worst first; how bad throttling is; and why that is said.
+
+    `waited` is for how long neighbours or the hypervisor held it back, in milliseconds a second.
+    """
 
     causes: tuple[Cause, ...]
     level: Level
     why: str
+    waited: float = 0.0
 
 
 def judge(rates: Rates, around: Surroundings | None = None) -> Verdict:
@@ -70,7 +74,9 @@ def judge(rates: Rates, around: Surroundings | None = None) -> Verdict:
         return Verdict((Cause.UNKNOWN,), Level.NONE, "neither throttling nor waiting is counted")
     parts.sort(key=lambda part: -part[1])
     causes = tuple(cause for cause, _, _ in parts) or (Cause.NOTHING,)
-    return Verdict(causes, level(rates), "; ".join(why for _, _, why in parts) or "no wait worth naming")
+    waited = sum(amount for cause, amount, _ in parts if cause in (Cause.NEIGHBOURS, Cause.HYPERVISOR))
+    why = "; ".join(why for _, _, why in parts) or "no wait worth naming"
+    return Verdict(causes, level(rates), why, waited)
 
 
 def level(rates: Rates) -> Level:
@@ -84,12 +90,6 @@ def level(rates: Rates) -> Level:
     if lost >= _MEDIUM or (lost >= _LOW and stall >= _STALL_MS):
         return Level.MEDIUM
     return Level.LOW if lost > 0 else Level.NONE
-
-
-def held_by_others(rates: Rates, around: Surroundings | None) -> tuple[float, str]:
-    """Milliseconds a second of waiting for neighbours or the hypervisor, and what is said of it."""
-    found = [part for part in _waits(rates, around) if part[0] in (Cause.NEIGHBOURS, Cause.HYPERVISOR)]
-    return (found[0][1], found[0][2]) if found else (0.0, "")
 
 
 Part = tuple[Cause, float, str]
