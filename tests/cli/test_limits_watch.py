@@ -173,6 +173,28 @@ def test_groups_that_vanish_or_appear_while_being_read_are_no_error(tree, tmp_pa
     assert any("1 started" in note for note in notes(result))
 
 
+def test_a_group_named_by_path_may_vanish_and_come_back(tmp_path, monkeypatch):
+    for name in ("gone", "stays"):
+        write(tmp_path / name / "cgroup.procs", "1")
+        quiet(tmp_path / name)
+    files = {path: path.read_text() for path in (tmp_path / "gone").iterdir()}
+
+    def vanish() -> None:
+        for path in files:
+            path.unlink()
+
+    def come_back() -> None:
+        for path, content in files.items():
+            path.write_text(content)
+
+    play(monkeypatch, lambda: None, vanish, lambda: None, come_back, lambda: None)
+    named = [word for name in ("gone", "stays") for word in ("--cgroup", tmp_path / name)]
+    lines = [json.loads(line) for line in run("--count", 5, "-o", "json", *named).stdout.splitlines()]
+    assert [len(line["containers"]) for line in lines] == [2, 1, 1, 1, 2]
+    said = ["1 ended while being watched"], [], ["1 started meanwhile: shown in the next round"]
+    assert [line["notes"] for line in lines[1:4]] == list(said)
+
+
 def test_a_restarted_container_has_no_rate_but_a_reason(tree, tmp_path, monkeypatch):
     path = tree.add("u1", A, name="app")
     quiet(path)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from corelane.app import limits_node, limits_prometheus
-from corelane.app.limits_node import Site, Where
+from corelane.app.limits_node import Site, Sites, Where
 from corelane.app.limits_prometheus import Measured
 from corelane.app.prometheus import PrometheusError, Server, bearer
 from corelane.kernel.files import Directory
@@ -98,7 +98,8 @@ class _Snapshot:
     readings: dict[tuple[str, ...], tuple[Site, Reading]]
     processors: dict[int, Processor]
     notes: tuple[str, ...]
-    vanished: int
+    vanished: frozenset[tuple[str, ...]]
+    """What was found and then had no counters any more."""
 
 
 @dataclass(slots=True)
@@ -107,6 +108,8 @@ class Node:
 
     where: Where
     before: _Snapshot | None = field(default=None, init=False)
+    named: Sites | None = field(default=None, init=False)
+    """Groups named by path: they must be there at first, and may vanish and come back then."""
 
     def rows(self, options: Options) -> Found:
         before = self.before or self._read(options)
@@ -116,9 +119,11 @@ class Node:
         return Found(rows, (*after.notes, *_left(before, after)), after.at - before.at)
 
     def _read(self, options: Options) -> _Snapshot:
-        found = limits_node.find(self.where)
+        found = self.named or limits_node.find(self.where)
+        if self.where.groups:
+            self.named = found
         sites = [one for one in found.sites if _selected(options, one.namespace, one.pod)]
-        notes, readings, vanished = [*found.notes], {}, 0
+        notes, readings, vanished = [*found.notes], {}, set()
         if found.sites and not sites:
             notes.append(f"none of {len(found.sites)} groups is selected by namespace and pod")
         stat = Directory(str(self.where.root / "proc")).read("stat") or ""
@@ -131,8 +136,10 @@ class Node:
             if reading is not None:
                 readings[site.key] = (site, reading)
             elif site.container:
-                vanished += 1
-        return _Snapshot(time.monotonic(), readings, processors.parse(stat), tuple(notes), vanished)
+                vanished.add(site.key)
+        return _Snapshot(
+            time.monotonic(), readings, processors.parse(stat), tuple(notes), frozenset(vanished)
+        )
 
 
 def _rows(before: _Snapshot, after: _Snapshot) -> Iterator[Row]:
@@ -158,7 +165,7 @@ def _around(before: _Snapshot, after: _Snapshot, site: Site) -> Surroundings | N
 
 
 def _left(before: _Snapshot, after: _Snapshot) -> Iterator[str]:
-    gone = len(before.readings.keys() - after.readings.keys()) + after.vanished
+    gone = len((before.readings.keys() - after.readings.keys()) | (after.vanished - before.vanished))
     new = len(after.readings.keys() - before.readings.keys())
     if gone:
         yield f"{gone} ended while being watched"
