@@ -14,7 +14,7 @@ from corelane.kube.meta import Condition
 from corelane.kube.node import Node, Taint
 from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
 from corelane.node import NodeState
-from corelane.node.pools.options import PoolOptions
+from corelane.node.pools.options import AllocatorName, PoolOptions
 from corelane.scheduler.cluster import PodInfo
 from corelane.scheduler.core import Core
 from corelane.scheduler.messages import (
@@ -188,6 +188,15 @@ def test_what_cannot_go_together_is_said_in_koordinators_words_and_in_plain_ones
     story = Story().has(node("n1"), spec="core:4 smt:2", policy="pools", pools=pools)
     assert reason in why(story.wants(asked))
     assert only_bind(story.wants(guaranteed("b", "2"))).node == "n1"
+
+
+@pytest.mark.parametrize("allocator", ["optimal", "koordinator"])
+def test_a_pod_that_no_numa_node_holds_is_told_so_in_koordinators_words(allocator: AllocatorName) -> None:
+    story = Story().has(node("n1"), spec="socket:2 core:4", policy="pools", pools=PoolOptions(allocator))
+    together = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
+    told = why(story.wants(guaranteed("a", "5", annotations=together)))
+    assert "1 node(s) Insufficient NUMA Node resources" in told
+    assert allocator == "koordinator" or "SingleNUMANode: 5 CPUs are asked for, usable by NUMA node" in told
 
 
 def test_the_same_ask_from_another_namespace_is_another_matter() -> None:

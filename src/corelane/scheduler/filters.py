@@ -13,6 +13,7 @@ from corelane.node.pools.binding import INSUFFICIENT_CPUS
 from corelane.scheduler import matching
 from corelane.scheduler.cluster import NodeInfo, PodInfo
 from corelane.scheduler.plugins import Cycle, Filter, PreFilter, Wake
+from corelane.workload import NUMAPolicy
 
 __all__ = ["FILTERS", "PREFILTERS"]
 
@@ -27,6 +28,7 @@ _AMPLIFIED: Final = "Insufficient amplified cpu"
 _NOT_ENOUGH: Final = "not enough cpus available to satisfy request"
 _NOT_AS_REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy"
 _NOT_ON_NODES: Final = "node(s) Insufficient NUMA Node resources"
+_ALIGNED: Final = tuple(f"{policy}: " for policy in NUMAPolicy if policy)
 
 
 class _PodAffinity(Wire, frozen=True):
@@ -142,6 +144,8 @@ def _too_few(why: str, info: PodInfo) -> str:
     wishes = info.ask.wishes
     if why.startswith((_NOT_ENOUGH, _NOT_AS_REQUIRED, _NOT_ON_NODES)):
         return why
+    if why.startswith(_ALIGNED):
+        return f"{_NOT_ON_NODES}: {why}"
     known = f"{_NOT_AS_REQUIRED} {wishes.bind}" if wishes.bind_required and wishes.bind else _NOT_ENOUGH
     return f"{known}: {why}"
 
