@@ -4,7 +4,7 @@ NUMA nodes come first, in the order of their ids: Koordinator's manager takes a 
 its id. Of a zone's CPUs, `capacity` is the hardware; `allocatable` is where Koordinator's scheduler begins,
 so it holds the CPUs that annotations name as taken, which it takes off itself; `available`, what
 scheduler-plugins goes by, can still become exclusive. Of memory, `allocatable` is without huge pages and, as
-`available`, what the memory manager says, where there is one.
+`available`, what the memory manager says, where there is one. Devices are in the zones of NUMA nodes near them.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -16,6 +16,7 @@ from corelane.kube import quantity
 from corelane.kube.quantity import BINARY_SI
 from corelane.kube.translate import koordinator
 from corelane.machine.model import Machine, NUMANode
+from corelane.node import devices
 from corelane.node.amplification import amplify
 from corelane.node.config import Level
 from corelane.node.ledger import NodeState
@@ -93,8 +94,8 @@ def _zone(unit: _Unit, parent: str, node: NUMANode | None, state: NodeState, tak
     if unit.cpus:
         zone["attributes"] = [{"name": "cpus", "value": str(CPUSet.from_mask(unit.cpus))}]
     if node or unit.level != "socket":
-        memory = _memory(node, state.memory.get(node.id)) if node else ()
-        zone["resources"] = [_cpus(unit.cpus, state, taken), *memory]
+        more = (*_memory(node, state.memory.get(node.id)), *_devices(node, state)) if node else ()
+        zone["resources"] = [_cpus(unit.cpus, state, taken), *more]
     return zone
 
 
@@ -114,6 +115,16 @@ def _memory(node: NUMANode, kept: MemoryNode | None) -> Iterator[_Resource]:
         offered = kept.allocatable.get(name, 0) if kept else own
         free = kept.free.get(name, 0) if kept else own
         yield _resource(name, *(str(quantity.of_value(one, BINARY_SI)) for one in (size, offered, free)))
+
+
+def _devices(node: NUMANode, state: NodeState) -> Iterator[_Resource]:
+    """The devices near a NUMA node; one that is near several counts in each."""
+    used = devices.held(state.entries.values())
+    for name, every in sorted(state.config.devices.items()):
+        near = {device for device, nodes in every.items() if nodes >> node.id & 1}
+        if near:
+            all_, free = str(len(near)), str(len(near - used.get(name, set())))
+            yield _resource(name, all_, all_, free)
 
 
 def _resource(name: str, capacity: str, allocatable: str, available: str) -> _Resource:
