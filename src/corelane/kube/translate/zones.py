@@ -4,7 +4,7 @@ NUMA nodes come first, in the order of their ids: Koordinator's manager takes a 
 its id. Of a zone's CPUs, `capacity` is the hardware; `allocatable` is where Koordinator's scheduler begins,
 so it holds the CPUs that annotations name as taken, which it takes off itself; `available`, what
 scheduler-plugins goes by, can still become exclusive. Of memory, `allocatable` is without huge pages and, as
-`available`, what the memory manager says, where there is one. Devices are in the zones of NUMA nodes near them.
+`available`, what the memory manager says, where there is one. Devices are in the zones of their NUMA nodes.
 """
 
 from collections.abc import Collection, Iterator, Mapping
