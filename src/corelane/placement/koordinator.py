@@ -99,7 +99,7 @@ def usable(topology: Topology, available: int, request: Request) -> int:
 
 
 def _is_satisfied(cores: Cores, taken: int, bind: BindPolicy) -> bool:
-    touched = cores.of(taken)
+    touched = cores.cores_of(taken)
     if bind is BindPolicy.FULL_PCPUS:
         return cores.threads_of(touched) == taken
     return touched.bit_count() == taken.bit_count()

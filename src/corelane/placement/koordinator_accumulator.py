@@ -90,7 +90,7 @@ class _Accumulator:
         self.references = others.references
         self.shut_cores = self.shut_nodes = 0
         if self.level is ExclusivePolicy.PCPU_LEVEL:
-            self.shut_cores = cores.threads_of(cores.of(others.cores))
+            self.shut_cores = cores.threads_of(cores.cores_of(others.cores))
         elif self.level is ExclusivePolicy.NUMA_NODE_LEVEL:
             self.shut_nodes = self.nodes_of(others.nodes)
 
@@ -107,7 +107,7 @@ class _Accumulator:
         self.free &= ~cpus
         self.need -= cpus.bit_count()
         if self.level is ExclusivePolicy.PCPU_LEVEL:
-            self.shut_cores |= self.cores.threads_of(self.cores.of(cpus))
+            self.shut_cores |= self.cores.threads_of(self.cores.cores_of(cpus))
         elif self.level is ExclusivePolicy.NUMA_NODE_LEVEL:
             self.shut_nodes |= self.nodes_of(cpus)
 
@@ -206,7 +206,7 @@ class _Accumulator:
             return self.cores.one_of_each(cpus)
         found = 0
         for equal in self.by_own_references(cpus):
-            found |= self.cores.one_of_each(equal & ~self.cores.threads_of(self.cores.of(found)))
+            found |= self.cores.one_of_each(equal & ~self.cores.threads_of(self.cores.cores_of(found)))
         return found
 
     def by_own_references(self, cpus: int) -> Iterator[int]:
@@ -258,7 +258,7 @@ class _Accumulator:
             for group in groups:
                 some = group & offered
                 if some.bit_count() > n:
-                    some &= self.cores.threads_of(self.cores.first(self.cores.of(some), n))
+                    some &= self.cores.threads_of(self.cores.first(self.cores.cores_of(some), n))
                 taken |= some
                 n -= some.bit_count()
                 if not n:
@@ -269,7 +269,7 @@ class _Accumulator:
     def one_after_another(self, groups: Iterable[int], cpus: int, n: int) -> int:
         taken = 0
         for group in groups:
-            for lead in self.cores.in_order(self.cores.of(group & cpus)):
+            for lead in self.cores.in_order(self.cores.cores_of(group & cpus)):
                 some = self.least_referenced(self.cores.threads_of(1 << lead) & cpus, n)
                 taken |= some
                 n -= some.bit_count()
@@ -280,7 +280,7 @@ class _Accumulator:
     def core_order(self, cpus: int) -> Iterator[int]:
         """Cores, as all of their CPUs, in groups that upstream's last sort finds equal, first group first."""
         cores = self.cores
-        counted = cores.by_count(cores.of(cpus), (cpus,))
+        counted = cores.by_count(cores.cores_of(cpus), (cpus,))
         for places in self.places(cpus):
             for equally_free in counted[1:]:
                 for socket in cores.sockets:

@@ -7,7 +7,8 @@ from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
 from corelane.placement.cores import lowest
-from corelane.placement.topology import Pattern, Topology
+from corelane.placement.patterns import Pattern, Patterned
+from corelane.placement.topology import Topology
 
 __all__ = ["Cell", "Cores", "of"]
 
@@ -21,10 +22,11 @@ class Cell(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cores:
+class Cores(Patterned):
     """What the allocator needs to know of a topology; made once for each by `of`."""
 
     patterns: tuple[Pattern, ...]
+    shapes: tuple[Pattern, ...]
     leads: int
     """The lowest CPU of every core."""
     threads: int
@@ -38,23 +40,6 @@ class Cores:
     rank: Mapping[int, int]
     """The place of each core, named by its lowest CPU, among all; empty where ascending is right."""
 
-    def of(self, cpus: int) -> int:
-        """The lowest CPU of every core that has one of these."""
-        found = 0
-        for leads, offsets in self.patterns:
-            for offset in offsets:
-                found |= cpus >> offset & leads
-        return found
-
-    def threads_of(self, leads: int) -> int:
-        """All CPUs of these cores."""
-        found = 0
-        for own, offsets in self.patterns:
-            cores = leads & own
-            for offset in offsets:
-                found |= cores << offset
-        return found
-
     def full(self, free: int) -> int:
         """All CPUs of the cores of which every thread is free."""
         found = 0
@@ -64,16 +49,6 @@ class Cores:
                 whole &= free >> offset
             for offset in offsets:
                 found |= whole << offset
-        return found
-
-    def one_of_each(self, cpus: int) -> int:
-        """The lowest of these CPUs on every core."""
-        found = 0
-        for missing, offsets in self.patterns:
-            for offset in offsets:
-                have = cpus >> offset & missing
-                found |= have << offset
-                missing ^= have
         return found
 
     def in_order(self, leads: int) -> Sequence[int]:
@@ -155,6 +130,7 @@ def _build(topology: Topology) -> Cores:
     leads, total = topology.cores_of(topology.all), topology.all.bit_count()
     return Cores(
         topology.patterns,
+        topology.shapes,
         leads,
         threads=total // leads.bit_count(),
         node_size=total // len(topology.numa),

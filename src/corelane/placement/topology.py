@@ -11,11 +11,11 @@ from operator import or_
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from corelane.cpuset import bits
 from corelane.machine.model import Machine
 from corelane.machine.uncore import kubelet_ids
+from corelane.placement.patterns import Pattern, Patterned, patterns_of, without_leads
 
-__all__ = ["Counters", "Pattern", "Row", "Topology", "build", "core_keys", "from_machine"]
+__all__ = ["Counters", "Row", "Topology", "build", "core_keys", "from_machine"]
 
 
 class Row(NamedTuple):
@@ -38,15 +38,8 @@ class Counters(NamedTuple):
     uncore: int
 
 
-class Pattern(NamedTuple):
-    """All cores whose threads lie alike: `leads` has their lowest CPUs, `offsets` the threads' distances."""
-
-    leads: int
-    offsets: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Topology:
+class Topology(Patterned):
     """Units as masks, each tuple in the order of the units' ids; built by `build`, compared by identity."""
 
     all: int
@@ -91,28 +84,6 @@ class Topology:
     counters: Counters
     core_order: tuple[int, ...] = ()
     """The lowest CPU of each core by socket and core id, as Koordinator sorts; empty where ascending does."""
-
-    def cores_of(self, cpus: int) -> int:
-        """The lowest CPU of every core that has a CPU in `cpus`."""
-        found = 0
-        for leads, offsets in self.shapes:
-            found |= cpus & leads
-            for offset in offsets:
-                found |= cpus >> offset & leads
-        return found
-
-    def threads_of(self, leads: int) -> int:
-        """All CPUs of the cores whose lowest CPUs are `leads`."""
-        found = leads
-        for own, offsets in self.shapes:
-            cores = leads & own
-            for offset in offsets:
-                found |= cores << offset
-        return found
-
-    def whole_cores(self, cpus: int) -> int:
-        """All CPUs of every core that has one in `cpus`."""
-        return self.threads_of(self.cores_of(cpus))
 
     def nodes_of(self, cpus: int) -> int:
         """The positions in `numa` (as a mask) of the nodes that `cpus` touch."""
@@ -162,8 +133,8 @@ def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counte
     first, second = (nodes, packages) if numa_first else (packages, nodes)
     sizes = {mask: mask.bit_count() for mask in (*nodes, *packages, *domains)}
     inner = _within(first, second)
-    patterns = _patterns(cores.values())
-    shapes = tuple(Pattern(leads, offsets[1:]) for leads, offsets in patterns)
+    patterns = patterns_of(cores.values())
+    shapes = without_leads(patterns)
     per_core, per_socket = _average(count.cpus, count.cores), _average(count.cpus, count.sockets)
     nested = sum(map(len, inner.values())) == len(second) and all(_whole(unit, shapes) for unit in second)
     return Topology(
@@ -220,15 +191,6 @@ def _core_order(rows: list[Row], units: Iterable[int]) -> tuple[int, ...]:
         if inside != sorted(inside):
             return tuple(order)
     return ()
-
-
-def _patterns(cores: Iterable[int]) -> tuple[Pattern, ...]:
-    shapes: dict[tuple[int, ...], int] = {}
-    for core in cores:
-        lead = (core & -core).bit_length() - 1
-        shape = tuple(bits(core >> lead))
-        shapes[shape] = shapes.get(shape, 0) | 1 << lead
-    return tuple(Pattern(leads, shape) for shape, leads in sorted(shapes.items()))
 
 
 def _whole(unit: int, patterns: Iterable[Pattern]) -> bool:

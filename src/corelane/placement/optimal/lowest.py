@@ -44,7 +44,7 @@ def _of_kind(shape: Shape, table: Table, kind: int, leads: int, usable: int, cpu
     pool = leads if size == 1 else shape.threads_of(leads) & usable
     if threads == 1:
         return lowest(pool, cpus)
-    firsts = lowest(leads if threads == size else _firsts(shape, pool), cores)
+    firsts = lowest(leads if threads == size else shape.one_of_each(pool), cores)
     rest = cpus - cores
     if not rest:
         return firsts
@@ -65,18 +65,6 @@ def _whole(shape: Shape, leads: int, rest: int) -> int:
     spare = [shape.threads_of(1 << lead) for lead in bits(leads)]
     spare = [core & ~lowest(core, rest) for core in spare]
     return threads & ~max(spare, key=lambda core: core & -core)
-
-
-def _firsts(shape: Shape, pool: int) -> int:
-    """The lowest CPU in the pool of every core that has one."""
-    found = 0
-    for leads, offsets in shape.patterns:
-        missing = leads
-        for offset in offsets:
-            have = pool >> offset & missing
-            found |= have << offset
-            missing ^= have
-    return found
 
 
 def _from_few(shape: Shape, pool: int, n: int, few: int) -> int:

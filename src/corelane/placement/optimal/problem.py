@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from corelane.placement.optimal.cores import Kind, Rules, rules
 from corelane.placement.optimal.demand import Demand, Occupancy
-from corelane.placement.optimal.shape import Cores, Shape
+from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables, tables_of_pairs
+from corelane.placement.patterns import Pattern
 from corelane.workload.wishes import ExclusivePolicy, Level
 
 __all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "wishes"]
@@ -242,7 +243,7 @@ def _units(shape: Shape, level: Level, cpus: int) -> int:
     return shape.cores_of(cpus) if level is Level.CORE else shape.touched(level, cpus)
 
 
-def _exactly(cpus: int, pattern: Cores) -> list[int]:
+def _exactly(cpus: int, pattern: Pattern) -> list[int]:
     """Element i has the cores with exactly i of the CPUs."""
     leads, offsets = pattern
     if len(offsets) == 2:

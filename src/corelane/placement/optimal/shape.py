@@ -6,30 +6,23 @@ a node's memory is cached in the node's own part. So the units are a tree, and e
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
 from corelane.machine.model import LOCAL_DISTANCE, REMOTE_DISTANCE, Machine
 from corelane.placement import topology as topologies
+from corelane.placement.patterns import Pattern, Patterned, patterns_of, without_leads
 from corelane.placement.topology import Topology
 from corelane.workload.wishes import Level
 
-__all__ = ["Cores", "Nearness", "Shape", "build", "from_machine"]
+__all__ = ["Nearness", "Shape", "build", "from_machine"]
 
 Nearness = tuple[int, tuple[tuple[int, ...], ...]]
 """A distance, and the largest groups of NUMA nodes (positions) that are all no farther from each other."""
 
 
-class Cores(NamedTuple):
-    """All cores whose threads lie alike: `leads` has their lowest CPUs, `offsets` where their threads are."""
-
-    leads: int
-    offsets: tuple[int, ...]
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Shape:
+class Shape(Patterned):
     """Units as masks; NUMA nodes and L3 domains are known by their positions in these tuples."""
 
     all: int
@@ -39,8 +32,9 @@ class Shape:
     """L3 domains, node after node."""
     inside: tuple[range, ...]
     """The positions of the domains of each node."""
-    patterns: tuple[Cores, ...]
+    patterns: tuple[Pattern, ...]
     """Cores by the shape of their threads; one pattern on all but hybrid or partly off-line machines."""
+    shapes: tuple[Pattern, ...]
     threads: int
     """The most threads that any core has."""
     core_size: int
@@ -59,23 +53,6 @@ class Shape:
         """The mask of every core, by the id of its lowest CPU."""
         return (self.threads_of(1 << lead) for lead in bits(self.cores_of(self.all)))
 
-    def cores_of(self, cpus: int) -> int:
-        """The lowest CPU of every core that has one of `cpus`."""
-        found = 0
-        for leads, offsets in self.patterns:
-            for offset in offsets:
-                found |= cpus >> offset & leads
-        return found
-
-    def threads_of(self, leads: int) -> int:
-        """All CPUs of the cores whose lowest CPUs are `leads`."""
-        found = 0
-        for own, offsets in self.patterns:
-            cores = leads & own
-            for offset in offsets:
-                found |= cores << offset
-        return found
-
     def units(self, level: Level) -> Sequence[int]:
         """The masks of all units of a level."""
         if level is Level.CORE:
@@ -87,7 +64,7 @@ class Shape:
         if not cpus:
             return 0
         if level is Level.CORE:
-            return self.threads_of(self.cores_of(cpus))
+            return self.whole_cores(cpus)
         return sum([unit for unit in self.units(level) if unit & cpus])
 
     def farthest(self, nodes: Sequence[int]) -> int:
@@ -116,7 +93,7 @@ def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None 
         parts = sorted((part for cache in topology.uncore if (part := cache & node)), key=_lowest)
         inside.append(range(len(domains), len(domains) + len(parts)))
         domains += parts
-    patterns = _patterns(_cores(topology, domains))
+    patterns = patterns_of(_cores(topology, domains))
     sizes = {len(pattern.offsets) for pattern in patterns}
     between = _distances(topology.numa_ids, distances or {})
     return Shape(
@@ -126,6 +103,7 @@ def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None 
         domains=tuple(domains),
         inside=tuple(inside),
         patterns=patterns,
+        shapes=without_leads(patterns),
         threads=max(sizes),
         core_size=sizes.pop() if len(sizes) == 1 else 0,
         distances=between,
@@ -145,15 +123,6 @@ def _cores(topology: Topology, domains: Iterable[int]) -> Iterator[int]:
             core = topology.whole_cores(left & -left) & domain
             yield core
             left ^= core
-
-
-def _patterns(cores: Iterable[int]) -> tuple[Cores, ...]:
-    shapes: dict[tuple[int, ...], int] = {}
-    for core in cores:
-        lead = _lowest(core).bit_length() - 1
-        shape = tuple(bits(core >> lead))
-        shapes[shape] = shapes.get(shape, 0) | 1 << lead
-    return tuple(Cores(leads, shape) for shape, leads in sorted(shapes.items()))
 
 
 def _distances(ids: Sequence[int], told: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
