@@ -217,6 +217,7 @@ def test_gocranes_policies(policy):
             "[0].avoid",
             "matchFields is unknown: use matchLabels or matchExpressions",
         ),
+        (keys.CPU_AFFINITY, " " * 4097, "", "its 4097 characters are more than 4096: name fewer terms"),
         (EXPRESSIONS, "{}", "", "not a JSON list"),
         (EXPRESSIONS, "[7]", "[0]", "not a JSON object"),
         (EXPRESSIONS, '[{"operator":"Exists"}]', "[0].key", "must be the key of a label"),

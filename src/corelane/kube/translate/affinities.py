@@ -13,6 +13,8 @@ _EXCLUSIVE: Final = ("level", "required")
 _TERM: Final = ("avoid", "prefer", "level", "required")
 _SELECTOR: Final = ("matchLabels", "matchExpressions")
 _RULE: Final = ("key", "operator", "values")
+_LONGEST: Final = 4096
+"""Characters of all terms: neighbours must know them, so nodes publish them, and their room is limited."""
 
 
 def exclusivity(field: str, text: str) -> Exclusivity | None:
@@ -25,6 +27,9 @@ def exclusivity(field: str, text: str) -> Exclusivity | None:
 
 def affinities(field: str, text: str) -> tuple[Affinity, ...]:
     """All terms. Raises TranslationError."""
+    if len(text) > _LONGEST:
+        why = f"its {len(text)} characters are more than {_LONGEST}: name fewer terms, or label the pods alike"
+        raise TranslationError(field, text, why)
     return tuple(_affinity(where, one) for where, one in items(field, listed(field, text)))
 
 
