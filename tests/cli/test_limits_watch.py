@@ -2,10 +2,6 @@
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,10 +10,10 @@ from click.testing import CliRunner, Result
 from corelane.app import limits_watch
 from corelane.cli import main
 from corelane.cpuset import CPUSet
-from corelane.kernel import cgroup
 from corelane.runtime.base import ContainerSpec
 from corelane.runtime.outcome import Stored
 from corelane.runtime.records import State
+from support import busy_groups
 from support.cpu_groups import Clock, counters, pressure, quiet, version1
 from support.kubepods import Kubepods, listed, write
 
@@ -295,47 +291,10 @@ def test_a_root_without_cgroups_says_that_nothing_was_found(tmp_path, monkeypatc
     assert any("no cgroups there" in note for note in notes(result))
 
 
-@contextmanager
-def heavy_group() -> Iterator[list[Path]]:
-    """Its directories, the cpu controller's first: 20 ms of 100 ms, and more weight than all others."""
-    try:
-        groups = cgroup.find()
-    except cgroup.CgroupsUnavailable as error:
-        pytest.skip(f"needs cgroups that can be written: {error}")
-    bases = groups.bases
-    if not (bases["cpu"] / "cpu.shares").exists():
-        pytest.skip("needs cgroup version 1, in which any process may be alone in a group")
-    name = f"corelane-watch-{os.getpid()}"
-    made = list(dict.fromkeys(bases[one] / name for one in ("cpu", "cpuacct") if one in bases))
-    for directory in made:
-        directory.mkdir()
-    try:
-        (made[0] / "cpu.shares").write_text("262144")
-        (made[0] / "cpu.cfs_quota_us").write_text("20000")
-        yield made
-    finally:
-        for directory in made:
-            directory.rmdir()
-        groups.prune(cgroup.OWN)
-
-
-@contextmanager
-def spinning(directories: list[Path]) -> Iterator[None]:
-    """A busy loop in the group."""
-    spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
-        for directory in directories:
-            (directory / "cgroup.procs").write_text(str(spin.pid))
-        yield
-    finally:
-        spin.kill()
-        spin.wait()
-
-
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes cgroups: needs root")
 def test_a_real_busy_loop_at_a_fifth_of_a_cpu_is_throttled_for_the_rest():
-    with heavy_group() as group, spinning(group):
-        result = run("--cgroup", group[0], "--once", "--interval", 2, "-o", "json")
+    with busy_groups.limited(20_000) as group, busy_groups.spinning(group, 1):
+        result = run("--cgroup", group.directories[0], "--once", "--interval", 2, "-o", "json")
     (row,) = rows(result).values()
     assert row["cpuLimitMillis"] == 200
     assert row["usedMsPerSecond"] == pytest.approx(200, abs=40)

@@ -32,7 +32,7 @@ def limited(quota_us: int) -> Iterator[Group]:
     bases = groups.bases
     if not (bases["cpu"] / "cpu.shares").exists():
         pytest.skip("needs cgroup version 1, in which any process may be alone in a group")
-    name = f"corelane-advise-{os.getpid()}"
+    name = f"corelane-busy-{os.getpid()}"
     made = list(dict.fromkeys(bases[one] / name for one in ("cpu", "cpuacct") if one in bases))
     for directory in made:
         directory.mkdir()

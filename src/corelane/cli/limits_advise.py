@@ -7,26 +7,25 @@ from typing import Any
 
 import click
 
+from corelane.cli import _limits
 from corelane.cli._errors import Command, Fault
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command(cls=Command)
-@click.argument("record", required=False, type=_FILE, metavar="[FILE]")
+@click.argument("record", required=False, type=_limits.FILE, metavar="[FILE]")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--all", "everything", is_flag=True, help="Print every option's patch, not only the best's.")
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
-@click.option("--pod", metavar="GLOB", default="", help="Only pods with such names, web-* for instance.")
+@_limits.selection
 @click.option("--container", metavar="NAME", default="", help="Only this container.")
 @click.option(
     "--pods",
-    type=_FILE,
+    type=_limits.FILE,
     help="Who is who, and who else is there: kubectl get pods,nodes,hpa,replicasets -A -o json.",
 )
 @click.option(
-    "--kubeconfig", type=_FILE, help="Ask this cluster for the same.  [default: corelane's own, on its node]"
+    "--kubeconfig",
+    type=_limits.FILE,
+    help="Ask this cluster for the same.  [default: corelane's own, on its node]",
 )
 @click.option(
     "--seconds",
@@ -42,34 +41,8 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
     default="",
     help="A file with p99: MILLISECONDS, or a Prometheus query for a histogram's buckets.",
 )
-@click.option("--root", type=_DIRECTORY, default="/", show_default=True, help="The node's root directory.")
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where `corelane up` keeps its state.  [default: /var/lib/corelane, or the user's own]",
-)
-@click.option(
-    "--cgroup", "cgroups", type=_DIRECTORY, multiple=True, help="Measure this cgroup only; may be repeated."
-)
-@click.option("--prometheus", metavar="URL", help="Take a cluster's measurements from Prometheus.")
-@click.option(
-    "--window", metavar="5m", default="5m", show_default=True, help="How far back, with --prometheus."
-)
-@click.option("--bearer-token-file", type=_FILE, help="What Prometheus is to be shown, if it wants a token.")
-@click.option("--policy", type=_FILE, help="A policy file, as for lint; options given here win over it.")
-@click.option(
-    "--cpu-limit",
-    type=click.Choice(["never", "allowed", "equal-to-request"]),
-    help="Whether services may have CPU limits.  [default: never]",
-)
-@click.option(
-    "--cpu-request", type=click.Choice(["required", "optional"]), help="CPU requests.  [default: required]"
-)
-@click.option(
-    "--memory-limit",
-    type=click.Choice(["equal-to-request", "required", "optional"]),
-    help="Memory limits.  [default: equal-to-request]",
-)
+@_limits.source
+@_limits.policy
 @click.option("--node-cpus", type=click.IntRange(min=1), help="CPUs of nodes that are not in --pods.")
 def advise(
     record: Path | None,
@@ -111,32 +84,14 @@ def advise(
         raise Fault("FILE, --prometheus and --cgroup name several sources: give one of them")
     if pods and kubeconfig:
         raise Fault("--pods and --kubeconfig name the pods twice: give one of them")
-    settings = limits_lint.policy(policy, _named(flags), ())
+    settings = limits_lint.policy(policy, _limits.named(flags), ())
     options = app.Options(output, namespace, pod, container, pods, kubeconfig, latency, settings, everything)
     source: app.Source
     if record:
         source = app.Record(record)
     elif prometheus:
         server = app.Server(prometheus, app.bearer(bearer_token_file))
-        source = app.Prometheus(server, _duration(window))
+        source = app.Prometheus(server, _limits.window(window))
     else:
         source = app.Node(app.Where(root, None, data_dir, cgroups), seconds, every_period)
     raise SystemExit(app.main(source, options, click.echo))
-
-
-def _named(flags: dict[str, Any]) -> dict[str, Any]:
-    """The options by their names in a policy file."""
-    names = {
-        "cpu_limit": "cpuLimit",
-        "cpu_request": "cpuRequest",
-        "memory_limit": "memoryLimit",
-        "node_cpus": "nodeCPUs",
-    }
-    return {names[key]: value for key, value in flags.items()}
-
-
-def _duration(text: str) -> str:
-    number, unit = text[:-1], text[-1:]
-    if unit not in "smhd" or not number.isdecimal() or int(number[:9]) == 0:
-        raise Fault(f"--window {text!r}: is no duration such as 90s, 5m or 1h")
-    return text

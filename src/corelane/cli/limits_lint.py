@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from corelane.cli import _limits
 from corelane.cli._errors import Command, Fault
 
 
@@ -15,24 +16,7 @@ from corelane.cli._errors import Command, Fault
 @click.option(
     "-o", "--output", type=click.Choice(["table", "json", "sarif"]), default="table", show_default=True
 )
-@click.option(
-    "--policy",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A YAML file with the policy; options given here win over it.",
-)
-@click.option(
-    "--cpu-limit",
-    type=click.Choice(["never", "allowed", "equal-to-request"]),
-    help="Whether services may have CPU limits.  [default: never]",
-)
-@click.option(
-    "--cpu-request", type=click.Choice(["required", "optional"]), help="CPU requests.  [default: required]"
-)
-@click.option(
-    "--memory-limit",
-    type=click.Choice(["equal-to-request", "required", "optional"]),
-    help="Memory limits.  [default: equal-to-request]",
-)
+@_limits.policy
 @click.option(
     "--node-cpus", type=click.IntRange(min=1), help="CPUs of the largest node that pods may land on."
 )
@@ -78,7 +62,7 @@ def lint(
         return
     if not files:
         raise Fault("name the files to lint, directories, or - for standard input")
-    settings = app.policy(policy, _named(flags), disable)
+    settings = app.policy(policy, _limits.named(flags), disable)
     code = app.main(
         files,
         settings,
@@ -88,16 +72,3 @@ def lint(
         complain=lambda line: click.echo(line, err=True),
     )
     raise SystemExit(code)
-
-
-def _named(flags: dict[str, Any]) -> dict[str, Any]:
-    """The options by their names in a policy file."""
-    names = {
-        "cpu_limit": "cpuLimit",
-        "cpu_request": "cpuRequest",
-        "memory_limit": "memoryLimit",
-        "node_cpus": "nodeCPUs",
-        "cfs_period": "cfsPeriod",
-        "fail_on": "failOn",
-    }
-    return {names[key]: value for key, value in flags.items()}

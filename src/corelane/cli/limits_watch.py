@@ -7,10 +7,8 @@ from pathlib import Path
 
 import click
 
+from corelane.cli import _limits
 from corelane.cli._errors import Command, Fault
-
-_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
-_DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.command(cls=Command)
@@ -29,35 +27,13 @@ _DIRECTORY = click.Path(exists=True, file_okay=False, path_type=Path)
     show_default=True,
     help="The order of rows.",
 )
-@click.option("-n", "--namespace", default="", help="Only this namespace.")
-@click.option("--pod", metavar="GLOB", default="", help="Only pods with such names, web-* for instance.")
+@_limits.selection
 @click.option(
-    "--pods", type=_FILE, help="The node's pods, for their names: output of `kubectl get pods -A -o json`."
+    "--pods",
+    type=_limits.FILE,
+    help="The node's pods, for their names: output of `kubectl get pods -A -o json`.",
 )
-@click.option(
-    "--root",
-    type=_DIRECTORY,
-    default="/",
-    show_default=True,
-    help="The node's root directory, with sys/fs/cgroup, proc and var/log/containers.",
-)
-@click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="Where `corelane up` keeps its state.  [default: /var/lib/corelane, or the user's own]",
-)
-@click.option(
-    "--cgroup",
-    "cgroups",
-    type=_DIRECTORY,
-    multiple=True,
-    help="Watch this cgroup's directory only, whatever it holds; may be repeated.",
-)
-@click.option("--prometheus", metavar="URL", help="Read a cluster's containers from Prometheus instead.")
-@click.option(
-    "--window", metavar="5m", default="5m", show_default=True, help="How far back, with --prometheus."
-)
-@click.option("--bearer-token-file", type=_FILE, help="What Prometheus is to be shown, if it wants a token.")
+@_limits.source
 def watch(
     interval: float | None,
     count: int | None,
@@ -95,15 +71,8 @@ def watch(
     source: app.Source
     if prometheus:
         server = app.Server(prometheus, app.bearer(bearer_token_file))
-        source = app.Prometheus(server, _duration(window))
+        source = app.Prometheus(server, _limits.window(window))
     else:
         source = app.Node(app.Where(root, pods, data_dir, cgroups))
     live = sys.stdout.isatty() and rounds != 1
     raise SystemExit(app.main(source, options, click.echo, live=live))
-
-
-def _duration(text: str) -> str:
-    number, unit = text[:-1], text[-1:]
-    if unit not in "smhd" or not number.isdecimal() or int(number[:9]) == 0:
-        raise Fault(f"--window {text!r}: is no duration such as 90s, 5m or 1h")
-    return text
