@@ -28,7 +28,7 @@ def exclusivity(field: str, text: str) -> Exclusivity | None:
 def affinities(field: str, text: str) -> tuple[Affinity, ...]:
     """All terms. Raises TranslationError."""
     if len(text) > _LONGEST:
-        why = f"its {len(text)} characters are more than {_LONGEST}: name fewer terms, or label the pods alike"
+        why = f"its {len(text)} characters are more than {_LONGEST}: name fewer terms, or label pods alike"
         raise TranslationError(field, text, why)
     return tuple(_affinity(where, one) for where, one in items(field, listed(field, text)))
 
