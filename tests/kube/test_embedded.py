@@ -1,17 +1,22 @@
 """Client and informer against the embedded API server, over real sockets."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from corelane import node
 from corelane.apiserver.auth import User
 from corelane.apiserver.server import APIServer
 from corelane.apiserver.store import Store
+from corelane.kube import keys, translate
 from corelane.kube.client import APIError, Client, Gone, Unreachable
 from corelane.kube.informer import Change, Informer
 from corelane.kube.objects import (
@@ -23,6 +28,8 @@ from corelane.kube.objects import (
     NodeResourceTopology,
     Pod,
 )
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, PoolOptions
 from support import objects
 
 TOKEN = "token"
@@ -123,15 +130,37 @@ def test_every_kind_is_served_where_we_look_for_it(kind: Any) -> None:
 
 def test_a_topology_comes_back_as_it_was_published() -> None:
     async def story(client: Client) -> None:
-        from corelane.kube import translate
-
         state = objects.state("socket:2 core:4 smt:2", "n1")
         await client.create(translate.topology(state.machine, "n1", state))
         read = await client.get(NodeResourceTopology, "n1")
         back = translate.state_from_topology(read)
         assert back.machine.cpus == state.machine.cpus
         assert back.reserved == state.reserved
-        assert read.zones[-1].resources[0].capacity == "8"
+        assert read.zones[0].resources[0].capacity == "8"
+        older = await client.raw("GET", "/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/n1")
+        told = json.loads(older)
+        assert "attributes" not in told
+        assert translate.machine_from_topology(
+            msgspec.json.decode(older, type=NodeResourceTopology)
+        ) == translate.machine_from_topology(read)
+
+    run(story)
+
+
+def test_what_a_topology_no_longer_says_is_taken_away() -> None:
+    async def story(client: Client) -> None:
+        machine = parse_spec("socket:2 core:4 smt:2")
+        said = []
+        for ratio in (Fraction(3, 2), Fraction(1)):
+            config = NodeConfig("pools", pools=PoolOptions(amplification=ratio))
+            body = translate.topology(machine, "n1", node.new(machine, config))
+            if not said:
+                await client.create(body)
+            await client.patch(NodeResourceTopology, "n1", translate.as_patch(body))
+            read = await client.get(NodeResourceTopology, "n1")
+            allocatable = read.zones[0].resources[0].allocatable
+            said.append((keys.AMPLIFICATION in read.metadata.annotations, allocatable))
+        assert said == [(True, "11500m"), (False, "8")]
 
     run(story)
 
