@@ -25,6 +25,12 @@ def test_each_operator_on_pods_with_and_without_the_label(rule, of_x, of_y, with
     ]
 
 
+def test_an_empty_value_is_not_a_missing_label():
+    empty, other = Requirement("app", IN, ("",)), Requirement("app", NOT_IN, ("",))
+    assert [empty.holds(labels) for labels in ({"app": ""}, {})] == [True, False]
+    assert [other.holds(labels) for labels in ({"app": ""}, {})] == [False, True]
+
+
 def test_labels_and_all_expressions_must_hold():
     both = Selector({"app": "x"}, (Requirement("tier", IN, ("a",)), Requirement("loud", EXISTS)))
     assert both.matches({"app": "x", "tier": "a", "loud": ""})
