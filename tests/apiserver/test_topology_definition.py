@@ -1,0 +1,49 @@
+"""The tables of NodeResourceTopology say what its CustomResourceDefinition says, field by field."""
+
+from typing import Any
+
+import pytest
+
+from corelane.apiserver.schema import topology
+from corelane.apiserver.schema.notation import List, Record, Shape
+from support import openapi
+from support.snapshots import DATA
+
+CRD = DATA / "nrt-api" / "crd.yaml"
+TYPES = {"string": "string", "int64": "integer"}
+
+
+def as_schema(shape: Shape, pattern: str = "") -> dict[str, Any]:
+    """A shape in OpenAPI's words, without descriptions."""
+    if isinstance(shape, Record):
+        rows = [row for row in shape if row.name not in ("apiVersion", "kind", "metadata")]
+        return {
+            "type": "object",
+            "required": sorted(row.name for row in rows if row.required),
+            "properties": {row.name: as_schema(row.shape, row.pattern) for row in rows},
+        }
+    if isinstance(shape, List):
+        return {"type": "array", "items": as_schema(shape.item)}
+    if getattr(shape, "name", "") == "int-or-string":
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": pattern}
+    return {"type": TYPES[shape.name]}
+
+
+def plain(schema: dict[str, Any]) -> dict[str, Any]:
+    """A definition's schema without what the tables do not hold."""
+    kept = {name: schema[name] for name in ("type", "anyOf", "pattern") if name in schema}
+    if "items" in schema:
+        kept["items"] = plain(schema["items"])
+    if "properties" in schema:
+        inner = {k: v for k, v in schema["properties"].items() if k not in ("apiVersion", "kind", "metadata")}
+        kept["required"] = sorted(schema.get("required", ()))
+        kept["properties"] = {name: plain(one) for name, one in inner.items()}
+    return kept
+
+
+@pytest.mark.skipif(not CRD.exists(), reason="the definition of the resource is not here")
+@pytest.mark.parametrize(
+    ("version", "table"), [("v1alpha1", topology.V1ALPHA1), ("v1alpha2", topology.V1ALPHA2)]
+)
+def test_tables_and_definition_agree(version: str, table: Record) -> None:
+    assert as_schema(table) == plain(openapi.schemas(CRD.read_text())[version])
