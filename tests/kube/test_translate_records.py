@@ -50,6 +50,7 @@ def test_a_record_says_what_was_decided(
     assert proposals.read(after, names) == own
     if len(own) < len(names):
         assert proposals.zone(after) == zone
+    assert isinstance(json.loads(record.get(keys.RESOURCE_STATUS, "{}")), dict)
     assert not {key for key in record if "crane" in key}
 
 

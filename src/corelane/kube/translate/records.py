@@ -8,6 +8,7 @@ pool.
 """
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -22,6 +23,9 @@ from corelane.workload import CPUPolicy
 
 __all__ = ["annotations"]
 
+_ABSENT: Final = {RESOURCE_STATUS: "{}", CONTAINER_CPUSETS: ""}
+"""Koordinator's reader takes "" for broken; of ours, an empty object says that nobody has CPUs."""
+
 
 def annotations(
     assignments: Mapping[str, CPUSet], pod: Pod, machine: Machine | None = None, zone: CPUSet | None = None
@@ -29,13 +33,13 @@ def annotations(
     """The annotations that record `assignments` (container to the CPUs that it is bound to) on a pod.
 
     The other containers are held to the shared pool of the machine's NUMA nodes `zone`; None is all of it.
-    One left over on the pod from elsewhere, a copied manifest say, is overwritten with "", which counts
-    as absent: a Binding can add annotations but not take them away.
+    One left over on the pod from elsewhere, a copied manifest say, is overwritten with what counts as
+    absent: a Binding can add annotations but not take them away.
     """
     named = {name: cpus for name, cpus in assignments.items() if cpus}
     record = _record(named, pod, machine, zone)
-    stale = {RESOURCE_STATUS, CONTAINER_CPUSETS} & pod.metadata.annotations.keys() - record.keys()
-    return record | dict.fromkeys(sorted(stale), "")
+    stale = {key: text for key, text in _ABSENT.items() if key in pod.metadata.annotations}
+    return stale | record
 
 
 def _record(
