@@ -223,6 +223,14 @@ def test_the_lowest_cpus_may_be_in_a_later_node():
     assert chosen(optimal.build(topology.build(rows)), Demand(2)) == "0-1"
 
 
+def test_of_nodes_as_good_the_one_with_the_lowest_cpus_is_taken():
+    """Three CPUs come from both L3 domains of a node; the second node has the lower ids."""
+    rows = [(cpu, cpu, 0, int(cpu < 4), cpu // 2) for cpu in range(8)]
+    of = optimal.build(topology.build(rows))
+    assert chosen(of, Demand(3, sizes=())) == "0-2"
+    assert chosen(of, Demand(3)) == "0-2"
+
+
 def test_lower_ids_never_cost_a_core_its_second_cpu():
     """Threads of two cores take turns: 3 would be lower than 4, but is of the other core."""
     rows = [(cpu, cpu % 2, 0, 0, 0) for cpu in range(8)]

@@ -36,7 +36,12 @@ def objective(state: NodeState, ask: Ask, given: CPUSet) -> Objective | None:
     if isinstance(best, optimal.Placement) and best.cpus == given.mask:
         other = best.runner_up.cpus if best.runner_up else 0
         found = Objective(
-            allocator, given, proven=best.proven, unproven_term=best.unproven_term, notes=_notes(best)
+            allocator,
+            given,
+            proven=best.proven,
+            unproven_term=best.unproven_term,
+            bound=best.bound,
+            notes=_notes(best),
         )
     else:
         other, found = _next(state, asked, given.mask), Objective(allocator, given)

@@ -62,6 +62,8 @@ class Objective:
     runner_up: CPUSet = field(default_factory=CPUSet)
     proven: bool = True
     unproven_term: str = ""
+    bound: int | None = None
+    """What the unproven term cannot beat."""
     why: str = ""
     changes: tuple[Change, ...] = ()
     notes: tuple[str, ...] = ()
@@ -98,6 +100,7 @@ def plain(found: Objective | None) -> dict[str, Any] | None:
         "terms": list(map(_plain_term, found.terms)),
         "proven": found.proven,
         "unprovenTerm": found.unproven_term,
+        "unprovenBound": found.bound,
         "why": found.why,
         "notes": list(found.notes),
         "changes": [asdict(change) | {"pods": list(change.pods)} for change in found.changes],

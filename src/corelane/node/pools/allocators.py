@@ -167,7 +167,8 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
         raise Unplaceable("; ".join((answer.text, *(change.text for change in answer.changes))))
     why: tuple[str, ...] = (_terms(answer, demand),)
     if not answer.proven:
-        why += (f"not proven to be the best by {answer.unproven_term}: the search ran out of steps",)
+        bound = "" if answer.bound is None else f", which cannot be better than {answer.bound}"
+        why += (f"not proven to be the best by {answer.unproven_term}{bound}: the search ran out of steps",)
     return Placed(answer.cpus, why)
 
 
