@@ -49,6 +49,10 @@ def test_a_file_is_read_as_it_stands(tmp_path):
         (encode(pinned(web="1-2"))[:40], "the file"),
         (encode(pinned(web="1-2")).replace(b"1-2", b"1-3"), "checksum: checkpoint is corrupted"),
         (b"\xff\xfe{}", "the file"),
+        (b"{}", "policyName: '' is neither static nor none"),
+        (b"null", "policyName: '' is neither static nor none"),
+        (encode(Checkpoint("dynamic")), "policyName: 'dynamic' is neither static nor none"),
+        (b'{"policyName":"static","entries":{"f00":"1-2"}}', "version 1 names containers by id"),
         (b"[]", "the file"),
     ],
 )

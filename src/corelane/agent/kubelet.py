@@ -47,12 +47,21 @@ class Kubelet:
             with open(self.path, "rb", opener=_at_once) as file:
                 content = file.read(_LARGEST)
             found = checkpoint.decode(content)
+            _check(found)
             running = self._running() if self._running and found.policy == "none" else None
         except OSError as error:
             return Said(fault=f"{self.path}: {error.strerror or error}: {_KEPT}")
         except (CheckpointError, ValueError) as error:
             return Said(fault=f"{self.path}: {error}: {_KEPT}")
         return Said(found, None if running is None else frozenset(running))
+
+
+def _check(found: Checkpoint) -> None:
+    """Raises ValueError for what is no state that a kubelet of today keeps."""
+    if found.policy not in ("static", "none"):
+        raise ValueError(f"policyName: {found.policy!r} is neither static nor none")
+    if found.version == 1:
+        raise ValueError("version 1 names containers by id: start the kubelet, which rewrites it")
 
 
 def _at_once(path: str, flags: int) -> int:
@@ -90,5 +99,11 @@ def _cpus(entries: Iterable[Entry]) -> CPUSet:
 
 
 def _names(entries: Iterable[Entry]) -> str:
-    names = [f"{one.pod.removeprefix('/')}/{one.container} {one.cpus}" for one in entries]
+    names = [f"{_title(one)} {one.cpus}" for one in entries]
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def _title(one: Entry) -> str:
+    """Who it is; names in a file may be anything."""
+    title = f"{one.pod.removeprefix('/')}/{one.container}"
+    return title if title.isprintable() else repr(title)

@@ -185,7 +185,7 @@ def show_nodes(status: Status, to: Console) -> None:
     tables.show("Nodes", headings, (row for node in status.nodes for row in _node_rows(node)), to)
     for node in status.nodes:
         if node.takeover.stage is Stage.BOTH:
-            to.print(_waits(node), markup=False, highlight=False)
+            to.print(tables.printable(_waits(node)), markup=False, highlight=False)
 
 
 def _waits(node: NodeLine) -> str:
