@@ -280,6 +280,7 @@ def test_a_sidecar_on_whose_limit_the_pods_class_hangs_raises_request_and_limit_
     best = found.best
     assert best is options[Kind.RAISE_LIMIT]
     assert "QoS class stays Guaranteed" in best.consequences
+    assert any("gets 4 CPUs of its own, too" in one for one in best.consequences)
     assert best.patch is not None
     resources = best.patch.content["spec"]["template"]["spec"]["containers"][0]["resources"]
     assert resources == {"limits": {"cpu": "4"}, "requests": {"cpu": "4"}}

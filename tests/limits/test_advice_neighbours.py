@@ -59,8 +59,8 @@ def test_exclusive_cpus_are_neither_shared_nor_in_danger():
 
 def test_a_limit_for_which_there_is_room_beside_all_requests_endangers_nobody():
     node = Node("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
-    assert guarantees.unlimited([node], 3.0).danger is Danger.NONE
-    assert guarantees.unlimited([node], 3.5).danger is Danger.LOW
+    assert guarantees.unlimited([node], 3.0, request=200).danger is Danger.NONE
+    assert guarantees.unlimited([node], 3.5, request=200).danger is Danger.LOW
 
 
 def test_whole_weights_that_shorten_a_share_are_seen():
@@ -80,9 +80,29 @@ def test_what_is_not_known_is_said():
 
 def test_own_cpus_need_room():
     node = Node("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
-    assert guarantees.exclusive([node], 2).danger is Danger.LOW
-    assert guarantees.exclusive([node], 4).danger is Danger.HIGH
-    assert "no room" in guarantees.exclusive([node], 4).why
+    assert guarantees.exclusive([node], 2, 200).danger is Danger.LOW
+    assert guarantees.exclusive([node], 4, 200).danger is Danger.HIGH
+    assert "no room" in guarantees.exclusive([node], 4, 200).why
+
+
+def test_other_containers_of_its_pods_keep_what_they_request():
+    node = Node("n", 4000, (pod("web", 1200, own=True), pod("db", 1000)))
+    assert guarantees.unlimited([node], 2.0, request=200).danger is Danger.NONE
+    assert guarantees.unlimited([node], 2.5, request=200).danger is Danger.LOW
+    assert "1 of 4 CPUs stay free" in guarantees.exclusive([node], 1, 200).why
+    assert guarantees.exclusive([node], 3, 200).danger is Danger.HIGH
+
+
+def test_a_higher_request_needs_room_on_every_node():
+    nodes = [Node("n", 4000, (pod("web", 200, own=True), pod("db", 3000)))]
+    assert guarantees.crowded(nodes, 1000, 200) is None
+    assert guarantees.crowded(nodes, 100, 200) is None
+    full = guarantees.crowded(nodes, 1500, 200)
+    assert full is not None
+    assert (full.danger, full.why) == (
+        Danger.HIGH,
+        "on n there is no room: 4.5 of 4 CPUs would be asked",
+    )
 
 
 pods = st.lists(

@@ -21,6 +21,7 @@ __all__ = [
     "Risk",
     "Share",
     "Weight",
+    "crowded",
     "exclusive",
     "none",
     "own_cpus",
@@ -108,12 +109,14 @@ def own_cpus() -> Risk:
     return none("its CPUs are nobody else's")
 
 
-def unlimited(nodes: Sequence[Node], limit: float | None, weight: Weight = cfs.pod_weight) -> Risk:
-    """The workload takes all that it can get, or up to `limit` CPUs a pod."""
+def unlimited(
+    nodes: Sequence[Node], limit: float | None, weight: Weight = cfs.pod_weight, request: int = 0
+) -> Risk:
+    """A container of the workload, which requests `request` now, takes all it can get, or up to `limit` CPUs."""
     known = [node for node in nodes if node.milli]
     if not known:
         return Risk(Danger.UNKNOWN, _unknown(nodes))
-    if limit is not None and all(_fits(node, limit) for node in known):
+    if limit is not None and all(_fits(node, limit, request) for node in known):
         return Risk(
             Danger.NONE,
             f"even at {limit:g} CPUs it leaves every neighbour what it requests",
@@ -129,10 +132,29 @@ def _unknown(nodes: Sequence[Node]) -> str:
     return "who else is on its node is not known: give --pods"
 
 
-def _fits(node: Node, limit: float) -> bool:
+def _fits(node: Node, limit: float, request: int) -> bool:
     """Whether its limits and everybody else's requests find room side by side."""
-    taken = sum(1000 * limit if pod.own else pod.request for pod in node.pods)
-    return taken <= node.milli and all(pod.request or pod.own for pod in node.pods)
+    enough = _asked(node, 1000 * limit, request) <= node.milli
+    return enough and all(pod.request or pod.own for pod in node.pods)
+
+
+def _asked(node: Node, wanted: float, request: int) -> float:
+    """MilliCPU on the node once the container has `wanted` in every pod of its own, instead of `request`."""
+    return sum(pod.request + (wanted - request if pod.own else 0) for pod in node.pods)
+
+
+def crowded(nodes: Sequence[Node], wanted: int, request: int) -> Risk | None:
+    """Why its pods would not fit their nodes with a request of `wanted` milliCPU; None where they do."""
+    for node in nodes:
+        asked = _asked(node, wanted, request)
+        if node.milli and wanted > request and asked > node.milli:
+            return Risk(Danger.HIGH, _no_room(node, asked))
+    return None
+
+
+def _no_room(node: Node, asked: float) -> str:
+    where = f"on {node.name}" if node.name else "on its node"
+    return f"{where} there is no room: {asked / 1000:g} of {node.milli / 1000:g} CPUs would be asked"
 
 
 def _node(node: Node, weight: Weight) -> NodeRisk:
@@ -178,20 +200,14 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_NAMED]) + more
 
 
-def exclusive(nodes: Sequence[Node], cpus: int) -> Risk:
-    """Every pod of the workload has `cpus` CPUs alone: what is left must do for everybody else."""
+def exclusive(nodes: Sequence[Node], cpus: int, request: int = 0) -> Risk:
+    """A container has `cpus` CPUs alone in every pod of the workload, and the rest must do for all others."""
     known = [node for node in nodes if node.milli]
     if not known:
         return Risk(Danger.UNKNOWN, _unknown(nodes))
-    found = []
-    for node in known:
-        asked = sum(1000 * cpus if pod.own else pod.request for pod in node.pods)
-        if asked > node.milli:
-            where = f"on {node.name}" if node.name else "on its node"
-            return Risk(
-                Danger.HIGH,
-                f"{where} there is no room: {asked / 1000:g} of {node.milli / 1000:g} CPUs would be asked",
-            )
-        found.append(f"{(node.milli - asked) / 1000:g} of {node.milli / 1000:g} CPUs stay free of requests")
+    if full := crowded(known, 1000 * cpus, request):
+        return full
+    left = [(node.milli - _asked(node, 1000 * cpus, request), node) for node in known]
+    found = [f"{free / 1000:g} of {node.milli / 1000:g} CPUs stay free of requests" for free, node in left]
     whose = "its own CPU" if cpus == 1 else f"its own {cpus} CPUs"
     return Risk(Danger.LOW, f"{found[0]}; nobody else can use {whose}, idle or not")

@@ -132,7 +132,7 @@ def _drop(case: Case) -> Option | None:
         Kind.DROP_LIMIT,
         "drop the CPU limit" if subject.request else f"drop the CPU limit, request {patches.cpus(request)}",
         effect,
-        guarantees.unlimited(case.nodes, None, case.weight),
+        _risk(case, None, request),
         (*_does(case, wanted, effect), *_unseen_limit(case)),
         patches.container(subject, {"resources": change}),
         _against_drop(case),
@@ -180,11 +180,26 @@ def _raise(case: Case) -> Option | None:
         if both
         else f"raise the limit to {patches.cpus(milli)}",
         effect,
-        guarantees.unlimited(case.nodes, limit, case.weight),
-        tuple(_does(case, wanted, effect)),
+        _risk(case, limit, request),
+        (*_does(case, wanted, effect), *_own_cpu(subject, milli)),
         patches.container(subject, {"resources": amounts}, resize=same),
         _against_limit(case),
     )
+
+
+def _risk(case: Case, limit: float | None, request: int) -> Risk:
+    """To others, of what it may take then, and of what it requests where that is more than now."""
+    now = case.subject.request
+    full = guarantees.crowded(case.nodes, request, now)
+    return full or guarantees.unlimited(case.nodes, limit, case.weight, now)
+
+
+def _own_cpu(subject: Subject, milli: int) -> Iterator[str]:
+    """Beside a container with exclusive CPUs a whole number is one that gets them, too."""
+    if subject.held and milli % 1000 == 0:
+        count = milli // 1000
+        whose = "a CPU" if count == 1 else f"{count} CPUs"
+        yield f"as a whole number it gets {whose} of its own, too, where the CPU manager is static"
 
 
 def _keeps(subject: Subject) -> bool:
@@ -239,7 +254,7 @@ def _burst(case: Case) -> Option | None:
         Kind.ADD_BURST,
         f"add a burst of {one.quota:g} ms, as much as the quota",
         effect,
-        guarantees.unlimited(case.nodes, 2 * case.limit, case.weight),
+        _risk(case, 2 * case.limit, case.subject.request),
         (
             _HOW_TO_BURST.format(quota),
             consequences.qos_text(case.subject, case.subject.qos),
@@ -300,7 +315,7 @@ def _whole(case: Case) -> Option | None:
         Kind.WHOLE_CPUS,
         f"ask for {count} whole CPU{'s' * (count != 1)} and pin: limit = request = {count}",
         _effect(case, Change(None, threads=count)),
-        guarantees.exclusive(case.nodes, count),
+        guarantees.exclusive(case.nodes, count, subject.request),
         (
             *_does(case, wanted, _effect(case, Change(None, threads=count))),
             *_needs(subject, memory),
