@@ -112,7 +112,7 @@ def own_cpus() -> Risk:
 def unlimited(
     nodes: Sequence[Node], limit: float | None, weight: Weight = cfs.pod_weight, request: int = 0
 ) -> Risk:
-    """A container of the workload, which requests `request` now, takes all it can get, or up to `limit` CPUs."""
+    """A container of the workload takes all it can get, or up to `limit` CPUs; now it requests `request`."""
     known = [node for node in nodes if node.milli]
     if not known:
         return Risk(Danger.UNKNOWN, _unknown(nodes))
