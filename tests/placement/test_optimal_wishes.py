@@ -231,6 +231,27 @@ def test_of_nodes_as_good_the_one_with_the_lowest_cpus_is_taken():
     assert chosen(of, Demand(3)) == "0-2"
 
 
+THREE = shape("numa:3 core:4 smt:2")
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [{"exclusive_policy": ExclusivePolicy.NUMA_NODE_LEVEL}, {"exclusive": Exclusivity(Level.L3)}],
+)
+def test_nodes_that_only_a_wish_tells_apart_are_told_apart(wish):
+    """A core of each of three nodes is taken, in the first by a pod to keep away from."""
+    there = parse_list("0,12")
+    others = {"holders": (there,), "same_numa": there}
+    assert chosen(THREE, Demand(12, **wish), taken="0,12,4,16,8,20", **others) == "5-7,9-11,17-19,21-23"
+
+
+def test_nodes_that_only_free_threads_tell_apart_are_told_apart():
+    """Of each node three whole cores may be used; in the first a thread more is free, which may not."""
+    limit = Limit("all but 12", THREE.all & ~parse_list("12"))
+    most = Demand(12, strategy=Strategy.MOST_ALLOCATED, limits=(limit,))
+    assert chosen(THREE, most, taken="0,4,16,8,20") == "5-7,9-11,17-19,21-23"
+
+
 def test_lower_ids_never_cost_a_core_its_second_cpu():
     """Threads of two cores take turns: 3 would be lower than 4, but is of the other core."""
     rows = [(cpu, cpu % 2, 0, 0, 0) for cpu in range(8)]
