@@ -58,6 +58,16 @@ def test_a_restricted_node_allows_as_many_numa_nodes_as_the_request_needs():
     )
 
 
+def test_a_pod_that_requests_no_cpu_fits_even_where_less_than_nothing_is_left():
+    state = admitted(pools(QUAD_NUMA, numa=SINGLE), *(floating(f"p{i}", 8000) for i in range(4)))
+    state, _ = node.rebase(state, without(QUAD_NUMA, "1,5,9,13"))
+    assert all(free < 0 for free in zones.room(state).values())
+    assert zone(admitted(state, floating("zero", 0)), "zero") == "0"
+    kept = replace(floating("zero", 0), zone=cpus("2"))
+    assert zone(admitted(state, kept), "zero") == "2"
+    assert refused(state, floating("some", 100)).startswith("OutOfcpu")
+
+
 def test_constrained_burst_goes_by_the_limit_and_is_refused_where_none_fits():
     state = pools(QUAD_NUMA)
     state = admitted(state, *(floating(f"p{i}", 500, 6000, bind=BURST) for i in range(4)))

@@ -75,8 +75,13 @@ def _again(state: NodeState, uid: str) -> Decision:
 
 
 def _checked_request(state: NodeState, ask: Ask) -> int:
-    """The pod's milliCPU, after the kubelet's general check of what the node offers; text as upstream's."""
+    """The pod's milliCPU, after the kubelet's general check of what the node offers; text as upstream's.
+
+    As there, a pod that requests none fits even where more is requested than the node has by now.
+    """
     request = ask.cpu_request
+    if not request:
+        return 0
     if state.config.policy == "pools" and state.config.pools.amplification > 1:
         offer.check(state, ask)
         return request

@@ -87,7 +87,7 @@ def _most(state: NodeState, decided: Standing, numa: NUMAPolicy, milli: int) -> 
 
 def _fits(zone: CPUSet, rooms: Mapping[int, int], milli: int, most: int) -> bool:
     inside = [rooms[node] for node in zone if node in rooms]
-    return len(inside) == len(zone) <= most and sum(inside) >= milli
+    return len(inside) == len(zone) <= most and (sum(inside) >= milli or not milli)
 
 
 def _why(ask: Ask, zone: CPUSet | None, rooms: Mapping[int, int], milli: int) -> str:

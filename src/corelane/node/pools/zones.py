@@ -118,9 +118,10 @@ def fitting(
 ) -> CPUSet | None:
     """The fewest NUMA nodes, `most` at the most, with room for so much; None if there are none.
 
-    A single one is the emptiest that fits, or with MostAllocated the fullest; several are the emptiest.
+    Who wants nothing fits everywhere, even where less is left than that. A single one is the emptiest that
+    fits, or with MostAllocated the fullest; several are the emptiest.
     """
-    fitting = [node for node, free in rooms.items() if free >= milli]
+    fitting = [node for node, free in rooms.items() if free >= milli or not milli]
     if fitting and most:
         fullest = strategy is Strategy.MOST_ALLOCATED
         best = min(fitting, key=lambda node: (rooms[node] if fullest else -rooms[node], node))
