@@ -1,7 +1,6 @@
 """Why these CPUs: the next best answer, what each term came to, and what there is to know about the CPUs."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from corelane.cpuset import format_list
 from corelane.placement.optimal.answer import answer
@@ -18,7 +17,7 @@ def explained(problem: Problem, placement: Placement, budget: int) -> Placement:
     """The placement with its runner-up and reasons."""
     second = _runner_up(problem, placement, budget)
     reasons = (*_terms(placement, second), *_verdict(placement, second), *_notes(problem, placement))
-    return replace(placement, runner_up=second, reasons=reasons)
+    return placement._replace(runner_up=second, reasons=reasons)
 
 
 def _runner_up(problem: Problem, placement: Placement, budget: int) -> Alternative | None:

@@ -4,9 +4,8 @@ Of two sets of the same size the lower is the one that has the smallest id of th
 that what is lowest in each part is lowest altogether, and a greedy choice by id is exact.
 """
 
-from collections.abc import Sequence
-
 from corelane.cpuset import bits, lowest
+from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import Table
 from corelane.workload.wishes import Level
@@ -20,15 +19,13 @@ def lower(a: int, b: int) -> int:
     return a if a & apart & -apart else b
 
 
-def pick(
-    shape: Shape, table: Table, leads: Sequence[int], unit: int, usable: int, cpus: int, broken: int
-) -> int:
-    """The lowest CPUs of a domain for an entry of its table.
-
-    `leads` are the cores of each kind and `usable` the usable CPUs, of this domain (`unit`) and of others.
-    """
-    found = 0
-    for parts in table.ways(cpus, broken):
+def pick(problem: Problem, domain: int, taken: int) -> int:
+    """The lowest CPUs of a domain for an entry of its table; none for 0."""
+    if not taken:
+        return 0
+    shape, table, leads = problem.shape, problem.table(domain), problem.leads
+    unit, usable, found = shape.domains[domain], problem.usable, 0
+    for parts in table.ways(taken):
         mask = 0
         for kind, own, cores in parts:
             mask |= _of_kind(shape, table, kind, leads[kind] & unit, usable, own, cores)

@@ -12,7 +12,7 @@ from corelane.placement.optimal.lowest import lower, pick
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.tables import BITS, MASK
 
-__all__ = ["in_domain", "read"]
+__all__ = ["read"]
 
 Layer = dict[int, int]
 """State (nodes used << BITS | CPUs) to the lowest score."""
@@ -106,7 +106,7 @@ def _into_domain(
     found: dict[_Point, int] = {}
     first = -1
     for taken in sorted(reached, reverse=True):
-        mask = in_domain(problem, domain, taken)
+        mask = pick(problem, domain, taken)
         for cpus, point in reached[taken]:
             first = lower(first, cpus | mask) if first >= 0 else cpus | mask
             _keep(found, point, cpus | mask)
@@ -124,11 +124,3 @@ def _ways(problem: Problem, domain: int, most: int) -> list[tuple[int, int]]:
     table, touch = problem.table(domain), problem.touch[domain]
     rows = [table.row(own) for own in range(min(table.most, most), 0, -1)]
     return [(taken, touch + cost) for row in rows for taken, cost in row] + [(0, 0)]
-
-
-def in_domain(problem: Problem, domain: int, taken: int) -> int:
-    """The lowest CPUs of a domain for an entry of its table; none for none."""
-    if not taken:
-        return 0
-    unit, cpus, broken = problem.shape.domains[domain], taken >> BITS, taken & MASK
-    return pick(problem.shape, problem.table(domain), problem.leads, unit, problem.usable, cpus, broken)

@@ -50,8 +50,7 @@ class Alternative:
     terms: Values
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(NamedTuple):
     """The CPUs chosen, as a mask, and why.
 
     Not `proven` means that the search ran out of steps: `unproven_term` is then the first term whose value

@@ -1,12 +1,9 @@
 """The common case: one L3 domain holds it all, so that terms 2 to 5 are at their best."""
 
-from collections.abc import Iterable
-
 from corelane.machine.model import LOCAL_DISTANCE
 from corelane.placement.optimal.filling import steering
-from corelane.placement.optimal.lowest import lower
+from corelane.placement.optimal.lowest import lower, pick
 from corelane.placement.optimal.problem import Problem
-from corelane.placement.optimal.reading import in_domain
 from corelane.placement.optimal.search import Found
 from corelane.placement.optimal.spans import Rank
 from corelane.placement.optimal.tables import MASK
@@ -43,13 +40,11 @@ def in_one_domain(problem: Problem) -> Found | None:
     return Found(_RANK, best, _lowest(problem, tied), 1) if tied else None
 
 
-def _lowest(problem: Problem, tied: Iterable[tuple[int, int]]) -> int:
+def _lowest(problem: Problem, tied: list[tuple[int, int]]) -> int:
     """The lowest CPUs of equally good domains: a domain whose lowest CPU is too high is not looked into."""
-    found = 0
-    for domain, taken in tied:
+    found = pick(problem, *tied[0])
+    for domain, taken in tied[1:]:
         usable = problem.shape.domains[domain] & problem.usable
-        if found and found & -found < usable & -usable:
-            continue
-        mask = in_domain(problem, domain, taken)
-        found = lower(found, mask) if found else mask
+        if found & -found >= usable & -usable:
+            found = lower(found, pick(problem, domain, taken))
     return found

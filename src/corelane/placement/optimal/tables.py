@@ -44,7 +44,7 @@ class Table:
         self.most = self.limits[0]
         self.rows: list[Row | None] = [None] * (self.most + 1)
         self._best: dict[tuple[int, int], tuple[int, int] | None] = {}
-        self._ways: dict[tuple[int, int], tuple[tuple[Part, ...], ...]] = {}
+        self._ways: dict[int, tuple[tuple[Part, ...], ...]] = {}
 
     def row(self, cpus: int) -> Row:
         """What it costs to take so many CPUs, at most `most`; empty where the rules allow it in no way."""
@@ -55,12 +55,12 @@ class Table:
             )
         return found
 
-    def ways(self, cpus: int, broken: int) -> tuple[tuple[Part, ...], ...]:
+    def ways(self, taken: int) -> tuple[tuple[Part, ...], ...]:
         """From which kinds the CPUs of an entry come; equally good ways differ in ids only."""
-        key = (cpus, broken)
-        if key not in self._ways:
-            self._ways[key] = tuple(self._split_up(0, cpus, broken))
-        return self._ways[key]
+        found = self._ways.get(taken)
+        if found is None:
+            found = self._ways[taken] = tuple(self._split_up(0, taken >> BITS, taken & MASK))
+        return found
 
     def loss(self, broken: int) -> int:
         """By how much the room left in the domain shrinks."""
