@@ -121,6 +121,10 @@ def test_numa_topology_spec(spec, expected):
     assert wishes.read(asked({NUMA: json.dumps(spec)})) == expected
 
 
+def test_as_much_as_may_be_said_about_neighbours_is_read():
+    assert wishes.read(asked({keys.CPU_AFFINITY: "[]".ljust(4096)})) == Wishes()
+
+
 def test_empty_and_null_annotations_say_nothing():
     for key in (SPEC, NUMA, keys.EXCLUSIVE, keys.CPU_AFFINITY):
         for text in ("", " ", "null"):

@@ -107,7 +107,8 @@ def test_a_core_with_one_thread_serves_neither_spreading_nor_core_exclusivity():
     found = resolved(Wishes(bind=SPREAD, exclusive_policy=ExclusivePolicy.PCPU_LEVEL), threads=1)
     assert (found.bind, found.exclusive) == (FULL, ExclusivePolicy.NONE)
     assert [note.split(" means")[0] for note in found.notes] == ["SpreadByPCPUs", "PCPULevel"]
-    assert resolved(Wishes(), NodePolicies(bind=SPREAD), threads=1).notes
+    on_all = resolved(Wishes(), NodePolicies(bind=SPREAD), threads=1)
+    assert (on_all.bind, on_all.bind_required, len(on_all.notes)) == (FULL, False, 1)
     must = Wishes(bind=SPREAD, bind_required=True)
     says(resolved(must, threads=1), policies.BIND_CONFLICT, "one thread", "FullPCPUs")
     numa = resolved(Wishes(exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL), threads=1)
