@@ -231,6 +231,13 @@ def test_of_nodes_as_good_the_one_with_the_lowest_cpus_is_taken():
     assert chosen(of, Demand(3)) == "0-2"
 
 
+def test_a_core_is_broken_for_a_lower_id_where_that_costs_no_room():
+    """Two CPUs that stay whole are no room for three; half of another core is free, but has higher ids."""
+    of = shape("l3:2 core:2 smt:2")
+    assert chosen(of, Demand(5, sizes=(3,)), taken="7") == "0-2,4-5"
+    assert chosen(of, Demand(5), taken="7") == "0-1,3-5"
+
+
 THREE = shape("numa:3 core:4 smt:2")
 
 
