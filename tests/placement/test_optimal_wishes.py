@@ -183,6 +183,22 @@ def test_the_fallback_holds_only_in_nodes_that_are_shared():
     assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 1)
 
 
+def test_the_fallback_keeps_off_the_cores_of_both_levels():
+    """One NUMA node, held by a NUMANodeLevel pod; a core is half a PCPULevel pod's, and all must be taken."""
+    wish = Demand(6, exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL)
+    others = Occupancy(same_numa=parse_list("0"), same_core=parse_list("1"))
+    answer = optimal.place(DESK, wish, DESK.all & ~parse_list("0-1"), others)
+    assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 2)
+
+
+def test_a_core_beside_whom_one_prefers_is_not_against_the_wish():
+    beside = Neighbour(False, Level.CORE, parse_list("0"), name="app=db")
+    demand, free = Demand(1, neighbours=(beside,)), DESK.all & ~parse_list("0")
+    answer = optimal.place(DESK, demand, free)
+    assert (format_list(answer.cpus), answer.values["affinity"]) == ("4", 0)
+    assert optimal.evaluate(DESK, demand, free, answer.cpus) == answer.terms
+
+
 def test_preferring_nobody_asks_for_nothing():
     nobody = Neighbour(False, Level.CORE, 0, name="app=db")
     answer = optimal.place(DESK, Demand(2, neighbours=(nobody,)), DESK.all, explain=True)
