@@ -13,6 +13,7 @@ from corelane.app.cluster import Cluster
 from corelane.app.datadir import DataDir, DataDirError
 from corelane.app.options import OptionError, Options
 from corelane.cpuset import CPUSet
+from corelane.machine.spec import parse_spec
 
 
 def given(**settings: object) -> Options:
@@ -68,3 +69,10 @@ def test_a_kubeconfig_that_cannot_be_read_is_named_on_one_line(tmp_path: Path) -
     directory.close()
     assert "\n" not in str(refused.value)
     assert str(tmp_path / "kubeconfig") in str(refused.value)
+
+
+def test_reserved_cpus_that_are_not_there_are_named_as_on_the_command_line() -> None:
+    said = given(reserved_cpus="1,99")
+    with pytest.raises(OptionError) as refused:
+        options.check_settings(said, options.settings(said), parse_spec("core:2"))
+    assert str(refused.value) == "--reserved-cpus 1,99: CPU 99 cannot be used here: choose from 0-1"

@@ -14,6 +14,7 @@ from corelane.app import datadir
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import Client
+from corelane.kube.errors import NoCluster, Unreachable
 from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod, condition
 from corelane.kube.translate import TranslationError
 from corelane.node import Entry, NodeState, Sharing, admit, why_shared
@@ -39,10 +40,14 @@ class NoSuchNode(LookupError):  # noqa: N818 - says what is the case
     """The node that was asked for is not there, or is not named where one is needed."""
 
 
+class NoAnswer(Exception):  # noqa: N818 - says what is the case
+    """There is no cluster, or it does not answer; the text says where one was looked for, and what to do."""
+
+
 def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json", "svg"]) -> None:
     """Print the state of a cluster, or of one node of it.
 
-    Raises NoCluster or APIError where it cannot be reached, NoSuchNode.
+    Raises NoAnswer where it cannot be reached, APIError where it refuses, NoSuchNode.
     """
     status = asyncio.run(_read(kubeconfig or _default_kubeconfig()))
     if node is not None:
@@ -82,7 +87,15 @@ def _default_kubeconfig() -> Path | None:
 
 
 async def _read(kubeconfig: Path | None) -> Status:
-    client = Client.connect(kubeconfig)
+    try:
+        return await _read_from(Client.connect(kubeconfig))
+    except (NoCluster, Unreachable) as error:
+        raise NoAnswer(
+            f"{error}; is `corelane up` running? Start it, or name a cluster with --kubeconfig"
+        ) from error
+
+
+async def _read_from(client: Client) -> Status:
     try:
         return await gather(client)
     finally:

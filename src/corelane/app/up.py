@@ -49,8 +49,9 @@ def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
     if runtime.notice:
         lines.append(f"  note: {runtime.notice}")
     if cluster.options.simulated:
+        count = cluster.options.simulated
         lines.append(
-            f"  and {cluster.options.simulated} simulated nodes, where no process runs "
+            f"  and {count} simulated node{'s' * (count > 1)}, where no process runs "
             "(pods must tolerate the taint corelane.io/simulated)"
         )
     ending = "ends the pods too" if stop_pods else "leaves the pods' processes running"

@@ -32,7 +32,7 @@ from corelane.cli._errors import Command
 @click.option(
     "--allocator",
     type=click.Choice(["optimal", "koordinator"]),
-    help="Who picks CPUs under policy pools.  [default: optimal]",
+    help="Who picks CPUs under policy pools (under static it is the kubelet's picker).  [default: optimal]",
 )
 @click.option(
     "--node-config",

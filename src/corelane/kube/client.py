@@ -312,7 +312,7 @@ def _read(file: Path) -> KubeConfig:
     except KeyError as error:
         raise ConfigError(f"{file}: lacks {error}") from error
     except (TypeError, AttributeError, ValueError, YAMLError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{file}: not a kubeconfig: {error}") from error
+        raise ConfigError(f"{file}: not a kubeconfig: {' '.join(str(error).split())}") from error
 
 
 def _selected(file: Path, config: KubeConfig, context: str) -> SingleConfig:
