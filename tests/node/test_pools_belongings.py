@@ -50,7 +50,8 @@ def test_cpus_memory_and_devices_come_from_one_numa_node_where_the_node_is_stric
     entry = after.entries["a", "a"]
     assert (entry.mems, entry.devices[GPU]) == (cpus("1"), ("g1", "g2"))
     assert entry.cpus.mask & ~after.cpus_of(cpus("1")) == 0
-    assert [reason.step for reason in decision.reasons][-2:] == ["devices", "memory"]
+    told = [(reason.step, reason.text) for reason in decision.reasons][-2:]
+    assert told == [("devices", f"{GPU}: g1, g2"), ("memory", "2Gi of memory on NUMA node 1")]
 
 
 def test_the_optimal_allocator_goes_where_the_devices_are_though_nobody_is_strict():

@@ -71,24 +71,24 @@ def _page_kib(name: str) -> int:
 def applied(config: NodeConfig, machine: Machine, said: NodeSettings) -> NodeConfig:
     """A node's settings with these over its own. Raises SettingsError naming option, or file and field."""
     tree = state_settings.tree(said.config) if said.config else {}
-    memory = _memory(said, tree)
+    memory = _memory(said, tree, config.memory)
     _check_nodes("--reserved-memory", memory.reserved, machine)
-    named = said.memory_policy or "memoryManagerPolicy" in tree
     return replace(
         config,
-        memory=memory if named else config.memory,
+        memory=memory,
         devices={**config.devices, **_inventory(said.devices)},
         pod_level=_gate(said, tree, config.pod_level),
     )
 
 
-def _memory(said: NodeSettings, tree: Mapping[str, Any]) -> MemoryOptions:
+def _memory(said: NodeSettings, tree: Mapping[str, Any], usual: MemoryOptions) -> MemoryOptions:
     where = str(said.config)
-    policy = said.memory_policy or memory_settings.policy(where, tree)
+    named = "memoryManagerPolicy" in tree
+    policy = said.memory_policy or (memory_settings.policy(where, tree) if named else usual.policy)
     if said.reserved_memory:
         reserved = memory_settings.given(said.reserved_memory)
     else:
-        reserved = memory_settings.configured(where, tree.get("reservedMemory")) or {}
+        reserved = memory_settings.configured(where, tree.get("reservedMemory")) or usual.reserved
     if said.reserved_memory and policy == "None":
         raise SettingsError("--reserved-memory: memory manager policy None reserves none: use Static")
     return MemoryOptions(cast("MemoryPolicy", policy), reserved if policy == "Static" else {})

@@ -10,6 +10,7 @@ from corelane.cpuset import bits
 from corelane.node import memory
 from corelane.node.entries import Entry
 from corelane.node.managers import Managers
+from corelane.placement.memory import in_words
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.reasons import Reason
 from corelane.placement.topologymanager import Affinity
@@ -73,9 +74,8 @@ def reasons(entry: Entry) -> Iterator[Reason]:
     for resource, ids in entry.devices.items():
         yield Reason("devices", f"{resource}: {', '.join(ids)}", entry.container)
     for block in entry.memory:
-        text = (
-            f"{block.size} bytes of {block.resource} on NUMA node{'s' * (len(block.nodes) > 1)} {block.nodes}"
-        )
+        nodes = f"NUMA node{'s' * (len(block.nodes) > 1)} {block.nodes}"
+        text = f"{in_words(block.size)} of {block.resource} on {nodes}"
         yield Reason("memory", text, entry.container)
 
 
