@@ -28,7 +28,7 @@ from corelane.scheduler.cluster import Cluster
 from corelane.workload import Ask, NUMAPolicy
 from support import koordinator_eyes, openapi
 from support.pods import container, pod
-from support.pool_asks import asks
+from support.pool_asks import asks, options
 from support.snapshots import DATA, SNAPSHOTS, needs_snapshots
 
 CRD = DATA / "nrt-api" / "crd.yaml"
@@ -159,6 +159,29 @@ def test_of_any_machine_koordinators_annotation_keeps_what_it_can_say(machine: M
         pages = sum(1024 * kib * count for kib, count in ours.hugepages.items())
         assert theirs.memory == max(ours.memory, pages)
         assert (theirs.id, theirs.cpus, theirs.distances) == (ours.id, ours.cpus, ours.distances)
+
+
+@given(
+    machines(),
+    st.sampled_from(["pools", "static", "none"]),
+    options,
+    st.lists(asks(), max_size=3, unique_by=lambda ask: ask.uid),
+)
+@settings(max_examples=30, deadline=None)
+def test_what_any_machine_has_left_comes_back(
+    machine: Machine, policy: str, pools: PoolOptions, inside: list[Ask]
+) -> None:
+    try:
+        state = node.new(machine, NodeConfig(policy, pools=pools))
+    except NodeConfigError:  # settings that this machine cannot honour
+        reject()
+    for ask in inside:
+        state, _ = node.admit(state, ask)
+    assert node.validate(state) == []
+    back = translate.state_from_topology(through_the_api(translate.topology(machine, "any", state)))
+    assert (back.free_exclusive, back.exclusive, back.shared_pool) == (
+        state.free_exclusive, state.exclusive, state.shared_pool,
+    )  # fmt: skip
 
 
 MACHINE = parse_spec("socket:2 numa:2 l3:2 core:2 smt:2 mem:8G", name="n")
