@@ -254,6 +254,12 @@ def test_a_core_is_broken_for_a_lower_id_where_that_costs_no_room():
     assert chosen(of, Demand(5), taken="7") == "0-1,3-5"
 
 
+def test_a_lower_id_of_a_later_domain_is_worth_a_higher_one_of_an_earlier():
+    """A whole core and half of another are free in both; the odd CPU may come from either."""
+    of = shape("l3:2 core:2 smt:2")
+    assert chosen(of, Demand(5, sizes=(2,)), taken="1,7") == "0,2-4,6"
+
+
 THREE = shape("numa:3 core:4 smt:2")
 
 
