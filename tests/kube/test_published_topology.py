@@ -124,7 +124,7 @@ def machines(draw: st.DrawFn) -> Machine:
 
 
 @given(machines(), st.sampled_from(["v1alpha1", "v1alpha2"]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_any_machine_comes_back(machine: Machine, version: str) -> None:
     state = NodeState(machine, NodeConfig(), node.new(machine, NodeConfig("none")).topology, CPUSet())
     obj = translate.topology(machine, "any", state, version=version, levels=LEVELS)
@@ -135,7 +135,7 @@ def test_any_machine_comes_back(machine: Machine, version: str) -> None:
 
 
 @given(machines())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_of_any_machine_koordinators_annotation_keeps_what_it_can_say(machine: Machine) -> None:
     """CPUs, cores within their sockets, sockets, NUMA nodes, and memory; no caches."""
     obj = translate.topology(machine, "any", node.new(machine, NodeConfig("none")))
@@ -167,7 +167,7 @@ def test_of_any_machine_koordinators_annotation_keeps_what_it_can_say(machine: M
     options,
     st.lists(asks(), max_size=3, unique_by=lambda ask: ask.uid),
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_what_any_machine_has_left_comes_back(
     machine: Machine, policy: str, pools: PoolOptions, inside: list[Ask]
 ) -> None:
@@ -214,7 +214,7 @@ def ledgers(draw: st.DrawFn) -> NodeState:
 
 
 @given(ledgers())
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_koordinators_scheduler_sees_the_cpus_and_amounts_that_are_there(state: NodeState) -> None:
     pools, pooled = state.config.pools, state.config.policy == "pools"
     own = {keys.AMPLIFICATION: f'{{"cpu":{float(pools.amplification)}}}'} if pooled else {}
@@ -236,7 +236,7 @@ def test_koordinators_scheduler_sees_the_cpus_and_amounts_that_are_there(state: 
 
 
 @given(ledgers(), st.lists(asks(), max_size=5, unique_by=lambda ask: ask.uid))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_comes_back_is_published_alike(state: NodeState, inside: list[Ask]) -> None:
     for ask in inside:
         state, _ = node.admit(state, ask)
@@ -247,7 +247,7 @@ def test_what_comes_back_is_published_alike(state: NodeState, inside: list[Ask])
 
 @needs_crd
 @given(ledgers(), st.sampled_from(["v1alpha1", "v1alpha2"]), st.sets(st.sampled_from(LEVELS)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_what_is_published_keeps_to_the_schema(state: NodeState, version: str, levels: set[str]) -> None:
     obj = translate.topology(state.machine, "n", state, version=version, levels=levels, owner_uid="u")
     assert openapi.faults(openapi.schemas(CRD.read_text())[version], obj) == []
@@ -376,7 +376,7 @@ def read_or_fault(obj: dict) -> str:
     st.lists(st.integers(0, 63), max_size=4),
     VALUES,
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_garbage_in_an_annotation_is_one_fault_that_names_it(
     obj: dict, data: st.DataObject, path: list[int], value: object
 ) -> None:
@@ -395,7 +395,7 @@ def test_garbage_in_an_annotation_is_one_fault_that_names_it(
     st.lists(st.integers(0, 63), min_size=1, max_size=6),
     VALUES,
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_garbage_anywhere_in_the_object_never_disturbs_the_scheduler(
     obj: dict, path: list[int], value: object
 ) -> None:

@@ -38,7 +38,7 @@ def made(names: list[str], before: set[str], init: bool) -> Pod:
     st.sets(st.sampled_from(sorted(BEFORE))),
     st.booleans(),
 )
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_record_says_what_was_decided(
     names: list[str], sets: list[CPUSet], alike: bool, zone: CPUSet | None, before: set[str], init: bool
 ) -> None:
@@ -55,7 +55,7 @@ def test_a_record_says_what_was_decided(
 
 
 @given(CPUS.filter(bool), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_koordinators_annotation_has_cpus_only_where_they_are_all_containers_and_no_pools(
     cpus: CPUSet, alone: bool
 ) -> None:
