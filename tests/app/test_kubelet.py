@@ -46,3 +46,16 @@ def test_where_there_are_no_cgroups_that_is_said_and_nothing_is_freed(tmp_path: 
 
 def test_no_kubelet_is_looked_for_where_none_is_named() -> None:
     assert kubelet.beside(None) is None
+
+
+def test_pods_are_called_as_the_directories_of_their_logs(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    (logs / f"shop_front-0_{UID}").mkdir(parents=True)
+    (logs / "something_else").mkdir()
+    assert kubelet.names(logs) == {UID: "shop/front-0"}
+    assert kubelet.names(tmp_path / "nowhere") == {}
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(encode(Checkpoint("static", entries={UID: {"app": CPUSet([1, 2])}})))
+    beside = kubelet.beside(path, logs=logs)
+    assert beside is not None
+    assert beside.look().names == {UID: "shop/front-0"}

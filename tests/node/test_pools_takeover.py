@@ -188,3 +188,15 @@ def test_a_cpu_that_the_last_of_the_pool_takes_is_told_once():
     gives = "/pod with UID web/app: gives CPU 7 to the shared pool, which had none left: keeps 0,2-4,6"
     assert told == [gives, "CPU 0 should be reserved, but is not free: have 7"]
     assert followed(state, file) == (state, [])
+
+
+def test_a_pod_known_by_its_uid_alone_takes_the_name_that_others_know():
+    file = checkpoint(web={"app": "1,5"}, db={"a": "2"})
+    state, _ = followed(pools(LAPTOP), file)
+    state, _ = followed(state, file, names={"web": "shop/front-0", "other": "x/y"})
+    assert takeover(state).pods == ("/pod with UID db", "shop/front-0")
+    assert followed(state, file, names={"web": "shop/front-0"}) == (state, [])
+    told = complete(state, WEB)
+    assert {entry.pod for entry in told.of_pod("web")} == {"test/web"}
+    assert len(told.of_pod("web")) == 3
+    assert complete(told, WEB) is told

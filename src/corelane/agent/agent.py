@@ -299,8 +299,8 @@ class Agent:
             return
         said = await asyncio.to_thread(self._kubelet.look)
         if said.checkpoint is not None:
-            at = self._clock()
-            self._put(messages.KubeletSaid(checkpoint=said.checkpoint, running=said.running, at=at))
+            found, at = said.checkpoint, self._clock()
+            self._put(messages.KubeletSaid(checkpoint=found, running=said.running, names=said.names, at=at))
         if said.fault not in ("", self._kubelet_fault):
             self.reporter.kubelet_unreadable(said.fault)
             self._publisher.node_event("KubeletStateUnreadable", said.fault, warning=True)

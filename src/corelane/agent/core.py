@@ -243,7 +243,7 @@ class Core:
     def _kubelet_said(self, event: messages.KubeletSaid) -> None:
         self._kubelet = event
         before, asks = self.ledger, [pod.plan.ask for pod in self.pods.values() if pod.present]
-        self.ledger, problems = follow(before, event.checkpoint, asks, event.running)
+        self.ledger, problems = follow(before, event.checkpoint, asks, event.running, event.names)
         for tell in kubelet.news(before, self.ledger, problems):
             self._outbox.put(tell)
 

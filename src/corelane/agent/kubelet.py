@@ -4,8 +4,8 @@ A file that vanishes, or cannot be read, changes nothing: what it said last hold
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -31,15 +31,26 @@ class Said:
 
     checkpoint: Checkpoint | None = None
     running: frozenset[str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """UID to `namespace/name`, of pods under it."""
     fault: str = ""
 
 
 class Kubelet:
-    """A kubelet beside us. `running` answers which pods (by UID) run under it; it may raise OSError."""
+    """A kubelet beside us.
 
-    def __init__(self, path: Path, running: Callable[[], Collection[str]] | None = None) -> None:
+    `running` answers which pods (by UID) run under it, `names` what they are called; they may raise OSError.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        running: Callable[[], Collection[str]] | None = None,
+        names: Callable[[], Mapping[str, str]] | None = None,
+    ) -> None:
         self.path = path
         self._running = running
+        self._names = names
 
     def look(self) -> Said:
         """Read the file, and where that does not tell who still runs, look for that too. Blocks."""
@@ -49,11 +60,12 @@ class Kubelet:
             found = checkpoint.decode(content)
             _check(found)
             running = self._running() if self._running and found.policy == "none" else None
+            names = self._names() if self._names and found.entries else {}
         except OSError as error:
             return Said(fault=f"{self.path}: {error.strerror or error}: {_KEPT}")
         except (CheckpointError, ValueError) as error:
             return Said(fault=f"{self.path}: {error}: {_KEPT}")
-        return Said(found, None if running is None else frozenset(running))
+        return Said(found, None if running is None else frozenset(running), names)
 
 
 def _check(found: Checkpoint) -> None:

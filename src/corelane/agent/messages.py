@@ -4,7 +4,7 @@ Every event carries the time `at` which it was noticed, in Unix seconds: the cor
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from corelane.agent.pods import NO_CPUS, PodPlan
@@ -138,6 +138,8 @@ class KubeletSaid(_Event):
 
     checkpoint: checkpoint.Checkpoint
     running: frozenset[str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """UID to `namespace/name`, of pods under it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The kubelet beside corelane on this machine: its state file, and which pods run under it."""
+"""The kubelet beside corelane on this machine: its state file, which pods run under it, and their names."""
 
 from __future__ import annotations
 
@@ -7,14 +7,25 @@ from pathlib import Path
 from corelane.agent.kubelet import Kubelet
 from corelane.app import state_cgroups
 
-__all__ = ["beside", "running"]
+__all__ = ["beside", "names", "running"]
 
 CGROUPS = "/sys/fs/cgroup"
+LOGS = Path("/var/log/pods")
+"""Where a kubelet has a directory `NAMESPACE_NAME_UID` for each pod."""
 
 
-def beside(state_file: Path | None, cgroups: str = CGROUPS) -> Kubelet | None:
+def beside(state_file: Path | None, cgroups: str = CGROUPS, logs: Path = LOGS) -> Kubelet | None:
     """The kubelet with that state file; None where none is named."""
-    return Kubelet(state_file, lambda: running(cgroups)) if state_file else None
+    return Kubelet(state_file, lambda: running(cgroups), lambda: names(logs)) if state_file else None
+
+
+def names(logs: Path = LOGS) -> dict[str, str]:
+    """UID to `namespace/name` of the pods that have logs; nothing where these cannot be seen."""
+    try:
+        parts = [path.name.split("_") for path in logs.iterdir()]
+    except OSError:
+        return {}
+    return {uid: f"{namespace}/{name}" for namespace, name, uid in filter(lambda one: len(one) == 3, parts)}
 
 
 def running(cgroups: str = CGROUPS) -> set[str]:

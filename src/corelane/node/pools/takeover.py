@@ -8,6 +8,8 @@ neither. With the end of the last such pod all CPUs are ours.
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
 
 from corelane.cpuset import CPUSet
 from corelane.node.checkpoint import Checkpoint
@@ -22,6 +24,7 @@ from corelane.workload import Ask, ContainerKind, QOSClass
 __all__ = ["Stage", "Takeover", "complete", "follow", "pinned", "take_over", "takeover"]
 
 ALLOCATOR = "kubelet"
+_NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class Stage(StrEnum):
@@ -63,12 +66,14 @@ def follow(
     checkpoint: Checkpoint,
     asks: Iterable[Ask] = (),
     running: Collection[str] | None = None,
+    names: Mapping[str, str] = _NO_NAMES,
 ) -> tuple[NodeState, list[Problem]]:
     """The ledger brought up to what a kubelet's file says by now, and what of it could not be kept.
 
     CPUs that it pinned are held, those that it gave up are free. A file of policy none, as a kubelet writes
     that has been told to leave CPUs alone, does not name the pods pinned before: they are held as long as
-    their UIDs are among those `running`; None is not known. Under policy none here, nothing changes.
+    their UIDs are among those `running`; None is not known. Under policy none here, nothing changes. `names`
+    are those (`namespace/name`) of pods, by UID, as far as they are known without their asks.
     """
     if state.config.policy == "none":
         return state, []
@@ -83,7 +88,22 @@ def follow(
             state = release(state, entry.uid, entry.container)
     state = _without(state, {one.uid for one in known} - {one.uid for one in pinned(state)})
     state, problems = take_over(state, checkpoint, asks)
+    state = _named(state, names)
     return (before, []) if state.entries == before.entries else (state, problems)
+
+
+def _named(state: NodeState, names: Mapping[str, str]) -> NodeState:
+    """The ledger with the names of pods of which only the UID was known."""
+    told = {
+        one.key: replace(one, pod=names[one.uid])
+        for one in pinned(state)
+        if one.uid in names and one.pod == _nameless(one.uid)
+    }
+    return with_entries(state, {**state.entries, **told}, state.pods) if told else state
+
+
+def _nameless(uid: str) -> str:
+    return f"/pod with UID {uid}"
 
 
 def _without(state: NodeState, uids: Iterable[str]) -> NodeState:
@@ -156,7 +176,7 @@ def _unknown(uid: str, pinned: Mapping[str, CPUSet]) -> Iterator[Entry]:
     """Of containers with common CPUs all but the first count as init containers, which lend theirs."""
     qos, before = of_kubelets_pod(QOSClass.GUARANTEED, "static"), CPUSet()
     for name, cpus in sorted(pinned.items()):
-        entry = _pinned(uid, f"/pod with UID {uid}", name, cpus, qos.value)
+        entry = _pinned(uid, _nameless(uid), name, cpus, qos.value)
         yield replace(entry, kind=ContainerKind.INIT) if cpus & before else entry
         before |= cpus
 
@@ -199,7 +219,7 @@ def complete(state: NodeState, ask: Ask) -> NodeState:
         there = entries.get(entry.key)
         if there is None:
             entries[entry.key] = entry
-        elif there.pod != entry.pod:
+        else:
             told = replace(there, pod=entry.pod, kind=entry.kind, cls=entry.cls)
             entries[entry.key] = replace(told, cpu_request=entry.cpu_request)
     if entries == state.entries:
