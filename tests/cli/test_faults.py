@@ -20,7 +20,7 @@ def corelane(*args: str) -> subprocess.CompletedProcess[str]:
         (("topology", "--machine", "socket:0"), ["socket:0"]),
         (("topology", "--machine", "/nowhere/at-all"), ["/nowhere/at-all"]),
         (("topology", "--sysfs", "/nowhere/at-all"), ["/nowhere/at-all"]),
-        (("status", "--kubeconfig", "/nowhere/kubeconfig"), ["/nowhere/kubeconfig", "is `corelane up` running?"]),
+        (("status", "--kubeconfig", "/nowhere/kubeconfig"), ["/nowhere/kubeconfig", "`corelane up`"]),
         (("vectors", "/nowhere/file"), ["/nowhere/file"]),
         (("up", "--nodes", "-1"), ["--nodes"]),
         (("up", "--port", "70000"), ["--port"]),
