@@ -98,6 +98,19 @@ def test_zones_say_what_is_there_what_may_be_had_and_what_still_can() -> None:
     assert memory == {"name": "memory"} | dict.fromkeys(("capacity", "allocatable", "available"), "8Gi")
 
 
+def test_another_owner_leaves_the_machine_the_same_but_other_memory_does_not() -> None:
+    def made(spec: str, *cpus: str, **more: object) -> NodeResourceTopology:
+        machine = replace(parse_spec(spec, name="n"), **more)  # type: ignore[arg-type]
+        return published(translate.topology(machine, "n", state_of(machine, *cpus)))
+
+    plain = made("socket:2 core:4 mem:8G")
+    assert translate.same_machine(plain, made("socket:2 core:4 mem:8G", "2"))
+    assert not translate.same_machine(plain, made("socket:2 core:4 mem:9G"))
+    assert not translate.same_machine(plain, made("socket:2 core:4 mem:8G", isolated=CPUSet([3])))
+    nodes = tuple(replace(one, hugepages={2048: 4}) for one in parse_spec("socket:2 core:4 mem:8G").nodes)
+    assert not translate.same_machine(plain, made("socket:2 core:4 mem:8G", nodes=nodes))
+
+
 def test_without_pinning_every_cpu_is_available() -> None:
     machine = parse_spec("core:4", name="n")
     obj = translate.topology(machine, "n", state_of(machine, "2", config=NodeConfig("none")))

@@ -5,6 +5,7 @@ Zones say it to everybody (see `zones`); the exact CPUs are in annotations, Koor
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from operator import eq
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -21,6 +22,7 @@ from corelane.node import Entry, NodeConfig, Origin, PoolOptions
 from corelane.node.config import Level
 from corelane.node.entries import Sharing
 from corelane.node.ledger import NodeState, usable_topology, with_entries
+from corelane.placement.memory import MEMORY
 from corelane.workload import PodQOS
 
 __all__ = [
@@ -110,15 +112,29 @@ def machine_from_topology(published: NodeResourceTopology) -> Machine:
     raise TranslationError("metadata.annotations", sorted(annotations), why)
 
 
+def _is_memory(name: str) -> bool:
+    return name == MEMORY or name.startswith(HUGEPAGES)
+
+
 def machine_from_zones(published: NodeResourceTopology) -> Machine:
     """The hardware as far as zones alone tell, the rest assumed: see `counts`. Raises TranslationError."""
     return counts.machine(published, _node_zones(published), _numa_nodes(published).values())
 
 
 def same_machine(one: NodeResourceTopology, other: NodeResourceTopology) -> bool:
-    """Whether two versions of an object describe the same CPUs, so that `machine` need not be read again."""
-    described = (keys.MACHINE, keys.CPU_TOPOLOGY)
-    return all(one.metadata.annotations.get(key) == other.metadata.annotations.get(key) for key in described)
+    """Whether two versions of an object describe the same hardware, so that it need not be read again."""
+    return all(map(eq, _hardware(one), _hardware(other)))
+
+
+def _hardware(published: NodeResourceTopology) -> Iterator[object]:
+    """CPUs, then what each NUMA node has, and how far it is."""
+    yield published.metadata.annotations.get(keys.MACHINE)
+    yield published.metadata.annotations.get(keys.CPU_TOPOLOGY)
+    yield [
+        (zone.name, zone.costs, [(one.name, one.capacity) for one in zone.resources if _is_memory(one.name)])
+        for zone in published.zones
+        if zone.type == NODE
+    ]
 
 
 def state_from_topology(published: NodeResourceTopology, machine: Machine | None = None) -> NodeState:
@@ -211,7 +227,7 @@ def _memory(path: str, zone: Zone) -> tuple[int, Mapping[int, int]]:
     memory, hugepages = 0, {}
     for index, resource in enumerate(zone.resources):
         where = f"{path}.resources[{index}]"
-        if resource.name == "memory":
+        if resource.name == MEMORY:
             memory = _value(f"{where}.capacity", resource.capacity)
         elif resource.name.startswith(HUGEPAGES):
             kib = _value(f"{where}.name", resource.name.removeprefix(HUGEPAGES)) // 1024
