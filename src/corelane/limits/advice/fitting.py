@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Final
 
 from corelane.limits.advice import fluid
@@ -35,7 +36,7 @@ _CROWDED: Final = 32
 """As are more requests."""
 _SPREADS: Final = (0.3, 1.0)
 """Of the logarithm of requests' work: nearly alike, and with a tail as services have it."""
-_HALVINGS: Final = 6
+_HALVINGS: Final = 5
 _NEAR: Final = 0.1
 _SEEDS: Final = (1, 2, 3)
 _CLOSE: Final = 0.15
@@ -133,8 +134,8 @@ def _candidates(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> lis
     found = []
     most = min(plain.used * rates.seconds / _FEWEST, 64 * plain.quota)
     for width in _widths(threads, cpus):
-        if plain.throttled > 1.1 * plain.used * (width * plain.period / plain.quota - 1):
-            continue  # not even endless bursts of that width are throttled so long
+        if not _is_wide_enough(plain, width):
+            continue
         for step in range(_STEPS):
             work = plain.quota / 4 * (max(most / plain.quota * 4, 1.0)) ** (step / (_STEPS - 1))
             one = replace(plain, shape=Shape.BURSTS, cpus=float(width), work=work)
@@ -142,6 +143,11 @@ def _candidates(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> lis
                 found.append((_fluid_distance(one, rates), step, one))
     found.sort(key=lambda each: each[0])
     return [one for distance, _, one in found[:_TRIED] if distance <= _HOPEFUL]
+
+
+def _is_wide_enough(plain: Fit, width: int) -> bool:
+    """Whether endless work of that width, at least, would be throttled so long."""
+    return plain.throttled <= 1.1 * plain.used * (width * plain.period / plain.quota - 1)
 
 
 def _fluid_distance(one: Fit, rates: Rates) -> float:
@@ -156,8 +162,8 @@ def _requests(plain: Fit, rates: Rates, threads: int | None, cpus: int) -> Itera
     largest = min(plain.used * rates.seconds / _FEWEST, 16 * plain.quota)
     if plain.used <= 0 or smallest >= largest:
         return
-    for width in _widths(threads, cpus, 2):
-        for sigma in _SPREADS:
+    for width, sigma in product(_widths(threads, cpus, 2), _SPREADS):
+        if _is_wide_enough(plain, width):
             one = replace(plain, shape=Shape.REQUESTS, cpus=float(width), sigma=sigma)
             yield _sized(one, rates, smallest, largest)
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from corelane.kernel import cfs
 from corelane.limits.advice import evidence as data
-from corelane.limits.advice import fitting
+from corelane.limits.advice import fitting, tails
 from corelane.limits.advice.facts import Evidence, Node, Subject
 from corelane.limits.advice.fitting import Fit
 from corelane.limits.advice.guarantees import Weight
@@ -77,7 +77,8 @@ def advise(
     if not subject.container:
         why = f"{_lost(rates)}; {_OF_POD}"
         return Advice(subject, evidence, Answer.CHANGE, why, verdict.level, remarks=remarks)
-    fit = fitting.fit(rates, subject.threads, evidence.cpus, waited)
+    fitted = fitting.fit(rates, subject.threads, evidence.cpus, waited)
+    fit = tails.agreeing(fitted, evidence.latency)
     found = options(Case(subject, evidence, fit, nodes, settings, weight))
     if not found:
         why = f"{_lost(rates)}, but nothing that can be changed here is known to help"

@@ -18,7 +18,7 @@ __all__ = ["Change", "Fit", "Outcome", "Shape", "simulated", "sweeping"]
 
 _TIMES: Final = {"bursts": 40, "requests": 300}
 """How many are simulated, so that phases and sizes average out; within the seconds below."""
-_SECONDS: Final = {"bursts": (10.0, 300.0), "requests": (5.0, 200.0)}
+_SECONDS: Final = {"bursts": (10.0, 300.0), "requests": (5.0, 100.0)}
 _GOLDEN: Final = 0.382
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from corelane.limits.advice import evidence as data
@@ -17,7 +17,7 @@ from corelane.limits.advice import fitting
 from corelane.limits.advice.facts import Evidence, Latency, Range, Slot
 from corelane.limits.advice.fitting import Change, Fit, Shape
 
-__all__ = ["COLLECT", "Tail", "stop", "tail"]
+__all__ = ["COLLECT", "Tail", "agreeing", "stop", "tail"]
 
 COLLECT: Final = (
     "a p99 needs counters of every period (--every-period on the node, or limits watch --interval 0.1 "
@@ -79,9 +79,16 @@ def _from_latency(one: Fit, change: Change, latency: Latency) -> tuple[Tail | No
     return _bounded(one, change, now), ""
 
 
+def agreeing(one: Fit, latency: Latency | None) -> Fit:
+    """Of several explanations those that show the measured p99, too; all of them where none does."""
+    now = latency.quantiles.get(_PERCENT) if latency else None
+    found = [each for each in (replace(one, rivals=()), *one.rivals) if now and _shows(each, now)]
+    return replace(found[0], rivals=tuple(found[1:])) if found else one
+
+
 def _shows(one: Fit, now: float) -> bool:
     """Whether the model's p99 is near what was measured."""
-    return abs(_modelled(one, one.now) - now) <= _CLOSE * now
+    return bool(one.explanations) and abs(_modelled(one, one.now) - now) <= _CLOSE * now
 
 
 def _scaled(one: Fit, change: Change, now: float) -> Range:
