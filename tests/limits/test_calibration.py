@@ -1,4 +1,7 @@
 import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -193,6 +196,29 @@ def test_bursts_tell_their_work_and_the_group_never_outlives_an_interrupt(own_gr
     with pytest.raises(KeyboardInterrupt), laboratory.opened(groups, name) as room:
         room.run(Experiment(1, 20, run_ms=5, every_ms=20, seconds=1), sorted(os.sched_getaffinity(0)))
     assert not groups.exists(cgroup.join(name))
+
+
+def test_groups_of_those_who_were_killed_are_swept_away_and_no_others(own_groups):
+    groups, _ = own_groups
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    ended.wait()
+    dead, alive = f"calibrate-{ended.pid}-1", laboratory.instance()
+    reused, populated = f"calibrate-{os.getpid()}-1", f"calibrate-{ended.pid}-2"
+    sleeper = subprocess.Popen(["sleep", "60"])
+    try:
+        for name in (dead, alive, reused, populated):
+            groups.create(cgroup.join(name, "run-1"))
+        groups.add(cgroup.join(populated, "run-1"), sleeper.pid)
+        laboratory.sweep(groups)
+        left = set(groups.children(cgroup.OWN))
+        assert {alive, populated} <= left
+        assert not {dead, reused} & left
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        for name in (dead, alive, reused, populated):
+            groups.delete(cgroup.join(name))
+        assert sleeper.returncode == -signal.SIGKILL
 
 
 def test_too_few_cpus_are_said(own_groups):

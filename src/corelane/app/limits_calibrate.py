@@ -6,7 +6,6 @@ import io
 import json
 import os
 import platform
-import secrets
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -61,7 +60,10 @@ def measure(
     cpus = sorted(os.sched_getaffinity(0))
     here = kernel()
     rows = []
-    with _terminable(), laboratory.opened(cgroup.find(), f"calibrate-{secrets.token_hex(4)}") as room:
+    groups = cgroup.find()
+    for name in laboratory.sweep(groups):
+        progress(f"removed the groups of {name}, which has been killed")
+    with _terminable(), laboratory.opened(groups, laboratory.instance()) as room:
         for experiment in experiments:
             if experiment.threads > len(cpus):
                 why = f"needs {experiment.threads} CPUs; this process may use {len(cpus)}"

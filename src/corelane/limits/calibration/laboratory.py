@@ -1,12 +1,15 @@
 """Runs an experiment in a fresh cgroup, and says what else was going on there meanwhile."""
 
+import os
+import re
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 
+from corelane.kernel import proc
 from corelane.kernel.cgroup_tree import OWN, Groups, join
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.limits.calibration import workers
@@ -23,7 +26,7 @@ from corelane.limits.measure import processors
 from corelane.limits.measure.counters import Counters
 from corelane.limits.model.clock import MS, SECOND
 
-__all__ = ["CalibrationError", "Laboratory", "Noise", "Run", "foreign", "opened"]
+__all__ = ["CalibrationError", "Laboratory", "Noise", "Run", "foreign", "instance", "opened", "sweep"]
 
 LOST_PART, FOREIGN_PART = 0.004, 0.01
 """For how much of the time the threads may have been without a CPU that their limit let them have; where that
@@ -31,6 +34,7 @@ is not known, how much of their CPUs others may have used."""
 TRUST = 0.02
 """How large what was lost may be beside the throttled time of a saturated load, which it shortens."""
 _MS_PER_TICK = 10
+_INSTANCE = re.compile(r"calibrate-(\d+)-(\d+)")
 _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
 """A clock that moves by ticks, so that its resolution is 1/HZ (time(7))."""
 
@@ -275,6 +279,31 @@ def _started(experiment: Experiment, cpus: Sequence[int]) -> Iterator[list[Worke
 def _sleep_until(moment_ns: int) -> None:
     while (left := moment_ns - time.perf_counter_ns()) > 0:
         time.sleep(left / SECOND)
+
+
+def instance() -> str:
+    """A name for this process's groups, by which later ones can tell that it has ended."""
+    me = proc.identity(os.getpid())
+    assert me is not None
+    return f"calibrate-{me.pid}-{me.start_ticks}"
+
+
+def sweep(groups: Groups) -> list[str]:
+    """Remove what killed processes have left of their laboratories; the names.
+
+    A group that still holds a process stays, for its maker may live where we cannot see it.
+    """
+    found = [one for one in groups.children(OWN) if (made := _INSTANCE.fullmatch(one)) and _ended(made)]
+    gone = []
+    for name in found:
+        with suppress(CgroupError):
+            groups.delete(join(name), timeout_seconds=0)
+            gone.append(name)
+    return gone
+
+
+def _ended(made: re.Match[str]) -> bool:
+    return not proc.is_alive(proc.Identity(int(made[1]), int(made[2])))
 
 
 @contextmanager

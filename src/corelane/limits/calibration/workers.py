@@ -23,7 +23,9 @@ ctypes.CDLL(None).prctl(1, 9)  # PR_SET_PDEATHSIG, SIGKILL: not even a killed pa
 cpu, run_ns, every_ns, gap_ns, probe_ns = map(int, sys.argv[1:6])
 os.sched_setaffinity(0, {cpu})
 now, used = time.perf_counter_ns, time.thread_time_ns
-def tell(text): os.write(1, text.encode())
+def tell(text):
+    try: os.write(1, text.encode())
+    except OSError: os._exit(1)  # nobody listens any more
 def spin(until, gaps):
     last = now()
     while last < until and gaps:
@@ -33,7 +35,7 @@ def spin(until, gaps):
             gaps -= 1
         last = moment
 tell("ready\n")
-begin = int(sys.stdin.readline())
+begin = int(sys.stdin.readline() or os._exit(1))
 if probe_ns:
     spin(now() + probe_ns, 10)
 time.sleep(max(begin - now(), 0) / 1e9)
