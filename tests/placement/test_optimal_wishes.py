@@ -429,3 +429,16 @@ def test_the_steps_of_every_recorded_topology_suffice_for_the_whole_machine_less
         answer = optimal.place(of, Demand(of.all.bit_count() // 2 + 1), of.all & ~core)
         assert answer.proven, name
         assert answer.cpus.bit_count() == of.all.bit_count() // 2 + 1
+
+
+def test_a_pod_that_need_not_lie_in_one_numa_node_may_span_those_of_pods_that_do():
+    """SingleNUMANode brings numa_exclusive with it, and takes it away again."""
+    held = parse_list("4,12")
+    free = TWO.all & ~held
+    demand = Demand(10, numa=NUMAPolicy.SINGLE_NUMA_NODE, numa_exclusive=True)
+    answer = optimal.place(TWO, demand, free, Occupancy(holders=(held,)), explain=True)
+    assert isinstance(answer, Misfit)
+    assert [change.text for change in answer.changes] == [
+        "8 CPUs would fit",
+        "it would fit without: SingleNUMANode",
+    ]

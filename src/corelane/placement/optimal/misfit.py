@@ -143,7 +143,8 @@ def _softened(demand: Demand) -> Iterator[tuple[str, Demand]]:
     if demand.bind_required:
         yield f"required {demand.bind or BindPolicy.FULL_PCPUS}", replace(demand, bind_required=False)
     if demand.numa in _STRICT:
-        yield demand.numa, replace(demand, numa=NUMAPolicy.BEST_EFFORT)
+        # Who may span NUMA nodes keeps nobody off them, as the node's own rules have it.
+        yield demand.numa, replace(demand, numa=NUMAPolicy.BEST_EFFORT, numa_exclusive=False)
     if demand.numa_exclusive:
         yield "required exclusive NUMA node", replace(demand, numa_exclusive=False)
 
