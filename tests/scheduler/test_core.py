@@ -336,6 +336,35 @@ def test_many_different_reasons_are_told_without_their_details(nodes: int, detai
         assert told == f"0/{nodes} nodes are available: {nodes} not enough cpus available to satisfy request."
 
 
+def test_labels_of_a_node_count_where_koordlet_publishes_and_as_soon_as_they_change() -> None:
+    def labelled(labels: dict[str, str]) -> Node:
+        return node("n1", labels=labels)
+
+    story = Story()
+    published = objects.topology("n1", objects.state("core:4 smt:2"))
+    koordlets = {
+        key: text
+        for key, text in published.metadata.annotations.items()
+        if key not in {keys.MACHINE, keys.CPU_ALLOCATIONS}
+    }
+    published = replace(published, metadata=replace(published.metadata, annotations=koordlets))
+    only_full = labelled({keys.NODE_BIND_POLICY: "FullPCPUsOnly"})
+    story.tell(TopologyChanged(0, None, published))
+    story.tell(NodeChanged(0, None, only_full))
+    three = guaranteed("a", "3", labels={keys.QOS_CLASS: "LSR"})
+    assert "requested cpus not multiple cpus per core" in why(story.wants(three))
+    wrong = labelled({keys.NODE_BIND_POLICY: "Full"})
+    story.tell(NodeChanged(0, only_full, wrong))
+    again = replace(three, metadata=replace(three.metadata, name="b", uid="uid-b"))
+    told = why(story.wants(again))
+    assert f"metadata.labels[{keys.NODE_BIND_POLICY}]: invalid value 'Full'" in told
+    story.now += 600
+    story.tell(NodeChanged(story.now, wrong, labelled({})))
+    assert {one.node for one in binds(story.wants(guaranteed("c", "1", labels={keys.QOS_CLASS: "LSR"})))} == {
+        "n1"
+    }
+
+
 def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
     story = Story().has(node("bad")).has(node("good"), spec="core:8")
     broken = objects.topology("bad", objects.state("core:8"))

@@ -82,6 +82,8 @@ class NodeInfo:
     """What its agent published."""
     problem: str = ""
     """Why what it published cannot be used."""
+    koordlets: NodeResourceTopology | None = None
+    """What koordlet published of it, which the labels of its Node add to."""
     pods: dict[str, PodInfo] = field(default_factory=dict)
     requested: dict[str, int] = field(default_factory=dict)
     allocatable: dict[str, int] = field(default_factory=dict)
@@ -154,6 +156,10 @@ class NodeInfo:
             self.requested[name] = self.requested.get(name, 0) + sign * amount
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        return self.node.metadata.labels if self.node else {}
+
+    @property
     def amplified(self) -> bool:
         """Whether it offers more CPUs than it has."""
         config = self.state.config if self.state else None
@@ -207,15 +213,18 @@ class Cluster:
 
     def put_node(self, name: str, node: Node | None) -> None:
         info = self._at(name)
-        info.node = node
+        before, info.node = info.labels, node
         info.allocatable = _amounts(node) if node else {}
+        if info.koordlets is not None and info.labels != before:
+            info.publish(*_read(info.koordlets, info.koordlets, info))
         self._forget_if_empty(name)
 
     def put_topology(self, old: NodeResourceTopology | None, new: NodeResourceTopology | None) -> None:
         known = new or old
         assert known is not None
         info = self._at(known.metadata.name)
-        info.publish(*_read(old, new, info.ledger))
+        info.koordlets = new if new is not None and translate.is_koordlets(new) else None
+        info.publish(*_read(old, new, info))
         self._forget_if_empty(info.name)
 
     def _at(self, name: str) -> NodeInfo:
@@ -227,13 +236,14 @@ class Cluster:
 
 
 def _read(
-    old: NodeResourceTopology | None, new: NodeResourceTopology | None, known: NodeState | None
+    old: NodeResourceTopology | None, new: NodeResourceTopology | None, info: NodeInfo
 ) -> tuple[NodeState | None, str]:
     if new is None:
         return None, ""
+    known = info.ledger
     same = known is not None and old is not None and translate.same_machine(old, new)
     try:
-        return translate.state_from_topology(new, known.machine if same and known else None), ""
+        return translate.state_from_topology(new, known.machine if same and known else None, info.labels), ""
     except TranslationError as error:
         return None, str(error)
 

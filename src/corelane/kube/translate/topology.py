@@ -27,6 +27,7 @@ from corelane.workload import PodQOS
 
 __all__ = [
     "as_patch",
+    "is_koordlets",
     "machine_from_topology",
     "machine_from_zones",
     "same_machine",
@@ -137,19 +138,32 @@ def _hardware(published: NodeResourceTopology) -> Iterator[object]:
     ]
 
 
-def state_from_topology(published: NodeResourceTopology, machine: Machine | None = None) -> NodeState:
+def is_koordlets(published: NodeResourceTopology) -> bool:
+    """Whether no agent of ours published it, so that the labels of its Node are not in it."""
+    return not published.metadata.annotations.get(keys.CPU_ALLOCATIONS)
+
+
+def state_from_topology(
+    published: NodeResourceTopology,
+    machine: Machine | None = None,
+    labels: Mapping[str, str] = _NO_ANNOTATIONS,
+) -> NodeState:
     """The node's state: its machine (read from the object if not given) and who has CPUs alone on it.
 
     The entries of the shared pool are not in it. An object of koordlet's is a node under policy pools, with
-    the pods that a kubelet gave CPUs, and without the CPUs that are kept from pods. Raises TranslationError.
+    the pods that a kubelet gave CPUs, and without the CPUs that are kept from pods; what the `labels` of the
+    Node say of policies counts there. Raises TranslationError.
     """
     known = machine or machine_from_topology(published)
-    ours = published.metadata.annotations.get(keys.CPU_ALLOCATIONS, "")
-    return ledgers.load(ours, known) if ours else _state_of_koordlet(published, known)
+    if is_koordlets(published):
+        return _state_of_koordlet(published, known, labels)
+    return ledgers.load(published.metadata.annotations[keys.CPU_ALLOCATIONS], known)
 
 
-def _state_of_koordlet(published: NodeResourceTopology, machine: Machine) -> NodeState:
-    state = _koordlets_pools(published, machine)
+def _state_of_koordlet(
+    published: NodeResourceTopology, machine: Machine, labels: Mapping[str, str]
+) -> NodeState:
+    state = _koordlets_pools(published, machine, labels)
     entries, pods = {}, {}
     for one in koordinator.pod_allocations(published.metadata.annotations):
         if cpus := one.cpus & state.usable:
@@ -167,9 +181,11 @@ def _state_of_koordlet(published: NodeResourceTopology, machine: Machine) -> Nod
     return with_entries(state, entries, pods) if entries else state
 
 
-def _koordlets_pools(published: NodeResourceTopology, machine: Machine) -> NodeState:
+def _koordlets_pools(
+    published: NodeResourceTopology, machine: Machine, labels: Mapping[str, str]
+) -> NodeState:
     """Pools by upstream's rules, without the CPUs that kubelet, reservation and SYSTEM pods keep."""
-    said = nodesettings.read({}, published.metadata.annotations)
+    said = nodesettings.read(labels, published.metadata.annotations)
     if said.faults:
         raise said.faults[0]
     kubelet, cpus = kubelets.read(published), usable_topology(machine)
