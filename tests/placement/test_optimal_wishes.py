@@ -101,6 +101,16 @@ def test_evenly_takes_more_nodes_where_fewer_cannot_share_evenly():
     assert (answer.values["uneven"], answer.values["numa-nodes"]) == (0, 3)
 
 
+def test_spread_evenly_means_that_nodes_differ_by_one_cpu():
+    """Seven and three CPUs differ by three more than they may; as whole cores, by two more."""
+    free = TWO.all & ~parse_list("6-7,13-15")
+    for bind, uneven in ((SPREAD, 3), (FULL, 2)):
+        evenly = Demand(10, bind, strategy=Strategy.DISTRIBUTE_EVENLY)
+        answer = optimal.place(TWO, evenly, free)
+        assert answer.values["uneven"] == uneven
+        assert optimal.evaluate(TWO, evenly, free, answer.cpus) == answer.terms
+
+
 def test_most_allocated_fills_the_fuller_node_and_least_the_emptier():
     assert chosen(TWO, Demand(2, strategy=Strategy.MOST_ALLOCATED), taken="4,12") == "5,13"
     assert chosen(TWO, Demand(2, strategy=Strategy.LEAST_ALLOCATED), taken="0,8") == "4,12"
@@ -210,6 +220,8 @@ def test_one_whole_core_is_broken_rather_than_two_that_are_partly_used():
     rows = [(cpu, cpu // 4, 0, 0, 0) for cpu in range(12)]
     of = optimal.build(topology.build(rows))
     assert chosen(of, Demand(3), taken="0-1,4-5") == "8-10"
+    free = of.all & ~parse_list("0-1,4-5")
+    assert dict(optimal.evaluate(of, Demand(3), free, parse_list("8-10")))["bind"] == 1
 
 
 def test_spread_over_threads_of_few_cores_gives_most_to_one():
@@ -302,6 +314,13 @@ def test_without_steps_the_answer_says_what_is_not_proven():
     assert not answer.proven
     assert answer.cpus.bit_count() == 12
     assert {one.step for one in answer.reasons} >= {"proof"}
+
+
+def test_what_cannot_be_better_is_proven_though_the_search_is_not():
+    """All CPUs of all nodes: nothing is left free, so that only the room left behind is in doubt."""
+    least = Demand(32, strategy=Strategy.LEAST_ALLOCATED)
+    answer = optimal.place(ROME, least, ROME.all, budget=0)
+    assert (answer.unproven_term, answer.bound, answer.values["balance"]) == ("room", 58, 0)
 
 
 def test_a_busy_thread_may_be_paired_with_a_quiet_one():

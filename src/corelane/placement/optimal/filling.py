@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from corelane.placement.optimal.bounds import Caps, most_from
+from corelane.placement.optimal.bounds import Caps, most, most_from
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.score import SHAPE_BITS
 from corelane.placement.optimal.tables import BITS, MASK
@@ -105,6 +105,8 @@ def fill(problem: Problem, node: int, window: Window, caps: Caps, budget: Budget
     """
     inside, domains = problem.shape.inside[node], len(window.limits) - 1
     every, unbroken = (each[inside.start : inside.stop] for each in caps)
+    if min(most(every, domains - window.others), window.high) < window.low:
+        return Filling(problem, node, [{0: 0}], {})
     later = whole = most_from([(min(cap, window.high),) for cap in every], window.beside.all, domains)
     if problem.shape.threads > 1:
         whole = most_from([(cap,) for cap in unbroken], window.beside.unbroken, domains)
@@ -166,8 +168,8 @@ def _extend(
         if gap - unbroken > slack:
             continue
         least = max(missing - later[left], gap - slack, step)
-        most = min(room, high - (state >> BITS), unbroken + slack)
-        ways: Sequence[int] = range(-(-least // step) * step, most + 1, step)
+        end = min(room, high - (state >> BITS), unbroken + slack) + 1
+        ways: Sequence[int] = range(-(-least // step) * step, end, step)
         budget.take(len(ways) + 1)
         for own in ways[-2:] if rough else ways:
             bound = limit if own >= gap else limit + (own - gap) // spare * bind
