@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given, settings
@@ -169,3 +170,59 @@ def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
     assert read.exclusive == state.exclusive
     assert read.config.pools == state.config.pools
     assert notes == ()
+
+
+@pytest.mark.parametrize("policy", ["static", "pools"])
+def test_devices_that_nobody_said_the_node_has_are_noted(policy):
+    base = pod("p", 2)
+    asking = replace(base, containers=(replace(base.containers[0], devices={"example.com/nic": 1}),))
+    (note,) = allocate._notes(node.new(MACHINE, NodeConfig(policy=policy)), asking)
+    assert "example.com/nic: no such devices are known here" in note
+    config = NodeConfig(policy=policy, devices={"example.com/nic": {"vf0": 1}})
+    assert not list(allocate._notes(node.new(MACHINE, config), asking))
+
+
+REQUIRED = st.sampled_from(
+    [
+        {},
+        {"numa": NUMAPolicy.SINGLE_NUMA_NODE},
+        {"bind": BindPolicy.FULL_PCPUS, "bind_required": True},
+        {"exclusive": Exclusivity(Level.CORE, required=True)},
+        {"exclusive": Exclusivity(Level.L3, required=True)},
+    ]
+)
+LSR = st.tuples(st.integers(1, 4), REQUIRED)
+
+
+def lsr(name: str, cpus: int, wishes: dict[str, object]) -> Ask:
+    return pod(name, cpus, wishes=Wishes(qos=PodQOS.LSR, **wishes))  # type: ignore[arg-type]
+
+
+@settings(max_examples=60)
+@given(st.lists(LSR, max_size=4), st.integers(2, 9), REQUIRED)
+def test_the_smallest_change_that_would_help_is_that_of_all_changes(before, cpus, wishes):
+    """Fewer CPUs are tried one by one, and every set of pods is sent away."""
+    state = pools(machine=parse_spec("socket:2 core:3 smt:2"))
+    for i, one in enumerate(before):
+        state, _ = node.admit(state, lsr(f"b{i}", *one))
+    ask = lsr("new", cpus, wishes)
+    objective = None if node.admit(state, ask)[1].admitted else allocate.allocation(state, ask).objective
+    if objective is None:
+        return
+    told = {change.kind: change for change in objective.changes}
+    fits = [n for n in range(1, cpus) if node.admit(state, lsr("new", n, wishes))[1].admitted]
+    most = [int(told["fewer"].text.split()[0])] if "fewer" in told else []
+    assert most == fits[-1:]
+    sets = [set(some) for n in range(1, 5) for some in combinations(state.pods, n)]
+    helping = [some for some in sets if node.admit(without(state, some), ask)[1].admitted]
+    assert ("release" in told) is bool(helping)
+    if helping:
+        named = {name.removeprefix("default/") for name in told["release"].pods}
+        assert named in helping
+        assert len(named) == min(map(len, helping)) or len(named) > 2
+
+
+def without(state: NodeState, uids: set[str]) -> NodeState:
+    for uid in uids:
+        state = node.release(state, uid)
+    return state

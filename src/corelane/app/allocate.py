@@ -64,6 +64,12 @@ def _notes(state: NodeState, ask: Ask) -> Iterator[str]:
         yield _POD_LEVEL
     if state.config.policy != "pools" and ask.wishes != Wishes():
         yield f"{ask.key}: labels and annotations about its CPUs count under --policy pools only"
+    wanted = {name for one in ask.containers for name, count in one.devices.items() if count}
+    if missing := sorted(wanted - state.config.devices.keys()):
+        yield (
+            f"{ask.key}: {', '.join(missing)}: no such devices are known here, so a scheduler would not "
+            "choose this node; say with --node-device which it has"
+        )
 
 
 def _compare(
