@@ -344,15 +344,35 @@ def test_a_topology_that_somebody_damaged_is_published_again(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             published = await until(lambda: read_topology(client))
+            others = {"metadata": {"annotations": {"x": "y"}}, "zones": [*zones_of(published), EXTRA_ZONE]}
+            await client.patch(NodeResourceTopology, "here", others)
+            version = (await read_topology(client)).metadata.resource_version
+            await say_again(agent)
+            assert (await read_topology(client)).metadata.resource_version == version, "nothing was damaged"
             for damage in ({keys.CPU_ALLOCATIONS: "{", keys.MACHINE: "[]"}, {keys.MACHINE: None}):
                 await client.patch(NodeResourceTopology, "here", {"metadata": {"annotations": damage}})
                 assert (await read_topology(client)).metadata.annotations != published.metadata.annotations
-                agent._heartbeat._posted = 0.0
-                await agent._heartbeat._beat(check=False)
-                await agent._publisher.idle()
-                assert (await read_topology(client)).metadata.annotations == published.metadata.annotations
+                await say_again(agent)
+                mended = (await read_topology(client)).metadata.annotations
+                assert mended == published.metadata.annotations | {"x": "y"}
+            await client.delete(NodeResourceTopology, "here")
+            await say_again(agent)
+            assert (await read_topology(client)).metadata.annotations == published.metadata.annotations
 
     asyncio.run(scenario())
+
+
+EXTRA_ZONE = {"name": "someones", "type": "Rack", "resources": []}
+
+
+def zones_of(published):
+    return [{"name": zone.name, "type": zone.type, "resources": []} for zone in published.zones]
+
+
+async def say_again(agent):
+    agent._heartbeat._posted = 0.0
+    await agent._heartbeat._beat(check=False)
+    await agent._publisher.idle()
 
 
 async def read_topology(client):
@@ -583,9 +603,7 @@ def test_devices_are_offered_handed_out_near_their_cpus_and_gone_when_they_are_n
     asyncio.run(scenario())
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_starts_until_there_is_room(
-    tmp_path, monkeypatch
-):
+def test_a_disk_that_is_full_is_told_and_nothing_starts_until_there_is_room(tmp_path, monkeypatch):
     full, save = [], checkpoint.save
 
     def saving(path, ledger):

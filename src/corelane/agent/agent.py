@@ -136,7 +136,7 @@ class Agent:
             clock,
             lambda: self.ledger,
             registered=self._registered,
-            said_again=self._publish_topology,
+            said_again=self._mend_topology,
         )
         self._watch = watch or OwnWatch(client, self.reporter)
 
@@ -369,6 +369,14 @@ class Agent:
                 self._publisher.node_event(order.reason, order.message, warning=order.warning)
             case messages.PublishStatus() | messages.DeletePod() | messages.Annotate() | messages.Tell():
                 self._publish(order)
+
+    def _mend_topology(self) -> None:
+        self._publisher.topology(
+            lambda: self.ledger,
+            lambda: self._heartbeat.uid,
+            lambda: self._node_annotations,
+            if_damaged=True,
+        )
 
     def _publish_topology(self) -> None:
         self._publisher.topology(

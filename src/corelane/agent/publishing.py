@@ -5,6 +5,7 @@ Events have a lane of their own and never hold up anything else.
 """
 
 import asyncio
+import json
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from itertools import count
@@ -160,8 +161,10 @@ class Publisher:
         ledger: Callable[[], NodeState],
         owner_uid: Callable[[], str],
         node_annotations: Callable[[], Mapping[str, str]] = dict,
+        *,
+        if_damaged: bool = False,
     ) -> None:
-        """Write the NodeResourceTopology as it is when its turn comes."""
+        """Write the NodeResourceTopology as it is when its turn comes; or only if somebody damaged it."""
 
         async def job() -> None:
             state = ledger()
@@ -174,13 +177,20 @@ class Publisher:
                 node_annotations=node_annotations(),
             )
             try:
+                if if_damaged and not await self._is_damaged(body):
+                    return
                 await self._client.patch(NodeResourceTopology, self._node, translate.as_patch(body))
             except APIError as error:
                 if error.code != 404:
                     raise
                 await self._client.create(body)
 
-        self._topology.put("topology", job)
+        self._topology.put("topology as it was" if if_damaged else "topology", job)
+
+    async def _is_damaged(self, body: Mapping[str, Any]) -> bool:
+        """Raises APIError."""
+        path = NodeResourceTopology.api.path(name=self._node)
+        return translate.is_damaged(json.loads(await self._client.raw("GET", path)), body)
 
     def node_status(self, write: Job) -> None:
         """Write the Node's status, which is not as it was."""

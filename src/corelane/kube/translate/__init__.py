@@ -10,6 +10,7 @@ from corelane.kube.translate.records import annotations as proposal_annotations
 from corelane.kube.translate.specs import resolved as resolved_spec
 from corelane.kube.translate.topology import (
     as_patch,
+    is_damaged,
     is_koordlets,
     machine_from_topology,
     machine_from_zones,
@@ -22,6 +23,7 @@ __all__ = [
     "TranslationError",
     "as_patch",
     "ask",
+    "is_damaged",
     "is_koordlets",
     "machine_from_topology",
     "machine_from_zones",

@@ -27,6 +27,7 @@ from corelane.workload import PodQOS
 
 __all__ = [
     "as_patch",
+    "is_damaged",
     "is_koordlets",
     "machine_from_topology",
     "machine_from_zones",
@@ -96,6 +97,19 @@ def as_patch(body: Mapping[str, Any]) -> dict[str, Any]:
     metadata = body["metadata"]
     annotations = dict.fromkeys(koordinator.OPTIONAL) | metadata["annotations"]
     return {**body, "metadata": {**metadata, "annotations": annotations}}
+
+
+def is_damaged(told: Mapping[str, Any], body: Mapping[str, Any]) -> bool:
+    """Whether an object, as the API server has it, lacks what `topology` says; others may add to it.
+
+    Amounts in zones are not compared: others may have changed them, and the next change of the node's brings
+    them back.
+    """
+    annotations = told["metadata"].get("annotations") or {}
+    if any(annotations.get(key) != text for key, text in body["metadata"]["annotations"].items()):
+        return True
+    zones = [zone.get("name") for zone in told.get("zones") or () if isinstance(zone, dict)]
+    return any(zone["name"] not in zones for zone in body["zones"])
 
 
 def machine_from_topology(published: NodeResourceTopology) -> Machine:
