@@ -256,6 +256,14 @@ def test_distribute_evenly_is_least_allocated_upstream_and_even_as_proposed():
     assert pick(shape, "0-5", 12, proposed) == "8-13,16-21"
     assert pick(shape, "1,3,5", 8, Request(strategy=EVENLY, as_proposed=True)) == "8-15"
     assert pick((2, 1, 4, 2), "0,2,8,10", 8, proposed) == "4-7,12-15"
+    assert pick((2, 1, 4, 2), "", 9, proposed) == "0-4,8-11"
+
+
+def test_even_shares_come_from_full_cores_and_up_to_the_last_of_them_as_proposed():
+    """The first node has more CPUs free, but the second as many full cores; a node may give all it has."""
+    proposed = Request(strategy=EVENLY, as_proposed=True)
+    assert pick((2, 1, 2, 2), "0,6-7", 2, proposed) == "4-5"
+    assert pick((2, 1, 2, 2), "1,3-5", 3, proposed) == "0,2,6"
 
 
 def test_numa_node_level_falls_back_to_cores_as_proposed():
@@ -264,6 +272,8 @@ def test_numa_node_level_falls_back_to_cores_as_proposed():
     assert pick(shape, "0,8", 3, request, held) == "1-2,4"
     proposed = Request(SPREAD, NUMA, MOST, as_proposed=True)
     assert pick(shape, "0,8", 3, proposed, held) == "2,4,6"
+    exactly = Request(FULL, NUMA, MOST, as_proposed=True)
+    assert pick(shape, "0-1,8-9", 6, exactly, Held(nodes=parse_list("0"))) == "10-15"
 
 
 @settings(max_examples=100, deadline=None)
