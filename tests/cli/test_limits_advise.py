@@ -410,19 +410,21 @@ def test_this_nodes_containers_are_measured_and_named_by_the_list(tmp_path, monk
     assert "kubectl patch deployment/web" in option(found, "drop-limit")["command"]
 
 
-def test_every_period_is_read_where_that_is_asked_for(tmp_path, monkeypatch):
+@pytest.mark.parametrize("period", [100, 50])
+def test_every_period_is_read_where_that_is_asked_for(tmp_path, monkeypatch, period):
     tree = Kubepods(tmp_path / "root", cpus="0")
     path = tree.add("u1", A, name="app")
     quiet(path)
+    write(path / "cpu.max", f"{200 * period} {1000 * period}")
     done = {"usage": 0, "periods": 0, "throttled": 0, "us": 0}
 
     def step(number: int):
         def work() -> None:
             busy, stopped = number % 10 < 4, number % 10 < 3
-            done["usage"] += 20_000 * stopped + 10_000 * (busy and not stopped)
+            done["usage"] += 200 * period * stopped + 100 * period * (busy and not stopped)
             done["periods"] += number % 10 < 5
             done["throttled"] += stopped
-            done["us"] += 80_000 * stopped
+            done["us"] += 800 * period * stopped
             counters(path, **done)
 
         return work
@@ -434,7 +436,7 @@ def test_every_period_is_read_where_that_is_asked_for(tmp_path, monkeypatch):
         "--data-dir",
         tmp_path / "none",
         "--seconds",
-        20,
+        period / 5,
         "--every-period",
         "-o",
         "json",

@@ -26,7 +26,7 @@ from corelane.limits.advice import (
     tails,
 )
 from corelane.limits.lint import Policy
-from corelane.limits.measure import Level, Quota, Rates, Unusable
+from corelane.limits.measure import Level, Quota, Rates, Surroundings, Unusable
 from corelane.limits.model.clock import MS
 from corelane.limits.model.limit import Limit
 from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, run
@@ -213,6 +213,16 @@ def test_threads_stacked_on_one_cpu_show_in_what_they_waited():
     assert options[Kind.RAISE_LIMIT].title == "raise the limit to 2"
     assert options[Kind.DROP_LIMIT].effect.used.high == pytest.approx(1980)
     assert options[Kind.RAISE_LIMIT].effect.throttled.high == 0
+
+
+def test_waiting_that_the_limit_does_not_explain_is_remarked_wherever_it_was_counted():
+    waiting = replace(BUSY, throttled=300, waiting=700)
+    (remark, *_) = advice.advise(WEB, Evidence(waiting, cpus=4)).remarks
+    assert remark.startswith("its limit is not all: it waits for a CPU for 400 ms/s")
+    around = Surroundings(4, 3900.0)
+    (remark, *_) = advice.advise(WEB, Evidence(waiting, cpus=4, around=around)).remarks
+    assert remark.startswith("neighbours or the hypervisor hold it back, too, for 400 ms/s")
+    assert not advice.advise(WEB, Evidence(replace(BUSY, throttled=300, waiting=300), cpus=4)).remarks
 
 
 def test_burst_is_no_option_for_threads_that_never_stop():

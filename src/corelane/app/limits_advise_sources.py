@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,6 +32,8 @@ from corelane.limits.measure import (
 __all__ = ["Measured", "Node", "Prometheus", "Record", "Source"]
 
 _PERIOD: Final = 0.1
+_FASTEST: Final = 0.02
+"""Seconds between readings: more of them would cost what is being measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +102,9 @@ class Node:
         sites = [one for one in found.sites if self.where.groups or wanted(one.namespace, one.pod) or one.id]
         notes = [*found.notes]
         rounds, stats, began = [self._read(sites, notes)], [self._processors()], time.monotonic()
-        for _ in range(max(1, round(self.seconds / _PERIOD)) if self.every_period else 1):
-            time.sleep(_PERIOD if self.every_period else self.seconds)
+        pause = _shortest(rounds[0].values()) if self.every_period else self.seconds
+        for _ in range(max(1, round(self.seconds / pause))):
+            time.sleep(pause)
             rounds.append(self._read(sites, notes))
         stats.append(self._processors())
         during = _During(stats[0], stats[1], time.monotonic() - began)
@@ -126,6 +129,13 @@ class Node:
             if reading is not None:
                 found[site.key] = reading
         return found
+
+
+def _shortest(readings: Iterable[Reading]) -> float:
+    """The shortest period of those that have a limit, in seconds; at most the usual one."""
+    limits = [one.counters.quota for one in readings]
+    periods = [one.period_us / 1e6 for one in limits if one.quota_us is not None]
+    return max(min([_PERIOD, *periods]), _FASTEST)
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ def advise(
     rates = evidence.rates
     verdict = judge(rates, evidence.around)
     waited = verdict.waited or evidence.waited
-    remarks = (*rates.remarks, *_held_back(rates, waited), *_remarks(subject, rates, settings))
+    remarks = (*rates.remarks, *_held_back(rates, verdict, waited), *_remarks(subject, rates, settings))
     if rates.above and rates.above >= _ABOVE_MS and not rates.throttled:
         why = f"its pod's limit stops it for {rates.above:.0f} ms/s, not its own: see the pod's row"
         return Advice(subject, evidence, Answer.LEAVE, why, verdict.level, remarks=remarks)
@@ -97,12 +97,14 @@ def _lost(rates: Rates) -> str:
     return f"throttled for {throttled:.0f} ms/s: {lost:.1%} of the CPU time it wanted is lost"
 
 
-def _held_back(rates: Rates, waited: float) -> Iterator[str]:
+def _held_back(rates: Rates, verdict: Verdict, waited: float) -> Iterator[str]:
     if waited and rates.throttled:
         yield (
             f"neighbours or the hypervisor hold it back, too, for {waited:.0f} ms/s: that stays, whatever "
             "becomes of its limit"
         )
+    elif Cause.OTHERS in verdict.causes and rates.throttled:
+        yield f"its limit is not all: it {verdict.why}"
 
 
 def _little(rates: Rates, verdict: Verdict) -> str:
