@@ -11,7 +11,8 @@ from corelane.limits.model.clock import MS
 from corelane.limits.model.queues import NICE_0, Group, Thread
 
 if TYPE_CHECKING:
-    from corelane.limits.model.engine import CPU, System
+    from corelane.limits.model.cpu import CPU
+    from corelane.limits.model.engine import System
 
 __all__ = ["INTERVAL_NS", "even_out", "for_waking", "pull"]
 

@@ -145,9 +145,13 @@ class Pool:
         if holds_tasks or not self._switches.clock_needs_tasks:
             account.since = self._clock.now
 
-    def waits(self, account: Account) -> None:
-        """A task has come to a throttled CPU: from now on it is held back."""
-        if account.since is None:
+    def waits(self, account: Account, *, below: bool = False) -> None:
+        """A task has come to a throttled CPU: from now on it is held back.
+
+        If it waits in a throttled queue `below`, that counts here too only where tasks are set aside one by
+        one (record_throttle_clock); else a queue is empty while all below it are throttled.
+        """
+        if account.since is None and (self._switches.task_throttling or not below):
             account.since = self._clock.now
 
     # What timers do.

@@ -5,60 +5,19 @@ account empty or a turn over, or when somebody comes or is released. A tick of 0
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from corelane.limits.model import balance, queues
 from corelane.limits.model.bandwidth import Account, Pool
 from corelane.limits.model.clock import MS, NEVER, Clock
+from corelane.limits.model.cpu import CPU, FULL
 from corelane.limits.model.limit import Limit
 from corelane.limits.model.queues import NICE_0, Group, Queue, Thread
 from corelane.limits.model.steps import KERNEL, POLL, SLEEP, Behaviour, Channel, Gate
 from corelane.limits.model.switches import LATEST, Switches
+from corelane.limits.model.trace import Tracer
 
-__all__ = ["CPU", "System", "Tracer"]
-
-FULL = 1000
-"""The speed of a CPU whose sibling is idle, in thousandths."""
-
-
-class Tracer(Protocol):
-    """Who is told what ran where. Times in ns."""
-
-    def ran(self, cpu: int, thread: Thread, start: int, end: int) -> None:
-        """A thread had a CPU without a break."""
-
-    def throttled(self, cpu: int, group: Group, start: int, end: int) -> None:
-        """A group's tasks on a CPU were held back by its own limit."""
-
-    def refilled(self, group: Group, moment: int) -> None:
-        """A period of the group's limit began."""
-
-
-class CPU:
-    """A logical CPU: who runs since when, and the stamp that makes events for earlier plans stale."""
-
-    __slots__ = (
-        "began",
-        "bit",
-        "curr",
-        "id",
-        "kicked",
-        "phase",
-        "picked",
-        "root",
-        "settled",
-        "sibling",
-        "speed",
-        "stamp",
-    )
-
-    def __init__(self, number: int, root: Queue, phase: int) -> None:
-        self.id, self.bit, self.root, self.phase = number, 1 << number, root, phase
-        self.curr: Thread | None = None
-        self.settled = self.began = self.picked = self.stamp = 0
-        self.sibling: CPU | None = None
-        self.speed = FULL
-        self.kicked = False
+__all__ = ["System"]
 
 
 class System:
@@ -297,7 +256,7 @@ class System:
             if queue.throttled:
                 held = True
                 if thread.ready and not inside:
-                    queue.pool.waits(queue)
+                    queue.pool.waits(queue, below=not queue.ready)
         return held and not inside
 
     def _throttle(self, queue: Queue, *, holds_tasks: bool = True) -> None:
@@ -336,16 +295,14 @@ class System:
             self.idle |= cpu.bit
             self.crowded &= ~cpu.bit
             return
-        now = self.clock.now
-        end = now + (thread.left if cpu.speed == FULL else -(-thread.left * FULL // cpu.speed))
+        now, end = self.clock.now, cpu.step_end(thread)
         stop = self._turn_end(cpu, thread)
         for queue in thread.queue.levels:
             pool = queue.pool
             if pool is not None and not queue.throttled:
-                empty = now if pool.expired(queue) else now + queue.remaining
-                stop = min(stop, empty)
+                stop = min(stop, now if pool.expired(queue) else cpu.settled + queue.remaining)
         if stop < end:
-            end = min(end, self._tick(cpu, stop))
+            end = min(end, cpu.tick(self.tick_ns, stop, now))
         self.clock.at(max(end, now), self._event, cpu, cpu.stamp)
 
     def _turn_end(self, cpu: CPU, thread: Thread) -> int:
@@ -357,14 +314,6 @@ class System:
             self._balancing = True
             self.after(balance.INTERVAL_NS, self._rebalance)
         return cpu.picked + self.turn_ns
-
-    def _tick(self, cpu: CPU, moment: int) -> int:
-        """The first tick not before a moment, and after now."""
-        tick = self.tick_ns
-        if not tick:
-            return max(moment, self.clock.now)
-        moment = max(moment, self.clock.now + 1)
-        return moment + (cpu.phase - moment) % tick
 
     def _adjust_speeds(self, cpu: CPU, sibling: CPU) -> None:
         """Two siblings that both run are slower than one."""
@@ -396,7 +345,7 @@ class System:
         if self.switches.expiry:
             for cpu in self.cpus:
                 if cpu.curr is not None:
-                    self._kick(cpu)
+                    self._arm(cpu)
 
     def close(self) -> None:
         """Tell the tracer of what still runs, or is held back, now."""

@@ -115,6 +115,7 @@ def admit(queue: Queue, head_start_ns: int, throttled: Callable[[Queue], None]) 
     """Put a queue with its first entry on the queue above, and so on up; whether it may run."""
     while (above := queue.parent) is not None:
         if not _may_run(queue, throttled):
+            _wait_above(queue)
             return False
         queue.listed = True
         _insert(above, queue, head_start_ns)
@@ -136,6 +137,12 @@ def _may_run(queue: Queue, throttled: Callable[[Queue], None]) -> bool:
         return True
     throttled(queue)
     return False
+
+
+def _wait_above(queue: Queue) -> None:
+    for above in queue.levels[1:]:
+        if above.throttled and above.pool is not None:
+            above.pool.waits(above, below=True)
 
 
 def _insert(queue: Queue, entity: Thread | Queue, head_start_ns: int) -> None:

@@ -1,10 +1,11 @@
 """A timeline of a chosen window: what ran on which CPU, who was throttled when, and when periods began."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
 from corelane.limits.model.queues import Group, Thread
 
-__all__ = ["Refill", "Span", "Timeline", "Window"]
+__all__ = ["Refill", "Span", "Timeline", "Tracer", "Window"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,19 @@ class Timeline:
     ran: tuple[Span, ...]
     throttled: tuple[Span, ...]
     refills: tuple[Refill, ...]
+
+
+class Tracer(Protocol):
+    """Who is told what ran where. Times in ns."""
+
+    def ran(self, cpu: int, thread: Thread, start: int, end: int) -> None:
+        """A thread had a CPU without a break."""
+
+    def throttled(self, cpu: int, group: Group, start: int, end: int) -> None:
+        """A group's tasks on a CPU were held back by its own limit."""
+
+    def refilled(self, group: Group, moment: int) -> None:
+        """A period of the group's limit began."""
 
 
 class Window:
