@@ -10,7 +10,7 @@ from html import escape
 from itertools import pairwise
 
 from corelane.limits.model.clock import MS
-from corelane.limits.model.trace import Refill, Span, Timeline
+from corelane.limits.model.trace import Span, Timeline
 
 __all__ = ["Panel", "svg"]
 
@@ -60,18 +60,17 @@ class _Frame:
 
 def svg(title: str, panels: Sequence[Panel]) -> str:
     """The panels one below the other."""
-    groups = sorted(
-        {span.group for panel in panels for span in (*panel.timeline.ran, *panel.timeline.throttled)}
-    )
-    colours = {group: _COLOURS[i % len(_COLOURS)] for i, group in enumerate(groups)}
+    ran = {span.group for panel in panels for span in panel.timeline.ran}
+    limited = sorted({refill.group for panel in panels for refill in panel.timeline.refills})
+    colours = {group: _COLOURS[i % len(_COLOURS)] for i, group in enumerate(sorted({*ran, *limited}))}
+    lines = {group: colours[group] for group in limited} if len(limited) > 1 else {}
+    legend, top = _legend({group: colours[group] for group in sorted(ran)}, lines)
     body: list[str] = []
-    top = float(_TOP + 24)
     for panel in panels:
         frame = _frame(panel, top + _TITLE)
-        body += _panel(panel, frame, colours)
+        body += _panel(panel, frame, colours, lines)
         top = frame.bottom + _AXIS + _GAP
-    height = round(top)
-    return "\n".join([*_opening(title, height), *_legend(colours), *body, "</svg>"]) + "\n"
+    return "\n".join([*_opening(title, round(top)), *legend, *body, "</svg>"]) + "\n"
 
 
 def _frame(panel: Panel, top: float) -> _Frame:
@@ -95,17 +94,37 @@ def _opening(title: str, height: int) -> Iterator[str]:
     yield _text(24, 32, title, "fg", 16, weight=600)
 
 
-def _legend(colours: dict[str, str]) -> Iterator[str]:
-    x, y = 24.0, _TOP
-    for name, fill in [*colours.items(), ("throttled: wants to run, has no quota", "url(#held)")]:
-        yield f'<rect x="{x:g}" y="{y - 10}" width="13" height="13" rx="2" fill="{fill}"/>'
-        yield _text(x + 19, y + 1, name, "fg", 12)
-        x += 40 + 7 * len(name)
-    yield f'<line class="refill" x1="{x + 6:g}" x2="{x + 6:g}" y1="{y - 12}" y2="{y + 5}"/>'
-    yield _text(x + 14, y + 1, "a period begins", "fg", 12)
+def _legend(ran: dict[str, str], lines: dict[str, str]) -> tuple[list[str], float]:
+    """Who ran and what the marks mean, in as many rows as it takes; and where the first panel begins."""
+    found, x, y = list[str](), 24.0, _TOP
+    for mark, words in _marks(ran, lines):
+        if x > 24 and x + 24 + 7 * len(words) > _WIDTH:
+            x, y = 24.0, y + 20
+        found.append(f'<g transform="translate({x:g} {y})">{mark}</g>')
+        found.append(_text(x + 19, y + 1, words, "fg", 12))
+        x += 40 + 7 * len(words)
+    return found, y + 24.0
 
 
-def _panel(panel: Panel, frame: _Frame, colours: dict[str, str]) -> Iterator[str]:
+def _marks(ran: dict[str, str], lines: dict[str, str]) -> Iterator[tuple[str, str]]:
+    """Marks, drawn right of the origin, and their meaning; of several limits each has lines of its own."""
+    box = '<rect y="-10" width="13" height="13" rx="2" fill="{}"/>'
+    for name, colour in ran.items():
+        yield box.format(colour), name
+    yield box.format("url(#held)"), "throttled: wants to run, has no quota"
+    yield '<path class="stop" d="M6 1l-4 -7h8z"/>', "quota used up"
+    line = '<line class="refill" x1="6" x2="6" y1="-12" y2="5"{}/>'
+    if not lines:
+        yield line.format(""), "a period begins"
+    for name, colour in lines.items():
+        yield line.format(_stroke(colour)), f"a period of {name} begins"
+
+
+def _stroke(colour: str) -> str:
+    return f' style="stroke:{colour}"'
+
+
+def _panel(panel: Panel, frame: _Frame, colours: dict[str, str], lines: dict[str, str]) -> Iterator[str]:
     line = panel.timeline
     yield _text(24, frame.top - 26, panel.title, "fg", 13, weight=600)
     yield from _lanes(panel, frame)
@@ -113,7 +132,7 @@ def _panel(panel: Panel, frame: _Frame, colours: dict[str, str]) -> Iterator[str
         yield _box(frame, span, "url(#held)", f"{span.group} is throttled on CPU {span.cpu}")
     for span in line.ran:
         yield _box(frame, span, colours[span.group], f"{span.group} runs on CPU {span.cpu}")
-    yield from _periods(line, frame)
+    yield from _periods(line, frame, lines)
     yield from _stops(line, frame)
     yield from _axis(line, frame)
 
@@ -143,27 +162,31 @@ def _box(frame: _Frame, span: Span, fill: str, what: str) -> str:
     )
 
 
-def _periods(line: Timeline, frame: _Frame) -> Iterator[str]:
-    for moment in sorted({refill.moment for refill in line.refills}):
-        x = frame.x(moment)
-        yield f'<line class="refill" x1="{x:.2f}" x2="{x:.2f}" y1="{frame.top - 6:g}" y2="{frame.bottom:g}"/>'
+def _periods(line: Timeline, frame: _Frame, lines: dict[str, str]) -> Iterator[str]:
+    """Limits of a common beginning share a line, that of the innermost."""
+    for moment, group in sorted({refill.moment: refill.group for refill in line.refills}.items()):
+        x, stroke = frame.x(moment), _stroke(lines[group]) if lines else ""
+        yield (
+            f'<line class="refill" x1="{x:.2f}" x2="{x:.2f}" y1="{frame.top - 6:g}" '
+            f'y2="{frame.bottom:g}"{stroke}/>'
+        )
 
 
 def _stops(line: Timeline, frame: _Frame) -> Iterator[str]:
-    """Where in each period the group's quota was used up: its last CPU to run before all are throttled."""
+    """Where in each period a group's quota was used up: its last CPU to run before all are throttled."""
+    groups = {refill.group for refill in line.refills}
     last_x = -100.0
-    for group in sorted({refill.group for refill in line.refills}):
-        for moment in _ends(line, group, [r for r in line.refills if r.group == group]):
-            x = frame.x(moment)
-            yield f'<path class="stop" d="M{x:.2f} {frame.top - 2:g}l-4 -7h8z"/>'
-            if x - last_x > 60:
-                label = f"{(moment - line.start) / MS:.3g} ms"
-                yield _text(x, frame.top - 12, label, "stop", 10, anchor="middle")
-                last_x = x
+    for moment in sorted({moment for group in groups for moment in _ends(line, group)}):
+        x = frame.x(moment)
+        yield f'<path class="stop" d="M{x:.2f} {frame.top - 2:g}l-4 -7h8z"/>'
+        if x - last_x > 60:
+            label = f"{(moment - line.start) / MS:.3g} ms"
+            yield _text(x, frame.top - 12, label, "stop", 10, anchor="middle")
+            last_x = x
 
 
-def _ends(line: Timeline, group: str, refills: Sequence[Refill]) -> Iterator[int]:
-    bounds = [line.start, *(refill.moment for refill in refills), line.end]
+def _ends(line: Timeline, group: str) -> Iterator[int]:
+    bounds = [line.start, *(one.moment for one in line.refills if one.group == group), line.end]
     ran = [span for span in line.ran if span.group == group]
     held = [span for span in line.throttled if span.group == group and span.start > line.start]
     for begin, end in pairwise(bounds):
