@@ -45,7 +45,15 @@ def test_both_versions_count_the_same_in_their_own_units():
 
 
 @pytest.mark.parametrize(
-    "text", ["nr_periods", "nr_periods x", "nr_periods -9999999999", "nr_periods --1", "garbage here too"]
+    "text",
+    [
+        "nr_periods",
+        "nr_periods x",
+        "nr_periods -9999999999",
+        "nr_periods --1",
+        "usage_usec " + "9" * 400,
+        "garbage here too",
+    ],
 )
 def test_counters_that_make_no_sense_are_refused_with_their_line(text):
     with pytest.raises(CounterError, match=text.split()[0]):
@@ -58,7 +66,7 @@ def test_quotas_of_both_versions():
     assert counters.quota2("20000 100000\n", "5000\n") == Quota(20_000, 100_000, 5_000)
     assert counters.quota2("max 100000", None).cpus is None
     assert counters.quota2("150000 100000", None).cpus == 1.5
-    for bad in ("", "max", "some 100000"):
+    for bad in ("", "max", "some 100000", "20000 0", "-5 100000", f"{10**20} 100000", "20000 " + "9" * 400):
         with pytest.raises(CounterError):
             counters.quota2(bad, None)
 
@@ -270,6 +278,10 @@ def test_processors_tell_what_others_do_on_a_containers_cpus():
 
 def regular(values: list[float], step: float = 15.0) -> list[tuple[float, float]]:
     return [(1000 + step * i, value) for i, value in enumerate(values)]
+
+
+def test_lines_that_are_no_processors_tell_nothing():
+    assert processors.parse("\n cpu 1 2 3 4\ncpu0 x 1 2 3\ncpu1\ncpux 1 2 3 4\nintr 5\n") == {}
 
 
 def test_growth_counts_through_restarts_as_prometheus_does():

@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 _NS: Final = 1000
+_SHOWN: Final = 60
+_DIGITS: Final = 22
+_LARGEST_US: Final = 2**44
 WRAP: Final = 2**32
 """Where counts of periods, throttled periods and bursts begin again."""
 
@@ -83,7 +86,9 @@ def flat(text: str) -> dict[str, int]:
     for line in text.splitlines():
         name, _, number = line.partition(" ")
         if not number.strip().removeprefix("-").isdecimal():
-            raise CounterError(f"{line!r} is no name with a number")
+            raise CounterError(f"{line[:_SHOWN]!r} is no name with a number")
+        if len(number) > _DIGITS:
+            raise CounterError(f"{line[:_SHOWN]!r}… is more than 64 bits")
         amount = int(number)
         found[name] = amount + WRAP if -WRAP // 2 <= amount < 0 else amount
         if found[name] < 0:
@@ -126,18 +131,28 @@ def quota1(quota: str, period: str, burst: str | None) -> Quota:
     """Version 1's cpu.cfs_quota_us, cpu.cfs_period_us and, from Linux 5.14, cpu.cfs_burst_us."""
     try:
         amount = int(quota)
-        return Quota(None if amount < 0 else amount, int(period), int(burst or 0))
+        return _checked(Quota(None if amount < 0 else amount, int(period), int(burst or 0)))
     except ValueError:
-        raise CounterError(f"quota {quota!r}, period {period!r}, burst {burst!r}: no numbers") from None
+        texts = (repr(text)[:_SHOWN] for text in (quota, period, burst))
+        raise CounterError("quota {}, period {}, burst {}: none that the kernel has".format(*texts)) from None
 
 
 def quota2(text: str, burst: str | None) -> Quota:
     """Version 2's cpu.max (`max 100000`) and cpu.max.burst. Raises CounterError."""
     quota, _, period = text.strip().partition(" ")
     try:
-        return Quota(None if quota == "max" else int(quota), int(period), int(burst or 0))
+        return _checked(Quota(None if quota == "max" else int(quota), int(period), int(burst or 0)))
     except ValueError:
-        raise CounterError(f"cpu.max {text!r}: not a quota and a period") from None
+        raise CounterError(f"cpu.max {text[:_SHOWN]!r}: not a quota and a period") from None
+
+
+def _checked(one: Quota) -> Quota:
+    """Raises ValueError for what no kernel has: quota and burst take at most 2^44 us, a period is a time."""
+    if not 0 <= (one.quota_us or 0) <= _LARGEST_US or not 0 <= one.burst_us <= _LARGEST_US:
+        raise ValueError
+    if not 0 < one.period_us <= _LARGEST_US:
+        raise ValueError
+    return one
 
 
 def pressure(text: str) -> tuple[int, int | None]:
@@ -146,8 +161,8 @@ def pressure(text: str) -> tuple[int, int | None]:
     for line in text.splitlines():
         kind, _, rest = line.partition(" ")
         total = rest.rpartition("total=")[2]
-        if total.isdecimal():
+        if total.isdecimal() and len(total) <= _DIGITS:
             totals[kind] = int(total)
     if "some" not in totals:
-        raise CounterError(f"{text!r} is no pressure")
+        raise CounterError(f"{text[:_SHOWN]!r} is no pressure")
     return totals["some"], totals.get("full")

@@ -84,8 +84,8 @@ def _version2(first: Read) -> Found | None:
 
 
 def _number(text: str) -> int:
-    if not text.strip().isdecimal():
-        raise CounterError(f"cpuacct.usage {text!r}: no number")
+    if not text.strip().isdecimal() or len(text) > 22:
+        raise CounterError(f"cpuacct.usage {text[:60]!r}: no number")
     return int(text)
 
 

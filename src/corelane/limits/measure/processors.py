@@ -23,12 +23,16 @@ def parse(text: str) -> dict[int, Processor]:
     """CPU id to its counters, from the lines `cpu0 …` (proc_stat(5)); empty where there are none."""
     found: dict[int, Processor] = {}
     for line in text.splitlines():
-        name, *numbers = line.split()
-        if name.startswith("cpu") and name[3:].isdecimal() and len(numbers) >= 4:
+        name, *numbers = line.split() or [""]
+        if name.startswith("cpu") and name[3:].isdecimal() and _are_counters(numbers):
             user, nice, system, _, *rest = (int(number) for number in numbers)
             irq, softirq, steal = (*rest[1:4], 0, 0, 0)[:3]
             found[int(name[3:])] = Processor(user + nice + system + irq + softirq, steal)
     return found
+
+
+def _are_counters(numbers: list[str]) -> bool:
+    return len(numbers) >= 4 and all(number.isdecimal() for number in numbers)
 
 
 def around(
