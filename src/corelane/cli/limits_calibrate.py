@@ -13,7 +13,7 @@ from corelane.cli._errors import Command
 @click.option(
     "--attempts",
     type=click.IntRange(1, 50),
-    default=3,
+    default=5,
     show_default=True,
     help="How often a run that others' load has disturbed is tried.",
 )
