@@ -3,7 +3,7 @@
 As in `filling` the last nodes come first.
 """
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 from corelane.placement.optimal.bounds import Aim, Caps, most_from
 from corelane.placement.optimal.filling import Budget, Filling, Window, fill
@@ -72,27 +72,27 @@ class Combined:
         must = self.span.musts >> self.span.nodes[i] & 1
         shift, n, count = self.problem.rules.layout.shift, self.problem.demand.cpus, self.span.count
         scores, limits, domains = self.fillings[i].scores, self.aim.limits, self.aim.domains
+        nothing = [0] * (domains + 1)
         after: Layer = {}
         known = after.get
         for state, score in self.layers[-1].items():
             nodes, missing = state >> BITS, n - (state & MASK)
-            if not must and nodes + i >= count and missing <= later[domains - (score >> shift)]:
-                after[state] = min(score, known(state, score))
+            spare = not must and nodes + i >= count
+            if spare and missing <= later[domains - (score >> shift)] and score < known(state, score + 1):
+                after[state] = score
             if nodes == count:
                 continue
-            last = nodes + 1 == count
-            ways = (
-                ((missing, scores[missing]),)
-                if last and missing in scores
-                else ()
-                if last
-                else scores.items()
-            )
+            ways: Collection[tuple[int, int]] = scores.items()
+            coming = later
+            if nodes + 1 == count:
+                ways = [(missing, scores[missing])] if missing in scores else []
+                coming = nothing
             budget.take(len(ways))
             for own, cost in ways:
                 better = score + cost
                 left = domains - (better >> shift)
-                if left >= 0 and better <= limits[left] and missing - own <= (0 if last else later[left]):
+                if left >= 0 and better <= limits[left] and missing - own <= coming[left]:
                     reached = state + (1 << BITS) + own
-                    after[reached] = min(better, known(reached, better))
+                    if better < known(reached, better + 1):
+                        after[reached] = better
         return after

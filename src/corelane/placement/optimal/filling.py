@@ -129,7 +129,8 @@ def _scores(problem: Problem, node: int, layer: Layer, window: Window) -> dict[i
         if low <= state <= high:
             cpus = state >> BITS
             closed = score + close(cpus, state & MASK)
-            scores[cpus] = min(closed, scores.get(cpus, closed))
+            if closed < scores.get(cpus, closed + 1):
+                scores[cpus] = closed
     return scores
 
 
@@ -154,9 +155,9 @@ def _extend(
     for state, score in layer.items():
         missing, left = total - (state >> BITS), last - (score >> shift)
         gap = missing - whole[left]
-        enough = missing <= later[left]
-        if enough and score - (-gap // spare * bind if gap > 0 else 0) <= limits[left]:
-            after[state] = min(score, known(state, score))
+        fewest = -(-gap // spare) * bind if gap > 0 else 0
+        if missing <= later[left] and score + fewest <= limits[left] and score < known(state, score + 1):
+            after[state] = score
         if left <= others:
             continue
         left -= 1
