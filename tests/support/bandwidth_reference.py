@@ -48,8 +48,11 @@ class Group:
         self.pool = self.before = self.quota
         self.accounts = [Account(self, cpu) for cpu in range(self.cpus)]
 
-    def counters(self) -> tuple[int, ...]:
-        return self.periods, self.throttled, self.held, self.bursts, self.burst_time, self.usage
+    def counts(self) -> tuple[int, ...]:
+        return self.periods, self.throttled, self.bursts
+
+    def times(self) -> tuple[int, ...]:
+        return self.held, self.burst_time, self.usage
 
 
 @dataclass(slots=True, eq=False)
