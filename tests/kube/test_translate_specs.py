@@ -18,6 +18,16 @@ def asking(spec):
     return pod("a", container("x", "cpu=2"), annotations={} if spec is None else {keys.RESOURCE_SPEC: text})
 
 
+def bound(asked, bind, *, required=False):
+    """A copy of the pod as the scheduler has bound it, as somebody may apply it again."""
+    record = specs.resolved(asked, bind and BindPolicy(bind), required=required)
+    return pod("a", container("x", "cpu=2"), annotations={**asked.metadata.annotations, **record})
+
+
+def spec_of(one):
+    return json.loads(one.metadata.annotations[keys.RESOURCE_SPEC])
+
+
 def written(spec, bind, *, required=False):
     record = specs.resolved(asking(spec), bind and BindPolicy(bind), required=required)
     told = json.loads(record[keys.RESOURCE_SPEC]) if record else {}
@@ -65,8 +75,37 @@ def test_what_the_pod_left_open_is_filled_in_and_nothing_else(spec, bind, requir
 )
 def test_what_was_filled_in_is_not_read_as_a_wish(spec, required):
     asked = asking(spec)
-    record = specs.resolved(asked, BindPolicy.SPREAD_BY_PCPUS, required=required)
-    bound = pod("a", container("x", "cpu=2"), annotations=record, node="n")
-    assert record
-    assert wishes.read(bound) == wishes.read(asked)
-    assert specs.resolved(bound, BindPolicy.SPREAD_BY_PCPUS, required=required) == record
+    copy = bound(asked, SPREAD, required=required)
+    assert copy.metadata.annotations != asked.metadata.annotations
+    assert wishes.read(copy) == wishes.read(asked)
+    assert specs.resolved(copy, BindPolicy.SPREAD_BY_PCPUS, required=required) == {}
+
+
+@pytest.mark.parametrize("spec", [None, {}, {PREFERRED: "Default"}, {REQUIRED: "Default"}])
+@pytest.mark.parametrize("required", [True, False])
+def test_a_copy_of_a_bound_pod_means_the_same_and_is_bound_anew_as_if_it_were_none(spec, required):
+    asked = asking(spec)
+    copy = bound(asked, FULL, required=not required)
+    assert wishes.read(copy) == wishes.read(asked)
+    again = bound(copy, SPREAD, required=required)
+    assert wishes.read(again) == wishes.read(asked)
+    assert spec_of(again) == spec_of(bound(asked, SPREAD, required=required))
+
+
+def test_what_was_filled_in_goes_where_a_copy_is_bound_by_no_policy():
+    copy = bound(asking({"preferredCPUExclusivePolicy": "PCPULevel"}), FULL, required=True)
+    assert spec_of(bound(copy, None)) == {"preferredCPUExclusivePolicy": "PCPULevel"}
+
+
+@pytest.mark.parametrize("name", [REQUIRED, PREFERRED])
+def test_whoever_changes_what_was_filled_in_has_a_wish(name):
+    copy = bound(asking({}), FULL, required=name == REQUIRED)
+    changed = asking({**spec_of(copy), name: SPREAD})
+    assert wishes.read(changed) == wishes.read(asking({name: SPREAD}))
+
+
+@pytest.mark.parametrize("own", [{REQUIRED: SPREAD, "to": FULL}, {REQUIRED: ""}, {"to": FULL}, {}, None])
+def test_our_member_alone_is_never_a_wish(own):
+    for spec in ({}, {REQUIRED: FULL}):
+        told = asking({**spec, "corelane.io/resolved": own})
+        assert wishes.read(told) == wishes.read(asking(spec))
