@@ -91,7 +91,8 @@ def test_the_picture_shows_who_ran_where_and_who_was_throttled(file):
     assert any(tip.startswith("shop/app & more is throttled on CPU 1") for tip in tips)
     assert any(tip.startswith("other/job runs") for tip in tips)
     texts = [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
-    assert {"as it is", "as it is, no-limit", "CPU 0", "CPU 1", "a period begins"} <= {*texts}
+    assert {"as it is", "as it is, no-limit", "CPU 0", "CPU 1", "quota used up"} <= {*texts}
+    assert "a period of shop/app & more begins" in texts
     refills = [
         line for line in root.iter("{http://www.w3.org/2000/svg}line") if line.get("class") == "refill"
     ]
