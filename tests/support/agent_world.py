@@ -5,6 +5,7 @@ core, what was ordered and what was not told yet. The kernel's own view is check
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 
 from corelane.agent import messages
 from corelane.agent.core import Core
@@ -51,6 +52,8 @@ class Process:
     common: bool = False
     live: bool = True
     escaped: bool = False
+    returning: bool = False
+    """Back from everywhere, it may find on its CPUs who has been there too, and is about to leave."""
     exit_code: int = 0
     stopping: bool = False
 
@@ -221,6 +224,7 @@ class World:
             self.inbox.append(messages.PinFailed(id=order.id, message="no", at=self.at))
             return
         process.cpus = order.cpus
+        process.returning |= process.escaped
         process.escaped = False
         self.inbox.append(messages.Pinned(id=order.id, cpus=order.cpus, allowed=order.cpus, at=self.at))
 
@@ -288,13 +292,20 @@ class World:
         live = self.live()
         keys = [(process.uid, process.container) for process in live]
         assert len(keys) == len(set(keys)), keys
-        for i, one in enumerate(live):
-            assert one.cpus
-            for other in live[i + 1 :]:
-                siblings = one.uid == other.uid and one.common and other.common
-                apart = not one.sharing.bears(other.sharing) and not siblings
-                if apart and not one.escaped and not other.escaped:
-                    assert one.cpus.isdisjoint(other.cpus), (one, other)
+        assert all(process.cpus for process in live)
+        met = [
+            (one, other) for i, one in enumerate(live) for other in live[i + 1 :] if self.may_not(one, other)
+        ]
+        for one, other in met:
+            assert any(each.escaped or each.returning for each in (one, other)), (one, other)
+        for process in live:
+            process.returning &= any(process in pair for pair in met)
+
+    @staticmethod
+    def may_not(one: Process, other: Process) -> bool:
+        """Whether two are on a CPU together that must not be."""
+        siblings = one.uid == other.uid and one.common and other.common
+        return not (one.sharing.bears(other.sharing) or siblings or one.cpus.isdisjoint(other.cpus))
 
     def phase(self, uid: str) -> str:
         return self.statuses.get(uid, {}).get("phase", "")
