@@ -293,9 +293,7 @@ class World:
         keys = [(process.uid, process.container) for process in live]
         assert len(keys) == len(set(keys)), keys
         assert all(process.cpus for process in live)
-        met = [
-            (one, other) for i, one in enumerate(live) for other in live[i + 1 :] if self.may_not(one, other)
-        ]
+        met = [pair for pair in combinations(live, 2) if self.may_not(*pair)]
         for one, other in met:
             assert any(each.escaped or each.returning for each in (one, other)), (one, other)
         for process in live:
