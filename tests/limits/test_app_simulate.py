@@ -96,7 +96,7 @@ def test_the_picture_shows_who_ran_where_and_who_was_throttled(file):
     refills = [
         line for line in root.iter("{http://www.w3.org/2000/svg}line") if line.get("class") == "refill"
     ]
-    assert len(refills) == 1 + 3 + 3, "legend, container and pod in 300 ms; none where nothing is limited"
+    assert len(refills) == 2 + 3 + 3, "legend of two limits, either in 300 ms; none where nothing is limited"
 
 
 def test_no_box_leaves_its_picture(file):
