@@ -5,8 +5,10 @@ import json
 import pytest
 
 from corelane import node
+from corelane.kube import keys, translate
 from corelane.kube.translate import TranslationError, ledgers
 from corelane.machine.spec import parse_spec
+from support.pods import container, pod
 
 MACHINE = parse_spec("socket:1 core:4 smt:2")
 
@@ -18,3 +20,26 @@ def test_settings_that_cannot_be_read_are_the_annotations_fault(setting, value):
     published["config"]["pools"][setting] = value
     with pytest.raises(TranslationError, match="config"):
         ledgers.load(json.dumps(published), MACHINE)
+
+
+def labelled(labels):
+    state = node.new(MACHINE, node.NodeConfig(policy="pools"))
+    one = pod("p", container("c", "cpu=2 memory=1Gi"), labels={keys.QOS_CLASS: "LSR", **labels})
+    state, decision = node.admit(state, translate.ask(one))
+    assert decision.admitted, decision.message
+    (tenant,) = state.tenants.values()
+    (told,) = ledgers.load(ledgers.dump(state), MACHINE).tenants.values()
+    return tenant.labels, told.labels
+
+
+def test_all_labels_of_a_pod_are_told_as_they_are():
+    own, told = labelled({f"key-{i}": "v" * 60 for i in range(50)})
+    assert list(told.items()) == list(own.items())
+
+
+def test_of_a_pod_with_endless_labels_the_shortest_are_told():
+    own, told = labelled({f"key-{i}": "v" * 60 for i in range(4000)} | {"app": "a"})
+    assert len(own) == 4002
+    assert told.items() <= own.items()
+    assert {"app", keys.QOS_CLASS} <= told.keys()
+    assert 4000 < sum(len(key) + len(value) for key, value in told.items()) <= 4096

@@ -6,6 +6,7 @@ Other containers in the pools are not listed: the API server already knows which
 import re
 from dataclasses import replace
 from fractions import Fraction
+from itertools import accumulate
 from typing import Any, Final
 
 import msgspec
@@ -36,6 +37,8 @@ from corelane.workload import ContainerKind
 __all__ = ["dump", "load"]
 
 _FRACTION: Final = re.compile(r"[0-9]{1,9}(?:/[1-9][0-9]{0,8})?", re.ASCII)
+_MOST_LABELS: Final = 4096
+"""Characters of a pod's labels that are told: an API server takes 256 KiB of annotations."""
 
 
 class _Owned(Wire, frozen=True):
@@ -76,7 +79,7 @@ def dump(state: NodeState) -> str:
     """What the scheduler must know of a node's state; the text changes only when that does."""
     owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
     pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
-    known = {uid: tenants.plain(tenant) for uid, tenant in state.tenants.items()}
+    known = {uid: tenants.plain(_told(tenant)) for uid, tenant in state.tenants.items()}
     ledger = _Ledger(
         state.generation,
         _settings(state.config),
@@ -87,6 +90,21 @@ def dump(state: NodeState) -> str:
         belongings.plain_nodes(state.memory),
     )
     return msgspec.json.encode(ledger).decode()
+
+
+def _told(tenant: Tenant) -> Tenant:
+    """The tenant with its shortest labels only, where all would be too long."""
+    if sum(map(_length, tenant.labels.items())) <= _MOST_LABELS:
+        return tenant
+    by_length = sorted(tenant.labels.items(), key=lambda one: (_length(one), one))
+    ends = accumulate(map(_length, by_length))
+    return replace(
+        tenant, labels=dict(one for one, end in zip(by_length, ends, strict=True) if end <= _MOST_LABELS)
+    )
+
+
+def _length(one: tuple[str, str]) -> int:
+    return len(one[0]) + len(one[1])
 
 
 def _settings(config: NodeConfig) -> dict[str, Any]:
