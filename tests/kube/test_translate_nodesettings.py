@@ -233,7 +233,7 @@ def test_labels_come_before_the_kubelet_and_it_before_the_profile():
         NUMAPolicy.BEST_EFFORT,
         "DistributeEvenly",
     )
-    assert (found.withheld, found.system, found.as_proposed) == (CPUSet([0, 1, 15]), CPUSet([2, 3]), True)
+    assert (found.withheld, found.system, found.as_proposed) == (CPUSet([0, 1, 15]), CPUSet([2, 3]), False)
     plain = nodesettings.pool_options(nodesettings.NodeSettings(), KubeletSettings(), profile, TWO_NODES)
     assert plain == profile
 

@@ -329,15 +329,32 @@ def test_a_pod_is_spread_over_the_cores_of_a_hybrid_machine(allocator):
     assert len({cores[cpu] for cpu in cpus(bound(state, "a")["a"])}) == 4
 
 
-@both
-def test_cpus_are_spread_evenly_over_numa_nodes_whoever_asks_for_it(allocator):
-    evenly = Strategy.DISTRIBUTE_EVENLY
-    asked = admitted(pools(DUAL, allocator=allocator), labelled("a", LSE, 18000, strategy=evenly))
-    said = admitted(pools(DUAL, allocator=allocator, strategy=evenly), labelled("a", LSE, 18000))
-    for found in (asked, said):
-        own = cpus(bound(found, "a")["a"]).mask
-        counts = [(own & node).bit_count() for node in found.topology.numa]
-        assert max(counts) - min(counts) <= found.topology.cpus_per_core
+def test_cpus_are_spread_evenly_over_numa_nodes_whoever_asks_for_it():
+    for found in evenly(allocator="optimal"), evenly(allocator="koordinator", as_proposed=True):
+        assert max(found) - min(found) <= 2
+
+
+def test_koordinators_allocator_distributes_as_little_as_upstream_unless_told_to():
+    counts = evenly(allocator="koordinator")
+    assert max(counts) - min(counts) > 2
+    _, decision = node.admit(pools(DUAL, allocator="koordinator"), EVENLY)
+    assert any("see distributeAsProposed" in reason.text for reason in decision.reasons)
+
+
+EVENLY = labelled("a", LSE, 18000, strategy=Strategy.DISTRIBUTE_EVENLY)
+
+
+def evenly(**options):
+    """How many CPUs of each NUMA node a pod gets; the pod or the node asks for even numbers."""
+    asked = admitted(pools(DUAL, **options), EVENLY)
+    strategy = Strategy.DISTRIBUTE_EVENLY
+    said = admitted(pools(DUAL, strategy=strategy, **options), labelled("a", LSE, 18000))
+    counts = [
+        [(cpus(bound(one, "a")["a"]).mask & node).bit_count() for node in one.topology.numa]
+        for one in (asked, said)
+    ]
+    assert counts[0] == counts[1]
+    return counts[0]
 
 
 @both

@@ -180,20 +180,15 @@ def _ratio(where: str, value: Any) -> Fraction:
 def pool_options(
     settings: NodeSettings, kubelets: KubeletSettings, profile: PoolOptions, topology: Topology
 ) -> PoolOptions:
-    """The options of a node under policy `pools`: what its labels say, else its kubelet, else the profile.
-
-    DistributeEvenly is meant as proposed, whoever asks for it.
-    """
+    """The options of a node under policy `pools`: what its labels say, else its kubelet, else the profile."""
     named = NodePolicies(profile.node_bind, profile.strategy, profile.numa)
     found = policies.merged(settings.policies, kubelets.policies, named)
-    evenly = found.strategy is Strategy.DISTRIBUTE_EVENLY
     options = replace(
         profile,
         allocator=settings.allocator or profile.allocator,
         node_bind=found.bind,
         strategy=found.strategy,
         numa=found.numa or NUMAPolicy.NONE,
-        as_proposed=profile.as_proposed or evenly,
         amplification=settings.amplification.get("cpu", profile.amplification),
     )
     if settings.reservation:

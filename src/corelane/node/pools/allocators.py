@@ -57,10 +57,7 @@ def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -
 
 
 def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
-    """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes.
-
-    DistributeEvenly is meant as proposed, whoever asks for it.
-    """
+    """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes."""
     free, _ = permitted(state, available, demand, others)
     options = state.config.pools
     request = Request(
@@ -68,7 +65,7 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
         exclusive=demand.exclusive_policy,
         strategy=demand.strategy or Strategy.LEAST_ALLOCATED,
         required=demand.bind_required,
-        as_proposed=options.as_proposed or demand.strategy is Strategy.DISTRIBUTE_EVENLY,
+        as_proposed=options.as_proposed,
     )
     held = Held(others.same_core, others.same_numa)
     if demand.exclusive or demand.neighbours:
@@ -88,7 +85,9 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
 def _how(state: NodeState, cpus: int, request: Request) -> str:
     whole = state.topology.whole_cores(cpus) == cpus
     cores = "whole cores" if whole else f"{state.topology.cores_of(cpus).bit_count()} cores"
-    return f"{request.bind} by {request.strategy}: {cores}"
+    upstream = request.strategy is Strategy.DISTRIBUTE_EVENLY and not request.as_proposed
+    as_it_does = ", which Koordinator's scheduler takes for LeastAllocated (see distributeAsProposed)"
+    return f"{request.bind} by {request.strategy}{as_it_does if upstream else ''}: {cores}"
 
 
 def _taken(
