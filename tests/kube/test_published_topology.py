@@ -29,7 +29,7 @@ from corelane.workload import Ask, NUMAPolicy
 from support import koordinator_eyes, openapi
 from support.pods import container, pod
 from support.pool_asks import asks, options
-from support.snapshots import DATA, SNAPSHOTS, needs_snapshots
+from support.snapshots import DATA, LARGE_ONES_SLOW, needs_snapshots
 
 CRD = DATA / "nrt-api" / "crd.yaml"
 LEVELS = ("node", "socket", "l3", "core")
@@ -69,7 +69,7 @@ def cpus_of(zone: dict) -> CPUSet:
 
 
 @needs_snapshots
-@pytest.mark.parametrize("source", SNAPSHOTS)
+@pytest.mark.parametrize("source", LARGE_ONES_SLOW)
 def test_every_real_machine_keeps_to_the_schema_and_comes_back(source: str) -> None:
     machine = load(source)
     state = node.new(machine, NodeConfig("pools"))
@@ -167,7 +167,7 @@ def test_of_any_machine_koordinators_annotation_keeps_what_it_can_say(machine: M
     options,
     st.lists(asks(), max_size=3, unique_by=lambda ask: ask.uid),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_what_any_machine_has_left_comes_back(
     machine: Machine, policy: str, pools: PoolOptions, inside: list[Ask]
 ) -> None:
