@@ -134,6 +134,15 @@ def test_a_single_numa_node_must_have_the_resources_too():
     assert answer.text == "SingleNUMANode NUMA nodes that have the CPUs lack memory"
 
 
+def test_only_what_is_lacking_is_named_or_else_what_is_not_together_anywhere():
+    memory, nic = Resource("memory", 4, {0: 4, 1: 4}), Resource("nic", 1, {})
+    single = NUMAPolicy.SINGLE_NUMA_NODE
+    answer = missed(TWO, Demand(2, numa=single, resources=(memory, nic)))
+    assert answer.text.endswith("lack nic")
+    apart = Resource("memory", 4, {0: 4}), Resource("nic", 1, {1: 1})
+    assert missed(TWO, Demand(2, numa=single, resources=apart)).text.endswith("lack memory, nic")
+
+
 def test_restricted_allows_what_the_empty_machine_would_need():
     restricted = NUMAPolicy.RESTRICTED
     assert chosen(TWO, Demand(10, numa=restricted)).count("-") == 2

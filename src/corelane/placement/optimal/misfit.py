@@ -73,7 +73,9 @@ def _stages(problem: Problem) -> Iterator[Stage]:
         "a NUMA node is for pods inside one node, or for those that span several",
         stage(plain),
     )
-    names = ", ".join(one.name for one in demand.resources)
+    alone = ((one, replace(demand, resources=(one,))) for one in demand.resources)
+    lacking = [one for one, asked in alone if not possible(stage(asked))] or demand.resources
+    names = ", ".join(one.name for one in lacking)
     yield "resources", f"{demand.numa or 'the'} NUMA nodes that have the CPUs lack {names}", stage(demand)
 
 
