@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import io
 
+import msgspec
+import pytest
 from rich.console import Console
 
 from corelane.app import status
 from corelane.cpuset import CPUSet
-from corelane.kube import keys
+from corelane.kube import keys, translate
+from corelane.kube.node import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
 from corelane.node.checkpoint import Checkpoint
 from corelane.node.pools.takeover import follow
 from corelane.view import status as view
-from corelane.workload import PodQOS
+from corelane.workload import BindPolicy, PodQOS
 from support import objects
 from support.pods import container, guaranteed, pod
 
@@ -90,3 +93,18 @@ def test_isolated_cpus_that_are_in_no_pool_are_not_said_to_be_lent() -> None:
     told = status._node(objects.node("n", 16), states["n"])
     assert (str(found.cpus), found.lane) == ("4,12", "exclusive")
     assert (told.owners[4].qos, str(told.lent), str(told.best_effort)) == ("LSR", "", "0-3,8-11")
+
+
+def test_a_nodes_labels_count_where_koordlet_publishes_and_a_broken_one_is_told(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    body = translate.topology(MACHINE, "n", new(MACHINE, NodeConfig("pools")))
+    del body["metadata"]["annotations"][keys.CPU_ALLOCATIONS]
+    published = msgspec.convert(body, NodeResourceTopology)
+    (plain,) = status._states([published], {})
+    (labelled,) = status._states([published], {"n": {keys.NODE_BIND_POLICY: "FullPCPUsOnly"}})
+    assert (plain[1].config.pools.node_bind, labelled[1].config.pools.node_bind) == (
+        None, BindPolicy.FULL_PCPUS,
+    )  # fmt: skip
+    assert not list(status._states([published], {"n": {keys.NODE_BIND_POLICY: "Full"}}))
+    assert f"noderesourcetopology n: metadata.labels[{keys.NODE_BIND_POLICY}]" in capsys.readouterr().err

@@ -108,7 +108,8 @@ async def gather(client: Client) -> Status:
         client.list(Node), client.list(NodeResourceTopology), client.list(Pod)
     )
     alive = [pod for pod in pods.items if pod.status.phase not in _ENDED]
-    states = _with_claims(dict(_states(topologies.items)), alive)
+    labels = {node.metadata.name: node.metadata.labels for node in nodes.items}
+    states = _with_claims(dict(_states(topologies.items, labels)), alive)
     lines = [_node(node, states.get(node.metadata.name)) for node in nodes.items]
     simulated = {line.name for line in lines if line.simulated}
     containers = [line for pod in alive if pod.spec.node_name for line in _containers(pod, states, simulated)]
@@ -121,12 +122,16 @@ def _sorted(lines: Iterable[NodeLine]) -> tuple[NodeLine, ...]:
     return tuple(sorted(lines, key=lambda line: (line.simulated, len(line.name), line.name)))
 
 
-def _states(topologies: Iterable[NodeResourceTopology]) -> Iterable[tuple[str, NodeState]]:
+def _states(
+    topologies: Iterable[NodeResourceTopology], labels: Mapping[str, Mapping[str, str]]
+) -> Iterable[tuple[str, NodeState]]:
+    """As the scheduler sees them: Nodes' labels count where koordlet publishes."""
     for topology in topologies:
+        name = topology.metadata.name
         try:
-            yield topology.metadata.name, translate.state_from_topology(topology)
+            yield name, translate.state_from_topology(topology, labels=labels.get(name, {}))
         except TranslationError as error:
-            sys.stderr.write(f"noderesourcetopology {topology.metadata.name}: {error}\n")
+            sys.stderr.write(f"noderesourcetopology {name}: {error}\n")
 
 
 def _with_claims(states: Mapping[str, NodeState], pods: Iterable[Pod]) -> dict[str, NodeState]:
