@@ -11,7 +11,7 @@ from corelane.limits.model.clock import MS, SECOND
 from corelane.limits.model.engine import System
 from corelane.limits.model.limit import Limit
 from corelane.limits.model.scenario import Container, Machine, Outcome, Pod, Scenario, run
-from corelane.limits.model.steps import RUN
+from corelane.limits.model.steps import RUN, SLEEP
 from corelane.limits.model.switches import KERNELS
 from corelane.limits.model.workloads import Bursts, Closed, Duration, Open, Server, Spin
 
@@ -68,6 +68,46 @@ def test_shares_count_among_siblings_and_threads_share_what_their_group_gets():
     system.run(12 * SECOND)
     used = [group.usage_ns / SECOND for group in (c, d, other)]
     assert used == pytest.approx([3, 1, 8], rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "work", "least", "most"), [("5.14", 2, 2, 2), ("5.14", 5, 6, 8), ("6.6", 2, 2.9, 5)]
+)
+def test_who_wakes_beside_a_spinner_has_a_head_start_of_3_ms_before_6_6_and_none_since(
+    kernel, work, least, most
+):
+    system, took = System(1, KERNELS[kernel], tick_ns=1 * MS), []
+
+    def sleeper():
+        while True:
+            due = system.now + 97 * MS + 300_000
+            yield SLEEP, due - system.now
+            yield RUN, work * MS
+            took.append((system.now - due) / MS)
+
+    system.thread(system.group("busy"), spin(), 0)
+    system.thread(system.group("light"), sleeper(), 0)
+    system.run(5 * SECOND)
+    assert len(took) > 30
+    assert least <= min(took)
+    assert max(took) <= most
+
+
+def test_a_sibling_slows_a_thread_down_while_it_runs_and_no_longer():
+    """5 ms alone, 2 ms at 0.6, and what is left alone."""
+    system, ends = System(4, smt_speed=600, tick_ns=1 * MS), {}
+
+    def work(name, amount):
+        yield RUN, amount
+        ends[name] = system.now
+
+    group = system.group("g")
+    system.thread(group, work("long", 10 * MS), 2, 1 << 2)
+    system.thread(group, work("elsewhere", 10 * MS), 1, 1 << 1)
+    system.after(5 * MS, lambda _argument, _stamp: system.thread(group, work("short", 1_200_000), 3, 1 << 3))
+    system.run(SECOND)
+    assert ends == {"short": 7 * MS, "elsewhere": 10 * MS, "long": 10_800_000}
+    assert group.usage_ns == 22_800_000
 
 
 @settings(max_examples=15, deadline=None)

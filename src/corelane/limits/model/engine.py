@@ -217,18 +217,26 @@ class System:
         self._schedule(cpu, turn_over=over and bool(self.crowded & cpu.bit))
 
     def _settle(self, cpu: CPU) -> None:
-        """Charge the running thread, its group and those above for the time since the last settlement."""
+        """Charge the running thread, its group and those above for the time since the last settlement.
+
+        The lag of who sleeps is kept from 6.6 on (PLACE_LAG): virtual time stands while nobody waits. Before,
+        it ran on, and sleepers lost what they were ahead (place_entity).
+        """
         thread, now = cpu.curr, self.clock.now
         ran = now - cpu.settled
         if thread is None or not (ran or self.switches.expiry):
             return
         cpu.settled = now
         thread.left -= ran if cpu.speed == FULL else ran * cpu.speed // FULL
+        eevdf = self.switches.eevdf
         entity: Thread | Queue = thread
         queue: Queue | None = thread.queue
         while queue is not None:
             if len(queue.ready) > 1:
                 entity.charge(ran)
+            elif not eevdf:
+                entity.charge(ran)
+                queue.floor = max(queue.floor, entity.vruntime)
             queue.group.usage_ns += ran
             if queue.pool is not None:
                 if queue.throttled:
