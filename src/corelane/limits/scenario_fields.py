@@ -1,0 +1,126 @@
+"""The fields of a scenario's YAML mappings, each taken once and read; a mistake names field and value.
+
+The readers of single values raise ValueError in words that go after a field's name.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
+
+from corelane.limits.model import amounts
+
+T = TypeVar("T")
+Read = Callable[[Any], T]
+_REQUIRED: Final[Any] = object()
+
+
+class ScenarioError(ValueError):
+    """A scenario cannot be read; the message names the field, the value and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fields:
+    """A mapping of which every field has to be taken. `path` is where it stands, such as `pods[0]`."""
+
+    values: dict[str, Any]
+    path: str
+
+    @staticmethod
+    def of(value: object, path: str) -> "Fields":
+        if not isinstance(value, Mapping):
+            raise ScenarioError(f"{path or 'the file'}: expected fields with values, found {shown(value)}")
+        return Fields({str(key): one for key, one in value.items()}, path)
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+    def take(self, name: str, read: Read[T], default: T = _REQUIRED) -> T:
+        """The field, read; a default if it is missing or empty. Raises ScenarioError."""
+        value = self.values.pop(name, None)
+        if value is None:
+            if default is _REQUIRED:
+                raise ScenarioError(f"{self.at(name)} is missing")
+            return default
+        try:
+            return read(value)
+        except ScenarioError:
+            raise
+        except ValueError as error:
+            raise ScenarioError(f"{self.at(name)}: {error}") from None
+
+    def list(self, name: str, read: Callable[[Any, str], T]) -> tuple[T, ...]:
+        """A list of at least one. Raises ScenarioError."""
+        values = self.take(name, lambda value: value)
+        if not isinstance(values, list) or not values:
+            raise ScenarioError(f"{self.at(name)}: expected a list, found {shown(values)}")
+        return tuple(read(value, f"{self.at(name)}[{i}]") for i, value in enumerate(values))
+
+    def done(self, known: str) -> None:
+        """Refuse what nobody has taken; `known` are the names there are."""
+        for name in self.values:
+            near = get_close_matches(name, known.split(), 1)
+            hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known.split())}"
+            raise ScenarioError(f"{self.at(name)}: there is no such field{hint}")
+
+
+def positive_time(value: Any) -> int:
+    """Nanoseconds, more than 0."""
+    found = amounts.duration(value)
+    if not found:
+        raise ValueError(f"{value!r} must be more than 0")
+    return found
+
+
+def number(value: Any) -> float:
+    """A number from 0 up."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e9:
+        raise ValueError(f"{shown(value)} is not a number from 0 up")
+    return float(value)
+
+
+def part(value: Any) -> float:
+    """A number from 0 to 1."""
+    found = number(value)
+    if found > 1:
+        raise ValueError(f"{shown(value)} is not between 0 and 1")
+    return found
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{shown(value)} is neither true nor false")
+    return value
+
+
+def text(value: Any) -> str:
+    """Text, or a number as it is written."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise ValueError(f"{shown(value)} is no text")
+    return str(value)
+
+
+def name(value: Any) -> str:
+    """Text that can be one part of `pod/container`."""
+    found = text(value)
+    if not found or "/" in found or not found.isprintable():
+        raise ValueError(f"{found!r} cannot name anything: use letters, digits, - and .")
+    return found
+
+
+def choice(*names: str) -> Read[Any]:
+    """A reader of one of these names."""
+
+    def read_choice(value: Any) -> str:
+        if str(value) not in names:
+            raise ValueError(f"{shown(value)} is none of {', '.join(names)}")
+        return str(value)
+
+    return read_choice
+
+
+def shown(value: object) -> str:
+    """The value as it is quoted in an error, cut where it is long."""
+    whole = repr(value)
+    return whole if len(whole) <= 40 else whole[:37] + "…"
