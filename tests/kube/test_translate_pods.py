@@ -181,7 +181,7 @@ def test_a_common_set_may_have_neighbours_and_be_absent() -> None:
         (keys.RESOURCE_STATUS, '{"cpuset":7}', "not a CPU list"),
         (keys.RESOURCE_STATUS, '{"cpuset":"3-1"}', "not a CPU list such as '0-3,8': invalid range"),
         (keys.RESOURCE_STATUS, '{"cpuSharedPools":{}}', "not a JSON list"),
-        (keys.RESOURCE_STATUS, '{"cpuSharedPools":[{"node":-1}]}', "not the number of a NUMA node"),
+        (keys.RESOURCE_STATUS, '{"cpuSharedPools":[{"node":-1}]}', "must be a number from 0 to 1023"),
         (keys.RESOURCE_STATUS, '{"numaNodeResources":[{"resources":{"cpu":"x"}}]}', "quantities must"),
         (keys.CONTAINER_CPUSETS, '{"main":"3-1"}', "not a CPU list such as '0-3,8': invalid range"),
         (keys.CONTAINER_CPUSETS, '{"other":"1"}', "the pod has no container 'other'"),

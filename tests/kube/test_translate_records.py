@@ -2,13 +2,15 @@
 
 import json
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
-from corelane.kube.translate import proposals, statuses
+from corelane.kube.translate import TranslationError, proposals, statuses
+from corelane.kube.translate.statuses import ResourceStatus
 from corelane.machine.spec import parse_spec
 from support.pods import container, pod
 
@@ -73,3 +75,17 @@ def test_koordinators_annotation_has_cpus_only_where_they_are_all_containers_and
         {"a": cpus, "b": cpus}, made(["a", "b"], {keys.CRANE_CPU_POLICY}, init=False), MACHINE
     )
     assert statuses.read(immovable).cpus == CPUSet()
+
+
+@pytest.mark.parametrize("socket", [-1, 0, 1000])
+def test_whatever_socket_a_pool_lies_in_comes_back(socket):
+    status = ResourceStatus(pools=((socket, 1),))
+    assert statuses.read({keys.RESOURCE_STATUS: statuses.dump(status)}) == status
+
+
+@pytest.mark.parametrize(
+    ("part", "field"), [({"node": -1}, "node"), ({"node": 1024}, "node"), ({"socket": -2}, "socket")]
+)
+def test_a_pool_that_lies_nowhere_is_told_by_its_field(part, field):
+    with pytest.raises(TranslationError, match=rf"cpuSharedPools\[0\]\.{field}: .*must be a number from"):
+        statuses.read({keys.RESOURCE_STATUS: json.dumps({"cpuSharedPools": [part]})})

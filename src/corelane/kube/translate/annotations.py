@@ -4,16 +4,19 @@ Tolerant of what is absent, null, or unknown to us; a value that cannot be meant
 names the field, the value, and what is allowed.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kube.quantity import QuantityError
 from corelane.kube.translate.errors import TranslationError
+from corelane.machine.model import MAX_NODE
 
 __all__ = [
+    "amount",
     "annotation",
     "boolean",
     "chosen",
@@ -23,12 +26,15 @@ __all__ = [
     "listed",
     "member",
     "named",
+    "numa_node",
+    "place",
     "tree",
     "word",
 ]
 
 _Word = TypeVar("_Word", bound=StrEnum)
 _Tree = TypeVar("_Tree", dict[str, Any], list[Any])
+_MAX_SOCKET: Final = (1 << 31) - 1
 _TRUE, _FALSE = {"1", "t", "T", "TRUE", "true", "True"}, {"0", "f", "F", "FALSE", "false", "False"}
 
 
@@ -117,6 +123,37 @@ def boolean(field: str, value: Any) -> bool | None:
     if isinstance(value, str) and value.strip() in _TRUE | _FALSE:
         return value.strip() in _TRUE
     raise TranslationError(field, value, "use true or false")
+
+
+def amount(field: str, value: Any, convert: Callable[[str], int]) -> int:
+    """A quantity that is not negative, in the units of `convert`. Raises TranslationError."""
+    try:
+        found = convert(str(value))
+    except QuantityError as error:
+        raise TranslationError(field, value, str(error)) from error
+    if found < 0:
+        raise TranslationError(field, value, "must be greater than or equal to 0")
+    return found
+
+
+def place(field: str, part: Mapping[str, Any]) -> tuple[int, int]:
+    """A part's socket and NUMA node, each 0 where it is not said. Raises TranslationError.
+
+    Some firmware gives its sockets the id -1.
+    """
+    socket = _number(f"{field}.socket", part.get("socket", 0), -1, _MAX_SOCKET)
+    return socket, numa_node(f"{field}.node", part.get("node", 0))
+
+
+def numa_node(field: str, value: Any) -> int:
+    """The id of a NUMA node. Raises TranslationError."""
+    return _number(field, value, 0, MAX_NODE)
+
+
+def _number(field: str, value: Any, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise TranslationError(field, value, f"must be a number from {least} to {most}")
+    return value
 
 
 def cpus(field: str, value: Any) -> CPUSet:

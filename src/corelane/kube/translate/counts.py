@@ -11,16 +11,15 @@ from typing import Final, TypeAlias
 from corelane.cpuset import CPUSet
 from corelane.kube import quantity
 from corelane.kube.node import NodeResourceTopology, Zone
-from corelane.kube.quantity import QuantityError
+from corelane.kube.translate.annotations import amount
 from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import Machine, NUMANode, from_rows
+from corelane.machine.spec import MAX_CPUS
 
 __all__ = ["NodeZone", "assumed", "machine"]
 
 NodeZone: TypeAlias = tuple[str, int, Zone]
 """Where a NUMA node's zone stands in the object, the node's id, and the zone."""
-MOST_CPUS: Final = 8192
-"""As many as Linux can have."""
 NOTE: Final = (
     "the zones tell how many CPUs each NUMA node has, not which: assumed are ids from node to node, "
     "a core for every CPU and a socket for every node"
@@ -36,8 +35,8 @@ def machine(published: NodeResourceTopology, zones: Iterable[NodeZone], nodes: I
 def assumed(name: str, counts: Mapping[int, int], nodes: Iterable[NUMANode]) -> Machine:
     """A machine with so many CPUs in each NUMA node. Raises TranslationError where there are none."""
     total = sum(counts.values())
-    if not 0 < total <= MOST_CPUS:
-        raise TranslationError("zones", total, f"the NUMA nodes must have 1 to {MOST_CPUS} CPUs in all")
+    if not 0 < total <= MAX_CPUS:
+        raise TranslationError("zones", total, f"the NUMA nodes must have 1 to {MAX_CPUS} CPUs in all")
     places = [numa for numa, count in counts.items() for _ in range(count)]
     rows = ((cpu, cpu, numa, numa, numa) for cpu, numa in enumerate(places))
     found = from_rows(name, rows, source="NodeResourceTopology")
@@ -49,14 +48,5 @@ def assumed(name: str, counts: Mapping[int, int], nodes: Iterable[NUMANode]) -> 
 def _counts(path: str, numa: int, zone: Zone) -> Iterator[tuple[int, int]]:
     for i, resource in enumerate(zone.resources):
         if resource.name == "cpu":
-            yield numa, _whole(f"{path}.resources[{i}].capacity", resource.capacity)
-
-
-def _whole(path: str, amount: str | int) -> int:
-    try:
-        milli = quantity.milli(str(amount))
-    except QuantityError as error:
-        raise TranslationError(path, amount, str(error)) from error
-    if milli < 0:
-        raise TranslationError(path, amount, "a zone cannot have less than no CPU")
-    return milli // 1000
+            where = f"{path}.resources[{i}].capacity"
+            yield numa, amount(where, resource.capacity, quantity.milli) // 1000

@@ -12,9 +12,8 @@ from typing import Final
 from corelane.cpuset import CPUSet
 from corelane.kube import quantity
 from corelane.kube.crane import CraneTopology, CraneZone
-from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import counts
-from corelane.kube.translate.annotations import cpus
+from corelane.kube.translate.annotations import amount, cpus
 from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
 from corelane.node.policies import NodePolicies
@@ -101,15 +100,11 @@ def _numa(where: str, zone: CraneZone) -> CraneNUMA:
 
 def _amounts(where: str, listed: Mapping[str, str | int]) -> tuple[int, int]:
     """MilliCPU and bytes."""
-    found = []
-    for name, convert in (("cpu", quantity.milli), ("memory", quantity.value)):
-        try:
-            found.append(convert(str(listed.get(name, "0"))))
-        except QuantityError as error:
-            raise TranslationError(f"{where}.{name}", listed[name], str(error)) from error
-        if found[-1] < 0:
-            raise TranslationError(f"{where}.{name}", listed[name], "must be greater than or equal to 0")
-    return found[0], found[1]
+    cpu, memory = (
+        amount(f"{where}.{name}", listed.get(name, "0"), convert)
+        for name, convert in (("cpu", quantity.milli), ("memory", quantity.value))
+    )
+    return cpu, memory
 
 
 def numa_id(where: str, name: object) -> int:

@@ -15,7 +15,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, quantity
 from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import kubelets, machines, nodesettings
-from corelane.kube.translate.annotations import annotation, boolean, cpus, items, listed, member, tree
+from corelane.kube.translate.annotations import annotation, boolean, cpus, items, listed, member, place, tree
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.kubelets import KubeletSettings
 from corelane.machine.facts import CPUFacts
@@ -213,14 +213,7 @@ def pools(published: Mapping[str, str], key: str = keys.CPU_SHARED_POOLS) -> tup
 
 
 def _pool(where: str, part: Mapping[str, Any]) -> Pool:
-    socket, node = (_number(f"{where}.{name}", part.get(name, 0)) for name in ("socket", "node"))
-    return Pool(socket, node, cpus(f"{where}.cpuset", part.get("cpuset")))
-
-
-def _number(where: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not -1 <= value < 1 << 31:
-        raise TranslationError(where, value, "must be a number")
-    return value
+    return Pool(*place(where, part), cpus(f"{where}.cpuset", part.get("cpuset")))
 
 
 def kubelet_settings(state: NodeState) -> KubeletSettings:

@@ -8,8 +8,7 @@ from typing import Any, Final, TypeVar, get_args
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, quantity
-from corelane.kube.quantity import QuantityError
-from corelane.kube.translate.annotations import annotation, boolean, cpus, label, member, tree, word
+from corelane.kube.translate.annotations import amount, annotation, boolean, cpus, label, member, tree, word
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.kubelets import KubeletSettings
 from corelane.node import policies
@@ -141,20 +140,10 @@ def _reservation(text: str) -> Reservation | None:
     amounts = member(f"{where}.resources", told.get("resources"))
     return Reservation(
         cpus(f"{where}.reservedCPUs", told.get("reservedCPUs")),
-        _amount(f"{where}.resources.cpu", amounts.get("cpu", "0"), quantity.milli),
-        _amount(f"{where}.resources.memory", amounts.get("memory", "0"), quantity.value),
+        amount(f"{where}.resources.cpu", amounts.get("cpu", "0"), quantity.milli),
+        amount(f"{where}.resources.memory", amounts.get("memory", "0"), quantity.value),
         cpus_only=apply == "ReservedCPUsOnly",
     )
-
-
-def _amount(where: str, value: Any, convert: Callable[[str], int]) -> int:
-    try:
-        amount = convert(str(value))
-    except QuantityError as error:
-        raise TranslationError(where, value, str(error)) from error
-    if amount < 0:
-        raise TranslationError(where, value, "must be greater than or equal to 0")
-    return amount
 
 
 def _system(text: str) -> tuple[CPUSet, bool]:

@@ -5,9 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from corelane.kube import quantity
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Container, Pod, ResourceRequirements
-from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import proposals, wishes
-from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.annotations import amount
 from corelane.workload import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
 
 __all__ = ["ask", "qos", "requests"]
@@ -73,8 +72,8 @@ def _classify(parts: list[tuple[dict[str, int], dict[str, int]]], must_be_limite
 def _sum(lists: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: dict[str, int] = {}
     for amounts in lists:
-        for name, amount in amounts.items():
-            total[name] = total.get(name, 0) + amount
+        for name, more in amounts.items():
+            total[name] = total.get(name, 0) + more
     return total
 
 
@@ -83,7 +82,7 @@ def _nano(path: str, listed: ResourceList) -> dict[str, int]:
     amounts = {
         n: _read(path, listed, n, lambda text: quantity.parse(text).nano) for n in _COUNTED if n in listed
     }
-    return {name: amount for name, amount in amounts.items() if amount > 0}
+    return {name: nano for name, nano in amounts.items() if nano > 0}
 
 
 def requests(pod: Pod) -> dict[str, int]:
@@ -175,11 +174,4 @@ def _amounts(path: str, listed: ResourceList) -> dict[str, int]:
 
 
 def _read(path: str, listed: ResourceList, name: str, reader: Callable[[str], int]) -> int:
-    value = listed.get(name, "0")
-    try:
-        amount = reader(str(value))
-    except QuantityError as error:
-        raise TranslationError(f"{path}.{name}", value, str(error)) from error
-    if amount < 0:
-        raise TranslationError(f"{path}.{name}", value, "must be greater than or equal to 0")
-    return amount
+    return amount(f"{path}.{name}", listed.get(name, "0"), reader)

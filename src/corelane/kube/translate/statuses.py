@@ -11,7 +11,16 @@ from corelane.kube import quantity
 from corelane.kube.keys import CRANE_RESULT, RESOURCE_STATUS
 from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import crane
-from corelane.kube.translate.annotations import annotation, cpus, items, listed, member, tree
+from corelane.kube.translate.annotations import (
+    annotation,
+    cpus,
+    items,
+    listed,
+    member,
+    numa_node,
+    place,
+    tree,
+)
 from corelane.kube.translate.errors import TranslationError
 
 __all__ = ["ResourceStatus", "crane_result", "dump", "read"]
@@ -55,7 +64,8 @@ def read(annotations: Mapping[str, str]) -> ResourceStatus:
         cpus(f"{where}.cpuset", status.get("cpuset")),
         _amounts(f"{where}.numaNodeResources", status.get("numaNodeResources")),
         tuple(
-            _pool(path, one) for path, one in items(f"{where}.cpuSharedPools", status.get("cpuSharedPools"))
+            place(path, member(path, one, ("socket", "node")))
+            for path, one in items(f"{where}.cpuSharedPools", status.get("cpuSharedPools"))
         ),
     )
 
@@ -67,20 +77,9 @@ def _amounts(where: str, parts: Any) -> dict[int, dict[str, str]]:
 def _amount(where: str, value: Any) -> tuple[int, dict[str, str]]:
     part = member(where, value, ("node", "resources"))
     found = member(f"{where}.resources", part.get("resources"))
-    return _number(f"{where}.node", part.get("node", 0)), {
+    return numa_node(f"{where}.node", part.get("node", 0)), {
         name: _quantity(f"{where}.resources.{name}", amount) for name, amount in found.items()
     }
-
-
-def _pool(where: str, value: Any) -> tuple[int, int]:
-    part = member(where, value, ("socket", "node"))
-    return tuple(_number(f"{where}.{name}", part.get(name, 0)) for name in ("socket", "node"))  # type: ignore[return-value]
-
-
-def _number(where: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 16:
-        raise TranslationError(where, value, "not the number of a NUMA node or socket")
-    return value
 
 
 def _quantity(where: str, value: Any) -> str:

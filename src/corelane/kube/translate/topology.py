@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, quantity
 from corelane.kube.node import NodeResourceTopology, Zone
-from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import counts, koordinator, kubelets, ledgers, machines, nodesettings, zones
+from corelane.kube.translate.annotations import amount
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.zones import HUGEPAGES, NODE, NODE_PREFIX
 from corelane.machine.facts import CPUFacts
@@ -258,20 +258,10 @@ def _memory(path: str, zone: Zone) -> tuple[int, Mapping[int, int]]:
     for index, resource in enumerate(zone.resources):
         where = f"{path}.resources[{index}]"
         if resource.name == MEMORY:
-            memory = _value(f"{where}.capacity", resource.capacity)
+            memory = amount(f"{where}.capacity", resource.capacity, quantity.value)
         elif resource.name.startswith(HUGEPAGES):
-            kib = _value(f"{where}.name", resource.name.removeprefix(HUGEPAGES)) // 1024
+            kib = amount(f"{where}.name", resource.name.removeprefix(HUGEPAGES), quantity.value) // 1024
             if kib <= 0:
                 raise TranslationError(f"{where}.name", resource.name, "not a size of pages")
-            hugepages[kib] = _value(f"{where}.capacity", resource.capacity) // (kib * 1024)
+            hugepages[kib] = amount(f"{where}.capacity", resource.capacity, quantity.value) // (kib * 1024)
     return memory, hugepages
-
-
-def _value(path: str, amount: str | int) -> int:
-    try:
-        value = quantity.value(str(amount))
-    except QuantityError as error:
-        raise TranslationError(path, amount, str(error)) from error
-    if value < 0:
-        raise TranslationError(path, amount, "must be greater than or equal to 0")
-    return value
