@@ -247,3 +247,10 @@ def test_bound_cpus_count_for_more_on_a_node_that_is_amplified():
     assert amplification.lacks(12_000, 9000, 2000, ratio, binds=True) == ""
     assert amplification.lacks(12_000, 9000, 2001, ratio, binds=True) == "Insufficient amplified cpu"
     assert amplification.lacks(12_000, 9000, 3000, ratio, binds=False) == ""
+
+
+def test_nulls_among_amounts_say_nothing():
+    reserved, ratios = '{"resources":{"cpu":null,"memory":"1Gi"}}', '{"cpu":1.5,"memory":null}'
+    read = nodesettings.read({}, {keys.RESERVATION: reserved, keys.AMPLIFICATION: ratios})
+    assert (read.faults, read.reservation) == ((), Reservation(memory=1 << 30))
+    assert read.amplification == {"cpu": Fraction(3, 2)}

@@ -89,3 +89,10 @@ def test_whatever_socket_a_pool_lies_in_comes_back(socket):
 def test_a_pool_that_lies_nowhere_is_told_by_its_field(part, field):
     with pytest.raises(TranslationError, match=rf"cpuSharedPools\[0\]\.{field}: .*must be a number from"):
         statuses.read({keys.RESOURCE_STATUS: json.dumps({"cpuSharedPools": [part]})})
+
+
+def test_nulls_are_as_good_as_absent():
+    part = {"node": None, "resources": {"cpu": None, "memory": "1Gi"}}
+    text = json.dumps({"numaNodeResources": [part], "cpuSharedPools": [{"socket": None, "node": None}, None]})
+    found = statuses.read({keys.RESOURCE_STATUS: text})
+    assert found == ResourceStatus(amounts={0: {"memory": "1Gi"}}, pools=((0, 0), (0, 0)))

@@ -126,9 +126,9 @@ def boolean(field: str, value: Any) -> bool | None:
 
 
 def amount(field: str, value: Any, convert: Callable[[str], int]) -> int:
-    """A quantity that is not negative, in the units of `convert`. Raises TranslationError."""
+    """A quantity that is not negative, in the units of `convert`; null is 0. Raises TranslationError."""
     try:
-        found = convert(str(value))
+        found = 0 if value is None else convert(str(value))
     except QuantityError as error:
         raise TranslationError(field, value, str(error)) from error
     if found < 0:
@@ -141,16 +141,18 @@ def place(field: str, part: Mapping[str, Any]) -> tuple[int, int]:
 
     Some firmware gives its sockets the id -1.
     """
-    socket = _number(f"{field}.socket", part.get("socket", 0), -1, _MAX_SOCKET)
-    return socket, numa_node(f"{field}.node", part.get("node", 0))
+    socket = _number(f"{field}.socket", part.get("socket"), -1, _MAX_SOCKET)
+    return socket, numa_node(f"{field}.node", part.get("node"))
 
 
 def numa_node(field: str, value: Any) -> int:
-    """The id of a NUMA node. Raises TranslationError."""
+    """The id of a NUMA node; null is 0, as in Go. Raises TranslationError."""
     return _number(field, value, 0, MAX_NODE)
 
 
 def _number(field: str, value: Any, least: int, most: int) -> int:
+    if value is None:
+        return 0
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise TranslationError(field, value, f"must be a number from {least} to {most}")
     return value

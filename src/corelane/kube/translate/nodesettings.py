@@ -155,7 +155,8 @@ def _system(text: str) -> tuple[CPUSet, bool]:
 
 def _amplification(text: str) -> Mapping[str, Fraction]:
     where = annotation(keys.AMPLIFICATION)
-    ratios = {name: _ratio(f"{where}.{name}", value) for name, value in tree(where, text).items()}
+    told = {name: value for name, value in tree(where, text).items() if value is not None}
+    ratios = {name: _ratio(f"{where}.{name}", value) for name, value in told.items()}
     return {name: ratio for name, ratio in ratios.items() if ratio > 1}
 
 

@@ -77,8 +77,10 @@ def _amounts(where: str, parts: Any) -> dict[int, dict[str, str]]:
 def _amount(where: str, value: Any) -> tuple[int, dict[str, str]]:
     part = member(where, value, ("node", "resources"))
     found = member(f"{where}.resources", part.get("resources"))
-    return numa_node(f"{where}.node", part.get("node", 0)), {
-        name: _quantity(f"{where}.resources.{name}", amount) for name, amount in found.items()
+    return numa_node(f"{where}.node", part.get("node")), {
+        name: _quantity(f"{where}.resources.{name}", amount)
+        for name, amount in found.items()
+        if amount is not None
     }
 
 
