@@ -42,6 +42,12 @@ def test_a_closed_loop_keeps_to_littles_law(limit):
     assert result.per_second * (result.mean_ns + think) / SECOND == pytest.approx(clients, rel=0.01)
 
 
+def test_a_spread_of_durations_leaves_their_mean():
+    result = run(alone(Bursts(Duration(2 * MS, 1.0), pause_ns=1 * MS), seconds=60)).results[0]
+    assert result.mean_ns == pytest.approx(2 * MS, rel=0.05)
+    assert result.latency[50] < 1.4 * MS, "e ^ -1/2 of the mean"
+
+
 def spin():
     while True:
         yield RUN, SECOND
