@@ -75,7 +75,7 @@ async def lab(directory, mode="auto"):
 
 async def allowed(agent, name):
     """What /proc says of the one live container with this name."""
-    for container_, _ in agent._core.live():
+    for container_, _ in agent._core.roster.live():
         if container_.name == name:
             tasks = await agent._runtime.allowed(container_.id)
             assert tasks

@@ -17,8 +17,8 @@ from support.agent_world import APP, INIT, SIDECAR, World, plan
 SHARED = {"qos": QOSClass.BURSTABLE}
 
 
-def running(*plans, cpus=4):
-    world = World(cpus=cpus)
+def running(*plans, cpus=4, **members):
+    world = World(cpus=cpus, **members)
     for one in plans:
         world.add(one)
         world.settle()
@@ -419,7 +419,7 @@ def test_a_terminal_pod_is_left_as_it_is_after_a_restart_and_its_log_is_kept():
     world.settle()
     world.boot()
     assert not [one for one in world.pending if isinstance(one, messages.PublishStatus)]
-    assert world.core.run_of("default", "pod-p", "a", previous=False) == "p-a-0"
+    assert world.core.roster.run_of("default", "pod-p", "a", previous=False) == "p-a-0"
     world.vanish("p")
     world.settle()
     assert world.processes == {}
@@ -595,8 +595,8 @@ class Heard(Reporter):
 
 
 def test_trouble_that_cannot_be_put_right_is_reported_once_as_long_as_it_is_the_same():
-    world = running(plan("x", ("a", APP, 1000)))
-    heard = world.core._reporter = Heard()
+    heard = Heard()
+    world = running(plan("x", ("a", APP, 1000)), reporter=heard)
     process = world.container("x", "a")
 
     def looked(text):

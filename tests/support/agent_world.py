@@ -11,6 +11,7 @@ from corelane.agent import messages
 from corelane.agent.core import Core
 from corelane.agent.messages import Run
 from corelane.agent.pods import ContainerPlan, PodPlan, RestartPolicy
+from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import Sharing, codec
@@ -66,6 +67,7 @@ class World:
     pools: PoolOptions | None = None
     kubelet: Checkpoint | None = None
     """What a kubelet beside the agent has pinned."""
+    reporter: Reporter = field(default_factory=Reporter)
     at: float = 1_000_000.0
     api: dict[str, PodPlan] = field(default_factory=dict)
     statuses: dict[str, dict] = field(default_factory=dict)
@@ -90,7 +92,9 @@ class World:
     def boot(self) -> None:
         ledger, problems = rebase(codec.decode(self.disk, self.machine, self.config), self.machine)
         assert not problems
-        self.core = Core(ledger, validate=True, follows_kubelet=self.kubelet is not None)
+        self.core = Core(
+            ledger, reporter=self.reporter, validate=True, follows_kubelet=self.kubelet is not None
+        )
         self.pending, self.inbox = [], []
         if self.kubelet is not None:
             self.feed(messages.KubeletSaid(checkpoint=self.kubelet, at=self.at))

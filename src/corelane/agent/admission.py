@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from corelane.agent import runs
+from corelane.agent.messages import Annotate
 from corelane.agent.pods import (
     Container,
     ContainerPlan,
@@ -46,6 +47,11 @@ class Verdict:
     decision: Decision | None = None
     refusal: Reason | None = None
     untouched: bool = False
+
+
+def in_turn(ledger: NodeState, pods: Iterable[Pod]) -> list[Pod]:
+    """The pods in the order in which they come in: who runs keeps what it has, then who was there first."""
+    return sorted(pods, key=lambda pod: (pod.uid not in ledger.pods, not pod.live, pod.plan.created_at))
 
 
 def decide(ledger: NodeState, pod: Pod, pods: Iterable[Pod], capacity: Capacity) -> tuple[NodeState, Verdict]:
@@ -97,11 +103,18 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> Reason:
     )
 
 
-def given(ledger: NodeState, uid: str) -> tuple[dict[str, CPUSet], CPUSet | None]:
-    """Container name to the CPUs that it is bound to, of one pod; and the NUMA nodes that hold the others."""
-    entries = ledger.of_pod(uid)
+def record(ledger: NodeState, ask: Ask, verdict: Verdict) -> Annotate | None:
+    """What is to be written at a pod that came in, unless its proposal says that already.
+
+    Container name to the CPUs that it is bound to, and the NUMA nodes that hold the others.
+    """
+    entries = ledger.of_pod(ask.uid)
     cpus = {entry.container: entry.cpus for entry in entries if entry.cpus}
-    return cpus, next((entry.zone for entry in entries if entry.zone), None)
+    zone = next((entry.zone for entry in entries if entry.zone), None)
+    if verdict.untouched or (cpus, zone) == (dict(ask.proposal), ask.zone):
+        return None
+    reasons = verdict.decision.reasons if verdict.decision and (cpus or zone) else ()
+    return Annotate(ask.uid, cpus, zone, reasons)
 
 
 def unknown_plan(uid: str, ledger: NodeState) -> PodPlan:

@@ -289,7 +289,7 @@ class Agent:
             await asyncio.sleep(self._reconcile_seconds)
             try:
                 await self._look_at_kubelet()
-                await self._execution.look_around(self._core.live())
+                await self._execution.look_around(self._core.roster.live())
             except (RuntimeFailure, OSError) as error:
                 self.reporter.malfunction("reconcile", error)
 
@@ -420,7 +420,7 @@ class Agent:
         limit_bytes: int | None = None,
     ) -> AsyncIterator[bytes]:
         """Open the log of a container's current or `previous` run; `since` in Unix seconds. Raises NoLogs."""
-        run = self._core.run_of(namespace, pod, container, previous=previous)
+        run = self._core.roster.run_of(namespace, pod, container, previous=previous)
         if not run:
             missing = f'previous terminated container "{container}" in pod "{pod}" not found'
             waiting = f'container "{container}" in pod "{pod}" is waiting to start: ContainerCreating'

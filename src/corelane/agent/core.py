@@ -11,13 +11,14 @@ anything is done because of it.
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.agent import admission, kubelet, lifecycle, messages, pins, restarts, runs, status
+from corelane.agent.announcements import Announcer
 from corelane.agent.messages import Event, Instruction
 from corelane.agent.outbox import Outbox
 from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
 from corelane.agent.reporter import Reporter
-from corelane.cpuset import CPUSet, named
+from corelane.agent.roster import Roster
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig, NodeState, Phase, Sharing, mark, rebase, release, started
+from corelane.node import NodeConfig, NodeState, Phase, mark, rebase, release, started
 from corelane.node.pools.takeover import follow, pinned
 
 if TYPE_CHECKING:
@@ -27,9 +28,6 @@ ORPHAN_GRACE: Final = 30.0
 """Seconds for processes of a pod that is gone and took its grace period with it."""
 SHORTEST_GRACE: Final = 1.0
 RETRY_AFTER: Final = 5.0
-
-_WHOSE: Final = {Sharing.ALONE: "to itself", Sharing.LENT: "that only best effort shares"}
-_DEADLINE: Final = Reason("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 
 class Core:
@@ -49,15 +47,15 @@ class Core:
         self.ledger = ledger
         self._follows_kubelet = follows_kubelet
         self._kubelet: messages.KubeletSaid | None = None
-        self.pods: dict[str, Pod] = {}
+        self.roster = Roster()
+        self.pods = self.roster.pods
         self.draining = False
         self._capacity = capacity or admission.Capacity()
-        self._reporter = reporter or Reporter()
         self._validate = validate
         self._synced = False
         self._restless = False
-        self._runs: dict[str, tuple[Pod, Container]] = {}
         self._outbox = Outbox(place or status.Place())
+        self._announce = Announcer(self._outbox, reporter or Reporter())
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             messages.Found: self._found,
             messages.PodSeen: self._pod_seen,
@@ -97,27 +95,14 @@ class Core:
         if isinstance(event, messages.Tick):
             return not self._restless
         if isinstance(event, messages.Observed):
-            _, container = self._by_id(event.id)
+            _, container = self.roster.by_id(event.id)
             return container is None or runs.is_as_before(container, event.allowed)
         return False
-
-    def live(self) -> list[tuple[Container, str]]:
-        """The containers that have an id and may have processes, with the UIDs of their pods."""
-        every = ((one, pod.uid) for pod in self.pods.values() for one in pod.containers.values())
-        return [(container, uid) for container, uid in every if container.id and container.live]
 
     @property
     def drained(self) -> bool:
         """Whether everything was to be stopped, and is."""
         return self.draining and not any(pod.live for pod in self.pods.values())
-
-    def run_of(self, namespace: str, name: str, container: str, *, previous: bool) -> str:
-        """The id of a container's current (or last) run, or of the one before; empty if there is none."""
-        for pod in self.pods.values():
-            if (pod.plan.ask.namespace, pod.plan.ask.name) == (namespace, name):
-                found = pod.containers.get(container)
-                return runs.run_id(found, previous=previous) if found else ""
-        return ""
 
     # -- events: what became known
 
@@ -130,7 +115,7 @@ class Core:
                 )
             lane = pins.granted(self.ledger, run.uid, run.container)
             container = runs.adopt(pod, run, lane.cpus if lane else NO_CPUS, event.at)
-            self._runs[run.id] = pod, container
+            self.roster.note_run(run.id, pod, container)
             self.ledger = started(self.ledger, run.uid, run.container)
 
     def _pod_seen(self, event: messages.PodSeen) -> None:
@@ -168,26 +153,22 @@ class Core:
             self.ledger = release(self.ledger, uid)
 
     def _started(self, event: messages.Started) -> None:
-        found = self._ordered(event.uid, event.container, event.attempt)
+        found = self.roster.ordered(event.uid, event.container, event.attempt)
         if found is None:
             return
         pod, container = found
         self._note_run(pod, container, event.id, event.started_at, event.at)
         self.ledger = started(self.ledger, pod.uid, container.name)
         self._mark(pod, container, Phase.APPLIED)
-        text = f"Container {container.name} started on {named(container.applied.mask)}"
-        self._outbox.tell(pod, "Started", text)
-        self._reporter.started(pod.plan, container.name, container.attempt, container.applied)
+        self._announce.started(pod, container)
 
     def _start_failed(self, event: messages.StartFailed) -> None:
-        found = self._ordered(event.uid, event.container, event.attempt)
+        found = self.roster.ordered(event.uid, event.container, event.attempt)
         if found is None:
             return
         pod, container = found
         reason = Reason(event.reason, event.message)
-        if pod.doom is None:
-            self._outbox.tell(pod, "Failed", f"Error: {event.message}", warning=True)
-        self._reporter.start_failed(pod.plan, container.name, reason)
+        self._announce.start_failed(pod, container, reason)
         if event.exit_code is None:
             runs.unstart(container, reason, event.at + RETRY_AFTER)
             self._outbox.touch(pod)
@@ -207,35 +188,29 @@ class Core:
         self._note_end(pod, container, runs.end_of(run, event.at))
 
     def _stop_failed(self, event: messages.StopFailed) -> None:
-        pod, container = self._by_id(event.id)
+        pod, container = self.roster.by_id(event.id)
         if pod and container and container.stage is Stage.STOPPING:
-            container.stage = Stage.RUNNING
-            container.retry_at = event.at + RETRY_AFTER
-            self._outbox.tell(pod, "FailedKillPod", f"error killing pod: {event.message}", warning=True)
-            self._reporter.stop_failed(pod.plan, container.name, event.message)
+            runs.unstop(container, event.at + RETRY_AFTER)
+            self._announce.stop_failed(pod, container, event.message)
 
     def _pinned(self, event: messages.Pinned) -> None:
-        pod, container = self._by_id(event.id)
+        pod, container = self.roster.by_id(event.id)
         if pod and container:
             runs.applied(container, event.cpus, event.allowed)
-            self._reporter.pinned(pod.plan, container.name, event.cpus)
+            self._announce.pinned(pod, container, event.cpus)
             self._judge(pod, container)
 
     def _pin_failed(self, event: messages.PinFailed) -> None:
-        pod, container = self._by_id(event.id)
+        pod, container = self.roster.by_id(event.id)
         if not pod or not container:
             return
         wanted = container.pending or container.applied
         runs.failed(container, event.at + RETRY_AFTER)
-        if runs.is_news(container, wanted, event.message):
-            self._reporter.pin_failed(pod.plan, container.name, wanted, event.message)
-        self._outbox.tell_once(
-            pod, container, "PinFailed", f"Container {container.name}: {named(wanted.mask)}: {event.message}"
-        )
+        self._announce.pin_failed(pod, container, wanted, event.message)
         self._judge(pod, container)
 
     def _observed(self, event: messages.Observed) -> None:
-        pod, container = self._by_id(event.id)
+        pod, container = self.roster.by_id(event.id)
         if pod and container and container.pending is None and not pod.untouched:
             runs.observed(container, event.allowed)
             self._judge(pod, container)
@@ -266,30 +241,25 @@ class Core:
     # -- what follows from them
 
     def _settle(self, at: float) -> None:
-        for pod in sorted(self.pods.values(), key=self._turn):
+        for pod in admission.in_turn(self.ledger, self.pods.values()):
             if not pod.over:
                 self._progress(pod, at)
         self._move(at)
         self._start_due(at)
-        for container, _ in self.live():
+        for container, _ in self.roster.live():
             if container.unread and container.pending is None:
                 container.unread = False
                 self._outbox.put(messages.Read(container.id))
         self._outbox.publish_touched(self.pods.get, at)
         self._restless = any(lifecycle.waits_for_time(pod, at) for pod in self.pods.values())
 
-    def _turn(self, pod: Pod) -> tuple[bool, bool, float]:
-        """Who runs keeps what it has, then whoever was there first."""
-        return pod.uid not in self.ledger.pods, not pod.live, pod.plan.created_at
-
     def _progress(self, pod: Pod, at: float) -> None:
         if pod.untouched and not pod.live:
             pod.untouched = pod.admitted = False
         if not pod.admitted and not lifecycle.ending(pod) and not self.draining:
             self._admit(pod, at)
-        deadline = pod.plan.active_deadline
-        if deadline is not None and pod.doom is None and at >= pod.started_at + deadline:
-            self._doom(pod, at + pod.plan.grace, at, _DEADLINE)
+        if pod.doom is None and lifecycle.outlives_deadline(pod, at):
+            self._doom(pod, at + pod.plan.grace, at, lifecycle.DEADLINE)
         if self.draining or lifecycle.ending(pod):
             for container in lifecycle.to_stop(pod):
                 self._stop(pod, container, at)
@@ -298,31 +268,18 @@ class Core:
 
     def _admit(self, pod: Pod, at: float) -> None:
         self.ledger, verdict = admission.decide(self.ledger, pod, self.pods.values(), self._capacity)
-        pod.admitted = verdict.refusal is None
+        pod.admitted = verdict.refusal is None or verdict.untouched
         pod.untouched = verdict.untouched
         self._outbox.touch(pod)
         if verdict.refusal and not verdict.untouched:
             pod.rejected = verdict.refusal
-            self._outbox.tell_refusal(pod, verdict.refusal, self.ledger)
-            self._reporter.refused(pod.plan, verdict.refusal)
+            self._announce.refused(pod, verdict.refusal, self.ledger)
             self._finish(pod, at)
             return
-        self._welcome(pod, verdict)
-
-    def _welcome(self, pod: Pod, verdict: admission.Verdict) -> None:
-        if verdict.refusal:
-            pod.admitted = True
-            self._outbox.tell(pod, "CPUsUnknown", verdict.refusal.message, warning=True)
-            self._reporter.untouchable(pod.plan, verdict.refusal)
-        elif verdict.decision:
-            self._reporter.admitted(pod.plan, verdict.decision)
-            self._outbox.warn(pod)
-        else:
-            self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
-        cpus, zone = admission.given(self.ledger, pod.uid)
-        if not verdict.untouched and (cpus, zone) != (dict(pod.plan.ask.proposal), pod.plan.ask.zone):
-            reasons = verdict.decision.reasons if verdict.decision and (cpus or zone) else ()
-            self._outbox.put(messages.Annotate(pod.uid, cpus, zone, reasons))
+        self._announce.admitted(pod, verdict)
+        record = admission.record(self.ledger, pod.plan.ask, verdict)
+        if record:
+            self._outbox.put(record)
 
     def _doom(self, pod: Pod, by: float, at: float, reason: Reason | None = None) -> None:
         """The pod has to end; told twice, the earlier time counts."""
@@ -344,7 +301,7 @@ class Core:
         container.stage = Stage.STOPPING
         if not self.draining:
             self._mark(pod, container, Phase.RELEASING)
-        self._outbox.tell(pod, "Killing", f"Stopping container {container.name}")
+        self._announce.stopping(pod, container)
         self._outbox.put(messages.Stop(container.id, max(left, SHORTEST_GRACE)))
 
     def _finish(self, pod: Pod, at: float) -> None:
@@ -365,8 +322,7 @@ class Core:
     def _move(self, at: float) -> None:
         for container, lane in list(pins.to_move(self.pods.values(), self.ledger)):
             if at >= container.retry_at:
-                container.pending = lane.cpus
-                container.drifted = container.unread = False
+                runs.move(container, lane.cpus)
                 self._outbox.put(messages.Pin(container.id, lane.cpus, lane.mems))
 
     def _start_due(self, at: float) -> None:
@@ -384,12 +340,11 @@ class Core:
             return
         cpus = pins.start_cpus(lane, occupied)
         if not cpus:
-            self._wait_for_cpus(pod, container, lane.cpus)
+            if runs.lacks_cpus(container, lane.cpus):
+                self._outbox.touch(pod)
+                self._announce.waiting(pod, container, lane.cpus)
             return
-        container.stage = Stage.STARTING
-        container.id = ""  # answers about the run before must find nobody
-        container.attempt += 1
-        container.pending = cpus
+        runs.begin(container, cpus)
         occupied.add(cpus, lane.sharing, lane.group)
         self._outbox.touch(pod)
         self._outbox.put(messages.Start(pod.plan, container.name, container.attempt, cpus, lane.mems))
@@ -399,49 +354,27 @@ class Core:
             return False
         if container.told_back_off != container.attempt:
             container.told_back_off = container.attempt
-            text = f"Back-off restarting failed container {container.name} in pod {status.full_name(pod)}"
-            self._outbox.tell(pod, "BackOff", text, warning=True)
+            self._announce.backs_off(pod, container)
             self._outbox.touch(pod)
         return True
 
-    def _wait_for_cpus(self, pod: Pod, container: Container, cpus: CPUSet) -> None:
-        reason = Reason("WaitingForCPUs", f"other containers are still leaving {named(cpus.mask)}")
-        if container.waiting != reason:
-            container.waiting = reason
-            self._outbox.touch(pod)
-            self._reporter.waiting(pod.plan, container.name, cpus)
-
     # -- shared by several of the above
-
-    def _ordered(self, uid: str, name: str, attempt: int) -> tuple[Pod, Container] | None:
-        """The container that waits for this answer, if it still does."""
-        pod = self.pods.get(uid)
-        container = pod and pod.containers.get(name)
-        if not pod or not container or container.stage is not Stage.STARTING or container.attempt != attempt:
-            return None
-        return pod, container
-
-    def _by_id(self, container_id: str) -> tuple[Pod | None, Container | None]:
-        pod, container = self._runs.get(container_id, (None, None))
-        if container is None or container.id != container_id or not container.live:
-            return None, None
-        return pod, container
 
     def _note_run(
         self, pod: Pod, container: Container, container_id: str, started_at: float, at: float
     ) -> None:
         outdated = runs.began(container, container_id, started_at, at)
-        self._runs[container_id] = pod, container
+        self.roster.note_run(container_id, pod, container)
         if outdated:
             self._outbox.put(messages.Remove(outdated))
         self._outbox.touch(pod)
 
     def _note_end(self, pod: Pod, container: Container, ended: Ended) -> None:
-        self._runs.pop(ended.id, None)
+        self.roster.drop_run(ended.id)
         runs.ended(container, ended)
         self._mark(pod, container, Phase.RESERVED)
         self._outbox.touch(pod)
-        self._reporter.ended(pod.plan, container.name, ended)
+        self._announce.ended(pod, container, ended)
 
     def _mark(self, pod: Pod, container: Container, phase: Phase) -> None:
         entry = self.ledger.entries.get((pod.uid, container.name))
@@ -456,23 +389,7 @@ class Core:
             self._outbox.touch(pod)
         self._mark(pod, container, Phase.CONFIRMED if verdict is runs.Verdict.HELD else Phase.APPLIED)
         if verdict is runs.Verdict.ESCAPED:
-            if runs.is_news(container, container.applied, container.seen):
-                self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
-            text = (
-                f"Container {container.name} was given {named(container.applied.mask)}, but the kernel "
-                f"allows it {container.seen}; applying them again"
-            )
-            self._outbox.tell_once(pod, container, "CPUsDrifted", text)
+            self._announce.drifted(pod, container)
         elif verdict is runs.Verdict.HELD and not held:
-            self._confirm(pod, container)
-
-    def _confirm(self, pod: Pod, container: Container) -> None:
-        self._reporter.confirmed(pod.plan, container.name, container.applied)
-        lane = pins.granted(self.ledger, pod.uid, container.name)
-        if lane and lane.sharing.exclusive:
-            self._outbox.tell(
-                pod,
-                "CPUsPinned",
-                f"Container {container.name} has {named(container.applied.mask)} {_WHOSE[lane.sharing]}; "
-                "the kernel confirms it",
-            )
+            lane = pins.granted(self.ledger, pod.uid, container.name)
+            self._announce.confirmed(pod, container, lane.sharing if lane else None)

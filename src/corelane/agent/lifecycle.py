@@ -5,9 +5,13 @@ KEP-753) counts as initialized once it has started, outlives the ordinary contai
 them, last one first.
 """
 
+from typing import Final
+
 from corelane.agent import restarts
-from corelane.agent.pods import Container, Pod, Stage
+from corelane.agent.pods import Container, Pod, Reason, Stage
 from corelane.workload import ContainerKind
+
+DEADLINE: Final = Reason("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
 
 _INITS = (ContainerKind.INIT, ContainerKind.SIDECAR)
 _MAIN = (ContainerKind.INIT, ContainerKind.APP)
@@ -43,6 +47,12 @@ def apps_done(pod: Pod) -> bool:
 def ending(pod: Pod) -> bool:
     """Whether nothing of it is to be started any more."""
     return pod.doom is not None or initialization_failed(pod) or apps_done(pod)
+
+
+def outlives_deadline(pod: Pod, at: float) -> bool:
+    """Whether it has been on the node for longer than its `activeDeadlineSeconds`."""
+    deadline = pod.plan.active_deadline
+    return deadline is not None and at >= pod.started_at + deadline
 
 
 def over(pod: Pod) -> bool:

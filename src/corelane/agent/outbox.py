@@ -1,16 +1,10 @@
-"""What the core has to say while it handles one event: instructions, and whose status to look at."""
+"""What the core orders while it handles one event: instructions, and whose status to look at."""
 
 from collections.abc import Callable
-from typing import Final
 
 from corelane.agent import messages, status
 from corelane.agent.messages import Instruction
-from corelane.agent.pods import Container, Pod, Reason
-from corelane.node import NodeState
-from corelane.node.pools.binding import INSUFFICIENT_CPUS
-
-ONCE: Final = frozenset({"ImageIgnored"})
-"""Reasons of warnings that one pod hears for all."""
+from corelane.agent.pods import Pod
 
 
 class Outbox:
@@ -20,7 +14,6 @@ class Outbox:
         self._place = place
         self._orders: list[Instruction] = []
         self._changed: set[str] = set()
-        self._warned: set[str] = set()
 
     def put(self, order: Instruction) -> None:
         self._orders.append(order)
@@ -56,29 +49,3 @@ class Outbox:
         if not pod.finishing:
             pod.finishing = True
             self.put(messages.DeletePod(pod.uid))
-
-    def tell(self, pod: Pod, reason: str, message: str, *, warning: bool = False) -> None:
-        """Record an event about a pod that is still there."""
-        if pod.present:
-            self.put(messages.Tell(pod.uid, reason, message, warning))
-
-    def tell_refusal(self, pod: Pod, refusal: Reason, ledger: NodeState) -> None:
-        """Say why a pod was refused and, where CPUs are what it lacks, what would let it in."""
-        if pod.present:
-            refused = (ledger, pod.plan.ask) if refusal.reason == INSUFFICIENT_CPUS else None
-            self.put(messages.Tell(pod.uid, refusal.reason, refusal.message, True, refused))
-
-    def tell_once(self, pod: Pod, container: Container, reason: str, message: str) -> None:
-        """Warn of trouble with a container's CPUs, once in each of its runs."""
-        if not container.drift_told:
-            container.drift_told = True
-            self.tell(pod, reason, message, warning=True)
-
-    def warn(self, pod: Pod) -> None:
-        """Say what the pod will not get; what holds for every pod is said once."""
-        for warning in pod.plan.warnings:
-            if warning.reason in ONCE:
-                if warning.reason in self._warned:
-                    continue
-                self._warned.add(warning.reason)
-            self.tell(pod, warning.reason, warning.message, warning=True)

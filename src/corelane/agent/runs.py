@@ -5,7 +5,7 @@ from enum import Enum, auto
 from corelane.agent import restarts
 from corelane.agent.messages import Run
 from corelane.agent.pods import NO_CPUS, Container, ContainerPlan, Ended, Pod, Reason, Stage
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, named
 
 LOST = Reason("ContainerStatusUnknown", "The container could not be located when the pod was looked for")
 LOST_CODE = 137
@@ -50,6 +50,22 @@ def run_id(container: Container, *, previous: bool) -> str:
     return last if previous else container.id or ended
 
 
+def lacks_cpus(container: Container, cpus: CPUSet) -> bool:
+    """Others are still on the CPUs where it is to start; whether that is new."""
+    reason = Reason("WaitingForCPUs", f"other containers are still leaving {named(cpus.mask)}")
+    new = container.waiting != reason
+    container.waiting = reason
+    return new
+
+
+def begin(container: Container, cpus: CPUSet) -> None:
+    """Its next run is ordered, on these CPUs."""
+    container.stage = Stage.STARTING
+    container.id = ""  # answers about the run before must find nobody
+    container.attempt += 1
+    container.pending = cpus
+
+
 def began(container: Container, run_id: str, started_at: float, at: float) -> str:
     """The run that was ordered is up. Returns the id of a run that is of no interest any more, or nothing."""
     outdated = container.last.id if container.ended and container.last else ""
@@ -82,6 +98,18 @@ def unstart(container: Container, reason: Reason, retry_at: float) -> None:
     container.pending = None
     container.waiting = reason
     container.retry_at = retry_at
+
+
+def unstop(container: Container, retry_at: float) -> None:
+    """It could not be ended, and runs on."""
+    container.stage = Stage.RUNNING
+    container.retry_at = retry_at
+
+
+def move(container: Container, cpus: CPUSet) -> None:
+    """These CPUs are ordered for it; the answer will bring a look at /proc."""
+    container.pending = cpus
+    container.drifted = container.unread = False
 
 
 def applied(container: Container, cpus: CPUSet, allowed: CPUSet) -> None:
