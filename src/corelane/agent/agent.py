@@ -8,11 +8,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from corelane.agent import checkpoint, intake, messages, registration, settings
+from corelane.agent import intake, messages, registration
 from corelane.agent.admission import Capacity
 from corelane.agent.core import Core
 from corelane.agent.environment import Host
@@ -24,6 +23,7 @@ from corelane.agent.manifest import RunPod
 from corelane.agent.messages import Event, Instruction
 from corelane.agent.publishing import Publisher
 from corelane.agent.reporter import Reporter
+from corelane.agent.statefiles import StateFiles
 from corelane.agent.status import Place
 from corelane.agent.watching import OwnWatch, SharedWatch
 from corelane.kube.client import Client
@@ -33,7 +33,6 @@ from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState
-from corelane.node.pools.explain import remedies
 from corelane.runtime.base import ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
 
 SIMULATED: Final = "simulated"
@@ -85,11 +84,8 @@ class Agent:
         self._runtime = runtime
         self._clock = clock
         self._reconcile_seconds = reconcile_seconds
-        self._path = state_dir / checkpoint.FILE_NAME
-        self._settings_path = state_dir / settings.FILE_NAME
-        self._record, self._record_fault = settings.load(self._settings_path)
-        self._settings = settings.Settings(config or NodeConfig(), machine, self._record)
-        self._loaded = checkpoint.load(self._path, machine, self._settings.config)
+        self._files = StateFiles(state_dir, config or NodeConfig(), machine, self.reporter)
+        self._settings = self._files.settings
         simulated = runtime.enforcement == SIMULATED
         local = () if simulated else registration.own_addresses()
         self._identity = registration.Identity(
@@ -102,9 +98,9 @@ class Agent:
             labels=labels or {},
         )
         self._core = Core(
-            self._loaded.ledger,
+            self._files.ledger,
             place=Place(self._identity.ips, runtime.name, confirms=not simulated),
-            capacity=Capacity(self._identity.pods, registration.memory_for_pods(self._loaded.ledger)),
+            capacity=Capacity(self._identity.pods, registration.memory_for_pods(self._files.ledger)),
             reporter=self.reporter,
             validate=validate,
             follows_kubelet=kubelet is not None,
@@ -112,7 +108,6 @@ class Agent:
         self._kubelet, self._kubelet_fault = kubelet, ""
         self._pods: dict[str, RunPod] = {}
         self._node_annotations: Mapping[str, str] = {}
-        self._offered = _offered(self.ledger)
         self._events: asyncio.Queue[Event] = asyncio.Queue()
         self._execution = Execution(
             client,
@@ -136,7 +131,7 @@ class Agent:
             clock,
             lambda: self.ledger,
             registered=self._registered,
-            said_again=self._mend_topology,
+            said_again=lambda: self._put_topology(if_damaged=True),
         )
         self._watch = watch or OwnWatch(client, self.reporter)
 
@@ -209,28 +204,15 @@ class Agent:
     async def _come_up(self) -> None:
         """Register the node, learn how it is set up, then of its pods; from then on the core acts."""
         await self._heartbeat.register()
-        self._say_what_was_loaded()
+        for news in self._files.news():
+            self._carry_out(news)
+        if self._files.settings_fault:
+            self._refuse_setting(self._files.settings_fault)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat.run())
             await self._watch.follow(self.node_name, self, group)
             self._put(messages.Synced(at=self._clock()))
             self._ready.set()
-
-    def _say_what_was_loaded(self) -> None:
-        damaged = self._loaded.damaged
-        if damaged:
-            self.reporter.ledger_lost(str(self._path), str(damaged.backup), damaged.why)
-            text = f"{damaged.why}. It is kept as {damaged.backup}; the ledger was made anew from what runs"
-            self._publisher.node_event("LedgerDamaged", text, warning=True)
-        for problem in self._loaded.problems:
-            self.reporter.ledger_changed(problem)
-            self._publisher.node_event("LedgerChanged", problem, warning=True)
-        if self._record_fault:
-            self._refuse_setting(self._record_fault)
-        before, now = self._record.policy, self._settings.config.policy
-        if before not in ("", now):
-            text = f"The CPU policy was {before} and is {now} now; who runs keeps the CPUs that it has"
-            self._publisher.node_event("PolicyChanged", text, warning=False)
 
     def _registered(self, node: registration.Registered) -> None:
         self._hear(node.labels, node.annotations)
@@ -315,7 +297,7 @@ class Agent:
             while not self._events.empty() and len(events) < _BATCH:
                 events.append(self._events.get_nowait())
             batch = self._core.handle(*events)
-            await self._keep_settings()
+            await self._files.save_settings()
             await self._checkpoint(batch)
             for instruction in batch:
                 self._carry_out(instruction)
@@ -326,17 +308,11 @@ class Agent:
         """Write the last ledger of a batch; until that is done, nothing else is."""
         ledgers = [one.ledger for one in batch if isinstance(one, messages.Checkpoint)]
         while ledgers:
-            begun = time.monotonic()
-            try:
-                await _to_the_end(checkpoint.save, self._path, ledgers[-1])
-            except OSError as error:
-                self.reporter.checkpoint_failed(str(self._path), str(error))
-                self._disk_is(f"{self._path}: {error.strerror or error}")
-                await asyncio.sleep(_RETRY_CHECKPOINT)
-            else:
-                self._disk_is("")
-                self.reporter.checkpointed(ledgers[-1].generation, time.monotonic() - begun)
+            fault = await self._files.save_ledger(ledgers[-1])
+            self._disk_is(fault)
+            if not fault:
                 return
+            await asyncio.sleep(_RETRY_CHECKPOINT)
 
     def _disk_is(self, fault: str) -> None:
         """Say in the Node's status, and in an event, that the ledger cannot be written, or can again."""
@@ -349,16 +325,6 @@ class Agent:
         else:
             self._publisher.node_event("LedgerWritable", "the ledger can be written again", warning=False)
 
-    async def _keep_settings(self) -> None:
-        """Write down what holds; without it the next start asks the API server again."""
-        if self._settings.saved:
-            return
-        self._settings.saved = True
-        try:
-            await _to_the_end(settings.save, self._settings_path, self._settings.record)
-        except OSError as error:
-            self.reporter.checkpoint_failed(str(self._settings_path), str(error))
-
     def _carry_out(self, order: Instruction) -> None:
         if self._execution.carry_out(order):
             return
@@ -368,41 +334,22 @@ class Agent:
             case messages.Tell(uid=""):
                 self._publisher.node_event(order.reason, order.message, warning=order.warning)
             case messages.PublishStatus() | messages.DeletePod() | messages.Annotate() | messages.Tell():
-                self._publish(order)
+                pod = self._pods.get(order.uid)
+                if pod is not None:
+                    self._publisher.publish(pod, order, self.ledger.machine)
 
-    def _mend_topology(self) -> None:
+    def _publish_topology(self) -> None:
+        self._put_topology()
+        if self._heartbeat.offers_other():
+            self._publisher.node_status(self._heartbeat.post)
+
+    def _put_topology(self, *, if_damaged: bool = False) -> None:
         self._publisher.topology(
             lambda: self.ledger,
             lambda: self._heartbeat.uid,
             lambda: self._node_annotations,
-            if_damaged=True,
+            if_damaged=if_damaged,
         )
-
-    def _publish_topology(self) -> None:
-        self._publisher.topology(
-            lambda: self.ledger, lambda: self._heartbeat.uid, lambda: self._node_annotations
-        )
-        if self._offered != _offered(self.ledger):
-            self._offered = _offered(self.ledger)
-            self._publisher.node_status(self._heartbeat.post)
-
-    def _publish(
-        self,
-        order: messages.PublishStatus | messages.DeletePod | messages.Annotate | messages.Tell,
-    ) -> None:
-        pod = self._pods.get(order.uid)
-        if pod is None:
-            return
-        match order:
-            case messages.PublishStatus():
-                self._publisher.status(pod, order.status)
-            case messages.DeletePod():
-                self._publisher.delete(pod)
-            case messages.Annotate():
-                self._publisher.annotate(pod, order.cpus, order.reasons, self.ledger.machine, order.zone)
-            case messages.Tell():
-                more = partial(remedies, *order.refused) if order.refused else None
-                self._publisher.event(pod, order.reason, order.message, warning=order.warning, more=more)
 
     # -- what others ask
 
@@ -436,18 +383,3 @@ class Agent:
             )
         except UnknownContainer as error:
             raise NoLogs(f'the log of container "{container}" in pod "{pod}" is gone') from error
-
-
-def _offered(ledger: NodeState) -> tuple[int, int]:
-    """What settings can change of the Node's status: milliCPU, and bytes of memory kept from pods."""
-    return ledger.allocatable, ledger.withheld_memory
-
-
-async def _to_the_end(work: Callable[..., None], *args: Any) -> None:
-    """Run in a thread; a cancellation waits for its end, so that nothing is written after we are gone."""
-    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait([task])
-        raise

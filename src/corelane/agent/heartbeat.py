@@ -47,6 +47,7 @@ class Heartbeat:
         self._posted = 0.0
         self._disk = Disk()
         self._raw: str | None = ""
+        self._offered = _offered(ledger())
 
     async def register(self) -> None:
         """Make the node known, however long that takes."""
@@ -94,6 +95,11 @@ class Heartbeat:
         self._disk = Disk(fault, self._clock())
         return True
 
+    def offers_other(self) -> bool:
+        """Note what the ledger offers; whether that is other than before, and must be posted."""
+        before, self._offered = self._offered, _offered(self._ledger())
+        return self._offered != before
+
     async def post(self) -> None:
         """Write the Node's status. Raises APIError."""
         now = self._clock()
@@ -106,3 +112,8 @@ class Heartbeat:
             await registration.annotate(self._client, self._identity.name, keys.RAW_ALLOCATABLE, raw)
             self._raw = raw
         self._posted = now
+
+
+def _offered(ledger: NodeState) -> tuple[int, int]:
+    """What settings can change of the Node's status: milliCPU, and bytes of memory kept from pods."""
+    return ledger.allocatable, ledger.withheld_memory

@@ -8,10 +8,12 @@ import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from functools import partial
 from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
+from corelane.agent import messages
 from corelane.agent.reporter import Reporter
 from corelane.agent.status import rfc3339
 from corelane.cpuset import CPUSet
@@ -21,6 +23,7 @@ from corelane.kube.objects import NodeResourceTopology, Pod
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeState, Reason
+from corelane.node.pools.explain import remedies
 
 Job = Callable[[], Awaitable[None]]
 
@@ -110,6 +113,24 @@ class Publisher:
     async def idle(self) -> None:
         """Wait until everything is written."""
         await asyncio.gather(*(lane.idle() for lane in self.lanes))
+
+    def publish(
+        self,
+        pod: Pod,
+        order: messages.PublishStatus | messages.DeletePod | messages.Annotate | messages.Tell,
+        machine: Machine,
+    ) -> None:
+        """Write what the core ordered about a pod on this machine."""
+        match order:
+            case messages.PublishStatus():
+                self.status(pod, order.status)
+            case messages.DeletePod():
+                self.delete(pod)
+            case messages.Annotate():
+                self.annotate(pod, order.cpus, order.reasons, machine, order.zone)
+            case messages.Tell():
+                more = partial(remedies, *order.refused) if order.refused else None
+                self.event(pod, order.reason, order.message, warning=order.warning, more=more)
 
     def status(self, pod: Pod, status: Mapping[str, Any]) -> None:
         """Write a pod's status, unless by now another pod has its name."""
