@@ -100,9 +100,8 @@ def optioned(*, by_labels: bool, profile: PoolOptions) -> NodeState:
 def test_the_kubelets_options_keep_their_meaning_under_pools(
     by_labels: bool, allocator: AllocatorName
 ) -> None:
-    found = placed(
-        "1-kubelet-options", optioned(by_labels=by_labels, profile=PoolOptions(allocator=allocator))
-    )
+    profile = PoolOptions(allocator=allocator, as_proposed=True)
+    found = placed("1-kubelet-options", optioned(by_labels=by_labels, profile=profile))
     check_options(found, "node(s) requested cpus not multiple cpus per core")
 
 

@@ -109,7 +109,8 @@ async def settled(client: Client, running: int, waiting: set[str]) -> Status:
     while True:
         found = await status.gather(client)
         ready = {line.pod for line in found.containers if line.state == "simulated"}
-        if len(ready) == running and {line.pod for line in found.pending if line.why.startswith("0/")} == waiting:
+        pending = {line.pod for line in found.pending if line.why.startswith("0/")}
+        if len(ready) == running and pending == waiting:
             return found
         assert time.monotonic() < deadline, f"{found.containers} {found.pending}"
         await asyncio.sleep(0.05)
