@@ -45,20 +45,19 @@ class Study:
     notes: tuple[str, ...] = ()
 
 
-THEN = for_kernel("4.14")
-"""The experiments' kernels are not published; Amazon Linux 2 had this one on such nodes."""
+THEN = for_kernel("5.4")
+"""The experiments' kernels are not published; Amazon Linux 2 offered this one for such nodes."""
 
 
 def nginx(cpus: int, kernel: Switches = THEN, seconds: float = 120.0) -> Scenario:
     """The nginx experiment on a node of so many CPUs: 100m, and 100 connections that ask again and again."""
     workload = EventServer(
-        wake=Duration(150 * US, sigma=2.2),
-        warm=0.7,
+        wake=Duration(250 * US),
         accept=Duration(2 * US),
-        handle=Duration(80 * US, sigma=1.5),
+        handle=Duration(80 * US, sigma=1.1),
         arrivals=Closed(100, think_ns=20 * US),
-        network_ns=300 * US,
-        send_ns=200 * US,
+        network_ns=350 * US,
+        send_ns=300 * US,
     )
     server = Container("nginx", (workload,), 100, Limit(10 * MS), pinned=True)
     return Scenario(
@@ -81,9 +80,9 @@ NGINX = Study(
         Case("96 CPUs, kernel 6.18", nginx(96, LATEST)),
     ),
     (
-        "The same parameters in all cases: 82 µs of CPU per request, 150 µs (heavy-tailed) to wake a worker.",
+        "The same parameters in all cases: 82 µs of CPU per request, 250 µs to wake a worker.",
         "Also published: on 96 CPUs 10 % took more than 400 ms, the longest over 12 s.",
-        "The kernel of the experiment is not known; taken is Linux 4.14's order of throttled CPUs.",
+        "The kernel of the experiment is not known; taken is Linux 5.4's order of throttled CPUs.",
     ),
 )
 

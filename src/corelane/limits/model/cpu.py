@@ -45,3 +45,7 @@ class CPU:
             return max(moment, now)
         moment = max(moment, now + 1)
         return moment + (self.phase - moment) % every_ns
+
+    def ticks(self, every_ns: int, now: int) -> bool:
+        """Whether this is a tick."""
+        return not every_ns or (now - self.phase) % every_ns == 0

@@ -206,19 +206,36 @@ class System:
         self._schedule(cpu, turn_over=newcomer)
 
     def _event(self, cpu: CPU, stamp: int) -> None:
-        """The running thread's step ends, or a tick comes that matters."""
+        """The running thread's step ends, or a tick comes that matters.
+
+        Between ticks the kernel looks at the quota where a thread sleeps, or returns to user mode while its
+        group is throttled; from one piece of work to the next it sees no difference.
+        """
         thread = cpu.curr
         if stamp != cpu.stamp or thread is None:
             return
-        self._settle(cpu)
+        ticks = cpu.ticks(self.tick_ns, self.clock.now)
+        self._settle(cpu, noticed=ticks)
         if thread.left <= 0 and not self._goes_on(thread):
+            self._notice(thread)
             queues.dequeue(thread)
+        elif not ticks and not any(queue.throttled for queue in thread.queue.levels):
+            self._arm(cpu)
+            return
         over = self.clock.now - cpu.picked >= self.turn_ns
         self._schedule(cpu, turn_over=over and bool(self.crowded & cpu.bit))
 
-    def _settle(self, cpu: CPU) -> None:
+    @staticmethod
+    def _notice(thread: Thread) -> None:
+        """Let every level ask its pool for what it has used."""
+        for queue in thread.queue.levels:
+            if queue.pool is not None and not queue.throttled:
+                queue.pool.settle(queue, 0)
+
+    def _settle(self, cpu: CPU, *, noticed: bool = True) -> None:
         """Charge the running thread, its group and those above for the time since the last settlement.
 
+        What is not `noticed` comes off the runtime at hand, but nobody asks the pool for more.
         The lag of who sleeps is kept from 6.6 on (PLACE_LAG): virtual time stands while nobody waits. Before,
         it ran on, and sleepers lost what they were ahead (place_entity).
         """
@@ -239,7 +256,7 @@ class System:
                 queue.floor = max(queue.floor, entity.vruntime)
             queue.group.usage_ns += ran
             if queue.pool is not None:
-                if queue.throttled:
+                if queue.throttled or not noticed:
                     queue.remaining -= ran
                 else:
                     queue.pool.settle(queue, ran)
