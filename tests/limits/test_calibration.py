@@ -164,7 +164,7 @@ def test_a_tick_of_steal_is_borne_and_more_discards_a_run():
 def test_what_is_lost_must_be_small_beside_the_throttled_time_that_it_shortens():
     assert Noise(0, 10, 0, 5000).reason is None
     assert Noise(0, 10, 0, 5000, shortened_ms=2500).reason is None
-    assert Noise(0, 10, 0, 5000, shortened_ms=400).reason is not None
+    assert Noise(0, 10, 0, 5000, shortened_ms=300).reason is not None
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ __all__ = ["CalibrationError", "Laboratory", "Noise", "Run", "foreign", "instanc
 LOST_PART, FOREIGN_PART = 0.004, 0.01
 """For how much of the time the threads may have been without a CPU that their limit let them have; where that
 is not known, how much of their CPUs others may have used."""
-TRUST = 0.02
+TRUST = 0.03
 """How large what was lost may be beside the throttled time of a saturated load, which it shortens."""
 _MS_PER_TICK = 10
 _INSTANCE = re.compile(r"calibrate-(\d+)-(\d+)")
