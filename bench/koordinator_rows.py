@@ -12,8 +12,9 @@ from typing import Any
 from report import Row, best
 
 from corelane.cpuset import parse_list
-from corelane.placement import koordinator, topology
-from corelane.workload import BindPolicy, ExclusivePolicy, Strategy
+from corelane.placement import topology
+from corelane.placement.koordinator import allocator
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 
 REFERENCE = "Koordinator's Go code (a7a1b76b) on this kind of machine"
 GENOA = "epyc-genoa-2s96c2t-nps1"
@@ -40,13 +41,13 @@ def rows(data: Path) -> Iterator[Row]:
 
 def _call(recorded: dict[str, Any], of: topology.Topology) -> Callable[[], None]:
     policies = BindPolicy(recorded["bind"]), ExclusivePolicy(recorded["exclusive"])
-    request = koordinator.Request(*policies, Strategy(recorded["strategy"]))
+    request = allocator.Request(*policies, NUMAStrategy(recorded["strategy"]))
     held = ((one["cpu"], one["ref"], ExclusivePolicy(one["exclusive"])) for one in recorded["allocated"])
-    others, n = koordinator.held(held, recorded["maxRef"]), recorded["n"]
+    others, n = allocator.held(held, recorded["maxRef"]), recorded["n"]
     available, preferred = parse_list(recorded["avail"]), parse_list(recorded["preferred"])
 
     def call() -> None:
-        with suppress(koordinator.NotSatisfied):
-            koordinator.take(of, available, n, request, others, preferred=preferred)
+        with suppress(allocator.NotSatisfied):
+            allocator.take(of, available, n, request, others, preferred=preferred)
 
     return call

@@ -19,7 +19,7 @@ from time import process_time
 import report
 from report import Row
 
-from corelane.app import limits_calibrate
+from corelane.app.limits import calibrate
 from corelane.kernel.cgroup import CgroupError, CgroupsUnavailable
 from corelane.limits.calibration.laboratory import CalibrationError
 from corelane.limits.calibration.workers import WorkerError
@@ -166,8 +166,8 @@ def peak(scenario: Scenario) -> int:
 
 def kernel() -> Iterator[Row]:
     try:
-        found = limits_calibrate.measure(
-            limits_calibrate.chosen(""), 1, ATTEMPTS, lambda text: print(text, file=sys.stderr)
+        found = calibrate.measure(
+            calibrate.chosen(""), 1, ATTEMPTS, lambda text: print(text, file=sys.stderr)
         )
     except (CgroupsUnavailable, CgroupError, CalibrationError, WorkerError, OSError) as reason:
         print(f"no rows of this kernel: {reason}")

@@ -19,8 +19,8 @@ from report import Row, best
 from corelane.cpuset import bits, parse_list
 from corelane.placement import optimal, topology
 from corelane.placement.optimal import Demand, Neighbour, Occupancy, Resource, Shape
-from corelane.workload import BindPolicy, ExclusivePolicy, Strategy
-from corelane.workload.wishes import Exclusivity, Level, NUMAPolicy
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
+from corelane.workload.placement_spec import Exclusivity, NUMAPolicy, TopologyLevel
 
 REFERENCE = "Koordinator's Go code (a7a1b76b) on this kind of machine, the same requests"
 GENOA = "epyc-genoa-2s96c2t-nps1"
@@ -94,7 +94,7 @@ def _recorded(recorded: dict[str, Any]) -> tuple[int, Demand, Occupancy]:
         max(recorded["n"], 1),
         bind=BindPolicy(recorded["bind"]),
         exclusive_policy=ExclusivePolicy(recorded["exclusive"]),
-        strategy=Strategy(recorded["strategy"]),
+        strategy=NUMAStrategy(recorded["strategy"]),
     )
     others = Occupancy(
         same_core=same[ExclusivePolicy.PCPU_LEVEL], same_numa=same[ExclusivePolicy.NUMA_NODE_LEVEL]
@@ -139,18 +139,20 @@ def _state(shape: Shape, chance: random.Random) -> tuple[int, Occupancy]:
 def _demand(shape: Shape, free: int, chance: random.Random) -> Demand:
     """One to three wishes, of every kind."""
     most = max(free.bit_count(), 1)
-    wishes: dict[str, Any] = {
+    placement_spec: dict[str, Any] = {
         "bind": chance.choice(list(BindPolicy)[:2]),
         "bind_required": True,
-        "exclusive": Exclusivity(chance.choice(list(Level)), chance.random() < 0.3),
+        "exclusive": Exclusivity(chance.choice(list(TopologyLevel)), chance.random() < 0.3),
         "exclusive_policy": chance.choice(list(ExclusivePolicy)),
         "neighbours": (
-            Neighbour(chance.random() < 0.5, chance.choice(list(Level)), chance.getrandbits(24) & shape.all),
+            Neighbour(
+                chance.random() < 0.5, chance.choice(list(TopologyLevel)), chance.getrandbits(24) & shape.all
+            ),
         ),
         "numa": chance.choice(list(NUMAPolicy)),
-        "strategy": chance.choice(list(Strategy)),
+        "strategy": chance.choice(list(NUMAStrategy)),
         "resources": (Resource("nic", 1, {chance.choice(shape.node_ids): 1}),),
     }
-    kept = chance.sample(sorted(wishes), chance.randint(1, 3))
+    kept = chance.sample(sorted(placement_spec), chance.randint(1, 3))
     cpus = chance.randint(1, min(SMALL, most) if chance.random() < 0.7 else most)
-    return Demand(cpus, **{name: wishes[name] for name in kept})
+    return Demand(cpus, **{name: placement_spec[name] for name in kept})

@@ -24,8 +24,9 @@ from report import ROOT, Row, best
 from corelane import node
 from corelane.cpuset import parse_list
 from corelane.machine import model
-from corelane.placement import devices, hints, kubelet, memory, topology, topologymanager
-from corelane.workload import Ask, ContainerAsk, QOSClass
+from corelane.placement import devices, hints, memory, topology, topologymanager
+from corelane.placement.kubelet import picker
+from corelane.workload import ContainerRequest, PodRequest, QOSClass
 
 DATA = ROOT / "tests" / "data"
 REFERENCE = "Kubernetes v1.36.2's Go code on this kind of machine"
@@ -54,7 +55,7 @@ def picks() -> Iterator[Row | float]:
             yield yardstick()
         row = json.loads(line)
         of, available, n = built[row["topo"]], parse_list(row["avail"]), row["n"]
-        strategy = kubelet.Strategy(
+        strategy = picker.Strategy(
             row["mode"] == "distributed", row["strategy"] == "spread", row["uncore"], row["group"]
         )
         times[row["topo"]].append(best(lambda: attempt(of, available, n, strategy)) / 1000)  # noqa: B023
@@ -79,9 +80,9 @@ def yardstick() -> float:
     return best(loop, times=20) / 1000
 
 
-def attempt(of: topology.Topology, available: int, n: int, strategy: kubelet.Strategy) -> None:
+def attempt(of: topology.Topology, available: int, n: int, strategy: picker.Strategy) -> None:
     with suppress(ValueError):
-        kubelet.take(of, available, n, strategy)
+        picker.take(of, available, n, strategy)
 
 
 def sixteen() -> topology.Topology:
@@ -98,7 +99,7 @@ def distributed() -> Iterator[Row]:
                 available &= ~(one & available & -(one & available))
         for version in ("1.36", "1.38"):
             for by_socket in (False, True):
-                strategy = kubelet.Strategy(True, group=1 + step % 2, by_socket=by_socket, version=version)
+                strategy = picker.Strategy(True, group=1 + step % 2, by_socket=by_socket, version=version)
                 for n in (2, 30, 64, 100, 150, 222, 260, 300, 370, 430):
                     taken = best(lambda: attempt(machine, available, n, strategy), thread_time_ns, 3)  # noqa: B023
                     slowest = max(slowest, taken / 1e6)
@@ -133,13 +134,13 @@ def admissions() -> Iterator[Row]:
         spent = count = 0
         for i in range(500):
             milli = 1000 * (1 + i * 5 % min(16, len(empty.usable) - 2))
-            container = ContainerAsk("c", cpu_request=milli, cpu_limit=milli)
-            ask = Ask(f"uid-{i}", "bench", f"pod-{i}", QOSClass.GUARANTEED, (container,))
-            after, decision = node.admit(state, ask)
+            container = ContainerRequest("c", cpu_request=milli, cpu_limit=milli)
+            request = PodRequest(f"uid-{i}", "bench", f"pod-{i}", QOSClass.GUARANTEED, (container,))
+            after, decision = node.admit(state, request)
             if not decision.admitted:
                 state = empty
                 continue
-            spent += best(lambda: node.admit(state, ask))  # noqa: B023
+            spent += best(lambda: node.admit(state, request))  # noqa: B023
             count += 1
             state = after
         yield Row(f"admit {name}", count * 1e9 / spent, "1/s", 10_000, "higher")

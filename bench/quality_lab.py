@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from itertools import combinations
 
 from corelane.machine.spec import parse_spec
-from corelane.placement import koordinator, kubelet, optimal, topology
+from corelane.placement import optimal, topology
+from corelane.placement.koordinator import allocator
+from corelane.placement.kubelet import picker
 from corelane.placement.optimal import Demand, Occupancy, Shape
 from corelane.placement.topology import Topology
-from corelane.workload import BindPolicy, ExclusivePolicy, Strategy
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
-MOST, LEAST = Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED
+MOST, LEAST = NUMAStrategy.MOST_ALLOCATED, NUMAStrategy.LEAST_ALLOCATED
 PCPU = ExclusivePolicy.PCPU_LEVEL
 
 
@@ -76,18 +78,18 @@ Picker = Callable[[Lab, int, int, BindPolicy, int], int]
 
 
 def _by_kubelet(lab: Lab, free: int, n: int, bind: BindPolicy, _: int) -> int:
-    return kubelet.take_valid(lab.topology, free, n, kubelet.Strategy(spread=bind is SPREAD))
+    return picker.take_valid(lab.topology, free, n, picker.Strategy(spread=bind is SPREAD))
 
 
-def _by_koordinator(strategy: Strategy) -> Picker:
+def _by_koordinator(strategy: NUMAStrategy) -> Picker:
     def pick(lab: Lab, free: int, n: int, bind: BindPolicy, same: int) -> int:
-        request = koordinator.Request(bind, PCPU if same else ExclusivePolicy.NONE, strategy)
-        return koordinator.take_valid(lab.topology, free, n, request, koordinator.Held(same))
+        request = allocator.Request(bind, PCPU if same else ExclusivePolicy.NONE, strategy)
+        return allocator.take_valid(lab.topology, free, n, request, allocator.Held(same))
 
     return pick
 
 
-def _by_optimal(strategy: Strategy | None) -> Picker:
+def _by_optimal(strategy: NUMAStrategy | None) -> Picker:
     def pick(lab: Lab, free: int, n: int, bind: BindPolicy, same: int) -> int:
         policy = PCPU if same else ExclusivePolicy.NONE
         demand = Demand(n, bind, exclusive_policy=policy, strategy=strategy)

@@ -19,7 +19,7 @@ from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions
 from corelane.runtime.local import LocalRuntime
-from corelane.simulation.runtime import SimulatedRuntime
+from corelane.runtime.simulated import SimulatedRuntime
 from corelane.workload import NUMAPolicy
 from support.cluster_lab import (
     SERVE,
@@ -109,7 +109,7 @@ def test_an_exclusive_container_has_its_cpus_alone_and_the_kernel_confirms_it(tm
             assert set(await allowed(agent, "shared")) == set(await allowed(agent, "side")) == {MINE - lane}
 
             made = await read_pod(client, "fast")
-            assert translate.ask(made).proposal == {"lane": lane}
+            assert translate.request(made).proposal == {"lane": lane}
             published = await client.get(NodeResourceTopology, "here")
             assert translate.state_from_topology(published).exclusive == lane
             assert await event(client, "fast", "CPUsPinned")

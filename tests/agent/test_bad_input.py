@@ -27,11 +27,11 @@ def manifest(annotations, labels):
 @given(written(ON_PODS + RECORDS), st.booleans())
 def test_a_pod_is_planned_with_what_it_asks_for_or_with_a_reason_why_not(said, labelled):
     plan = intake.plan(manifest(said, said if labelled else {}), processes=True)
-    assert [one.name for one in plan.ask.containers] == ["x"]
+    assert [one.name for one in plan.request.containers] == ["x"]
     if plan.refusal is not None:
         assert plan.refusal.message.startswith("metadata.")
         return
-    state, decision = admit(new(MACHINE, NodeConfig(policy="pools")), plan.ask)
+    state, decision = admit(new(MACHINE, NodeConfig(policy="pools")), plan.request)
     assert decision.admitted or decision.message
     assert validate(state) == []
 

@@ -15,7 +15,7 @@ CONFIG = NodeConfig()
 
 
 def filled():
-    return admit(new(MACHINE, CONFIG), plan("u", ("a", APP, 2000)).ask)[0]
+    return admit(new(MACHINE, CONFIG), plan("u", ("a", APP, 2000)).request)[0]
 
 
 def test_without_a_file_the_ledger_is_empty(tmp_path):

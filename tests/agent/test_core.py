@@ -10,7 +10,7 @@ from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import MemoryOptions, PoolOptions, rebase, validate
-from corelane.node.pools.explain import remedies
+from corelane.node.explain.pools import remedies
 from corelane.workload import NUMAPolicy, QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
@@ -244,8 +244,8 @@ def test_memory_and_the_number_of_pods_are_limited_too():
     world = World(cpus=4)
     world.core._capacity = replace(world.core._capacity, pods=2, memory=10)
     big = plan("m", ("a", APP, 100), **SHARED)
-    asks = tuple(replace(one, memory_request=11) for one in big.ask.containers)
-    world.add(replace(big, ask=replace(big.ask, containers=asks)))
+    requests = tuple(replace(one, memory_request=11) for one in big.request.containers)
+    world.add(replace(big, request=replace(big.request, containers=requests)))
     world.settle()
     assert world.statuses["m"]["reason"] == "OutOfmemory"
     for uid in ("a", "b", "c"):
@@ -344,7 +344,7 @@ def test_a_lost_ledger_is_made_again_from_where_processes_run():
         plan("x", ("a", APP, 1000)), plan("y", ("a", APP, 1000)), plan("s", ("a", APP, 9), **SHARED)
     )
     del world.api["x"]
-    world.api["y"] = replace(world.api["y"], ask=replace(world.api["y"].ask, proposal={}))
+    world.api["y"] = replace(world.api["y"], request=replace(world.api["y"].request, proposal={}))
     before = {process.id: process.cpus for process in world.live()}
     world.lose_ledger()
     assert world.core.ledger.entries["y", "a"].cpus == CPUSet.parse("2")
@@ -546,7 +546,7 @@ def test_numa_nodes_that_hold_a_pod_are_written_unless_they_were_proposed(propos
     world = World(spec="socket:2 core:4", pools=PoolOptions(numa=NUMAPolicy.SINGLE_NUMA_NODE))
     world.settle()
     pod = plan("p", ("a", APP, 500), qos=QOSClass.BURSTABLE)
-    pod = replace(pod, ask=replace(pod.ask, zone=proposed))
+    pod = replace(pod, request=replace(pod.request, zone=proposed))
     assert [order.zone for order in annotated(world, pod)] == ([written] if written else [])
     assert world.core.ledger.entries["p", "a"].zone == CPUSet([0])
 
@@ -561,7 +561,7 @@ def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
     orders = world.core.handle(messages.PodSeen(plan=second, at=world.at))
     (tell,) = [order for order in orders if isinstance(order, messages.Tell)]
     assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
-    assert tell.refused == (world.core.ledger, second.ask)
+    assert tell.refused == (world.core.ledger, second.request)
     assert (
         remedies(*tell.refused) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPU would fit"
     )
@@ -572,8 +572,10 @@ def test_the_memory_of_init_containers_is_free_once_those_after_them_run():
     memory = MemoryOptions("Static", {0: {"memory": 1 << 30}})
     world.core.ledger, _ = rebase(world.core.ledger, world.machine, replace(world.config, memory=memory))
     one = plan("p", ("i", INIT, 1000), ("a", APP, 1000))
-    asks = tuple(replace(each, memory_request=1 << 30, memory_limit=1 << 30) for each in one.ask.containers)
-    world.add(replace(one, ask=replace(one.ask, containers=asks)))
+    requests = tuple(
+        replace(each, memory_request=1 << 30, memory_limit=1 << 30) for each in one.request.containers
+    )
+    world.add(replace(one, request=replace(one.request, containers=requests)))
     world.settle()
     assert world.core.ledger.entries["p", "i"].memory
     world.exit(world.container("p", "i"), 0)

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from corelane.agent.pods import RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions
-from corelane.node.checkpoint import Checkpoint
-from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS, QOSClass, Wishes
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PlacementSpec, PodQOS, QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 
 SHAPES = (
@@ -23,16 +23,20 @@ OF_POOLS = (
     SHAPES[2],
     SHAPES[3],
     SHAPES[4],
-    lambda uid: plan(uid, ("a", APP, 1000), wishes=Wishes(qos=PodQOS.LSE)),
+    lambda uid: plan(uid, ("a", APP, 1000), placement_spec=PlacementSpec(qos=PodQOS.LSE)),
     lambda uid: plan(
-        uid, ("i", INIT, 500), ("s", SIDECAR, 500), ("a", APP, 1500), wishes=Wishes(qos=PodQOS.LSE)
+        uid,
+        ("i", INIT, 500),
+        ("s", SIDECAR, 500),
+        ("a", APP, 1500),
+        placement_spec=PlacementSpec(qos=PodQOS.LSE),
     ),
-    lambda uid: plan(uid, ("a", APP, 1000), ("b", APP, 1000), wishes=Wishes(qos=PodQOS.LSR)),
-    lambda uid: plan(uid, ("a", APP, 1000), wishes=Wishes(cpu_policy=CPUPolicy.IMMOVABLE)),
-    lambda uid: plan(uid, ("a", APP, 1000), wishes=Wishes(cpu_policy=CPUPolicy.NUMA)),
-    lambda uid: plan(uid, ("a", APP, 500), wishes=Wishes(bind=BindPolicy.CONSTRAINED_BURST)),
-    lambda uid: plan(uid, ("a", APP, 300), wishes=Wishes(qos=PodQOS.SYSTEM)),
-    lambda uid: plan(uid, ("a", APP, 300), wishes=Wishes(qos=PodQOS.BE)),
+    lambda uid: plan(uid, ("a", APP, 1000), ("b", APP, 1000), placement_spec=PlacementSpec(qos=PodQOS.LSR)),
+    lambda uid: plan(uid, ("a", APP, 1000), placement_spec=PlacementSpec(cpu_policy=CPUPolicy.IMMOVABLE)),
+    lambda uid: plan(uid, ("a", APP, 1000), placement_spec=PlacementSpec(cpu_policy=CPUPolicy.NUMA)),
+    lambda uid: plan(uid, ("a", APP, 500), placement_spec=PlacementSpec(bind=BindPolicy.CONSTRAINED_BURST)),
+    lambda uid: plan(uid, ("a", APP, 300), placement_spec=PlacementSpec(qos=PodQOS.SYSTEM)),
+    lambda uid: plan(uid, ("a", APP, 300), placement_spec=PlacementSpec(qos=PodQOS.BE)),
 )
 NO_ROOM = ("OutOfcpu", "UnexpectedAdmissionError")
 OPERATIONS = ("carry", "deliver") * 4 + (

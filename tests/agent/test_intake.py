@@ -132,7 +132,7 @@ def test_an_annotation_that_breaks_later_takes_nothing_from_what_the_containers_
     resources = {"requests": {"cpu": "200m"}}
     broken = planned({"resources": resources}, metadata={"annotations": {RESOURCE_STATUS: "{"}})
     assert broken.refusal is not None
-    assert broken.ask == planned({"resources": resources}).ask
+    assert broken.request == planned({"resources": resources}).request
 
 
 def test_only_a_pod_that_a_scheduler_bound_was_promised_something():

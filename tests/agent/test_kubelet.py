@@ -15,8 +15,8 @@ from corelane.kube.keys import POD_CPU_ALLOCS
 from corelane.kube.objects import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, Origin, PoolOptions
-from corelane.node.checkpoint import Checkpoint, encode
-from corelane.simulation.runtime import SimulatedRuntime
+from corelane.node.kubelet.checkpoint import Checkpoint, encode
+from corelane.runtime.simulated import SimulatedRuntime
 from corelane.workload import QOSClass
 from support.agent_world import APP, World, plan
 from support.cluster_lab import cluster, event, events, until, working

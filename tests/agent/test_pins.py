@@ -3,12 +3,12 @@ import itertools
 import pytest
 
 from corelane.agent import messages
-from corelane.agent.pins import Lane, Occupation, start_cpus
+from corelane.agent.pins import CPUAllocation, Occupation, start_cpus
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions, Sharing, codec
-from corelane.node.checkpoint import Checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.pools.takeover import take_over
-from corelane.workload import PodQOS, QOSClass, Wishes
+from corelane.workload import PlacementSpec, PodQOS, QOSClass
 from support.agent_world import APP, Process, World, plan
 
 MAY_MEET = {
@@ -24,18 +24,20 @@ MAY_MEET = {
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.product(Sharing, Sharing)))
 def test_who_may_meet_on_a_cpu_is_the_same_seen_from_both_sides(one, other):
-    assert one.bears(other) == other.bears(one) == (frozenset({one, other}) in MAY_MEET)
+    assert one.compatible_with(other) == other.compatible_with(one) == (frozenset({one, other}) in MAY_MEET)
 
 
 def test_a_lane_of_its_own_waits_for_those_who_must_leave_it_and_a_pool_goes_round_it():
     occupied = Occupation()
     occupied.add(CPUSet.parse("0-3"), Sharing.BEST_EFFORT)
-    lent = Lane(CPUSet.parse("0-1"), Sharing.LENT)
+    lent = CPUAllocation(CPUSet.parse("0-1"), Sharing.LENT)
     assert start_cpus(lent, occupied) == lent.cpus
-    assert not start_cpus(Lane(lent.cpus, Sharing.ALONE), occupied)
+    assert not start_cpus(CPUAllocation(lent.cpus, Sharing.ALONE), occupied)
     occupied.add(lent.cpus, Sharing.LENT)
-    assert start_cpus(Lane(CPUSet.parse("0-7"), Sharing.POOL), occupied) == CPUSet.parse("2-7")
-    assert start_cpus(Lane(CPUSet.parse("0-7"), Sharing.BEST_EFFORT), occupied) == CPUSet.parse("0-7")
+    assert start_cpus(CPUAllocation(CPUSet.parse("0-7"), Sharing.POOL), occupied) == CPUSet.parse("2-7")
+    assert start_cpus(CPUAllocation(CPUSet.parse("0-7"), Sharing.BEST_EFFORT), occupied) == CPUSet.parse(
+        "0-7"
+    )
 
 
 def test_two_that_strayed_onto_each_others_cpus_go_back_without_waiting_for_one_another():
@@ -53,7 +55,7 @@ def test_two_that_strayed_onto_each_others_cpus_go_back_without_waiting_for_one_
 
 def test_siblings_with_cpus_in_common_start_beside_each_other():
     world = World(pools=PoolOptions())
-    world.add(plan("u1", ("a", APP, 1500), ("b", APP, 500), wishes=Wishes(qos=PodQOS.LSE)))
+    world.add(plan("u1", ("a", APP, 1500), ("b", APP, 500), placement_spec=PlacementSpec(qos=PodQOS.LSE)))
     world.settle()
     assert world.container("u1", "a").cpus == world.container("u1", "b").cpus == CPUSet.parse("1-2")
     assert world.annotated["u1"] == {"a": CPUSet.parse("1-2"), "b": CPUSet.parse("1-2")}
@@ -69,7 +71,7 @@ def test_a_pod_that_a_kubelet_pinned_stays_where_it_is_and_newcomers_go_round_it
     world.processes["b"] = Process("b", "old", "b", 0, CPUSet.parse("0-1,3-4"), Sharing.POOL)
     world.api["old"] = old
     world.boot()
-    world.add(plan("new", ("a", APP, 2000), wishes=Wishes(qos=PodQOS.LSE)))
+    world.add(plan("new", ("a", APP, 2000), placement_spec=PlacementSpec(qos=PodQOS.LSE)))
     world.settle()
     assert world.processes["a"].cpus == CPUSet.parse("2,5")
     assert world.container("new", "a").cpus == CPUSet.parse("1,3")
@@ -82,10 +84,10 @@ def test_a_pod_that_a_kubelet_pinned_stays_where_it_is_and_newcomers_go_round_it
 @pytest.mark.parametrize(("qos", "waits_for"), [(PodQOS.LSE, {"be", "ls"}), (PodQOS.LSR, {"ls"})])
 def test_a_container_starts_when_those_have_left_its_cpus_whom_it_must_not_meet(qos, waits_for):
     world = World(pools=PoolOptions())
-    world.add(plan("be", ("a", APP, 100), wishes=Wishes(qos=PodQOS.BE)))
-    world.add(plan("ls", ("a", APP, 100), wishes=Wishes(qos=PodQOS.LS)))
+    world.add(plan("be", ("a", APP, 100), placement_spec=PlacementSpec(qos=PodQOS.BE)))
+    world.add(plan("ls", ("a", APP, 100), placement_spec=PlacementSpec(qos=PodQOS.LS)))
     world.settle()
-    world.add(plan("own", ("a", APP, 2000), wishes=Wishes(qos=qos)))
+    world.add(plan("own", ("a", APP, 2000), placement_spec=PlacementSpec(qos=qos)))
     world.deliver(0)
     moved = {one.id.partition("-")[0] for one in world.pending if isinstance(one, messages.Pin)}
     assert moved == waits_for

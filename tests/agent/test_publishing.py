@@ -6,7 +6,7 @@ import threading
 import msgspec
 import pytest
 
-from corelane.agent.publishing import Lane, Publisher
+from corelane.agent.publishing import Publisher, WriteQueue
 from corelane.agent.reporter import Reporter
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.objects import Pod
@@ -47,7 +47,7 @@ class Work:
 def lane_test(body, **options):
     async def scenario():
         work = Work()
-        lane = Lane(work.report, **options)
+        lane = WriteQueue(work.report, **options)
         task = asyncio.create_task(lane.run())
         try:
             await body(lane, work)

@@ -16,7 +16,15 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new, validate
-from corelane.workload import BindPolicy, ContainerAsk, NUMAPolicy, PodQOS, QOSClass, Strategy, Wishes
+from corelane.workload import (
+    BindPolicy,
+    ContainerRequest,
+    NUMAPolicy,
+    NUMAStrategy,
+    PlacementSpec,
+    PodQOS,
+    QOSClass,
+)
 from support.agent_world import APP, World, plan
 from support.pool_asks import options
 
@@ -29,7 +37,7 @@ def started(record: Record = Record(), profile: NodeConfig = POOLS) -> Settings:
 
 
 def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> None:
-    profile = NodeConfig(policy="pools", pools=PoolOptions(strategy=Strategy.LEAST_ALLOCATED))
+    profile = NodeConfig(policy="pools", pools=PoolOptions(strategy=NUMAStrategy.LEAST_ALLOCATED))
     node = started(profile=profile)
     labels = {
         keys.NODE_ALLOCATOR: "koordinator",
@@ -42,7 +50,7 @@ def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> N
     assert node.hear(MACHINE, labels, {keys.SYSTEM_QOS: system}) == []
     pools = node.config.pools
     assert (pools.allocator, pools.node_bind) == ("koordinator", BindPolicy.FULL_PCPUS)
-    assert (pools.strategy, pools.numa) == (Strategy.MOST_ALLOCATED, NUMAPolicy.SINGLE_NUMA_NODE)
+    assert (pools.strategy, pools.numa) == (NUMAStrategy.MOST_ALLOCATED, NUMAPolicy.SINGLE_NUMA_NODE)
     assert pools.system == CPUSet([7])
     assert "unrelated" not in node.said.labels
 
@@ -71,8 +79,8 @@ def test_memory_is_withheld_unless_only_cpus_are(apply: str, withheld: int) -> N
     assert registration.allocatable(identity, ledger)["memory"] == f"{(8 - withheld) << 20}Ki"
     for size, refused in ((8 - withheld, None), (8 - withheld + 1, "OutOfmemory")):
         asking = plan("p", ("a", APP, 0))
-        ask = replace(asking.ask, containers=(ContainerAsk("a", memory_request=size * gib),))
-        pod = Pod(replace(asking, ask=ask), {})
+        request = replace(asking.request, containers=(ContainerRequest("a", memory_request=size * gib),))
+        pod = Pod(replace(asking, request=request), {})
         verdict = admission.decide(ledger, pod, (), Capacity(memory=8 * gib))[1]
         assert (verdict.refusal and verdict.refusal.reason) == refused
 
@@ -100,7 +108,7 @@ def test_a_broken_label_is_told_once_and_what_it_said_before_stays() -> None:
     (told,) = node.hear(MACHINE, broken, {})
     assert keys.NODE_NUMA_STRATEGY in told
     assert "'Fullest': use MostAllocated" in told
-    assert node.config.pools.strategy is Strategy.MOST_ALLOCATED
+    assert node.config.pools.strategy is NUMAStrategy.MOST_ALLOCATED
     assert node.config.pools.node_bind is BindPolicy.SPREAD_BY_PCPUS
     assert node.hear(MACHINE, broken, {}) == []
     assert node.hear(MACHINE, {}, {}) == []
@@ -215,8 +223,12 @@ CONFIGS = st.builds(
 @hypothesis.settings(max_examples=15, deadline=None)
 def test_whatever_settings_come_nobody_who_has_cpus_moves_and_all_rules_hold(configs) -> None:
     world = World(cpus=10, pools=PoolOptions())
-    for uid, wishes in (("e", Wishes(qos=PodQOS.LSE)), ("r", Wishes(qos=PodQOS.LSR)), ("g", Wishes())):
-        world.add(plan(uid, ("a", APP, 2000), wishes=wishes))
+    for uid, placement_spec in (
+        ("e", PlacementSpec(qos=PodQOS.LSE)),
+        ("r", PlacementSpec(qos=PodQOS.LSR)),
+        ("g", PlacementSpec()),
+    ):
+        world.add(plan(uid, ("a", APP, 2000), placement_spec=placement_spec))
     world.add(plan("s", ("a", APP, 100), qos=QOSClass.BURSTABLE))
     world.add(plan("b", ("a", APP, 0), qos=QOSClass.BEST_EFFORT))
     world.settle()

@@ -2,7 +2,7 @@
 
 from corelane.agent import runs, status
 from corelane.agent.messages import Run
-from corelane.agent.pods import Doom, Ended, Pod, Reason, RestartPolicy, Stage, Transition, records
+from corelane.agent.pods import Ended, Pod, Reason, RestartPolicy, Stage, Termination, Transition, records
 from corelane.agent.status import PINNED, Place
 from corelane.cpuset import CPUSet
 from support.agent_world import APP, INIT, SIDECAR, plan
@@ -155,7 +155,7 @@ def test_a_refused_pod_says_no_more_than_why():
 
 def test_a_pod_past_its_deadline_says_so():
     pod = a_pod()
-    pod.doom = Doom(2000.0, Reason("DeadlineExceeded", "too long"))
+    pod.doom = Termination(2000.0, Reason("DeadlineExceeded", "too long"))
     assert (shown(pod)["phase"], shown(pod)["reason"], shown(pod)["message"]) == (
         "Failed",
         "DeadlineExceeded",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app import vectors
+from corelane.conformance import vectors
 
 FILE = Path(__file__).parents[1] / "data" / "kube_api.jsonl.gz"
 # docs/kubernetes-api.md gives the reasons.

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app import allocate
+from corelane.app.allocate import command
 from corelane.cpuset import CPUSet, parse_list
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
@@ -56,7 +56,7 @@ def configs(draw):
 
 
 @st.composite
-def asks(draw, uid):
+def requests(draw, uid):
     members = draw(
         st.lists(
             st.tuples(st.sampled_from(list(KINDS)), st.sampled_from([0, 500, 1000, 2000, 4000, 7000])),
@@ -79,10 +79,10 @@ def asks(draw, uid):
 def test_the_answer_is_what_admit_decides_and_every_cpu_has_a_step(machine, config, data):
     state = node.new(machine, config)
     for number in range(data.draw(st.integers(0, 3))):
-        state, _ = node.admit(state, data.draw(asks(f"before{number}")))
-    ask = data.draw(asks("now"))
-    after, decision = node.admit(state, ask)
-    found = allocate.allocation(state, ask)
+        state, _ = node.admit(state, data.draw(requests(f"before{number}")))
+    request = data.draw(requests("now"))
+    after, decision = node.admit(state, request)
+    found = command.allocation(state, request)
     assert found.admitted == decision.admitted
     assert (found.reason, found.message) == (decision.reason, decision.message)
     told = {line.name: line.cpus for line in found.containers if line.cpus}
@@ -94,7 +94,7 @@ def test_the_answer_is_what_admit_decides_and_every_cpu_has_a_step(machine, conf
             assert line.runner_up.isdisjoint(line.cpus)
             assert len(line.runner_up) in (0, line.wanted)
             assert sum(candidate.chosen for candidate in line.candidates) <= 1
-        entry = after.entries.get((ask.uid, line.name))
+        entry = after.entries.get((request.uid, line.name))
         held = entry if decision.admitted and entry else None
         told = {name: tuple(ids) for name, ids in line.devices.items()}
         assert told == (dict(held.devices) if held else {})
@@ -114,7 +114,7 @@ def union(line):
 
 def asked(cpus, machine=MACHINES[0], **options):
     state = node.new(machine, NodeConfig(reserved_count=1, **options))
-    return allocate.allocation(state, allocate.ask_for(cpus))
+    return command.allocation(state, command.ask_for(cpus))
 
 
 def test_the_runner_up_is_what_comes_when_the_choice_is_taken():

@@ -9,44 +9,51 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app import allocate, allocate_compare
-from corelane.app.allocate_node import PoolFlags
-from corelane.app.allocate_state import Where
-from corelane.app.state_settings import Settings
+from corelane.app.allocate import command, comparison
+from corelane.app.allocate.node_source import PoolFlags
+from corelane.app.allocate.situation import Where
+from corelane.app.state.kubelet_settings import Settings
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, PoolOptions
 from corelane.placement import optimal
 from corelane.view import allocate as view
 from corelane.workload import (
-    Ask,
     BindPolicy,
-    ContainerAsk,
+    ContainerRequest,
     Exclusivity,
-    Level,
     NUMAPolicy,
+    NUMAStrategy,
+    PlacementSpec,
     PodQOS,
+    PodRequest,
     QOSClass,
-    Strategy,
-    Wishes,
+    TopologyLevel,
 )
 
 MACHINE = parse_spec("socket:2 l3:2 core:2 smt:2")
 WISHES = st.builds(
-    Wishes,
+    PlacementSpec,
     qos=st.sampled_from([None, PodQOS.LSE, PodQOS.LSR, PodQOS.LS, PodQOS.BE]),
     bind=st.sampled_from([None, BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS]),
-    exclusive=st.sampled_from([None, Exclusivity(Level.CORE, True), Exclusivity(Level.L3)]),
-    strategy=st.sampled_from([None, *Strategy]),
+    exclusive=st.sampled_from([None, Exclusivity(TopologyLevel.CORE, True), Exclusivity(TopologyLevel.L3)]),
+    strategy=st.sampled_from([None, *NUMAStrategy]),
     numa=st.sampled_from([None, NUMAPolicy.SINGLE_NUMA_NODE]),
 )
 
 
-def pod(name: str, *cpus: int, wishes: Wishes | None = None) -> Ask:
+def pod(name: str, *cpus: int, placement_spec: PlacementSpec | None = None) -> PodRequest:
     containers = tuple(
-        ContainerAsk(f"c{i}", cpu_request=1000 * n, cpu_limit=1000 * n) for i, n in enumerate(cpus)
+        ContainerRequest(f"c{i}", cpu_request=1000 * n, cpu_limit=1000 * n) for i, n in enumerate(cpus)
     )
-    return Ask(name, "default", name, QOSClass.GUARANTEED, containers, wishes=wishes or Wishes())
+    return PodRequest(
+        name,
+        "default",
+        name,
+        QOSClass.GUARANTEED,
+        containers,
+        placement_spec=placement_spec or PlacementSpec(),
+    )
 
 
 def pools(allocator: str = "optimal", machine=MACHINE) -> NodeState:
@@ -60,13 +67,13 @@ def pools(allocator: str = "optimal", machine=MACHINE) -> NodeState:
     st.sampled_from(["optimal", "koordinator"]),
 )
 @settings(max_examples=40, deadline=None)
-def test_what_is_told_is_what_is_decided(before, cpus, wishes, allocator):
+def test_what_is_told_is_what_is_decided(before, cpus, placement_spec, allocator):
     state = pools(allocator)
     for i, (n, said) in enumerate(before):
-        state, _ = node.admit(state, pod(f"p{i}", n, wishes=said))
-    ask = pod("new", *cpus, wishes=wishes)
-    found = allocate.allocation(state, ask)
-    _, decision = node.admit(state, ask)
+        state, _ = node.admit(state, pod(f"p{i}", n, placement_spec=said))
+    request = pod("new", *cpus, placement_spec=placement_spec)
+    found = command.allocation(state, request)
+    _, decision = node.admit(state, request)
     assert found.admitted == decision.admitted
     assert {line.name: line.cpus for line in found.containers if line.cpus} == dict(decision.assignments)
     assert all(line.steps for line in found.containers)
@@ -89,7 +96,7 @@ def _all(decision):
 
 
 def test_terms_stand_beside_those_of_the_runner_up():
-    found = allocate.allocation(pools(), pod("a", 4)).objective
+    found = command.allocation(pools(), pod("a", 4)).objective
     terms = {term.name: term for term in found.terms}
     assert set(terms) == {one.name for one in optimal.TERMS} - {"uneven", "allocated", "balance"}
     assert terms["numa-nodes"].value == terms["numa-nodes"].runner_up == 1
@@ -100,12 +107,12 @@ def test_terms_stand_beside_those_of_the_runner_up():
 
 def test_the_smallest_change_names_the_pods_in_the_way():
     state = pools()
-    single = Wishes(qos=PodQOS.LSR, numa=NUMAPolicy.SINGLE_NUMA_NODE, numa_exclusive=False)
-    spread = replace(single, strategy=Strategy.LEAST_ALLOCATED)
+    single = PlacementSpec(qos=PodQOS.LSR, numa=NUMAPolicy.SINGLE_NUMA_NODE, numa_exclusive=False)
+    spread = replace(single, strategy=NUMAStrategy.LEAST_ALLOCATED)
     for name in ("left", "right"):
-        state, decision = node.admit(state, pod(name, 4, wishes=spread))
+        state, decision = node.admit(state, pod(name, 4, placement_spec=spread))
         assert decision.admitted
-    found = allocate.allocation(state, pod("large", 6, wishes=single))
+    found = command.allocation(state, pod("large", 6, placement_spec=single))
     assert not found.admitted
     changes = {change.kind: change for change in found.objective.changes}
     assert changes["release"].pods in (("default/left",), ("default/right",))
@@ -118,30 +125,30 @@ def test_the_smallest_change_names_the_pods_in_the_way():
     [(PodQOS.LS, ""), (PodQOS.BE, "best-effort pool 0-15"), (PodQOS.SYSTEM, "system pool 0-15")],
 )
 def test_pods_without_cpus_of_their_own_say_where_they_run(qos, pool):
-    (line,) = allocate.allocation(pools(), pod("a", 2, wishes=Wishes(qos=qos))).containers
+    (line,) = command.allocation(pools(), pod("a", 2, placement_spec=PlacementSpec(qos=qos))).containers
     assert not line.cpus
     assert line.pool == (pool or "shared pool 0-15")
 
 
 def test_a_pod_in_one_numa_nodes_pool_says_so():
-    wishes = Wishes(qos=PodQOS.LS, bind=BindPolicy.CONSTRAINED_BURST)
-    (line,) = allocate.allocation(pools(), pod("a", 2, wishes=wishes)).containers
+    placement_spec = PlacementSpec(qos=PodQOS.LS, bind=BindPolicy.CONSTRAINED_BURST)
+    (line,) = command.allocation(pools(), pod("a", 2, placement_spec=placement_spec)).containers
     assert line.pool == "shared pool of NUMA node 0 0-3,8-11"
 
 
 def test_all_allocators_are_judged_by_one_objective():
     state = pools()
-    states = allocate_compare.variants(state, NodeConfig())
-    asks = (pod("a", 3), pod("b", 3), pod("c", 4))
-    rows = list(allocate_compare.compared(states, asks))
-    assert [row.pod for row in rows] == [ask.key for ask in asks]
+    states = comparison.variants(state, NodeConfig())
+    requests = (pod("a", 3), pod("b", 3), pod("c", 4))
+    rows = list(comparison.compared(states, requests))
+    assert [row.pod for row in rows] == [request.key for request in requests]
     for row in rows:
         assert [answer.name for answer in row.answers] == ["kubelet", "koordinator", "optimal"]
         assert len({tuple(term.name for term in answer.terms) for answer in row.answers}) == 1
     for name, config in (("kubelet", NodeConfig()), ("optimal", state.config)):
         alone = node.new(MACHINE, config)
-        for row, ask in zip(rows, asks, strict=True):
-            alone, decision = node.admit(alone, ask)
+        for row, request in zip(rows, requests, strict=True):
+            alone, decision = node.admit(alone, request)
             (answer,) = (one for one in row.answers if one.name == name)
             assert answer.containers == {key: str(cpus) for key, cpus in decision.assignments.items()}
 
@@ -153,19 +160,19 @@ def test_gocranes_node_is_told_to_be_a_machine(tmp_path):
     )
     where = Where(settings=Settings(policy="pools"), flags=PoolFlags(node=path))
     with pytest.raises(
-        allocate.AskError, match=f"{path}: gocrane's object says how many CPUs, not which: give it as"
+        command.AskError, match=f"{path}: gocrane's object says how many CPUs, not which: give it as"
     ):
-        allocate.situation(where)
+        command.situation(where)
 
 
 def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
     from corelane.kube import translate
 
-    state, _ = node.admit(pools(), pod("there", 4, wishes=Wishes(qos=PodQOS.LSE)))
+    state, _ = node.admit(pools(), pod("there", 4, placement_spec=PlacementSpec(qos=PodQOS.LSE)))
     path = tmp_path / "node.json"
     path.write_text(json.dumps(translate.topology(MACHINE, "n", state)))
     where = Where(settings=Settings(policy="pools"), flags=PoolFlags(node=path))
-    read, notes = allocate.situation(where)
+    read, notes = command.situation(where)
     assert read.machine.usable == MACHINE.usable
     assert read.exclusive == state.exclusive
     assert read.config.pools == state.config.pools
@@ -176,10 +183,10 @@ def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
 def test_devices_that_nobody_said_the_node_has_are_noted(policy):
     base = pod("p", 2)
     asking = replace(base, containers=(replace(base.containers[0], devices={"example.com/nic": 1}),))
-    (note,) = allocate._notes(node.new(MACHINE, NodeConfig(policy=policy)), asking)
+    (note,) = command._notes(node.new(MACHINE, NodeConfig(policy=policy)), asking)
     assert "example.com/nic: no such devices are known here" in note
     config = NodeConfig(policy=policy, devices={"example.com/nic": {"vf0": 1}})
-    assert not list(allocate._notes(node.new(MACHINE, config), asking))
+    assert not list(command._notes(node.new(MACHINE, config), asking))
 
 
 REQUIRED = st.sampled_from(
@@ -187,34 +194,36 @@ REQUIRED = st.sampled_from(
         {},
         {"numa": NUMAPolicy.SINGLE_NUMA_NODE},
         {"bind": BindPolicy.FULL_PCPUS, "bind_required": True},
-        {"exclusive": Exclusivity(Level.CORE, required=True)},
-        {"exclusive": Exclusivity(Level.L3, required=True)},
+        {"exclusive": Exclusivity(TopologyLevel.CORE, required=True)},
+        {"exclusive": Exclusivity(TopologyLevel.L3, required=True)},
     ]
 )
 LSR = st.tuples(st.integers(1, 4), REQUIRED)
 
 
-def lsr(name: str, cpus: int, wishes: dict[str, object]) -> Ask:
-    return pod(name, cpus, wishes=Wishes(qos=PodQOS.LSR, **wishes))  # type: ignore[arg-type]
+def lsr(name: str, cpus: int, placement_spec: dict[str, object]) -> PodRequest:
+    return pod(name, cpus, placement_spec=PlacementSpec(qos=PodQOS.LSR, **placement_spec))  # type: ignore[arg-type]
 
 
 @settings(max_examples=60)
 @given(st.lists(LSR, max_size=4), st.integers(2, 9), REQUIRED)
-def test_the_smallest_change_that_would_help_is_that_of_all_changes(before, cpus, wishes):
+def test_the_smallest_change_that_would_help_is_that_of_all_changes(before, cpus, placement_spec):
     """Fewer CPUs are tried one by one, and every set of pods is sent away."""
     state = pools(machine=parse_spec("socket:2 core:3 smt:2"))
     for i, one in enumerate(before):
         state, _ = node.admit(state, lsr(f"b{i}", *one))
-    ask = lsr("new", cpus, wishes)
-    objective = None if node.admit(state, ask)[1].admitted else allocate.allocation(state, ask).objective
+    request = lsr("new", cpus, placement_spec)
+    objective = (
+        None if node.admit(state, request)[1].admitted else command.allocation(state, request).objective
+    )
     if objective is None:
         return
     told = {change.kind: change for change in objective.changes}
-    fits = [n for n in range(1, cpus) if node.admit(state, lsr("new", n, wishes))[1].admitted]
+    fits = [n for n in range(1, cpus) if node.admit(state, lsr("new", n, placement_spec))[1].admitted]
     most = [int(told["fewer"].text.split()[0])] if "fewer" in told else []
     assert most == fits[-1:]
     sets = [set(some) for n in range(1, 5) for some in combinations(state.pods, n)]
-    helping = [some for some in sets if node.admit(without(state, some), ask)[1].admitted]
+    helping = [some for some in sets if node.admit(without(state, some), request)[1].admitted]
     assert ("release" in told) is bool(helping)
     if helping:
         named = {name.removeprefix("default/") for name in told["release"].pods}

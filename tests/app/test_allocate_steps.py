@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.app import allocate_steps
+from corelane.app.allocate import picker_steps
 from corelane.cpuset import CPUSet, format_list, parse_list
 from corelane.machine import model
 from corelane.machine.spec import parse_spec
-from corelane.placement import kubelet, topology
-from corelane.placement.kubelet import Strategy
+from corelane.placement import topology
+from corelane.placement.kubelet import picker
+from corelane.placement.kubelet.picker import Strategy
 
 
 def hybrid():
@@ -51,12 +52,12 @@ def test_the_steps_end_where_the_picker_does(machine, available, n, strategy, ex
     available &= units.all
     if n > available.bit_count():
         n = available.bit_count()
-    take = kubelet.take if exact else kubelet.take_valid
+    take = picker.take if exact else picker.take_valid
     try:
         expected = take(units, available, n, strategy)
-    except kubelet.AccountingError:
+    except picker.AccountingError:
         return
-    taken, steps = allocate_steps.explain(machine, units, available, n, strategy, exact=exact)
+    taken, steps = picker_steps.explain(machine, units, available, n, strategy, exact=exact)
     assert taken == expected
     told = 0
     for step in steps:
@@ -68,13 +69,13 @@ def test_the_steps_end_where_the_picker_does(machine, available, n, strategy, ex
 
 def test_too_few_are_refused_as_by_the_picker():
     machine = MACHINES[0]
-    with pytest.raises(kubelet.NotEnoughCPUs):
-        allocate_steps.explain(machine, topology.from_machine(machine), 0b11, 3, Strategy(), exact=True)
+    with pytest.raises(picker.NotEnoughCPUs):
+        picker_steps.explain(machine, topology.from_machine(machine), 0b11, 3, Strategy(), exact=True)
 
 
 def explained(machine, available, n, **strategy):
     units = topology.from_machine(machine)
-    taken, steps = allocate_steps.explain(
+    taken, steps = picker_steps.explain(
         machine, units, CPUSet.parse(available).mask, n, Strategy(**strategy), exact=True
     )
     return format_list(taken), [(step.step, step.cpus) for step in steps if step.cpus], steps

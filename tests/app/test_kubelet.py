@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app import kubelet
+from corelane.app.up import kubelet
 from corelane.cpuset import CPUSet
-from corelane.node.checkpoint import Checkpoint, encode
+from corelane.node.kubelet.checkpoint import Checkpoint, encode
 from support.kubepods import Kubepods
 
 UID = "32b14702-2efe-4be9-a9da-f3b779175846"

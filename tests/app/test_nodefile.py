@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app import nodefile, options
+from corelane.app import nodefile
 from corelane.app.nodefile import NodeFileError
-from corelane.app.options import OptionError, Options
+from corelane.app.up import options
+from corelane.app.up.options import OptionError, Options
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions, StaticOptions, TopologyOptions
-from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
 MACHINE = parse_spec("socket:2 core:4 smt:2")
 
@@ -52,7 +53,7 @@ def test_every_field_of_pools_is_read(tmp_path: Path) -> None:
         isolated_cpus="exclusive-only",
         bind=BindPolicy.SPREAD_BY_PCPUS,
         node_bind=BindPolicy.FULL_PCPUS,
-        strategy=Strategy.MOST_ALLOCATED,
+        strategy=NUMAStrategy.MOST_ALLOCATED,
         as_proposed=True,
         numa=NUMAPolicy.SINGLE_NUMA_NODE,
         withheld=CPUSet([3]),

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from corelane.app import options
-from corelane.app.cluster import Cluster
-from corelane.app.datadir import DataDir, DataDirError
-from corelane.app.options import OptionError, Options
+from corelane.app.up import options
+from corelane.app.up.cluster import Cluster
+from corelane.app.up.datadir import DataDir, DataDirError
+from corelane.app.up.options import OptionError, Options
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from corelane.app import state_cgroups
-from corelane.app.state_errors import StateFileError
+from corelane.app.state import cgroups
+from corelane.app.state.errors import StateFileError
 from corelane.cpuset import CPUSet
 from support.kubepods import Kubepods, write
 
@@ -12,7 +12,7 @@ A, B = "a" * 64, "b" * 64
 
 
 def found(tree: Kubepods):
-    return state_cgroups.read(str(tree.root / "sys/fs/cgroup"))
+    return cgroups.read(str(tree.root / "sys/fs/cgroup"))
 
 
 @pytest.mark.parametrize("systemd", [True, False])
@@ -65,13 +65,13 @@ def test_kubelets_own_prefix_of_slices_is_understood(tmp_path):
     slices = "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice"
     pod = f"kubelet-kubepods-besteffort-pod{UID.replace('-', '_')}.slice"
     write(base / slices / pod / f"cri-containerd-{A}.scope/cpuset.cpus", "4")
-    only = state_cgroups.read(str(base))
+    only = cgroups.read(str(base))
     assert [(group.uid, group.qos, group.id) for group in only] == [(UID, "besteffort", A)]
 
 
 def test_a_directory_without_cgroups_is_named(tmp_path):
     with pytest.raises(StateFileError, match=r"no cgroups there.*--root"):
-        state_cgroups.read(str(tmp_path))
+        cgroups.read(str(tmp_path))
 
 
 def test_a_cpuset_that_makes_no_sense_is_named(tmp_path):

@@ -9,14 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app import state_repair, state_rules
-from corelane.app.state_cgroups import Group
-from corelane.app.state_errors import RepairError
-from corelane.app.state_owners import Claim, Evidence, claims
-from corelane.app.state_pods import Known, Name, Wanted
+from corelane.app.state import rebuilding, start_rules
+from corelane.app.state.cgroups import Group
+from corelane.app.state.errors import RepairError
+from corelane.app.state.owners import Claim, Evidence, claims
+from corelane.app.state.pod_lists import Known, Name, Wanted
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import NodeConfig, StaticOptions, checkpoint
+from corelane.node import NodeConfig, StaticOptions
+from corelane.node.kubelet import checkpoint
 from corelane.workload import ContainerKind, QOSClass
 from support.node_asks import container, init, pod, sidecar
 
@@ -45,7 +46,7 @@ def nodes(draw):
     """A node on which some pods were admitted, as the kubelet would have."""
     machine = draw(st.sampled_from(MACHINES))
     state = node.new(machine, config(draw(st.integers(1, 3)), draw(st.booleans())))
-    asks = {}
+    requests = {}
     for number in range(draw(st.integers(0, 6))):
         members = draw(
             st.lists(
@@ -57,49 +58,50 @@ def nodes(draw):
         members.sort(key=lambda member: member[0] == "app")
         containers = [KINDS[kind](f"c{i}", milli) for i, (kind, milli) in enumerate(members)]
         qos = draw(st.sampled_from([QOSClass.GUARANTEED, QOSClass.GUARANTEED, QOSClass.BURSTABLE]))
-        ask = pod(f"uid{number}", *containers, qos=qos)
-        after, decision = node.admit(state, ask)
+        request = pod(f"uid{number}", *containers, qos=qos)
+        after, decision = node.admit(state, request)
         if decision.admitted and after.shared_pool:
-            state, asks[ask.uid] = after, ask
-    return state, asks
+            state, requests[request.uid] = after, request
+    return state, requests
 
 
-def groups(state, asks):
+def groups(state, requests):
     """The cgroups of all its containers; of init containers those without later ones on their CPUs."""
     for (uid, name), entry in state.entries.items():
         if entry.kind is ContainerKind.INIT:
             continue
-        qos = "" if asks[uid].qos is QOSClass.GUARANTEED else "burstable"
+        qos = "" if requests[uid].qos is QOSClass.GUARANTEED else "burstable"
         cpus = entry.cpus or state.shared_pool
         yield Group(uid, f"{uid}-{name}", cpus, qos, state.usable)
 
 
-def known(ask, *, ids=True):
+def known(request, *, ids=True):
     wanted = {
-        one.name: Wanted(ask.exclusive_cpus(one), one.kind is ContainerKind.INIT) for one in ask.containers
+        one.name: Wanted(request.exclusive_cpus(one), one.kind is ContainerKind.INIT)
+        for one in request.containers
     }
-    named = {f"{ask.uid}-{one.name}": one.name for one in ask.containers}
-    return Known(ask.key, False, wanted, named if ids else {})
+    named = {f"{request.uid}-{one.name}": one.name for one in request.containers}
+    return Known(request.key, False, wanted, named if ids else {})
 
 
-def told(state, asks):
+def told(state, requests):
     """By container id what a runtime knows from the shares of Guaranteed pods' containers."""
     return {
-        f"{uid}-{one.name}": ask.exclusive_cpus(one)
-        for uid, ask in asks.items()
-        for one in ask.containers
-        if ask.qos is QOSClass.GUARANTEED
+        f"{uid}-{one.name}": request.exclusive_cpus(one)
+        for uid, request in requests.items()
+        for one in request.containers
+        if request.qos is QOSClass.GUARANTEED
     }
 
 
-def evidence(state, asks, draw_list, draw_file, draw_names, draw_runtime=False):
+def evidence(state, requests, draw_list, draw_file, draw_names, draw_runtime=False):
     remembered = checkpoint.from_state(state)
     draw_names = draw_names or draw_runtime
     return Evidence(
-        needs=told(state, asks) if draw_runtime else {},
-        alive=dict.fromkeys(asks, "") if draw_runtime else {},
-        groups=tuple(groups(state, asks)),
-        pods={uid: known(ask) for uid, ask in asks.items()} if draw_list else {},
+        needs=told(state, requests) if draw_runtime else {},
+        alive=dict.fromkeys(requests, "") if draw_runtime else {},
+        groups=tuple(groups(state, requests)),
+        pods={uid: known(request) for uid, request in requests.items()} if draw_list else {},
         names={f"{uid}-{name}": Name("test", uid, name) for uid, name in state.entries if draw_names},
         old=remembered if draw_file else None,
         reserved=state.reserved,
@@ -108,7 +110,7 @@ def evidence(state, asks, draw_list, draw_file, draw_names, draw_runtime=False):
 
 def sound(found, state):
     """What must hold of every file that is written: the kubelet starts, and no CPU has two pods."""
-    assert not state_rules.broken(state_rules.check(found, state))
+    assert not start_rules.broken(start_rules.check(found, state))
     pods = dict.fromkeys(found.entries, 0)
     for uid, containers in found.entries.items():
         for cpus in containers.values():
@@ -124,10 +126,10 @@ def sound(found, state):
 def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
     drawn, with_list, with_file, with_names, with_runtime
 ):
-    state, asks = drawn
-    found = evidence(state, asks, with_list, with_file, with_names, with_runtime)
+    state, requests = drawn
+    found = evidence(state, requests, with_list, with_file, with_names, with_runtime)
     try:
-        rebuilt = state_repair.rebuild(claims(found), node.new(state.machine, state.config), found.old)
+        rebuilt = rebuilding.rebuild(claims(found), node.new(state.machine, state.config), found.old)
     except RepairError as error:
         assert not (with_list or with_runtime), "only a guess may take the pool for somebody's own"
         assert "--pods" in str(error)
@@ -144,9 +146,9 @@ def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
 @settings(max_examples=60, deadline=None)
 @given(nodes(), st.sampled_from(["list", "runtime"]))
 def test_a_file_that_fits_stays_as_it_is(drawn, known_by):
-    state, asks = drawn
-    found = evidence(state, asks, known_by == "list", True, False, known_by == "runtime")
-    rebuilt = state_repair.rebuild(claims(found), node.new(state.machine, state.config), found.old)
+    state, requests = drawn
+    found = evidence(state, requests, known_by == "list", True, False, known_by == "runtime")
+    rebuilt = rebuilding.rebuild(claims(found), node.new(state.machine, state.config), found.old)
     assert rebuilt.checkpoint == found.old
 
 
@@ -155,13 +157,13 @@ def test_a_file_that_fits_stays_as_it_is(drawn, known_by):
 def test_after_any_change_of_settings_and_cpus_the_file_is_sound(
     drawn, reserved, strict, gone, with_list, rng
 ):
-    state, asks = drawn
+    state, requests = drawn
     lost = CPUSet(rng.sample(list(state.usable), gone))
     machine = state.machine.restricted(state.usable.mask & ~lost.mask)
     now = node.new(machine, config(reserved, strict))
-    found = evidence(state, asks, with_list, True, False)
+    found = evidence(state, requests, with_list, True, False)
     try:
-        rebuilt = state_repair.rebuild(claims(found), now, found.old)
+        rebuilt = rebuilding.rebuild(claims(found), now, found.old)
     except RepairError as error:
         assert strict
         assert "strict-cpu-reservation" in str(error)
@@ -194,7 +196,7 @@ def test_whatever_is_claimed_no_cpu_gets_two_pods(drawn, reserved, strict):
         for uid, name, mask, running, known in {one[:2]: one for one in drawn}.values()
     ]
     try:
-        rebuilt = state_repair.rebuild(claimed, state)
+        rebuilt = rebuilding.rebuild(claimed, state)
     except RepairError:
         assert strict
         return
@@ -210,7 +212,7 @@ OWNER = Group("u1", "id1", CPUSet.parse("2,10"), "", CPUSet(range(16)))
 
 def rebuilt(evidence_, state=None):
     state = state or node.new(LAPTOP, config())
-    return state_repair.rebuild(claims(replace(evidence_, reserved=state.reserved)), state, evidence_.old)
+    return rebuilding.rebuild(claims(replace(evidence_, reserved=state.reserved)), state, evidence_.old)
 
 
 def entries(found):

@@ -14,7 +14,7 @@ from corelane.kube import keys, translate
 from corelane.kube.node import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
-from corelane.node.checkpoint import Checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.pools.takeover import follow
 from corelane.view import status as view
 from corelane.workload import BindPolicy, PodQOS

@@ -22,7 +22,7 @@ from corelane.node.entries import Entry, Sharing
 from corelane.node.ledger import with_entries
 from corelane.node.options import TopologyOptions
 from corelane.node.pools.options import AllocatorName, PoolOptions
-from corelane.workload import Strategy
+from corelane.workload import NUMAStrategy
 from support import objects, stories
 from support.scheduler_world import World
 
@@ -35,7 +35,7 @@ def placed(name: str, state: NodeState | None = None) -> stories.Placed:
 
 @pytest.mark.parametrize("name", stories.names())
 def test_every_story_can_be_read_and_says_how_to_see_it(name: str) -> None:
-    assert all(translate.ask(pod).containers for pod in stories.pods(name))
+    assert all(translate.request(pod).containers for pod in stories.pods(name))
     own = f"examples/stories/{name}.yaml"
     commands = [command for command in stories.commands(name) if command[:2] == ["corelane", "allocate"]]
     assert commands
@@ -125,7 +125,7 @@ def test_a_label_of_the_node_comes_before_its_kubelets_options() -> None:
     settings = nodesettings.read({"node.koordinator.sh/numa-allocate-strategy": "MostAllocated"}, {})
     state = stories.pools("1-kubelet-options")
     options = nodesettings.pool_options(settings, KUBELET, PoolOptions(), state.topology)
-    assert options.strategy is Strategy.MOST_ALLOCATED
+    assert options.strategy is NUMAStrategy.MOST_ALLOCATED
 
 
 # -- 2: who shares with whom
@@ -262,8 +262,8 @@ def test_whole_cores_of_one_numa_node_are_left_after_odd_pods_came_and_went() ->
         assert len(found.numa(cpus)) == 1
 
 
-@pytest.mark.parametrize("strategy", [None, Strategy.LEAST_ALLOCATED, Strategy.MOST_ALLOCATED])
-def test_koordinators_picks_leave_no_such_cores(strategy: Strategy | None) -> None:
+@pytest.mark.parametrize("strategy", [None, NUMAStrategy.LEAST_ALLOCATED, NUMAStrategy.MOST_ALLOCATED])
+def test_koordinators_picks_leave_no_such_cores(strategy: NUMAStrategy | None) -> None:
     *webs, analytics = stories.pods(NAME)
     found = stories.place(stories.pools(NAME, "koordinator", strategy=strategy), *webs)
     state = release(found.state, "uid-web-1")
@@ -283,7 +283,7 @@ ALLOCATORS: tuple[AllocatorName, AllocatorName] = ("optimal", "koordinator")
 def fits(allocator: AllocatorName, seed: int) -> int:
     """In how many of some moments of a changing load the large pod of the story would fit."""
     random, state, fit = Random(seed), stories.pools(NAME, allocator), 0
-    *webs, analytics = (translate.ask(pod) for pod in stories.pods(NAME))
+    *webs, analytics = (translate.request(pod) for pod in stories.pods(NAME))
     large = replace(analytics, uid="uid-large")
     for step in range(30):
         if state.pods and random.random() < 0.45:

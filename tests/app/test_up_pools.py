@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kernel import proc
-from corelane.kube import keys, quantity
+from corelane.kube import keys
 from corelane.kube.client import Client
 from corelane.kube.objects import Event, Node, NodeResourceTopology, Pod
 from support.up import FOREVER, Up, container, pod, up
@@ -57,10 +58,10 @@ def together(lists: Iterable[str]) -> CPUSet:
 
 
 def eventually(cluster: Up, holds: Callable[[], bool], what: str) -> None:
-    async def ask(_: Client) -> bool:
+    async def request(_: Client) -> bool:
         return holds()
 
-    cluster.until(ask, what)
+    cluster.until(request, what)
 
 
 @needs_two

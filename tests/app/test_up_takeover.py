@@ -13,7 +13,7 @@ from corelane.kube import translate
 from corelane.kube.client import Client
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.node import NodeState
-from corelane.node.checkpoint import Checkpoint, encode
+from corelane.node.kubelet.checkpoint import Checkpoint, encode
 from support.up import up
 
 MINE = CPUSet(os.sched_getaffinity(0))

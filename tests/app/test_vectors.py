@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from corelane.app import kube_replay, vectors
-from corelane.app.kube_replay import replay_scenario
+from corelane.conformance import api_replay, vectors
+from corelane.conformance.api_replay import replay_scenario
 
 CONFIG_MAPS = "/api/v1/namespaces/d/configmaps"
 JSON = "application/json"
@@ -20,7 +20,7 @@ JSON = "application/json"
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(kube_replay, "QUIET", 0.1)
+    monkeypatch.setattr(api_replay, "QUIET", 0.1)
 
 
 def config_map(name, version, **data):
@@ -201,7 +201,7 @@ def test_an_event_more_than_expected_fails():
 
 
 def test_a_watch_that_should_end_but_does_not_fails(monkeypatch):
-    monkeypatch.setattr(kube_replay, "ANSWER_TIMEOUT", 0.5)
+    monkeypatch.setattr(api_replay, "ANSWER_TIMEOUT", 0.5)
     recorded = scenario()
     recorded["steps"][5]["watch"] = CONFIG_MAPS
     assert "did not end" in failures(recorded)[0].differences[0]
@@ -230,8 +230,8 @@ def test_the_report_counts_by_category_and_leaves_server_side_apply_apart(tmp_pa
     apart["steps"][0]["expect"]["status"] = 500
     path = tmp_path / "v.jsonl.gz"
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, [good, bad, apart])).encode()))
-    original = kube_replay.replay_scenarios
-    monkeypatch.setattr(kube_replay, "replay_scenarios", lambda s: original(s, open_scripted))
+    original = api_replay.replay_scenarios
+    monkeypatch.setattr(api_replay, "replay_scenarios", lambda s: original(s, open_scripted))
     report = vectors.replay(path, limit=1)
     assert (report.format, report.passed, report.total) == ("kube_api", 13, 14)
     assert report.differences == (

@@ -12,8 +12,9 @@ from corelane import node
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
-from corelane.node import checkpoint, codec
-from corelane.node.checkpoint import Checkpoint
+from corelane.node import codec
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from support.node_asks import container, pod
 
 SPEC = "socket:1 core:8 smt:2"

@@ -115,10 +115,10 @@ def test_devices_of_the_nodes_file_count_and_flags_go_before_them(tmp_path, poli
     config = tmp_path / "node.yaml"
     strict = "pools: {numaPolicy: SingleNUMANode}\nstatic: {topologyManagerPolicy: single-numa-node}\n"
     config.write_text(f"devices: {{example.com/nic: {{1: 1}}}}\n{strict}")
-    ask = ("--cpus", "2", "--device", "example.com/nic=1", "--policy", policy, "--node-config", config)
-    (one,) = told(*ask)["containers"]
+    request = ("--cpus", "2", "--device", "example.com/nic=1", "--policy", policy, "--node-config", config)
+    (one,) = told(*request)["containers"]
     assert set(CPUSet.parse(one["cpus"])) <= set(CPUSet.parse("4-7,12-15")), "near NUMA node 1"
-    (one,) = told(*ask, "--node-device", "example.com/nic=vf0@0")["containers"]
+    (one,) = told(*request, "--node-device", "example.com/nic=vf0@0")["containers"]
     assert set(CPUSet.parse(one["cpus"])) <= set(CPUSet.parse("0-3,8-11"))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app import limits_advise_sources, limits_watch
+from corelane.app.limits import advise_sources, watch
 from corelane.cli import main
 from corelane.kube.errors import APIError
 from corelane.kube.pod import Pod
@@ -343,7 +343,7 @@ def test_a_pods_own_limit_is_explained_by_its_containers(tmp_path, monkeypatch):
     quiet(path.parent)
     write(path.parent / "cgroup.procs", "")
     busy = {"usage": 2_000_000, "periods": 100, "throttled": 100, "us": 38_000_000}
-    monkeypatch.setattr(limits_advise_sources, "time", Clock(lambda: counters(path.parent, **busy)))
+    monkeypatch.setattr(advise_sources, "time", Clock(lambda: counters(path.parent, **busy)))
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
     found = {one["container"]: one for one in advised(run(*args)).values()}
     assert found["app"]["answer"] == "leave"
@@ -362,7 +362,7 @@ def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, mo
         pressure(path, 7_000_000)
         write(tree.root / "proc/stat", "cpu0 900 0 0 100 0 0 0 0\ncpu1 900 0 0 100 0 0 0 0")
 
-    monkeypatch.setattr(limits_advise_sources, "time", Clock(work))
+    monkeypatch.setattr(advise_sources, "time", Clock(work))
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
     (found,) = advised(run(*args)).values()
     assert (found["fit"]["shape"], found["answer"]) == ("unfitted", "change")
@@ -382,9 +382,9 @@ def test_what_watch_writes_is_read(tmp_path, monkeypatch):
     path = tree.add("u1", A, name="app")
     quiet(path)
     done = {"usage": 2_000_000, "periods": 100, "throttled": 100, "us": 38_000_000}
-    monkeypatch.setattr(limits_watch, "time", Clock(lambda: counters(path, **done)))
-    watch = ["limits", "watch", "--once", "--interval", "10", "-o", "json", "--root", str(tree.root)]
-    written = CliRunner().invoke(main, [*watch, "--data-dir", str(tmp_path / "none")])
+    monkeypatch.setattr(watch, "time", Clock(lambda: counters(path, **done)))
+    watching = ["limits", "watch", "--once", "--interval", "10", "-o", "json", "--root", str(tree.root)]
+    written = CliRunner().invoke(main, [*watching, "--data-dir", str(tmp_path / "none")])
     (tmp_path / "rec.json").write_text(written.stdout)
     (found,) = advised(run(tmp_path / "rec.json", "-o", "json")).values()
     assert (found["pod"], found["recommended"]) == ("u1", "drop-limit")
@@ -401,7 +401,7 @@ def test_this_nodes_containers_are_measured_and_named_by_the_list(tmp_path, monk
     def work() -> None:
         counters(path, usage=2_000_000, periods=100, throttled=100, us=38_000_000)
 
-    monkeypatch.setattr(limits_advise_sources, "time", Clock(work))
+    monkeypatch.setattr(advise_sources, "time", Clock(work))
     listed = objects(tmp_path / "o.json", pod("web-5d-x1", ident=A), node())
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "--pods", listed, "-o", "json")
     (found,) = advised(run(*args)).values()
@@ -429,7 +429,7 @@ def test_every_period_is_read_where_that_is_asked_for(tmp_path, monkeypatch, per
 
         return work
 
-    monkeypatch.setattr(limits_advise_sources, "time", Clock(*map(step, range(200))))
+    monkeypatch.setattr(advise_sources, "time", Clock(*map(step, range(200))))
     args = (
         "--root",
         tree.root,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app import limits_watch
+from corelane.app.limits import watch
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ContainerSpec
@@ -37,7 +37,7 @@ def notes(result: Result) -> list[str]:
 
 def play(monkeypatch, *then) -> None:
     """Time stands still but for sleeping, in which `then` happens, one each."""
-    monkeypatch.setattr(limits_watch, "time", Clock(*then))
+    monkeypatch.setattr(watch, "time", Clock(*then))
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 
 from corelane.cli import main
 from corelane.cpuset import CPUSet
-from corelane.node import checkpoint
-from corelane.node.checkpoint import Checkpoint
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from support.kubepods import Kubepods, listed
 
 A, B, C, D = (letter * 64 for letter in "abcd")
@@ -275,14 +275,14 @@ def test_what_is_no_list_of_pods_is_named(file, node_root, tmp_path, content):
 
 
 def test_repair_does_not_write_over_a_file_that_changed_meanwhile(file, node_root, monkeypatch):
-    from corelane.app import state
-    from corelane.app.state_errors import StateFileError
-    from corelane.app.state_settings import Settings
+    from corelane.app.state import command
+    from corelane.app.state.errors import StateFileError
+    from corelane.app.state.kubelet_settings import Settings
 
-    plan = state.plan(file, MACHINE[1], Settings(reserved_cpus="0,2"), state.Where(node_root), None)
+    plan = command.plan(file, MACHINE[1], Settings(reserved_cpus="0,2"), command.Where(node_root), None)
     file.write_bytes(checkpoint.encode(held({})))
     with pytest.raises(StateFileError, match="stop the kubelet"):
-        state.apply(plan)
+        command.apply(plan)
     assert backups(file) == []
 
 

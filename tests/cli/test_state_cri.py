@@ -7,8 +7,8 @@ from click.testing import CliRunner
 
 from corelane.cli import main
 from corelane.cpuset import CPUSet
-from corelane.node import checkpoint
-from corelane.node.checkpoint import Checkpoint
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.runtime import cri
 from support import fake_cri
 from support.kubepods import Kubepods, listed

@@ -13,9 +13,9 @@ from click.testing import CliRunner, Result
 
 from corelane.cli import main
 from corelane.cpuset import CPUSet
-from corelane.node import checkpoint
-from corelane.node.checkpoint import Checkpoint
-from corelane.node.statefile import payload_checksum
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.kubelet.statefile import payload_checksum
 from support import fake_cri
 from support.kubepods import Kubepods, listed, write
 

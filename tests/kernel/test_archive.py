@@ -68,14 +68,14 @@ def test_a_real_tree_reads_the_same_from_archive_and_directory(tmp_path):
     with tarfile.open(tmp_path / "t.tar.gz", "w:gz") as tar:
         tar.add(source, arcname=".")
     trees = [Directory(str(source)), read_archive(tmp_path / "t.tar.gz", everything)]
-    for ask in (
+    for request in (
         lambda t: t.names(""),
         lambda t: t.names("x"),
         lambda t: t.read("x/to"),
         lambda t: t.target("x/to"),
         lambda t: t.mode("x/y/f"),
     ):
-        assert ask(trees[0]) == ask(trees[1])
+        assert request(trees[0]) == request(trees[1])
 
 
 def test_only_wanted_files_are_kept(tmp_path):

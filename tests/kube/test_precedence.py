@@ -7,15 +7,19 @@ import pytest
 from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.node import NodeResourceTopology
-from corelane.kube.translate import kubelets, nodesettings, wishes
+from corelane.kube.translate import kubelets, nodesettings, placement_spec
 from corelane.node.policies import BIND_CONFLICT, NOT_MULTIPLE, NUMA_CONFLICT, Conflict, NodePolicies, resolve
 from corelane.node.pools.options import PoolOptions
 from corelane.placement import topology
-from corelane.workload import BindPolicy, NUMAPolicy, Strategy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 from support.pods import container, pod
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
-MOST, LEAST, EVENLY = Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED, Strategy.DISTRIBUTE_EVENLY
+MOST, LEAST, EVENLY = (
+    NUMAStrategy.MOST_ALLOCATED,
+    NUMAStrategy.LEAST_ALLOCATED,
+    NUMAStrategy.DISTRIBUTE_EVENLY,
+)
 NONE, BEST, RESTRICTED, SINGLE = NUMAPolicy
 MACHINE = topology.build([(cpu, cpu // 2, cpu // 8, cpu // 8, cpu // 8) for cpu in range(16)])
 NOBODY = PoolOptions(bind=None)
@@ -30,7 +34,7 @@ def resolved(asked, labels, kubelet, profile, cpus=4):
     assert said.faults == ()
     options = nodesettings.pool_options(said, kubelets.read(published), profile, MACHINE)
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
-    wanted = wishes.read(pod("a", container("x", "cpu=4"), annotations=asked))
+    wanted = placement_spec.read(pod("a", container("x", "cpu=4"), annotations=asked))
     return resolve(wanted, here, options.bind, cpus=cpus, threads=2)
 
 

@@ -14,8 +14,8 @@ from corelane.kube import keys, translate
 from corelane.kube.node import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions
-from corelane.workload import Ask
-from support.pool_asks import asks, options
+from corelane.workload import PodRequest
+from support.pool_asks import options, requests
 
 MACHINE = parse_spec("socket:2 numa:2 core:4 smt:2", name="n")
 
@@ -28,23 +28,23 @@ def through_the_api(state: node.NodeState) -> node.NodeState:
 @given(
     options,
     st.sampled_from([Fraction(1), Fraction(1), Fraction(3, 2)]),
-    st.lists(asks(), max_size=6, unique_by=lambda ask: ask.uid),
-    asks(),
+    st.lists(requests(), max_size=6, unique_by=lambda request: request.uid),
+    requests(),
 )
 @settings(max_examples=25, deadline=None)
 def test_the_scheduler_decides_from_it_as_the_agent_does(
-    pools: PoolOptions, ratio: Fraction, inside: list[Ask], next_one: Ask
+    pools: PoolOptions, ratio: Fraction, inside: list[PodRequest], next_one: PodRequest
 ) -> None:
     config = NodeConfig("pools", pools=replace(pools, amplification=ratio))
     state = node.new(MACHINE, config)
     known = []
-    for ask in inside:
-        state, decision = node.admit(state, ask)
+    for request in inside:
+        state, decision = node.admit(state, request)
         if decision.admitted:
-            known.append(ask)
+            known.append(request)
     back = through_the_api(state)
-    for ask in known:  # the API server tells of the pods that float; those with CPUs are in already
-        back, decision = node.admit(back, ask)
+    for request in known:  # the API server tells of the pods that float; those with CPUs are in already
+        back, decision = node.admit(back, request)
         assert decision.admitted
     newcomer = replace(next_one, uid="newcomer")
     ours, theirs = node.admit(back, newcomer)[1], node.admit(state, newcomer)[1]

@@ -25,10 +25,10 @@ from corelane.node.entries import Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.ledger import with_entries
 from corelane.scheduler.cluster import Cluster
-from corelane.workload import Ask, NUMAPolicy
+from corelane.workload import NUMAPolicy, PodRequest
 from support import koordinator_eyes, openapi
 from support.pods import container, pod
-from support.pool_asks import asks, options
+from support.pool_asks import options, requests
 from support.snapshots import DATA, LARGE_ONES_SLOW, needs_snapshots
 
 CRD = DATA / "nrt-api" / "crd.yaml"
@@ -165,18 +165,18 @@ def test_of_any_machine_koordinators_annotation_keeps_what_it_can_say(machine: M
     machines(),
     st.sampled_from(["pools", "static", "none"]),
     options,
-    st.lists(asks(), max_size=3, unique_by=lambda ask: ask.uid),
+    st.lists(requests(), max_size=3, unique_by=lambda request: request.uid),
 )
 @settings(max_examples=12, deadline=None)
 def test_what_any_machine_has_left_comes_back(
-    machine: Machine, policy: str, pools: PoolOptions, inside: list[Ask]
+    machine: Machine, policy: str, pools: PoolOptions, inside: list[PodRequest]
 ) -> None:
     try:
         state = node.new(machine, NodeConfig(policy, pools=pools))
     except NodeConfigError:  # settings that this machine cannot honour
         reject()
-    for ask in inside:
-        state, _ = node.admit(state, ask)
+    for request in inside:
+        state, _ = node.admit(state, request)
     assert node.validate(state) == []
     back = translate.state_from_topology(through_the_api(translate.topology(machine, "any", state)))
     assert (back.free_exclusive, back.exclusive, back.shared_pool) == (
@@ -235,11 +235,11 @@ def test_koordinators_scheduler_sees_the_cpus_and_amounts_that_are_there(state: 
     assert [zone["name"] for zone in obj["zones"][:4]] == [f"node-{i}" for i in range(4)]
 
 
-@given(ledgers(), st.lists(asks(), max_size=5, unique_by=lambda ask: ask.uid))
+@given(ledgers(), st.lists(requests(), max_size=5, unique_by=lambda request: request.uid))
 @settings(max_examples=25, deadline=None)
-def test_what_comes_back_is_published_alike(state: NodeState, inside: list[Ask]) -> None:
-    for ask in inside:
-        state, _ = node.admit(state, ask)
+def test_what_comes_back_is_published_alike(state: NodeState, inside: list[PodRequest]) -> None:
+    for request in inside:
+        state, _ = node.admit(state, request)
     obj = translate.topology(state.machine, "n", state)
     back = translate.state_from_topology(through_the_api(obj))
     assert translate.topology(back.machine, "n", back) == obj
@@ -281,7 +281,7 @@ def test_memory_that_a_memory_manager_gave_away_is_no_longer_available() -> None
     options = MemoryOptions("Static", reserved)
     state = node.new(machine, NodeConfig("static", CPUSet([0]), memory=options))
     one = container("a", "cpu=2 memory=2Gi hugepages-2Mi=512Mi")
-    state, decision = node.admit(state, translate.ask(pod("p", one)))
+    state, decision = node.admit(state, translate.request(pod("p", one)))
     assert decision.admitted, decision.message
     (first, *_) = translate.topology(machine, "n", state)["zones"]
     told = {one.pop("name"): tuple(one.values()) for one in first["resources"]}

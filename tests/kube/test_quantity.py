@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.kube import quantity
-from corelane.kube.quantity import QuantityError
+from corelane import quantity
+from corelane.quantity import QuantityError
 
 CANONICAL = {
     "0": "0",

@@ -3,7 +3,14 @@
 from hypothesis import given, settings
 
 from corelane.kube import keys
-from corelane.kube.translate import TranslationError, koordinator, nodesettings, proposals, statuses, wishes
+from corelane.kube.translate import (
+    TranslationError,
+    koordinator,
+    nodesettings,
+    placement_spec,
+    proposals,
+    statuses,
+)
 from support.garbage import ON_NODES, ON_PODS, TEXTS, written
 from support.pods import container, pod
 
@@ -12,9 +19,9 @@ from support.pods import container, pod
 @given(written(ON_PODS))
 def test_pods(texts):
     found = pod("a", container("x", "cpu=1"), annotations=texts, labels=texts)
-    faults = wishes.faults(found)
+    faults = placement_spec.faults(found)
     try:
-        wishes.read(found)
+        placement_spec.read(found)
     except TranslationError as error:
         assert str(error) == str(faults[0])
         assert str(error).isprintable()

@@ -270,9 +270,9 @@ def test_a_koordlets_node_has_upstreams_pools():
     assert (pools.allocator, pools.numa, pools.node_bind) == (
         "koordinator", NUMAPolicy.RESTRICTED, BindPolicy.FULL_PCPUS,
     )  # fmt: skip
-    whole = translate.ask(guaranteed("p", "2"))
+    whole = translate.request(guaranteed("p", "2"))
     assert node.admit(found, whole)[1].assignments == {}
-    labelled = translate.ask(guaranteed("q", "2", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+    labelled = translate.request(guaranteed("q", "2", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
     assert str(node.admit(found, labelled)[1].assignments["main"]) == "4,20"
 
 

@@ -25,11 +25,11 @@ def test_settings_that_cannot_be_read_are_the_annotations_fault(setting, value):
 def labelled(labels):
     state = node.new(MACHINE, node.NodeConfig(policy="pools"))
     one = pod("p", container("c", "cpu=2 memory=1Gi"), labels={keys.QOS_CLASS: "LSR", **labels})
-    state, decision = node.admit(state, translate.ask(one))
+    state, decision = node.admit(state, translate.request(one))
     assert decision.admitted, decision.message
-    (tenant,) = state.tenants.values()
-    (told,) = ledgers.load(ledgers.dump(state), MACHINE).tenants.values()
-    return tenant.labels, told.labels
+    (placed_pod,) = state.placed_pods.values()
+    (told,) = ledgers.load(ledgers.dump(state), MACHINE).placed_pods.values()
+    return placed_pod.labels, told.labels
 
 
 def test_all_labels_of_a_pod_are_told_as_they_are():

@@ -18,7 +18,7 @@ from corelane.node import amplification
 from corelane.node.policies import NodePolicies
 from corelane.node.pools.options import PoolOptions
 from corelane.placement import topology
-from corelane.workload import BindPolicy, NUMAPolicy, Strategy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 KUBELET = KubeletSettings()
@@ -37,8 +37,8 @@ def annotated(key, value):
         (keys.NODE_BIND_POLICY, "None", NodePolicies()),
         (keys.NODE_BIND_POLICY, "", NodePolicies()),
         (keys.NODE_BIND_POLICY_PROPOSED, "FullPCPUsOnly", NodePolicies(bind=FULL)),
-        (keys.NODE_NUMA_STRATEGY, "MostAllocated", NodePolicies(strategy=Strategy.MOST_ALLOCATED)),
-        (keys.NODE_NUMA_STRATEGY, "DistributeEvenly", NodePolicies(strategy=Strategy.DISTRIBUTE_EVENLY)),
+        (keys.NODE_NUMA_STRATEGY, "MostAllocated", NodePolicies(strategy=NUMAStrategy.MOST_ALLOCATED)),
+        (keys.NODE_NUMA_STRATEGY, "DistributeEvenly", NodePolicies(strategy=NUMAStrategy.DISTRIBUTE_EVENLY)),
         (keys.NODE_NUMA_STRATEGY, "", NodePolicies()),
         (keys.NODE_NUMA_POLICY, "SingleNUMANode", NodePolicies(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
         (keys.NODE_NUMA_ALIGNMENT, "Restricted", NodePolicies(numa=NUMAPolicy.RESTRICTED)),
@@ -197,7 +197,7 @@ def test_all_topology_policies_of_kubelets_are_understood(policies, attributes, 
 def test_what_a_kubelet_says_counts_only_under_its_static_policy():
     both = {"full-pcpus-only": "true", "distribute-cpus-across-numa": "true"}
     static = KubeletSettings("static", both, topology_policy="restricted").policies
-    assert static == NodePolicies(FULL, Strategy.DISTRIBUTE_EVENLY, NUMAPolicy.RESTRICTED)
+    assert static == NodePolicies(FULL, NUMAStrategy.DISTRIBUTE_EVENLY, NUMAPolicy.RESTRICTED)
     assert KubeletSettings("none", both).policies == NodePolicies()
     assert KubeletSettings("static", {"full-pcpus-only": "false"}).policies == NodePolicies()
 
@@ -222,7 +222,7 @@ def test_broken_settings_of_a_kubelet_are_named(text, field, why):
 def test_labels_come_before_the_kubelet_and_it_before_the_profile():
     kubelet = KubeletSettings("static", {"full-pcpus-only": "true", "distribute-cpus-across-numa": "true"})
     profile = PoolOptions(
-        numa=NUMAPolicy.BEST_EFFORT, strategy=Strategy.MOST_ALLOCATED, withheld=CPUSet([15])
+        numa=NUMAPolicy.BEST_EFFORT, strategy=NUMAStrategy.MOST_ALLOCATED, withheld=CPUSet([15])
     )
     labels = {keys.NODE_BIND_POLICY: "SpreadByPCPUs"}
     annotations = {keys.RESERVATION: '{"reservedCPUs":"0-1"}', keys.SYSTEM_QOS: '{"cpuset":"2-3"}'}

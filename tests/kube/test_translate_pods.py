@@ -13,7 +13,7 @@ WHOLE = "cpu=2 memory=1Gi"
 
 
 def test_an_ask_says_what_every_container_wants_init_containers_first() -> None:
-    ask = translate.ask(
+    request = translate.request(
         pod(
             "a",
             container("main", "cpu=1500m memory=1Gi hugepages-2Mi=8Mi hugepages-1Gi=2Gi"),
@@ -21,8 +21,8 @@ def test_an_ask_says_what_every_container_wants_init_containers_first() -> None:
             init=(container("setup", "cpu=4"), container("mesh", "cpu=100m", restart_policy="Always")),
         )
     )
-    assert (ask.uid, ask.key) == ("uid-a", "ns/a")
-    kinds = [(c.name, c.kind) for c in ask.containers]
+    assert (request.uid, request.key) == ("uid-a", "ns/a")
+    kinds = [(c.name, c.kind) for c in request.containers]
     app = ContainerKind.APP
     assert kinds == [
         ("setup", ContainerKind.INIT),
@@ -30,25 +30,25 @@ def test_an_ask_says_what_every_container_wants_init_containers_first() -> None:
         ("main", app),
         ("half", app),
     ]
-    main, half = ask.containers[2:]
+    main, half = request.containers[2:]
     assert (main.cpu_request, main.cpu_limit) == (1500, 1500)
     assert (main.memory_request, main.hugepages) == (2**30, {2048: 8 * 2**20, 2**20: 2**31})
     assert (half.cpu_request, half.cpu_limit, half.memory_request, half.memory_limit) == (500, 1000, 10**6, 0)
-    assert ask.cpu_request == 4000
+    assert request.cpu_request == 4000
 
 
 def test_an_absent_request_is_the_limit() -> None:
-    (main,) = translate.ask(pod("a", container("main", "", WHOLE))).containers
+    (main,) = translate.request(pod("a", container("main", "", WHOLE))).containers
     assert (main.cpu_request, main.memory_request) == (2000, 2**30)
 
 
 def test_integers_are_quantities_too() -> None:
-    (main,) = translate.ask(pod("a", container("main"))).containers
+    (main,) = translate.request(pod("a", container("main"))).containers
     assert main.cpu_request == 0
     numbers = ResourceRequirements({"cpu": 2, "memory": 64}, {})
     whole = pod("a", container("main"))
     first = type(whole.spec.containers[0])(name="main", resources=numbers)
-    (main,) = translate.ask(pod("a", first)).containers
+    (main,) = translate.request(pod("a", first)).containers
     assert (main.cpu_request, main.memory_request) == (2000, 64)
 
 
@@ -131,7 +131,7 @@ def test_pod_level_requests_stand_in_for_the_containers() -> None:
 )
 def test_a_bad_quantity_is_named(bad: str, message: str) -> None:
     with pytest.raises(TranslationError, match=message):
-        translate.ask(pod("a", container("main", bad)))
+        translate.request(pod("a", container("main", bad)))
 
 
 def test_one_set_for_all_containers_is_recorded_koordinators_way() -> None:
@@ -190,7 +190,7 @@ def test_a_common_set_may_have_neighbours_and_be_absent() -> None:
 )
 def test_a_broken_record_is_named_with_its_value(key: str, text: str, why: str) -> None:
     with pytest.raises(TranslationError) as caught:
-        translate.ask(guaranteed("a", "2", node="n", annotations={key: text}))
+        translate.request(guaranteed("a", "2", node="n", annotations={key: text}))
     assert caught.value.field.startswith(f"metadata.annotations[{key}]")
     assert str(caught.value).startswith(f"{caught.value.field}: invalid value ")
     assert why in caught.value.why
@@ -199,9 +199,9 @@ def test_a_broken_record_is_named_with_its_value(key: str, text: str, why: str) 
 
 def test_a_proposal_counts_only_once_the_pod_is_bound() -> None:
     record = {keys.RESOURCE_STATUS: '{"cpuset":"0-1"}'}
-    assert translate.ask(guaranteed("a", "2", annotations=record)).proposal == {}
+    assert translate.request(guaranteed("a", "2", annotations=record)).proposal == {}
     bound = guaranteed("a", "2", annotations=record, node="n")
-    assert translate.ask(bound).proposal == {"main": CPUSet([0, 1])}
+    assert translate.request(bound).proposal == {"main": CPUSet([0, 1])}
 
 
 def test_reasons_are_written_a_line_a_container_and_a_broken_line_counts_as_none() -> None:
@@ -225,8 +225,8 @@ def test_extended_resources_are_devices_and_nothing_else_is() -> None:
     asked = (
         "cpu=2 memory=1Gi nvidia.com/gpu=2 hugepages-2Mi=4Mi kubernetes.io/batch-cpu=3 ephemeral-storage=1Gi"
     )
-    ask = translate.ask(pod("a", container("main", asked)))
-    assert ask.containers[0].devices == {"nvidia.com/gpu": 2}
+    request = translate.request(pod("a", container("main", asked)))
+    assert request.containers[0].devices == {"nvidia.com/gpu": 2}
 
 
 def test_resources_of_the_pod_stand_in_for_those_of_its_containers() -> None:
@@ -234,15 +234,15 @@ def test_resources_of_the_pod_stand_in_for_those_of_its_containers() -> None:
     asked = amounts("cpu=3 memory=4Gi hugepages-2Mi=8Mi")
     level = ResourceRequirements(asked, asked)
     plain = pod("a", main)
-    ask = translate.ask(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
-    assert ask.level == PodResources(3000, 4 << 30, {2048: 8 << 20})
-    assert (ask.cpu_request, ask.memory_request) == (3000, 4 << 30)
-    (only,) = ask.containers
-    assert (ask.exclusive_cpus(only), ask.exclusive_cpus(only, pod_level=True)) == (0, 1)
+    request = translate.request(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
+    assert request.level == PodResources(3000, 4 << 30, {2048: 8 << 20})
+    assert (request.cpu_request, request.memory_request) == (3000, 4 << 30)
+    (only,) = request.containers
+    assert (request.exclusive_cpus(only), request.exclusive_cpus(only, pod_level=True)) == (0, 1)
 
 
 def test_a_pod_whose_resources_name_nothing_of_its_own_is_as_without() -> None:
     plain = pod("a", container("main", WHOLE))
     level = ResourceRequirements({}, {"example.com/gpu": "1"})
-    ask = translate.ask(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
-    assert ask.level is None
+    request = translate.request(structs.replace(plain, spec=structs.replace(plain.spec, resources=level)))
+    assert request.level is None

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from corelane.kube import keys
-from corelane.kube.translate import specs, wishes
+from corelane.kube.translate import placement_spec, specs
 from corelane.workload import BindPolicy
 from support.pods import container, pod
 
@@ -77,7 +77,7 @@ def test_what_was_filled_in_is_not_read_as_a_wish(spec, required):
     asked = asking(spec)
     copy = bound(asked, SPREAD, required=required)
     assert copy.metadata.annotations != asked.metadata.annotations
-    assert wishes.read(copy) == wishes.read(asked)
+    assert placement_spec.read(copy) == placement_spec.read(asked)
     assert specs.resolved(copy, BindPolicy.SPREAD_BY_PCPUS, required=required) == {}
 
 
@@ -86,9 +86,9 @@ def test_what_was_filled_in_is_not_read_as_a_wish(spec, required):
 def test_a_copy_of_a_bound_pod_means_the_same_and_is_bound_anew_as_if_it_were_none(spec, required):
     asked = asking(spec)
     copy = bound(asked, FULL, required=not required)
-    assert wishes.read(copy) == wishes.read(asked)
+    assert placement_spec.read(copy) == placement_spec.read(asked)
     again = bound(copy, SPREAD, required=required)
-    assert wishes.read(again) == wishes.read(asked)
+    assert placement_spec.read(again) == placement_spec.read(asked)
     assert spec_of(again) == spec_of(bound(asked, SPREAD, required=required))
 
 
@@ -101,11 +101,11 @@ def test_what_was_filled_in_goes_where_a_copy_is_bound_by_no_policy():
 def test_whoever_changes_what_was_filled_in_has_a_wish(name):
     copy = bound(asking({}), FULL, required=name == REQUIRED)
     changed = asking({**spec_of(copy), name: SPREAD})
-    assert wishes.read(changed) == wishes.read(asking({name: SPREAD}))
+    assert placement_spec.read(changed) == placement_spec.read(asking({name: SPREAD}))
 
 
 @pytest.mark.parametrize("own", [{REQUIRED: SPREAD, "to": FULL}, {REQUIRED: ""}, {"to": FULL}, {}, None])
 def test_our_member_alone_is_never_a_wish(own):
     for spec in ({}, {REQUIRED: FULL}):
         told = asking({**spec, "corelane.io/resolved": own})
-        assert wishes.read(told) == wishes.read(asking(spec))
+        assert placement_spec.read(told) == placement_spec.read(asking(spec))

@@ -28,7 +28,7 @@ def published(obj: dict[str, Any]) -> NodeResourceTopology:
 def state_of(machine: Machine, *cpus: str, config: NodeConfig | None = None) -> NodeState:
     state = node.new(machine, config)
     for number, wanted in enumerate(cpus):
-        state, decision = node.admit(state, translate.ask(guaranteed(f"p{number}", wanted)))
+        state, decision = node.admit(state, translate.request(guaranteed(f"p{number}", wanted)))
         assert decision.admitted, decision.message
     return state
 
@@ -69,7 +69,7 @@ def test_a_ledger_comes_back_and_decides_alike(cpus: list[str], pinning: bool) -
     machine = parse_spec(SERVER, name="n")
     state = node.new(machine, NodeConfig("static" if pinning else "none"))
     for number, wanted in enumerate(cpus):
-        state, _ = node.admit(state, translate.ask(guaranteed(f"p{number}", wanted)))
+        state, _ = node.admit(state, translate.request(guaranteed(f"p{number}", wanted)))
     back = translate.state_from_topology(published(translate.topology(machine, "n", state)))
     assert back.generation == state.generation
     assert back.exclusive == state.exclusive
@@ -77,8 +77,8 @@ def test_a_ledger_comes_back_and_decides_alike(cpus: list[str], pinning: bool) -
     assert replace(back.config, reserved=None) == state.config
     assert dict(back.entries) == {key: entry for key, entry in state.entries.items() if entry.exclusive}
     assert node.validate(back) == []
-    ask = translate.ask(guaranteed("next", "5"))
-    assert node.admit(back, ask)[1].assignments == node.admit(state, ask)[1].assignments
+    request = translate.request(guaranteed("next", "5"))
+    assert node.admit(back, request)[1].assignments == node.admit(state, request)[1].assignments
 
 
 def test_zones_say_what_is_there_what_may_be_had_and_what_still_can() -> None:
@@ -135,7 +135,7 @@ def test_only_containers_with_cpus_of_their_own_are_published() -> None:
     machine = parse_spec("core:8", name="n")
     state = state_of(machine, "2")
     shared = pod("s", container("x", "cpu=1"))
-    state, _ = node.admit(state, translate.ask(shared))
+    state, _ = node.admit(state, translate.request(shared))
     ledger = json.loads(
         translate.topology(machine, "n", state)["metadata"]["annotations"][keys.CPU_ALLOCATIONS]
     )

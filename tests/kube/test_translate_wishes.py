@@ -6,24 +6,24 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.translate import TranslationError, statuses, wishes
+from corelane.kube.translate import TranslationError, placement_spec, statuses
 from corelane.kube.translate.statuses import ResourceStatus
 from corelane.machine.spec import parse_spec
 from corelane.workload import (
-    Affinity,
     Band,
     BindPolicy,
     CPUPolicy,
     ExclusivePolicy,
     Exclusivity,
-    Level,
+    LabelRequirement,
     NUMAPolicy,
+    NUMAStrategy,
     Operator,
+    PlacementSpec,
+    PodCPUAffinity,
     PodQOS,
-    Requirement,
     Selector,
-    Strategy,
-    Wishes,
+    TopologyLevel,
 )
 from support.pods import container, guaranteed, pod
 
@@ -40,21 +40,25 @@ def asked(annotations=None, labels=None, priority=0):
 
 
 def test_a_pod_that_says_nothing_wishes_nothing():
-    assert wishes.read(asked()) == Wishes()
-    assert translate.ask(guaranteed("a", "2")).wishes == Wishes()
+    assert placement_spec.read(asked()) == PlacementSpec()
+    assert translate.request(guaranteed("a", "2")).placement_spec == PlacementSpec()
 
 
 def test_an_ask_has_the_labels_and_the_wishes():
-    found = translate.ask(
+    found = translate.request(
         asked({SPEC: '{"preferredCPUBindPolicy":"FullPCPUs"}'}, {keys.QOS_CLASS: "LSR", "app": "x"})
     )
     assert found.labels["app"] == "x"
-    assert (found.wishes.qos, found.wishes.bind, found.wishes.bind_required) == (PodQOS.LSR, FULL, False)
+    assert (found.placement_spec.qos, found.placement_spec.bind, found.placement_spec.bind_required) == (
+        PodQOS.LSR,
+        FULL,
+        False,
+    )
 
 
 @pytest.mark.parametrize("name", list(PodQOS))
 def test_every_class_is_known(name):
-    assert wishes.read(asked(labels={keys.QOS_CLASS: name})).qos is PodQOS(name)
+    assert placement_spec.read(asked(labels={keys.QOS_CLASS: name})).qos is PodQOS(name)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +78,7 @@ def test_every_class_is_known(name):
 )
 def test_a_priority_lies_in_a_band_unless_a_label_names_one(label, priority, expected):
     labels = {} if label is None else {keys.PRIORITY_CLASS: label}
-    assert wishes.read(asked(labels=labels, priority=priority)).band is expected
+    assert placement_spec.read(asked(labels=labels, priority=priority)).band is expected
 
 
 @pytest.mark.parametrize(
@@ -102,37 +106,40 @@ def test_a_priority_lies_in_a_band_unless_a_label_names_one(label, priority, exp
     ],
 )
 def test_resource_spec(spec, bind, required, exclusive):
-    found = wishes.read(asked({SPEC: json.dumps(spec)}))
+    found = placement_spec.read(asked({SPEC: json.dumps(spec)}))
     assert (found.bind, found.bind_required, found.exclusive_policy) == (bind, required, exclusive)
 
 
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        ({"numaTopologyPolicy": "SingleNUMANode"}, Wishes(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
-        ({"numaTopologyPolicy": ""}, Wishes()),
-        ({"numaTopologyPolicy": "None"}, Wishes()),
-        ({"singleNUMANodeExclusive": "Required"}, Wishes(numa_exclusive=True)),
-        ({"singleNUMANodeExclusive": "Preferred"}, Wishes(numa_exclusive=False)),
-        ({"numaAllocateStrategy": "DistributeEvenly"}, Wishes(strategy=Strategy.DISTRIBUTE_EVENLY)),
+        ({"numaTopologyPolicy": "SingleNUMANode"}, PlacementSpec(numa=NUMAPolicy.SINGLE_NUMA_NODE)),
+        ({"numaTopologyPolicy": ""}, PlacementSpec()),
+        ({"numaTopologyPolicy": "None"}, PlacementSpec()),
+        ({"singleNUMANodeExclusive": "Required"}, PlacementSpec(numa_exclusive=True)),
+        ({"singleNUMANodeExclusive": "Preferred"}, PlacementSpec(numa_exclusive=False)),
+        (
+            {"numaAllocateStrategy": "DistributeEvenly"},
+            PlacementSpec(strategy=NUMAStrategy.DISTRIBUTE_EVENLY),
+        ),
     ],
 )
 def test_numa_topology_spec(spec, expected):
-    assert wishes.read(asked({NUMA: json.dumps(spec)})) == expected
+    assert placement_spec.read(asked({NUMA: json.dumps(spec)})) == expected
 
 
 def test_as_much_as_may_be_said_about_neighbours_is_read():
-    assert wishes.read(asked({keys.CPU_AFFINITY: "[]".ljust(4096)})) == Wishes()
+    assert placement_spec.read(asked({keys.CPU_AFFINITY: "[]".ljust(4096)})) == PlacementSpec()
 
 
 def test_empty_and_null_annotations_say_nothing():
     for key in (SPEC, NUMA, keys.EXCLUSIVE, keys.CPU_AFFINITY):
         for text in ("", " ", "null"):
-            assert wishes.read(asked({key: text})) == Wishes()
+            assert placement_spec.read(asked({key: text})) == PlacementSpec()
 
 
 def test_exclusivity_and_affinity():
-    found = wishes.read(
+    found = placement_spec.read(
         asked(
             {
                 keys.EXCLUSIVE: '{"level":"l3","required":true}',
@@ -142,14 +149,16 @@ def test_exclusivity_and_affinity():
             }
         )
     )
-    assert found.exclusive == Exclusivity(Level.L3, required=True)
+    assert found.exclusive == Exclusivity(TopologyLevel.L3, required=True)
     assert found.affinities == (
-        Affinity(True, Level.CORE, Selector({"app": "a"}), required=True),
-        Affinity(False, Level.NUMA, Selector({"app": "b", "tier": "x"})),
-        Affinity(True, Level.CORE, Selector({})),
+        PodCPUAffinity(True, TopologyLevel.CORE, Selector({"app": "a"}), required=True),
+        PodCPUAffinity(False, TopologyLevel.NUMA, Selector({"app": "b", "tier": "x"})),
+        PodCPUAffinity(True, TopologyLevel.CORE, Selector({})),
     )
     assert found.core_kind == "E"
-    assert wishes.read(asked({keys.EXCLUSIVE: '{"level":"core"}'})).exclusive == Exclusivity(Level.CORE)
+    assert placement_spec.read(asked({keys.EXCLUSIVE: '{"level":"core"}'})).exclusive == Exclusivity(
+        TopologyLevel.CORE
+    )
 
 
 def test_a_selector_may_have_expressions_as_kubernetes_has():
@@ -160,14 +169,14 @@ def test_a_selector_may_have_expressions_as_kubernetes_has():
         {"key": "quiet", "operator": "DoesNotExist", "values": []},
     ]
     term = {"avoid": {"matchLabels": {"team": "t"}, EXPRESSIONS: rules}, "level": "core"}
-    (found,) = wishes.read(asked({keys.CPU_AFFINITY: json.dumps([term])})).affinities
+    (found,) = placement_spec.read(asked({keys.CPU_AFFINITY: json.dumps([term])})).affinities
     assert found.others == Selector(
         {"team": "t"},
         (
-            Requirement("app", Operator.IN, ("a", "b")),
-            Requirement("tier", Operator.NOT_IN, ("x",)),
-            Requirement("loud", Operator.EXISTS),
-            Requirement("quiet", Operator.DOES_NOT_EXIST),
+            LabelRequirement("app", Operator.IN, ("a", "b")),
+            LabelRequirement("tier", Operator.NOT_IN, ("x",)),
+            LabelRequirement("loud", Operator.EXISTS),
+            LabelRequirement("quiet", Operator.DOES_NOT_EXIST),
         ),
     )
     assert str(found.others) == "team=t,app in (a,b),tier notin (x),loud,!quiet"
@@ -176,23 +185,23 @@ def test_a_selector_may_have_expressions_as_kubernetes_has():
 @pytest.mark.parametrize(
     ("key", "text", "expected"),
     [
-        (SPEC, '{"preferredCpuBindPolicy":"FullPCPUs"}', Wishes(bind=FULL)),
-        (SPEC, '{"REQUIREDCPUBINDPOLICY":"SpreadByPCPUs"}', Wishes(bind=SPREAD, bind_required=True)),
-        (SPEC, '{"preferredCPUBindPolicy":" FullPCPUs "}', Wishes(bind=FULL)),
-        (SPEC, '{"requiredCPUBindPolicy":" "}', Wishes()),
-        (NUMA, '{"numatopologypolicy":"Restricted"}', Wishes(numa=NUMAPolicy.RESTRICTED)),
-        (keys.EXCLUSIVE, '{"Level":"core"}', Wishes(exclusive=Exclusivity(Level.CORE))),
+        (SPEC, '{"preferredCpuBindPolicy":"FullPCPUs"}', PlacementSpec(bind=FULL)),
+        (SPEC, '{"REQUIREDCPUBINDPOLICY":"SpreadByPCPUs"}', PlacementSpec(bind=SPREAD, bind_required=True)),
+        (SPEC, '{"preferredCPUBindPolicy":" FullPCPUs "}', PlacementSpec(bind=FULL)),
+        (SPEC, '{"requiredCPUBindPolicy":" "}', PlacementSpec()),
+        (NUMA, '{"numatopologypolicy":"Restricted"}', PlacementSpec(numa=NUMAPolicy.RESTRICTED)),
+        (keys.EXCLUSIVE, '{"Level":"core"}', PlacementSpec(exclusive=Exclusivity(TopologyLevel.CORE))),
     ],
 )
 def test_names_are_read_in_any_case_as_gos_json_does(key, text, expected):
-    assert wishes.read(asked({key: text})) == expected
+    assert placement_spec.read(asked({key: text})) == expected
 
 
 @pytest.mark.parametrize("policy", list(CPUPolicy))
 def test_gocranes_policies(policy):
-    found = wishes.read(asked({keys.CRANE_CPU_POLICY: policy, keys.CRANE_AWARENESS: "T"}))
+    found = placement_spec.read(asked({keys.CRANE_CPU_POLICY: policy, keys.CRANE_AWARENESS: "T"}))
     assert (found.cpu_policy, found.topology_aware) == (policy, True)
-    assert wishes.read(asked({keys.CRANE_AWARENESS: "false"})).topology_aware is False
+    assert placement_spec.read(asked({keys.CRANE_AWARENESS: "false"})).topology_aware is False
 
 
 @pytest.mark.parametrize(
@@ -254,7 +263,7 @@ def test_what_cannot_be_meant_is_named_with_what_is_allowed(key, text, where, wh
         key, where = keys.CPU_AFFINITY, f"[0].avoid.{EXPRESSIONS}{where}"
         text = f'[{{"avoid":{{"{EXPRESSIONS}":{text}}},"level":"core"}}]'
     with pytest.raises(TranslationError) as caught:
-        translate.ask(asked({key: text}))
+        translate.request(asked({key: text}))
     assert caught.value.field == f"metadata.annotations[{key}]{where}"
     assert why in caught.value.why
     assert len(str(caught.value)) < 600
@@ -264,7 +273,7 @@ def test_broken_labels_are_named_too():
     with pytest.raises(
         TranslationError, match=r"^metadata.labels\[koordinator.sh/qosClass\]: invalid value 'LSX': use LSE, "
     ):
-        translate.ask(asked(labels={keys.QOS_CLASS: "LSX"}))
+        translate.request(asked(labels={keys.QOS_CLASS: "LSX"}))
 
 
 @pytest.mark.parametrize(
@@ -280,19 +289,19 @@ def test_broken_labels_are_named_too():
 def test_what_is_wrong_is_told_in_one_line_of_a_bearable_length(text):
     bound = pod("a", container("x", "cpu=1"), annotations={keys.CONTAINER_CPUSETS: text}, node="n")
     with pytest.raises(TranslationError) as caught:
-        translate.ask(bound)
+        translate.request(bound)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 850
 
 
 def test_all_faults_of_a_pod_are_found_at_once():
     broken = asked({SPEC: "{", keys.CORE_KIND: "X"}, {keys.QOS_CLASS: "LSX"})
-    assert [error.field.split("[")[0] for error in wishes.faults(broken)] == [
+    assert [error.field.split("[")[0] for error in placement_spec.faults(broken)] == [
         "metadata.labels",
         "metadata.annotations",
         "metadata.annotations",
     ]
-    assert wishes.faults(asked()) == ()
+    assert placement_spec.faults(asked()) == ()
 
 
 STATUS = {
@@ -327,8 +336,8 @@ def test_resource_status_is_read_and_written_as_upstream_does():
 def test_a_pod_without_cpus_floats_in_the_pools_that_its_status_names(text, zone):
     assert statuses.read({keys.RESOURCE_STATUS: text}).zone == (None if zone is None else CPUSet(zone))
     bound = pod("a", container("x", "cpu=1"), annotations={keys.RESOURCE_STATUS: text}, node="n")
-    assert translate.ask(bound).zone == (None if zone is None else CPUSet(zone))
-    assert translate.ask(asked({keys.RESOURCE_STATUS: text})).zone is None
+    assert translate.request(bound).zone == (None if zone is None else CPUSet(zone))
+    assert translate.request(asked({keys.RESOURCE_STATUS: text})).zone is None
 
 
 def test_a_status_is_read_in_any_case_of_its_names_as_gos_json_does():

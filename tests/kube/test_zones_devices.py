@@ -3,7 +3,7 @@
 from corelane import node
 from corelane.kube.translate.zones import zones
 from corelane.machine.spec import parse_spec
-from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 NIC = "example.com/nic"
 
@@ -13,8 +13,10 @@ def test_the_zones_of_numa_nodes_have_the_devices_near_them() -> None:
     config = node.NodeConfig(
         "pools", devices={NIC: {"a": 1, "b": 2, "c": 3, "nowhere": 0}, "example.com/gpu": {}}
     )
-    one = ContainerAsk("x", ContainerKind.APP, 1000, 1000, devices={NIC: 1})
-    state, decision = node.admit(node.new(machine, config), Ask("u", "ns", "p", QOSClass.GUARANTEED, (one,)))
+    one = ContainerRequest("x", ContainerKind.APP, 1000, 1000, devices={NIC: 1})
+    state, decision = node.admit(
+        node.new(machine, config), PodRequest("u", "ns", "p", QOSClass.GUARANTEED, (one,))
+    )
     assert decision.admitted
     assert state.entries["u", "x"].devices == {NIC: ("a",)}
     told = {zone["name"]: zone.get("resources", []) for zone in zones(machine, state, {"node", "socket"})}

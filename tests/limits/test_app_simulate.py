@@ -7,10 +7,10 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app import limits_simulate as app
+from corelane.app.limits import simulate as app
 from corelane.cli import main
 from corelane.limits.model.builtin import BUILTIN, NEIGHBOURS, NGINX
-from corelane.limits.scenario_file import ScenarioError
+from corelane.limits.model.scenario_file import ScenarioError
 
 SCENARIO = """
 name: shop

@@ -29,7 +29,7 @@ def scene(switches: Switches = LATEST, burst: int = 0) -> tuple[Clock, Listener,
     listener = Listener(clock)
     pool = Pool(clock, Limit(QUOTA, burst_ns=burst), switches, listener)
     rich, poor = Account(pool), Account(pool)
-    assert pool.ask(rich, QUOTA)
+    assert pool.request(rich, QUOTA)
     assert not pool.settle(poor, 1 * MS)
     pool.throttle(poor, holds_tasks=True)
     return clock, listener, pool, rich, poor
@@ -62,7 +62,7 @@ def test_nothing_is_handed_out_when_the_refill_is_less_than_7_ms_away(moment, re
 def test_nothing_is_handed_out_when_others_have_taken_it_meanwhile():
     clock, listener, pool, rich, _ = scene()
     hand_back(clock, pool, rich, 8 * MS, 30 * MS)
-    pool.ask(Account(pool), 3 * MS)
+    pool.request(Account(pool), 3 * MS)
     clock.run(REFILL)
     assert listener.released_at == []
 
@@ -136,7 +136,7 @@ def test_bursts_are_counted_when_a_period_used_more_than_its_quota():
     assert pool.stat().nr_bursts == 0
     saved = pool.runtime - QUOTA
     assert saved == 10 * MS
-    pool.ask(rich, QUOTA + 4 * MS)
+    pool.request(rich, QUOTA + 4 * MS)
     clock.run(4 * REFILL + 1)
     assert (pool.stat().nr_bursts, pool.stat().burst_ns) == (1, 4 * MS)
 
@@ -145,5 +145,5 @@ def test_the_timer_stops_after_a_second_quiet_period_and_goes_on_along_its_grid(
     clock, _, pool, rich, _ = scene()
     clock.run(10 * REFILL + 30 * MS)
     assert pool.stat().nr_periods == 3
-    pool.ask(rich, rich.remaining + 1)
+    pool.request(rich, rich.remaining + 1)
     assert pool.next_refill() == 11 * REFILL

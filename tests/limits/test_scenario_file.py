@@ -1,13 +1,12 @@
 import pytest
 
-from corelane.limits import scenario_file
-from corelane.limits.model import variants
+from corelane.limits.model import scenario_file, variants
 from corelane.limits.model.clock import MS, US
 from corelane.limits.model.limit import Limit
 from corelane.limits.model.scenario import run
+from corelane.limits.model.scenario_file import ScenarioError
 from corelane.limits.model.switches import KERNELS
 from corelane.limits.model.workloads import Closed, Duration, Open, Server
-from corelane.limits.scenario_file import ScenarioError
 
 
 def shop() -> dict:

@@ -64,9 +64,9 @@ def test_a_machine_and_its_parts_cannot_be_changed():
 
 
 def test_unknown_ids_are_told_as_upstream_tells_them():
-    for ask in (FULL.cpu, FULL.siblings):
+    for request in (FULL.cpu, FULL.siblings):
         with pytest.raises(MachineError, match="unknown CPU ID: 99"):
-            ask(99)
+            request(99)
     with pytest.raises(MachineError, match="unknown NUMA node: 9"):
         FULL.node(9)
 

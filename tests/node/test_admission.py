@@ -8,15 +8,15 @@ from corelane.workload import QOSClass
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE, container, cpus, init, pod, sidecar
 
 
-def admitted(state, ask):
-    state, decision = node.admit(state, ask)
+def admitted(state, request):
+    state, decision = node.admit(state, request)
     assert decision.admitted, decision.message
     assert node.validate(state) == []
     return state, {name: str(given) for name, given in decision.assignments.items()}
 
 
-def refused(state, ask):
-    after, decision = node.admit(state, ask)
+def refused(state, request):
+    after, decision = node.admit(state, request)
     assert not decision.admitted
     assert after is state
     return decision
@@ -44,15 +44,15 @@ def test_the_reserved_cpu_is_the_lowest_of_the_lowest_core_and_never_exclusive()
 
 
 @pytest.mark.parametrize(
-    ("ask", "why"),
+    ("pod", "why"),
     [
         (pod("a", container("app", 1500)), "1500m is no whole number of CPUs"),
         (pod("a", container("app", 0)), "requests no CPU"),
         (pod("a", container("app", 2000), qos=QOSClass.BURSTABLE), "the pod is Burstable"),
     ],
 )
-def test_everything_else_shares_the_pool_and_is_told_why(ask, why):
-    state, decision = node.admit(node.new(LAPTOP), ask)
+def test_everything_else_shares_the_pool_and_is_told_why(pod, why):
+    state, decision = node.admit(node.new(LAPTOP), pod)
     assert decision.admitted
     assert decision.assignments == {}
     assert len(decision.shared) == 8
@@ -129,8 +129,10 @@ def test_the_fewest_numa_nodes_are_chosen_and_named():
 
 
 def test_an_application_takes_over_the_cpus_of_init_containers_and_a_sidecar_keeps_its_own():
-    ask = pod("a", init("first", 4000), sidecar("proxy", 2000), init("second", 2000), container("app", 4000))
-    state, given = admitted(node.new(DUAL), ask)
+    request = pod(
+        "a", init("first", 4000), sidecar("proxy", 2000), init("second", 2000), container("app", 4000)
+    )
+    state, given = admitted(node.new(DUAL), request)
     first, proxy, second, app = (cpus(given[name]) for name in ("first", "proxy", "second", "app"))
     assert proxy <= first
     assert proxy.isdisjoint(second)
@@ -141,8 +143,8 @@ def test_an_application_takes_over_the_cpus_of_init_containers_and_a_sidecar_kee
 
 
 def test_a_valid_proposal_is_taken_as_it_stands():
-    ask = pod("a", container("app", 2000), proposal={"app": "3,7"})
-    state, decision = node.admit(node.new(LAPTOP), ask)
+    request = pod("a", container("app", 2000), proposal={"app": "3,7"})
+    state, decision = node.admit(node.new(LAPTOP), request)
     assert str(decision.assignments["app"]) == "3,7"
     assert decision.repicked is False
     assert state.entries["a", "app"].origin is node.Origin.SCHEDULER
@@ -157,8 +159,8 @@ def test_a_valid_proposal_is_taken_as_it_stands():
     ],
 )
 def test_a_proposal_that_conflicts_is_picked_again(proposal, why):
-    ask = pod("a", container("app", 2000), proposal={"app": proposal})
-    state, decision = node.admit(node.new(LAPTOP), ask)
+    request = pod("a", container("app", 2000), proposal={"app": proposal})
+    state, decision = node.admit(node.new(LAPTOP), request)
     assert decision.repicked is True
     assert str(decision.assignments["app"]) == "1,5"
     assert texts(decision, "conflict") == [why]
@@ -166,15 +168,15 @@ def test_a_proposal_that_conflicts_is_picked_again(proposal, why):
 
 
 def test_picking_again_leaves_the_other_containers_their_valid_proposals():
-    ask = pod("a", container("x", 2000), container("y", 2000), proposal={"x": "0,4", "y": "1,5"})
-    _, decision = node.admit(node.new(LAPTOP), ask)
+    request = pod("a", container("x", 2000), container("y", 2000), proposal={"x": "0,4", "y": "1,5"})
+    _, decision = node.admit(node.new(LAPTOP), request)
     assert str(decision.assignments["y"]) == "1,5"
     assert str(decision.assignments["x"]) == "2,6"
 
 
 def test_two_proposals_for_the_same_cpu_do_not_both_hold():
-    ask = pod("a", container("x", 2000), container("y", 2000), proposal={"x": "1,5", "y": "1,5"})
-    state, decision = node.admit(node.new(LAPTOP), ask)
+    request = pod("a", container("x", 2000), container("y", 2000), proposal={"x": "1,5", "y": "1,5"})
+    state, decision = node.admit(node.new(LAPTOP), request)
     assert {name: str(given) for name, given in decision.assignments.items()} == {"x": "1,5", "y": "2,6"}
     assert node.validate(state) == []
 
@@ -182,10 +184,10 @@ def test_two_proposals_for_the_same_cpu_do_not_both_hold():
 def test_what_one_node_decides_another_takes_as_a_proposal():
     scheduler, agent = node.new(DUAL), node.new(DUAL)
     for i in range(5):
-        ask = pod(f"p{i}", init("init", 4000), sidecar("proxy", 1000), container("app", 2000))
-        scheduler, decided = node.admit(scheduler, ask)
+        request = pod(f"p{i}", init("init", 4000), sidecar("proxy", 1000), container("app", 2000))
+        scheduler, decided = node.admit(scheduler, request)
         proposal = {name: str(given) for name, given in decided.assignments.items()}
-        agent, taken = node.admit(agent, pod(f"p{i}", *ask.containers, proposal=proposal))
+        agent, taken = node.admit(agent, pod(f"p{i}", *request.containers, proposal=proposal))
         assert taken.assignments == decided.assignments
         assert taken.repicked is False
 
@@ -222,12 +224,12 @@ def test_admission_is_fast_enough_for_a_scheduler_on_384_cpus():
     state = node.new(parse_spec("socket:2 numa:1 core:96 smt:2"))
     for i in range(60):
         state, _ = node.admit(state, pod(f"p{i}", container("app", 4000), container("side", 500)))
-    ask = pod("q", container("app", 6000), container("side", 500))
-    best = min(_seconds(state, ask) for _ in range(200))
+    request = pod("q", container("app", 6000), container("side", 500))
+    best = min(_seconds(state, request) for _ in range(200))
     assert best < 300e-6, "the target is 100 µs; this is thrice that, for slow and busy machines"
 
 
-def _seconds(state, ask):
+def _seconds(state, request):
     start = time.thread_time()
-    node.admit(state, ask)
+    node.admit(state, request)
     return time.thread_time() - start

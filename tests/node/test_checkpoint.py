@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from corelane import node
 from corelane.cpuset import CPUSet
-from corelane.node import checkpoint
-from corelane.node.checkpoint import Checkpoint, CheckpointError
-from corelane.node.statefile import fnv1a
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
+from corelane.node.kubelet.statefile import fnv1a
 from support import kubelet_files
 from support.node_asks import LAPTOP, container, cpus, init, pod
 

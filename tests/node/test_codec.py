@@ -4,7 +4,7 @@ import pytest
 
 from corelane import node
 from corelane.node import codec
-from corelane.workload import Affinity, Level, Operator, PodQOS, Requirement, Selector
+from corelane.workload import LabelRequirement, Operator, PodCPUAffinity, PodQOS, Selector, TopologyLevel
 from support.node_asks import LAPTOP, container, init, pod
 from support.pool_asks import admitted, labelled, pools
 
@@ -18,8 +18,8 @@ RULES_OF_NOBODY = {
 
 def busy():
     state = node.new(LAPTOP)
-    for ask in (pod("a", init("i", 2000), container("x", 2000)), pod("b", container("y", 500))):
-        state, _ = node.admit(state, ask)
+    for request in (pod("a", init("i", 2000), container("x", 2000)), pod("b", container("y", 500))):
+        state, _ = node.admit(state, request)
     return node.mark(state, "a", "x", node.Phase.CONFIRMED)
 
 
@@ -40,18 +40,25 @@ def test_a_state_survives_the_file():
     assert decode(codec.encode(state)) == state
 
 
-EXPRESSIONS = (Requirement("app", Operator.IN, ("a", "b")), Requirement("tier", Operator.EXISTS))
+EXPRESSIONS = (LabelRequirement("app", Operator.IN, ("a", "b")), LabelRequirement("tier", Operator.EXISTS))
 
 
 @pytest.mark.parametrize("others", [Selector({"app": "a"}), Selector({"x": "y"}, EXPRESSIONS)])
 def test_whom_a_pod_avoids_survives_the_file(others):
-    shy = labelled("shy", PodQOS.LSE, 2000, affinities=(Affinity(True, Level.CORE, others, True),))
+    shy = labelled(
+        "shy", PodQOS.LSE, 2000, affinities=(PodCPUAffinity(True, TopologyLevel.CORE, others, True),)
+    )
     state = admitted(pools(LAPTOP), shy)
     assert codec.decode(codec.encode(state), LAPTOP, state.config) == state
 
 
 def test_a_file_from_before_there_were_expressions_is_read():
-    shy = labelled("shy", PodQOS.LSE, 2000, affinities=(Affinity(True, Level.CORE, Selector({"app": "a"})),))
+    shy = labelled(
+        "shy",
+        PodQOS.LSE,
+        2000,
+        affinities=(PodCPUAffinity(True, TopologyLevel.CORE, Selector({"app": "a"})),),
+    )
     state = admitted(pools(LAPTOP), shy)
     body = json.loads(codec.encode(state))["ledger"]
     assert body["tenants"]["shy"]["avoids"] == [{"level": "core", "labels": {"app": "a"}, "required": False}]

@@ -7,10 +7,10 @@ from corelane.node import Origin, Phase, Sharing
 from support.node_asks import DUAL, LAPTOP, container, cpus, init, pod
 
 
-def after(*asks, machine=LAPTOP, config=None):
+def after(*requests, machine=LAPTOP, config=None):
     state = node.new(machine, config)
-    for ask in asks:
-        state, decision = node.admit(state, ask)
+    for request in requests:
+        state, decision = node.admit(state, request)
         assert decision.admitted, decision.message
     return state
 

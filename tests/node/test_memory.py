@@ -8,7 +8,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, TopologyOptions, codec
-from corelane.workload import ContainerAsk, ContainerKind, QOSClass
+from corelane.workload import ContainerKind, ContainerRequest, QOSClass
 from support.node_asks import pod
 
 GI = 1 << 30
@@ -21,9 +21,9 @@ def state(policy="best-effort", machine=MACHINE, **changes):
     return node.new(machine, NodeConfig(numa=TopologyOptions(policy), memory=memory, **changes))
 
 
-def asks(name, gib, milli=1000, kind=ContainerKind.APP, **more):
+def requests(name, gib, milli=1000, kind=ContainerKind.APP, **more):
     size = gib * GI
-    return ContainerAsk(
+    return ContainerRequest(
         name,
         kind,
         cpu_request=milli,
@@ -34,15 +34,15 @@ def asks(name, gib, milli=1000, kind=ContainerKind.APP, **more):
     )
 
 
-def admitted(before, ask):
-    after, decision = node.admit(before, ask)
+def admitted(before, request):
+    after, decision = node.admit(before, request)
     assert decision.admitted, decision
     assert node.validate(after) == []
     return after
 
 
-def refused(before, ask):
-    after, decision = node.admit(before, ask)
+def refused(before, request):
+    after, decision = node.admit(before, request)
     assert not decision.admitted
     assert after is before
     return decision.reason, decision.message
@@ -57,45 +57,45 @@ def where(of, uid, name="c"):
 
 
 def test_a_guaranteed_pod_gets_memory_on_the_fewest_nodes_and_is_bound_there():
-    after = admitted(state(), pod("a", asks("c", 12)))
+    after = admitted(state(), pod("a", requests("c", 12)))
     assert where(after, "a") == CPUSet([0])
     assert free(after) == [3, 16]
-    wide = admitted(state(), pod("a", asks("c", 20)))
+    wide = admitted(state(), pod("a", requests("c", 20)))
     assert where(wide, "a") == CPUSet([0, 1])
     assert free(wide) == [0, 11]
 
 
 def test_cpus_and_memory_are_taken_from_the_same_node():
-    full = admitted(state("restricted"), pod("a", asks("c", 14)))
-    after = admitted(full, pod("b", asks("c", 4, 4000)))
+    full = admitted(state("restricted"), pod("a", requests("c", 14)))
+    after = admitted(full, pod("b", requests("c", 4, 4000)))
     assert where(after, "b") == CPUSet([1])
     cpus = after.entries["b", "c"].cpus
     assert cpus <= next(one.cpus for one in MACHINE.nodes if one.id == 1)
 
 
 def test_others_get_no_memory_of_their_own():
-    burstable = pod("a", asks("c", 4), qos=QOSClass.BURSTABLE)
+    burstable = pod("a", requests("c", 4), qos=QOSClass.BURSTABLE)
     after = admitted(state(), burstable)
     assert where(after, "a") is None
     assert free(after) == [15, 16]
 
 
 def test_a_node_used_alone_is_no_part_of_a_group():
-    full = admitted(state(), pod("a", asks("c", 1)))
-    reason, message = refused(full, pod("b", asks("c", 20)))
+    full = admitted(state(), pod("a", requests("c", 1)))
+    reason, message = refused(full, pod("b", requests("c", 20)))
     assert reason == "UnexpectedAdmissionError"
     assert "[memorymanager] failed to find NUMA nodes to extend the current topology hint" in message
     alone = state("none")
-    full = admitted(alone, pod("a", asks("c", 1)))
+    full = admitted(alone, pod("a", requests("c", 1)))
     assert (
         "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
-        in (refused(full, pod("b", asks("c", 20)))[1])
+        in (refused(full, pod("b", requests("c", 20)))[1])
     )
 
 
 def test_a_strict_topology_manager_refuses_what_would_lie_apart():
-    full = admitted(state("single-numa-node"), pod("a", asks("c", 15, 7000)))
-    reason, message = refused(full, pod("b", asks("c", 16, 9000)))
+    full = admitted(state("single-numa-node"), pod("a", requests("c", 15, 7000)))
+    reason, message = refused(full, pod("b", requests("c", 16, 9000)))
     assert (reason, message) == (
         "TopologyAffinityError",
         "Resources cannot be allocated with Topology locality",
@@ -103,16 +103,16 @@ def test_a_strict_topology_manager_refuses_what_would_lie_apart():
 
 
 def test_an_init_containers_memory_is_taken_over_and_counted_once():
-    first = asks("first", 6, kind=ContainerKind.INIT)
-    after = admitted(state(), pod("a", first, asks("c", 4)))
+    first = requests("first", 6, kind=ContainerKind.INIT)
+    after = admitted(state(), pod("a", first, requests("c", 4)))
     assert free(after) == [9, 16]
     sizes = {entry.container: entry.memory[0].size // GI for entry in after.of_pod("a")}
     assert sizes == {"first": 2, "c": 4}
 
 
 def test_once_a_container_has_started_the_init_containers_before_it_give_their_memory_back():
-    first = asks("first", 6, kind=ContainerKind.INIT)
-    before = admitted(state(), pod("a", first, asks("c", 4)))
+    first = requests("first", 6, kind=ContainerKind.INIT)
+    before = admitted(state(), pod("a", first, requests("c", 4)))
     assert node.started(before, "a", "first") is before
     after = node.started(before, "a", "c")
     assert free(after) == [11, 16]
@@ -125,16 +125,16 @@ def test_once_a_container_has_started_the_init_containers_before_it_give_their_m
 def test_release_gives_memory_and_devices_back():
     fresh = state(devices={"example.com/gpu": {"g0": 1, "g1": 2}})
     gpu = {"example.com/gpu": 1}
-    after = admitted(fresh, pod("a", asks("c", 20, devices=gpu)))
+    after = admitted(fresh, pod("a", requests("c", 20, devices=gpu)))
     assert dict(after.entries["a", "c"].devices) == {"example.com/gpu": ("g0",)}
     assert node.release(after, "a").memory == fresh.memory
-    again = admitted(node.release(after, "a"), pod("b", asks("c", 1, devices=gpu)))
+    again = admitted(node.release(after, "a"), pod("b", requests("c", 1, devices=gpu)))
     assert dict(again.entries["b", "c"].devices) == {"example.com/gpu": ("g0",)}
 
 
 def test_devices_draw_cpus_and_memory_to_their_node():
     near = state("single-numa-node", devices={"example.com/gpu": {"g0": 0b10}})
-    after = admitted(near, pod("a", asks("c", 4, 2000, devices={"example.com/gpu": 1})))
+    after = admitted(near, pod("a", requests("c", 4, 2000, devices={"example.com/gpu": 1})))
     assert where(after, "a") == CPUSet([1])
     assert after.entries["a", "c"].cpus <= MACHINE.nodes[1].cpus
 
@@ -152,23 +152,23 @@ def test_devices_draw_cpus_and_memory_to_their_node():
 )
 def test_missing_devices_are_refused_in_upstreams_words(inventory, wanted, text):
     before = state("none", devices={"example.com/gpu": inventory})
-    ask = pod("a", asks("c", 1, devices={"example.com/gpu": wanted}))
-    assert refused(before, ask) == (
+    request = pod("a", requests("c", 1, devices={"example.com/gpu": wanted}))
+    assert refused(before, request) == (
         "UnexpectedAdmissionError",
         f"Allocate failed due to {text}, which is unexpected",
     )
 
 
 def test_a_resource_that_the_node_does_not_know_is_left_to_others():
-    after = admitted(state(), pod("a", asks("c", 1, devices={"example.com/other": 9})))
+    after = admitted(state(), pod("a", requests("c", 1, devices={"example.com/other": 9})))
     assert not after.entries["a", "c"].devices
 
 
 def test_an_init_containers_devices_are_taken_over():
     before = state(devices={"example.com/gpu": {"g0": 1, "g1": 2}})
     gpu = {"example.com/gpu": 1}
-    first = asks("first", 1, kind=ContainerKind.INIT, devices=gpu)
-    after = admitted(before, pod("a", first, asks("c", 1, devices=gpu), asks("d", 1, devices=gpu)))
+    first = requests("first", 1, kind=ContainerKind.INIT, devices=gpu)
+    after = admitted(before, pod("a", first, requests("c", 1, devices=gpu), requests("d", 1, devices=gpu)))
     held = {entry.container: entry.devices["example.com/gpu"] for entry in after.of_pod("a")}
     assert held == {"first": ("g0",), "c": ("g0",), "d": ("g1",)}
 
@@ -202,8 +202,8 @@ def test_a_device_near_a_node_that_is_not_there_is_refused():
 def test_the_ledgers_file_keeps_memory_and_devices():
     before = state(devices={"example.com/gpu": {"g0": 1, "g1": 2}})
     gpu = {"example.com/gpu": 1}
-    first = asks("first", 6, kind=ContainerKind.INIT)
-    before = admitted(before, pod("a", first, asks("c", 8, devices=gpu)))
+    first = requests("first", 6, kind=ContainerKind.INIT)
+    before = admitted(before, pod("a", first, requests("c", 8, devices=gpu)))
     read = codec.decode(codec.encode(before), before.machine, before.config)
     assert read == before
     assert node.rebase(read, before.machine, before.config) == (read, [])
@@ -211,7 +211,7 @@ def test_the_ledgers_file_keeps_memory_and_devices():
 
 def test_a_file_from_before_there_was_memory_still_loads():
     old = node.new(MACHINE)
-    old = admitted(old, pod("a", asks("c", 4)))
+    old = admitted(old, pod("a", requests("c", 4)))
     assert b'"memory"' not in codec.encode(old)
     now = state()
     read = codec.decode(codec.encode(old), MACHINE, now.config)
@@ -244,8 +244,8 @@ def test_a_damaged_file_says_where(damage, text):
 
 
 def test_memory_that_is_no_longer_there_is_no_longer_kept():
-    before = admitted(state(), pod("a", asks("c", 12)))
-    before = admitted(before, pod("b", asks("c", 2)))
+    before = admitted(state(), pod("a", requests("c", 12)))
+    before = admitted(before, pod("b", requests("c", 2)))
     shrunk = replace(MACHINE, nodes=tuple(replace(one, memory=12 * GI) for one in MACHINE.nodes))
     after, problems = node.rebase(before, shrunk)
     assert [(problem.code, problem.uid) for problem in problems] == [("memory", "a")]
@@ -255,7 +255,7 @@ def test_memory_that_is_no_longer_there_is_no_longer_kept():
 
 
 def test_a_manager_that_was_switched_off_keeps_nobodys_memory():
-    before = admitted(state(), pod("a", asks("c", 12)))
+    before = admitted(state(), pod("a", requests("c", 12)))
     after, problems = node.rebase(before, MACHINE, replace(before.config, memory=MemoryOptions()))
     assert [problem.code for problem in problems] == ["memory"]
     assert not after.memory

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from corelane.node import memory_checkpoint
-from corelane.node.memory_checkpoint import Block, NodeMemory, Table
-from corelane.node.statefile import CheckpointError
+from corelane.node.kubelet import memory_checkpoint
+from corelane.node.kubelet.memory_checkpoint import Block, NodeMemory, Table
+from corelane.node.kubelet.statefile import CheckpointError
 from support import kubelet_files
 
 WRITTEN = kubelet_files.written("memory")
@@ -135,7 +135,7 @@ def test_a_file_that_stops_the_kubelet_is_explained(content, message):
 
 
 def test_a_payload_that_is_broken_under_a_right_checksum_is_named():
-    from corelane.node.statefile import payload_checksum
+    from corelane.node.kubelet.statefile import payload_checksum
 
     with pytest.raises(CheckpointError, match="data is no JSON, perhaps truncated"):
         decode(payload("{", payload_checksum("{")))

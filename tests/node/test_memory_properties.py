@@ -9,7 +9,7 @@ from corelane import node
 from corelane.kube.translate import ledgers
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, TopologyOptions, codec
-from corelane.workload import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
 
 GI = 1 << 30
 MACHINES = [
@@ -41,7 +41,7 @@ def nodes(draw):
 
 
 @st.composite
-def asks(draw, uid):
+def requests(draw, uid):
     kinds = draw(st.lists(st.sampled_from(ContainerKind), min_size=1, max_size=3))
     kinds.sort(key=lambda kind: kind is ContainerKind.APP)
     containers = []
@@ -49,12 +49,12 @@ def asks(draw, uid):
         milli, size = draw(st.sampled_from([500, 1000, 2000])), draw(st.integers(1, 14)) * GI
         wanted = draw(st.integers(0, 2))
         more = {"devices": {GPU: wanted}} if wanted else {}
-        containers.append(ContainerAsk(f"c{i}", kind, milli, milli, size, size, **more))
+        containers.append(ContainerRequest(f"c{i}", kind, milli, milli, size, size, **more))
     level = None
     if draw(st.integers(0, 3)) == 0:
         level = PodResources(1000 * draw(st.integers(3, 8)), draw(st.integers(12, 30)) * GI)
     qos = draw(st.sampled_from([QOSClass.GUARANTEED, QOSClass.GUARANTEED, QOSClass.BURSTABLE]))
-    return Ask(uid, "test", uid, qos, tuple(containers), level=level)
+    return PodRequest(uid, "test", uid, qos, tuple(containers), level=level)
 
 
 def same_but_generation(one, other):
@@ -73,7 +73,7 @@ def test_nothing_is_handed_out_twice_and_all_of_it_comes_back(idle, data):
     for step in range(data.draw(st.integers(1, 6))):
         what = data.draw(st.sampled_from(["arrive", "arrive", "arrive", "leave", "start"]))
         if what == "arrive":
-            after, decision = node.admit(state, data.draw(asks(f"pod-{step}")))
+            after, decision = node.admit(state, data.draw(requests(f"pod-{step}")))
             if not decision.admitted:
                 assert same_but_generation(after, state)
             state = after
@@ -96,11 +96,11 @@ def test_nothing_is_handed_out_twice_and_all_of_it_comes_back(idle, data):
 @given(nodes(), st.data())
 def test_the_published_ledger_has_all_that_an_admission_looks_at(state, data):
     for step in range(data.draw(st.integers(1, 3))):
-        state, _ = node.admit(state, data.draw(asks(f"pod-{step}")))
+        state, _ = node.admit(state, data.draw(requests(f"pod-{step}")))
     read = ledgers.load(ledgers.dump(state), state.machine)
     assert read.memory == state.memory
     read = replace(read, pods=state.pods, requested=state.requested)
     """Pods that have nothing of their own are not published: the API server knows what they request."""
-    ask = data.draw(asks("next"))
-    assert node.admit(read, ask)[1].message == node.admit(state, ask)[1].message
-    assert node.admit(read, ask)[1].assignments == node.admit(state, ask)[1].assignments
+    request = data.draw(requests("next"))
+    assert node.admit(read, request)[1].message == node.admit(state, request)[1].message
+    assert node.admit(read, request)[1].assignments == node.admit(state, request)[1].assignments

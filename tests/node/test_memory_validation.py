@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from corelane.machine.model import NUMANode, from_rows
-from corelane.node import memory_checkpoint, memory_validation
-from corelane.node.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
+from corelane.node.kubelet import memory_checkpoint, memory_validation
+from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
 from corelane.placement.memory import hugepages
 from support import kubelet_files
 

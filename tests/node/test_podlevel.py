@@ -8,7 +8,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
-from corelane.workload import ContainerAsk, ContainerKind, PodResources
+from corelane.workload import ContainerKind, ContainerRequest, PodResources
 from support.node_asks import pod
 
 GI = 1 << 30
@@ -27,12 +27,12 @@ def state(gate=True, scope="pod", policy="restricted", **options):
     )
 
 
-def asks(name, cpus, gib, kind=ContainerKind.APP):
-    return ContainerAsk(name, kind, 1000 * cpus, 1000 * cpus, gib * GI, gib * GI)
+def requests(name, cpus, gib, kind=ContainerKind.APP):
+    return ContainerRequest(name, kind, 1000 * cpus, 1000 * cpus, gib * GI, gib * GI)
 
 
 def shared(name, kind=ContainerKind.APP):
-    return ContainerAsk(name, kind)
+    return ContainerRequest(name, kind)
 
 
 def whole(cpus, gib, *containers):
@@ -48,7 +48,7 @@ def sizes(after):
 
 
 TOO_MUCH = "pod rejected, sum of exclusive container {} requests equals pod budget, leaving no"
-SOME = (asks("own", 2, 4), shared("one"), shared("two"))
+SOME = (requests("own", 2, 4), shared("one"), shared("two"))
 
 
 def test_without_the_gate_such_a_pod_has_nothing_of_its_own():
@@ -71,7 +71,12 @@ def test_with_it_the_pod_gets_one_piece_that_its_containers_share_out():
 
 def test_an_init_container_has_all_that_sidecars_before_it_leave():
     init, sidecar = ContainerKind.INIT, ContainerKind.SIDECAR
-    containers = (asks("side", 1, 2, sidecar), shared("first", init), asks("own", 2, 4), shared("rest"))
+    containers = (
+        requests("side", 1, 2, sidecar),
+        shared("first", init),
+        requests("own", 2, 4),
+        shared("rest"),
+    )
     after, _ = node.admit(state(), whole(5, 8, *containers))
     assert sets(after) == {"side": "1", "first": "2-5", "own": "2-3", "rest": "4-5"}
     assert sizes(after) == {"side": [2], "first": [6], "own": [4], "rest": [2]}
@@ -88,7 +93,7 @@ def test_the_piece_is_free_again_only_with_the_last_container():
 
 
 @pytest.mark.parametrize(
-    ("ask", "message"),
+    ("pod", "message"),
     [
         (
             whole(2, 8, *SOME),
@@ -99,17 +104,17 @@ def test_the_piece_is_free_again_only_with_the_last_container():
             f"{TOO_MUCH.format('memory')} memory for shared containers",
         ),
         (
-            whole(2, 8, asks("side", 2, 4, ContainerKind.SIDECAR), shared("first", ContainerKind.INIT)),
+            whole(2, 8, requests("side", 2, 4, ContainerKind.SIDECAR), shared("first", ContainerKind.INIT)),
             "pod rejected, pod has shared init containers but no cpus available for them",
         ),
     ],
 )
-def test_a_pod_that_leaves_nothing_to_share_is_refused(ask, message):
+def test_a_pod_that_leaves_nothing_to_share_is_refused(pod, message):
     lenient = state(policy="best-effort")
-    after, decision = node.admit(lenient, ask)
+    after, decision = node.admit(lenient, pod)
     assert (decision.reason, decision.message) == ("EmptyPodSharedPoolError", message)
     assert after is lenient
-    strict = node.admit(state(), ask)[1]
+    strict = node.admit(state(), pod)[1]
     assert strict.reason == "TopologyAffinityError"
 
 
@@ -119,7 +124,7 @@ def test_a_pod_that_leaves_nothing_to_share_is_refused(ask, message):
 )
 def test_the_topology_manager_has_its_own_words_for_them(scope, where):
     narrow = state(scope=scope, policy="single-numa-node")
-    _, decision = node.admit(narrow, whole(10, 8, asks("own", 9, 4), shared("rest")))
+    _, decision = node.admit(narrow, whole(10, 8, requests("own", 9, 4), shared("rest")))
     assert decision.reason == "TopologyAffinityError"
     assert decision.message == f"Pod Scope pod with pod-level resources failed admission {where}"
 
@@ -135,7 +140,7 @@ def test_the_whole_piece_must_be_whole_cores_where_these_are_asked_for():
     machine = parse_spec("socket:1 numa:1 core:8 smt:2 mem:16G")
     options, numa = StaticOptions(full_pcpus_only=True), TopologyOptions("best-effort", "pod")
     strict = node.new(machine, replace(state().config, options=options, numa=numa))
-    _, decision = node.admit(strict, whole(3, 8, asks("own", 2, 4), shared("rest")))
+    _, decision = node.admit(strict, whole(3, 8, requests("own", 2, 4), shared("rest")))
     assert decision.reason == "SMTAlignmentError"
 
 

@@ -4,17 +4,29 @@ import pytest
 
 from corelane.node import policies, qos
 from corelane.node.policies import Conflict, NodePolicies
-from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, PodQOS, QOSClass, Strategy, Wishes
+from corelane.workload import (
+    BindPolicy,
+    ExclusivePolicy,
+    NUMAPolicy,
+    NUMAStrategy,
+    PlacementSpec,
+    PodQOS,
+    QOSClass,
+)
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
-MOST, LEAST, EVENLY = Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED, Strategy.DISTRIBUTE_EVENLY
+MOST, LEAST, EVENLY = (
+    NUMAStrategy.MOST_ALLOCATED,
+    NUMAStrategy.LEAST_ALLOCATED,
+    NUMAStrategy.DISTRIBUTE_EVENLY,
+)
 NONE, BEST = NUMAPolicy.NONE, NUMAPolicy.BEST_EFFORT
 RESTRICTED, SINGLE = NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE
 UNSAID = NodePolicies()
 
 
-def resolved(wishes, *sources, default=None, cpus=4, threads=2):
-    return policies.resolve(wishes, policies.merged(*sources), default, cpus=cpus, threads=threads)
+def resolved(placement_spec, *sources, default=None, cpus=4, threads=2):
+    return policies.resolve(placement_spec, policies.merged(*sources), default, cpus=cpus, threads=threads)
 
 
 def says(conflict, reason, *words):
@@ -30,7 +42,7 @@ def says(conflict, reason, *words):
 @pytest.mark.parametrize("profile", [None, FULL, SPREAD])
 def test_bind_policies(pod, must, label, kubelet, profile):
     found = resolved(
-        Wishes(bind=pod, bind_required=must),
+        PlacementSpec(bind=pod, bind_required=must),
         NodePolicies(bind=label),
         NodePolicies(bind=kubelet),
         default=profile,
@@ -44,7 +56,7 @@ def test_bind_policies(pod, must, label, kubelet, profile):
 
 
 def test_nobody_is_bound_where_nobody_names_a_policy():
-    found = resolved(Wishes())
+    found = resolved(PlacementSpec())
     assert (found.bind, found.bind_required, found.strategy, found.numa) == (None, False, None, NONE)
 
 
@@ -54,7 +66,7 @@ def test_nobody_is_bound_where_nobody_names_a_policy():
 @pytest.mark.parametrize("profile", [None, MOST])
 def test_numa_strategies(pod, label, kubelet, profile):
     sources = (NodePolicies(strategy=one) for one in (label, kubelet, profile))
-    assert resolved(Wishes(strategy=pod), *sources).strategy is (pod or label or kubelet or profile)
+    assert resolved(PlacementSpec(strategy=pod), *sources).strategy is (pod or label or kubelet or profile)
 
 
 @pytest.mark.parametrize("pod", [None, BEST, SINGLE])
@@ -62,7 +74,7 @@ def test_numa_strategies(pod, label, kubelet, profile):
 @pytest.mark.parametrize("kubelet", [None, RESTRICTED])
 @pytest.mark.parametrize("profile", [None, BEST])
 def test_topology_policies(pod, label, kubelet, profile):
-    found = resolved(Wishes(numa=pod), *(NodePolicies(numa=one) for one in (label, kubelet, profile)))
+    found = resolved(PlacementSpec(numa=pod), *(NodePolicies(numa=one) for one in (label, kubelet, profile)))
     node = label if label is not None else (kubelet or profile or NONE)
     if pod and node and pod is not node:
         says(found, policies.NUMA_CONFLICT, pod, node)
@@ -71,53 +83,59 @@ def test_topology_policies(pod, label, kubelet, profile):
 
 
 @pytest.mark.parametrize(
-    ("wishes", "expected"),
+    ("placement_spec", "expected"),
     [
-        (Wishes(), False),
-        (Wishes(numa=SINGLE), True),
-        (Wishes(numa=SINGLE, numa_exclusive=False), False),
-        (Wishes(numa_exclusive=True), True),
+        (PlacementSpec(), False),
+        (PlacementSpec(numa=SINGLE), True),
+        (PlacementSpec(numa=SINGLE, numa_exclusive=False), False),
+        (PlacementSpec(numa_exclusive=True), True),
     ],
 )
-def test_numa_exclusivity_is_required_by_default_only_of_pods_that_name_a_policy(wishes, expected):
-    assert resolved(wishes, NodePolicies(numa=SINGLE)).numa_exclusive is expected
+def test_numa_exclusivity_is_required_by_default_only_of_pods_that_name_a_policy(placement_spec, expected):
+    assert resolved(placement_spec, NodePolicies(numa=SINGLE)).numa_exclusive is expected
 
 
 @pytest.mark.parametrize(("aware", "expected"), [(True, SINGLE), (False, NONE), (None, BEST)])
 def test_gocranes_awareness_stands_in_for_a_policy(aware, expected):
-    assert resolved(Wishes(topology_aware=aware), NodePolicies(numa=BEST)).numa is expected
-    own = Wishes(topology_aware=aware, numa=RESTRICTED)
+    assert resolved(PlacementSpec(topology_aware=aware), NodePolicies(numa=BEST)).numa is expected
+    own = PlacementSpec(topology_aware=aware, numa=RESTRICTED)
     assert resolved(own).numa is RESTRICTED
 
 
 def test_full_cores_that_are_required_must_come_out_even():
     required = NodePolicies(bind=FULL)
-    says(resolved(Wishes(), required, cpus=3), policies.NOT_MULTIPLE, "3 requested", "multiple of 2")
-    assert resolved(Wishes(), required, cpus=4).bind_required
-    assert not resolved(Wishes(bind=FULL), cpus=3).bind_required
-    says(resolved(Wishes(bind=FULL, bind_required=True), cpus=6, threads=4), policies.NOT_MULTIPLE, "of 4")
+    says(resolved(PlacementSpec(), required, cpus=3), policies.NOT_MULTIPLE, "3 requested", "multiple of 2")
+    assert resolved(PlacementSpec(), required, cpus=4).bind_required
+    assert not resolved(PlacementSpec(bind=FULL), cpus=3).bind_required
+    says(
+        resolved(PlacementSpec(bind=FULL, bind_required=True), cpus=6, threads=4),
+        policies.NOT_MULTIPLE,
+        "of 4",
+    )
 
 
 def test_pods_without_cpus_of_their_own_do_not_contradict_a_bind_policy():
-    found = resolved(Wishes(bind=SPREAD, bind_required=True), NodePolicies(bind=FULL), cpus=0)
+    found = resolved(PlacementSpec(bind=SPREAD, bind_required=True), NodePolicies(bind=FULL), cpus=0)
     assert not isinstance(found, Conflict)
 
 
 def test_a_core_with_one_thread_serves_neither_spreading_nor_core_exclusivity():
-    found = resolved(Wishes(bind=SPREAD, exclusive_policy=ExclusivePolicy.PCPU_LEVEL), threads=1)
+    found = resolved(PlacementSpec(bind=SPREAD, exclusive_policy=ExclusivePolicy.PCPU_LEVEL), threads=1)
     assert (found.bind, found.exclusive) == (FULL, ExclusivePolicy.NONE)
     assert [note.split(" means")[0] for note in found.notes] == ["SpreadByPCPUs", "PCPULevel"]
-    on_all = resolved(Wishes(), NodePolicies(bind=SPREAD), threads=1)
+    on_all = resolved(PlacementSpec(), NodePolicies(bind=SPREAD), threads=1)
     assert (on_all.bind, on_all.bind_required, len(on_all.notes)) == (FULL, False, 1)
-    must = Wishes(bind=SPREAD, bind_required=True)
+    must = PlacementSpec(bind=SPREAD, bind_required=True)
     says(resolved(must, threads=1), policies.BIND_CONFLICT, "one thread", "FullPCPUs")
-    numa = resolved(Wishes(exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL), threads=1)
+    numa = resolved(PlacementSpec(exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL), threads=1)
     assert (numa.exclusive, numa.notes) == (ExclusivePolicy.NUMA_NODE_LEVEL, ())
 
 
 def test_spreading_means_something_where_only_some_cores_have_a_second_thread():
-    wishes = Wishes(bind=SPREAD, bind_required=True, exclusive_policy=ExclusivePolicy.PCPU_LEVEL)
-    found = policies.resolve(wishes, UNSAID, None, cpus=3, threads=1, most_threads=2)
+    placement_spec = PlacementSpec(
+        bind=SPREAD, bind_required=True, exclusive_policy=ExclusivePolicy.PCPU_LEVEL
+    )
+    found = policies.resolve(placement_spec, UNSAID, None, cpus=3, threads=1, most_threads=2)
     assert not isinstance(found, Conflict)
     assert (found.bind, found.bind_required, found.exclusive) == (SPREAD, True, ExclusivePolicy.PCPU_LEVEL)
     assert found.notes == ()

@@ -8,19 +8,19 @@ from corelane.machine.model import from_rows
 from corelane.machine.spec import parse_spec
 from corelane.node import Origin, Sharing
 from corelane.workload import (
-    Affinity,
     BindPolicy,
     CPUPolicy,
     ExclusivePolicy,
     Exclusivity,
-    Level,
+    LabelRequirement,
     NUMAPolicy,
+    NUMAStrategy,
     Operator,
+    PodCPUAffinity,
     PodQOS,
     QOSClass,
-    Requirement,
     Selector,
-    Strategy,
+    TopologyLevel,
 )
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, without
 from support.pool_asks import admitted, bound, floating, labelled, pools, refused
@@ -31,17 +31,17 @@ X, Y = {"app": "x"}, {"app": "y"}
 
 
 def avoid(labels, level, *, required=True):
-    return (Affinity(True, level, Selector(labels), required),)
+    return (PodCPUAffinity(True, level, Selector(labels), required),)
 
 
 def beside(labels, level, *, required=True):
-    return (Affinity(False, level, Selector(labels), required),)
+    return (PodCPUAffinity(False, level, Selector(labels), required),)
 
 
 @both
 def test_a_labelled_pod_has_one_set_in_common_for_all_its_containers(allocator):
-    ask = replace(labelled("a", LSE, 3000, 1000), containers=(init("i", 500), container("x", 3000)))
-    state = admitted(pools(LAPTOP, allocator=allocator), ask)
+    request = replace(labelled("a", LSE, 3000, 1000), containers=(init("i", 500), container("x", 3000)))
+    state = admitted(pools(LAPTOP, allocator=allocator), request)
     own = bound(state, "a")
     assert set(own) == {"i", "x"}
     assert len(set(own.values())) == 1
@@ -191,8 +191,8 @@ def test_what_the_scheduler_proposes_is_kept(allocator):
 def test_of_a_running_pod_the_containers_that_may_stay_do_and_others_are_placed_anew(allocator):
     state = admitted(pools(LAPTOP, allocator=allocator), labelled("e", LSE, 2000))
     taken = cpus(bound(state, "e")["a"])
-    ask = replace(labelled("a", None, 2000, 1000), proposal={"a": taken, "b": cpus("7")})
-    after, decision = node.admit(state, ask)
+    request = replace(labelled("a", None, 2000, 1000), proposal={"a": taken, "b": cpus("7")})
+    after, decision = node.admit(state, request)
     assert decision.repicked
     assert bound(after, "a")["b"] == "7"
     assert cpus(bound(after, "a")["a"]).isdisjoint(taken | cpus("7"))
@@ -208,18 +208,18 @@ def test_of_a_running_pod_the_containers_that_may_stay_do_and_others_are_placed_
     ],
 )
 def test_a_proposal_that_cannot_be_is_told_why(proposal, why):
-    ask = replace(
+    request = replace(
         labelled("a", LSR, 2000, 2000), proposal={name: cpus(text) for name, text in proposal.items()}
     )
-    _, decision = node.admit(pools(LAPTOP), ask)
+    _, decision = node.admit(pools(LAPTOP), request)
     assert decision.repicked
     assert any(why in reason.text for reason in decision.reasons)
 
 
 def test_a_proposal_against_a_rule_of_the_node_is_not_kept():
     state = pools(QUAD_NUMA, numa=NUMAPolicy.SINGLE_NUMA_NODE)
-    ask = replace(labelled("a", LSE, 2000), proposal={"a": cpus("1,5")})
-    _, decision = node.admit(state, ask)
+    request = replace(labelled("a", LSE, 2000), proposal={"a": cpus("1,5")})
+    _, decision = node.admit(state, request)
     assert decision.repicked
     assert any("go against the node's or the pod's rules" in reason.text for reason in decision.reasons)
 
@@ -242,11 +242,11 @@ def test_node_and_pod_may_not_contradict_each_other(allocator):
 
 @both
 def test_required_spread_takes_one_cpu_of_each_core(allocator):
-    ask = labelled("a", LSE, 3000, bind=BindPolicy.SPREAD_BY_PCPUS, bind_required=True)
-    state = admitted(pools(LAPTOP, allocator=allocator), ask)
+    request = labelled("a", LSE, 3000, bind=BindPolicy.SPREAD_BY_PCPUS, bind_required=True)
+    state = admitted(pools(LAPTOP, allocator=allocator), request)
     assert state.topology.cores_of(state.bound.mask).bit_count() == 3
     assert "InsufficientCPUs" in refused(
-        pools(LAPTOP, allocator=allocator), replace(ask, containers=(container("a", 5000),))
+        pools(LAPTOP, allocator=allocator), replace(request, containers=(container("a", 5000),))
     )
 
 
@@ -273,15 +273,15 @@ def test_gocranes_awareness_stands_in_for_a_numa_policy(allocator):
 
 
 @both
-@pytest.mark.parametrize("level", Level)
+@pytest.mark.parametrize("level", TopologyLevel)
 def test_required_exclusivity_binds_the_pod_and_those_who_come_later(allocator, level):
     state = pools(DUAL, allocator=allocator)
     alone = labelled("e", LSE, 3000, exclusive=Exclusivity(level, required=True))
     state = admitted(state, labelled("a", LSR, 3000), alone, labelled("b", LSR, 3000))
     units = {
-        Level.CORE: state.topology.whole_cores,
-        Level.L3: lambda mask: sum(one for one in state.topology.uncore if one & mask),
-        Level.NUMA: lambda mask: sum(one for one in state.topology.numa if one & mask),
+        TopologyLevel.CORE: state.topology.whole_cores,
+        TopologyLevel.L3: lambda mask: sum(one for one in state.topology.uncore if one & mask),
+        TopologyLevel.NUMA: lambda mask: sum(one for one in state.topology.numa if one & mask),
     }
     mine = units[level](cpus(bound(state, "e")["a"]).mask)
     for other in "ab":
@@ -291,7 +291,7 @@ def test_required_exclusivity_binds_the_pod_and_those_who_come_later(allocator, 
 @both
 def test_where_required_exclusivity_cannot_be_had_the_pod_is_refused_with_what_is_in_the_way(allocator):
     state = admitted(pools(LAPTOP, allocator=allocator), labelled("a", LSR, 2000))
-    text = refused(state, labelled("e", LSE, 2000, exclusive=Exclusivity(Level.NUMA, required=True)))
+    text = refused(state, labelled("e", LSE, 2000, exclusive=Exclusivity(TopologyLevel.NUMA, required=True)))
     assert text.startswith("InsufficientCPUs")
     assert "exclusive at numa level" in text
     assert "bound now: test/a" in text
@@ -300,13 +300,13 @@ def test_where_required_exclusivity_cannot_be_had_the_pod_is_refused_with_what_i
 @both
 def test_preferred_exclusivity_yields_where_it_must(allocator):
     state = admitted(pools(LAPTOP, allocator=allocator), labelled("a", LSR, 2000))
-    assert bound(admitted(state, labelled("e", LSE, 2000, exclusive=Exclusivity(Level.NUMA))), "e")
+    assert bound(admitted(state, labelled("e", LSE, 2000, exclusive=Exclusivity(TopologyLevel.NUMA))), "e")
 
 
 @both
 def test_never_beside_an_application_holds_for_newcomers_too(allocator):
     state = pools(DUAL, allocator=allocator)
-    shy = labelled("shy", LSE, 2000, labels=Y, affinities=avoid(X, Level.NUMA))
+    shy = labelled("shy", LSE, 2000, labels=Y, affinities=avoid(X, TopologyLevel.NUMA))
     first = admitted(state, labelled("x", LSE, 2000, labels=X), shy)
     second = admitted(state, shy, labelled("x", LSE, 2000, labels=X))
     for found in (first, second):
@@ -341,13 +341,13 @@ def test_koordinators_allocator_distributes_as_little_as_upstream_unless_told_to
     assert any("see distributeAsProposed" in reason.text for reason in decision.reasons)
 
 
-EVENLY = labelled("a", LSE, 18000, strategy=Strategy.DISTRIBUTE_EVENLY)
+EVENLY = labelled("a", LSE, 18000, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)
 
 
 def evenly(**options):
     """How many CPUs of each NUMA node a pod gets; the pod or the node asks for even numbers."""
     asked = admitted(pools(DUAL, **options), EVENLY)
-    strategy = Strategy.DISTRIBUTE_EVENLY
+    strategy = NUMAStrategy.DISTRIBUTE_EVENLY
     said = admitted(pools(DUAL, strategy=strategy, **options), labelled("a", LSE, 18000))
     counts = [
         [(cpus(bound(one, "a")["a"]).mask & node).bit_count() for node in one.topology.numa]
@@ -359,8 +359,10 @@ def evenly(**options):
 
 @both
 def test_whom_to_avoid_may_be_said_by_expressions(allocator):
-    others = Selector(expressions=(Requirement("app", Operator.NOT_IN, ("y",)),))
-    shy = labelled("shy", LSE, 2000, labels=Y, affinities=(Affinity(True, Level.NUMA, others, True),))
+    others = Selector(expressions=(LabelRequirement("app", Operator.NOT_IN, ("y",)),))
+    shy = labelled(
+        "shy", LSE, 2000, labels=Y, affinities=(PodCPUAffinity(True, TopologyLevel.NUMA, others, True),)
+    )
     state = admitted(pools(LAPTOP, allocator=allocator), shy)
     assert bound(admitted(state, labelled("pal", LSE, 2000, labels=Y)), "pal")
     assert "numa units that others have to themselves" in refused(state, labelled("bare", LSE, 2000))
@@ -371,7 +373,7 @@ def test_whom_to_avoid_may_be_said_by_expressions(allocator):
 @both
 def test_a_wish_about_neighbours_counts_within_the_namespace_only(allocator):
     state = admitted(pools(LAPTOP, allocator=allocator), labelled("x", LSE, 2000, labels=X))
-    shy = labelled("shy", LSE, 2000, affinities=avoid(X, Level.NUMA))
+    shy = labelled("shy", LSE, 2000, affinities=avoid(X, TopologyLevel.NUMA))
     assert refused(state, shy)
     assert bound(admitted(state, replace(shy, namespace="other")), "shy")
 
@@ -383,8 +385,8 @@ def test_rather_beside_an_application_goes_there(allocator):
         labelled("far", LSE, 8000),
         labelled("x", LSE, 1000, labels=X, bind=BindPolicy.SPREAD_BY_PCPUS),
     )
-    ask = labelled("pal", LSE, 1000, affinities=beside(X, Level.CORE))
-    after = admitted(state, ask)
+    request = labelled("pal", LSE, 1000, affinities=beside(X, TopologyLevel.CORE))
+    after = admitted(state, request)
     one, other = (cpus(bound(after, uid)["a"]).mask for uid in ("x", "pal"))
     assert state.topology.whole_cores(one) == state.topology.whole_cores(other)
 
@@ -392,21 +394,23 @@ def test_rather_beside_an_application_goes_there(allocator):
 @both
 def test_only_beside_one_that_is_not_there_is_refused_but_for_the_first_of_its_kind(allocator):
     state = pools(LAPTOP, allocator=allocator)
-    ask = labelled("pal", LSE, 1000, affinities=beside(X, Level.L3))
-    assert refused(state, ask)
-    assert bound(admitted(state, replace(ask, labels=X)), "pal")
+    request = labelled("pal", LSE, 1000, affinities=beside(X, TopologyLevel.L3))
+    assert refused(state, request)
+    assert bound(admitted(state, replace(request, labels=X)), "pal")
 
 
 def test_a_required_wish_about_cpus_is_no_good_to_a_pod_without():
-    ask = floating("f", 500, affinities=avoid(X, Level.CORE))
-    assert "has none of its own: Burstable: counts as LS" in refused(pools(LAPTOP), ask)
+    request = floating("f", 500, affinities=avoid(X, TopologyLevel.CORE))
+    assert "has none of its own: Burstable: counts as LS" in refused(pools(LAPTOP), request)
 
 
 @both
 def test_pods_with_the_same_exclusive_policy_keep_off_each_others_cores(allocator):
     state = pools(LAPTOP, allocator=allocator, reserved="0")
-    wishes = {"exclusive_policy": ExclusivePolicy.PCPU_LEVEL, "bind": BindPolicy.SPREAD_BY_PCPUS}
-    state = admitted(state, labelled("a", LSE, 2000, **wishes), labelled("b", LSE, 1000, **wishes))
+    placement_spec = {"exclusive_policy": ExclusivePolicy.PCPU_LEVEL, "bind": BindPolicy.SPREAD_BY_PCPUS}
+    state = admitted(
+        state, labelled("a", LSE, 2000, **placement_spec), labelled("b", LSE, 1000, **placement_spec)
+    )
     one, other = (cpus(bound(state, uid)["a"]).mask for uid in "ab")
     assert not state.topology.whole_cores(one) & state.topology.whole_cores(other)
 
@@ -427,9 +431,9 @@ def test_reasons_say_which_class_and_what_the_placement_came_to():
     assert told[2] == ("b", "shared", "500m is no whole number of CPUs: shares the pool")
 
 
-def picked(state, name, *containers, **wishes):
+def picked(state, name, *containers, **placement_spec):
     """What is said of the choice for each container."""
-    decision = node.admit(state, labelled(name, None, *containers, **wishes))[1]
+    decision = node.admit(state, labelled(name, None, *containers, **placement_spec))[1]
     return {reason.container: reason.text for reason in decision.reasons if reason.step == "pick"}
 
 

@@ -10,14 +10,14 @@ from corelane import node
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions, codec
 from corelane.workload import (
-    Ask,
-    ContainerAsk,
     ContainerKind,
+    ContainerRequest,
     CPUPolicy,
     NUMAPolicy,
+    PlacementSpec,
     PodQOS,
+    PodRequest,
     QOSClass,
-    Wishes,
 )
 from support.node_asks import cpus
 
@@ -36,16 +36,18 @@ def state(allocator="optimal", numa=NUMAPolicy.NONE, gpus=(0, 1, 1)):
     return node.new(MACHINE, config)
 
 
-def ask(uid="a", milli=2000, memory=2 * GI, gpus=0, **wishes):
+def request(uid="a", milli=2000, memory=2 * GI, gpus=0, **placement_spec):
     devices = {GPU: gpus} if gpus else {}
-    one = ContainerAsk("a", ContainerKind.APP, milli, milli, memory, memory, devices=devices)
-    return Ask(uid, "test", uid, QOSClass.GUARANTEED, (one,), wishes=Wishes(**wishes))
+    one = ContainerRequest("a", ContainerKind.APP, milli, milli, memory, memory, devices=devices)
+    return PodRequest(
+        uid, "test", uid, QOSClass.GUARANTEED, (one,), placement_spec=PlacementSpec(**placement_spec)
+    )
 
 
 @pytest.mark.parametrize("allocator", ["optimal", "koordinator"])
 @pytest.mark.parametrize("numa", [NUMAPolicy.SINGLE_NUMA_NODE, NUMAPolicy.RESTRICTED])
 def test_cpus_memory_and_devices_come_from_one_numa_node_where_the_node_is_strict(allocator, numa):
-    after, decision = node.admit(state(allocator, numa), ask(gpus=2))
+    after, decision = node.admit(state(allocator, numa), request(gpus=2))
     assert decision.admitted, decision.message
     entry = after.entries["a", "a"]
     assert (entry.mems, entry.devices[GPU]) == (cpus("1"), ("g1", "g2"))
@@ -55,33 +57,33 @@ def test_cpus_memory_and_devices_come_from_one_numa_node_where_the_node_is_stric
 
 
 def test_the_optimal_allocator_goes_where_the_devices_are_though_nobody_is_strict():
-    after, _ = node.admit(state(), ask(gpus=2))
+    after, _ = node.admit(state(), request(gpus=2))
     assert after.entries["a", "a"].mems == cpus("1")
 
 
 @pytest.mark.parametrize("allocator", ["optimal", "koordinator"])
 def test_a_pod_whose_devices_lie_apart_is_refused_where_the_node_is_strict(allocator):
-    after, decision = node.admit(state(allocator, NUMAPolicy.SINGLE_NUMA_NODE), ask(gpus=3))
+    after, decision = node.admit(state(allocator, NUMAPolicy.SINGLE_NUMA_NODE), request(gpus=3))
     assert not decision.admitted
     assert decision.reason == "InsufficientCPUs"
     assert after.memory == state().memory
 
 
 def test_a_floating_pod_is_held_where_its_devices_are():
-    after, decision = node.admit(state(numa=NUMAPolicy.SINGLE_NUMA_NODE), ask(milli=500, gpus=2))
+    after, decision = node.admit(state(numa=NUMAPolicy.SINGLE_NUMA_NODE), request(milli=500, gpus=2))
     assert decision.zone == cpus("1")
     assert after.entries["a", "a"].devices[GPU] == ("g1", "g2")
 
 
 @st.composite
-def asks(draw, uid):
+def requests(draw, uid):
     gpus, milli = draw(st.integers(0, 2)), draw(st.sampled_from([0, 500, 1000, 2000, 3000]))
-    wishes = {
+    placement_spec = {
         "qos": draw(st.sampled_from([None, *PodQOS])),
         "numa": draw(st.sampled_from([None, *NUMAPolicy])),
         "cpu_policy": draw(st.sampled_from([None, *CPUPolicy])),
     }
-    one = ask(uid, milli, draw(st.integers(1, 14)) * GI, gpus, **wishes)
+    one = request(uid, milli, draw(st.integers(1, 14)) * GI, gpus, **placement_spec)
     init = replace(one.containers[0], name="i", kind=ContainerKind.INIT)
     return replace(one, containers=(init, *one.containers)) if draw(st.booleans()) else one
 
@@ -97,10 +99,10 @@ def test_nothing_is_handed_out_twice_and_all_of_it_comes_back(allocator, numa, g
     idle = after = state(allocator, numa, gpus)
     for step in range(data.draw(st.integers(1, 6))):
         before = after
-        after, decision = node.admit(before, data.draw(asks(f"pod-{step}")))
+        after, decision = node.admit(before, data.draw(requests(f"pod-{step}")))
         assert decision.admitted or after is before
         assert node.validate(after) == []
     assert codec.decode(codec.encode(after), after.machine, after.config) == after
     for uid in list(after.pods):
         after = node.release(after, uid)
-    assert (after.memory, after.bound, dict(after.tenants)) == (idle.memory, cpus(""), {})
+    assert (after.memory, after.bound, dict(after.placed_pods)) == (idle.memory, cpus(""), {})

@@ -4,28 +4,28 @@ import pytest
 
 from corelane.node import Sharing
 from corelane.node.errors import Refusal
-from corelane.node.pools.classes import standing
+from corelane.node.pools.classes import pod_class
 from corelane.node.pools.options import PoolOptions
 from corelane.workload import (
     Band,
     BindPolicy,
-    ContainerAsk,
+    ContainerRequest,
     CPUPolicy,
+    PlacementSpec,
     PodQOS,
     QOSClass,
-    Wishes,
 )
 from support.node_asks import container, init, pod, sidecar
 from support.pool_asks import floating, labelled
 
 LSE, LSR, LS, BE, SYSTEM = PodQOS
 ALONE, LENT, POOL, BEST = Sharing.ALONE, Sharing.LENT, Sharing.POOL, Sharing.BEST_EFFORT
-BARE = pod("x", ContainerAsk("a"), qos=QOSClass.BEST_EFFORT)
+BARE = pod("x", ContainerRequest("a"), qos=QOSClass.BEST_EFFORT)
 UPSTREAM = {"guaranteed_default": LS}
 
 
 @pytest.mark.parametrize(
-    ("ask", "settings", "qos", "sharing", "common", "own"),
+    ("pod", "settings", "qos", "sharing", "common", "own"),
     [
         pytest.param(labelled("x", LSE, 2000), {}, LSE, ALONE, 2, {}, id="LSE"),
         pytest.param(labelled("x", LSR, 1500, 500), {}, LSR, LENT, 2, {}, id="LSR, whole in all"),
@@ -41,16 +41,18 @@ UPSTREAM = {"guaranteed_default": LS}
         pytest.param(labelled("x", None, 2000), UPSTREAM, LS, POOL, 0, {}, id="Guaranteed, as upstream"),
         pytest.param(floating("x", 2000), {}, LS, POOL, 0, {}, id="Burstable"),
         pytest.param(BARE, {}, BE, BEST, 0, {}, id="BestEffort"),
-        pytest.param(replace(BARE, wishes=Wishes(LS)), {}, LS, POOL, 0, {}, id="BestEffort, labelled LS"),
+        pytest.param(
+            replace(BARE, placement_spec=PlacementSpec(LS)), {}, LS, POOL, 0, {}, id="BestEffort, labelled LS"
+        ),
     ],
 )
-def test_a_label_decides_the_class_then_the_kubernetes_class(ask, settings, qos, sharing, common, own):
-    found = standing(ask, PoolOptions(**settings))
+def test_a_label_decides_the_class_then_the_kubernetes_class(pod, settings, qos, sharing, common, own):
+    found = pod_class(pod, PoolOptions(**settings))
     assert (found.qos, found.sharing, found.common, dict(found.own)) == (qos, sharing, common, own)
 
 
 @pytest.mark.parametrize(
-    ("ask", "sharing", "common", "own"),
+    ("pod", "sharing", "common", "own"),
     [
         (labelled("x", None, 2000, cpu_policy=CPUPolicy.NONE), POOL, 0, {}),
         (labelled("x", LSR, 2000, cpu_policy=CPUPolicy.NONE), POOL, 0, {}),
@@ -64,32 +66,32 @@ def test_a_label_decides_the_class_then_the_kubernetes_class(ask, settings, qos,
         (floating("x", 2000, 3000, cpu_policy=CPUPolicy.EXCLUSIVE), POOL, 0, {}),
     ],
 )
-def test_gocranes_cpu_policy_loosens_or_binds(ask, sharing, common, own):
-    found = standing(ask, PoolOptions())
+def test_gocranes_cpu_policy_loosens_or_binds(pod, sharing, common, own):
+    found = pod_class(pod, PoolOptions())
     assert (found.sharing, found.common, dict(found.own)) == (sharing, common, own)
 
 
 def test_gocranes_numa_floats_near_where_it_fits_best():
-    assert standing(labelled("x", None, 2000, cpu_policy=CPUPolicy.NUMA), PoolOptions()).local
+    assert pod_class(labelled("x", None, 2000, cpu_policy=CPUPolicy.NUMA), PoolOptions()).local
 
 
 def test_constrained_burst_binds_nothing_and_goes_by_the_limit():
-    found = standing(floating("x", 500, 2000, bind=BindPolicy.CONSTRAINED_BURST), PoolOptions())
+    found = pod_class(floating("x", 500, 2000, bind=BindPolicy.CONSTRAINED_BURST), PoolOptions())
     assert found.confined
     assert not found.bound
 
 
 def test_how_many_cpus_a_pod_needs_at_once_counts_init_containers_beside_sidecars():
-    ask = pod("x", init("i", 4000), sidecar("s", 1000), container("a", 2000))
-    assert standing(ask, PoolOptions()).cpus(ask) == 4
+    request = pod("x", init("i", 4000), sidecar("s", 1000), container("a", 2000))
+    assert pod_class(request, PoolOptions()).cpus(request) == 4
 
 
 @pytest.mark.parametrize(
-    ("ask", "settings", "words"),
+    ("pod", "settings", "words"),
     [
         (labelled("x", LSE, 1500), {}, "the requested CPUs must be integer: the pod requests 1500m"),
         (
-            replace(labelled("x", LSR, 2000), containers=(ContainerAsk("a", cpu_request=2000),)),
+            replace(labelled("x", LSR, 2000), containers=(ContainerRequest("a", cpu_request=2000),)),
             {"strict_requests": True},
             "container a requests 2000m, its limit is not set",
         ),
@@ -97,6 +99,6 @@ def test_how_many_cpus_a_pod_needs_at_once_counts_init_containers_beside_sidecar
         (floating("x", 500, bind=BindPolicy.CONSTRAINED_BURST), {}, "but container a has none: set one"),
     ],
 )
-def test_a_pod_that_contradicts_itself_is_told_what_and_where(ask, settings, words):
+def test_a_pod_that_contradicts_itself_is_told_what_and_where(pod, settings, words):
     with pytest.raises(Refusal, match=words):
-        standing(ask, PoolOptions(**settings))
+        pod_class(pod, PoolOptions(**settings))

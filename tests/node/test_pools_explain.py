@@ -1,27 +1,27 @@
-from corelane.node.pools.explain import explain, remedies
-from corelane.workload import Exclusivity, Level, NUMAPolicy, PodQOS
+from corelane.node.explain.pools import explain, remedies
+from corelane.workload import Exclusivity, NUMAPolicy, PodQOS, TopologyLevel
 from support.node_asks import LAPTOP, QUAD_NUMA
 from support.pool_asks import admitted, floating, labelled, pools
 
 LSE, LSR = PodQOS.LSE, PodQOS.LSR
 
 
-def told(state, ask):
-    return [reason.text for reason in explain(state, ask)]
+def told(state, request):
+    return [reason.text for reason in explain(state, request)]
 
 
 def test_what_would_make_a_pod_fit_names_the_pods_to_be_moved():
     state = admitted(pools(LAPTOP), labelled("a", LSR, 4000), labelled("b", LSR, 2000))
-    ask = labelled("c", LSE, 2000, 0)
-    texts = told(state, ask)
+    request = labelled("c", LSE, 2000, 0)
+    texts = told(state, request)
     assert "it would fit if test/b (CPUs 3,7) was elsewhere" in texts
     assert "1 CPU would fit" in texts
-    assert remedies(state, ask) == "it would fit if test/b (CPUs 3,7) was elsewhere; 1 CPU would fit"
+    assert remedies(state, request) == "it would fit if test/b (CPUs 3,7) was elsewhere; 1 CPU would fit"
 
 
 def test_what_would_make_a_pod_fit_names_the_wish_to_be_given_up():
     state = admitted(pools(LAPTOP), labelled("a", LSR, 2000))
-    texts = told(state, labelled("e", LSE, 2000, exclusive=Exclusivity(Level.NUMA, required=True)))
+    texts = told(state, labelled("e", LSE, 2000, exclusive=Exclusivity(TopologyLevel.NUMA, required=True)))
     assert any(text.startswith("it would fit without: exclusive at numa level") for text in texts)
 
 

@@ -12,7 +12,7 @@ from corelane.kube.translate import ledgers
 from corelane.node import Sharing
 from corelane.workload import ContainerKind
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE
-from support.pool_asks import asks, options
+from support.pool_asks import options, requests
 
 ISOLATING = replace(QUAD_NUMA, name="isolating", isolated=CPUSet.parse("4-5,20-21"))
 BY_NAME = {machine.name: machine for machine in (LAPTOP, DUAL, QUAD_NUMA, SINGLE, ISOLATING)}
@@ -39,35 +39,35 @@ class Pools(RuleBasedStateMachine):
             self.state = node.new(machine, node.NodeConfig("pools"))
         self.moved = False
 
-    @rule(ask=asks())
-    def arrive(self, ask):
-        before, known = self.state, ask.uid in self.state.pods
-        after, decision = node.admit(before, ask)
+    @rule(request=requests())
+    def arrive(self, request):
+        before, known = self.state, request.uid in self.state.pods
+        after, decision = node.admit(before, request)
         assert (after is before) == (known or not decision.admitted)
         assert decision.shared == after.shared_pool
         assert bool(decision.reason) == bool(decision.message) == (not decision.admitted)
         if after is not before:
-            self.check_arrival(before, after, ask, decision)
+            self.check_arrival(before, after, request, decision)
         self.state = after
 
-    def check_arrival(self, before, after, ask, decision):
-        bound = {entry.container: entry.cpus for entry in after.of_pod(ask.uid) if entry.cpus}
+    def check_arrival(self, before, after, request, decision):
+        bound = {entry.container: entry.cpus for entry in after.of_pod(request.uid) if entry.cpus}
         assert bound == dict(decision.assignments)
         taken = after.bound - before.bound
         assert taken <= before.free_exclusive
         least = after.config.pools.be_minimum
         assert len(after.best_effort_pool) >= min(least, len(before.best_effort_pool))
-        assert {reason.container for reason in decision.reasons} == {one.name for one in ask.containers}
-        released = node.release(after, ask.uid)
+        assert {reason.container for reason in decision.reasons} == {one.name for one in request.containers}
+        released = node.release(after, request.uid)
         assert released.shared_pool == before.shared_pool
         assert released.best_effort_pool == before.best_effort_pool
-        assert released.tenants == before.tenants
+        assert released.placed_pods == before.placed_pods
         assert released.requested == before.requested
         assert set(released.entries) == set(before.entries)
 
-    @rule(ask=asks())
-    def decide_twice(self, ask):
-        assert node.admit(self.state, ask) == node.admit(self.state, ask)
+    @rule(request=requests())
+    def decide_twice(self, request):
+        assert node.admit(self.state, request) == node.admit(self.state, request)
 
     @precondition(lambda self: self.state.pods)
     @rule(data=st.data())
@@ -88,7 +88,15 @@ class Pools(RuleBasedStateMachine):
     @rule()
     def publish(self):
         state, read = self.state, ledgers.load(ledgers.dump(self.state), self.state.machine)
-        facts = ("bound", "exclusive", "lent", "shared_pool", "best_effort_pool", "free_exclusive", "tenants")
+        facts = (
+            "bound",
+            "exclusive",
+            "lent",
+            "shared_pool",
+            "best_effort_pool",
+            "free_exclusive",
+            "placed_pods",
+        )
         assert {name: getattr(read, name) for name in facts} == {name: getattr(state, name) for name in facts}
         assert read.config.pools == state.config.pools
 
@@ -113,7 +121,7 @@ class Pools(RuleBasedStateMachine):
             assert self.state.runs_on(entry) <= self.state.usable
         for one, other in pairs(self.state):
             met = self.state.runs_on(one) & self.state.runs_on(other)
-            assert not met or one.sharing.bears(other.sharing), (one, other, met)
+            assert not met or one.sharing.compatible_with(other.sharing), (one, other, met)
             assert not (one.cpus & other.cpus), "two are bound to one CPU"
 
     @invariant()

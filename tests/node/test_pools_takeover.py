@@ -1,7 +1,7 @@
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.node import Origin, Sharing
-from corelane.node.checkpoint import Checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.pools.takeover import Stage, Takeover, complete, follow, take_over, takeover
 from corelane.workload import PodQOS
 from support.node_asks import LAPTOP, container, cpus, init, pod
@@ -135,12 +135,12 @@ def test_cpus_come_and_go_with_the_entries_of_the_file():
 
 def test_a_file_that_says_the_same_changes_nothing():
     file = checkpoint(web={"app": "1,5"})
-    state, _ = followed(pools(LAPTOP), file, asks=[WEB])
+    state, _ = followed(pools(LAPTOP), file, requests=[WEB])
     assert followed(state, file) == (state, [])
 
 
 def test_siblings_go_with_the_last_container_that_was_pinned():
-    state, _ = followed(pools(LAPTOP), checkpoint(web={"app": "1", "proxy": "5"}), asks=[WEB])
+    state, _ = followed(pools(LAPTOP), checkpoint(web={"app": "1", "proxy": "5"}), requests=[WEB])
     state, _ = followed(state, checkpoint(web={"app": "1"}))
     assert bound(state, "web") == {"app": "1"}
     state, _ = followed(state, checkpoint())

@@ -6,7 +6,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.node import NodeConfig, PoolOptions, Sharing
 from corelane.node.pools import zones
-from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, PodQOS, Strategy
+from corelane.workload import BindPolicy, CPUPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 from support.node_asks import LAPTOP, QUAD_NUMA, cpus, without
 from support.pool_asks import admitted, bound, floating, labelled, pools, refused
 
@@ -38,7 +38,7 @@ def test_best_effort_that_is_squeezed_keeps_reserved_cpus_longest_and_lent_ones_
 
 @pytest.mark.parametrize(
     ("strategy", "first", "second"),
-    [(None, "0", "1"), (Strategy.LEAST_ALLOCATED, "0", "1"), (Strategy.MOST_ALLOCATED, "0", "0")],
+    [(None, "0", "1"), (NUMAStrategy.LEAST_ALLOCATED, "0", "1"), (NUMAStrategy.MOST_ALLOCATED, "0", "0")],
 )
 def test_a_floating_pod_is_held_to_one_numa_node_where_the_node_is_strict(strategy, first, second):
     state = pools(QUAD_NUMA, numa=SINGLE, strategy=strategy)
@@ -90,8 +90,8 @@ def test_what_others_held_there_request_leaves_less_room_to_burst():
 def test_what_those_held_there_request_stays_in_the_nodes_pool():
     """NUMA node 0 has 8 CPUs, of which two are reserved: three more must stay for 5000m."""
     state = admitted(pools(QUAD_NUMA), floating("f", 5000, 6000, bind=BURST))
-    ask = replace(labelled("e", PodQOS.LSE, 6000), proposal={"a": cpus("1-3,17-19")})
-    after, decision = node.admit(state, ask)
+    request = replace(labelled("e", PodQOS.LSE, 6000), proposal={"a": cpus("1-3,17-19")})
+    after, decision = node.admit(state, request)
     assert decision.repicked
     left = after.runs_on(after.entries["f", "a"])
     assert left.mask & ~after.cpus_of(cpus("0")) == 0
@@ -102,15 +102,15 @@ def test_what_those_held_there_request_stays_in_the_nodes_pool():
 def test_what_stays_for_others_is_what_a_newcomer_misses_least(bind, n, taken):
     """CPU 0 is reserved, and two more stay for 3000m: of CPUs 4 to 7, or 4 and a thread of the last core."""
     state = admitted(pools(LAPTOP, numa=SINGLE, reserved="0"), floating("f", 3000))
-    ask = labelled("e", PodQOS.LSE, 1000 * n, bind=BindPolicy(bind), bind_required=True)
-    assert bound(admitted(state, ask), "e") == {"a": taken}
+    request = labelled("e", PodQOS.LSE, 1000 * n, bind=BindPolicy(bind), bind_required=True)
+    assert bound(admitted(state, request), "e") == {"a": taken}
 
 
 def test_what_stays_for_others_is_not_what_was_proposed():
     state = admitted(pools(LAPTOP, numa=SINGLE, reserved="0"), floating("f", 4000))
     for proposed in ("1,5", "2-3,6-7", "3,7"):
-        ask = labelled("e", PodQOS.LSE, 1000 * len(cpus(proposed)))
-        _, decision = node.admit(state, replace(ask, proposal={"a": cpus(proposed)}))
+        request = labelled("e", PodQOS.LSE, 1000 * len(cpus(proposed)))
+        _, decision = node.admit(state, replace(request, proposal={"a": cpus(proposed)}))
         assert decision.assignments == {"a": cpus(proposed)}
         assert not decision.repicked
 
@@ -124,8 +124,8 @@ def test_gocranes_numa_floats_in_the_fewest_nodes_where_it_fits():
 
 @pytest.mark.parametrize(("proposed", "kept"), [("2", True), ("0-1", False), ("7", False)])
 def test_a_proposed_zone_is_kept_if_the_pod_fits_there(proposed, kept):
-    ask = replace(floating("a", 3000), zone=cpus(proposed))
-    _, decision = node.admit(pools(QUAD_NUMA, numa=SINGLE), ask)
+    request = replace(floating("a", 3000), zone=cpus(proposed))
+    _, decision = node.admit(pools(QUAD_NUMA, numa=SINGLE), request)
     assert decision.zone == (cpus(proposed) if kept else cpus("0"))
     assert decision.repicked is not kept
 

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from corelane import node
 from corelane.cpuset import CPUSet
-from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE
 
 MILLI = st.sampled_from([0, 100, 500, 1000, 1000, 1500, 2000, 2000, 3000, 4000, 8000])
@@ -33,13 +33,15 @@ MACHINES = st.sampled_from([LAPTOP, DUAL, QUAD_NUMA, SINGLE])
 def pods(draw):
     kinds = draw(st.lists(st.sampled_from(ContainerKind), min_size=1, max_size=4))
     kinds.sort(key=lambda kind: kind is ContainerKind.APP)
-    containers = tuple(ContainerAsk(f"c{i}", kind, cpu_request=draw(MILLI)) for i, kind in enumerate(kinds))
+    containers = tuple(
+        ContainerRequest(f"c{i}", kind, cpu_request=draw(MILLI)) for i, kind in enumerate(kinds)
+    )
     names = st.sampled_from([container.name for container in containers])
     sets = st.sets(st.integers(0, 33), max_size=8).map(CPUSet)
     proposal = draw(st.dictionaries(names, sets, max_size=3))
     uid = f"pod-{draw(st.integers(0, 20))}"
     qos = draw(st.sampled_from([QOSClass.GUARANTEED, QOSClass.GUARANTEED, QOSClass.BURSTABLE]))
-    return Ask(uid, "test", uid, qos, containers, proposal)
+    return PodRequest(uid, "test", uid, qos, containers, proposal)
 
 
 class Ledger(RuleBasedStateMachine):
@@ -52,22 +54,22 @@ class Ledger(RuleBasedStateMachine):
         except node.NodeConfigError:
             self.state = node.new(machine)
 
-    @rule(ask=pods())
-    def arrive(self, ask):
-        known = ask.uid in self.state.pods
-        after, decision = node.admit(self.state, ask)
+    @rule(request=pods())
+    def arrive(self, request):
+        known = request.uid in self.state.pods
+        after, decision = node.admit(self.state, request)
         assert (after is self.state) == (known or not decision.admitted)
         assert decision.shared == after.shared_pool
         assert bool(decision.reason) != decision.admitted
         if decision.admitted and not known:
-            for container in ask.containers:
-                wanted = ask.exclusive_cpus(container)
+            for container in request.containers:
+                wanted = request.exclusive_cpus(container)
                 assert len(decision.assignments.get(container.name, CPUSet())) == wanted
         self.state = after
 
-    @rule(ask=pods())
-    def decide_twice(self, ask):
-        assert node.admit(self.state, ask) == node.admit(self.state, ask)
+    @rule(request=pods())
+    def decide_twice(self, request):
+        assert node.admit(self.state, request) == node.admit(self.state, request)
 
     @precondition(lambda self: self.state.pods)
     @rule(data=st.data())

@@ -6,10 +6,10 @@ from corelane import node
 from support.node_asks import DUAL, LAPTOP, SINGLE, container, cpus, pod, without
 
 
-def after(*asks, machine=LAPTOP, config=None):
+def after(*requests, machine=LAPTOP, config=None):
     state = node.new(machine, config)
-    for ask in asks:
-        state, decision = node.admit(state, ask)
+    for request in requests:
+        state, decision = node.admit(state, request)
         assert decision.admitted, decision.message
     return state
 

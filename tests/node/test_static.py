@@ -7,7 +7,7 @@ import pytest
 from corelane import node
 from corelane.machine.spec import parse_spec
 from corelane.node import StaticOptions, TopologyOptions
-from corelane.node.static import pod_cpus
+from corelane.node.kubelet.static import pod_cpus
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, sidecar
 
 
@@ -44,8 +44,8 @@ def test_full_cores_only_leaves_the_reserved_core_alone():
 
 
 def test_full_cores_only_does_not_take_a_proposal_of_half_cores():
-    ask = pod("a", container("x", 2000), proposal={"x": "2,3"})
-    _, decision = node.admit(state(LAPTOP, full_pcpus_only=True), ask)
+    request = pod("a", container("x", 2000), proposal={"x": "2,3"})
+    _, decision = node.admit(state(LAPTOP, full_pcpus_only=True), request)
     assert decision.repicked
     assert sets(decision) == {"x": "1,5"}
     assert "go against the node's options" in decision.reasons[0].text
@@ -60,12 +60,12 @@ def test_strictly_reserved_cpus_are_not_in_the_shared_pool():
 
 
 def test_the_last_shared_cpu_is_kept_unlike_by_the_kubelet():
-    ask = pod("a", container("x", 6000))
+    request = pod("a", container("x", 6000))
     own = state(LAPTOP, reserved="0,4", strict_cpu_reservation=True)
-    _, decision = node.admit(own, ask)
+    _, decision = node.admit(own, request)
     assert "one CPU must remain" in decision.message
     exact = state(LAPTOP, reserved="0,4", strict_cpu_reservation=True, exact=True)
-    after, decision = node.admit(exact, ask)
+    after, decision = node.admit(exact, request)
     assert decision.admitted
     assert not after.shared_pool
 
@@ -119,27 +119,27 @@ def test_a_strict_topology_manager_refuses_what_spans_nodes(policy):
 
 
 def test_a_strict_topology_manager_does_not_take_a_proposal_that_spans_nodes():
-    ask = pod("a", container("x", 2000), proposal={"x": "1,5"})
-    _, decision = node.admit(state(QUAD_NUMA, numa=TopologyOptions("single-numa-node")), ask)
+    request = pod("a", container("x", 2000), proposal={"x": "1,5"})
+    _, decision = node.admit(state(QUAD_NUMA, numa=TopologyOptions("single-numa-node")), request)
     assert decision.repicked
-    _, decision = node.admit(state(QUAD_NUMA), ask)
+    _, decision = node.admit(state(QUAD_NUMA), request)
     assert sets(decision) == {"x": "1,5"}
 
 
 def test_pod_scope_puts_all_containers_on_the_same_nodes():
     first = pod("a", container("x", 5000))
-    ask = pod("b", container("x", 2000), container("y", 4000))
+    request = pod("b", container("x", 2000), container("y", 4000))
     apart, _ = node.admit(state(QUAD_NUMA, reserved="0"), first)
-    assert sets(node.admit(apart, ask)[1]) == {"x": "3,19", "y": "4-5,20-21"}
+    assert sets(node.admit(apart, request)[1]) == {"x": "3,19", "y": "4-5,20-21"}
     together, _ = node.admit(state(QUAD_NUMA, reserved="0", numa=TopologyOptions(scope="pod")), first)
-    assert sets(node.admit(together, ask)[1]) == {"x": "4,20", "y": "5-6,21-22"}
+    assert sets(node.admit(together, request)[1]) == {"x": "4,20", "y": "5-6,21-22"}
 
 
 def test_a_pods_exclusive_cpus_count_what_runs_at_the_same_time():
-    ask = pod(
+    request = pod(
         "a", init("i", 6000), sidecar("s", 2000), init("j", 3000), container("x", 1000), container("y", 500)
     )
-    assert pod_cpus(ask) == 6
+    assert pod_cpus(request) == 6
     assert pod_cpus(pod("b", sidecar("s", 2000), init("j", 3000), container("x", 1000))) == 5
 
 

@@ -3,8 +3,9 @@
 import pytest
 
 from corelane import node
-from corelane.node import NodeConfig, StaticOptions, checkpoint
-from corelane.node.checkpoint import Checkpoint
+from corelane.node import NodeConfig, StaticOptions
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from support.node_asks import LAPTOP, container, cpus, pod
 
 STRICT = StaticOptions(strict_cpu_reservation=True)

@@ -5,13 +5,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import bits, format_list, parse_list
-from corelane.placement import koordinator, koordinator_numa, topology
-from corelane.placement.koordinator import Held, NotSatisfied, Request
-from corelane.workload import BindPolicy, ExclusivePolicy, Strategy
+from corelane.placement import topology
+from corelane.placement.koordinator import allocator, numa
+from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 from support import koordinator_reference as reference
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
-MOST, LEAST, EVENLY = Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED, Strategy.DISTRIBUTE_EVENLY
+MOST, LEAST, EVENLY = (
+    NUMAStrategy.MOST_ALLOCATED,
+    NUMAStrategy.LEAST_ALLOCATED,
+    NUMAStrategy.DISTRIBUTE_EVENLY,
+)
 PCPU, NUMA, NONE = ExclusivePolicy.PCPU_LEVEL, ExclusivePolicy.NUMA_NODE_LEVEL, ExclusivePolicy.NONE
 
 
@@ -28,10 +33,10 @@ def machine(*shape):
     return topology.build(rows(*shape))
 
 
-def pick(shape, allocated, n, request, others=koordinator.NOTHING_HELD, preferred=""):
+def pick(shape, allocated, n, request, others=allocator.NOTHING_HELD, preferred=""):
     of = machine(*shape)
     free = of.all & ~parse_list(allocated)
-    return format_list(koordinator.take(of, free, n, request, others, preferred=parse_list(preferred)))
+    return format_list(allocator.take(of, free, n, request, others, preferred=parse_list(preferred)))
 
 
 @pytest.mark.parametrize(
@@ -111,12 +116,12 @@ def test_exclusivity_is_upstreams(shape, held, bind, exclusive, n, expected):
 def test_two_pods_may_share_a_cpu(shape, steps):
     of, counts = machine(*shape), dict.fromkeys(range(32), 0)
     for bind, n, expected in steps:
-        others = koordinator.held(((cpu, count, NONE) for cpu, count in counts.items()), most=2)
+        others = allocator.held(((cpu, count, NONE) for cpu, count in counts.items()), most=2)
         free = sum(1 << cpu for cpu in bits(of.all) if counts[cpu] < 2)
         if expected is None:
             assert not free
             continue
-        taken = koordinator.take(of, free, n, Request(bind, strategy=MOST), others)
+        taken = allocator.take(of, free, n, Request(bind, strategy=MOST), others)
         assert format_list(taken) == expected
         for cpu in bits(taken):
             counts[cpu] += 1
@@ -156,7 +161,7 @@ def mask(cpus):
 
 def others(counts, held, most):
     cpus = counts.keys() | held.keys()
-    return koordinator.held(
+    return allocator.held(
         ((cpu, counts.get(cpu, 0), ExclusivePolicy(held.get(cpu, ""))) for cpu in cpus), most
     )
 
@@ -179,7 +184,7 @@ def test_every_pick_is_that_of_a_plain_model(case, bind, exclusive, most_allocat
     ours = outcome(
         lambda: set(
             bits(
-                koordinator.take(
+                allocator.take(
                     of, mask(free), n, request, others(counts, held, most), preferred=mask(preferred)
                 )
             )
@@ -196,7 +201,7 @@ def test_every_pick_is_that_of_a_plain_model(case, bind, exclusive, most_allocat
     cases(),
     st.sampled_from([FULL, SPREAD]),
     st.sampled_from(list(ExclusivePolicy)),
-    st.sampled_from(list(Strategy)),
+    st.sampled_from(list(NUMAStrategy)),
     st.booleans(),
     st.booleans(),
 )
@@ -207,7 +212,7 @@ def test_a_valid_pick_has_exactly_the_number_asked_for(
     of, request = topology.build(made), Request(bind, exclusive, strategy, required, as_proposed)
     holding = others(counts, held, most)
     try:
-        taken = koordinator.take_valid(of, mask(free), n, request, holding, preferred=mask(preferred))
+        taken = allocator.take_valid(of, mask(free), n, request, holding, preferred=mask(preferred))
     except NotSatisfied as error:
         assert required or n > len(free), error
         return
@@ -220,8 +225,8 @@ def test_a_valid_pick_has_exactly_the_number_asked_for(
 def test_an_odd_number_from_several_sockets_is_one_core_too_many_as_upstream_unless_it_must_be_valid():
     of = machine(4, 1, 8, 2)
     free = parse_list("8-9,12-13,18-19,22-25,32-33,36-43,48-49,56-57")
-    assert format_list(koordinator.take(of, free, 13, Request())) == "8-9,32-33,36-43,48-49"
-    assert koordinator.take_valid(of, free, 13, Request()).bit_count() == 13
+    assert format_list(allocator.take(of, free, 13, Request())) == "8-9,32-33,36-43,48-49"
+    assert allocator.take_valid(of, free, 13, Request()).bit_count() == 13
 
 
 HYBRID = topology.build([(cpu, cpu // 2 if cpu < 8 else cpu, 0, 0, 0) for cpu in range(12)])
@@ -230,20 +235,20 @@ HYBRID = topology.build([(cpu, cpu // 2 if cpu < 8 else cpu, 0, 0, 0) for cpu in
 @pytest.mark.parametrize("bind", [FULL, SPREAD])
 @pytest.mark.parametrize("n", range(1, 13))
 def test_cores_of_different_size_are_counted_by_their_own(bind, n):
-    assert koordinator.take_valid(HYBRID, HYBRID.all, n, Request(bind)).bit_count() == n
+    assert allocator.take_valid(HYBRID, HYBRID.all, n, Request(bind)).bit_count() == n
 
 
 def test_a_required_bind_policy_refuses_in_upstreams_words():
     of = machine(1, 1, 4, 2)
     with pytest.raises(NotSatisfied, match=r"^not enough cpus available to satisfy request$"):
-        koordinator.take(of, parse_list("0,2,4,6"), 2, Request(FULL, required=True))
+        allocator.take(of, parse_list("0,2,4,6"), 2, Request(FULL, required=True))
     with pytest.raises(
         NotSatisfied, match=r"^insufficient CPUs to satisfy required cpu bind policy FullPCPUs$"
     ):
-        koordinator.take(of, of.all, 3, Request(FULL, required=True))
+        allocator.take(of, of.all, 3, Request(FULL, required=True))
     with pytest.raises(NotSatisfied, match=r"^not enough cpus available to satisfy request$"):
-        koordinator.take(of, of.all, 5, Request(SPREAD, required=True))
-    spread = koordinator.take(of, parse_list("1,2,3,4,5,6"), 4, Request(SPREAD, required=True))
+        allocator.take(of, of.all, 5, Request(SPREAD, required=True))
+    spread = allocator.take(of, parse_list("1,2,3,4,5,6"), 4, Request(SPREAD, required=True))
     assert format_list(spread) == "1-2,4,6"
 
 
@@ -283,23 +288,23 @@ def test_a_request_is_split_wherever_the_nodes_have_it_in_whole_units(available,
     wanted = unit * data.draw(st.integers(0, most + 1))
     if wanted > most * unit:
         with pytest.raises(NotSatisfied, match=r"^Insufficient NUMA cpu$"):
-            koordinator_numa.split(available, wanted, unit=unit)
+            numa.split(available, wanted, unit=unit)
         return
-    parts = koordinator_numa.split(available, wanted, unit=unit)
+    parts = numa.split(available, wanted, unit=unit)
     assert sum(parts.values()) == wanted
     assert all(part % unit == 0 and 0 < part <= available[node] for node, part in parts.items())
 
 
 def test_the_poorest_node_gives_first_so_what_fits_is_not_refused():
-    assert koordinator_numa.split({0: 8, 1: 2}, 8) == {0: 6, 1: 2}
+    assert numa.split({0: 8, 1: 2}, 8) == {0: 6, 1: 2}
     with pytest.raises(NotSatisfied, match=r"^Insufficient NUMA memory$"):
-        koordinator_numa.split({0: 8, 1: 2}, 11, resource="memory")
+        numa.split({0: 8, 1: 2}, 11, resource="memory")
 
 
 def test_the_nodes_of_a_hint_give_even_parts():
     of = machine(2, 2, 4, 2)
-    assert format_list(koordinator_numa.take_on(of, of.all, 6, [1, 3], Request())) == "8-10,24-26"
+    assert format_list(numa.take_on(of, of.all, 6, [1, 3], Request())) == "8-10,24-26"
     full = Request(required=True)
-    assert format_list(koordinator_numa.take_on(of, of.all, 6, [1, 3], full)) == "8-9,24-27"
+    assert format_list(numa.take_on(of, of.all, 6, [1, 3], full)) == "8-9,24-27"
     with pytest.raises(NotSatisfied, match=r"^Insufficient NUMA cpu$"):
-        koordinator_numa.take_on(of, parse_list("8,10,24"), 2, [1, 3], full)
+        numa.take_on(of, parse_list("8,10,24"), 2, [1, 3], full)

@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import Demand, Guard, Limit, Misfit, Neighbour, Occupancy, Resource
-from corelane.workload.wishes import BindPolicy, ExclusivePolicy, Exclusivity, Level, NUMAPolicy, Strategy
+from corelane.placement.optimal import Demand, Guard, Infeasible, Limit, Neighbour, Occupancy, Resource
+from corelane.workload.placement_spec import (
+    BindPolicy,
+    ExclusivePolicy,
+    Exclusivity,
+    NUMAPolicy,
+    NUMAStrategy,
+    TopologyLevel,
+)
 from support import optimal_reference as reference
 
 EXAMPLES = int(os.environ.get("CORELANE_OPTIMAL_EXAMPLES", "0"))
@@ -24,7 +31,7 @@ SLOW = [HealthCheck.filter_too_much, HealthCheck.too_slow, HealthCheck.data_too_
 common = settings(max_examples=EXAMPLES or 150, deadline=None, suppress_health_check=SLOW)
 fewer = settings(common, max_examples=EXAMPLES // 4 or 40)
 
-LEVELS = st.sampled_from(list(Level))
+LEVELS = st.sampled_from(list(TopologyLevel))
 
 
 @st.composite
@@ -120,7 +127,7 @@ def demands(draw, world, most):
         limits=tuple(rarely(draw, st.builds(Limit, st.just("kind"), masks(cpus)).map(lambda one: [one]), [])),
         numa=rarely(draw, st.sampled_from(list(NUMAPolicy)), NUMAPolicy.NONE),
         numa_exclusive=rarely(draw, st.booleans(), False),
-        strategy=draw(st.sampled_from([None, *Strategy])),
+        strategy=draw(st.sampled_from([None, *NUMAStrategy])),
         resources=tuple(rarely(draw, resources, [])),
         sizes=rarely(draw, st.lists(st.integers(1, 6), max_size=3).map(tuple), optimal.PROFILE),
     )
@@ -153,7 +160,7 @@ def crowded(draw):
     demand = Demand(
         draw(st.integers(1, free.bit_count())),
         bind=draw(st.sampled_from([None, None, BindPolicy.SPREAD_BY_PCPUS])),
-        strategy=draw(st.sampled_from([None, None, *Strategy])),
+        strategy=draw(st.sampled_from([None, None, *NUMAStrategy])),
     )
     return world, demand, free, draw(occupancies(world, free))
 
@@ -165,10 +172,10 @@ def test_answers_are_the_best_of_all_sets(case):
     expected = reference.best(world, demand, reference.ids(free), others)
     answer = optimal.place(shape_of(world), demand, free, others)
     if expected is None:
-        assert isinstance(answer, Misfit)
+        assert isinstance(answer, Infeasible)
         return
     values, cpus = expected
-    assert not isinstance(answer, Misfit), answer
+    assert not isinstance(answer, Infeasible), answer
     assert (dict(answer.terms), format_list(answer.cpus)) == (values, format_list(CPUSet(cpus).mask))
     assert answer.proven
     assert optimal.evaluate(shape_of(world), demand, free, answer.cpus, others) == answer.terms
@@ -179,7 +186,7 @@ def test_answers_are_the_best_of_all_sets(case):
 def test_the_runner_up_is_the_best_that_leaves_out_a_domain_or_else_a_core(case):
     world, demand, free, others = case
     answer = optimal.place(shape_of(world), demand, free, others, explain=True)
-    if isinstance(answer, Misfit):
+    if isinstance(answer, Infeasible):
         return
     chosen = reference.ids(answer.cpus)
 
@@ -203,7 +210,7 @@ def test_what_is_proven_with_few_steps_is_proven(case, steps):
     expected = reference.best(world, demand, reference.ids(free), others)
     answer = optimal.place(shape_of(world), demand, free, others, budget=steps)
     if expected is None:
-        assert isinstance(answer, Misfit)
+        assert isinstance(answer, Infeasible)
         return
     best, cpus = expected
     values = answer.values
@@ -227,7 +234,7 @@ def test_what_is_proven_with_few_steps_is_proven(case, steps):
 def test_what_is_said_to_make_a_misfit_fit_does(case):
     world, demand, free, others = case
     answer = optimal.place(shape_of(world), demand, free, others, explain=True)
-    if not isinstance(answer, Misfit):
+    if not isinstance(answer, Infeasible):
         return
 
     def fits(demand, free=free, others=others):

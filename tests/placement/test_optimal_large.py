@@ -7,9 +7,10 @@ import pytest
 
 from corelane.cpuset import format_list, parse_list
 from corelane.machine.spec import parse_spec
-from corelane.placement import koordinator, optimal, topology
+from corelane.placement import optimal, topology
+from corelane.placement.koordinator import allocator
 from corelane.placement.optimal import Demand, Occupancy
-from corelane.workload.wishes import BindPolicy, ExclusivePolicy, Strategy
+from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
 EIGHT = optimal.from_machine(parse_spec("socket:2 numa:4 core:8 smt:2"))
 CORES = tuple(EIGHT.cores())
@@ -70,9 +71,9 @@ def test_exclusivity_is_kept_where_koordinator_drops_it():
     """Its picker shares both cores of the other pod, though the other socket is wholly free."""
     rows = topology.build([(cpu, cpu // 2, cpu // 8, cpu // 8, cpu // 8) for cpu in range(16)])
     there, policy = parse_list("0,2"), ExclusivePolicy.PCPU_LEVEL
-    request = koordinator.Request(SPREAD, policy, Strategy.MOST_ALLOCATED)
-    theirs = koordinator.take_valid(rows, rows.all & ~there, 6, request, koordinator.Held(there))
+    request = allocator.Request(SPREAD, policy, NUMAStrategy.MOST_ALLOCATED)
+    theirs = allocator.take_valid(rows, rows.all & ~there, 6, request, allocator.Held(there))
     assert format_list(theirs) == "1,3-7"
-    demand = Demand(6, SPREAD, exclusive_policy=policy, strategy=Strategy.MOST_ALLOCATED)
+    demand = Demand(6, SPREAD, exclusive_policy=policy, strategy=NUMAStrategy.MOST_ALLOCATED)
     answer = optimal.place(optimal.build(rows), demand, rows.all & ~there, Occupancy(same_core=there))
     assert format_list(answer.cpus) == "8-12,14"

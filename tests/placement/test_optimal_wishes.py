@@ -9,8 +9,15 @@ from corelane.cpuset import format_list, parse_list
 from corelane.machine import model
 from corelane.machine.spec import parse_spec
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import Demand, Guard, Limit, Misfit, Neighbour, Occupancy, Resource
-from corelane.workload.wishes import BindPolicy, ExclusivePolicy, Exclusivity, Level, NUMAPolicy, Strategy
+from corelane.placement.optimal import Demand, Guard, Infeasible, Limit, Neighbour, Occupancy, Resource
+from corelane.workload.placement_spec import (
+    BindPolicy,
+    ExclusivePolicy,
+    Exclusivity,
+    NUMAPolicy,
+    NUMAStrategy,
+    TopologyLevel,
+)
 
 DATA = Path(__file__).parents[1] / "data"
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
@@ -36,7 +43,7 @@ def chosen(of, demand, taken="", **others):
 def missed(of, demand, taken="", **others):
     free = of.all & ~parse_list(taken)
     answer = optimal.place(of, demand, free, Occupancy(**others), explain=True)
-    assert isinstance(answer, Misfit), answer
+    assert isinstance(answer, Infeasible), answer
     return answer
 
 
@@ -86,17 +93,17 @@ def test_the_fullest_l3_domain_that_fits_is_used():
 
 
 def test_evenly_means_the_same_from_each_node_that_is_needed():
-    evenly = Demand(10, strategy=Strategy.DISTRIBUTE_EVENLY)
+    evenly = Demand(10, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)
     answer = optimal.place(TWO, evenly, TWO.all)
     assert [(answer.cpus & node).bit_count() for node in TWO.nodes] == [6, 4]
-    assert chosen(TWO, Demand(8, strategy=Strategy.DISTRIBUTE_EVENLY)) == "0-3,8-11"
+    assert chosen(TWO, Demand(8, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)) == "0-3,8-11"
 
 
 def test_evenly_takes_more_nodes_where_fewer_cannot_share_evenly():
     """Two nodes could only give 8 and 4; three give 4 each."""
     four = shape("numa:4 core:4 smt:2")
     free = four.all & ~parse_list("4-5,20-21,8-9,24-25,12-15,28-31")
-    answer = optimal.place(four, Demand(12, strategy=Strategy.DISTRIBUTE_EVENLY), free)
+    answer = optimal.place(four, Demand(12, strategy=NUMAStrategy.DISTRIBUTE_EVENLY), free)
     assert [(answer.cpus & node).bit_count() for node in four.nodes] == [4, 4, 4, 0]
     assert (answer.values["uneven"], answer.values["numa-nodes"]) == (0, 3)
 
@@ -105,15 +112,15 @@ def test_spread_evenly_means_that_nodes_differ_by_one_cpu():
     """Seven and three CPUs differ by three more than they may; as whole cores, by two more."""
     free = TWO.all & ~parse_list("6-7,13-15")
     for bind, uneven in ((SPREAD, 3), (FULL, 2)):
-        evenly = Demand(10, bind, strategy=Strategy.DISTRIBUTE_EVENLY)
+        evenly = Demand(10, bind, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)
         answer = optimal.place(TWO, evenly, free)
         assert answer.values["uneven"] == uneven
         assert optimal.evaluate(TWO, evenly, free, answer.cpus) == answer.terms
 
 
 def test_most_allocated_fills_the_fuller_node_and_least_the_emptier():
-    assert chosen(TWO, Demand(2, strategy=Strategy.MOST_ALLOCATED), taken="4,12") == "5,13"
-    assert chosen(TWO, Demand(2, strategy=Strategy.LEAST_ALLOCATED), taken="0,8") == "4,12"
+    assert chosen(TWO, Demand(2, strategy=NUMAStrategy.MOST_ALLOCATED), taken="4,12") == "5,13"
+    assert chosen(TWO, Demand(2, strategy=NUMAStrategy.LEAST_ALLOCATED), taken="0,8") == "4,12"
 
 
 def test_devices_pull_the_cpus_to_their_node():
@@ -163,19 +170,19 @@ def test_a_limit_keeps_to_its_cpus_and_names_itself():
     assert answer.text == ("core kind P: 4 CPUs are asked for, 2 are left (ruled out here: 0-2,4-6)")
 
 
-@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("level", list(TopologyLevel))
 def test_required_exclusivity_bars_units_of_other_holders(level):
     there = parse_list("0")
     answer = optimal.place(
         TWO, Demand(2, exclusive=Exclusivity(level, required=True)), TWO.all & ~there, Occupancy((there,))
     )
-    expected = {Level.CORE: "1,9", Level.L3: "4,12", Level.NUMA: "4,12"}
+    expected = {TopologyLevel.CORE: "1,9", TopologyLevel.L3: "4,12", TopologyLevel.NUMA: "4,12"}
     assert format_list(answer.cpus) == expected[level]
 
 
 def test_what_another_pod_has_to_itself_is_nobody_elses():
     there = parse_list("0")
-    guards = (Guard(Level.NUMA, there),)
+    guards = (Guard(TopologyLevel.NUMA, there),)
     assert chosen(TWO, Demand(2), taken="0", holders=(there,), guards=guards) == "4,12"
 
 
@@ -211,7 +218,7 @@ def test_the_fallback_keeps_off_the_cores_of_both_levels():
 
 
 def test_a_core_beside_whom_one_prefers_is_not_against_the_wish():
-    beside = Neighbour(False, Level.CORE, parse_list("0"), name="app=db")
+    beside = Neighbour(False, TopologyLevel.CORE, parse_list("0"), name="app=db")
     demand, free = Demand(1, neighbours=(beside,)), DESK.all & ~parse_list("0")
     answer = optimal.place(DESK, demand, free)
     assert (format_list(answer.cpus), answer.values["affinity"]) == ("4", 0)
@@ -219,7 +226,7 @@ def test_a_core_beside_whom_one_prefers_is_not_against_the_wish():
 
 
 def test_preferring_nobody_asks_for_nothing():
-    nobody = Neighbour(False, Level.CORE, 0, name="app=db")
+    nobody = Neighbour(False, TopologyLevel.CORE, 0, name="app=db")
     answer = optimal.place(DESK, Demand(2, neighbours=(nobody,)), DESK.all, explain=True)
     assert answer.values["affinity"] == 0
     assert "nobody to be beside: app=db selects no bound CPUs" in {one.text for one in answer.reasons}
@@ -286,7 +293,7 @@ THREE = shape("numa:3 core:4 smt:2")
 
 @pytest.mark.parametrize(
     "wish",
-    [{"exclusive_policy": ExclusivePolicy.NUMA_NODE_LEVEL}, {"exclusive": Exclusivity(Level.L3)}],
+    [{"exclusive_policy": ExclusivePolicy.NUMA_NODE_LEVEL}, {"exclusive": Exclusivity(TopologyLevel.L3)}],
 )
 def test_nodes_that_only_a_wish_tells_apart_are_told_apart(wish):
     """A core of each of three nodes is taken, in the first by a pod to keep away from."""
@@ -298,7 +305,7 @@ def test_nodes_that_only_a_wish_tells_apart_are_told_apart(wish):
 def test_nodes_that_only_free_threads_tell_apart_are_told_apart():
     """Of each node three whole cores may be used; in the first a thread more is free, which may not."""
     limit = Limit("all but 12", THREE.all & ~parse_list("12"))
-    most = Demand(12, strategy=Strategy.MOST_ALLOCATED, limits=(limit,))
+    most = Demand(12, strategy=NUMAStrategy.MOST_ALLOCATED, limits=(limit,))
     assert chosen(THREE, most, taken="0,4,16,8,20") == "5-7,9-11,17-19,21-23"
 
 
@@ -327,7 +334,7 @@ def test_without_steps_the_answer_says_what_is_not_proven():
 
 def test_what_cannot_be_better_is_proven_though_the_search_is_not():
     """All CPUs of all nodes: nothing is left free, so that only the room left behind is in doubt."""
-    least = Demand(32, strategy=Strategy.LEAST_ALLOCATED)
+    least = Demand(32, strategy=NUMAStrategy.LEAST_ALLOCATED)
     answer = optimal.place(ROME, least, ROME.all, budget=0)
     assert (answer.unproven_term, answer.bound, answer.values["balance"]) == ("room", 58, 0)
 
@@ -335,14 +342,14 @@ def test_what_cannot_be_better_is_proven_though_the_search_is_not():
 def test_a_busy_thread_may_be_paired_with_a_quiet_one():
     """User story 4: beside the batch application, never beside the other service, one CPU of each core."""
     batch, service = parse_list("0-1"), parse_list("2")
-    beside = Neighbour(False, Level.CORE, batch, name="batch")
-    never = Neighbour(True, Level.CORE, service, required=True, name="service")
+    beside = Neighbour(False, TopologyLevel.CORE, batch, name="batch")
+    never = Neighbour(True, TopologyLevel.CORE, service, required=True, name="service")
     demand = Demand(2, SPREAD, neighbours=(beside, never))
     assert chosen(DESK, demand, taken="0-2", holders=(batch, service)) == "4-5"
 
 
 def test_a_required_neighbour_that_is_nowhere_is_missed():
-    beside = Neighbour(False, Level.L3, 0, required=True, name="app=db")
+    beside = Neighbour(False, TopologyLevel.L3, 0, required=True, name="app=db")
     answer = missed(ROME, Demand(1, neighbours=(beside,)))
     assert answer.requirement == "affinity"
     assert answer.text.startswith("prefer app=db at l3 level: 1 CPU is asked for, 0 are left")
@@ -373,7 +380,7 @@ def test_the_smallest_holders_in_the_way_are_named():
 
 def test_where_one_change_is_not_enough_two_are_told():
     there = parse_list("0,4")
-    demand = Demand(3, FULL, bind_required=True, exclusive=Exclusivity(Level.NUMA, required=True))
+    demand = Demand(3, FULL, bind_required=True, exclusive=Exclusivity(TopologyLevel.NUMA, required=True))
     answer = missed(TWO, demand, taken="0,4", holders=(there,))
     assert answer.requirement == "exclusive"
     first = answer.changes[0]
@@ -446,7 +453,7 @@ def test_nonsense_is_refused_with_the_field_and_the_value(wrong, text):
 
 def test_cpus_that_do_not_exist_are_never_chosen():
     answer = optimal.place(DESK, Demand(9), DESK.all | parse_list("50-60"))
-    assert isinstance(answer, Misfit)
+    assert isinstance(answer, Infeasible)
     assert answer.text == "9 CPUs are asked for, 8 are free"
 
 
@@ -465,7 +472,7 @@ def test_a_pod_that_need_not_lie_in_one_numa_node_may_span_those_of_pods_that_do
     free = TWO.all & ~held
     demand = Demand(10, numa=NUMAPolicy.SINGLE_NUMA_NODE, numa_exclusive=True)
     answer = optimal.place(TWO, demand, free, Occupancy(holders=(held,)), explain=True)
-    assert isinstance(answer, Misfit)
+    assert isinstance(answer, Infeasible)
     assert [change.text for change in answer.changes] == [
         "8 CPUs would fit",
         "it would fit without: SingleNUMANode",

@@ -5,8 +5,9 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, bits, format_list, parse_list
-from corelane.placement import cores, kubelet, topology
-from corelane.placement.kubelet import Strategy
+from corelane.placement import topology
+from corelane.placement.kubelet import cores, picker
+from corelane.placement.kubelet.picker import Strategy
 from support import kubelet_reference as reference
 
 
@@ -61,7 +62,7 @@ def test_packed_picks_what_upstream_picks(case, spread, uncore):
     machine, available, n = case
     strategy = Strategy(spread=spread, uncore=uncore)
     mask = CPUSet(available).mask
-    ours = outcome(lambda: ids(kubelet.take(topology.build(machine), mask, n, strategy)))
+    ours = outcome(lambda: ids(picker.take(topology.build(machine), mask, n, strategy)))
     theirs = outcome(lambda: reference.packed(reference.Topo(machine), available, n, spread, uncore))
     assert ours == theirs or theirs in str(ours)
 
@@ -69,7 +70,7 @@ def test_packed_picks_what_upstream_picks(case, spread, uncore):
 def test_part_of_a_cache_drops_no_thread_where_cores_have_one_on_average():
     hybrid = topology.build([(0, 0, 0, 0, 0), *((cpu, max(cpu, 1) - 1, 0, 0, 0) for cpu in range(1, 5))])
     assert hybrid.cpus_per_core == 1
-    assert ids(kubelet.take(hybrid, hybrid.all, 1, Strategy(uncore=True))) == {2}
+    assert ids(picker.take(hybrid, hybrid.all, 1, Strategy(uncore=True))) == {2}
 
 
 def test_where_upstream_hangs_on_its_way_to_a_plan_of_uneven_cores_n_free_cpus_come_back():
@@ -79,7 +80,7 @@ def test_where_upstream_hangs_on_its_way_to_a_plan_of_uneven_cores_n_free_cpus_c
     machine = [(cpu, core, node // 2, node, node) for cpu, (core, node) in enumerate(owners)]
     with pytest.raises(reference.Hang):
         reference.distributed(reference.Topo(machine), set(range(16)), 14, 2, False, True)
-    taken = kubelet.take(topology.build(machine), 0xFFFF, 14, Strategy(distribute=True, group=2))
+    taken = picker.take(topology.build(machine), 0xFFFF, 14, Strategy(distribute=True, group=2))
     assert taken.bit_count() == 14
     assert not taken & ~0xFFFF
 
@@ -91,7 +92,7 @@ def test_distributed_picks_what_upstream_picks(case, group, spread, alias):
     strategy = Strategy(distribute=True, group=group, spread=spread, version="1.36" if alias else "1.38")
     built, mask = topology.build(machine), CPUSet(available).mask
     assume(alias or len({row[1] for row in machine}) * built.threads == len(machine))
-    ours = outcome(lambda: ids(kubelet.take(built, mask, n, strategy)))
+    ours = outcome(lambda: ids(picker.take(built, mask, n, strategy)))
     try:
         theirs = outcome(
             lambda: reference.distributed(
@@ -115,7 +116,7 @@ def test_a_valid_pick_is_always_n_of_the_available_cpus(case, distribute, spread
     usable = CPUSet(available).mask & built.all
     assume(n <= usable.bit_count())
     strategy = Strategy(distribute, spread, uncore, group=2, version=version)
-    taken = kubelet.take_valid(built, usable, n, strategy)
+    taken = picker.take_valid(built, usable, n, strategy)
     assert taken.bit_count() == n
     assert not taken & ~usable
 
@@ -135,7 +136,7 @@ def test_a_valid_pick_is_found_where_units_overlap(machine, data, distribute, sp
     available = CPUSet(data.draw(st.sets(st.sampled_from([row[0] for row in machine])))).mask
     n = data.draw(st.integers(0, available.bit_count()))
     strategy = Strategy(distribute, spread, uncore, data.draw(st.sampled_from([1, 2])), True, version)
-    taken = kubelet.take_valid(built, available, n, strategy)
+    taken = picker.take_valid(built, available, n, strategy)
     assert taken.bit_count() == n
     assert not taken & ~available
 
@@ -204,7 +205,7 @@ SPARSE = (
     ],
 )  # fmt: skip
 def test_upstreams_own_table_holds(strategy, machine, available, n, expected):
-    assert format_list(kubelet.take(machine, parse_list(available), n, strategy)) == expected
+    assert format_list(picker.take(machine, parse_list(available), n, strategy)) == expected
 
 
 def nodes_used(machine, taken):
@@ -223,7 +224,7 @@ def nodes_used(machine, taken):
 def test_until_1_38_the_chosen_nodes_are_overwritten(n, aliased, intended):
     for version, expected in (("1.36", aliased), ("1.37", aliased), ("1.38", intended)):
         strategy = Strategy(distribute=True, version=version)
-        assert nodes_used(LARGE_8_NUMA, kubelet.take(LARGE_8_NUMA, LARGE_8_NUMA.all, n, strategy)) == expected
+        assert nodes_used(LARGE_8_NUMA, picker.take(LARGE_8_NUMA, LARGE_8_NUMA.all, n, strategy)) == expected
 
 
 HYBRID = topology.build(
@@ -233,9 +234,9 @@ HYBRID = topology.build(
 
 def test_1_36_hands_out_a_busy_cpu_on_a_hybrid_machine_and_1_37_does_not():
     available = parse_list("1-27")
-    assert format_list(kubelet.take(HYBRID, available, 2, Strategy())) == "0-1"
-    assert kubelet.take(HYBRID, available, 2, Strategy(version="1.37")) & ~available == 0
-    assert kubelet.take_valid(HYBRID, available, 2, Strategy()) & ~available == 0
+    assert format_list(picker.take(HYBRID, available, 2, Strategy())) == "0-1"
+    assert picker.take(HYBRID, available, 2, Strategy(version="1.37")) & ~available == 0
+    assert picker.take_valid(HYBRID, available, 2, Strategy()) & ~available == 0
 
 
 @common
@@ -244,7 +245,7 @@ def test_from_1_38_spreading_takes_one_cpu_of_each_core_in_turn(case):
     machine, available, n = case
     built, mask = topology.build(machine), CPUSet(available).mask
     assume(len({row[1] for row in machine}) * built.threads == len(machine))
-    ours = outcome(lambda: ids(kubelet.take(built, mask, n, Strategy(spread=True, version="1.38"))))
+    ours = outcome(lambda: ids(picker.take(built, mask, n, Strategy(spread=True, version="1.38"))))
     theirs = outcome(lambda: reference.packed(reference.Topo(machine), available, n, "rounds"))
     assert ours == theirs or theirs in str(ours)
 
@@ -256,7 +257,7 @@ ADJACENT = topology.build([(cpu, cpu // 2, 0, 0, 0) for cpu in range(8)])
 def test_1_38_spreads_by_core_where_ids_of_siblings_are_adjacent(n, before, after):
     """The example of kubernetes#140766: the order is 0,2,4,6,1,3,5,7 instead of that of the ids."""
     for version, expected in (("1.36", before), ("1.37", before), ("1.38", after)):
-        taken = kubelet.take(ADJACENT, ADJACENT.all, n, Strategy(spread=True, version=version))
+        taken = picker.take(ADJACENT, ADJACENT.all, n, Strategy(spread=True, version=version))
         assert format_list(taken) == expected
 
 
@@ -268,7 +269,7 @@ def test_1_38_uses_as_many_nodes_as_the_hint_has(hinted, expected):
     """The case of kubernetes#139430, mended by #139456: 176 CPUs, and GPUs on all four nodes."""
     for version, nodes in (("1.36", 3), ("1.37", 3), ("1.38", expected)):
         strategy = Strategy(distribute=True, version=version)
-        taken = kubelet.take(FOUR_BY_64, FOUR_BY_64.all, 176, strategy, hinted=hinted)
+        taken = picker.take(FOUR_BY_64, FOUR_BY_64.all, 176, strategy, hinted=hinted)
         assert taken.bit_count() == 176
         assert len(nodes_used(FOUR_BY_64, taken)) == nodes
 
@@ -286,7 +287,7 @@ def test_1_37_prefers_nodes_of_one_socket_under_align_by_socket():
         ("1.38", True, 1),
     ):
         strategy = Strategy(distribute=True, by_socket=by_socket, version=version)
-        taken = kubelet.take(FOUR_BY_4, available, 7, strategy)
+        taken = picker.take(FOUR_BY_4, available, 7, strategy)
         assert taken.bit_count() == 7
         assert sum(1 for socket in FOUR_BY_4.sockets if socket & taken) == expected, version
 
@@ -298,14 +299,14 @@ def test_where_upstream_would_loop_for_ever_a_valid_set_comes_back():
         available |= CPUSet(list(bits(node))[:count]).mask
     with pytest.raises(reference.Hang):
         reference.balanced({0: 5, 1: 2, 2: 4, 3: 5}, 14, 2, 2)
-    taken = kubelet.take(machine, available, 14, EVEN_PAIRS)
+    taken = picker.take(machine, available, 14, EVEN_PAIRS)
     assert taken.bit_count() == 14
     assert not taken & ~available
 
 
 def test_too_few_cpus_are_refused_in_upstreams_words():
-    with pytest.raises(kubelet.NotEnoughCPUs) as refusal:
-        kubelet.take(SINGLE_HT, parse_list("0,2,4,6"), 5, PACKED)
+    with pytest.raises(picker.NotEnoughCPUs) as refusal:
+        picker.take(SINGLE_HT, parse_list("0,2,4,6"), 5, PACKED)
     assert str(refusal.value) == ("not enough cpus available to satisfy request: requested=5, available=4")
 
 

@@ -15,7 +15,7 @@ from support import fake_cri
 from support.protobuf import encode, strings
 
 
-def ask(endpoint, *methods, seconds=10.0, **more):
+def request(endpoint, *methods, seconds=10.0, **more):
     async def talk():
         async with cri.connect(endpoint, seconds) as client:
             return [await getattr(client, method)(*more.get(method, ())) for method in methods]
@@ -41,7 +41,7 @@ def test_pods_and_containers_are_read_with_their_labels(path):
         },
     }
     with fake_cri.serving(path, answers) as endpoint:
-        runtime, sandboxes, containers = ask(endpoint, "version", "sandboxes", "containers")
+        runtime, sandboxes, containers = request(endpoint, "version", "sandboxes", "containers")
     assert runtime == Runtime("fake", "1.0")
     assert [(one.id, one.uid, one.namespace, one.name, one.ready) for one in sandboxes] == [
         ("s1", "u1", "default", "db", True),
@@ -57,13 +57,13 @@ def test_pods_and_containers_are_read_with_their_labels(path):
 
 def test_an_empty_runtime_has_nothing(path):
     with fake_cri.serving(path, {"ListPodSandbox": {}, "ListContainers": {}}) as endpoint:
-        assert ask(endpoint, "sandboxes", "containers") == [[], []]
+        assert request(endpoint, "sandboxes", "containers") == [[], []]
 
 
 def test_thousands_of_containers_fit(path):
     many = [fake_cri.container(f"{n:064}", "s", f"c{n}", image="i" * 2000) for n in range(4000)]
     with fake_cri.serving(path, {"ListContainers": {1: many}}) as endpoint:
-        assert len(ask(endpoint, "containers")[0]) == 4000
+        assert len(request(endpoint, "containers")[0]) == 4000
 
 
 def specified(cpu):
@@ -88,7 +88,7 @@ def specified(cpu):
 )
 def test_resources_come_from_the_status_or_from_the_specification(path, answer, expected):
     with fake_cri.serving(path, {"ContainerStatus": answer}) as endpoint:
-        assert ask(endpoint, "resources", resources=["c1"]) == [expected]
+        assert request(endpoint, "resources", resources=["c1"]) == [expected]
 
 
 def test_a_container_that_is_gone_has_no_resources(path):
@@ -96,7 +96,7 @@ def test_a_container_that_is_gone_has_no_resources(path):
         context.abort(grpc.StatusCode.NOT_FOUND, "container not found")
 
     with fake_cri.serving(path, {"ContainerStatus": gone}) as endpoint:
-        assert ask(endpoint, "resources", resources=["c1"]) == [None]
+        assert request(endpoint, "resources", resources=["c1"]) == [None]
 
 
 def test_the_container_asked_for_is_named_in_the_request(path):
@@ -107,13 +107,13 @@ def test_the_container_asked_for_is_named_in_the_request(path):
         return encode({})
 
     with fake_cri.serving(path, {"ContainerStatus": note}) as endpoint:
-        ask(endpoint, "resources", resources=["c1"])
+        request(endpoint, "resources", resources=["c1"])
     assert asked == [encode({1: "c1", 2: 1})]
 
 
 def said(endpoint, method="version", **more):
     with pytest.raises(CRIError) as error:
-        ask(endpoint, method, **more)
+        request(endpoint, method, **more)
     assert "\n" not in str(error.value)
     assert str(error.value).startswith(endpoint)
     return str(error.value)

@@ -343,14 +343,14 @@ def test_a_container_is_removed_when_it_has_ended_and_its_log_with_its_pod(tmp_p
 def test_what_is_asked_of_an_unknown_container_is_refused(tmp_path, mode):
     async def main():
         async with opened(tmp_path / "state", mode) as runtime:
-            for ask in (
+            for request in (
                 runtime.update("x"),
                 runtime.signal("x", 15),
                 runtime.stop("x", 0),
                 runtime.allowed("x"),
             ):
                 with pytest.raises(UnknownContainer, match="no container has the id 'x'"):
-                    await ask
+                    await request
 
     run(main())
 

@@ -132,7 +132,7 @@ def test_the_policy_that_a_labelled_pod_is_bound_by_is_written_back_as_koordinat
     story = Story().has(node("n1"), spec="core:8 smt:2", policy="pools", pools=pools)
     bind = only_bind(story.wants(guaranteed("a", "2", labels={keys.QOS_CLASS: "LSR"})))
     assert json.loads(bind.annotations[keys.RESOURCE_SPEC])["requiredCPUBindPolicy"] == "SpreadByPCPUs"
-    assert PodInfo.of(story.shows_bound(bind)).ask.wishes.bind is None  # type: ignore[union-attr]
+    assert PodInfo.of(story.shows_bound(bind)).request.placement_spec.bind is None  # type: ignore[union-attr]
     plain = only_bind(story.wants(guaranteed("b", "2")))
     assert keys.RESOURCE_SPEC not in plain.annotations
 
@@ -393,12 +393,14 @@ def test_demands_that_are_not_weighed_are_refused_aloud(spec: dict[str, object],
 
 def test_mere_wishes_about_other_pods_are_passed_over() -> None:
     story = Story().has(node("n1"), spec="core:8")
-    wishes = Affinity(
+    placement_spec = Affinity(
         pod_affinity=msgspec.Raw(b'{"preferredDuringSchedulingIgnoredDuringExecution":[{}]}'),
         pod_anti_affinity=msgspec.Raw(b"null"),
     )
     spread = msgspec.Raw(b'[{"whenUnsatisfiable":"ScheduleAnyway"}]')
-    assert binds(story.wants(guaranteed("a", "1", affinity=wishes, topology_spread_constraints=spread)))
+    assert binds(
+        story.wants(guaranteed("a", "1", affinity=placement_spec, topology_spread_constraints=spread))
+    )
 
 
 def test_a_pod_that_cannot_be_understood_harms_nobody_else() -> None:
@@ -455,7 +457,7 @@ def test_heartbeats_wake_nobody_and_news_wakes_those_it_can_help() -> None:
 def test_the_end_of_a_pod_makes_room_once_its_agent_says_so() -> None:
     story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
     first = story.shows_bound(only_bind(story.wants(guaranteed("a", "6"))))
-    agent, decision = nodes.admit(story.states["n1"], translate.ask(first))
+    agent, decision = nodes.admit(story.states["n1"], translate.request(first))
     assert not decision.repicked
     story.publishes("n1", agent)
     assert binds(story.wants(guaranteed("b", "6"))) == []
@@ -478,7 +480,7 @@ def test_when_the_agent_picked_otherwise_the_scheduler_follows() -> None:
     story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
     bind = only_bind(story.wants(guaranteed("a", "2")))
     story.shows_bound(bind)
-    other = translate.ask(guaranteed("a", "2"))
+    other = translate.request(guaranteed("a", "2"))
     repicked = changed_value(other, proposal={"main": CPUSet([6, 7])})
     story.publishes("n1", nodes.admit(story.states["n1"], repicked)[0])
     second = only_bind(story.wants(guaranteed("b", "2")))
@@ -545,7 +547,7 @@ def test_a_copied_record_does_not_outlive_the_binding() -> None:
     copied = guaranteed("a", "2", annotations={keys.CONTAINER_CPUSETS: '{"main":"99"}'})
     bind = only_bind(story.wants(copied))
     shown = story.shows_bound(bind)
-    assert translate.ask(shown).proposal == bind.assignments
+    assert translate.request(shown).proposal == bind.assignments
 
 
 def spread(story: Story, *pods: Pod) -> list[str]:
@@ -629,13 +631,13 @@ def test_an_event_names_the_node_that_is_nearest_to_fitting() -> None:
         story.has(node(name), spec=spec, reserved=CPUSet([0]), policy="pools")
     for name in ("full", "large", "small"):
         taken = {"full": "6", "large": "2", "small": "1"}[name]
-        story.publishes(name, nodes.admit(story.states[name], translate.ask(guaranteed("x", taken)))[0])
+        story.publishes(name, nodes.admit(story.states[name], translate.request(guaranteed("x", taken)))[0])
     instructions = story.wants(guaranteed("a", "6"))
     (event,) = [one for one in instructions if isinstance(one, Announce)]
     assert event.nearest is not None
     assert event.nearest.node == "large"
     assert event.nearest.state.bound == story.states["large"].bound
-    assert event.nearest.ask.name == "a"
+    assert event.nearest.request.name == "a"
 
 
 def test_best_effort_goes_where_more_is_lent_to_it() -> None:
@@ -648,7 +650,7 @@ def test_best_effort_goes_where_more_is_lent_to_it() -> None:
             guaranteed(f"own-{name}", "8", labels={keys.QOS_CLASS: qos}),
             pod(f"ls-{name}", container("x", "cpu=4")),
         ):
-            state, decision = nodes.admit(state, translate.ask(one))
+            state, decision = nodes.admit(state, translate.request(one))
             assert decision.admitted
             story.tell(PodChanged(0, None, replace(one, spec=replace(one.spec, node_name=name))))
         story.publishes(name, state)

@@ -122,7 +122,7 @@ class History:
     def lanes(self, uid: str) -> dict[str, CPUSet]:
         known = self.world.pods[uid]
         if known.spec.node_name:
-            return dict(translate.ask(known).proposal)
+            return dict(translate.request(known).proposal)
         return next(dict(b.assignments) for b in self.world.asked if b.pod.metadata.uid == uid)
 
     def check(self) -> None:
@@ -171,7 +171,7 @@ class History:
 
     def fits(self, waiting: Pod, name: str) -> bool:
         node = self.world.nodes[name]
-        _, decision = nodes.admit(self.world.agents[name], translate.ask(waiting))
+        _, decision = nodes.admit(self.world.agents[name], translate.request(waiting))
         open_to_it = not node.spec.unschedulable and matching.untolerated(waiting, node) is None
         return decision.admitted and open_to_it
 

@@ -161,7 +161,7 @@ def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_can() -> None:
         assert (found.status, found.message) == ("False", text)
         (event,) = await cluster.events("second", 1)
         assert (event.type, event.reason, event.message) == ("Warning", "FailedScheduling", text)
-        agent, _ = nodes.admit(cluster.states["n1"], translate.ask(first))
+        agent, _ = nodes.admit(cluster.states["n1"], translate.request(first))
         await cluster.publish("n1", agent)
         await cluster.client.delete(Pod, "first", namespace="default", grace_seconds=0)
         await cluster.publish("n1", nodes.release(agent, first.metadata.uid))
@@ -195,7 +195,7 @@ def test_many_pods_at_once_never_share_a_cpu() -> None:
         pods = await asyncio.gather(*(cluster.placed(f"p{number}") for number in range(24)))
         taken: dict[str, CPUSet] = {}
         for pod in pods:
-            lane = translate.ask(pod).proposal["main"]
+            lane = translate.request(pod).proposal["main"]
             assert len(lane) == 3
             assert lane.isdisjoint(taken.get(pod.spec.node_name, CPUSet()))
             taken[pod.spec.node_name] = taken.get(pod.spec.node_name, CPUSet()) | lane

@@ -6,7 +6,7 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ContainerSpec, Runtime, RuntimeFailure, UnknownContainer
-from corelane.simulation.runtime import SimulatedRuntime, SimulationStateError
+from corelane.runtime.simulated import SimulatedRuntime, SimulationStateError
 
 
 def spec(name="main", attempt=0):

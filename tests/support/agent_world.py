@@ -15,14 +15,14 @@ from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import Sharing, codec
-from corelane.node.checkpoint import Checkpoint
 from corelane.node.config import NodeConfig
 from corelane.node.invariants import validate
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import new
-from corelane.node.pools.classes import standing
+from corelane.node.pools.classes import pod_class
 from corelane.node.pools.options import PoolOptions
-from corelane.node.rebase import rebase
-from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass, Wishes
+from corelane.node.recovery.rebasing import rebase
+from corelane.workload import ContainerKind, ContainerRequest, PlacementSpec, PodRequest, QOSClass
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
 
@@ -35,11 +35,19 @@ def plan(
     **members: object,
 ) -> PodPlan:
     """A pod of containers given as (name, kind, milliCPU)."""
-    asks = tuple(ContainerAsk(name, kind, milli, milli, 1, 1) for name, kind, milli in containers)
+    requests = tuple(ContainerRequest(name, kind, milli, milli, 1, 1) for name, kind, milli in containers)
     planned = tuple(ContainerPlan(name, kind, "image") for name, kind, _ in containers)
-    wishes = members.pop("wishes", Wishes())
-    ask = Ask(uid, "default", f"pod-{uid}", qos, asks, proposal=members.pop("proposal", {}), wishes=wishes)
-    return PodPlan(ask, planned, restart_policy=policy, **members)
+    placement_spec = members.pop("placement_spec", PlacementSpec())
+    request = PodRequest(
+        uid,
+        "default",
+        f"pod-{uid}",
+        qos,
+        requests,
+        proposal=members.pop("proposal", {}),
+        placement_spec=placement_spec,
+    )
+    return PodPlan(request, planned, restart_policy=policy, **members)
 
 
 @dataclass(slots=True)
@@ -205,19 +213,19 @@ class World:
             return
         ident = f"{uid}-{order.container}-{order.attempt}"
         assert ident not in self.processes
-        ask = next(one for one in order.plan.ask.containers if one.name == order.container)
-        sharing, common = self.promised(order.plan.ask, ask)
+        request = next(one for one in order.plan.request.containers if one.name == order.container)
+        sharing, common = self.promised(order.plan.request, request)
         self.processes[ident] = Process(
             ident, uid, order.container, order.attempt, order.cpus, sharing, common
         )
         self.ran[uid, order.container] = self.ran.get((uid, order.container), 0) + 1
         self.inbox.append(messages.Started(id=ident, started_at=self.at, **answer))
 
-    def promised(self, pod: Ask, container: ContainerAsk) -> tuple[Sharing, bool]:
+    def promised(self, pod: PodRequest, container: ContainerRequest) -> tuple[Sharing, bool]:
         """With whom its pod's class lets a container share, and whether it has its CPUs with its siblings."""
         if self.pools is None:
             return (Sharing.ALONE if pod.exclusive_cpus(container) else Sharing.POOL), False
-        decided = standing(pod, self.pools)
+        decided = pod_class(pod, self.pools)
         if decided.own and container.name not in decided.own:
             return Sharing.POOL, False
         return decided.sharing, bool(decided.common)
@@ -267,7 +275,7 @@ class World:
         if order.uid in self.api:
             self.annotated[order.uid] = dict(order.cpus)
             pod = self.api[order.uid]
-            self.api[order.uid] = replace(pod, ask=replace(pod.ask, proposal=dict(order.cpus)))
+            self.api[order.uid] = replace(pod, request=replace(pod.request, proposal=dict(order.cpus)))
 
     def _tell(self, order: messages.Tell, fails: bool) -> None:
         self.told.append(order)
@@ -307,7 +315,7 @@ class World:
     def may_not(one: Process, other: Process) -> bool:
         """Whether two are on a CPU together that must not be."""
         siblings = one.uid == other.uid and one.common and other.common
-        return not (one.sharing.bears(other.sharing) or siblings or one.cpus.isdisjoint(other.cpus))
+        return not (one.sharing.compatible_with(other.sharing) or siblings or one.cpus.isdisjoint(other.cpus))
 
     def phase(self, uid: str) -> str:
         return self.statuses.get(uid, {}).get("phase", "")

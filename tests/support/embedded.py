@@ -10,7 +10,7 @@ from pathlib import Path
 
 from corelane.apiserver.auth import User
 from corelane.apiserver.server import APIServer
-from corelane.app import tls
+from corelane.app.up import tls
 
 TOKEN = "admintoken"
 

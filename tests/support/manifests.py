@@ -2,7 +2,7 @@
 
 import textwrap
 
-from corelane.kube import quantity
+from corelane import quantity
 from corelane.limits.lint import Finding, Policy, Report, lint
 
 

@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from corelane import node
+from corelane import node, quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import quantity
 from corelane.kube.pod import Pod
 from corelane.kube.translate import pods
 from corelane.machine import model
 from corelane.machine.model import Machine, NUMANode
-from corelane.node import checkpoint
+from corelane.node.kubelet import checkpoint
 
 DATA = Path(__file__).parents[1] / "data"
 Row = Mapping[str, Any]
@@ -106,7 +105,7 @@ def _step(state: node.NodeState, operation: Row) -> tuple[node.NodeState, dict[s
     elif operation["op"] == "start":
         state = node.started(state, operation["uid"], operation["container"])
     else:
-        state, decision = node.admit(state, pods.ask(_pod(operation)))
+        state, decision = node.admit(state, pods.request(_pod(operation)))
         outcome["admit"] = decision.admitted
         if not decision.admitted:
             outcome |= {"reason": decision.reason, "message": decision.message}

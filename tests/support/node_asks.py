@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.machine.spec import parse_spec
-from corelane.workload import Ask, ContainerAsk, ContainerKind, QOSClass
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 LAPTOP = parse_spec("socket:1 numa:1 core:4 smt:2", name="laptop")
 DUAL = parse_spec("socket:2 numa:1 core:8 smt:2", name="dual")
@@ -13,28 +13,28 @@ QUAD_NUMA = parse_spec("socket:2 numa:2 core:4 smt:2", name="quad-numa")
 SINGLE = parse_spec("socket:1 numa:1 core:1 smt:1", name="single")
 
 
-def container(name: str, milli: int, kind: ContainerKind = ContainerKind.APP) -> ContainerAsk:
-    return ContainerAsk(
+def container(name: str, milli: int, kind: ContainerKind = ContainerKind.APP) -> ContainerRequest:
+    return ContainerRequest(
         name, kind, cpu_request=milli, cpu_limit=milli, memory_request=1 << 30, memory_limit=1 << 30
     )
 
 
-def init(name: str, milli: int) -> ContainerAsk:
+def init(name: str, milli: int) -> ContainerRequest:
     return container(name, milli, ContainerKind.INIT)
 
 
-def sidecar(name: str, milli: int) -> ContainerAsk:
+def sidecar(name: str, milli: int) -> ContainerRequest:
     return container(name, milli, ContainerKind.SIDECAR)
 
 
 def pod(
     uid: str,
-    *containers: ContainerAsk,
+    *containers: ContainerRequest,
     qos: QOSClass = QOSClass.GUARANTEED,
     proposal: Mapping[str, str] | None = None,
-) -> Ask:
+) -> PodRequest:
     proposed = {name: CPUSet.parse(cpus) for name, cpus in (proposal or {}).items()}
-    return Ask(uid, "test", uid, qos, containers, proposed)
+    return PodRequest(uid, "test", uid, qos, containers, proposed)
 
 
 def cpus(text: str) -> CPUSet:

@@ -4,7 +4,7 @@ import itertools
 
 from corelane.placement import hints
 from corelane.placement.hints import Hint
-from corelane.placement.topologymanager import Affinity
+from corelane.placement.topologymanager import NUMAAffinity
 
 
 def fold(lists, nodes, policy, distances):
@@ -52,5 +52,5 @@ def fold(lists, nodes, policy, distances):
                 best = candidate if new > now else fitter(best, candidate) if new == now else best
     best = best or Hint(nodes, False)
     if policy == "single-numa-node" and best.nodes == nodes:
-        return Affinity(None, best.preferred, best.preferred)
-    return Affinity(best.nodes, best.preferred, best.preferred or policy == "best-effort")
+        return NUMAAffinity(None, best.preferred, best.preferred)
+    return NUMAAffinity(best.nodes, best.preferred, best.preferred or policy == "best-effort")

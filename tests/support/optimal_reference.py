@@ -8,7 +8,7 @@ from itertools import combinations
 
 from corelane.cpuset import bits
 from corelane.placement.optimal import Demand, Occupancy
-from corelane.workload.wishes import BindPolicy, ExclusivePolicy, NUMAPolicy, Strategy
+from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy
 
 Rows = list[tuple[int, int, int, int, int]]
 Cpus = frozenset[int]
@@ -118,7 +118,7 @@ def terms(world: World, demand: Demand, free: Cpus, others: Occupancy, cpus: Cpu
     cores = world.touched("core", cpus)
     spread = demand.bind is BindPolicy.SPREAD_BY_PCPUS
     found = {}
-    if demand.strategy is Strategy.DISTRIBUTE_EVENLY:
+    if demand.strategy is NUMAStrategy.DISTRIBUTE_EVENLY:
         found["uneven"] = max(0, max(by_node) - min(by_node) - (1 if spread else world.threads))
     found["numa-nodes"] = len(nodes)
     found["elsewhere"] = elsewhere(world, demand, nodes)
@@ -127,9 +127,9 @@ def terms(world: World, demand: Demand, free: Cpus, others: Occupancy, cpus: Cpu
     found["l3-domains"] = len(world.touched("l3", cpus))
     found["bind"] = sum(len(core & cpus) > 1 if spread else core - cpus != set() for core in cores)
     found |= shared(world, demand, others, cpus)
-    if demand.strategy in (Strategy.MOST_ALLOCATED, Strategy.LEAST_ALLOCATED):
+    if demand.strategy in (NUMAStrategy.MOST_ALLOCATED, NUMAStrategy.LEAST_ALLOCATED):
         squares = sum(len((free - cpus) & node) ** 2 for node in world.units["numa"].values())
-        found["allocated" if demand.strategy is Strategy.MOST_ALLOCATED else "balance"] = squares
+        found["allocated" if demand.strategy is NUMAStrategy.MOST_ALLOCATED else "balance"] = squares
     found["room"] = room(world, demand, free - cpus)
     return found
 

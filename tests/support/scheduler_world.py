@@ -101,7 +101,7 @@ class World:
         assert nodes.validate(self.agents[name]) == []
 
     def _admit(self, name: str, pod: Pod) -> None:
-        self.agents[name], decision = nodes.admit(self.agents[name], translate.ask(pod))
+        self.agents[name], decision = nodes.admit(self.agents[name], translate.request(pod))
         self.repicks += decision.repicked
         if not decision.admitted:
             self.refusals += 1

@@ -97,5 +97,5 @@ def place(state: NodeState, *come: Pod) -> Placed:
     """Admit pods in their order."""
     decisions = {}
     for pod in come:
-        state, decisions[pod.metadata.name] = node.admit(state, translate.ask(pod))
+        state, decisions[pod.metadata.name] = node.admit(state, translate.request(pod))
     return Placed(state, decisions)

@@ -58,22 +58,22 @@ class Up:
             self.process.kill()
             self.process.wait()
 
-    def call(self, ask: Callable[[Client], Awaitable[T]]) -> T:
+    def call(self, request: Callable[[Client], Awaitable[T]]) -> T:
         """Do something with a client of this cluster."""
 
         async def run() -> T:
             client = Client.connect(self.kubeconfig)
             try:
-                return await ask(client)
+                return await request(client)
             finally:
                 await client.close()
 
         return asyncio.run(run())
 
-    def until(self, ask: Callable[[Client], Awaitable[T]], what: str = "") -> T:
+    def until(self, request: Callable[[Client], Awaitable[T]], what: str = "") -> T:
         """Ask until the answer is true in Python's sense."""
         deadline = time.monotonic() + PATIENCE
-        while not (answer := self.call(ask)):
+        while not (answer := self.call(request)):
             assert time.monotonic() < deadline, f"waited in vain{what and f' until {what}'}:\n{self.output}"
             time.sleep(0.1)
         return answer

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from corelane.cli import main
 from corelane.cpuset import CPUSet
-from corelane.node import checkpoint
+from corelane.node.kubelet import checkpoint
 from corelane.runtime import cri
 from support import containerd
 
@@ -89,24 +89,24 @@ def _gone(lab, container):
 
 
 def _state(lab, container):
-    async def ask():
+    async def request():
         async with cri.connect(lab.endpoint) as client:
             return next(one.state for one in await client.containers() if one.id == container)
 
-    return asyncio.run(ask())
+    return asyncio.run(request())
 
 
 def test_everything_that_the_kubelet_would_say_of_a_pod_is_read(lab):
     pod = lab.run_pod("kube-proxy-node", STATIC)
     container = lab.run_container(pod, "kube-proxy", shares=2)
 
-    async def ask():
+    async def request():
         async with cri.connect(lab.endpoint) as client:
             runtime, pods = await client.version(), await client.sandboxes()
             found = await client.containers()
             return runtime, pods, found, await client.resources(container), await client.resources("none")
 
-    runtime, pods, containers, resources, missing = asyncio.run(ask())
+    runtime, pods, containers, resources, missing = asyncio.run(request())
     assert runtime.name == "containerd"
     (sandbox,) = [one for one in pods if one.uid == STATIC]
     assert (sandbox.namespace, sandbox.name, sandbox.ready) == ("default", "kube-proxy-node", True)

@@ -4,7 +4,7 @@ import io
 import json
 
 from corelane.cpuset import CPUSet
-from corelane.node.checkpoint import Checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.view import state, tables
 from corelane.view.state import Change, Contents, Difference, Rule
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corelane.workload import Operator, Requirement, Selector
+from corelane.workload import LabelRequirement, Operator, Selector
 
 IN, NOT_IN, EXISTS, ABSENT = Operator
 
@@ -10,10 +10,10 @@ IN, NOT_IN, EXISTS, ABSENT = Operator
 @pytest.mark.parametrize(
     ("rule", "of_x", "of_y", "without"),
     [
-        (Requirement("app", IN, ("x", "z")), True, False, False),
-        (Requirement("app", NOT_IN, ("x", "z")), False, True, True),
-        (Requirement("app", EXISTS), True, True, False),
-        (Requirement("app", ABSENT), False, False, True),
+        (LabelRequirement("app", IN, ("x", "z")), True, False, False),
+        (LabelRequirement("app", NOT_IN, ("x", "z")), False, True, True),
+        (LabelRequirement("app", EXISTS), True, True, False),
+        (LabelRequirement("app", ABSENT), False, False, True),
     ],
 )
 def test_each_operator_on_pods_with_and_without_the_label(rule, of_x, of_y, without):
@@ -26,13 +26,13 @@ def test_each_operator_on_pods_with_and_without_the_label(rule, of_x, of_y, with
 
 
 def test_an_empty_value_is_not_a_missing_label():
-    empty, other = Requirement("app", IN, ("",)), Requirement("app", NOT_IN, ("",))
+    empty, other = LabelRequirement("app", IN, ("",)), LabelRequirement("app", NOT_IN, ("",))
     assert [empty.holds(labels) for labels in ({"app": ""}, {})] == [True, False]
     assert [other.holds(labels) for labels in ({"app": ""}, {})] == [False, True]
 
 
 def test_labels_and_all_expressions_must_hold():
-    both = Selector({"app": "x"}, (Requirement("tier", IN, ("a",)), Requirement("loud", EXISTS)))
+    both = Selector({"app": "x"}, (LabelRequirement("tier", IN, ("a",)), LabelRequirement("loud", EXISTS)))
     assert both.matches({"app": "x", "tier": "a", "loud": ""})
     for name in ("app", "tier", "loud"):
         lacking = {"app": "x", "tier": "a", "loud": ""}

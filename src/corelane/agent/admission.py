@@ -23,7 +23,7 @@ from corelane.agent.pods import (
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, admit
 from corelane.node.pools.takeover import complete
-from corelane.workload import Ask, QOSClass
+from corelane.workload import PodRequest, QOSClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,41 +57,41 @@ def in_turn(ledger: NodeState, pods: Iterable[Pod]) -> list[Pod]:
 def decide(ledger: NodeState, pod: Pod, pods: Iterable[Pod], capacity: Capacity) -> tuple[NodeState, Verdict]:
     """Give a pod its part of the ledger, or say why not."""
     if pod.uid in ledger.pods:
-        return complete(ledger, pod.plan.ask), Verdict()
+        return complete(ledger, pod.plan.request), Verdict()
     if not pod.live:
         refusal = pod.plan.refusal or _general(pod.plan, pods, capacity, ledger.withheld_memory)
-        return _decide(ledger, pod.plan.ask) if refusal is None else (ledger, Verdict(refusal=refusal))
+        return _decide(ledger, pod.plan.request) if refusal is None else (ledger, Verdict(refusal=refusal))
     ledger, verdict = _decide(ledger, _as_found(ledger, pod))
     return ledger, replace(verdict, untouched=verdict.refusal is not None)
 
 
-def _decide(ledger: NodeState, ask: Ask) -> tuple[NodeState, Verdict]:
-    ledger, decision = admit(ledger, ask)
+def _decide(ledger: NodeState, request: PodRequest) -> tuple[NodeState, Verdict]:
+    ledger, decision = admit(ledger, request)
     if decision.admitted:
         return ledger, Verdict(decision)
     return ledger, Verdict(decision, Reason(decision.reason, decision.message))
 
 
-def _as_found(ledger: NodeState, pod: Pod) -> Ask:
+def _as_found(ledger: NodeState, pod: Pod) -> PodRequest:
     """Its ask, with the CPUs on which its containers run, and their NUMA nodes, for a proposal."""
     found = {c.name: c.seen for c in pod.containers.values() if c.live and c.seen}
-    ask = replace(pod.plan.ask, proposal={**pod.plan.ask.proposal, **found})
+    request = replace(pod.plan.request, proposal={**pod.plan.request.proposal, **found})
     nodes = {
         node for node, mask in ledger.machine.numa_masks if any(cpus.mask & mask for cpus in found.values())
     }
     everywhere = len(nodes) == len(ledger.machine.numa_masks)
-    return ask if ask.zone or not nodes or everywhere else replace(ask, zone=CPUSet(nodes))
+    return request if request.zone or not nodes or everywhere else replace(request, zone=CPUSet(nodes))
 
 
 def _general(plan: PodPlan, pods: Iterable[Pod], capacity: Capacity, withheld: int) -> Reason | None:
     """The kubelet's general predicates that do not concern CPUs."""
-    inside = [pod.plan.ask for pod in pods if pod.admitted and not pod.over and pod.uid != plan.uid]
+    inside = [pod.plan.request for pod in pods if pod.admitted and not pod.over and pod.uid != plan.uid]
     if len(inside) >= capacity.pods:
         return _out_of("pods", 1, len(inside), capacity.pods)
-    used = sum(ask.memory_request for ask in inside)
+    used = sum(request.memory_request for request in inside)
     offered = max(capacity.memory - withheld, 0)
-    if capacity.memory and used + plan.ask.memory_request > offered:
-        return _out_of("memory", plan.ask.memory_request, used, offered)
+    if capacity.memory and used + plan.request.memory_request > offered:
+        return _out_of("memory", plan.request.memory_request, used, offered)
     return None
 
 
@@ -103,26 +103,26 @@ def _out_of(resource: str, requested: int, used: int, capacity: int) -> Reason:
     )
 
 
-def record(ledger: NodeState, ask: Ask, verdict: Verdict) -> Annotate | None:
+def record(ledger: NodeState, request: PodRequest, verdict: Verdict) -> Annotate | None:
     """What is to be written at a pod that came in, unless its proposal says that already.
 
     Container name to the CPUs that it is bound to, and the NUMA nodes that hold the others.
     """
-    entries = ledger.of_pod(ask.uid)
+    entries = ledger.of_pod(request.uid)
     cpus = {entry.container: entry.cpus for entry in entries if entry.cpus}
     zone = next((entry.zone for entry in entries if entry.zone), None)
-    if verdict.untouched or (cpus, zone) == (dict(ask.proposal), ask.zone):
+    if verdict.untouched or (cpus, zone) == (dict(request.proposal), request.zone):
         return None
     reasons = verdict.decision.reasons if verdict.decision and (cpus or zone) else ()
-    return Annotate(ask.uid, cpus, zone, reasons)
+    return Annotate(request.uid, cpus, zone, reasons)
 
 
 def unknown_plan(uid: str, ledger: NodeState) -> PodPlan:
     """What can be said of a pod that is found running before the API server tells of it."""
     titles = (entry.pod for entry in ledger.of_pod(uid))
     namespace, _, name = next(titles, f"/pod with UID {uid}").partition("/")
-    ask = Ask(uid, namespace, name, QOSClass.BEST_EFFORT, ())
-    return PodPlan(ask, (), restart_policy=RestartPolicy.NEVER)
+    request = PodRequest(uid, namespace, name, QOSClass.BEST_EFFORT, ())
+    return PodPlan(request, (), restart_policy=RestartPolicy.NEVER)
 
 
 def introduce(pod: Pod, plan: PodPlan, at: float) -> None:

@@ -11,12 +11,12 @@ anything is done because of it.
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.agent import admission, kubelet, lifecycle, messages, pins, restarts, runs, status
-from corelane.agent.announcements import Announcer
 from corelane.agent.messages import Event, Instruction
 from corelane.agent.outbox import Outbox
-from corelane.agent.pods import NO_CPUS, Container, Doom, Ended, Pod, Reason, Stage, records
+from corelane.agent.pod_events import EventRecorder
+from corelane.agent.pod_index import PodIndex
+from corelane.agent.pods import NO_CPUS, Container, Ended, Pod, Reason, Stage, Termination, records
 from corelane.agent.reporter import Reporter
-from corelane.agent.roster import Roster
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, Phase, mark, rebase, release, started
 from corelane.node.pools.takeover import follow, pinned
@@ -47,7 +47,7 @@ class Core:
         self.ledger = ledger
         self._follows_kubelet = follows_kubelet
         self._kubelet: messages.KubeletSaid | None = None
-        self.roster = Roster()
+        self.roster = PodIndex()
         self.pods = self.roster.pods
         self.draining = False
         self._capacity = capacity or admission.Capacity()
@@ -55,7 +55,7 @@ class Core:
         self._synced = False
         self._restless = False
         self._outbox = Outbox(place or status.Place())
-        self._announce = Announcer(self._outbox, reporter or Reporter())
+        self._announce = EventRecorder(self._outbox, reporter or Reporter())
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             messages.Found: self._found,
             messages.PodSeen: self._pod_seen,
@@ -217,8 +217,8 @@ class Core:
 
     def _kubelet_said(self, event: messages.KubeletSaid) -> None:
         self._kubelet = event
-        before, asks = self.ledger, [pod.plan.ask for pod in self.pods.values() if pod.present]
-        self.ledger, problems = follow(before, event.checkpoint, asks, event.running, event.names)
+        before, requests = self.ledger, [pod.plan.request for pod in self.pods.values() if pod.present]
+        self.ledger, problems = follow(before, event.checkpoint, requests, event.running, event.names)
         for tell in kubelet.news(before, self.ledger, problems):
             self._outbox.put(tell)
 
@@ -277,17 +277,17 @@ class Core:
             self._finish(pod, at)
             return
         self._announce.admitted(pod, verdict)
-        record = admission.record(self.ledger, pod.plan.ask, verdict)
+        record = admission.record(self.ledger, pod.plan.request, verdict)
         if record:
             self._outbox.put(record)
 
     def _doom(self, pod: Pod, by: float, at: float, reason: Reason | None = None) -> None:
         """The pod has to end; told twice, the earlier time counts."""
         if pod.doom is None:
-            pod.doom = Doom(by, reason)
+            pod.doom = Termination(by, reason)
             self._outbox.touch(pod)
         elif by < pod.doom.by:
-            pod.doom = Doom(by, pod.doom.reason)
+            pod.doom = Termination(by, pod.doom.reason)
             for container in pod.containers.values():
                 if container.stage is Stage.STOPPING:
                     self._outbox.put(messages.Stop(container.id, max(by - at, SHORTEST_GRACE)))

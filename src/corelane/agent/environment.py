@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from corelane import quantity
 from corelane.agent.manifest import RunContainer, RunPod
-from corelane.kube import quantity
 from corelane.kube.pod import EnvVar, KeySelector, ResourceFieldSelector
 from corelane.runtime.base import RuntimeFailure
 

@@ -118,7 +118,7 @@ class Execution:
         if pod.metadata.deletion_timestamp:  # since the order, which may have waited for its turn
             raise RuntimeFailure("CreateContainerError", "the pod is being deleted")
         container = pod.container(order.container)
-        wanted = next((one for one in order.plan.ask.containers if one.name == order.container), None)
+        wanted = next((one for one in order.plan.request.containers if one.name == order.container), None)
         if wanted is None:
             why = order.plan.refusal
             raise RuntimeFailure(

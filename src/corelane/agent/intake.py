@@ -16,7 +16,7 @@ from corelane.kube import translate
 from corelane.kube.meta import ObjectMeta, condition
 from corelane.kube.pod import ContainerStateTerminated, ContainerStatus
 from corelane.kube.translate import TranslationError
-from corelane.workload import Ask, ContainerKind, QOSClass
+from corelane.workload import ContainerKind, PodRequest, QOSClass
 
 SCHEDULER: Final = "corelane-scheduler"
 IMAGE_IGNORED: Final = "ImageIgnored"
@@ -36,7 +36,7 @@ def plan(pod: RunPod, *, processes: bool) -> PodPlan:
         refusal = next(_refusals(pod), None)
     spec, meta = pod.spec, pod.metadata
     return PodPlan(
-        ask=asked,
+        request=asked,
         containers=tuple(ContainerPlan(one.name, kind, one.image) for one, kind in containers),
         restart_policy=policy,
         grace=float(spec.termination_grace_period_seconds),
@@ -75,21 +75,21 @@ def seconds(timestamp: str) -> float:
         return 0.0
 
 
-def _ask(pod: RunPod) -> tuple[Ask, Reason | None]:
+def _ask(pod: RunPod) -> tuple[PodRequest, Reason | None]:
     """Its ask, and a refusal where something in it cannot be understood."""
     try:
-        return translate.ask(pod), None
+        return translate.request(pod), None
     except TranslationError as error:
         return _rest_of_ask(pod), Reason(_UNEXPECTED, str(error))
 
 
-def _rest_of_ask(pod: RunPod) -> Ask:
+def _rest_of_ask(pod: RunPod) -> PodRequest:
     """What is asked for beside broken metadata: who runs already must be able to go on; else nothing."""
     meta = pod.metadata
     try:
-        return translate.ask(replace(pod, metadata=replace(meta, annotations={}, labels={})))
+        return translate.request(replace(pod, metadata=replace(meta, annotations={}, labels={})))
     except TranslationError:
-        return Ask(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ())
+        return PodRequest(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ())
 
 
 def _containers(pod: RunPod) -> Iterator[tuple[RunContainer, ContainerKind]]:

@@ -11,9 +11,10 @@ from typing import Final
 
 from corelane.agent.messages import Tell
 from corelane.cpuset import CPUSet
-from corelane.node import Entry, NodeState, checkpoint
-from corelane.node.checkpoint import Checkpoint, CheckpointError
+from corelane.node import Entry, NodeState
 from corelane.node.invariants import Problem
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
 from corelane.node.pools.takeover import pinned
 
 __all__ = ["Kubelet", "Said", "news"]

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 from corelane.agent.pods import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import NodeConfig, NodeState, Reason, checkpoint
-from corelane.workload import Ask
+from corelane.node import NodeConfig, NodeState, Reason
+from corelane.node.kubelet import checkpoint
+from corelane.workload import PodRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +279,7 @@ class Tell:
     reason: str
     message: str
     warning: bool = False
-    refused: tuple[NodeState, Ask] | None = None
+    refused: tuple[NodeState, PodRequest] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from corelane.node import NodeState, Sharing
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class CPUAllocation:
     """What the ledger grants one container."""
 
     cpus: CPUSet
@@ -25,12 +25,12 @@ class Lane:
     """Those of one group, of a pod that has its CPUs in common, may meet on them."""
 
 
-def granted(ledger: NodeState, uid: str, container: str) -> Lane | None:
+def granted(ledger: NodeState, uid: str, container: str) -> CPUAllocation | None:
     """The container's part of the ledger; None if it has none."""
     entry = ledger.entries.get((uid, container))
     if entry is None:
         return None
-    return Lane(ledger.runs_on(entry), entry.sharing, entry.mems, uid if entry.common else "")
+    return CPUAllocation(ledger.runs_on(entry), entry.sharing, entry.mems, uid if entry.common else "")
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class Occupation:
         """Where one that shares so could meet somebody whom it must not."""
         met = NO_CPUS
         for (other, others), cpus in self.cpus.items():
-            if not sharing.bears(other) and not (group and group == others):
+            if not sharing.compatible_with(other) and not (group and group == others):
                 met |= cpus
         return met
 
@@ -78,7 +78,7 @@ def sharing_of(pod: Pod, container: Container, ledger: NodeState) -> tuple[Shari
     return entry.sharing, pod.uid if entry.common else ""
 
 
-def start_cpus(lane: Lane, occupied: Occupation) -> CPUSet:
+def start_cpus(lane: CPUAllocation, occupied: Occupation) -> CPUSet:
     """Where a container may start now; empty if it has to wait."""
     taken = occupied.against(lane.sharing, lane.group)
     if not lane.sharing.exclusive:
@@ -86,7 +86,7 @@ def start_cpus(lane: Lane, occupied: Occupation) -> CPUSet:
     return lane.cpus if lane.cpus.isdisjoint(taken) else NO_CPUS
 
 
-def to_move(pods: Iterable[Pod], ledger: NodeState) -> Iterator[tuple[Container, Lane]]:
+def to_move(pods: Iterable[Pod], ledger: NodeState) -> Iterator[tuple[Container, CPUAllocation]]:
     """The running containers whose CPUs should change now, each with where to.
 
     None that has an answer outstanding: what it may use is not known until then.
@@ -108,7 +108,9 @@ def to_move(pods: Iterable[Pod], ledger: NodeState) -> Iterator[tuple[Container,
                 yield container, lane
 
 
-def _reachable(container: Container, lane: Lane, occupied: Occupation, ordered: Occupation) -> CPUSet:
+def _reachable(
+    container: Container, lane: CPUAllocation, occupied: Occupation, ordered: Occupation
+) -> CPUSet:
     """Where in its lane a running container may be told to go.
 
     Not where one was told to be whom it must not meet. Where such a one merely strayed, it may stay, if it

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Final
 
 from corelane.cpuset import CPUSet
-from corelane.workload import Ask, ContainerKind
+from corelane.workload import ContainerKind, PodRequest
 
 NO_CPUS: Final = CPUSet()
 
@@ -88,7 +88,7 @@ class PodPlan:
     breaks its promise.
     """
 
-    ask: Ask
+    request: PodRequest
     containers: tuple[ContainerPlan, ...]
     restart_policy: RestartPolicy = RestartPolicy.ALWAYS
     grace: float = 30.0
@@ -105,12 +105,12 @@ class PodPlan:
 
     @property
     def uid(self) -> str:
-        return self.ask.uid
+        return self.request.uid
 
     @property
     def key(self) -> str:
         """`namespace/name`, for people."""
-        return self.ask.key
+        return self.request.key
 
 
 class Stage(StrEnum):
@@ -201,7 +201,7 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Doom:
+class Termination:
     """Why a pod has to end before its containers do by themselves, and by when."""
 
     by: float
@@ -222,7 +222,7 @@ class Pod:
     admitted: bool = False
     untouched: bool = False
     rejected: Reason | None = None
-    doom: Doom | None = None
+    doom: Termination | None = None
     over: bool = False
     finishing: bool = False
     started_at: float = 0.0

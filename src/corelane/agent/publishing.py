@@ -23,7 +23,7 @@ from corelane.kube.objects import NodeResourceTopology, Pod
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeState, Reason
-from corelane.node.pools.explain import remedies
+from corelane.node.explain.pools import remedies
 
 Job = Callable[[], Awaitable[None]]
 
@@ -35,7 +35,7 @@ _COMPONENT: Final = "corelane-agent"
 _NO_FACTS: Final = CPUFacts()
 
 
-class Lane:
+class WriteQueue:
     """Jobs by key, in the order in which the keys came; a job put again takes the place of the old one."""
 
     def __init__(self, report: Callable[[str, Exception], None], limit: int = 0) -> None:
@@ -102,12 +102,12 @@ class Publisher:
         self._node = node_name
         self._clock = clock
         self._numbers = count()
-        self._pods = [Lane(reporter.api_failed) for _ in range(_POD_LANES)]
-        self._events = Lane(reporter.api_failed, _MOST_EVENTS)
-        self._topology = Lane(reporter.api_failed)
+        self._pods = [WriteQueue(reporter.api_failed) for _ in range(_POD_LANES)]
+        self._events = WriteQueue(reporter.api_failed, _MOST_EVENTS)
+        self._topology = WriteQueue(reporter.api_failed)
         self.lanes = (*self._pods, self._topology, self._events)
 
-    def _lane(self, uid: str) -> Lane:
+    def _lane(self, uid: str) -> WriteQueue:
         return self._pods[hash(uid) % len(self._pods)]
 
     async def idle(self) -> None:

@@ -15,10 +15,10 @@ from corelane.agent.status import rfc3339
 from corelane.kernel import proc
 from corelane.kube.client import APIError, Client
 from corelane.kube.objects import Lease, Node, condition
-from corelane.kube.quantity import BINARY_SI, of_value
 from corelane.machine.model import Machine
 from corelane.node import NodeState
 from corelane.placement.memory import MEMORY, hugepages
+from corelane.quantity import BINARY_SI, of_value
 
 LEASE_NAMESPACE: Final = "kube-node-lease"
 LEASE_SECONDS: Final = 40

@@ -172,7 +172,7 @@ def back_off_message(pod: Pod, container: Container) -> str:
 
 def full_name(pod: Pod) -> str:
     """A pod as the kubelet names it in its messages."""
-    return f"{pod.plan.ask.name}_{pod.plan.ask.namespace}({pod.uid})"
+    return f"{pod.plan.request.name}_{pod.plan.request.namespace}({pod.uid})"
 
 
 def _duration(seconds: float) -> str:

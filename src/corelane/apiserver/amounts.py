@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from corelane.kube import quantity
+from corelane import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from corelane.kube.quantity import Quantity
+    from corelane.quantity import Quantity
 
 Amounts = dict[str, "Quantity"]
 _POD_LEVEL = ("cpu", "memory")

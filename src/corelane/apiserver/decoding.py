@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from corelane import quantity
 from corelane.apiserver.reading import Float, pairs
 from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
-from corelane.kube import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable

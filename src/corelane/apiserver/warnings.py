@@ -6,10 +6,10 @@ import ipaddress
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
+from corelane import quantity
 from corelane.apiserver.validation import formats
 from corelane.apiserver.validation.causes import child, item, key, quoted
 from corelane.apiserver.validation.pod import each_container
-from corelane.kube import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -18,9 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from corelane.app import examples, logging, status
-from corelane.app.cluster import Cluster, Options
-from corelane.app.supervise import cancel_on_signal
+from corelane.app import examples, status
+from corelane.app.up import logging
+from corelane.app.up.cluster import Cluster, Options
+from corelane.app.up.supervise import cancel_on_signal
 from corelane.kube.client import Client
 from corelane.kube.objects import Pod, condition
 from corelane.runtime.enforce import Mode

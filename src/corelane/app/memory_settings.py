@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from corelane.app.state_errors import SettingsError
-from corelane.kube import quantity
-from corelane.node import memory_validation
-from corelane.node.memory_validation import Reserved
+from corelane import quantity
+from corelane.app.state.errors import SettingsError
+from corelane.node.kubelet import memory_validation
+from corelane.node.kubelet.memory_validation import Reserved
 
 __all__ = ["configured", "given", "policy"]
 

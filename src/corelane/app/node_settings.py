@@ -8,8 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
-from corelane.app import memory_settings, state_settings
-from corelane.app.state_errors import SettingsError
+from corelane.app import memory_settings
+from corelane.app.state import kubelet_settings
+from corelane.app.state.errors import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine, NUMANode
 from corelane.node import MemoryOptions, NodeConfig
@@ -70,7 +71,7 @@ def _page_kib(name: str) -> int:
 
 def applied(config: NodeConfig, machine: Machine, said: NodeSettings) -> NodeConfig:
     """A node's settings with these over its own. Raises SettingsError naming option, or file and field."""
-    tree = state_settings.tree(said.config) if said.config else {}
+    tree = kubelet_settings.tree(said.config) if said.config else {}
     memory = _memory(said, tree, config.memory)
     _check_nodes("--reserved-memory", memory.reserved, machine)
     return replace(

@@ -24,7 +24,7 @@ import yaml
 
 from corelane.apiserver.validation import formats
 from corelane.app import memory_settings
-from corelane.app.state_errors import SettingsError
+from corelane.app.state.errors import SettingsError
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.node import (
     MemoryOptions,
@@ -37,7 +37,7 @@ from corelane.node import (
 from corelane.node.config import Inventory, Level, Policy
 from corelane.node.options import MemoryPolicy
 from corelane.node.pools.options import AllocatorName, IsolatedCPUs
-from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
 __all__ = ["NodeFile", "NodeFileError", "explain", "load", "read"]
 
@@ -341,7 +341,7 @@ _POOLS: Final[Mapping[str, tuple[str, Reader]]] = {
     "isolatedCPUs": ("isolated_cpus", _of(*get_args(IsolatedCPUs))),
     "bindPolicy": ("bind", partial(_word, _BINDS)),
     "nodeBindPolicy": ("node_bind", partial(_word, _NODE_BINDS)),
-    "numaStrategy": ("strategy", partial(_word, {"None": None} | {one.value: one for one in Strategy})),
+    "numaStrategy": ("strategy", partial(_word, {"None": None} | {one.value: one for one in NUMAStrategy})),
     "numaPolicy": ("numa", partial(_word, {one.value or "None": one for one in NUMAPolicy})),
     "distributeAsProposed": ("as_proposed", _flag),
     "withheldCPUs": ("withheld", _cpus),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Literal
 
-from corelane.app import datadir
+from corelane.app.up import datadir
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import Client
@@ -19,14 +19,14 @@ from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod, condi
 from corelane.kube.translate import TranslationError
 from corelane.node import Entry, NodeState, Sharing, admit, why_shared
 from corelane.node.errors import Refusal
-from corelane.node.pools.classes import standing
+from corelane.node.pools.classes import pod_class
 from corelane.node.pools.takeover import takeover
 from corelane.view import status as view
 from corelane.view import tables
 from corelane.view.owners import Owner
 from corelane.view.status import ContainerLine, NodeLine, PendingLine, Status, plain
 from corelane.view.svg import svg
-from corelane.workload import Ask, ContainerAsk
+from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["Status", "gather", "main", "plain"]
 
@@ -146,10 +146,10 @@ def _with_claims(states: Mapping[str, NodeState], pods: Iterable[Pod]) -> dict[s
 
 def _with_claim(state: NodeState, pod: Pod) -> NodeState:
     try:
-        ask = translate.ask(pod)
+        request = translate.request(pod)
     except TranslationError:
         return state
-    return admit(state, ask)[0] if ask.proposal or ask.zone is not None else state
+    return admit(state, request)[0] if request.proposal or request.zone is not None else state
 
 
 def _node(node: Node, state: NodeState | None) -> NodeLine:
@@ -226,7 +226,7 @@ def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
     sharing, cls = Sharing.POOL, ""
     if state.config.policy == "pools":
         try:
-            decided = standing(translate.ask(pod), state.config.pools)
+            decided = pod_class(translate.request(pod), state.config.pools)
         except (TranslationError, Refusal):
             pass
         else:
@@ -248,25 +248,25 @@ def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
     if state is None:
         return ""
     try:
-        ask = translate.ask(pod)
+        request = translate.request(pod)
     except TranslationError as error:
         return str(error)
-    return next((_why_in_pool(state, ask, one) for one in ask.containers if one.name == name), "")
+    return next((_why_in_pool(state, request, one) for one in request.containers if one.name == name), "")
 
 
-def _why_in_pool(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
-    if _would_bind(state, ask, container):
+def _why_in_pool(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:
+    if _would_bind(state, request, container):
         return "came in when the node had other settings: stays where it is"
-    return why_shared(state, ask, container)
+    return why_shared(state, request, container)
 
 
-def _would_bind(state: NodeState, ask: Ask, container: ContainerAsk) -> bool:
+def _would_bind(state: NodeState, request: PodRequest, container: ContainerRequest) -> bool:
     """Whether it would have CPUs of its own if it came now."""
     config = state.config
     if config.policy != "pools":
-        return config.policy == "static" and ask.exclusive_cpus(container, pod_level=config.pod_level) > 0
+        return config.policy == "static" and request.exclusive_cpus(container, pod_level=config.pod_level) > 0
     try:
-        decided = standing(ask, config.pools)
+        decided = pod_class(request, config.pools)
     except Refusal:
         return False
     return bool(decided.common) or container.name in decided.own

@@ -12,7 +12,7 @@ from corelane.cli._errors import Fault
 
 if TYPE_CHECKING:
     from corelane.app.node_settings import NodeSettings
-    from corelane.app.state_settings import Settings
+    from corelane.app.state.kubelet_settings import Settings
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -133,9 +133,9 @@ def settings(
     topology_options: Iterable[str] = (),
 ) -> Settings:
     """What the options say, completed by the configuration file."""
-    from corelane.app import state_settings
+    from corelane.app.state import kubelet_settings
 
-    said = state_settings.Settings(
+    said = kubelet_settings.Settings(
         policy=policy or "",
         reserved_cpus=reserved_cpus or "",
         reserved=reserved or "",
@@ -147,7 +147,7 @@ def settings(
     )
     if said.reserved and said.reserved_cpus:
         raise Fault("--reserved-cpus and --reserved name two reservations: give one of them")
-    return state_settings.from_file(kubelet_config, said) if kubelet_config else said
+    return kubelet_settings.from_file(kubelet_config, said) if kubelet_config else said
 
 
 def _pairs(option: str, texts: Iterable[str], example: str = "full-pcpus-only=true") -> dict[str, str]:

@@ -11,8 +11,8 @@ import click
 from corelane.cli._errors import Fault
 
 if TYPE_CHECKING:
-    from corelane.app.allocate_node import PoolFlags
-    from corelane.workload import Wishes
+    from corelane.app.allocate.node_source import PoolFlags
+    from corelane.workload import PlacementSpec
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -153,7 +153,7 @@ def policy(said: dict[str, Any], *, filename: Path | None) -> str | None:
 
 def flags(said: dict[str, Any]) -> PoolFlags:
     """What they say of the node; they are taken out of `said`."""
-    from corelane.app.allocate_node import PoolFlags, labels_of
+    from corelane.app.allocate.node_source import PoolFlags, labels_of
 
     taken = {name: said.pop(name) for name in _OF_NODE}
     allocator = said.pop("allocator")
@@ -170,7 +170,7 @@ def flags(said: dict[str, Any]) -> PoolFlags:
     )
 
 
-def wishes(said: dict[str, Any]) -> Wishes:
+def placement_spec(said: dict[str, Any]) -> PlacementSpec:
     """What they say of the pod; they are taken out of `said`."""
     from corelane import workload
 
@@ -179,14 +179,14 @@ def wishes(said: dict[str, Any]) -> Wishes:
     def word(name: str, kind: Callable[[str], Any]) -> Any:
         return kind(taken[name]) if taken[name] else None
 
-    level = word("exclusive", workload.Level)
-    return workload.Wishes(
+    level = word("exclusive", workload.TopologyLevel)
+    return workload.PlacementSpec(
         qos=word("qos", workload.PodQOS),
         bind=word("bind", workload.BindPolicy),
         bind_required=taken["bind_required"],
         exclusive_policy=word("exclusive_policy", workload.ExclusivePolicy),
         exclusive=workload.Exclusivity(level, required=True) if level else None,
-        strategy=word("strategy", workload.Strategy),
+        strategy=word("strategy", workload.NUMAStrategy),
         numa=word("numa_policy", workload.NUMAPolicy),
         cpu_policy=word("cpu_policy", workload.CPUPolicy),
         core_kind=taken["core_kind"],

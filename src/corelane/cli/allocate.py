@@ -94,14 +94,20 @@ def allocate(
     policy = _pools.policy(kubelet, filename=filename)
     if output == "svg" and kubelet["compare"]:
         raise Fault("--compare draws nothing: use -o table or -o json")
-    from corelane.app import allocate as app
+    from corelane.app.allocate import command as app
 
-    compare, wishes, flags = kubelet.pop("compare"), _pools.wishes(kubelet), _pools.flags(kubelet)
+    compare, placement_spec, flags = (
+        kubelet.pop("compare"),
+        _pools.placement_spec(kubelet),
+        _pools.flags(kubelet),
+    )
     more = _kubelet.node_settings(kubelet)
     settings = _kubelet.settings(**kubelet | {"policy": policy})
     where = app.Where(machine, state, settings, more, flags)
     if filename:
         asks = app.asks_from(filename)
     else:
-        asks = (replace(app.ask_for(cpus or "", memory or "", hugepages, devices), wishes=wishes),)
+        asks = (
+            replace(app.ask_for(cpus or "", memory or "", hugepages, devices), placement_spec=placement_spec),
+        )
     raise SystemExit(app.main(asks, where, output, click.echo, compare=compare))

@@ -77,14 +77,14 @@ def advise(
     corelane limits watch --interval 0.1 --count 600 -o json > web.json; corelane limits advise web.json
     corelane limits advise --prometheus http://prometheus:9090 --window 1h --kubeconfig ~/.kube/config
     """  # noqa: D301 - click wants the character itself
-    from corelane.app import limits_advise as app
-    from corelane.app import limits_lint
+    from corelane.app.limits import advise as app
+    from corelane.app.limits import lint
 
     if sum(map(bool, (record, prometheus, cgroups))) > 1:
         raise Fault("FILE, --prometheus and --cgroup name several sources: give one of them")
     if pods and kubeconfig:
         raise Fault("--pods and --kubeconfig name the pods twice: give one of them")
-    settings = limits_lint.policy(policy, _limits.named(flags), ())
+    settings = lint.policy(policy, _limits.named(flags), ())
     options = app.Options(output, namespace, pod, container, pods, kubeconfig, latency, settings, everything)
     source: app.Source
     if record:

@@ -25,7 +25,7 @@ def calibrate(only: str, runs: int, attempts: int, output: str) -> None:
     hypervisor takes them, runs are discarded. Exits with 1 if the model is off by more than it should be,
     with 3 if no run counts.
     """
-    from corelane.app import limits_calibrate as app
+    from corelane.app.limits import calibrate as app
 
     def progress(text: str) -> None:
         click.echo(text, err=True)

@@ -52,7 +52,7 @@ def lint(
     helm template ./chart | corelane limits lint -
     corelane limits lint manifests/ -o sarif > lint.sarif
     """  # noqa: D301 - click wants the character itself
-    from corelane.app import limits_lint as app
+    from corelane.app.limits import lint as app
 
     if rules:
         app.rules(click.echo)

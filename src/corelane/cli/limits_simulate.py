@@ -39,7 +39,7 @@ def simulate(
     SCENARIO is built in (nginx, neighbours, pytorch) or a YAML file; without one the built-in ones are
     listed. SVG shows the slices and goes to standard output: corelane limits simulate nginx -o svg > a.svg
     """
-    from corelane.app import limits_simulate as app
+    from corelane.app.limits import simulate as app
 
     if scenario is None:
         for name, title in app.names():

@@ -61,7 +61,7 @@ def watch(
     corelane limits watch --once -o json --sort lost
     corelane limits watch --prometheus http://prometheus:9090 --window 15m -n shop --once
     """  # noqa: D301 - click wants the character itself
-    from corelane.app import limits_watch as app
+    from corelane.app.limits import watch as app
 
     if prometheus and cgroups:
         raise Fault("--prometheus and --cgroup name two sources: give one of them")

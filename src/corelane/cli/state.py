@@ -32,9 +32,9 @@ def state() -> None:
 @_OUTPUT
 def show(file: Path, output: str) -> None:
     """Show what the file says: policy, who has which CPUs (or memory), checksum."""
-    from corelane.app import state, state_memory
+    from corelane.app.state import command, memory_files
 
-    app = state_memory if state_memory.is_memory(file) else state
+    app = memory_files if memory_files.is_memory(file) else command
     raise SystemExit(app.show(file, as_json=output == "json", say=click.echo))
 
 
@@ -56,19 +56,19 @@ def verify(
 
     Exits with 0 if it would start, with 1 if not. For a memory_manager_state, --policy is that manager's.
     """
-    from corelane.app import state, state_memory
+    from corelane.app.state import command, memory_files
 
     as_json = output == "json"
-    if state_memory.is_memory(file):
-        said = state_memory.MemorySettings(
+    if memory_files.is_memory(file):
+        said = memory_files.MemorySettings(
             policy=kubelet["policy"] or "",
             reserved=reserved_memory,
             config=kubelet["kubelet_config"],
             version=kubelet["kubernetes_version"] or "",
         )
-        raise SystemExit(state_memory.verify(file, machine, said, as_json=as_json, say=click.echo))
+        raise SystemExit(memory_files.verify(file, machine, said, as_json=as_json, say=click.echo))
     settings = _kubelet.settings(**kubelet)
-    raise SystemExit(state.verify(file, machine, settings, as_json=as_json, say=click.echo))
+    raise SystemExit(command.verify(file, machine, settings, as_json=as_json, say=click.echo))
 
 
 @state.command()
@@ -79,7 +79,7 @@ def convert(file: Path, version: str) -> None:
 
     v2 is read by kubelets from 1.18 on, v3 by 1.36 with pod-level resource managers, v4 is what 1.37 writes.
     """
-    from corelane.app import state as app
+    from corelane.app.state import command as app
 
     raise SystemExit(app.convert(file, int(version.removeprefix("v")), say=click.echo))
 
@@ -130,7 +130,7 @@ def repair(
     or by the links in /var/log/containers, shows what changes, and asks. The old file stays as FILE.bak-TIME.
     CPUs whose owner has no name stay blocked. Stop the kubelet before.
     """
-    from corelane.app import state as app
+    from corelane.app.state import command as app
 
     as_json = output == "json"
     if as_json and not (yes or dry_run):
@@ -142,7 +142,7 @@ def repair(
         app.repair(
             plan,
             dry_run=dry_run,
-            ask=lambda: yes or click.confirm(f"Write {file}?"),
+            confirm=lambda: yes or click.confirm(f"Write {file}?"),
             as_json=as_json,
             say=click.echo,
         )

@@ -83,8 +83,8 @@ def up(
     kubectl get pods -o wide
     corelane status
     """  # noqa: D301 - click wants the character itself
-    from corelane.app import datadir
-    from corelane.app import up as app
+    from corelane.app.up import command as app
+    from corelane.app.up import datadir
 
     options = app.Options(
         data_dir=data_dir or datadir.default(),

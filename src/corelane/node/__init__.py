@@ -10,12 +10,12 @@ from corelane.node.decision import Decision
 from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.invariants import Problem, validate
+from corelane.node.kubelet.validation import start_problems
 from corelane.node.ledger import LedgerError, NodeState, mark, new, release, started
 from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
 from corelane.node.pools.options import PoolOptions
 from corelane.node.pools.zones import best_effort_cpus, pools_by_zone
-from corelane.node.rebase import rebase
-from corelane.node.validation import start_problems
+from corelane.node.recovery.rebasing import rebase
 from corelane.placement.reasons import Reason
 
 __all__ = [

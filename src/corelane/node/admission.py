@@ -12,59 +12,60 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.cpuset import CPUSet, format_list, named, verb
-from corelane.node import managers, memory, podlevel, static
+from corelane.node import managers, memory
 from corelane.node.decision import Decision
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
+from corelane.node.kubelet import podlevel, static
+from corelane.node.kubelet.static import Refusal
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.pools import admission as pools
 from corelane.node.pools import offer, takeover
-from corelane.node.static import Refusal
-from corelane.placement import accumulator
+from corelane.placement.kubelet import accumulator
 from corelane.placement.memory import MemoryBlock, in_words
 from corelane.placement.reasons import Reason
-from corelane.placement.topologymanager import Affinity
-from corelane.workload import Ask, ContainerAsk, ContainerKind
+from corelane.placement.topologymanager import NUMAAffinity
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest
 
 __all__ = ["Decision", "admit"]
 
 ALLOCATOR = "kubelet"
 
 
-def why_shared(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
+def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:
     """Why a container has no CPUs to itself, in words."""
     if state.config.policy == "pools":
-        return pools.why_shared(state, ask, container)
+        return pools.why_shared(state, request, container)
     if state.config.policy == "none":
         return "policy none: no CPU is exclusive"
     if container.whole_cpus:
-        return f"the pod is {ask.qos}, not Guaranteed: shares the pool"
+        return f"the pod is {request.qos}, not Guaranteed: shares the pool"
     if container.cpu_request:
         return f"{container.cpu_request}m is no whole number of CPUs: shares the pool"
     return "requests no CPU: shares the pool"
 
 
-def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
+def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Give a pod its CPUs, or say why not; all of its containers or none.
 
-    A pod that is already in keeps what it has. A valid `ask.proposal` (right number, free CPUs, in line with
-    the node's options) is taken as it stands; where it conflicts, the CPUs are picked again here.
+    A pod that is already in keeps what it has. A valid `request.proposal` (right number, free CPUs, in line
+    with the node's options) is taken as it stands; where it conflicts, the CPUs are picked again here.
     """
-    if ask.uid in state.pods:
-        state = takeover.complete(state, ask)
-        return state, _again(state, ask.uid)
+    if request.uid in state.pods:
+        state = takeover.complete(state, request)
+        return state, _again(state, request.uid)
     try:
-        request = _checked_request(state, ask)
+        milli = _checked_request(state, request)
         if state.config.policy == "pools":
-            return pools.admit(state, ask)
+            return pools.admit(state, request)
     except Refusal as refusal:
         return state, Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
-    admission = _Admission(state, ask)
+    admission = _Admission(state, request)
     try:
         admission.run()
     except Refusal as refusal:
         refused = Decision(False, refusal.reason, admission.words(refusal), shared=state.shared_pool)
         return admission.state_refused(), refused
-    after = admission.state_after(request)
+    after = admission.state_after(milli)
     return after, admission.decision(after)
 
 
@@ -74,31 +75,30 @@ def _again(state: NodeState, uid: str) -> Decision:
     return Decision(True, assignments=MappingProxyType(assigned), shared=state.shared_pool, reasons=(reason,))
 
 
-def _checked_request(state: NodeState, ask: Ask) -> int:
+def _checked_request(state: NodeState, request: PodRequest) -> int:
     """The pod's milliCPU, after the kubelet's general check of what the node offers; text as upstream's.
 
     As there, a pod that requests none fits even where more is requested than the node has by now.
     """
-    request = ask.cpu_request
-    if not request:
+    milli = request.cpu_request
+    if not milli:
         return 0
     if state.config.policy == "pools" and state.config.pools.amplification > 1:
-        offer.check(state, ask)
-        return request
-    if state.requested + request > state.allocatable and not state.config.exact:
+        offer.check(state, request)
+        return milli
+    if state.requested + milli > state.allocatable and not state.config.exact:
         raise Refusal(
             "OutOfcpu",
-            f"Node didn't have enough resource: cpu, requested: {request}, "
+            f"Node didn't have enough resource: cpu, requested: {milli}, "
             f"used: {state.requested}, capacity: {state.allocatable}",
         )
-    return request
+    return milli
 
 
 class _Admission:
     """One admission on its way: what is still available, what init containers lend, what was decided."""
 
     __slots__ = (
-        "ask",
         "assigned",
         "available",
         "bubble",
@@ -107,28 +107,29 @@ class _Admission:
         "pod",
         "reasons",
         "repicked",
+        "request",
         "reusable",
         "state",
     )
 
-    def __init__(self, state: NodeState, ask: Ask) -> None:
-        self.state, self.ask = state, ask
+    def __init__(self, state: NodeState, request: PodRequest) -> None:
+        self.state, self.request = state, request
         self.available = state.free_exclusive.mask
         self.reusable = 0
         self.assigned: dict[str, int] = {}
         self.reasons: list[Reason] = []
         self.repicked = False
-        self.kept = dict(self.valid_proposals()) if ask.proposal else {}
+        self.kept = dict(self.valid_proposals()) if request.proposal else {}
         """Proposals that can be had as they stand."""
         self.bubble: Bubble | None = None
         """What the pod got as one piece."""
-        self.managers = managers.needed(state, ask) if state.memory or state.config.devices else None
+        self.managers = managers.needed(state, request) if state.memory or state.config.devices else None
         """Those of memory and devices; None where neither has a say."""
-        self.pod: Affinity | None = None
+        self.pod: NUMAAffinity | None = None
         """The affinity of all containers, under a topology manager of pod scope."""
 
     def run(self) -> None:
-        if self.ask.level is not None and podlevel.applies(self.state, self.ask):
+        if self.request.level is not None and podlevel.applies(self.state, self.request):
             self.place_as_one()
         else:
             self.place_each()
@@ -138,19 +139,19 @@ class _Admission:
     def place_each(self) -> None:
         if self.state.config.numa.scope == "pod":
             self.pod = self.pod_affinity()
-        for container in self.ask.containers:
+        for container in self.request.containers:
             self.place(container)
 
     def place_as_one(self) -> None:
         """The pod as one piece, which its containers share out; devices are handed out as ever."""
-        more = self.managers or managers.Managers(self.state, self.ask, None, None)
-        affinity = more.whole_affinity(podlevel.cpu_hints(self.state, self.ask, self.available))
-        cpus, self.assigned = podlevel.allocate_cpus(self.state, self.ask, self.available, affinity)
-        blocks = podlevel.allocate_memory(more.memory, self.ask, affinity) if more.memory else ()
+        more = self.managers or managers.Managers(self.state, self.request, None, None)
+        affinity = more.whole_affinity(podlevel.cpu_hints(self.state, self.request, self.available))
+        cpus, self.assigned = podlevel.allocate_cpus(self.state, self.request, self.available, affinity)
+        blocks = podlevel.allocate_memory(more.memory, self.request, affinity) if more.memory else ()
         if cpus or blocks:
             self.bubble = Bubble(CPUSet.from_mask(cpus), blocks)
             self.reasons.append(Reason("pod", f"the pod as a whole: {named(cpus) if cpus else 'shared'}"))
-        for container in self.ask.containers:
+        for container in self.request.containers:
             more.allocate_devices(container, affinity)
             if self.assigned:
                 text = f"{named(self.assigned[container.name])}, of the pod's"
@@ -159,13 +160,13 @@ class _Admission:
                 self.explain_sharing(container)
             self.explain_more(container)
 
-    def pod_affinity(self) -> Affinity | None:
-        n = 0 if self.state.config.policy == "none" else static.pod_cpus(self.ask)
+    def pod_affinity(self) -> NUMAAffinity | None:
+        n = 0 if self.state.config.policy == "none" else static.pod_cpus(self.request)
         if self.managers is not None:
             return self.managers.pod_affinity(static.cpu_hints(self.state, self.available, 0, n))
         return static.affinity(self.state, self.available, 0, n)
 
-    def affinity(self, container: ContainerAsk, n: int) -> Affinity:
+    def affinity(self, container: ContainerRequest, n: int) -> NUMAAffinity:
         """The NUMA nodes for a container, as all managers that have a say agree on them."""
         if self.pod is not None:
             return self.pod
@@ -174,16 +175,16 @@ class _Admission:
             return self.managers.affinity(container, cpus)
         return static.affinity(self.state, self.available, self.reusable, n)
 
-    def exclusive_cpus(self, container: ContainerAsk) -> int:
+    def exclusive_cpus(self, container: ContainerRequest) -> int:
         if self.state.config.policy == "none":
             return 0
-        return self.ask.exclusive_cpus(container, pod_level=self.state.config.pod_level)
+        return self.request.exclusive_cpus(container, pod_level=self.state.config.pod_level)
 
     def valid_proposals(self) -> Iterator[tuple[str, int]]:
         """Proposals of the right size over free CPUs; only init containers may share theirs with others."""
         free, whole_cores = self.available, self.state.config.options.full_pcpus_only
-        for container in self.ask.containers:
-            cpus = self.ask.proposal.get(container.name)
+        for container in self.request.containers:
+            cpus = self.request.proposal.get(container.name)
             n = self.exclusive_cpus(container)
             if cpus is None or not n or len(cpus) != n or cpus.mask & ~free:
                 continue
@@ -193,7 +194,7 @@ class _Admission:
                 free &= ~cpus.mask
             yield container.name, cpus.mask
 
-    def place(self, container: ContainerAsk) -> None:
+    def place(self, container: ContainerRequest) -> None:
         n = self.exclusive_cpus(container)
         if self.managers is None:
             if n:
@@ -210,7 +211,7 @@ class _Admission:
         self.managers.allocate_memory(container, affinity)
         self.explain_more(container)
 
-    def take(self, container: ContainerAsk, n: int, affinity: Affinity) -> None:
+    def take(self, container: ContainerRequest, n: int, affinity: NUMAAffinity) -> None:
         """Give a container n CPUs."""
         cpus = self.cpus_for(container, n, affinity)
         self.assigned[container.name] = cpus
@@ -220,14 +221,14 @@ class _Admission:
         else:
             self.reusable &= ~cpus
 
-    def cpus_for(self, container: ContainerAsk, n: int, affinity: Affinity) -> int:
+    def cpus_for(self, container: ContainerRequest, n: int, affinity: NUMAAffinity) -> int:
         """What was proposed if it fits, else what the policy picks."""
         static.check_smt(self.state, self.available, n)
         proposed = self.kept.pop(container.name, 0)
         if proposed and self.fits(proposed, affinity):
             self.because(container, "proposal", f"{named(proposed)} {verb(proposed)} free: taken as proposed")
             return proposed
-        if container.name in self.ask.proposal:
+        if container.name in self.request.proposal:
             self.explain_conflict(container, n)
         pool = (self.available | self.reusable) & ~self.promised(container)
         if n > pool.bit_count() and not self.state.config.exact:
@@ -236,12 +237,12 @@ class _Admission:
         self.explain_pick(container, n, affinity, pool, cpus)
         return cpus
 
-    def fits(self, proposed: int, affinity: Affinity) -> bool:
+    def fits(self, proposed: int, affinity: NUMAAffinity) -> bool:
         """Whether a proposal lies on nodes that a strict topology manager would take."""
         strict = self.state.config.numa.policy in ("restricted", "single-numa-node")
         return not strict or affinity.nodes is None or not proposed & ~static.near(self.state, affinity.nodes)
 
-    def promised(self, container: ContainerAsk) -> int:
+    def promised(self, container: ContainerRequest) -> int:
         """CPUs of proposals that later containers will take; an init container may use them until then."""
         promised = 0
         if container.kind is not ContainerKind.INIT:
@@ -271,13 +272,13 @@ class _Admission:
             text += f" (the shared pool needs all CPUs of this node, {state.usable}: none can be exclusive)"
         return Refusal("UnexpectedAdmissionError", f"Allocate failed due to {text}, which is unexpected")
 
-    def because(self, container: ContainerAsk, step: str, text: str) -> None:
+    def because(self, container: ContainerRequest, step: str, text: str) -> None:
         self.reasons.append(Reason(step, text, container.name))
 
-    def explain_sharing(self, container: ContainerAsk) -> None:
-        self.because(container, "shared", why_shared(self.state, self.ask, container))
+    def explain_sharing(self, container: ContainerRequest) -> None:
+        self.because(container, "shared", why_shared(self.state, self.request, container))
 
-    def explain_more(self, container: ContainerAsk) -> None:
+    def explain_more(self, container: ContainerRequest) -> None:
         """Which devices and memory a container has."""
         for resource, ids in self.devices_of(container).items():
             self.because(container, "devices", f"{resource}: {', '.join(ids)}")
@@ -286,17 +287,17 @@ class _Admission:
             text = f"{in_words(block.size)} of {block.resource} on {nodes}"
             self.because(container, "memory", text)
 
-    def devices_of(self, container: ContainerAsk) -> Mapping[str, tuple[str, ...]]:
+    def devices_of(self, container: ContainerRequest) -> Mapping[str, tuple[str, ...]]:
         given = self.managers.devices.given if self.managers and self.managers.devices else {}
         return MappingProxyType(given.get(container.name, {}))
 
-    def blocks_of(self, container: ContainerAsk) -> tuple[MemoryBlock, ...]:
+    def blocks_of(self, container: ContainerRequest) -> tuple[MemoryBlock, ...]:
         blocks = self.managers.memory.blocks if self.managers and self.managers.memory else {}
         return blocks.get(container.name, ())
 
-    def explain_conflict(self, container: ContainerAsk, n: int) -> None:
+    def explain_conflict(self, container: ContainerRequest, n: int) -> None:
         self.repicked = True
-        cpus = self.ask.proposal[container.name]
+        cpus = self.request.proposal[container.name]
         taken = cpus.mask & ~(self.available | self.reusable) or cpus.mask & self.promised(container)
         if len(cpus) != n:
             why = f"proposed {named(cpus.mask)} {verb(cpus.mask)} {len(cpus)}, not {n}"
@@ -306,7 +307,9 @@ class _Admission:
             why = f"proposed {named(cpus.mask)} {verb(cpus.mask, 'goes', 'go')} against the node's options"
         self.because(container, "conflict", f"{why}: picked again")
 
-    def explain_pick(self, container: ContainerAsk, n: int, affinity: Affinity, pool: int, cpus: int) -> None:
+    def explain_pick(
+        self, container: ContainerRequest, n: int, affinity: NUMAAffinity, pool: int, cpus: int
+    ) -> None:
         topology = self.state.topology
         if affinity.nodes is not None:
             self.because(container, "numa", self.why_these_nodes(n, affinity.nodes, pool))
@@ -325,27 +328,27 @@ class _Admission:
             return f"NUMA node {chosen[0]} is the first that holds {n} {counts}"
         return f"NUMA nodes {','.join(map(str, chosen))} are the fewest that hold {n} {counts}"
 
-    def state_after(self, request: int) -> NodeState:
-        state, ask = self.state, self.ask
+    def state_after(self, milli: int) -> NodeState:
+        state, request = self.state, self.request
         if self.managers and self.managers.memory:
             state = replace(state, memory=frozen(self.managers.memory.nodes))
         entries: dict[Key, Entry] = dict(state.entries)
-        for container in ask.containers:
-            entries[ask.uid, container.name] = self.entry(container)
+        for container in request.containers:
+            entries[request.uid, container.name] = self.entry(container)
         return replace(
             state,
             entries=MappingProxyType(entries),
-            pods=MappingProxyType({**state.pods, ask.uid: request}),
+            pods=MappingProxyType({**state.pods, request.uid: milli}),
             exclusive=CPUSet.from_mask(state.exclusive.mask | self.all_assigned()),
             bound=CPUSet.from_mask(state.bound.mask | self.all_assigned()),
-            requested=state.requested + request,
+            requested=state.requested + milli,
             generation=state.generation + 1,
         )
 
     def words(self, refusal: Refusal) -> str:
         """A refusal's message; the topology manager has one of its own for pods with resources as a whole."""
         config = self.state.config
-        if refusal.reason == "TopologyAffinityError" and self.ask.level and config.pod_level:
+        if refusal.reason == "TopologyAffinityError" and self.request.level and config.pod_level:
             return podlevel.misaligned(config.numa.scope)
         return str(refusal)
 
@@ -358,16 +361,16 @@ class _Admission:
             return self.state
         return replace(self.state, memory=frozen(memory), generation=self.state.generation + 1)
 
-    def entry(self, container: ContainerAsk) -> Entry:
+    def entry(self, container: ContainerRequest) -> Entry:
         cpus = self.assigned.get(container.name, 0)
-        proposed = self.ask.proposal.get(container.name)
+        proposed = self.request.proposal.get(container.name)
         entry = Entry(
-            uid=self.ask.uid,
+            uid=self.request.uid,
             container=container.name,
-            pod=self.ask.key,
+            pod=self.request.key,
             cpus=CPUSet.from_mask(cpus),
             sharing=Sharing.ALONE if cpus else Sharing.POOL,
-            cls=self.ask.qos.value,
+            cls=self.request.qos.value,
             kind=container.kind,
             origin=Origin.SCHEDULER if proposed and proposed.mask == cpus else Origin.CORELANE,
             allocator=ALLOCATOR if cpus else "",
@@ -375,7 +378,7 @@ class _Admission:
         )
         return replace(entry, **self.more(container)) if self.managers or self.bubble else entry
 
-    def more(self, container: ContainerAsk) -> dict[str, Any]:
+    def more(self, container: ContainerRequest) -> dict[str, Any]:
         """What an entry says beside CPUs."""
         blocks = self.blocks_of(container)
         devices = self.devices_of(container)

@@ -11,12 +11,11 @@ from typing import Any, TypeVar
 
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine.model import Machine
-from corelane.node import belongings
+from corelane.node import belongings, placed_pods
 from corelane.node.config import NodeConfig
 from corelane.node.entries import Entry, Origin, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
-from corelane.node.pools import tenants
-from corelane.node.pools.tenants import Tenant
+from corelane.node.placed_pods import PlacedPod
 from corelane.placement.memory import Nodes
 from corelane.workload import ContainerKind
 
@@ -73,7 +72,7 @@ def encode(state: NodeState) -> bytes:
         "reserved": str(state.reserved),
         "pods": dict(state.pods),
         "entries": [_plain(entry) for entry in state.entries.values()],
-        "tenants": {uid: tenants.plain(tenant) for uid, tenant in state.tenants.items()},
+        "tenants": {uid: placed_pods.plain(placed_pod) for uid, placed_pod in state.placed_pods.items()},
     }
     if state.memory:
         body["memory"] = belongings.plain_nodes(state.memory)
@@ -128,7 +127,7 @@ def decode(data: bytes, machine: Machine, config: NodeConfig) -> NodeState:
         exclusive=CPUSet.from_mask(exclusive_mask(entries)),
         lent=CPUSet.from_mask(lent_mask(entries)),
         bound=CPUSet.from_mask(bound_mask(entries)),
-        tenants=frozen(dict(_tenants(body, pods))),
+        placed_pods=frozen(dict(_tenants(body, pods))),
         memory=_memory(body),
         requested=sum(pods.values()),
         generation=body.of("generation", int),
@@ -183,14 +182,14 @@ def _memory(body: _Fields) -> Nodes:
     return frozen(body.read("memory", lambda: belongings.nodes_of(body.values["memory"])))
 
 
-def _tenants(body: _Fields, pods: Collection[str]) -> Iterator[tuple[str, Tenant]]:
+def _tenants(body: _Fields, pods: Collection[str]) -> Iterator[tuple[str, PlacedPod]]:
     for uid, plain in _checked(body.values.get("tenants", {}), dict, body.at("tenants")).items():
         try:
-            tenant = tenants.of_plain(plain)
+            placed_pod = placed_pods.of_plain(plain)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise _damaged(f"field ledger.tenants[{uid!r}]: {error}") from None
         if uid in pods:
-            yield uid, tenant
+            yield uid, placed_pod
 
 
 def _earlier(cpus: CPUSet) -> Sharing:

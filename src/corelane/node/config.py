@@ -10,7 +10,8 @@ from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
 from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
 from corelane.node.pools.options import PoolOptions
-from corelane.placement import families, kubelet
+from corelane.placement import families
+from corelane.placement.kubelet import picker
 from corelane.placement.memory import MEMORY, hugepages, in_words
 from corelane.placement.topology import Topology
 
@@ -146,8 +147,8 @@ def pick(config: NodeConfig, topology: Topology, available: int, n: int, *, hint
     """
     strategy = config.options.strategy(topology)
     if config.exact:
-        return kubelet.take(topology, available, n, strategy, hinted=hinted)
-    return kubelet.take_valid(topology, available, n, strategy, hinted=hinted)
+        return picker.take(topology, available, n, strategy, hinted=hinted)
+    return picker.take_valid(topology, available, n, strategy, hinted=hinted)
 
 
 def reserve(config: NodeConfig, topology: Topology, exclusive: int = 0, current: int = 0) -> int:

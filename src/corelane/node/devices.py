@@ -10,8 +10,8 @@ from corelane.node.config import Inventory
 from corelane.node.entries import Entry
 from corelane.node.errors import Refusal
 from corelane.placement.devices import device_hints
-from corelane.placement.topologymanager import Affinity, Hints
-from corelane.workload import Ask, ContainerAsk, ContainerKind, peak
+from corelane.placement.topologymanager import Hints, NUMAAffinity
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, peak
 
 __all__ = ["Handout", "held"]
 
@@ -40,13 +40,13 @@ class Handout:
         self.given: dict[str, dict[str, tuple[str, ...]]] = {}
         """Container name to resource to devices."""
 
-    def wanted(self, container: ContainerAsk) -> dict[str, int]:
+    def wanted(self, container: ContainerRequest) -> dict[str, int]:
         """What a container asks for, as far as this node knows the resource."""
         return {name: n for name, n in container.devices.items() if name in self.inventory}
 
-    def of_pod(self, ask: Ask) -> dict[str, int]:
+    def of_pod(self, request: PodRequest) -> dict[str, int]:
         """The devices that the whole pod needs at once."""
-        each = [(container.kind, self.wanted(container)) for container in ask.containers]
+        each = [(container.kind, self.wanted(container)) for container in request.containers]
         names = {name for _, of in each for name in of}
         return {name: peak((kind, of.get(name, 0)) for kind, of in each) for name in sorted(names)}
 
@@ -64,7 +64,9 @@ class Handout:
         used = self.used.get(name, set())
         return [one for one in self.inventory[name] if one not in used]
 
-    def allocate(self, container: ContainerAsk, wanted: Mapping[str, int], affinity: Affinity) -> None:
+    def allocate(
+        self, container: ContainerRequest, wanted: Mapping[str, int], affinity: NUMAAffinity
+    ) -> None:
         """Give a container what it wants, near the affinity's nodes first. Raises Refusal."""
         given = {name: self.picked(name, n, affinity.nodes) for name, n in wanted.items()}
         self.given[container.name] = {name: ids for name, ids in given.items() if ids}

@@ -66,7 +66,7 @@ class Sharing(StrEnum):
         """Whether its CPUs are taken from the shared pool."""
         return self in (Sharing.ALONE, Sharing.LENT)
 
-    def bears(self, other: "Sharing") -> bool:
+    def compatible_with(self, other: "Sharing") -> bool:
         """Whether two containers that share so may meet on a CPU; the same both ways."""
         return other not in _APART[self]
 

@@ -119,7 +119,7 @@ def _derived(state: NodeState) -> Iterator[Problem]:
     for name, (cpus, mask) in derived.items():
         if cpus.mask != mask:
             yield Problem("derived", f"{name} is '{cpus}', its entries say '{format_list(mask)}'")
-    for uid in state.tenants.keys() - {entry.uid for entry in entries if entry.placed}:
+    for uid in state.placed_pods.keys() - {entry.uid for entry in entries if entry.placed}:
         yield Problem("tenant", f"pod {uid} is a tenant, but neither bound nor held to a zone", uid)
     if state.requested != sum(state.pods.values()):
         yield Problem("derived", f"requested is {state.requested}m, its pods say {sum(state.pods.values())}m")

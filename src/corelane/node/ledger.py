@@ -16,7 +16,7 @@ from corelane.node.amplification import amplify
 from corelane.node.config import NodeConfig, check, reserve
 from corelane.node.entries import Entry, Key, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.errors import NodeConfigError
-from corelane.node.pools.tenants import Tenant
+from corelane.node.placed_pods import PlacedPod
 from corelane.placement import topology as topologies
 from corelane.placement.memory import Nodes
 from corelane.placement.topology import Topology
@@ -46,7 +46,7 @@ class LedgerError(ValueError):
 _NO_ENTRIES: Mapping[Key, Entry] = MappingProxyType({})
 _NO_PODS: Mapping[str, int] = MappingProxyType({})
 _NO_MEMORY: Nodes = MappingProxyType({})
-_NO_TENANTS: Mapping[str, Tenant] = MappingProxyType({})
+_NO_TENANTS: Mapping[str, PlacedPod] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class NodeState:
     """The exclusive CPUs that best effort may use."""
     bound: CPUSet = field(default_factory=CPUSet)
     """CPUs that some container is bound to: the exclusive ones, and those within the shared pool."""
-    tenants: Mapping[str, Tenant] = field(default_factory=lambda: _NO_TENANTS)
+    placed_pods: Mapping[str, PlacedPod] = field(default_factory=lambda: _NO_TENANTS)
     """What neighbours must know of a pod, by UID: of each that is bound or held to a zone, under pools."""
     requested: int = 0
     """MilliCPU of all pods together."""
@@ -208,11 +208,13 @@ def frozen(values: Mapping[_K, _V]) -> Mapping[_K, _V]:
 
 def with_entries(state: NodeState, entries: Mapping[Key, Entry], pods: Mapping[str, int]) -> NodeState:
     """The next generation of a state with these entries, all that follows from them derived again."""
-    tenants = state.tenants
-    if tenants:
+    placed_pods = state.placed_pods
+    if placed_pods:
         placed = {entry.uid for entry in entries.values() if entry.placed}
-        if not tenants.keys() <= placed:
-            tenants = frozen({uid: tenant for uid, tenant in tenants.items() if uid in placed})
+        if not placed_pods.keys() <= placed:
+            placed_pods = frozen(
+                {uid: placed_pod for uid, placed_pod in placed_pods.items() if uid in placed}
+            )
     return replace(
         state,
         entries=frozen(entries),
@@ -220,7 +222,7 @@ def with_entries(state: NodeState, entries: Mapping[Key, Entry], pods: Mapping[s
         exclusive=CPUSet.from_mask(exclusive_mask(entries.values())),
         lent=CPUSet.from_mask(lent_mask(entries.values())),
         bound=CPUSet.from_mask(bound_mask(entries.values())),
-        tenants=tenants,
+        placed_pods=placed_pods,
         requested=sum(pods.values()),
         generation=state.generation + 1,
     )

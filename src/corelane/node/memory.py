@@ -23,8 +23,8 @@ from corelane.placement.memory import (
     memory_hints,
     taken,
 )
-from corelane.placement.topologymanager import Affinity, Hints
-from corelane.workload import Ask, ContainerAsk, ContainerKind, PodResources, peak
+from corelane.placement.topologymanager import Hints, NUMAAffinity
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, peak
 
 __all__ = ["Handout", "blocks_of", "mems", "nodes_of", "of_pod", "returned", "wanted"]
 
@@ -50,15 +50,15 @@ def returned(nodes: Nodes, blocks: Iterable[MemoryBlock]) -> Nodes:
     return nodes
 
 
-def wanted(of: ContainerAsk | PodResources) -> dict[str, int]:
+def wanted(of: ContainerRequest | PodResources) -> dict[str, int]:
     """Bytes by resource that a container, or a pod as a whole, asks for."""
     pages = {hugepages(kib): size for kib, size in of.hugepages.items()}
     return {MEMORY: of.memory_request, **pages} if of.memory_request else pages
 
 
-def of_pod(ask: Ask) -> dict[str, int]:
+def of_pod(request: PodRequest) -> dict[str, int]:
     """What a pod's containers hold at once, of the resources that its ordinary ones ask for."""
-    each = [(container.kind, wanted(container)) for container in ask.containers]
+    each = [(container.kind, wanted(container)) for container in request.containers]
     names = {name for kind, of in each if kind is ContainerKind.APP for name in of}
     return {name: peak((kind, of.get(name, 0)) for kind, of in each) for name in sorted(names)}
 
@@ -97,7 +97,9 @@ class Handout:
         family = memory_hints(self.nodes, wanted, self.lent)
         return [family] * len(wanted) if family else [None]
 
-    def allocate(self, container: ContainerAsk, wanted: Mapping[str, int], affinity: Affinity) -> None:
+    def allocate(
+        self, container: ContainerRequest, wanted: Mapping[str, int], affinity: NUMAAffinity
+    ) -> None:
         """Give a container what it wants. Raises Refusal with upstream's text."""
         where = self.where(wanted, affinity)
         for name, size in wanted.items():
@@ -111,7 +113,7 @@ class Handout:
         if container.kind is ContainerKind.INIT:
             self.initial.append(container.name)
 
-    def where(self, wanted: Mapping[str, int], affinity: Affinity) -> int:
+    def where(self, wanted: Mapping[str, int], affinity: NUMAAffinity) -> int:
         """The nodes to take it from: those of the affinity, widened where they do not hold it."""
         nodes, preferred = affinity.nodes, affinity.preferred
         if nodes is None:

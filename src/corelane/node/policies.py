@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, Strategy, Wishes
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, PlacementSpec
 
 __all__ = ["Conflict", "NodePolicies", "Policies", "merged", "resolve"]
 
@@ -27,7 +27,7 @@ class NodePolicies:
 
     bind: BindPolicy | None = None
     """Required of every pod that is bound: FullPCPUs or SpreadByPCPUs."""
-    strategy: Strategy | None = None
+    strategy: NUMAStrategy | None = None
     numa: NUMAPolicy | None = None
     """NUMAPolicy.NONE says that nothing is aligned, whatever later sources say."""
 
@@ -39,7 +39,7 @@ class Policies:
     bind: BindPolicy | None
     bind_required: bool
     exclusive: ExclusivePolicy
-    strategy: Strategy | None
+    strategy: NUMAStrategy | None
     numa: NUMAPolicy
     numa_exclusive: bool
     """A pod in one NUMA node must not be where pods span several, nor the other way round."""
@@ -67,7 +67,7 @@ def merged(*sources: NodePolicies) -> NodePolicies:
 
 
 def resolve(
-    wishes: Wishes,
+    placement_spec: PlacementSpec,
     node: NodePolicies,
     default: BindPolicy | None,
     *,
@@ -81,16 +81,16 @@ def resolve(
     upstream takes for all, the average, and `most_threads` what the widest have.
     """
     single = max(threads, most_threads) == 1
-    numa = _numa(wishes, node)
+    numa = _numa(placement_spec, node)
     if isinstance(numa, Conflict):
         return numa
-    if cpus and (conflict := _contradiction(wishes, node, single=single)):
+    if cpus and (conflict := _contradiction(placement_spec, node, single=single)):
         return conflict
-    bind, required, notes = _bind(wishes, node, default, single=single)
+    bind, required, notes = _bind(placement_spec, node, default, single=single)
     if cpus and required and bind is BindPolicy.FULL_PCPUS and cpus % threads:
         detail = f"{cpus} requested, a core has {threads}: request a multiple of {threads}"
         return Conflict(NOT_MULTIPLE, detail)
-    exclusive = wishes.exclusive_policy or ExclusivePolicy.NONE
+    exclusive = placement_spec.exclusive_policy or ExclusivePolicy.NONE
     if exclusive is ExclusivePolicy.PCPU_LEVEL and single:
         exclusive = ExclusivePolicy.NONE
         notes += (f"{ExclusivePolicy.PCPU_LEVEL} means nothing here: no core has a second thread to share",)
@@ -98,9 +98,9 @@ def resolve(
         bind,
         required,
         exclusive,
-        wishes.strategy or node.strategy,
+        placement_spec.strategy or node.strategy,
         numa,
-        _numa_exclusive(wishes),
+        _numa_exclusive(placement_spec),
         notes,
     )
 
@@ -109,40 +109,42 @@ def _first(values: Iterable[_T | None]) -> _T | None:
     return next((value for value in values if value is not None), None)
 
 
-def _numa(wishes: Wishes, node: NodePolicies) -> NUMAPolicy | Conflict:
+def _numa(placement_spec: PlacementSpec, node: NodePolicies) -> NUMAPolicy | Conflict:
     """The pod's and the node's; gocrane's awareness stands in for a pod that names no policy."""
-    own, here = wishes.numa or NUMAPolicy.NONE, node.numa or NUMAPolicy.NONE
+    own, here = placement_spec.numa or NUMAPolicy.NONE, node.numa or NUMAPolicy.NONE
     if own and here and own is not here:
         return Conflict(NUMA_CONFLICT, f"the pod's is {own}, the node's is {here}: leave one out")
-    if not own and wishes.topology_aware is not None:
-        return NUMAPolicy.SINGLE_NUMA_NODE if wishes.topology_aware else NUMAPolicy.NONE
+    if not own and placement_spec.topology_aware is not None:
+        return NUMAPolicy.SINGLE_NUMA_NODE if placement_spec.topology_aware else NUMAPolicy.NONE
     return own or here
 
 
-def _numa_exclusive(wishes: Wishes) -> bool:
+def _numa_exclusive(placement_spec: PlacementSpec) -> bool:
     """Required by default if, and only if, the pod itself names a topology policy."""
-    return bool(wishes.numa) if wishes.numa_exclusive is None else wishes.numa_exclusive
+    return (
+        bool(placement_spec.numa) if placement_spec.numa_exclusive is None else placement_spec.numa_exclusive
+    )
 
 
-def _contradiction(wishes: Wishes, node: NodePolicies, *, single: bool) -> Conflict | None:
+def _contradiction(placement_spec: PlacementSpec, node: NodePolicies, *, single: bool) -> Conflict | None:
     """A pod that requires what the node does not do, or asks to be spread where only full cores are given."""
-    own, here = wishes.bind, node.bind
+    own, here = placement_spec.bind, node.bind
     spread = own is BindPolicy.SPREAD_BY_PCPUS
-    against = wishes.bind_required or (spread and here is BindPolicy.FULL_PCPUS)
+    against = placement_spec.bind_required or (spread and here is BindPolicy.FULL_PCPUS)
     if own and here and own is not here and against and not (spread and single):
-        says = "requires" if wishes.bind_required else "asks for"
+        says = "requires" if placement_spec.bind_required else "asks for"
         return Conflict(BIND_CONFLICT, f"the pod {says} {own}, the node requires {here}: leave one out")
-    if spread and wishes.bind_required and single:
+    if spread and placement_spec.bind_required and single:
         detail = f"{own} means nothing where a core has one thread: require {BindPolicy.FULL_PCPUS}"
         return Conflict(BIND_CONFLICT, detail)
     return None
 
 
 def _bind(
-    wishes: Wishes, node: NodePolicies, default: BindPolicy | None, *, single: bool
+    placement_spec: PlacementSpec, node: NodePolicies, default: BindPolicy | None, *, single: bool
 ) -> tuple[BindPolicy | None, bool, tuple[str, ...]]:
-    bind = node.bind or wishes.bind or default
-    required = node.bind is not None or (wishes.bind_required and bind is not None)
+    bind = node.bind or placement_spec.bind or default
+    required = node.bind is not None or (placement_spec.bind_required and bind is not None)
     if bind is BindPolicy.SPREAD_BY_PCPUS and single:
         note = f"{bind} means nothing here: a core has one thread, so every CPU is a core"
         return BindPolicy.FULL_PCPUS, False, (note,)

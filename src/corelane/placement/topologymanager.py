@@ -12,7 +12,7 @@ from corelane.placement import families
 from corelane.placement.families import Family
 from corelane.placement.hints import Distances, Hint
 
-__all__ = ["Affinity", "Hints", "Policy", "Scope", "family", "is_single", "judge", "merge"]
+__all__ = ["Hints", "NUMAAffinity", "Policy", "Scope", "family", "is_single", "judge", "merge"]
 
 Policy: TypeAlias = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope: TypeAlias = Literal["container", "pod"]
@@ -20,7 +20,7 @@ Hints: TypeAlias = Sequence[Hint] | Family | None
 """What a provider says of one resource: None does not care, no hint at all means that it is impossible."""
 
 
-class Affinity(NamedTuple):
+class NUMAAffinity(NamedTuple):
     """The merged hint, and whether the policy admits on it. `nodes` None leaves every node open."""
 
     nodes: int | None
@@ -30,7 +30,7 @@ class Affinity(NamedTuple):
 
 def merge(
     providers: Iterable[Hints], nodes: int, policy: Policy, *, distances: Distances | None = None
-) -> Affinity:
+) -> NUMAAffinity:
     """The affinity that a policy makes of the hints of all resources on a machine with these NUMA nodes.
 
     `nodes` is the mask of all node ids, CPU-less ones included; a `Family` is over these in ascending order.
@@ -38,7 +38,7 @@ def merge(
     that names other nodes.
     """
     if policy == "none":
-        return Affinity(None, True, True)
+        return NUMAAffinity(None, True, True)
     said = [_family(hints, nodes) for hints in providers]
     if policy == "single-numa-node":
         said = [_single(one) for one in said]
@@ -46,12 +46,12 @@ def merge(
     return judge(_best(said, nodes, distances), nodes, policy)
 
 
-def judge(best: Hint, nodes: int, policy: Policy) -> Affinity:
+def judge(best: Hint, nodes: int, policy: Policy) -> NUMAAffinity:
     """What a policy says to the best hint."""
     found = nodes if best.nodes is None else best.nodes
     if policy == "single-numa-node" and found == nodes:
-        return Affinity(None, best.preferred, best.preferred)
-    return Affinity(found, best.preferred, best.preferred or policy == "best-effort")
+        return NUMAAffinity(None, best.preferred, best.preferred)
+    return NUMAAffinity(found, best.preferred, best.preferred or policy == "best-effort")
 
 
 def is_single(hint: Hint) -> bool:

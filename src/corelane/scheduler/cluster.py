@@ -10,16 +10,17 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from corelane import node as nodes
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import quantity, translate
+from corelane.kube import translate
 from corelane.kube.node import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import TranslationError
 from corelane.node import NodeState, PoolOptions
 from corelane.node.errors import Refusal
-from corelane.node.pools.classes import standing
-from corelane.workload import Ask
+from corelane.node.pools.classes import pod_class
+from corelane.quantity import QuantityError
+from corelane.workload import PodRequest
 
 __all__ = ["Cluster", "NodeInfo", "PodInfo"]
 
@@ -28,10 +29,10 @@ _ANSWERS_KEPT: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class PodInfo:
-    """A pod with what it asks for; `problem` says why that cannot be understood, and then `ask` is None."""
+    """A pod with its request; `problem` says why that cannot be read, and then `request` is None."""
 
     pod: Pod
-    ask: Ask | None
+    request: PodRequest | None
     requests: dict[str, int]
     """CPU in milliCPU, all else in whole units."""
     problem: str = ""
@@ -43,7 +44,7 @@ class PodInfo:
         except TranslationError as error:
             return cls(pod, None, {}, str(error))
         try:
-            return cls(pod, translate.ask(pod), requests)
+            return cls(pod, translate.request(pod), requests)
         except TranslationError as error:
             return cls(pod, None, requests, str(error))
 
@@ -54,20 +55,20 @@ class PodInfo:
     @property
     def shape(self) -> str:
         """Equal for pods that ask for the same: all of the ask but who it is."""
-        return repr(replace(self.ask, uid="", name="")) if self.ask else ""
+        return repr(replace(self.request, uid="", name="")) if self.request else ""
 
     @property
     def exclusive_cpus(self) -> int:
         """The CPUs that its containers are to have alone under the static policy, all together."""
-        return sum(map(self.ask.exclusive_cpus, self.ask.containers)) if self.ask else 0
+        return sum(map(self.request.exclusive_cpus, self.request.containers)) if self.request else 0
 
     @property
     def binds(self) -> bool:
         """Whether it is to have CPUs of its own, as far as a pod can tell without its node."""
-        if self.ask is None:
+        if self.request is None:
             return False
         try:
-            return bool(self.exclusive_cpus) or standing(self.ask, PoolOptions()).bound
+            return bool(self.exclusive_cpus) or pod_class(self.request, PoolOptions()).bound
         except Refusal:
             return True
 
@@ -92,7 +93,7 @@ class NodeInfo:
     _answers: dict[str, tuple[NodeState, nodes.Decision]] = field(default_factory=dict)
     """What `admission` answered since `state` was last another."""
 
-    def admission(self, ask: Ask, shape: str) -> tuple[NodeState, nodes.Decision] | None:
+    def admission(self, request: PodRequest, shape: str) -> tuple[NodeState, nodes.Decision] | None:
         """The ledger's answer to an ask, and the state that would follow; None where there is no ledger.
 
         It is kept for asks of the same shape (see `PodInfo.shape`): replicas differ in name only, and a node
@@ -104,7 +105,7 @@ class NodeInfo:
         if answer is None:
             if len(self._answers) >= _ANSWERS_KEPT:
                 self._answers.clear()
-            answer = self._answers[shape] = nodes.admit(self.state, ask)
+            answer = self._answers[shape] = nodes.admit(self.state, request)
         return answer
 
     def put(self, info: PodInfo) -> None:
@@ -114,7 +115,7 @@ class NodeInfo:
         if known is not None:
             self._count(known, -1)
         self._count(info, 1)
-        if known is not None and known.ask != info.ask:
+        if known is not None and known.request != info.request:
             self.rebuild()
         elif known is None:
             self._become(self._admitted(self.state, info))
@@ -147,9 +148,9 @@ class NodeInfo:
 
     @staticmethod
     def _admitted(state: NodeState | None, info: PodInfo) -> NodeState | None:
-        if state is None or info.ask is None:
+        if state is None or info.request is None:
             return state
-        return nodes.admit(state, info.ask)[0]
+        return nodes.admit(state, info.request)[0]
 
     def _count(self, info: PodInfo, sign: int) -> None:
         for name, amount in info.requests.items():
@@ -208,8 +209,8 @@ class Cluster:
         self, name: str, info: PodInfo, assignments: Mapping[str, CPUSet], zone: CPUSet | None = None
     ) -> None:
         """Count in a pod that is about to be bound, with the CPUs and the NUMA nodes proposed for it."""
-        assert info.ask is not None
-        self.put_pod(name, replace(info, ask=replace(info.ask, proposal=assignments, zone=zone)))
+        assert info.request is not None
+        self.put_pod(name, replace(info, request=replace(info.request, proposal=assignments, zone=zone)))
 
     def put_node(self, name: str, node: Node | None) -> None:
         info = self._at(name)

@@ -306,11 +306,11 @@ class Core:
 
 def _nearest(cycle: Cycle) -> Unfit | None:
     """Of the nodes that lack nothing but CPUs for the pod, the one with the most that are free."""
-    assert cycle.info.ask is not None
+    assert cycle.info.request is not None
     if not cycle.lacking:
         return None
     name = min(cycle.lacking, key=lambda name: (-len(cycle.lacking[name].free_exclusive), name))
-    return Unfit(name, cycle.lacking[name], cycle.info.ask)
+    return Unfit(name, cycle.lacking[name], cycle.info.request)
 
 
 def _without_details(reasons: Counter[str]) -> Counter[str]:

@@ -102,9 +102,9 @@ def resources_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
 
 def cpus_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
     """Ask the node's ledger, as its agent will: exclusive CPUs, NUMA nodes, and the shared pool."""
-    ask = cycle.info.ask
-    assert ask is not None
-    answer = node.admission(ask, cycle.shape)
+    request = cycle.info.request
+    assert request is not None
+    answer = node.admission(request, cycle.shape)
     if answer is None:
         if cycle.info.binds:
             yield _unknown_cpus(node)
@@ -140,13 +140,17 @@ def _refusal(decision: Decision, info: PodInfo) -> str:
 
 
 def _too_few(why: str, info: PodInfo) -> str:
-    assert info.ask is not None
-    wishes = info.ask.wishes
+    assert info.request is not None
+    placement_spec = info.request.placement_spec
     if why.startswith((_NOT_ENOUGH, _NOT_AS_REQUIRED, _NOT_ON_NODES)):
         return why
     if why.startswith(_ALIGNED):
         return f"{_NOT_ON_NODES}: {why}"
-    known = f"{_NOT_AS_REQUIRED} {wishes.bind}" if wishes.bind_required and wishes.bind else _NOT_ENOUGH
+    known = (
+        f"{_NOT_AS_REQUIRED} {placement_spec.bind}"
+        if placement_spec.bind_required and placement_spec.bind
+        else _NOT_ENOUGH
+    )
     return f"{known}: {why}"
 
 

@@ -8,7 +8,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube.node import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.workload import Ask
+from corelane.workload import PodRequest
 
 __all__ = [
     "Announce",
@@ -103,7 +103,7 @@ class Unfit:
 
     node: str
     state: NodeState
-    ask: Ask
+    request: PodRequest
 
 
 @dataclass(frozen=True, slots=True)

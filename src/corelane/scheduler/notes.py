@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from corelane.kube.errors import APIError
 from corelane.kube.objects import Event, Pod
-from corelane.node.pools.explain import remedies
+from corelane.node.explain.pools import remedies
 from corelane.scheduler.messages import Announce, SetCondition, Unfit
 from corelane.scheduler.reporter import Reporter
 
@@ -142,7 +142,7 @@ class Notes:
 
 def _with_help(note: Announce, nearest: Unfit) -> Announce:
     """The event with what would help on the nearest node."""
-    found = remedies(nearest.state, nearest.ask)
+    found = remedies(nearest.state, nearest.request)
     return replace(note, message=f"{note.message} Nearest is {nearest.node}: {found}.") if found else note
 
 

@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from corelane.cpuset import CPUSet
 from corelane.node import NodeState
-from corelane.node.pools.classes import standing
+from corelane.node.pools.classes import pod_class
 from corelane.scheduler import matching
 from corelane.scheduler.cluster import NodeInfo
 from corelane.scheduler.plugins import Cycle, Score
@@ -72,10 +72,10 @@ def pool_pressure(cycle: Cycle, node: NodeInfo) -> float:
 
 def _pool(cycle: Cycle, state: NodeState) -> CPUSet:
     """Where the pod would run: no container of it has CPUs of its own."""
-    assert cycle.info.ask is not None
+    assert cycle.info.request is not None
     if state.config.policy != "pools":
         return state.shared_pool
-    return state.pool_of(standing(cycle.info.ask, state.config.pools).sharing)
+    return state.pool_of(pod_class(cycle.info.request, state.config.pools).sharing)
 
 
 def taint_toleration(cycle: Cycle, node: NodeInfo) -> float:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from corelane.cpuset import CPUSet
-from corelane.node.checkpoint import Checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.view import tables
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from corelane.node.memory_checkpoint import Block, MemoryCheckpoint
+from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint
 from corelane.view import tables
 from corelane.view.state import checksum
 from corelane.view.units import size

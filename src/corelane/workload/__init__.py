@@ -1,40 +1,47 @@
 """What a pod asks for, as plain values: read from Kubernetes by `kube.translate`, decided upon by `node`."""
 
-from corelane.workload.ask import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
-from corelane.workload.selectors import Operator, Requirement, Selector
-from corelane.workload.wishes import (
-    Affinity,
+from corelane.workload.placement_spec import (
     Band,
     BindPolicy,
     CPUPolicy,
     ExclusivePolicy,
     Exclusivity,
-    Level,
     NUMAPolicy,
+    NUMAStrategy,
+    PlacementSpec,
+    PodCPUAffinity,
     PodQOS,
-    Strategy,
-    Wishes,
+    TopologyLevel,
 )
+from corelane.workload.request import (
+    ContainerKind,
+    ContainerRequest,
+    PodRequest,
+    PodResources,
+    QOSClass,
+    peak,
+)
+from corelane.workload.selectors import LabelRequirement, Operator, Selector
 
 __all__ = [
-    "Affinity",
-    "Ask",
     "Band",
     "BindPolicy",
     "CPUPolicy",
-    "ContainerAsk",
     "ContainerKind",
+    "ContainerRequest",
     "ExclusivePolicy",
     "Exclusivity",
-    "Level",
+    "LabelRequirement",
     "NUMAPolicy",
+    "NUMAStrategy",
     "Operator",
+    "PlacementSpec",
+    "PodCPUAffinity",
     "PodQOS",
+    "PodRequest",
     "PodResources",
     "QOSClass",
-    "Requirement",
     "Selector",
-    "Strategy",
-    "Wishes",
+    "TopologyLevel",
     "peak",
 ]

@@ -24,7 +24,7 @@ class Operator(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class LabelRequirement:
     """One of `matchExpressions`: what a label must be, or not be."""
 
     key: str
@@ -59,7 +59,7 @@ class Selector:
     """Which other pods are meant: those with all these labels, and for which all expressions hold."""
 
     labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
-    expressions: tuple[Requirement, ...] = ()
+    expressions: tuple[LabelRequirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return all(labels.get(key) == value for key, value in self.labels.items()) and all(

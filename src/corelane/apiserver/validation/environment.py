@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from corelane import quantity
 from corelane.apiserver.validation import causes, formats
 from corelane.apiserver.validation.causes import above, child
 from corelane.apiserver.validation.engine import Object, Scope, rule
-from corelane.kube import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

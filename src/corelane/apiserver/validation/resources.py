@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from corelane import quantity
 from corelane.apiserver import amounts
 from corelane.apiserver.validation import causes, formats
 from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.engine import Object, Scope, rule
-from corelane.kube import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from corelane import quantity
 from corelane.apiserver.schema import volumes as tables
 from corelane.apiserver.schema.notation import Record
 from corelane.apiserver.validation import causes, formats
@@ -12,7 +13,6 @@ from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.engine import Object, Scope, check_field, rule, walk
 from corelane.apiserver.validation.environment import field_ref, resource_ref
 from corelane.apiserver.validation.values import labels
-from corelane.kube import quantity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,10 +177,10 @@ def _publish_secret(source: Object, path: str, _scope: Scope) -> list[Cause]:
 
 @rule("quobyte")
 def _quobyte(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
-    registry, tenant = source.get("registry", ""), source.get("tenant", "")
+    registry, placed_pod = source.get("registry", ""), source.get("tenant", "")
     if not registry:
         yield causes.required(child(path, "registry"), _HOST_PORTS)
-    elif len(tenant) >= 65:
+    elif len(placed_pod) >= 65:
         why = "must be a UUID and may not exceed a length of 64 characters"
         yield causes.required(child(path, "tenant"), why)
     else:

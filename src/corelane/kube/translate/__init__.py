@@ -2,7 +2,7 @@
 
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.koordinator import places
-from corelane.kube.translate.pods import ask, qos, requests
+from corelane.kube.translate.pods import qos, request, requests
 from corelane.kube.translate.proposals import read as read_proposal
 from corelane.kube.translate.reasons import annotation as reasons_annotation
 from corelane.kube.translate.reasons import read as placement_reasons
@@ -22,7 +22,6 @@ from corelane.kube.translate.topology import (
 __all__ = [
     "TranslationError",
     "as_patch",
-    "ask",
     "is_damaged",
     "is_koordlets",
     "machine_from_topology",
@@ -33,6 +32,7 @@ __all__ = [
     "qos",
     "read_proposal",
     "reasons_annotation",
+    "request",
     "requests",
     "resolved_spec",
     "same_machine",

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from corelane.kube.translate.annotations import boolean, chosen, items, listed, member, tree
 from corelane.kube.translate.errors import TranslationError
-from corelane.workload import Affinity, Exclusivity, Level, Operator, Requirement, Selector
+from corelane.workload import Exclusivity, LabelRequirement, Operator, PodCPUAffinity, Selector, TopologyLevel
 
 __all__ = ["affinities", "exclusivity"]
 
@@ -22,10 +22,10 @@ def exclusivity(field: str, text: str) -> Exclusivity | None:
     spec = tree(field, text, _EXCLUSIVE)
     if not spec:
         return None
-    return Exclusivity(chosen(f"{field}.level", spec.get("level"), Level), _required(field, spec))
+    return Exclusivity(chosen(f"{field}.level", spec.get("level"), TopologyLevel), _required(field, spec))
 
 
-def affinities(field: str, text: str) -> tuple[Affinity, ...]:
+def affinities(field: str, text: str) -> tuple[PodCPUAffinity, ...]:
     """All terms. Raises TranslationError."""
     if len(text) > _LONGEST:
         why = f"its {len(text)} characters are more than {_LONGEST}: name fewer terms, or label pods alike"
@@ -37,14 +37,14 @@ def _required(field: str, spec: Mapping[str, Any]) -> bool:
     return bool(boolean(f"{field}.required", spec.get("required")))
 
 
-def _affinity(field: str, value: Any) -> Affinity:
+def _affinity(field: str, value: Any) -> PodCPUAffinity:
     term = member(field, value, _TERM)
     said = [name for name in ("avoid", "prefer") if term.get(name) is not None]
     if len(said) != 1:
         raise TranslationError(field, dict(term), 'must have either "avoid" or "prefer", a label selector')
     others = _selector(f"{field}.{said[0]}", term[said[0]])
-    level = chosen(f"{field}.level", term.get("level"), Level)
-    return Affinity(said[0] == "avoid", level, others, _required(field, term))
+    level = chosen(f"{field}.level", term.get("level"), TopologyLevel)
+    return PodCPUAffinity(said[0] == "avoid", level, others, _required(field, term))
 
 
 def _selector(field: str, value: Any) -> Selector:
@@ -59,13 +59,13 @@ def _selector(field: str, value: Any) -> Selector:
     return Selector(labels, tuple(_requirement(where, one) for where, one in rules))
 
 
-def _requirement(field: str, value: Any) -> Requirement:
+def _requirement(field: str, value: Any) -> LabelRequirement:
     rule = member(field, value, _RULE)
     key = rule.get("key")
     if not isinstance(key, str) or not key:
         raise TranslationError(f"{field}.key", key, "must be the key of a label")
     operator = chosen(f"{field}.operator", rule.get("operator"), Operator)
-    return Requirement(key, operator, _values(f"{field}.values", rule.get("values"), operator))
+    return LabelRequirement(key, operator, _values(f"{field}.values", rule.get("values"), operator))
 
 
 def _values(field: str, value: Any, operator: Operator) -> tuple[str, ...]:

@@ -11,9 +11,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from corelane.cpuset import CPUSet, CPUSetError
-from corelane.kube.quantity import QuantityError
 from corelane.kube.translate.errors import TranslationError
 from corelane.machine.model import MAX_NODE
+from corelane.quantity import QuantityError
 
 __all__ = [
     "amount",

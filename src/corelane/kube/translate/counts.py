@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import quantity
 from corelane.kube.node import NodeResourceTopology, Zone
 from corelane.kube.translate.annotations import amount
 from corelane.kube.translate.errors import TranslationError

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import quantity
 from corelane.kube.crane import CraneTopology, CraneZone
 from corelane.kube.translate import counts
 from corelane.kube.translate.annotations import amount, cpus

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import keys, quantity
-from corelane.kube.quantity import QuantityError
+from corelane.kube import keys
 from corelane.kube.translate import kubelets, machines, nodesettings
 from corelane.kube.translate.annotations import annotation, boolean, cpus, items, listed, member, place, tree
 from corelane.kube.translate.errors import TranslationError
@@ -22,6 +22,7 @@ from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node.entries import Origin
 from corelane.node.ledger import NodeState
+from corelane.quantity import QuantityError
 
 __all__ = [
     "OPTIONAL",

@@ -13,7 +13,7 @@ from corelane.kube.node import NodeResourceTopology
 from corelane.kube.translate.annotations import annotation, boolean, cpus, member, tree
 from corelane.kube.translate.errors import TranslationError
 from corelane.node.policies import NodePolicies
-from corelane.workload import BindPolicy, NUMAPolicy, Strategy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
 __all__ = ["WORDS", "KubeletSettings", "dump", "read", "topology_policies"]
 
@@ -53,7 +53,7 @@ class KubeletSettings:
         """What these settings say about all pods of the node, by the proposal's rules."""
         return NodePolicies(
             BindPolicy.FULL_PCPUS if self._has("full-pcpus-only") else None,
-            Strategy.DISTRIBUTE_EVENLY if self._has("distribute-cpus-across-numa") else None,
+            NUMAStrategy.DISTRIBUTE_EVENLY if self._has("distribute-cpus-across-numa") else None,
             _ALIGNED.get(self.topology_policy),
         )
 

@@ -26,11 +26,11 @@ from corelane.node import (
     belongings,
     memory,
     new,
+    placed_pods,
 )
 from corelane.node.entries import Key, Sharing, claimed_before
 from corelane.node.ledger import frozen, usable_topology, with_entries
-from corelane.node.pools import tenants
-from corelane.node.pools.tenants import Tenant
+from corelane.node.placed_pods import PlacedPod
 from corelane.placement.memory import Nodes
 from corelane.workload import ContainerKind
 
@@ -69,8 +69,8 @@ class _Ledger(Wire, frozen=True):
     pods: dict[str, int] = msgspec.field(default_factory=dict)
     """MilliCPU that each pod listed here holds at once, by UID."""
     entries: tuple[_Owned, ...] = ()
-    tenants: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """What neighbours must know of a pod, by UID; see `node.pools.tenants`."""
+    placed_pods: dict[str, dict[str, Any]] = msgspec.field(name="tenants", default_factory=dict)
+    """What the placement of other pods depends on, by UID; see `node.placed_pods`."""
     memory: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
     """The memory of each NUMA node, where a memory manager keeps it; see `node.belongings`."""
 
@@ -79,7 +79,7 @@ def dump(state: NodeState) -> str:
     """What the scheduler must know of a node's state; the text changes only when that does."""
     owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
     pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
-    known = {uid: tenants.plain(_told(tenant)) for uid, tenant in state.tenants.items()}
+    known = {uid: placed_pods.plain(_told(placed_pod)) for uid, placed_pod in state.placed_pods.items()}
     ledger = _Ledger(
         state.generation,
         _settings(state.config),
@@ -92,14 +92,14 @@ def dump(state: NodeState) -> str:
     return msgspec.json.encode(ledger).decode()
 
 
-def _told(tenant: Tenant) -> Tenant:
+def _told(placed_pod: PlacedPod) -> PlacedPod:
     """The tenant with its shortest labels only, where all would be too long."""
-    if sum(map(_length, tenant.labels.items())) <= _MOST_LABELS:
-        return tenant
-    by_length = sorted(tenant.labels.items(), key=lambda one: (_length(one), one))
+    if sum(map(_length, placed_pod.labels.items())) <= _MOST_LABELS:
+        return placed_pod
+    by_length = sorted(placed_pod.labels.items(), key=lambda one: (_length(one), one))
     ends = accumulate(map(_length, by_length))
     return replace(
-        tenant, labels=dict(one for one, end in zip(by_length, ends, strict=True) if end <= _MOST_LABELS)
+        placed_pod, labels=dict(one for one, end in zip(by_length, ends, strict=True) if end <= _MOST_LABELS)
     )
 
 
@@ -162,7 +162,7 @@ def load(text: str, machine: Machine) -> NodeState:
         raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
     _check(text, state, entries)
-    ground = replace(state, tenants=frozen(_tenants(text, ledger)), memory=_memory(text, ledger))
+    ground = replace(state, placed_pods=frozen(_tenants(text, ledger)), memory=_memory(text, ledger))
     return replace(with_entries(ground, entries, ledger.pods), generation=ledger.generation)
 
 
@@ -180,9 +180,9 @@ def _memory(text: str, ledger: _Ledger) -> Nodes:
         raise _broken(text, f"memory: {error}") from error
 
 
-def _tenants(text: str, ledger: _Ledger) -> dict[str, Tenant]:
+def _tenants(text: str, ledger: _Ledger) -> dict[str, PlacedPod]:
     try:
-        return {uid: tenants.of_plain(plain) for uid, plain in ledger.tenants.items()}
+        return {uid: placed_pods.of_plain(plain) for uid, plain in ledger.placed_pods.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _broken(text, f"tenants: {error}") from error
 

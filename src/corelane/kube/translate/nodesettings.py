@@ -6,8 +6,9 @@ from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, get_args
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import keys, quantity
+from corelane.kube import keys
 from corelane.kube.translate.annotations import amount, annotation, boolean, cpus, label, member, tree, word
 from corelane.kube.translate.errors import TranslationError
 from corelane.kube.translate.kubelets import KubeletSettings
@@ -15,9 +16,9 @@ from corelane.node import policies
 from corelane.node.config import Policy
 from corelane.node.policies import NodePolicies
 from corelane.node.pools.options import AllocatorName, PoolOptions
-from corelane.placement import kubelet
+from corelane.placement.kubelet import picker
 from corelane.placement.topology import Topology
-from corelane.workload import BindPolicy, NUMAPolicy, Strategy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
 __all__ = ["NodeSettings", "Reservation", "pool_options", "read"]
 
@@ -41,7 +42,7 @@ class Reservation:
         if self.cpus:
             return self.cpus.mask & topology.all
         count = min(-(-self.milli // 1000), topology.all.bit_count())
-        return kubelet.take_valid(topology, topology.all, count, kubelet.Strategy())
+        return picker.take_valid(topology, topology.all, count, picker.Strategy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +112,8 @@ def _first(labels: Mapping[str, str], *spellings: str) -> tuple[str, str]:
     return next(((key, labels[key]) for key in spellings if labels.get(key)), (spellings[0], ""))
 
 
-def _strategy(text: str) -> Strategy | None:
-    return word(label(keys.NODE_NUMA_STRATEGY), text, Strategy)
+def _strategy(text: str) -> NUMAStrategy | None:
+    return word(label(keys.NODE_NUMA_STRATEGY), text, NUMAStrategy)
 
 
 def _numa(labels: Mapping[str, str]) -> NUMAPolicy | None:

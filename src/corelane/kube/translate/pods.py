@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from corelane.kube import quantity
+from corelane import quantity
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Container, Pod, ResourceRequirements
-from corelane.kube.translate import proposals, wishes
+from corelane.kube.translate import placement_spec, proposals
 from corelane.kube.translate.annotations import amount
-from corelane.workload import Ask, ContainerAsk, ContainerKind, PodResources, QOSClass, peak
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass, peak
 
-__all__ = ["ask", "qos", "requests"]
+__all__ = ["qos", "request", "requests"]
 
 _COUNTED = ("cpu", "memory")
 _HUGEPAGES = "hugepages-"
@@ -17,7 +17,7 @@ _QUOTA = "requests."
 _POD_LEVEL = ("cpu", "memory", _HUGEPAGES)
 
 
-def ask(pod: Pod) -> Ask:
+def request(pod: Pod) -> PodRequest:
     """What a pod asks for, with the proposal in its annotations once it is bound to a node.
 
     Raises TranslationError for a quantity, a label or an annotation that makes no sense.
@@ -25,7 +25,7 @@ def ask(pod: Pod) -> Ask:
     containers = tuple(_container(*found) for found in _containers(pod))
     names = [container.name for container in containers]
     meta, bound = pod.metadata, bool(pod.spec.node_name)
-    return Ask(
+    return PodRequest(
         meta.uid,
         meta.namespace,
         meta.name,
@@ -33,7 +33,7 @@ def ask(pod: Pod) -> Ask:
         containers,
         proposals.read(meta.annotations, names) if bound else {},
         labels=meta.labels,
-        wishes=wishes.read(pod),
+        placement_spec=placement_spec.read(pod),
         level=_level(pod.spec.resources),
         zone=proposals.zone(meta.annotations) if bound else None,
     )
@@ -111,9 +111,9 @@ def _containers(pod: Pod) -> Iterator[tuple[str, ContainerKind, Container]]:
         yield f"spec.containers[{index}].resources", ContainerKind.APP, container
 
 
-def _container(path: str, kind: ContainerKind, container: Container) -> ContainerAsk:
+def _container(path: str, kind: ContainerKind, container: Container) -> ContainerRequest:
     requested, limits = _defaulted(container), container.resources.limits
-    return ContainerAsk(
+    return ContainerRequest(
         container.name,
         kind,
         _read(f"{path}.requests", requested, "cpu", quantity.milli),

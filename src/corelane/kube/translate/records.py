@@ -12,8 +12,9 @@ from typing import Final
 
 import msgspec
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import keys, quantity
+from corelane.kube import keys
 from corelane.kube.keys import CONTAINER_CPUSETS, RESOURCE_STATUS
 from corelane.kube.pod import Pod
 from corelane.kube.translate import koordinator, pods, statuses

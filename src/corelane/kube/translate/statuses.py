@@ -6,10 +6,9 @@ from typing import Any, Final
 
 import msgspec
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import quantity
 from corelane.kube.keys import CRANE_RESULT, RESOURCE_STATUS
-from corelane.kube.quantity import QuantityError
 from corelane.kube.translate import crane
 from corelane.kube.translate.annotations import (
     annotation,
@@ -22,6 +21,7 @@ from corelane.kube.translate.annotations import (
     tree,
 )
 from corelane.kube.translate.errors import TranslationError
+from corelane.quantity import QuantityError
 
 __all__ = ["ResourceStatus", "crane_result", "dump", "read"]
 

@@ -9,8 +9,9 @@ from operator import eq
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import keys, quantity
+from corelane.kube import keys
 from corelane.kube.node import NodeResourceTopology, Zone
 from corelane.kube.translate import counts, koordinator, kubelets, ledgers, machines, nodesettings, zones
 from corelane.kube.translate.annotations import amount

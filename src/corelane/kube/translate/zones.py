@@ -11,9 +11,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube import quantity
-from corelane.kube.quantity import BINARY_SI
 from corelane.kube.translate import koordinator
 from corelane.machine.model import Machine, NUMANode
 from corelane.node import devices
@@ -21,6 +20,7 @@ from corelane.node.amplification import amplify
 from corelane.node.config import Level
 from corelane.node.ledger import NodeState
 from corelane.placement.memory import MEMORY, MemoryNode, hugepages
+from corelane.quantity import BINARY_SI
 
 __all__ = ["HUGEPAGES", "NODE", "NODE_PREFIX", "zones"]
 

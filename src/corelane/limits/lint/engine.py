@@ -16,7 +16,7 @@ from corelane.limits.lint.nodes import items, text
 from corelane.limits.lint.policy import Exemption, Policy
 from corelane.limits.lint.reading import Fault
 from corelane.limits.lint.rules import BY_ID, RULES
-from corelane.limits.lint.scene import Scene, range_default
+from corelane.limits.lint.scene import PodContext, range_default
 
 __all__ = ["BAD_IGNORE", "FileFault", "Report", "lint"]
 
@@ -97,7 +97,7 @@ def _report(
     )
 
 
-def _scenes(objects: list[Object], policy: Policy, nanos: Nanos) -> Iterator[Scene]:
+def _scenes(objects: list[Object], policy: Policy, nanos: Nanos) -> Iterator[PodContext]:
     """Every object with those of its namespace that matter beside it."""
     by_namespace: dict[str, list[Object]] = {}
     for one in objects:
@@ -110,7 +110,7 @@ def _scenes(objects: list[Object], policy: Policy, nanos: Nanos) -> Iterator[Sce
         ranges = [_range(one, nanos) for one in together if one.kind == "LimitRange"]
         defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
         for one in together:
-            yield Scene(one, policy, defaults, beside)
+            yield PodContext(one, policy, defaults, beside)
 
 
 def _range(limits: Object, nanos: Nanos) -> tuple[str, dict[str, tuple[int, int, int, int]]]:
@@ -131,14 +131,14 @@ def _read(written: str, nanos: Nanos) -> int:
         return 0
 
 
-def _findings(scene: Scene) -> Iterator[Finding]:
+def _findings(scene: PodContext) -> Iterator[Finding]:
     for rule in RULES:
         if scene.policy.severities.get(rule.id, rule.severity) is not None:
             for remark in rule.check(scene):
                 yield _finding(scene, rule, remark)
 
 
-def _finding(scene: Scene, rule: Rule, remark: Remark) -> Finding:
+def _finding(scene: PodContext, rule: Rule, remark: Remark) -> Finding:
     one = scene.object
     severity = scene.policy.severities.get(rule.id) or remark.severity or rule.severity
     return Finding(

@@ -11,7 +11,7 @@ from corelane.limits.lint.cost import Cost
 from corelane.limits.lint.nodes import Place
 
 if TYPE_CHECKING:
-    from corelane.limits.lint.scene import Scene
+    from corelane.limits.lint.scene import PodContext
 
 __all__ = ["Check", "Finding", "Remark", "Rule", "Severity"]
 
@@ -42,7 +42,7 @@ class Remark:
     """A strategic merge patch for the object (`kubectl patch --patch`)."""
 
 
-Check = Callable[["Scene"], Iterator[Remark]]
+Check = Callable[["PodContext"], Iterator[Remark]]
 
 
 @dataclass(frozen=True, slots=True)

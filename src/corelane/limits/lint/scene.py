@@ -18,7 +18,7 @@ from corelane.workload import ContainerKind, QOSClass
 __all__ = [
     "Default",
     "Effective",
-    "Scene",
+    "PodContext",
     "containers",
     "cost_of",
     "effective",
@@ -42,7 +42,7 @@ class Default:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class PodContext:
     """An object, the policy, and what else of its namespace is in the same input.
 
     `ranges` is by resource, `neighbours` by kind.
@@ -77,12 +77,12 @@ class Effective:
         return -(-self.limit // 10**6)
 
 
-def containers(scene: Scene) -> tuple[Container, ...]:
+def containers(scene: PodContext) -> tuple[Container, ...]:
     """The containers of the object's pod, init containers first."""
     return scene.object.pod.containers if scene.object.pod else ()
 
 
-def effective(scene: Scene, own: Resources, resource: str) -> Effective:
+def effective(scene: PodContext, own: Resources, resource: str) -> Effective:
     """A container's request and limit after defaulting.
 
     A limit becomes the missing request first (`SetDefaults_Pod`); then the LimitRange fills what is left.
@@ -94,7 +94,7 @@ def effective(scene: Scene, own: Resources, resource: str) -> Effective:
     return Effective(request, limit, "" if written else default.range, written)
 
 
-def qos(scene: Scene) -> QOSClass:
+def qos(scene: PodContext) -> QOSClass:
     """The QoS class that the pod will have (upstream's `ComputePodQOS`)."""
     pod = scene.object.pod
     level = pod.resources if pod else None
@@ -106,12 +106,12 @@ def qos(scene: Scene) -> QOSClass:
     return QOSClass.GUARANTEED if equal else QOSClass.BURSTABLE
 
 
-def _pair(scene: Scene, own: Resources, resource: str) -> tuple[int, int]:
+def _pair(scene: PodContext, own: Resources, resource: str) -> tuple[int, int]:
     found = effective(scene, own, resource)
     return found.request, found.limit
 
 
-def exclusive_cpus(scene: Scene, container: Container) -> int:
+def exclusive_cpus(scene: PodContext, container: Container) -> int:
     """Whole CPUs that a static CPU manager, or Koordinator, gives the container alone; 0 for none."""
     whole, rest = divmod(effective(scene, container.resources, "cpu").request, 10**9)
     if rest or not whole or not scene.policy.exclusive_cpus:
@@ -119,27 +119,27 @@ def exclusive_cpus(scene: Scene, container: Container) -> int:
     return whole if qos(scene) is QOSClass.GUARANTEED or _koordinator_class(scene) else 0
 
 
-def held_by_class(scene: Scene) -> tuple[str, ...]:
+def held_by_class(scene: PodContext) -> tuple[str, ...]:
     """The containers whose exclusive CPUs hang on every container of the pod having limit = request."""
     if qos(scene) is not QOSClass.GUARANTEED or _koordinator_class(scene):
         return ()
     return tuple(one.name for one in containers(scene) if exclusive_cpus(scene, one))
 
 
-def _koordinator_class(scene: Scene) -> bool:
+def _koordinator_class(scene: PodContext) -> bool:
     pod = scene.object.pod
     label = pod.labels.get("koordinator.sh/qosClass") if pod else None
     return label is not None and text(label.value) in {"LSE", "LSR"}
 
 
-def quota_lifted(scene: Scene) -> bool:
+def quota_lifted(scene: PodContext) -> bool:
     """Whether the runtime is told to set no quota (CRI-O's high-performance handler)."""
     pod = scene.object.pod
     found = pod.annotations.get("cpu-quota.crio.io") if pod else None
     return found is not None and text(found.value) == "disable"
 
 
-def cost_of(scene: Scene, limit_milli: int, threads: int) -> Cost:
+def cost_of(scene: PodContext, limit_milli: int, threads: int) -> Cost:
     """What a limit costs `threads` busy threads under the policy's period."""
     period = scene.policy.cfs_period_us
     return cost.of(cfs.quota_us(limit_milli, period), period, threads)
@@ -160,6 +160,6 @@ def range_default(ranges: list[tuple[str, dict[str, tuple[int, int, int, int]]]]
     return Default()
 
 
-def main_containers(scene: Scene) -> Iterator[Container]:
+def main_containers(scene: PodContext) -> Iterator[Container]:
     """Those that run as long as the pod: containers and sidecars."""
     return (one for one in containers(scene) if one.kind is not ContainerKind.INIT)

@@ -97,7 +97,7 @@ class Pool:
 
     # What CPUs do.
 
-    def ask(self, account: Account, target_ns: int) -> bool:
+    def request(self, account: Account, target_ns: int) -> bool:
         """Bring an account to `target_ns`, or as near as the pool can; whether it may run."""
         if not self._active:
             self._start()
@@ -120,7 +120,7 @@ class Pool:
             if not self.expired(account):
                 return True
             account.remaining = 0
-        return self.ask(account, self._switches.slice_ns)
+        return self.request(account, self._switches.slice_ns)
 
     def hand_back(self, account: Account) -> None:
         """Give back what a CPU on which nobody of the group is left does not keep."""

@@ -276,7 +276,7 @@ class System:
         for queue in thread.queue.levels:
             if queue.pool is None:
                 continue
-            if not queue.throttled and queue.remaining <= 0 and not queue.pool.ask(queue, 1):
+            if not queue.throttled and queue.remaining <= 0 and not queue.pool.request(queue, 1):
                 self._throttle(queue, holds_tasks=len(queue.ready) > inside)
             if queue.throttled:
                 held = True

@@ -11,6 +11,7 @@ from corelane.node.entries import Entry, Key, Origin, Sharing
 from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.managers import Managers, needed
+from corelane.node.placed_pods import PlacedPod
 from corelane.node.policies import (
     BIND_CONFLICT,
     NOT_MULTIPLE,
@@ -20,13 +21,12 @@ from corelane.node.policies import (
     Policies,
     resolve,
 )
-from corelane.node.pools import belongings, binding
+from corelane.node.pools import binding, memory_devices
 from corelane.node.pools.binding import Bound, Question, bind
-from corelane.node.pools.classes import Standing, standing
-from corelane.node.pools.holding import STRICT, Held, hold
-from corelane.node.pools.tenants import Tenant
+from corelane.node.pools.classes import PodClass, pod_class
+from corelane.node.pools.zone_assignment import STRICT, ZoneAssignment, assign_zone
 from corelane.placement.reasons import Reason
-from corelane.workload import Ask, ContainerAsk, NUMAPolicy
+from corelane.workload import ContainerRequest, NUMAPolicy, PodRequest
 
 __all__ = ["admit", "question", "why_shared"]
 
@@ -37,10 +37,10 @@ _CONFLICTS: Final = {
 }
 
 
-def why_shared(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
+def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:
     """Why a container is not bound to CPUs, in words."""
     try:
-        decided = standing(ask, state.config.pools)
+        decided = pod_class(request, state.config.pools)
     except Refusal as refusal:
         return str(refusal)
     if decided.own and container.name not in decided.own:
@@ -52,38 +52,38 @@ def why_shared(state: NodeState, ask: Ask, container: ContainerAsk) -> str:
 class _Admitted:
     """What was decided of a pod."""
 
-    ask: Ask
-    standing: Standing
+    request: PodRequest
+    pod_class: PodClass
     policies: Policies
     bound: Bound
-    held: Held
+    held: ZoneAssignment
     more: Managers | None
     """Devices and memory that were handed out; None where neither was asked for."""
 
 
-def admit(state: NodeState, ask: Ask) -> tuple[NodeState, Decision]:
+def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Give a pod that is not in the ledger its CPUs or its pool. Raises Refusal, with the reason in words."""
-    pod = _decide(state, ask)
+    pod = _decide(state, request)
     after = _after(state, pod)
     _check_what_is_left(state, after)
     return after, _decision(after, pod)
 
 
-def _decide(state: NodeState, ask: Ask) -> _Admitted:
-    found = standing(ask, state.config.pools)
-    policies = policies_of(state, ask, found)
-    more = needed(state, ask)
-    wanted = belongings.resources(more, ask)
+def _decide(state: NodeState, request: PodRequest) -> _Admitted:
+    found = pod_class(request, state.config.pools)
+    policies = policies_of(state, request, found)
+    more = needed(state, request)
+    wanted = memory_devices.resources(more, request)
     if found.bound:
-        bound = bind(state, ask, found, policies, wanted)
-        held = Held(_zone_beside(state, ask, bound, policies.numa))
+        bound = bind(state, request, found, policies, wanted)
+        held = ZoneAssignment(_zone_beside(state, request, bound, policies.numa))
         nodes = _nodes_of(state, bound.all)
     else:
-        bound, held = Bound({}), hold(state, ask, found, policies.numa, wanted)
+        bound, held = Bound({}), assign_zone(state, request, found, policies.numa, wanted)
         nodes = held.zone.mask if held.zone else 0
     if more is not None:
-        belongings.hand_out(more, ask, nodes)
-    return _Admitted(ask, found, policies, bound, held, more)
+        memory_devices.hand_out(more, request, nodes)
+    return _Admitted(request, found, policies, bound, held, more)
 
 
 def _nodes_of(state: NodeState, cpus: int) -> int:
@@ -92,24 +92,24 @@ def _nodes_of(state: NodeState, cpus: int) -> int:
     return sum(1 << node for node, mask in numa if mask & cpus)
 
 
-def question(state: NodeState, ask: Ask) -> Question | None:
+def question(state: NodeState, request: PodRequest) -> Question | None:
     """What an allocator is asked about this pod; None where it is bound to no CPU. Raises Refusal."""
-    found = standing(ask, state.config.pools)
-    policies = policies_of(state, ask, found)
-    wanted = belongings.resources(needed(state, ask), ask)
-    return binding.question(state, ask, found, policies, wanted) if found.bound else None
+    found = pod_class(request, state.config.pools)
+    policies = policies_of(state, request, found)
+    wanted = memory_devices.resources(needed(state, request), request)
+    return binding.question(state, request, found, policies, wanted) if found.bound else None
 
 
-def policies_of(state: NodeState, ask: Ask, decided: Standing) -> Policies:
+def policies_of(state: NodeState, request: PodRequest, decided: PodClass) -> Policies:
     """Koordinator's policies that hold for the pod here. Raises Refusal where pod and node contradict."""
     options = state.config.pools
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
     topology = state.topology
     found = resolve(
-        ask.wishes,
+        request.placement_spec,
         here,
         options.bind,
-        cpus=decided.cpus(ask),
+        cpus=decided.cpus(request),
         threads=topology.cpus_per_core,
         most_threads=topology.threads,
     )
@@ -118,9 +118,9 @@ def policies_of(state: NodeState, ask: Ask, decided: Standing) -> Policies:
     return found
 
 
-def _zone_beside(state: NodeState, ask: Ask, bound: Bound, numa: NUMAPolicy) -> CPUSet | None:
+def _zone_beside(state: NodeState, request: PodRequest, bound: Bound, numa: NUMAPolicy) -> CPUSet | None:
     """Where siblings without own CPUs stay on a node that aligns: on the NUMA nodes of those with."""
-    if numa not in STRICT or len(bound.cpus) == len(ask.containers):
+    if numa not in STRICT or len(bound.cpus) == len(request.containers):
         return None
     pool = _nodes_of(state, state.shared_pool.mask & ~bound.all)
     return CPUSet.from_mask(_nodes_of(state, bound.all) & pool) or None
@@ -151,36 +151,36 @@ def _is_open(state: NodeState) -> bool:
 
 
 def _after(state: NodeState, pod: _Admitted) -> NodeState:
-    ask, sharing, cpus = pod.ask, pod.standing.sharing, CPUSet.from_mask(pod.bound.all)
+    request, sharing, cpus = pod.request, pod.pod_class.sharing, CPUSet.from_mask(pod.bound.all)
     entries: dict[Key, Entry] = dict(state.entries)
-    for container in ask.containers:
-        entries[ask.uid, container.name] = _entry(state, pod, container)
-    tenants = state.tenants
+    for container in request.containers:
+        entries[request.uid, container.name] = _entry(state, pod, container)
+    placed_pods = state.placed_pods
     if cpus or pod.held.zone:
-        tenants = frozen({**tenants, ask.uid: Tenant.of(ask, pod.held.burst)})
+        placed_pods = frozen({**placed_pods, request.uid: PlacedPod.of(request, pod.held.burst)})
     kept = pod.more.memory.nodes if pod.more and pod.more.memory else None
     return replace(
         state,
         entries=MappingProxyType(entries),
-        pods=frozen({**state.pods, ask.uid: ask.cpu_request}),
-        tenants=tenants,
+        pods=frozen({**state.pods, request.uid: request.cpu_request}),
+        placed_pods=placed_pods,
         exclusive=state.exclusive | cpus if sharing.exclusive else state.exclusive,
         lent=state.lent | cpus if sharing is Sharing.LENT else state.lent,
         bound=state.bound | cpus,
         memory=state.memory if kept is None else frozen(kept),
-        requested=state.requested + ask.cpu_request,
+        requested=state.requested + request.cpu_request,
         generation=state.generation + 1,
     )
 
 
-def _entry(state: NodeState, pod: _Admitted, container: ContainerAsk) -> Entry:
-    found, cpus = pod.standing, pod.bound.cpus.get(container.name, 0)
-    proposed = pod.ask.proposal.get(container.name)
+def _entry(state: NodeState, pod: _Admitted, container: ContainerRequest) -> Entry:
+    found, cpus = pod.pod_class, pod.bound.cpus.get(container.name, 0)
+    proposed = pod.request.proposal.get(container.name)
     pool = Sharing.POOL if found.bound else found.sharing
     return Entry(
-        uid=pod.ask.uid,
+        uid=pod.request.uid,
         container=container.name,
-        pod=pod.ask.key,
+        pod=pod.request.key,
         cpus=CPUSet.from_mask(cpus),
         sharing=found.sharing if cpus else pool,
         common=bool(cpus and found.common),
@@ -190,7 +190,7 @@ def _entry(state: NodeState, pod: _Admitted, container: ContainerAsk) -> Entry:
         origin=Origin.SCHEDULER if cpus and proposed and proposed.mask == cpus else Origin.CORELANE,
         allocator=state.config.pools.allocator if cpus else "",
         cpu_request=container.cpu_request,
-        **belongings.of_entry(pod.more, container),
+        **memory_devices.of_entry(pod.more, container),
     )
 
 
@@ -201,22 +201,22 @@ def _decision(after: NodeState, pod: _Admitted) -> Decision:
         zone=pod.held.zone,
         shared=after.shared_pool,
         repicked=pod.bound.repicked or pod.held.repicked,
-        bind=pod.policies.bind if pod.standing.common else None,
+        bind=pod.policies.bind if pod.pod_class.common else None,
         bind_required=pod.policies.bind_required,
         reasons=tuple(_reasons(after, pod)),
     )
 
 
 def _reasons(after: NodeState, pod: _Admitted) -> Iterator[Reason]:
-    for container in pod.ask.containers:
+    for container in pod.request.containers:
         name = container.name
-        if pod.standing.own and name not in pod.standing.own:
-            yield Reason("shared", why_shared(after, pod.ask, container), name)
+        if pod.pod_class.own and name not in pod.pod_class.own:
+            yield Reason("shared", why_shared(after, pod.request, container), name)
         else:
-            yield Reason("class", pod.standing.why, name)
+            yield Reason("class", pod.pod_class.why, name)
         if name in pod.bound.cpus:
             yield from (Reason("note", note, name) for note in pod.policies.notes)
         yield from (reason for reason in pod.bound.reasons if reason.container == name)
         if pod.held.why:
             yield Reason("zone", pod.held.why, name)
-        yield from belongings.reasons(after.entries[pod.ask.uid, name])
+        yield from memory_devices.reasons(after.entries[pod.request.uid, name])

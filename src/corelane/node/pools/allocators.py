@@ -8,13 +8,14 @@ from typing import Final, TypeAlias
 from corelane.cpuset import bits
 from corelane.node.ledger import NodeState
 from corelane.node.pools.options import AllocatorName
-from corelane.placement import koordinator, koordinator_numa, optimal
-from corelane.placement.koordinator import Held, NotSatisfied, Request
+from corelane.placement import optimal
+from corelane.placement.koordinator import allocator, numa
+from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
 from corelane.placement.optimal import shape as shapes
 from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.placement.optimal.problem import barriers
-from corelane.placement.optimal.result import Misfit, Placement
-from corelane.workload import BindPolicy, NUMAPolicy, Strategy
+from corelane.placement.optimal.result import Infeasible, Placement
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
 __all__ = ["ALLOCATORS", "Allocator", "Placed", "Unplaceable", "permitted"]
 
@@ -63,7 +64,7 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
     request = Request(
         bind=demand.bind or BindPolicy.FULL_PCPUS,
         exclusive=demand.exclusive_policy,
-        strategy=demand.strategy or Strategy.LEAST_ALLOCATED,
+        strategy=demand.strategy or NUMAStrategy.LEAST_ALLOCATED,
         required=demand.bind_required,
         as_proposed=options.as_proposed,
     )
@@ -85,7 +86,7 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
 def _how(state: NodeState, cpus: int, request: Request) -> str:
     whole = state.topology.whole_cores(cpus) == cpus
     cores = "whole cores" if whole else f"{state.topology.cores_of(cpus).bit_count()} cores"
-    upstream = request.strategy is Strategy.DISTRIBUTE_EVENLY and not request.as_proposed
+    upstream = request.strategy is NUMAStrategy.DISTRIBUTE_EVENLY and not request.as_proposed
     as_it_does = ", which Koordinator's scheduler takes for LeastAllocated (see distributeAsProposed)"
     return f"{request.bind} by {request.strategy}{as_it_does if upstream else ''}: {cores}"
 
@@ -94,14 +95,14 @@ def _taken(
     state: NodeState, free: int, demand: Demand, request: Request, held: Held, others: Occupancy
 ) -> int:
     if demand.numa is NUMAPolicy.NONE:
-        return koordinator.take_valid(state.topology, free, demand.cpus, request, held)
+        return allocator.take_valid(state.topology, free, demand.cpus, request, held)
     for nodes in _hints(state, free, demand, request, others):
         try:
-            return koordinator_numa.take_on(state.topology, free, demand.cpus, nodes, request, held)
+            return numa.take_on(state.topology, free, demand.cpus, nodes, request, held)
         except NotSatisfied:
             continue
     if demand.numa is NUMAPolicy.BEST_EFFORT:
-        return koordinator.take_valid(state.topology, free, demand.cpus, request, held)
+        return allocator.take_valid(state.topology, free, demand.cpus, request, held)
     raise NotSatisfied("node(s) Insufficient NUMA Node resources")
 
 
@@ -111,13 +112,13 @@ def _hints(
     """Sets of NUMA nodes to try: the narrowest first, of these the best scored, then the lowest."""
     topology = state.topology
     inside = {node: cpus & free for node, cpus in zip(topology.numa_ids, topology.numa, strict=True)}
-    usable = {node: koordinator.usable(topology, cpus, request).bit_count() for node, cpus in inside.items()}
+    usable = {node: allocator.usable(topology, cpus, request).bit_count() for node, cpus in inside.items()}
     size = dict(zip(topology.numa_ids, (cpus.bit_count() for cpus in topology.numa), strict=True))
     single, spanned = _statuses(state, others) if demand.numa_exclusive else (0, 0)
 
     def score(nodes: tuple[int, ...]) -> int:
         capacity, left = sum(size[node] for node in nodes), sum(usable[node] for node in nodes) - demand.cpus
-        used = capacity - left if request.strategy is Strategy.MOST_ALLOCATED else left
+        used = capacity - left if request.strategy is NUMAStrategy.MOST_ALLOCATED else left
         return used * 100 // capacity
 
     for count in range(1, _widest(state, demand) + 1):
@@ -162,7 +163,7 @@ def _statuses(state: NodeState, others: Occupancy) -> tuple[int, int]:
 def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
     """The best by the objective of `placement.optimal`."""
     answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
-    if isinstance(answer, Misfit):
+    if isinstance(answer, Infeasible):
         raise Unplaceable("; ".join((answer.text, *(change.text for change in answer.changes))))
     why: tuple[str, ...] = (_terms(answer, demand),)
     if not answer.proven:
@@ -174,9 +175,9 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
 def _terms(placement: Placement, demand: Demand) -> str:
     """The terms that say something of this placement, also that a wish is kept; one node has no distance."""
     texts = {term.name: term.text for term in optimal.TERMS} | _BRIEF
-    wishes = {"exclusive"} if demand.exclusive or demand.exclusive_policy else set()
-    wishes |= {"affinity"} if demand.neighbours else set()
-    told = {name: value for name, value in placement.terms if value or name in wishes}
+    placement_spec = {"exclusive"} if demand.exclusive or demand.exclusive_policy else set()
+    placement_spec |= {"affinity"} if demand.neighbours else set()
+    told = {name: value for name, value in placement.terms if value or name in placement_spec}
     if told.get("numa-nodes") == 1:
         told.pop("distance", None)
     return ", ".join(f"{texts[name]}: {value}" for name, value in told.items())

@@ -12,13 +12,13 @@ from corelane.node.entries import Sharing
 from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.policies import NOT_MULTIPLE, Policies
-from corelane.node.pools import neighbours, zones
+from corelane.node.pools import pod_affinity, zones
 from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
-from corelane.node.pools.classes import Standing
-from corelane.node.pools.holding import STRICT
+from corelane.node.pools.classes import PodClass
+from corelane.node.pools.zone_assignment import STRICT
 from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Occupancy, Resource
 from corelane.placement.reasons import Reason
-from corelane.workload import Ask, BindPolicy, ContainerKind, NUMAPolicy
+from corelane.workload import BindPolicy, ContainerKind, NUMAPolicy, PodRequest
 
 __all__ = ["INSUFFICIENT_CPUS", "Bound", "Question", "bind", "question"]
 
@@ -49,16 +49,24 @@ class Question:
 
 
 def question(
-    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+    state: NodeState,
+    request: PodRequest,
+    decided: PodClass,
+    policies: Policies,
+    wanted: tuple[Resource, ...] = (),
 ) -> Question:
     """The question that `bind` answers for the whole of a pod. Raises Refusal."""
-    demand = replace(_demand(state, ask, decided, policies), resources=wanted)
-    binding = Binding(state, ask, decided, demand)
+    demand = replace(_demand(state, request, decided, policies), resources=wanted)
+    binding = Binding(state, request, decided, demand)
     return Question(binding.demand, binding.available, binding.others)
 
 
 def bind(
-    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+    state: NodeState,
+    request: PodRequest,
+    decided: PodClass,
+    policies: Policies,
+    wanted: tuple[Resource, ...] = (),
 ) -> Bound:
     """The CPUs of a pod that binds, near the devices and memory that are `wanted`.
 
@@ -66,19 +74,23 @@ def bind(
     """
     if policies.bind_required and policies.bind is BindPolicy.FULL_PCPUS:
         _check_threads(state, decided)
-    asked = binding(state, ask, decided, policies, wanted)
+    asked = binding(state, request, decided, policies, wanted)
     return asked.in_common() if decided.common else asked.each()
 
 
 def binding(
-    state: NodeState, ask: Ask, decided: Standing, policies: Policies, wanted: tuple[Resource, ...] = ()
+    state: NodeState,
+    request: PodRequest,
+    decided: PodClass,
+    policies: Policies,
+    wanted: tuple[Resource, ...] = (),
 ) -> "Binding":
     """What is asked of the allocator for a pod. Raises Refusal where this machine has no such cores."""
-    demand = replace(_demand(state, ask, decided, policies), resources=wanted)
-    return Binding(state, ask, decided, demand)
+    demand = replace(_demand(state, request, decided, policies), resources=wanted)
+    return Binding(state, request, decided, demand)
 
 
-def _check_threads(state: NodeState, decided: Standing) -> None:
+def _check_threads(state: NodeState, decided: PodClass) -> None:
     """Whole cores can only be had in multiples of their threads; text as upstream's."""
     threads = state.topology.cpus_per_core
     for name, n in decided.own.items():
@@ -90,14 +102,14 @@ def _check_threads(state: NodeState, decided: Standing) -> None:
             )
 
 
-def _demand(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -> Demand:
+def _demand(state: NodeState, request: PodRequest, decided: PodClass, policies: Policies) -> Demand:
     return Demand(
-        cpus=decided.cpus(ask),
+        cpus=decided.cpus(request),
         bind=policies.bind,
         bind_required=policies.bind_required,
-        exclusive=ask.wishes.exclusive,
+        exclusive=request.placement_spec.exclusive,
         exclusive_policy=policies.exclusive,
-        limits=tuple(_limits(state, ask, decided)),
+        limits=tuple(_limits(state, request, decided)),
         numa=policies.numa,
         numa_exclusive=policies.numa in STRICT and policies.numa_exclusive,
         strategy=policies.strategy,
@@ -105,8 +117,8 @@ def _demand(state: NodeState, ask: Ask, decided: Standing, policies: Policies) -
     )
 
 
-def _limits(state: NodeState, ask: Ask, decided: Standing) -> Iterator[Limit]:
-    machine, kind = state.machine, ask.wishes.core_kind
+def _limits(state: NodeState, request: PodRequest, decided: PodClass) -> Iterator[Limit]:
+    machine, kind = state.machine, request.placement_spec.core_kind
     if kind is not None:
         mask = sum(1 << cpu.id for cpu in machine.cpus if cpu.kind == kind) & state.topology.all
         if not mask:
@@ -120,13 +132,23 @@ def _limits(state: NodeState, ask: Ask, decided: Standing) -> Iterator[Limit]:
 class Binding:
     """A pod on its way to CPUs: what may be bound, and what was decided."""
 
-    __slots__ = ("allowed", "ask", "available", "decided", "demand", "others", "reasons", "rules", "state")
+    __slots__ = (
+        "allowed",
+        "available",
+        "decided",
+        "demand",
+        "others",
+        "reasons",
+        "request",
+        "rules",
+        "state",
+    )
 
-    def __init__(self, state: NodeState, ask: Ask, decided: Standing, demand: Demand) -> None:
-        self.state, self.ask, self.decided = state, ask, decided
-        held = neighbours.holdings(state)
-        self.demand = replace(demand, neighbours=neighbours.neighbours(state, ask, held))
-        self.others = neighbours.occupancy(state, ask, held)
+    def __init__(self, state: NodeState, request: PodRequest, decided: PodClass, demand: Demand) -> None:
+        self.state, self.request, self.decided = state, request, decided
+        held = pod_affinity.holdings(state)
+        self.demand = replace(demand, neighbours=pod_affinity.neighbours(state, request, held))
+        self.others = pod_affinity.occupancy(state, request, held)
         self.available = state.free_exclusive.mask
         self.allowed, self.rules = permitted(state, self.available, self.demand, self.others)
         if kept := self.kept():
@@ -140,7 +162,7 @@ class Binding:
             self.state,
             self.available,
             barred=self.available & ~self.allowed,
-            proposed=_union(cpus.mask for cpus in self.ask.proposal.values()),
+            proposed=_union(cpus.mask for cpus in self.request.proposal.values()),
             spread=self.demand.bind is BindPolicy.SPREAD_BY_PCPUS,
         )
 
@@ -148,8 +170,8 @@ class Binding:
 
     def in_common(self) -> Bound:
         """Koordinator's semantics: what is proposed for any container stands for the pod."""
-        names = [container.name for container in self.ask.containers]
-        proposed = {cpus.mask for name, cpus in self.ask.proposal.items() if name in names}
+        names = [container.name for container in self.request.containers]
+        proposed = {cpus.mask for name, cpus in self.request.proposal.items() if name in names}
         cpus = proposed.pop() if len(proposed) == 1 else 0
         if cpus and self.holds(cpus):
             self.tell("proposal", f"{named(cpus)} {verb(cpus)} free: taken as proposed")
@@ -158,17 +180,17 @@ class Binding:
             placed = self.place(self.available, self.demand)
         except Unplaceable as why:
             raise Refusal(INSUFFICIENT_CPUS, self.in_the_way(str(why))) from None
-        if self.ask.proposal:
+        if self.request.proposal:
             self.tell("conflict", f"{self.conflict(cpus, self.demand.cpus)}: picked again")
         self.tell("pick", _picked(placed, placed.cpus))
-        return self.bound(dict.fromkeys(names, placed.cpus), repicked=bool(self.ask.proposal))
+        return self.bound(dict.fromkeys(names, placed.cpus), repicked=bool(self.request.proposal))
 
     # -- each its own
 
     def each(self) -> Bound:
         """The kubelet's semantics: a plain init container lends its CPUs to those that run after it."""
-        wanted = [one.name for one in self.ask.containers if one.name in self.decided.own]
-        proposed = [name for name in wanted if name in self.ask.proposal]
+        wanted = [one.name for one in self.request.containers if one.name in self.decided.own]
+        proposed = [name for name in wanted if name in self.request.proposal]
         kept = self.valid_proposals()
         try:
             cpus, placed = self.divided(kept) if kept else self.divided_anew()
@@ -182,8 +204,8 @@ class Binding:
     def valid_proposals(self) -> dict[str, int]:
         """Proposals of the right size over CPUs that the pod may have; init containers may share theirs."""
         free, kept = self.allowed, {}
-        for container in self.ask.containers:
-            cpus = self.ask.proposal.get(container.name)
+        for container in self.request.containers:
+            cpus = self.request.proposal.get(container.name)
             n = self.decided.own.get(container.name, 0)
             if cpus is None or not n or len(cpus) != n or cpus.mask & ~free:
                 continue
@@ -229,7 +251,7 @@ class Binding:
 
     def shares(self, whole: int, kept: Mapping[str, int]) -> Iterator[tuple[str, int]]:
         lasting, promised = 0, dict(kept)
-        for container in self.ask.containers:
+        for container in self.request.containers:
             n = self.decided.own.get(container.name, 0)
             if not n:
                 continue
@@ -271,7 +293,7 @@ class Binding:
         if held := (free & ~self.available).bit_count():
             told.append(f"{held} stay in the shared pool for pods held to their NUMA node")
         told += self.rules
-        if owners := neighbours.names_of(state, state.topology.all):
+        if owners := pod_affinity.names_of(state, state.topology.all):
             more = f" and {len(owners) - 5} more" if len(owners) > 5 else ""
             told.append(f"bound now: {', '.join(owners[:5])}{more}")
         return f"{why} ({'; '.join(told)})"
@@ -280,15 +302,15 @@ class Binding:
         return Bound(cpus, tuple(self.reasons), repicked)
 
     def tell(self, step: str, text: str) -> None:
-        self.reasons += [Reason(step, text, container.name) for container in self.ask.containers]
+        self.reasons += [Reason(step, text, container.name) for container in self.request.containers]
 
     def explain(self, name: str, cpus: int, placed: Placed, kept: Mapping[str, int]) -> None:
         if name in kept:
             text = f"{named(cpus)} {verb(cpus)} free: taken as proposed"
             self.reasons.append(Reason("proposal", text, name))
             return
-        if name in self.ask.proposal:
-            proposed = self.ask.proposal[name].mask
+        if name in self.request.proposal:
+            proposed = self.request.proposal[name].mask
             text = f"{self.conflict(proposed, self.decided.own[name])}: picked again"
             self.reasons.append(Reason("conflict", text, name))
         self.reasons.append(Reason("pick", _picked(placed, cpus), name))

@@ -3,20 +3,21 @@
 from corelane.node import amplification
 from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
-from corelane.node.pools.classes import standing
-from corelane.workload import Ask
+from corelane.node.pools.classes import pod_class
+from corelane.workload import PodRequest
 
 __all__ = ["check"]
 
 
-def check(state: NodeState, ask: Ask) -> None:
+def check(state: NodeState, request: PodRequest) -> None:
     """Raises Refusal, with upstream's text, where a pod does not fit; one that binds counts as amplified."""
     ratio = state.config.pools.amplification
     taken = amplification.requested(state.requested, len(state.bound), ratio)
-    binds = standing(ask, state.config.pools).bound
-    if lacking := amplification.lacks(state.allocatable, taken, ask.cpu_request, ratio, binds=binds):
+    binds = pod_class(request, state.config.pools).bound
+    if lacking := amplification.lacks(state.allocatable, taken, request.cpu_request, ratio, binds=binds):
         counts = f", which counts {float(ratio):g} times as it binds" if binds else ""
         raise Refusal(
             "OutOfcpu",
-            f"{lacking}: requested: {ask.cpu_request}{counts}, used: {taken}, capacity: {state.allocatable}",
+            f"{lacking}: requested: {request.cpu_request}{counts}, used: {taken}, "
+            f"capacity: {state.allocatable}",
         )

@@ -7,7 +7,7 @@ from typing import Final, Literal, TypeAlias, get_args
 from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
-from corelane.workload import BindPolicy, NUMAPolicy, PodQOS, Strategy
+from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
 __all__ = ["AllocatorName", "IsolatedCPUs", "PoolOptions"]
 
@@ -36,7 +36,7 @@ class PoolOptions:
     """For pods that do not say; None leaves those that do not on the shared pool, as upstream."""
     node_bind: BindPolicy | None = None
     """What the node requires of everybody: FullPCPUs (FullPCPUsOnly) or SpreadByPCPUs."""
-    strategy: Strategy | None = None
+    strategy: NUMAStrategy | None = None
     """Which NUMA nodes come first. None: LeastAllocated for `koordinator`, no matter for `optimal`."""
     as_proposed: bool = False
     """`koordinator` distributes evenly, and falls back from NUMANodeLevel, as the proposal says and its code

@@ -12,14 +12,14 @@ from types import MappingProxyType
 from typing import Final
 
 from corelane.cpuset import CPUSet
-from corelane.node.checkpoint import Checkpoint
 from corelane.node.entries import Bubble, Entry, Key, Origin, Phase, Sharing, bound_mask
 from corelane.node.invariants import Problem
+from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState, frozen, release, with_entries
-from corelane.node.pools.tenants import Tenant
+from corelane.node.placed_pods import PlacedPod
 from corelane.node.qos import of_kubelets_pod
-from corelane.node.rebase import rebase
-from corelane.workload import Ask, ContainerKind, QOSClass
+from corelane.node.recovery.rebasing import rebase
+from corelane.workload import ContainerKind, PodRequest, QOSClass
 
 __all__ = ["Stage", "Takeover", "complete", "follow", "pinned", "take_over", "takeover"]
 
@@ -64,7 +64,7 @@ def pinned(state: NodeState) -> list[Entry]:
 def follow(
     state: NodeState,
     checkpoint: Checkpoint,
-    asks: Iterable[Ask] = (),
+    requests: Iterable[PodRequest] = (),
     running: Collection[str] | None = None,
     names: Mapping[str, str] = _NO_NAMES,
 ) -> tuple[NodeState, list[Problem]]:
@@ -87,7 +87,7 @@ def follow(
         if not _as_said(state, entry, checkpoint):
             state = release(state, entry.uid, entry.container)
     state = _without(state, {one.uid for one in known} - {one.uid for one in pinned(state)})
-    state, problems = take_over(state, checkpoint, asks)
+    state, problems = take_over(state, checkpoint, requests)
     state = _named(state, names)
     return (before, []) if state.entries == before.entries else (state, problems)
 
@@ -122,20 +122,20 @@ def _as_said(state: NodeState, entry: Entry, checkpoint: Checkpoint) -> bool:
 
 
 def take_over(
-    state: NodeState, checkpoint: Checkpoint, asks: Iterable[Ask] = ()
+    state: NodeState, checkpoint: Checkpoint, requests: Iterable[PodRequest] = ()
 ) -> tuple[NodeState, list[Problem]]:
     """The ledger with what a kubelet's `cpu_manager_state` says, and what of it could not be kept.
 
-    `asks` are the node's pods as far as they are known; `complete` makes up for others later. Containers that
-    are in the ledger already stay as they are, so a file may be taken over twice. CPUs that others have, or
-    that are gone, are named and left out.
+    `requests` are the node's pods as far as they are known; `complete` makes up for others later.
+    Containers that are in the ledger already stay as they are, so a file may be taken over twice. CPUs that
+    others have, or that are gone, are named and left out.
     """
     if checkpoint.version == 1:
         text = "version 1 of the kubelet's file names containers by id: start the kubelet, which rewrites it"
         return state, [Problem("version", text)]
-    known = {ask.uid: ask for ask in asks}
+    known = {request.uid: request for request in requests}
     entries = dict(state.entries)
-    pods, tenants = dict(state.pods), dict(state.tenants)
+    pods, placed_pods = dict(state.pods), dict(state.placed_pods)
     for uid in sorted(checkpoint.entries.keys() | checkpoint.pods.keys()):
         pinned, whole = checkpoint.entries.get(uid, {}), checkpoint.pods.get(uid)
         found = [one for one in _entries(uid, pinned, known.get(uid)) if one.key not in entries]
@@ -145,27 +145,27 @@ def take_over(
             continue
         entries |= {one.key: one for one in found}
         pods.setdefault(uid, _request(uid, pinned, known))
-        tenants.setdefault(uid, _tenant(found[0].pod, known.get(uid)))
+        placed_pods.setdefault(uid, _tenant(found[0].pod, known.get(uid)))
     if entries == state.entries:
         return state, []
-    return rebase(with_entries(replace(state, tenants=frozen(tenants)), entries, pods), state.machine)
+    return rebase(with_entries(replace(state, placed_pods=frozen(placed_pods)), entries, pods), state.machine)
 
 
-def _entries(uid: str, pinned: Mapping[str, CPUSet], ask: Ask | None) -> Iterator[Entry]:
+def _entries(uid: str, pinned: Mapping[str, CPUSet], request: PodRequest | None) -> Iterator[Entry]:
     """A pod's containers: those that the kubelet pinned, and of a known pod the others, on the pool."""
-    if ask is None:
+    if request is None:
         yield from _unknown(uid, pinned)
         return
-    qos = ask.wishes.qos or of_kubelets_pod(ask.qos, "static")
-    for container in ask.containers:
+    qos = request.placement_spec.qos or of_kubelets_pod(request.qos, "static")
+    for container in request.containers:
         if own := pinned.get(container.name):
-            entry = _pinned(uid, ask.key, container.name, own, qos.value)
+            entry = _pinned(uid, request.key, container.name, own, qos.value)
             yield replace(entry, kind=container.kind, cpu_request=container.cpu_request)
         else:
             yield Entry(
                 uid,
                 container.name,
-                ask.key,
+                request.key,
                 cls=qos.value,
                 kind=container.kind,
                 cpu_request=container.cpu_request,
@@ -197,25 +197,25 @@ def _pinned(uid: str, pod: str, name: str, cpus: CPUSet, qos: str) -> Entry:
     )
 
 
-def _request(uid: str, pinned: Mapping[str, CPUSet], known: Mapping[str, Ask]) -> int:
+def _request(uid: str, pinned: Mapping[str, CPUSet], known: Mapping[str, PodRequest]) -> int:
     return known[uid].cpu_request if uid in known else 1000 * sum(map(len, pinned.values()))
 
 
-def _tenant(pod: str, ask: Ask | None) -> Tenant:
-    return Tenant(pod.partition("/")[0]) if ask is None else Tenant.of(ask)
+def _tenant(pod: str, request: PodRequest | None) -> PlacedPod:
+    return PlacedPod(pod.partition("/")[0]) if request is None else PlacedPod.of(request)
 
 
-def complete(state: NodeState, ask: Ask) -> NodeState:
+def complete(state: NodeState, request: PodRequest) -> NodeState:
     """The ledger with all that a pod which was taken over by its UID alone turns out to be.
 
     Containers that the kubelet did not pin come in, on the shared pool. Any other pod stays as it is.
     """
     entries: dict[Key, Entry] = dict(state.entries)
-    own = state.of_pod(ask.uid)
+    own = state.of_pod(request.uid)
     if not any(one.origin is Origin.KUBELET for one in own):
         return state
     pinned = {one.container: one.cpus for one in own if one.cpus}
-    for entry in _entries(ask.uid, pinned, ask):
+    for entry in _entries(request.uid, pinned, request):
         there = entries.get(entry.key)
         if there is None:
             entries[entry.key] = entry
@@ -224,6 +224,6 @@ def complete(state: NodeState, ask: Ask) -> NodeState:
             entries[entry.key] = replace(told, cpu_request=entry.cpu_request)
     if entries == state.entries:
         return state
-    tenants = frozen({**state.tenants, ask.uid: Tenant.of(ask)})
-    pods = {**state.pods, ask.uid: ask.cpu_request}
-    return with_entries(replace(state, tenants=tenants), entries, pods)
+    placed_pods = frozen({**state.placed_pods, request.uid: PlacedPod.of(request)})
+    pods = {**state.pods, request.uid: request.cpu_request}
+    return with_entries(replace(state, placed_pods=placed_pods), entries, pods)

@@ -7,7 +7,7 @@ from corelane.cpuset import CPUSet, bits, lowest
 from corelane.node.entries import Entry
 from corelane.node.ledger import NodeState
 from corelane.placement.topology import Topology
-from corelane.workload import ContainerKind, Strategy
+from corelane.workload import ContainerKind, NUMAStrategy
 
 __all__ = ["Zone", "best_effort_cpus", "fewest_idle", "fitting", "kept", "pools_by_zone", "room"]
 
@@ -93,7 +93,7 @@ def _held(state: NodeState, *, bursts: bool) -> dict[int, int]:
     """NUMA node to the milliCPU of the pods held to it; one held to several counts evenly in each."""
     held: dict[int, int] = {}
     for uid, (zone, milli) in _zoned(state):
-        burst = state.tenants[uid].burst if bursts and uid in state.tenants else 0
+        burst = state.placed_pods[uid].burst if bursts and uid in state.placed_pods else 0
         amount = burst or milli
         for node in zone:
             held[node] = held.get(node, 0) + -(-amount // len(zone))
@@ -114,7 +114,7 @@ def _lasting(entry: Entry) -> int:
 
 
 def fitting(
-    rooms: Mapping[int, int], milli: int, most: int, strategy: Strategy | None = None
+    rooms: Mapping[int, int], milli: int, most: int, strategy: NUMAStrategy | None = None
 ) -> CPUSet | None:
     """The fewest NUMA nodes, `most` at the most, with room for so much; None if there are none.
 
@@ -123,7 +123,7 @@ def fitting(
     """
     fitting = [node for node, free in rooms.items() if free >= milli or not milli]
     if fitting and most:
-        fullest = strategy is Strategy.MOST_ALLOCATED
+        fullest = strategy is NUMAStrategy.MOST_ALLOCATED
         best = min(fitting, key=lambda node: (rooms[node] if fullest else -rooms[node], node))
         return CPUSet([best])
     emptiest = sorted(rooms, key=lambda node: (-rooms[node], node))

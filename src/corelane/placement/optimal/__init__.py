@@ -12,7 +12,7 @@ from corelane.placement.optimal.demand import (
     Resource,
 )
 from corelane.placement.optimal.objective import evaluate
-from corelane.placement.optimal.result import TERMS, Alternative, Change, Misfit, Placement, Term
+from corelane.placement.optimal.result import TERMS, Alternative, Change, Infeasible, Placement, Term
 from corelane.placement.optimal.shape import Shape, build, from_machine
 
 __all__ = [
@@ -24,8 +24,8 @@ __all__ = [
     "Change",
     "Demand",
     "Guard",
+    "Infeasible",
     "Limit",
-    "Misfit",
     "Neighbour",
     "Occupancy",
     "Placement",

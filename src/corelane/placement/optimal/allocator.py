@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Final
 
-from corelane.placement.optimal import misfit
+from corelane.placement.optimal import infeasible
 from corelane.placement.optimal.answer import answer
 from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy
 from corelane.placement.optimal.explain import explained
 from corelane.placement.optimal.problem import build
-from corelane.placement.optimal.result import Misfit, Placement
+from corelane.placement.optimal.result import Infeasible, Placement
 from corelane.placement.optimal.shape import Shape
 
 __all__ = ["BUDGET", "place"]
@@ -25,7 +25,7 @@ def place(
     *,
     explain: bool = False,
     budget: int = BUDGET,
-) -> Placement | Misfit:
+) -> Placement | Infeasible:
     """The best `demand.cpus` of the CPUs in the mask `free`, by the objective of docs/placement.md.
 
     `free` are the CPUs that nobody holds; those that the demand may not have are ruled out here. To `explain`
@@ -34,6 +34,6 @@ def place(
     problem = build(shape, demand, free, occupancy)
     found = answer(problem, budget)
     if found is None:
-        missed = misfit.why_not(problem)
-        return replace(missed, changes=misfit.changes(problem)) if explain else missed
+        missed = infeasible.why_not(problem)
+        return replace(missed, changes=infeasible.changes(problem)) if explain else missed
     return explained(problem, found, budget) if explain else found

@@ -6,7 +6,7 @@ from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.result import Placement, Values
 from corelane.placement.optimal.search import Found, search
 from corelane.placement.optimal.single import in_one_domain
-from corelane.workload.wishes import Strategy
+from corelane.workload.placement_spec import NUMAStrategy
 
 __all__ = ["answer"]
 
@@ -27,7 +27,7 @@ def _values(problem: Problem, found: Found) -> Values:
     """The terms of what was found, from its rank and score."""
     *shared, strategy, shape = problem.rules.layout.unpack(found.score)
     values = [*found.rank, *shared]
-    if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
+    if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
         del values[0]
     if problem.rules.layout.strategy:
         values.append(_left_over(problem, strategy))
@@ -38,7 +38,7 @@ def _values(problem: Problem, found: Found) -> Values:
 def _left_over(problem: Problem, score: int) -> int:
     """Term 8: the squares of what is left free, from their part of the score."""
     lost = score
-    if problem.demand.strategy is Strategy.LEAST_ALLOCATED:
+    if problem.demand.strategy is NUMAStrategy.LEAST_ALLOCATED:
         lost = 2 * problem.demand.cpus * max(problem.node_free) - score
     return _squares(problem) - lost
 

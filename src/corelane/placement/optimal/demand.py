@@ -6,7 +6,14 @@ from functools import reduce
 from operator import or_
 from typing import Final
 
-from corelane.workload.wishes import BindPolicy, ExclusivePolicy, Exclusivity, Level, NUMAPolicy, Strategy
+from corelane.workload.placement_spec import (
+    BindPolicy,
+    ExclusivePolicy,
+    Exclusivity,
+    NUMAPolicy,
+    NUMAStrategy,
+    TopologyLevel,
+)
 
 __all__ = ["NOBODY", "PROFILE", "Demand", "Guard", "Limit", "Neighbour", "Occupancy", "Resource"]
 
@@ -31,7 +38,7 @@ class Neighbour:
     """
 
     avoid: bool
-    level: Level
+    level: TopologyLevel
     cpus: int
     required: bool = False
     name: str = ""
@@ -55,7 +62,7 @@ class Resource:
 class Guard:
     """CPUs of a pod that bars others from all units that it touches at a level."""
 
-    level: Level
+    level: TopologyLevel
     cpus: int
 
 
@@ -101,7 +108,7 @@ class Demand:
     empty machine would need."""
     numa_exclusive: bool = False
     """Nodes of holders that span several are not for a pod that needs one, and the other way round."""
-    strategy: Strategy | None = None
+    strategy: NUMAStrategy | None = None
     resources: tuple[Resource, ...] = ()
     sizes: tuple[int, ...] = PROFILE
     plain: bool = field(init=False, repr=False, compare=False)
@@ -126,7 +133,7 @@ class Demand:
     @property
     def steered(self) -> bool:
         """Whether how full NUMA nodes are matters: term 8."""
-        return self.strategy is Strategy.MOST_ALLOCATED or self.strategy is Strategy.LEAST_ALLOCATED
+        return self.strategy is NUMAStrategy.MOST_ALLOCATED or self.strategy is NUMAStrategy.LEAST_ALLOCATED
 
 
 def union(masks: Iterable[int]) -> int:

@@ -8,7 +8,7 @@ from corelane.placement.optimal.lowest import lower
 from corelane.placement.optimal.problem import Problem, assemble
 from corelane.placement.optimal.result import TERMS, Alternative, Placement, rank
 from corelane.placement.reasons import Reason
-from corelane.workload.wishes import BindPolicy, ExclusivePolicy, Level
+from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, TopologyLevel
 
 __all__ = ["explained"]
 
@@ -93,7 +93,7 @@ def _notes(problem: Problem, placement: Placement) -> Iterator[Reason]:
 
 def _broken(problem: Problem, cpus: int) -> str:
     """Which siblings of the CPUs are not with them."""
-    siblings = problem.shape.touched(Level.CORE, cpus) & ~cpus
+    siblings = problem.shape.touched(TopologyLevel.CORE, cpus) & ~cpus
     free, held = format_list(siblings & problem.free), format_list(siblings & ~problem.free)
     parts = [f"{free} stay free" if free else "", f"{held} belong to others" if held else ""]
     return "of cores that are not wholly taken, " + " and ".join(part for part in parts if part)

@@ -14,7 +14,7 @@ from corelane.placement.optimal.bounds import Caps, most, most_from
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.score import SHAPE_BITS
 from corelane.placement.optimal.tables import BITS, MASK
-from corelane.workload.wishes import Strategy
+from corelane.workload.placement_spec import NUMAStrategy
 
 __all__ = [
     "Budget",
@@ -92,7 +92,7 @@ def steering(problem: Problem) -> tuple[int, int]:
     A node that has f CPUs free and gives c of them adds c * (slope + curve * (c - 2 * f)).
     """
     weight = problem.rules.layout.strategy
-    if problem.demand.strategy is Strategy.MOST_ALLOCATED:
+    if problem.demand.strategy is NUMAStrategy.MOST_ALLOCATED:
         return 0, -weight
     return 2 * max(problem.node_free) * weight, weight
 

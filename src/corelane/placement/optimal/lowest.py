@@ -8,7 +8,7 @@ from corelane.cpuset import bits, lowest
 from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import Table
-from corelane.workload.wishes import Level
+from corelane.workload.placement_spec import TopologyLevel
 
 __all__ = ["lower", "pick"]
 
@@ -45,7 +45,7 @@ def _of_kind(shape: Shape, table: Table, kind: int, leads: int, usable: int, cpu
     rest = cpus - cores
     if not rest:
         return firsts
-    others = shape.touched(Level.CORE, firsts) & pool & ~firsts
+    others = shape.touched(TopologyLevel.CORE, firsts) & pool & ~firsts
     if threads == 2 or not table.rules.spread:
         return firsts | lowest(others, rest)
     doubled = -(-(cpus - table.counts[kind]) // (threads - 1))
@@ -66,7 +66,7 @@ def _whole(shape: Shape, leads: int, rest: int) -> int:
 
 def _from_few(shape: Shape, pool: int, n: int, few: int) -> int:
     """The lowest n CPUs in the pool that come from no more than so many cores, where these just suffice."""
-    core_of = {cpu: shape.touched(Level.CORE, 1 << cpu) for cpu in bits(pool)}
+    core_of = {cpu: shape.touched(TopologyLevel.CORE, 1 << cpu) for cpu in bits(pool)}
     spare = {core: core & pool for core in core_of.values()}
     taken, opened = 0, set[int]()
     for cpu, core in core_of.items():

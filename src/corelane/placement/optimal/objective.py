@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy
-from corelane.placement.optimal.problem import Problem, assemble, wishes
+from corelane.placement.optimal.problem import Problem, assemble, placement_spec
 from corelane.placement.optimal.result import TERMS, Values
 from corelane.placement.optimal.shape import Shape
-from corelane.workload.wishes import Strategy
+from corelane.workload.placement_spec import NUMAStrategy
 
 __all__ = ["evaluate", "names", "room"]
 
@@ -47,12 +47,12 @@ def _in_play(demand: Demand, values: Mapping[str, int]) -> Values:
 
 
 @lru_cache
-def names(strategy: Strategy | None) -> tuple[str, ...]:
+def names(strategy: NUMAStrategy | None) -> tuple[str, ...]:
     """The terms that a demand with this strategy has."""
     only = {
-        "uneven": Strategy.DISTRIBUTE_EVENLY,
-        "allocated": Strategy.MOST_ALLOCATED,
-        "balance": Strategy.LEAST_ALLOCATED,
+        "uneven": NUMAStrategy.DISTRIBUTE_EVENLY,
+        "allocated": NUMAStrategy.MOST_ALLOCATED,
+        "balance": NUMAStrategy.LEAST_ALLOCATED,
     }
     return tuple(term.name for term in TERMS if only.get(term.name, strategy) is strategy)
 
@@ -80,7 +80,7 @@ def _shared(problem: Problem, cpus: int) -> dict[str, int]:
     """Term 7: per wish the touched units that are against it."""
     layout = problem.rules.layout
     found = {"exclusive": 0, "fallback": 0, "affinity": 0}
-    for wish in wishes(problem.shape, problem.demand, problem.occupancy, problem.rules):
+    for wish in placement_spec(problem.shape, problem.demand, problem.occupancy, problem.rules):
         units = problem.shape.units(wish.level)
         against = sum(1 for unit in units if unit & cpus and unit & wish.against)
         name = next(name for name in found if getattr(layout, name) == wish.weight)

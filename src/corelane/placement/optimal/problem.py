@@ -10,9 +10,9 @@ from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables, tables_of_pairs
 from corelane.placement.patterns import Pattern
-from corelane.workload.wishes import ExclusivePolicy, Level
+from corelane.workload.placement_spec import ExclusivePolicy, TopologyLevel
 
-__all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "wishes"]
+__all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "placement_spec"]
 
 
 class Barrier(NamedTuple):
@@ -26,7 +26,7 @@ class Barrier(NamedTuple):
 class Wish(NamedTuple):
     """A preferred exclusivity or affinity: what each unit of a level that touches `against` weighs."""
 
-    level: Level
+    level: TopologyLevel
     against: int
     weight: int
 
@@ -93,8 +93,10 @@ def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Prob
 def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> Problem:
     plain = demand.plain
     wanted = _rules(demand, plain)
-    against = [] if plain else [wish for wish in wishes(shape, demand, occupancy, wanted) if wish.against]
-    on_cores = [wish for wish in against if wish.level is Level.CORE] if against else against
+    against = (
+        [] if plain else [wish for wish in placement_spec(shape, demand, occupancy, wanted) if wish.against]
+    )
+    on_cores = [wish for wish in against if wish.level is TopologyLevel.CORE] if against else against
     if usable == free and shape.pairs:
         known, leads = _pairs(shape, free, on_cores, wanted)
     else:
@@ -106,8 +108,11 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     wanted.room(max(node_whole))
     touch, node_touch = [wanted.layout.domains] * len(caps), [0] * len(node_whole)
     for wish in against:
-        if wish.level is not Level.CORE:
-            _add(wish, *((touch, shape.domains) if wish.level is Level.L3 else (node_touch, shape.nodes)))
+        if wish.level is not TopologyLevel.CORE:
+            _add(
+                wish,
+                *((touch, shape.domains) if wish.level is TopologyLevel.L3 else (node_touch, shape.nodes)),
+            )
     return Problem(
         shape,
         demand,
@@ -216,7 +221,7 @@ def barriers(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[Bar
             yield Barrier("affinity", text, touched if one.avoid else shape.all & ~touched)
 
 
-def wishes(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> Iterator[Wish]:
+def placement_spec(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> Iterator[Wish]:
     """The preferred exclusivity and affinities as the units against them; of cores the lowest CPUs."""
     weights, everything = rules.layout, shape.all
     exclusive = demand.exclusive
@@ -224,12 +229,12 @@ def wishes(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> 
         against = _units(shape, exclusive.level, occupancy.bound & everything)
         yield Wish(exclusive.level, against, weights.exclusive)
     if demand.exclusive_policy is ExclusivePolicy.PCPU_LEVEL:
-        yield Wish(Level.CORE, shape.cores_of(occupancy.same_core & everything), weights.exclusive)
+        yield Wish(TopologyLevel.CORE, shape.cores_of(occupancy.same_core & everything), weights.exclusive)
     if demand.exclusive_policy is ExclusivePolicy.NUMA_NODE_LEVEL and occupancy.same_numa:
-        nodes = shape.touched(Level.NUMA, occupancy.same_numa & everything)
+        nodes = shape.touched(TopologyLevel.NUMA, occupancy.same_numa & everything)
         same = (occupancy.same_core | occupancy.same_numa) & nodes
-        yield Wish(Level.NUMA, nodes, weights.exclusive)
-        yield Wish(Level.CORE, shape.cores_of(same), weights.fallback)
+        yield Wish(TopologyLevel.NUMA, nodes, weights.exclusive)
+        yield Wish(TopologyLevel.CORE, shape.cores_of(same), weights.fallback)
     for one in demand.neighbours:
         cpus = one.cpus & everything
         if not one.required and (one.avoid or cpus):
@@ -238,9 +243,9 @@ def wishes(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> 
             yield Wish(one.level, against, weights.affinity)
 
 
-def _units(shape: Shape, level: Level, cpus: int) -> int:
+def _units(shape: Shape, level: TopologyLevel, cpus: int) -> int:
     """The units of a level that have one of these CPUs: all their CPUs, of cores only the lowest."""
-    return shape.cores_of(cpus) if level is Level.CORE else shape.touched(level, cpus)
+    return shape.cores_of(cpus) if level is TopologyLevel.CORE else shape.touched(level, cpus)
 
 
 def _exactly(cpus: int, pattern: Pattern) -> list[int]:

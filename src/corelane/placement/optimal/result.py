@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from corelane.placement.reasons import Reason
 
-__all__ = ["TERMS", "Alternative", "Change", "Misfit", "Placement", "Term", "rank"]
+__all__ = ["TERMS", "Alternative", "Change", "Infeasible", "Placement", "Term", "rank"]
 
 
 class Term(NamedTuple):
@@ -91,7 +91,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Misfit:
+class Infeasible:
     """Why nothing fits: the first hard requirement that fails, and what would help, smallest first."""
 
     requirement: str

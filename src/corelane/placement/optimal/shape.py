@@ -13,7 +13,7 @@ from corelane.machine.model import LOCAL_DISTANCE, REMOTE_DISTANCE, Machine
 from corelane.placement import topology as topologies
 from corelane.placement.patterns import Pattern, Patterned, patterns_of, without_leads
 from corelane.placement.topology import Topology
-from corelane.workload.wishes import Level
+from corelane.workload.placement_spec import TopologyLevel
 
 __all__ = ["Nearness", "Shape", "build", "from_machine"]
 
@@ -53,17 +53,17 @@ class Shape(Patterned):
         """The mask of every core, by the id of its lowest CPU."""
         return (self.threads_of(1 << lead) for lead in bits(self.cores_of(self.all)))
 
-    def units(self, level: Level) -> Sequence[int]:
+    def units(self, level: TopologyLevel) -> Sequence[int]:
         """The masks of all units of a level."""
-        if level is Level.CORE:
+        if level is TopologyLevel.CORE:
             return tuple(self.cores())
-        return self.domains if level is Level.L3 else self.nodes
+        return self.domains if level is TopologyLevel.L3 else self.nodes
 
-    def touched(self, level: Level, cpus: int) -> int:
+    def touched(self, level: TopologyLevel, cpus: int) -> int:
         """All CPUs of the units of a level that have one of `cpus`."""
         if not cpus:
             return 0
-        if level is Level.CORE:
+        if level is TopologyLevel.CORE:
             return self.whole_cores(cpus)
         return sum([unit for unit in self.units(level) if unit & cpus])
 

@@ -17,7 +17,7 @@ from corelane.cpuset import bits
 from corelane.machine.model import LOCAL_DISTANCE
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.optimal.problem import Problem
-from corelane.workload.wishes import NUMAPolicy, Strategy
+from corelane.workload.placement_spec import NUMAPolicy, NUMAStrategy
 
 __all__ = ["Rank", "Span", "added", "choices", "node_reach", "possible"]
 
@@ -111,7 +111,7 @@ def _most(amounts: Iterable[int], count: int) -> int:
 
 
 def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
-    if problem.demand.strategy is Strategy.DISTRIBUTE_EVENLY:
+    if problem.demand.strategy is NUMAStrategy.DISTRIBUTE_EVENLY:
         widths = sorted(_even_widths(problem))
     else:
         widths = [(0, count) for count in range(1, _widest(problem) + 1)]
@@ -130,7 +130,7 @@ def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
 
 def _in_group(problem: Problem, nodes: Sequence[int], count: int, uneven: int) -> Iterator[Span]:
     """The spans of one group of nodes."""
-    if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
+    if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
         most = _most((problem.node_caps[i] for i in nodes), count)
         if len(nodes) >= count and count * problem.grain <= problem.demand.cpus <= most:
             yield Span(tuple(nodes), count, 1, problem.demand.cpus)
@@ -178,7 +178,7 @@ def _even_widths(problem: Problem) -> Iterator[tuple[int, int]]:
 
 def _listed(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
     """As above, by looking at every choice of nodes."""
-    even = problem.demand.strategy is Strategy.DISTRIBUTE_EVENLY
+    even = problem.demand.strategy is NUMAStrategy.DISTRIBUTE_EVENLY
     found: list[tuple[Rank, Span]] = []
     for count in range(1, _widest(problem) + 1):
         found += _of_size(problem, count)
@@ -214,7 +214,7 @@ def _lacks(problem: Problem, nodes: Sequence[int], resource: Resource) -> bool:
 def _windows(problem: Problem, nodes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """The (unevenness, low, high) with which these nodes, each of them, can give all CPUs."""
     n, count = problem.demand.cpus, len(nodes)
-    if problem.demand.strategy is not Strategy.DISTRIBUTE_EVENLY:
+    if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
         if count * problem.grain <= n if problem.grain else _reached(problem, nodes, 1, n):
             yield 0, 1, n
     elif problem.grain:

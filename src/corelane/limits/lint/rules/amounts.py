@@ -8,13 +8,13 @@ from typing import Final
 from corelane.kernel import cfs
 from corelane.limits.lint.amounts import Amount, Resources
 from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.scene import Scene, containers, effective
+from corelane.limits.lint.scene import PodContext, containers, effective
 from corelane.limits.lint.words import cpus, ms
 
 __all__ = ["RULES"]
 
 
-def _owners(scene: Scene) -> Iterator[tuple[str, Resources]]:
+def _owners(scene: PodContext) -> Iterator[tuple[str, Resources]]:
     """Every container with its name, then the pod as a whole."""
     for one in containers(scene):
         yield one.name, one.resources
@@ -22,7 +22,7 @@ def _owners(scene: Scene) -> Iterator[tuple[str, Resources]]:
         yield "", scene.object.pod.resources
 
 
-def _bad_quantity(scene: Scene) -> Iterator[Remark]:
+def _bad_quantity(scene: PodContext) -> Iterator[Remark]:
     for name, own in _owners(scene):
         for part, amounts in (("requests", own.requests), ("limits", own.limits)):
             for resource, amount in amounts.items():
@@ -45,7 +45,7 @@ def _too_fine(path: str, amount: Amount, container: str) -> Remark:
     return Remark(amount.place, message, "round it to whole millis, such as 1m", container=container)
 
 
-def _limit_below_request(scene: Scene) -> Iterator[Remark]:
+def _limit_below_request(scene: PodContext) -> Iterator[Remark]:
     for name, own in _owners(scene):
         for resource in ("cpu", "memory"):
             found = effective(scene, own, resource)
@@ -62,7 +62,7 @@ def _limit_below_request(scene: Scene) -> Iterator[Remark]:
             )
 
 
-def _quota_floor(scene: Scene) -> Iterator[Remark]:
+def _quota_floor(scene: PodContext) -> Iterator[Remark]:
     period = scene.policy.cfs_period_us
     floor = cfs.MIN_QUOTA_US * 1000 // period
     for name, own in _owners(scene):

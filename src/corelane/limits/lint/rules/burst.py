@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from corelane.limits.lint.findings import Remark, Rule, Severity
 from corelane.limits.lint.nodes import Place, place, text
-from corelane.limits.lint.scene import Scene, containers, effective
+from corelane.limits.lint.scene import PodContext, containers, effective
 
 __all__ = ["RULES"]
 
@@ -26,7 +26,7 @@ _USUAL_US: Final = 100_000
 _SHORT_US: Final = 10_000
 
 
-def _burst(scene: Scene) -> Iterator[Remark]:
+def _burst(scene: PodContext) -> Iterator[Remark]:
     pod = scene.object.pod
     member = pod.annotations.get(_ANNOTATION) if pod else None
     if member is None:
@@ -41,7 +41,7 @@ def _burst(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _cluster_burst(scene: Scene) -> Iterator[Remark]:
+def _cluster_burst(scene: PodContext) -> Iterator[Remark]:
     if scene.object.kind != "ConfigMap" or not (written := text(scene.object.node, "data", _CONFIG)):
         return
     here = place(scene.object.node, "data", _CONFIG)
@@ -102,7 +102,7 @@ def _too_much(name: str, percent: int, by_default: bool, here: Place) -> Remark:
     )
 
 
-def _period(scene: Scene) -> Iterator[Remark]:
+def _period(scene: PodContext) -> Iterator[Remark]:
     node, key = scene.object.node, "cpuCFSQuotaPeriod"
     written = text(node, key)
     if scene.object.kind != "KubeletConfiguration" or not written:
@@ -139,7 +139,7 @@ def _microseconds(written: str) -> float | None:
     return sum(float(number) * _MICROSECONDS[unit] for number, unit in parts)
 
 
-def _quota_off(scene: Scene) -> Iterator[Remark]:
+def _quota_off(scene: PodContext) -> Iterator[Remark]:
     """With cpuCFSQuota: false limits throttle nobody, whatever manifests say."""
     node = scene.object.node
     off = text(node, "cpuCFSQuota").lower() in ("false", "no", "off")

@@ -12,7 +12,7 @@ from corelane.limits.lint.nodes import text
 from corelane.limits.lint.scene import (
     Default,
     Effective,
-    Scene,
+    PodContext,
     containers,
     cost_of,
     effective,
@@ -32,7 +32,7 @@ THREADS_SHOWN: Final = 4
 _HALF_LOST_MS: Final = 50.0
 
 
-def _cpu_limit(scene: Scene) -> Iterator[Remark]:
+def _cpu_limit(scene: PodContext) -> Iterator[Remark]:
     if held_by_class(scene):
         return
     for container in containers(scene):
@@ -42,7 +42,7 @@ def _cpu_limit(scene: Scene) -> Iterator[Remark]:
     yield from _whole_pod(scene)
 
 
-def _unwanted(scene: Scene, found: Effective) -> bool:
+def _unwanted(scene: PodContext, found: Effective) -> bool:
     """Whether the policy objects to a limit; a batch workload's is only mentioned."""
     wanted = scene.policy.batch_cpu_limit if scene.object.batch else scene.policy.cpu_limit
     if scene.object.batch and wanted == "allowed" and scene.policy.cpu_limit == "never":
@@ -50,7 +50,7 @@ def _unwanted(scene: Scene, found: Effective) -> bool:
     return wanted == "never" or (wanted == "equal-to-request" and found.limit != found.request)
 
 
-def _limited(scene: Scene, container: Container, found: Effective) -> Remark:
+def _limited(scene: PodContext, container: Container, found: Effective) -> Remark:
     assert found.written is not None
     threads = at_once(container.settings) or 0
     costs = _costs(scene, found.limit_milli, threads)
@@ -65,13 +65,13 @@ def _limited(scene: Scene, container: Container, found: Effective) -> Remark:
     )
 
 
-def _costs(scene: Scene, limit_milli: int, threads: int) -> list[Cost]:
+def _costs(scene: PodContext, limit_milli: int, threads: int) -> list[Cost]:
     """For the threads that run at once, or for one and for several where nobody knows."""
     several = scene.policy.node_cpus or max(THREADS_SHOWN, 2 * -(-limit_milli // 1000))
     return [cost_of(scene, limit_milli, count) for count in ((threads,) if threads else (1, several))]
 
 
-def _about(scene: Scene, container: Container) -> str:
+def _about(scene: PodContext, container: Container) -> str:
     if container.kind is ContainerKind.INIT:
         return "on an init container"
     if scene.object.batch:
@@ -91,7 +91,7 @@ def _what_it_does(costs: list[Cost], threads: int) -> str:
     return f"{quota}; " + "; ".join(stall(cost) for cost in costs if cost.stall_ms > 0)
 
 
-def _severity(scene: Scene, container: Container, costs: list[Cost]) -> Severity:
+def _severity(scene: PodContext, container: Container, costs: list[Cost]) -> Severity:
     """By the time that is lost for certain, never by how many periods would read throttled."""
     excused = scene.object.batch and scene.policy.batch_cpu_limit == "allowed"
     if excused or container.kind is ContainerKind.INIT or quota_lifted(scene):
@@ -101,7 +101,7 @@ def _severity(scene: Scene, container: Container, costs: list[Cost]) -> Severity
     return Severity.ERROR if costs[0].stall_ms >= _HALF_LOST_MS else Severity.WARNING
 
 
-def _fix(scene: Scene, container: Container, found: Effective) -> str:
+def _fix(scene: PodContext, container: Container, found: Effective) -> str:
     if scene.policy.cpu_limit == "equal-to-request":
         amount = _equal(container, found)
         if amount != found.request_milli:
@@ -123,7 +123,7 @@ def _fix(scene: Scene, container: Container, found: Effective) -> str:
     return "; ".join([*parts, *_beside(scene)])
 
 
-def _beside(scene: Scene) -> Iterator[str]:
+def _beside(scene: PodContext) -> Iterator[str]:
     """What else in the namespace has to do with the limit."""
     default = scene.ranges.get("cpu", Default())
     if default.limit:
@@ -146,7 +146,7 @@ def _equal(container: Container, found: Effective) -> int:
     return found.request_milli if at_once(container.settings) else -(-found.request_milli // 1000) * 1000
 
 
-def _patch(scene: Scene, container: Container, found: Effective) -> Any:
+def _patch(scene: PodContext, container: Container, found: Effective) -> Any:
     if scene.policy.cpu_limit == "equal-to-request":
         same = {"cpu": cpus(_equal(container, found))}
         return container_patch(scene.object, container, {"requests": same, "limits": same})
@@ -156,7 +156,7 @@ def _patch(scene: Scene, container: Container, found: Effective) -> Any:
     return container_patch(scene.object, container, change)
 
 
-def _whole_pod(scene: Scene) -> Iterator[Remark]:
+def _whole_pod(scene: PodContext) -> Iterator[Remark]:
     """A limit of the pod as a whole is one quota for all its containers."""
     pod = scene.object.pod
     limit = pod.resources.limits.get("cpu") if pod and pod.resources else None
@@ -173,7 +173,7 @@ def _whole_pod(scene: Scene) -> Iterator[Remark]:
     )
 
 
-def _keeps_cpus(scene: Scene) -> Iterator[Remark]:
+def _keeps_cpus(scene: PodContext) -> Iterator[Remark]:
     """Dropping these limits would lose the CPUs: the one place where the advice is to keep them."""
     owners = held_by_class(scene)
     for container in containers(scene):
@@ -194,7 +194,9 @@ def _keeps_cpus(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _keeps_class(scene: Scene, container: Container, found: Effective, owners: tuple[str, ...]) -> Remark:
+def _keeps_class(
+    scene: PodContext, container: Container, found: Effective, owners: tuple[str, ...]
+) -> Remark:
     """A container beside the one with CPUs of its own: throttled, but its limit keeps the pod Guaranteed."""
     assert found.written is not None
     threads = at_once(container.settings) or 1
@@ -210,7 +212,7 @@ def _keeps_class(scene: Scene, container: Container, found: Effective, owners: t
     )
 
 
-def _fractional(scene: Scene) -> Iterator[Remark]:
+def _fractional(scene: PodContext) -> Iterator[Remark]:
     """Runtimes that read the quota round it up; said only where the policy lets limits be at all."""
     if scene.policy.cpu_limit == "never":
         return

@@ -6,20 +6,20 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.scene import Scene, containers, effective
+from corelane.limits.lint.scene import PodContext, containers, effective
 from corelane.limits.lint.words import container_patch
 from corelane.workload import ContainerKind
 
 __all__ = ["RULES"]
 
 
-def _pod_says(scene: Scene) -> bool:
+def _pod_says(scene: PodContext) -> bool:
     """Whether the pod as a whole has a memory limit, which then holds for all its containers."""
     pod = scene.object.pod
     return bool(pod and pod.resources and "memory" in pod.resources.limits)
 
 
-def _missing(scene: Scene) -> Iterator[Remark]:
+def _missing(scene: PodContext) -> Iterator[Remark]:
     if scene.policy.memory_limit == "optional" or _pod_says(scene):
         return
     for container in containers(scene):
@@ -40,7 +40,7 @@ def _missing(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _not_request(scene: Scene) -> Iterator[Remark]:
+def _not_request(scene: PodContext) -> Iterator[Remark]:
     if scene.policy.memory_limit != "equal-to-request":
         return
     for container in containers(scene):

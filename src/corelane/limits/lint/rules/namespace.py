@@ -10,7 +10,7 @@ from typing import Final
 from corelane.limits.lint.findings import Remark, Rule, Severity
 from corelane.limits.lint.manifest import Container, Object
 from corelane.limits.lint.nodes import at, items, place, text
-from corelane.limits.lint.scene import Scene, containers, cost_of, effective, exclusive_cpus
+from corelane.limits.lint.scene import PodContext, containers, cost_of, effective, exclusive_cpus
 from corelane.limits.lint.words import cpus, stall
 
 __all__ = ["RULES"]
@@ -18,7 +18,7 @@ __all__ = ["RULES"]
 _SHOWN: Final = 4
 
 
-def _adds_limit(scene: Scene) -> Iterator[Remark]:
+def _adds_limit(scene: PodContext) -> Iterator[Remark]:
     if scene.object.kind != "LimitRange" or scene.policy.cpu_limit == "allowed":
         return
     for item in items(scene.object.node, "spec", "limits"):
@@ -36,7 +36,7 @@ def _adds_limit(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _receiving(scene: Scene) -> Iterator[tuple[Object, Container, int]]:
+def _receiving(scene: PodContext) -> Iterator[tuple[Object, Container, int]]:
     """The containers in the input whose CPU limit this LimitRange makes, with that limit in milliCPU."""
     for neighbour in chain.from_iterable(scene.neighbours.values()):
         there = replace(scene, object=neighbour)
@@ -54,7 +54,7 @@ def _named(hit: list[tuple[Object, Container, int]]) -> str:
     return f"; here: {', '.join(names)}{rest}"
 
 
-def _range_limits(scene: Scene) -> Iterator[Remark]:
+def _range_limits(scene: PodContext) -> Iterator[Remark]:
     """The same at the container, with what it costs there."""
     if scene.policy.cpu_limit != "never" or scene.object.batch:
         return
@@ -73,7 +73,7 @@ def _range_limits(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _demands_limits(scene: Scene) -> Iterator[Remark]:
+def _demands_limits(scene: PodContext) -> Iterator[Remark]:
     if scene.object.kind != "ResourceQuota" or scene.policy.cpu_limit == "allowed":
         return
     written = text(scene.object.node, "spec", "hard", "limits.cpu")
@@ -86,7 +86,7 @@ def _demands_limits(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _refuses(scene: Scene) -> Iterator[Remark]:
+def _refuses(scene: PodContext) -> Iterator[Remark]:
     for quota in scene.of_kind("ResourceQuota"):
         if at(quota.node, "spec", "scopes") or at(quota.node, "spec", "scopeSelector"):
             continue
@@ -103,7 +103,7 @@ def _refuses(scene: Scene) -> Iterator[Remark]:
                 )
 
 
-def _lacking(scene: Scene, container: Container, quota: Object) -> str:
+def _lacking(scene: PodContext, container: Container, quota: Object) -> str:
     """The quota's CPU key that a container has no amount for."""
     found = effective(scene, container.resources, "cpu")
     hard = ("spec", "hard")

@@ -7,7 +7,7 @@ from typing import Final
 
 from corelane.limits.lint.findings import Remark, Rule, Severity
 from corelane.limits.lint.manifest import Container
-from corelane.limits.lint.scene import Scene, containers, effective, exclusive_cpus, qos
+from corelane.limits.lint.scene import PodContext, containers, effective, exclusive_cpus, qos
 from corelane.limits.lint.words import container_patch, cpus, many
 from corelane.workload import ContainerKind, QOSClass
 
@@ -20,7 +20,7 @@ _CLASSES: Final = {
 }
 
 
-def _no_cpu_request(scene: Scene) -> Iterator[Remark]:
+def _no_cpu_request(scene: PodContext) -> Iterator[Remark]:
     pod = scene.object.pod
     if scene.policy.cpu_request == "optional" or (pod and pod.resources and "cpu" in pod.resources.requests):
         return
@@ -38,7 +38,7 @@ def _no_cpu_request(scene: Scene) -> Iterator[Remark]:
         yield Remark(container.resources.place, message, fix, level, container.name)
 
 
-def _zero_request(scene: Scene) -> Iterator[Remark]:
+def _zero_request(scene: PodContext) -> Iterator[Remark]:
     for container in containers(scene):
         asked = container.resources.requests.get("cpu")
         if asked is not None and asked.nano == 0:
@@ -46,7 +46,7 @@ def _zero_request(scene: Scene) -> Iterator[Remark]:
             yield Remark(asked.place, message, "set it to what it uses under load", container=container.name)
 
 
-def _request_from_limit(scene: Scene) -> Iterator[Remark]:
+def _request_from_limit(scene: PodContext) -> Iterator[Remark]:
     for container in containers(scene):
         limit = container.resources.limits.get("cpu")
         if limit is None or not limit.milli or "cpu" in container.resources.requests:
@@ -62,7 +62,7 @@ def _request_from_limit(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _exclusive_cpus_lost(scene: Scene) -> Iterator[Remark]:
+def _exclusive_cpus_lost(scene: PodContext) -> Iterator[Remark]:
     """Containers that ask for whole CPUs as if to own them, in a pod that others keep from Guaranteed."""
     if not scene.policy.exclusive_cpus or scene.object.batch or qos(scene) is QOSClass.GUARANTEED:
         return
@@ -83,14 +83,14 @@ def _exclusive_cpus_lost(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _wants_cpus(scene: Scene, container: Container) -> bool:
+def _wants_cpus(scene: PodContext, container: Container) -> bool:
     own = container.resources
     cpu, memory = effective(scene, own, "cpu"), effective(scene, own, "memory")
     alike = bool(cpu.limit and cpu.limit == cpu.request and memory.limit and memory.limit == memory.request)
     return alike and cpu.written is not None and cpu.request % 10**9 == 0
 
 
-def _lack(scene: Scene, container: Container) -> str:
+def _lack(scene: PodContext, container: Container) -> str:
     """What keeps a container's pod from being Guaranteed; empty where it does not."""
     lacks = []
     for resource in ("cpu", "memory"):

@@ -9,7 +9,7 @@ from typing import Final
 from corelane.limits.lint.findings import Remark, Rule, Severity
 from corelane.limits.lint.manifest import Container, Object
 from corelane.limits.lint.nodes import Node, Place, items, place, text
-from corelane.limits.lint.scene import Scene, effective, main_containers
+from corelane.limits.lint.scene import PodContext, effective, main_containers
 
 __all__ = ["RULES"]
 
@@ -49,7 +49,7 @@ def _target(percent: str, container: str, where: Place) -> Iterator[_Target]:
         yield _Target(int(percent), container, where)
 
 
-def _scaled(scene: Scene) -> Iterator[tuple[_Target, Object, list[Container]]]:
+def _scaled(scene: PodContext) -> Iterator[tuple[_Target, Object, list[Container]]]:
     """Every CPU target with the workload that it is for and the containers that count."""
     scaler = scene.object
     if scaler.kind != "HorizontalPodAutoscaler":
@@ -61,7 +61,7 @@ def _scaled(scene: Scene) -> Iterator[tuple[_Target, Object, list[Container]]]:
             yield target, workload, [one for one in counted if target.container in ("", one.name)]
 
 
-def _without_request(scene: Scene) -> Iterator[Remark]:
+def _without_request(scene: PodContext) -> Iterator[Remark]:
     for target, workload, counted in _scaled(scene):
         there = replace(scene, object=workload)
         lacking = [one.name for one in counted if not effective(there, one.resources, "cpu").request]
@@ -74,7 +74,7 @@ def _without_request(scene: Scene) -> Iterator[Remark]:
             )
 
 
-def _reach(scene: Scene) -> Iterator[Remark]:
+def _reach(scene: PodContext) -> Iterator[Remark]:
     for target, workload, counted in _scaled(scene):
         percent = _highest(replace(scene, object=workload), counted)
         if percent is None or percent >= target.percent * _CRAMPED:
@@ -99,7 +99,7 @@ def _reach(scene: Scene) -> Iterator[Remark]:
             )
 
 
-def _highest(scene: Scene, counted: list[Container]) -> float | None:
+def _highest(scene: PodContext, counted: list[Container]) -> float | None:
     """The most that these containers can use, in percent of their requests; None where nothing caps it."""
     found = [effective(scene, one.resources, "cpu") for one in counted]
     if not found or not all(one.limit and one.request for one in found):

@@ -7,7 +7,14 @@ from typing import Final
 
 from corelane.limits.lint.findings import Remark, Rule, Severity
 from corelane.limits.lint.manifest import Container
-from corelane.limits.lint.scene import Scene, containers, cost_of, effective, exclusive_cpus, quota_lifted
+from corelane.limits.lint.scene import (
+    PodContext,
+    containers,
+    cost_of,
+    effective,
+    exclusive_cpus,
+    quota_lifted,
+)
 from corelane.limits.lint.threads import Setting, at_once, counts_node_cpus
 from corelane.limits.lint.words import cpus, many, stall
 from corelane.workload import ContainerKind
@@ -18,7 +25,7 @@ _HALF_LOST_MS: Final = 50.0
 _NODE_CPUS: Final = 16
 
 
-def _limited(scene: Scene) -> Iterator[tuple[Container, int]]:
+def _limited(scene: PodContext) -> Iterator[tuple[Container, int]]:
     """Containers that a quota holds, with the limit in milliCPU."""
     if quota_lifted(scene):
         return
@@ -28,7 +35,7 @@ def _limited(scene: Scene) -> Iterator[tuple[Container, int]]:
             yield container, limit
 
 
-def _over_limit(scene: Scene) -> Iterator[Remark]:
+def _over_limit(scene: PodContext) -> Iterator[Remark]:
     for container, limit in _limited(scene):
         threads, fed = at_once(container.settings) or 0, -(-limit // 1000)
         if threads <= fed:
@@ -54,7 +61,7 @@ def _listed(container: Container) -> str:
     return ", ".join(f"{one.name}={one.count}" for one in _counted(container))
 
 
-def _from_node(scene: Scene) -> Iterator[Remark]:
+def _from_node(scene: PodContext) -> Iterator[Remark]:
     for container, limit in _limited(scene):
         known = counts_node_cpus(container.image)
         if known is None or at_once(container.settings) is not None or exclusive_cpus(scene, container):
@@ -74,7 +81,7 @@ def _from_node(scene: Scene) -> Iterator[Remark]:
         )
 
 
-def _follow_limit(scene: Scene) -> Iterator[Remark]:
+def _follow_limit(scene: PodContext) -> Iterator[Remark]:
     for container in containers(scene):
         if effective(scene, container.resources, "cpu").limit:
             continue
@@ -90,7 +97,7 @@ def _follow_limit(scene: Scene) -> Iterator[Remark]:
             )
 
 
-def _unusable(scene: Scene) -> Iterator[Remark]:
+def _unusable(scene: PodContext) -> Iterator[Remark]:
     for container in containers(scene):
         for one in container.settings:
             if not one.valid:

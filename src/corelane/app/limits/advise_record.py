@@ -1,0 +1,169 @@
+"""A measurement that `limits watch -o json` wrote, read back: rounds put together for each container."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from corelane.app.limits.advise_objects import AdviseError
+from corelane.app.state import files
+from corelane.limits.advice import Slot
+from corelane.limits.measure import Quota, Rates, Unusable
+
+__all__ = ["Recorded", "read"]
+
+_TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
+_COUNTS: Final = ("periods", "throttled_periods", "bursts")
+_LARGEST: Final = 1e12
+
+
+class _Row(msgspec.Struct, frozen=True):
+    """A container in a round, by the names that watch writes."""
+
+    namespace: str
+    pod: str
+    container: str | None
+    node: str | None = None
+    limit: int | None = msgspec.field(name="cpuLimitMillis", default=None)
+    period: float = msgspec.field(name="periodMs", default=100.0)
+    burst_limit: float = msgspec.field(name="burstLimitMs", default=0.0)
+    used: float | None = msgspec.field(name="usedMsPerSecond", default=None)
+    throttled: float | None = msgspec.field(name="throttledMsPerSecond", default=None)
+    above: float | None = msgspec.field(name="throttledAboveMsPerSecond", default=None)
+    periods: float | None = None
+    throttled_periods: float | None = msgspec.field(name="throttledPeriods", default=None)
+    bursts: float | None = None
+    burst: float | None = msgspec.field(name="burstMsPerSecond", default=None)
+    waiting: float | None = msgspec.field(name="waitingMsPerSecond", default=None)
+    stalled: float | None = msgspec.field(name="stalledMsPerSecond", default=None)
+    queued: float | None = msgspec.field(name="queuedMsPerSecond", default=None)
+    waited: float | None = msgspec.field(name="waitedForOthersMsPerSecond", default=None)
+    notes: list[str] = []
+    remarks: list[str] = []
+
+    @property
+    def quota(self) -> Quota:
+        period = round(self.period * 1000)
+        amount = None if self.limit is None else max(self.limit * period // 1000, 1000)
+        return Quota(amount, period, round(self.burst_limit * 1000))
+
+
+class _Round(msgspec.Struct, frozen=True):
+    seconds: float
+    containers: list[_Row]
+
+
+@dataclass(slots=True)
+class Recorded:
+    """What was written of one container: rates over all rounds, and what it did in each."""
+
+    namespace: str
+    pod: str
+    container: str
+    node: str
+    rates: Rates | Unusable = field(default_factory=lambda: Unusable("nothing was recorded"))
+    slots: tuple[Slot, ...] = ()
+    waited: float = 0.0
+
+
+def read(path: Path) -> list[Recorded]:
+    """Every container in a file of one or more rounds. Raises AdviseError naming what is wrong with it."""
+    rounds = list(_rounds(path, files.read_stream(path)))
+    found: dict[tuple[str, str, str, str], list[tuple[float, _Row]]] = {}
+    for one in rounds:
+        for row in one.containers:
+            key = row.namespace, row.pod, row.container or "", row.node or ""
+            found.setdefault(key, []).append((one.seconds, row))
+    return [_recorded(key, rows, len(rounds)) for key, rows in found.items()]
+
+
+def _rounds(path: Path, content: bytes) -> Iterator[_Round]:
+    documents = list(_documents(path, content))
+    if not documents:
+        raise AdviseError(f"{path}: is empty: give what `corelane limits watch -o json` prints")
+    for number, document in enumerate(documents, 1):
+        try:
+            one = msgspec.convert(document, _Round)
+        except msgspec.ValidationError as error:
+            raise AdviseError(
+                f"{path}: round {number}: {error}: give what `corelane limits watch -o json` prints"
+            ) from None
+        _check(path, number, one)
+        yield one
+
+
+def _documents(path: Path, content: bytes) -> Iterator[Any]:
+    """One document, or one a line; a last line that was cut off with its writer is left out."""
+    try:
+        yield json.loads(content)
+        return
+    except (ValueError, RecursionError):
+        lines = [line for line in content.splitlines() if line.strip()]
+    for number, line in enumerate(lines, 1):
+        try:
+            yield json.loads(line)
+        except (ValueError, RecursionError):
+            if number == len(lines) > 1:
+                return
+            raise AdviseError(
+                f"{path}:{number}: no JSON: give what `corelane limits watch -o json` prints"
+            ) from None
+
+
+def _check(path: Path, number: int, one: _Round) -> None:
+    """Numbers that no watch writes, NaN among them, would end in nonsense."""
+    if not 0 <= one.seconds < _LARGEST:
+        raise AdviseError(f"{path}: round {number}: seconds: {one.seconds} is no duration")
+    for row in one.containers:
+        if not 1 <= row.period <= 1000:
+            raise AdviseError(f"{path}: round {number}: periodMs: {row.period} is not between 1 and 1000")
+        for name in ("limit", "burst_limit", "waited", *_TIMES, *_COUNTS):
+            value = getattr(row, name)
+            if value is not None and not 0 <= value < _LARGEST:
+                raise AdviseError(f"{path}: round {number}: {name.replace('_', ' ')}: {value} is no amount")
+
+
+def _recorded(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]], rounds: int) -> Recorded:
+    made = Recorded(*key)
+    made.rates = _together(rows, rounds)
+    if isinstance(made.rates, Rates):
+        made.waited = _mean("waited", rows, made.rates.seconds) or 0.0
+        made.slots = tuple(
+            Slot(seconds, (row.used or 0.0) * seconds, (row.throttled or 0.0) * seconds)
+            for seconds, row in rows
+        )
+    return made
+
+
+def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
+    said = list(dict.fromkeys(note for _, row in rows for note in row.notes))
+    if all(row.used is None and row.throttled is None for _, row in rows):
+        return Unusable("; ".join(said) or "neither its CPU time nor its throttling was recorded")
+    if len(rows) < rounds:
+        said.append(f"it is in {len(rows)} of {rounds} rounds only: it began or ended meanwhile")
+    if len({row.quota for _, row in rows}) > 1:
+        said.append("its limit changed meanwhile")
+    total = sum(seconds for seconds, _ in rows)
+    if total <= 0:
+        return Unusable("the rounds took no time")
+    times: dict[str, Any] = {name: _mean(name, rows, total) for name in _TIMES}
+    counts: dict[str, Any] = {name: _sum(getattr(row, name) for _, row in rows) for name in _COUNTS}
+    remarks = dict.fromkeys(remark for _, row in rows for remark in row.remarks)
+    quota = rows[-1][1].quota
+    return Rates(total, **times, **counts, quota=quota, notes=tuple(said), remarks=tuple(remarks))
+
+
+def _mean(name: str, rows: list[tuple[float, _Row]], total: float) -> float | None:
+    amount = _sum(None if (one := getattr(row, name)) is None else one * seconds for seconds, row in rows)
+    return None if amount is None else amount / total
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    """None where one is missing: a sum would say too little."""
+    found = list(values)
+    return None if None in found else sum(one for one in found if one is not None)

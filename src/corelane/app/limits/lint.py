@@ -1,0 +1,169 @@
+"""What `corelane limits lint` does: gathers files, lints them side by side, prints, and says how it went."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from corelane import __version__, quantity
+from corelane.limits.lint import (
+    BAD_IGNORE,
+    RULES,
+    FileFault,
+    Policy,
+    PolicyError,
+    Report,
+    from_mapping,
+    lint,
+)
+from corelane.view import limits_findings as view
+
+__all__ = ["LintError", "Sources", "explain", "gather", "main", "policy", "rules"]
+
+_SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
+_SKIPPED: Final = frozenset({"node_modules", "__pycache__"})
+_LARGEST: Final = 64 << 20
+Say = Callable[[str], None]
+
+
+class LintError(ValueError):
+    """Input that cannot be linted at all; says which, and what to do."""
+
+
+@dataclass(slots=True)
+class Sources:
+    """What is to be linted, name to text; what could not be read, and what was left out on purpose."""
+
+    texts: dict[str, str] = field(default_factory=dict)
+    faults: list[FileFault] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def main(names: Iterable[str], settings: Policy, form: str, *, ignored: bool, say: Say, complain: Say) -> int:
+    """Lint and print. 0 is clean, 1 a finding at or above the policy's `fail_on`, 2 unusable input."""
+    sources = gather(names)
+    found = lint(sources.texts, settings, _nanos)
+    report = replace(found, faults=(*sources.faults, *found.faults))
+    _print(report, sources.notes, form, ignored=ignored, say=say, complain=complain)
+    for fault in report.faults:
+        complain(f"Error: {fault}")
+    if _holds_nothing(report):
+        complain("Error: no Kubernetes object in the input: give manifests, or pipe `helm template` into `-`")
+        return 2
+    if report.faults:
+        return 2
+    return int(report.at_least(settings.fail_on))
+
+
+def _nanos(text: str) -> int:
+    return quantity.parse(text).nano
+
+
+def _holds_nothing(report: Report) -> bool:
+    """An empty pipe must not pass for clean manifests."""
+    objects = report.workloads + sum(count for kind, count in report.skipped.items() if kind)
+    return not (objects or report.findings or report.ignored or report.faults)
+
+
+def _print(report: Report, notes: list[str], form: str, *, ignored: bool, say: Say, complain: Say) -> None:
+    if form == "json":
+        say(json.dumps(view.plain(report, notes), indent=2))
+    elif form == "sarif":
+        say(json.dumps(view.sarif(report, RULES, __version__), indent=2))
+    else:
+        for line in view.lines(report, ignored=ignored):
+            say(line)
+        complain(view.summary(report))
+    for note in notes:
+        complain(f"note: {note}")
+
+
+def policy(path: Path | None, flags: Mapping[str, Any], disabled: Iterable[str]) -> Policy:
+    """The policy of a file, or the default one, changed by the command line. Raises LintError."""
+    known = [BAD_IGNORE, *(rule.id for rule in RULES)]
+    found = _from_file(path, known) if path else Policy()
+    try:
+        said = {key: value for key, value in flags.items() if value is not None}
+        found = from_mapping(said, known, found)
+        off = from_mapping({"severity": dict.fromkeys(disabled, "off")}, known).severities
+    except PolicyError as error:
+        raise LintError(f"policy: {error}") from None
+    return replace(found, severities={**found.severities, **off})
+
+
+def _from_file(path: Path, known: list[str]) -> Policy:
+    import yaml
+
+    try:
+        tree = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise LintError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+    try:
+        return from_mapping(tree if tree is not None else {}, known)
+    except PolicyError as error:
+        raise LintError(f"{path}: {error}") from None
+
+
+def gather(names: Iterable[str]) -> Sources:
+    """Read files, `-` for standard input, and the manifests below directories."""
+    sources = Sources()
+    for name in dict.fromkeys(names):
+        if name == "-":
+            _take(sources, name, sys.stdin.buffer.read)
+        elif Path(name).is_dir():
+            for path in _below(Path(name), sources.notes):
+                _take(sources, str(path), path.read_bytes)
+        else:
+            _take(sources, name, Path(name).read_bytes)
+    return sources
+
+
+def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
+    try:
+        content = read()
+        if len(content) > _LARGEST:
+            raise ValueError(f"is larger than {_LARGEST >> 20} MiB, which no manifest is")
+        sources.texts[name] = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        before = content[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        sources.faults.append(FileFault(name, line, column, "no YAML: not UTF-8 text"))
+    except OSError as error:
+        sources.faults.append(FileFault(name, 0, 0, error.strerror or str(error)))
+    except ValueError as error:
+        sources.faults.append(FileFault(name, 0, 0, str(error)))
+
+
+def _below(top: Path, notes: list[str]) -> Iterator[Path]:
+    """The manifests below a directory, in order; a chart's templates are no YAML, so they are only noted."""
+    for where, directories, files in os.walk(top):
+        here = Path(where)
+        directories[:] = sorted(one for one in directories if one[0] != "." and one not in _SKIPPED)
+        if "Chart.yaml" in files and "templates" in directories:
+            directories.remove("templates")
+            notes.append(
+                f"{here / 'templates'} left out: a chart is linted as rendered: "
+                f"helm template {here} | corelane limits lint -"
+            )
+        yield from (here / name for name in sorted(files) if Path(name).suffix in _SUFFIXES)
+
+
+def rules(say: Say) -> None:
+    """Print the table of rules."""
+    for line in view.listing(RULES):
+        say(line)
+
+
+def explain(name: str, say: Say) -> None:
+    """Print what a rule is about. Raises LintError where there is no such rule."""
+    found = next((rule for rule in RULES if rule.id == name), None)
+    if found is None:
+        raise LintError(
+            f"--explain {name}: there is no such rule; there are {', '.join(r.id for r in RULES)}"
+        )
+    say(view.explanation(found))

@@ -1,0 +1,134 @@
+"""What `corelane limits simulate` prints: a built-in study or one's own scenario, with variants beside it."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from corelane.limits.model import builtin, scenario_file, variants
+from corelane.limits.model.builtin import Case, Study
+from corelane.limits.model.scenario import Scenario, run
+from corelane.limits.model.scenario_file import ScenarioError
+from corelane.view import limits as view
+from corelane.view import limits_svg, tables
+
+__all__ = ["names", "render"]
+
+Progress = Callable[[str], None]
+
+
+def names() -> list[tuple[str, str]]:
+    """The built-in studies and their titles."""
+    return [(study.name, study.title) for study in builtin.BUILTIN.values()]
+
+
+def render(
+    source: str,
+    form: str,
+    *,
+    changes: Sequence[str] = (),
+    seconds: float | None = None,
+    seeds: int = 1,
+    seed: int = 1,
+    progress: Progress = lambda _text: None,
+) -> str:
+    """Run a study and give it as text of a form. Raises ScenarioError, also for a variant that cannot be."""
+    study = _with_variants(_study(source), changes)
+    columns = [_run(case, seconds, range(seed, seed + seeds), form, progress) for case in study.cases]
+    return _FORMS[form](study, columns)
+
+
+def _study(source: str) -> Study:
+    if source in builtin.BUILTIN:
+        return builtin.BUILTIN[source]
+    path = Path(source)
+    if not path.exists():
+        known = ", ".join(builtin.BUILTIN)
+        raise ScenarioError(f"{source}: no such file, and none of the built-in scenarios: {known}")
+    return _from_file(path)
+
+
+def _from_file(path: Path) -> Study:
+    try:
+        scenario = scenario_file.read(yaml.safe_load(path.read_text()))
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
+        raise ScenarioError(f"{where}: not YAML: {error.problem}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ScenarioError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
+    except ScenarioError as error:
+        raise ScenarioError(f"{path}: {error}") from None
+    return Study(scenario.name, scenario.title, (Case("as it is", scenario),), scenario.notes)
+
+
+def _with_variants(study: Study, changes: Sequence[str]) -> Study:
+    """Every change is made to the last case that has a subject as the study has it: the one of interest."""
+    if not changes:
+        return study
+    bases = [case for case in study.cases if case.scenario.subject]
+    if not bases:
+        raise ScenarioError(
+            f"{study.name} has no single container to change; --variant needs another scenario"
+        )
+    base = next((case for case in reversed(bases) if case.published), bases[-1])
+    cases = [Case(f"{base.label}, {text}", _changed(base.scenario, text)) for text in changes]
+    return Study(study.name, study.title, (base, *cases), study.notes)
+
+
+def _changed(scenario: Scenario, text: str) -> Scenario:
+    try:
+        return variants.vary(scenario, text)
+    except ValueError as error:
+        raise ScenarioError(str(error)) from None
+
+
+def _run(case: Case, seconds: float | None, seeds: range, form: str, progress: Progress) -> view.Column:
+    scenario = case.scenario
+    if seconds is not None:
+        scenario = replace(scenario, seconds=seconds)
+    outcomes = []
+    for seed in seeds:
+        progress(f"{case.label}, seed {seed}: {scenario.seconds:g} s")
+        try:
+            outcomes.append(run(scenario, seed, traced=form == "svg"))
+        except ValueError as error:
+            raise ScenarioError(f"{case.label}: {error}") from None
+    return view.Column(case.label, outcomes, case.published)
+
+
+def _table(study: Study, columns: Sequence[view.Column]) -> str:
+    out = io.StringIO()
+    tables.show(study.title, view.HEADINGS, view.rows(columns), tables.console(out))
+    return out.getvalue() + "".join(f"{note}\n" for note in study.notes)
+
+
+def _json(study: Study, columns: Sequence[view.Column]) -> str:
+    what = {
+        "scenario": study.name,
+        "title": study.title,
+        "cases": view.as_json(columns),
+        "notes": list(study.notes),
+    }
+    return json.dumps(what, indent=2, ensure_ascii=False) + "\n"
+
+
+def _svg(study: Study, columns: Sequence[view.Column]) -> str:
+    panels = [
+        limits_svg.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
+        for column in columns
+        if (timeline := column.outcomes[0].timeline) is not None
+    ]
+    return limits_svg.svg(study.title, panels)
+
+
+_FORMS: dict[str, Callable[[Study, Sequence[view.Column]], str]] = {
+    "table": _table,
+    "json": _json,
+    "svg": _svg,
+}

@@ -1,0 +1,172 @@
+"""A whole cluster in one process: API server, scheduler, controller, and an agent for each node."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import os
+from typing import Final
+
+from corelane.agent.agent import Agent
+from corelane.agent.journal import Journal
+from corelane.agent.kubelet import Kubelet
+from corelane.agent.registration import SIMULATED
+from corelane.agent.watching import SharedWatch
+from corelane.apiserver.auth import MASTERS, User
+from corelane.apiserver.server import APIServer
+from corelane.app import machines
+from corelane.app.up import kubelet, tls
+from corelane.app.up import options as checks
+from corelane.app.up.datadir import DataDir
+from corelane.app.up.options import OptionError, Options
+from corelane.app.up.podlogs import PodLogs
+from corelane.app.up.supervise import Parts
+from corelane.controller import Controller
+from corelane.kube.client import Client
+from corelane.machine import Machine
+from corelane.node import NodeConfig
+from corelane.runtime.base import Runtime
+from corelane.runtime.local import LocalRuntime
+from corelane.runtime.simulated import SimulatedRuntime
+from corelane.scheduler import Scheduler
+
+__all__ = ["Cluster", "Options"]
+
+_AT_ONCE: Final = 16
+"""Simulated nodes that come up side by side; of hundreds, some would wait for a connection for too long."""
+
+
+class Cluster:
+    """Starts all parts in order, and stops them in reverse; `parts` tells when one of them fails.
+
+    Raises OptionError for what cannot be used, DataDirError where another corelane uses the directory.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.node_name = checks.node_name(options)
+        self.settings = checks.settings(options)
+        self.directory = DataDir(options.data_dir)
+        self.parts = Parts()
+        self.agents: dict[str, Agent] = {}
+        self.url = ""
+        self._server: APIServer | None = None
+        self._clients: list[Client] = []
+        self._runtimes: dict[str, Runtime] = {}
+
+    async def start(self) -> None:
+        """Return when every node is registered. Raises what hindered it, and leaves nothing running."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.stop(stop_pods=False)
+            raise
+
+    async def _start(self) -> None:
+        here = await asyncio.to_thread(machines.load, None)
+        checks.check_settings(self.options, self.settings, here)
+        elsewhere = await self._simulated_machine()
+        if elsewhere:
+            theirs = checks.elsewhere(self.settings, self.options)
+            checks.check_settings(self.options, theirs, elsewhere, "of simulated nodes: ")
+        await self._serve()
+        self.parts.start("the scheduler", Scheduler(self.client()).run())
+        self.parts.start("the controller", Controller(self.client()).run())
+        await self._add_local(here)
+        if elsewhere:
+            await self._add_simulated(elsewhere)
+        await self._ready(self.node_name)
+
+    async def _ready(self, *names: str) -> None:
+        await self.parts.first_of(asyncio.gather(*(self.agents[name].ready() for name in names)))
+
+    async def _simulated_machine(self) -> Machine | None:
+        if not self.options.simulated:
+            return None
+        return await asyncio.to_thread(machines.load, self.options.machine)
+
+    async def _serve(self) -> None:
+        access = self.directory.access()
+        now = datetime.datetime.now(datetime.UTC)
+        port = access.port if self.options.port is None else self.options.port
+        context, authority = await asyncio.to_thread(tls.server_context, self.directory.root, now)
+        self._server = APIServer(
+            data_dir=self.directory.root,
+            tokens={access.token: User("admin", (MASTERS,))},
+            port=port,
+            log_source=PodLogs(self.agents),
+            tls=context,
+        )
+        try:
+            await self._server.start()
+        except OSError as error:
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise OptionError(
+                f"port {port} of 127.0.0.1: {why}; name another with --port, 0 takes a free one"
+            ) from error
+        self.url = self._server.url
+        self.directory.write_kubeconfig(self.url, access.token, authority)
+
+    def client(self) -> Client:
+        """A client of the embedded server, closed with the cluster."""
+        client = Client.connect(self.directory.kubeconfig)
+        self._clients.append(client)
+        return client
+
+    async def _add_local(self, machine: Machine) -> None:
+        state = self.directory.node(self.node_name) / "containers"
+        runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
+        self._runtimes[self.node_name] = runtime
+        beside = kubelet.beside(checks.kubelet_state(self.options))
+        self._add(self.node_name, machine, runtime, self.settings, self.client(), kubelet=beside)
+
+    async def _add_simulated(self, machine: Machine) -> None:
+        """Agents that share a client and a watch, some at a time."""
+        client, config = self.client(), checks.elsewhere(self.settings, self.options)
+        watch = SharedWatch(client, Journal("all simulated nodes"), nodes=f"{SIMULATED}=true")
+        self.parts.start("the watch of simulated nodes", watch.run())
+        names = [checks.simulated_name(number) for number in range(1, self.options.simulated + 1)]
+        for first in range(0, len(names), _AT_ONCE):
+            for name in (together := names[first : first + _AT_ONCE]):
+                self._runtimes[name] = runtime = SimulatedRuntime(self.directory.node(name))
+                self._add(name, machine, runtime, config, client, watch)
+            await self._ready(*together)
+
+    def _add(
+        self,
+        name: str,
+        machine: Machine,
+        runtime: Runtime,
+        config: NodeConfig,
+        client: Client,
+        watch: SharedWatch | None = None,
+        *,
+        kubelet: Kubelet | None = None,
+    ) -> None:
+        agent = Agent(
+            client,
+            node_name=name,
+            machine=machine,
+            runtime=runtime,
+            config=config,
+            state_dir=self.directory.node(name),
+            watch=watch,
+            kubelet=kubelet,
+        )
+        self.agents[name] = agent
+        self.parts.start(f"the agent of {name}", agent.run())
+
+    def runtime(self, node: str) -> Runtime:
+        return self._runtimes[node]
+
+    async def stop(self, *, stop_pods: bool) -> None:
+        """Stop all parts; pods' processes run on for the next start to adopt, unless they are to end too."""
+        await asyncio.gather(*(agent.shutdown(stop_pods=stop_pods) for agent in self.agents.values()))
+        for name in self._runtimes.keys() - self.agents.keys():
+            await self._runtimes[name].close()
+        await self.parts.cancel()
+        for client in self._clients:
+            await client.close()
+        if self._server is not None:
+            await self._server.stop()
+        self.directory.close()

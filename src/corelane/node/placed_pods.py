@@ -1,0 +1,104 @@
+"""What newcomers must know of a pod that has CPUs of its own, or a NUMA node to stay in."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from corelane.workload import (
+    ExclusivePolicy,
+    Exclusivity,
+    LabelRequirement,
+    Operator,
+    PodCPUAffinity,
+    PodRequest,
+    Selector,
+    TopologyLevel,
+)
+
+__all__ = ["PlacedPod", "of_plain", "plain"]
+
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedPod:
+    """A pod as its neighbours see it: who it is, and beside whom it does not want to be."""
+
+    namespace: str
+    labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
+    exclusive_policy: ExclusivePolicy = ExclusivePolicy.NONE
+    exclusive: Exclusivity | None = None
+    avoids: tuple[PodCPUAffinity, ...] = ()
+    """Its affinities that keep others away: they hold for those who come later too."""
+    burst: int = 0
+    """MilliCPU up to which it may burst within its zone: ConstrainedBurst's limit."""
+
+    @classmethod
+    def of(cls, request: PodRequest, burst: int = 0) -> "PlacedPod":
+        placement_spec = request.placement_spec
+        return cls(
+            request.namespace,
+            request.labels,
+            placement_spec.exclusive_policy or ExclusivePolicy.NONE,
+            placement_spec.exclusive,
+            tuple(one for one in placement_spec.affinities if one.avoid),
+            burst,
+        )
+
+
+def plain(placed_pod: PlacedPod) -> dict[str, Any]:
+    """The tenant as JSON's values; what it does not say is left out."""
+    exclusive = placed_pod.exclusive
+    told = {
+        "namespace": placed_pod.namespace,
+        "labels": dict(placed_pod.labels),
+        "exclusivePolicy": placed_pod.exclusive_policy.value,
+        "exclusive": exclusive and {"level": exclusive.level.value, "required": exclusive.required},
+        "avoids": [_plain_affinity(one) for one in placed_pod.avoids],
+        "burst": placed_pod.burst,
+    }
+    return {name: value for name, value in told.items() if value or name == "namespace"}
+
+
+def _plain_affinity(one: PodCPUAffinity) -> dict[str, Any]:
+    told: dict[str, Any] = {
+        "level": one.level.value,
+        "labels": dict(one.others.labels),
+        "required": one.required,
+    }
+    if one.others.expressions:
+        told["expressions"] = [_plain_requirement(rule) for rule in one.others.expressions]
+    return told
+
+
+def _plain_requirement(rule: LabelRequirement) -> dict[str, Any]:
+    return {"key": rule.key, "operator": rule.operator.value, "values": list(rule.values)}
+
+
+def of_plain(value: Any) -> PlacedPod:
+    """What `plain` told. Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+    exclusive = value.get("exclusive")
+    return PlacedPod(
+        namespace=value["namespace"],
+        labels=_labels(value.get("labels", {})),
+        exclusive_policy=ExclusivePolicy(value.get("exclusivePolicy", "")),
+        exclusive=exclusive and Exclusivity(TopologyLevel(exclusive["level"]), bool(exclusive["required"])),
+        avoids=tuple(map(_affinity, value.get("avoids", []))),
+        burst=int(value.get("burst", 0)),
+    )
+
+
+def _affinity(value: Any) -> PodCPUAffinity:
+    others = Selector(_labels(value["labels"]), tuple(map(_requirement, value.get("expressions", []))))
+    return PodCPUAffinity(
+        avoid=True, level=TopologyLevel(value["level"]), others=others, required=bool(value["required"])
+    )
+
+
+def _requirement(value: Any) -> LabelRequirement:
+    return LabelRequirement(str(value["key"]), Operator(value["operator"]), tuple(map(str, value["values"])))
+
+
+def _labels(value: Any) -> Mapping[str, str]:
+    return MappingProxyType({str(key): str(label) for key, label in value.items()})

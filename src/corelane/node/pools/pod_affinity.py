@@ -1,0 +1,93 @@
+"""Beside whom: selectors and labels resolved to the CPUs of the pods that are there, for the allocators.
+
+As with Kubernetes' anti-affinity, what those who are there require of others binds newcomers too.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from corelane.node.ledger import NodeState
+from corelane.node.placed_pods import PlacedPod
+from corelane.placement.optimal.demand import Guard, Neighbour, Occupancy
+from corelane.workload import ExclusivePolicy, PodCPUAffinity, PodRequest
+
+__all__ = ["holdings", "names_of", "neighbours", "occupancy"]
+
+
+def holdings(state: NodeState) -> dict[str, int]:
+    """Pod UID to the CPUs that it is bound to, as a mask; pods in the pools are left out."""
+    masks: dict[str, int] = {}
+    for entry in state.entries.values():
+        if entry.cpus:
+            masks[entry.uid] = masks.get(entry.uid, 0) | entry.cpus.mask
+    return masks
+
+
+def names_of(state: NodeState, cpus: int) -> list[str]:
+    """The pods (`namespace/name`) that are bound to any of these CPUs, each once."""
+    return list(dict.fromkeys(entry.pod for entry in state.entries.values() if entry.cpus.mask & cpus))
+
+
+def occupancy(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Occupancy:
+    """Who holds which CPUs, and where those who are there bar this pod."""
+    same = {ExclusivePolicy.PCPU_LEVEL: 0, ExclusivePolicy.NUMA_NODE_LEVEL: 0}
+    guards: list[Guard] = []
+    for uid, placed_pod in state.placed_pods.items():
+        cpus = held.get(uid, 0)
+        if not cpus or uid == request.uid:
+            continue
+        if placed_pod.exclusive_policy in same:
+            same[placed_pod.exclusive_policy] |= cpus
+        if placed_pod.exclusive and placed_pod.exclusive.required:
+            guards.append(Guard(placed_pod.exclusive.level, cpus))
+        guards += [Guard(one.level, cpus) for one in _against(placed_pod, request) if one.required]
+    return Occupancy(
+        holders=tuple(held.values()),
+        same_core=same[ExclusivePolicy.PCPU_LEVEL],
+        same_numa=same[ExclusivePolicy.NUMA_NODE_LEVEL],
+        guards=tuple(guards),
+    )
+
+
+def neighbours(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> tuple[Neighbour, ...]:
+    """The pod's named affinities, and what those who are there would rather not have beside them.
+
+    The first of a group that requires to be beside its own is let in anywhere, as in Kubernetes.
+    """
+    return (*_wished(state, request, held), *_disliked(state, request, held))
+
+
+def _wished(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[Neighbour]:
+    for one in request.placement_spec.affinities:
+        cpus = 0
+        for uid, placed_pod in state.placed_pods.items():
+            if (
+                uid != request.uid
+                and placed_pod.namespace == request.namespace
+                and one.others.matches(placed_pod.labels)
+            ):
+                cpus |= held.get(uid, 0)
+        first = not cpus and not one.avoid and one.others.matches(request.labels)
+        if cpus or (one.required and not one.avoid and not first):
+            yield Neighbour(one.avoid, one.level, cpus, one.required, _in_words(one))
+
+
+def _in_words(one: PodCPUAffinity) -> str:
+    return str(one.others) or "any pod"
+
+
+def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[Neighbour]:
+    for uid, placed_pod in state.placed_pods.items():
+        cpus = held.get(uid, 0)
+        if not cpus or uid == request.uid:
+            continue
+        if placed_pod.exclusive and not placed_pod.exclusive.required:
+            yield Neighbour(True, placed_pod.exclusive.level, cpus, name="who would rather be by themselves")
+        for one in _against(placed_pod, request):
+            if not one.required:
+                yield Neighbour(True, one.level, cpus, name="who would rather not be beside this pod")
+
+
+def _against(placed_pod: PlacedPod, request: PodRequest) -> Iterator[PodCPUAffinity]:
+    """The tenant's wishes to keep away that mean this pod."""
+    if placed_pod.namespace == request.namespace:
+        yield from (one for one in placed_pod.avoids if one.others.matches(request.labels))

@@ -1,0 +1,112 @@
+"""A ledger when machine or settings have changed: what is still valid stays, the rest is named."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from corelane.cpuset import CPUSet, format_list, named, verb
+from corelane.machine.model import Machine
+from corelane.node.config import NodeConfig, reserve
+from corelane.node.entries import Entry, Key, Sharing, bound_mask, claimed_before, exclusive_mask
+from corelane.node.invariants import Problem, problem
+from corelane.node.ledger import NodeState, frozen, usable_topology, with_entries
+from corelane.node.recovery import rebasing_memory as memories
+
+__all__ = ["rebase"]
+
+
+def rebase(
+    state: NodeState, machine: Machine, config: NodeConfig | None = None
+) -> tuple[NodeState, list[Problem]]:
+    """The same ledger on `machine` (and under `config`), and what could not be kept.
+
+    A container keeps every CPU that is still there and that none admitted before it has; left with none,
+    it shares the pool. Should nothing be left for the pool, the container with the most CPUs gives up one.
+    An unchanged state comes back as it is. Raises NodeConfigError when the machine has no usable CPU.
+    """
+    config = config or state.config
+    topology = usable_topology(machine)
+    problems: list[Problem] = []
+    kept = _without_gone(state.entries.values(), topology.all, problems)
+    kept = _without_doubled(kept, problems)
+    if not topology.all & ~exclusive_mask(kept):
+        kept = _one_given_up(kept, problems)
+    reserved = reserve(config, topology, bound_mask(kept) | config.closed(machine), state.reserved.mask)
+    problems += _shortfall(config, reserved)
+    kept, memory = memories.rebased(kept, state.memory, memories.nodes_of(machine, config.memory), problems)
+    entries: dict[Key, Entry] = {entry.key: entry for entry in kept}
+    now = (machine, config, reserved, entries, memory)
+    if now == (state.machine, state.config, state.reserved.mask, state.entries, state.memory):
+        return state, problems
+    ground = replace(
+        state,
+        machine=machine,
+        config=config,
+        topology=topology,
+        reserved=CPUSet.from_mask(reserved),
+        memory=frozen(memory),
+    )
+    return with_entries(ground, entries, state.pods), problems
+
+
+def _without_gone(entries: Iterable[Entry], usable: int, problems: list[Problem]) -> list[Entry]:
+    kept = []
+    for entry in entries:
+        if gone := bound_mask([entry]) & ~usable:
+            entry = _less(entry, gone)
+            problems.append(problem("lost", entry, f"{named(gone)} {verb(gone)} gone: {_has(entry)}", gone))
+        kept.append(entry)
+    return kept
+
+
+def _without_doubled(entries: Iterable[Entry], problems: list[Problem]) -> list[Entry]:
+    kept = []
+    for entry, twice in claimed_before(entries):
+        if twice:
+            entry = _less(entry, twice)
+            text = f"{named(twice)} belonged to another as well: {_has(entry)}"
+            problems.append(problem("doubled", entry, text, twice))
+        kept.append(entry)
+    return kept
+
+
+def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
+    """Take the highest CPU from whoever has the most (the last of these), and from siblings that lend it."""
+    richest = max(reversed(entries), key=lambda entry: len(entry.cpus))
+    cpu = 1 << richest.cpus.mask.bit_length() - 1
+    kept = []
+    for entry in entries:
+        if bound_mask([entry]) & cpu:
+            entry = _less(entry, cpu)
+            text = f"gives {named(cpu)} to the shared pool, which had none left: {_has(entry)}"
+            problems.append(problem("pool", entry, text, cpu))
+        kept.append(entry)
+    return kept
+
+
+def _less(entry: Entry, mask: int) -> Entry:
+    cpus = CPUSet.from_mask(entry.cpus.mask & ~mask)
+    if entry.bubble:
+        left = CPUSet.from_mask(entry.bubble.cpus.mask & ~mask)
+        entry = replace(entry, bubble=replace(entry.bubble, cpus=left))
+    if not cpus:
+        return replace(entry, cpus=cpus, sharing=Sharing.POOL, common=False)
+    return replace(entry, cpus=cpus)
+
+
+def _has(entry: Entry) -> str:
+    return f"keeps {entry.cpus}" if entry.cpus else "shares the pool from now on"
+
+
+def _shortfall(config: NodeConfig, reserved: int) -> list[Problem]:
+    wanted = config.reserved.mask if config.reserved is not None else 0
+    if missing := wanted & ~reserved:
+        text = (
+            f"{named(missing)} should be reserved, but {verb(missing)} not free: have {format_list(reserved)}"
+        )
+        return [Problem("reserved", text, cpus=CPUSet.from_mask(missing))]
+    count = config.reserved_count or 0
+    if count > reserved.bit_count():
+        return [
+            Problem("reserved", f"{count} CPUs are to be reserved, but only {format_list(reserved)} can be")
+        ]
+    return []

@@ -1,0 +1,152 @@
+"""Koordinator's CPU allocator: from a topology, the free CPUs, a number and policies to a set, bit for bit.
+
+`cpu_accumulator.go` of its scheduler plugin NodeNUMAResource (at a7a1b76b) over bit masks, quirks included; a
+`Request` may ask for what the proposal says instead, where that commit does otherwise.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from corelane.placement.koordinator import core_layout
+from corelane.placement.koordinator.accumulator import NOTHING_HELD, Held, Request, pick
+from corelane.placement.koordinator.core_layout import Cores
+from corelane.placement.kubelet import accumulator, balance
+from corelane.placement.topology import Topology
+from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
+
+__all__ = ["NOTHING_HELD", "Held", "NotSatisfied", "Request", "held", "take", "take_valid", "usable"]
+
+_MANY: Final = "not enough cpus available to satisfy request"
+_REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy "
+
+
+class NotSatisfied(ValueError):  # noqa: N818 - an answer as much as an error
+    """The CPUs that are available cannot serve the request; the text is upstream's."""
+
+
+def held(records: Iterable[tuple[int, int, ExclusivePolicy]], most: int = 1) -> Held:
+    """What pods hold, from (CPU, references, exclusive policy); a CPU may have `most` references."""
+    cores = nodes = 0
+    references = [0] * (most - 1)
+    for cpu, count, exclusive in records:
+        bit = 1 << cpu
+        cores |= bit if exclusive is ExclusivePolicy.PCPU_LEVEL else 0
+        nodes |= bit if exclusive is ExclusivePolicy.NUMA_NODE_LEVEL else 0
+        for i in range(min(count, len(references))):
+            references[i] |= bit
+    return Held(cores, nodes, tuple(references))
+
+
+def take(
+    topology: Topology,
+    available: int,
+    n: int,
+    request: Request,
+    others: Held = NOTHING_HELD,
+    *,
+    preferred: int = 0,
+) -> int:
+    """The mask of n of the `available` CPUs, the `preferred` (those of a reservation, say) before others.
+
+    As upstream, FullPCPUs may answer with up to one core more than asked for, where an odd number comes from
+    several sockets; `take_valid` does not. Raises NotSatisfied.
+    """
+    return _take(topology, available, n, request, others, preferred, exact=False)
+
+
+def take_valid(
+    topology: Topology,
+    available: int,
+    n: int,
+    request: Request,
+    others: Held = NOTHING_HELD,
+    *,
+    preferred: int = 0,
+) -> int:
+    """As `take`, but always exactly n CPUs. Raises NotSatisfied."""
+    return _take(topology, available, n, request, others, preferred, exact=True)
+
+
+def _take(
+    topology: Topology, available: int, n: int, request: Request, others: Held, preferred: int, *, exact: bool
+) -> int:
+    cores = core_layout.of(topology)
+    free = usable(topology, available, request)
+    if n < 1:
+        return 0
+    if n > free.bit_count():
+        raise NotSatisfied(_MANY)
+    if request.as_proposed:
+        others, request = _fall_back(cores, free, n, request, others)
+    taken, wanted = 0, preferred & free
+    if wanted:
+        taken = _pick(topology, wanted, min(n, wanted.bit_count()), request, others, exact=exact)
+        n -= taken.bit_count()
+    if n > 0:
+        taken |= _pick(topology, free & ~wanted, n, request, others, exact=exact)
+    if request.required and not _is_satisfied(cores, taken, request.bind):
+        raise NotSatisfied(f"{_REQUIRED}{request.bind}")
+    return taken
+
+
+def usable(topology: Topology, available: int, request: Request) -> int:
+    """The CPUs of the machine that a required bind policy leaves: those of full cores, or one a core."""
+    free = available & topology.all
+    if not request.required:
+        return free
+    cores = core_layout.of(topology)
+    return cores.full(free) if request.bind is BindPolicy.FULL_PCPUS else cores.one_of_each(free)
+
+
+def _is_satisfied(cores: Cores, taken: int, bind: BindPolicy) -> bool:
+    touched = cores.cores_of(taken)
+    if bind is BindPolicy.FULL_PCPUS:
+        return cores.threads_of(touched) == taken
+    return touched.bit_count() == taken.bit_count()
+
+
+def _fall_back(cores: Cores, free: int, n: int, request: Request, others: Held) -> tuple[Held, Request]:
+    """NUMANodeLevel becomes PCPULevel where every NUMA node with n free CPUs is held by such a pod."""
+    if request.exclusive is not ExclusivePolicy.NUMA_NODE_LEVEL or not others.nodes:
+        return others, request
+    if any((free & c.node).bit_count() >= n for c in cores.nodes if not c.node & others.nodes):
+        return others, request
+    held = replace(others, cores=others.cores | others.nodes, nodes=0)
+    return held, replace(request, exclusive=ExclusivePolicy.PCPU_LEVEL)
+
+
+def _pick(topology: Topology, free: int, n: int, request: Request, others: Held, *, exact: bool) -> int:
+    if request.as_proposed and request.strategy is NUMAStrategy.DISTRIBUTE_EVENLY:
+        return _evenly(topology, free, n, request, others)
+    return pick(core_layout.of(topology), free, n, request, others, exact=exact)
+
+
+def _evenly(topology: Topology, free: int, n: int, request: Request, others: Held) -> int:
+    """Like shares from the fewest NUMA nodes that have them (KEP-2902), each picked as by itself."""
+    cores = core_layout.of(topology)
+    nodes = accumulator.node_order(topology, free)
+    whole = request.bind is BindPolicy.FULL_PCPUS and n % cores.threads == 0
+    for offered in (cores.full(free), free) if whole else (free,):
+        counts = [(node & offered).bit_count() for node in nodes]
+        if shares := _shares(counts, n, cores.threads if whole else 1):
+            picks = zip(nodes, shares, strict=True)
+            return sum(pick(cores, node & free, share, request, others, exact=True) for node, share in picks)
+    return pick(cores, free, n, request, others, exact=True)
+
+
+def _shares(free: list[int], n: int, group: int) -> list[int]:
+    """How many CPUs each node gives, in whole groups; empty where there is no even way."""
+    plan = balance.plan(free, n, group, 1, alias=False)
+    if plan is None:
+        return []
+    shares = [plan.share if i in plan.nodes else 0 for i in range(len(free))]
+    rest = n - sum(shares)
+    while rest:
+        bearing = [i for i in plan.bearers if free[i] - shares[i] >= group][: rest // group]
+        if not bearing:
+            return []
+        for i in bearing:
+            shares[i] += group
+        rest -= group * len(bearing)
+    return shares

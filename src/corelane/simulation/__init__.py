@@ -1,1 +1,0 @@
-"""Nodes that exist only as a description of hardware."""
