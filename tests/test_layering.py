@@ -44,6 +44,13 @@ ALLOWED["cli"] = " ".join(sorted(EVERYTHING))
 """What a room may import from corelane beside itself."""
 
 _ALLOCATORS = "placement.kubelet placement.koordinator placement.optimal"
+_APISERVER = ("schema", "print", "codec", "store", "validation", "write", "openapi", "http")
+
+
+def _apiserver_but(own: str, below: str = "") -> str:
+    return " ".join(f"apiserver.{part}" for part in _APISERVER if part not in {own, *below.split()})
+
+
 FORBIDDEN = {
     "placement.kubelet": "placement.koordinator placement.optimal",
     "placement.koordinator": "placement.kubelet placement.optimal",
@@ -53,9 +60,16 @@ FORBIDDEN = {
     "limits.model": "limits.measure limits.advice limits.lint limits.calibration",
     "limits.measure": "limits.advice limits.lint limits.calibration",
     "limits.lint": "limits.advice limits.calibration",
+    "apiserver.schema": _apiserver_but("schema"),
+    "apiserver.print": _apiserver_but("print"),
+    "apiserver.codec": _apiserver_but("codec", "schema print"),
+    "apiserver.store": _apiserver_but("store", "schema codec"),
+    "apiserver.validation": _apiserver_but("validation", "schema codec"),
+    "apiserver.write": _apiserver_but("write", "schema codec store validation"),
+    "apiserver.openapi": _apiserver_but("openapi", "schema"),
 }
 """What a sub-room must not import of its own room."""
-SHARED_BELOW = {"placement": "", "node": "admission __init__"}
+SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "served_kinds"}
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
 
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}

@@ -1,8 +1,8 @@
 import pytest
 
-from corelane.apiserver.auth import ANONYMOUS, User, authenticate, authorize
-from corelane.apiserver.requests import parse
-from corelane.apiserver.status import StatusError
+from corelane.apiserver.api_requests import parse
+from corelane.apiserver.http.auth import ANONYMOUS, User, authenticate, authorize
+from corelane.apiserver.status_errors import StatusError
 
 ADMIN = User("admin", ("system:masters",))
 VIEWER = User("viewer")

@@ -2,8 +2,8 @@
 
 import pytest
 
-from corelane.apiserver import discovery
-from corelane.apiserver.kinds import KINDS
+from corelane.apiserver.openapi import discovery
+from corelane.apiserver.served_kinds import KINDS
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v={};as=APIGroupDiscoveryList"
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from corelane.apiserver import lists, registry, store
-from corelane.apiserver.requests import list_options, parse
-from corelane.apiserver.status import StatusError
+from corelane.apiserver.api_requests import list_options, parse
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.store import backend, database, listing
 from support.apiserver import CONFIG_MAPS, config_map, served, serving
 
 FORM = "application/json;as={};v=v1;g=meta.k8s.io"
@@ -85,12 +85,12 @@ def test_a_token_of_another_make_is_refused(token):
 
 
 def memory(window=10_000):
-    return registry.Registry(store.Store(None, lambda resource, obj: {}, window), "s")
+    return backend.Backend(database.Store(None, lambda resource, obj: {}, window), "s")
 
 
 def page(reg, query):
     target = parse(CONFIG_MAPS, "GET", {})
-    return lists.page(reg, target, list_options(query, watch=False))
+    return listing.page(reg, target, list_options(query, watch=False))
 
 
 def put(reg, *wanted):

@@ -1,8 +1,8 @@
 import pytest
 
-from corelane.apiserver import negotiation
-from corelane.apiserver.negotiation import JSON, MEDIA_TYPES, WATCHABLE, YAML, Wanted
-from corelane.apiserver.status import StatusError
+from corelane.apiserver.http import negotiation
+from corelane.apiserver.http.negotiation import JSON, MEDIA_TYPES, WATCHABLE, YAML, Wanted
+from corelane.apiserver.status_errors import StatusError
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from corelane.apiserver import openapi
-from corelane.apiserver.kinds import KINDS
 from corelane.apiserver.openapi import protobuf
+from corelane.apiserver.served_kinds import KINDS
 
 GROUPS = sorted(openapi.v3_root()["paths"])
 VERSIONS = [path for path in GROUPS if "components" in openapi.v3_group(path)]

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.apiserver import json_patch, patch
-from corelane.apiserver.json_patch import MAX_COPIED, PatchError
-from corelane.apiserver.kinds import CONFIG_MAPS, PODS, TOPOLOGIES
-from corelane.apiserver.patch import (
+from corelane.apiserver.served_kinds import CONFIG_MAPS, PODS, TOPOLOGIES
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.write import json_patch, patching
+from corelane.apiserver.write.json_patch import MAX_COPIED, PatchError
+from corelane.apiserver.write.patching import (
     APPLY_PATCH,
     JSON_PATCH,
     MAX_OPERATIONS,
@@ -18,7 +19,6 @@ from corelane.apiserver.patch import (
     STRATEGIC_PATCH,
     merged,
 )
-from corelane.apiserver.status import StatusError
 from support.pod_faults import prepared
 
 keys = st.sampled_from(["a", "b", "~", "/", "~1", "", "0", "-"])
@@ -178,7 +178,7 @@ CONFIG = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c"}, "d
 def refusal(content_type, body, kind=CONFIG_MAPS, current=CONFIG, **more):
     body = body if isinstance(body, bytes) else json.dumps(body).encode()
     with pytest.raises(StatusError) as refused:
-        patch.apply(kind, content_type, current, body, **more)
+        patching.apply(kind, content_type, current, body, **more)
     return refused.value
 
 
@@ -217,14 +217,14 @@ def test_custom_objects_have_no_strategic_patch():
 def test_a_patch_that_names_unknown_fields_is_warned_of_or_refused():
     body = b'{"x":1,"data":{"b":"2","b":"3"}}'
     said = ['duplicate field "data.b"', 'unknown field "x"']
-    obj, warnings = patch.apply(CONFIG_MAPS, MERGE_PATCH, CONFIG, body)
+    obj, warnings = patching.apply(CONFIG_MAPS, MERGE_PATCH, CONFIG, body)
     assert (obj["data"], warnings) == ({"a": "1", "b": "3"}, said)
-    assert patch.apply(CONFIG_MAPS, MERGE_PATCH, CONFIG, body, field_validation="Ignore") == (obj, [])
+    assert patching.apply(CONFIG_MAPS, MERGE_PATCH, CONFIG, body, field_validation="Ignore") == (obj, [])
     strict = refusal(MERGE_PATCH, body, field_validation="Strict")
     assert strict.code == 422
     assert "strict decoding error: " + ", ".join(said) in strict.message
     unknown = [{"op": "add", "path": "/data/b", "value": "2", "x": 1}]
-    _, warnings = patch.apply(CONFIG_MAPS, JSON_PATCH, CONFIG, json.dumps(unknown).encode())
+    _, warnings = patching.apply(CONFIG_MAPS, JSON_PATCH, CONFIG, json.dumps(unknown).encode())
     assert warnings == ['json patch unknown field "[0].x"']
 
 
@@ -235,7 +235,7 @@ def test_a_patch_has_the_media_types_parameters_dropped_and_its_target_left_alon
         body = [{"op": "add", "path": "/metadata/labels", "value": {"a": "b"}}]
     pod = {**prepared(), "kind": "Pod", "apiVersion": "v1"}
     before = copy.deepcopy(pod)
-    obj, _ = patch.apply(PODS, f"{content_type}; charset=utf-8", pod, json.dumps(body).encode())
+    obj, _ = patching.apply(PODS, f"{content_type}; charset=utf-8", pod, json.dumps(body).encode())
     assert obj["metadata"]["labels"] == {"a": "b"}
     assert pod == before
 

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.apiserver import patch, strategic, strategy
-from corelane.apiserver.kinds import KINDS, NODES, PODS
-from corelane.apiserver.patch import STRATEGIC_PATCH
+from corelane.apiserver.codec import envelope
 from corelane.apiserver.schema.notation import Map, Record
-from corelane.apiserver.status import StatusError
-from corelane.apiserver.strategic import StrategicError
+from corelane.apiserver.served_kinds import KINDS, NODES, PODS
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.write import patching, strategic_merge
+from corelane.apiserver.write.patching import STRATEGIC_PATCH
+from corelane.apiserver.write.strategic_merge import StrategicError
 from support.drawn import objects
 
 POD = PODS.schema["v1"]
@@ -24,7 +25,7 @@ def pod(**fields):
 
 
 def merge(original, change):
-    return strategic.merge(POD, original, change)
+    return strategic_merge.merge(POD, original, change)
 
 
 def difference(shape, old, new):
@@ -87,9 +88,9 @@ def test_the_difference_of_two_objects_leads_from_one_to_the_other(data):
     )
     before = copy.deepcopy(old)
     change = difference(kind.schema["v1"], old, new)
-    result = strategic.merge(kind.schema["v1"], old, json.loads(json.dumps(change)))
+    result = strategic_merge.merge(kind.schema["v1"], old, json.loads(json.dumps(change)))
     assert without_empty(result) == new
-    assert strategic.merge(kind.schema["v1"], old, {}) == old == before
+    assert strategic_merge.merge(kind.schema["v1"], old, {}) == old == before
 
 
 @settings(max_examples=40)
@@ -102,7 +103,7 @@ def test_whatever_the_patch_it_merges_or_is_refused(data):
     change = spoiled(data.draw, data.draw(objects(record, likely=likely)))
     before = copy.deepcopy(original)
     try:
-        result = strategic.merge(record, original, change)
+        result = strategic_merge.merge(record, original, change)
     except StrategicError as error:
         assert error.code in {400, 422, 500}
         assert str(error)
@@ -207,18 +208,18 @@ def test_a_patch_that_makes_no_sense_is_refused(change, code):
     with pytest.raises(StrategicError) as refused:
         merge(pod(), change)
     assert refused.value.code == code
-    current, _ = strategy.decode(PODS, "v1", json.dumps(pod()).encode())
+    current, _ = envelope.decode(PODS, "v1", json.dumps(pod()).encode())
     with pytest.raises(StatusError) as answered:
-        patch.apply(PODS, STRATEGIC_PATCH, current, json.dumps(change).encode())
+        patching.apply(PODS, STRATEGIC_PATCH, current, json.dumps(change).encode())
     assert answered.value.code == code
 
 
 def test_a_status_patch_touches_one_condition_of_many():
     types = ["Ready", "DiskPressure", "PIDPressure"]
     conditions = [{"type": name, "status": "False"} for name in types]
-    node, _ = strategy.decode(NODES, "v1", json.dumps({"status": {"conditions": conditions}}).encode())
+    node, _ = envelope.decode(NODES, "v1", json.dumps({"status": {"conditions": conditions}}).encode())
     change = {"status": {"conditions": [{"type": "DiskPressure", "status": "True"}]}}
-    obj, _ = patch.apply(NODES, STRATEGIC_PATCH, node, json.dumps(change).encode())
+    obj, _ = patching.apply(NODES, STRATEGIC_PATCH, node, json.dumps(change).encode())
     assert {one["type"]: one["status"] for one in obj["status"]["conditions"]} == {
         "Ready": "False",
         "DiskPressure": "True",

@@ -5,8 +5,8 @@ import asyncio
 import aiohttp
 import pytest
 
-from corelane.apiserver.logs import LogUnavailableError
-from corelane.apiserver.status import bad_request
+from corelane.apiserver.http.pod_logs import LogUnavailableError
+from corelane.apiserver.status_errors import bad_request
 from support.apiserver import NAMESPACES, PODS, pod, served, serving
 
 BINDINGS = f"{NAMESPACES}/default/bindings"

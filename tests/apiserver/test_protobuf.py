@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.apiserver import protobuf
-from corelane.apiserver.kinds import BINDINGS, EVICTIONS, KINDS
-from corelane.apiserver.protobuf_numbers import NUMBERS
-from corelane.apiserver.reading import ReadError
-from corelane.apiserver.schema.meta import DELETE_OPTIONS
+from corelane.apiserver.codec import protobuf_reading
+from corelane.apiserver.codec.json_reading import ReadError
+from corelane.apiserver.codec.protobuf_numbers import NUMBERS
 from corelane.apiserver.schema.notation import List, Map, Record
+from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS
 
 VECTORS = Path(__file__).parents[1] / "data" / "kube_api.jsonl.gz"
 BUILT_IN = [kind for kind in (*KINDS, BINDINGS, EVICTIONS) if not kind.custom]
@@ -82,7 +82,7 @@ def leaf(shape, value):
 
 def body(api_version, kind, raw):
     names = put(1, api_version.encode()) + put(2, kind.encode())
-    return protobuf.MAGIC + put(1, names) + put(2, raw) + put(3, b"") + put(4, b"")
+    return protobuf_reading.MAGIC + put(1, names) + put(2, raw) + put(3, b"") + put(4, b"")
 
 
 def recorded():
@@ -111,7 +111,7 @@ def test_what_upstream_took_as_json_reads_the_same_from_protobuf():
             raw = message(RECORDS[wanted["apiVersion"], wanted["kind"]], rest)
         except (KeyError, AttributeError, AssertionError):
             continue  # unknown fields, numbers for quantities, times: JSON only
-        found = protobuf.read(body(wanted["apiVersion"], wanted["kind"], raw))
+        found = protobuf_reading.read(body(wanted["apiVersion"], wanted["kind"], raw))
         assert filled(found) == filled(wanted)
         count += 1
     assert count > 100
@@ -143,14 +143,14 @@ def test_every_field_of_every_built_in_kind_has_a_number_of_its_own():
 def test_times_keep_their_precision_and_the_zero_time_is_null():
     moment = put(1, 1_700_000_000) + put(2, 123_456_789)
     lease = put(1, put(8, moment) + put(9, b"")) + put(2, put(3, moment))
-    found = protobuf.read(body("coordination.k8s.io/v1", "Lease", lease))
+    found = protobuf_reading.read(body("coordination.k8s.io/v1", "Lease", lease))
     assert found["metadata"] == {"creationTimestamp": "2023-11-14T22:13:20Z", "deletionTimestamp": None}
     assert found["spec"] == {"acquireTime": "2023-11-14T22:13:20.123456Z"}
 
 
 def test_negative_and_packed_numbers_are_read():
     context = put(4, b"".join(map(varint, (1, 300, 70_000)))) + put(2, -1)
-    found = protobuf.read(body("v1", "Pod", put(2, put(14, context))))
+    found = protobuf_reading.read(body("v1", "Pod", put(2, put(14, context))))
     assert found["spec"]["securityContext"] == {"supplementalGroups": [1, 300, 70_000], "runAsUser": -1}
 
 
@@ -163,11 +163,11 @@ def test_fields_of_a_newer_version_are_passed_over():
         + varint(97 << 3 | 1)
         + b"12345678"
     )
-    assert protobuf.read(body("v1", "Namespace", raw))["metadata"] == {"name": "n"}
+    assert protobuf_reading.read(body("v1", "Namespace", raw))["metadata"] == {"name": "n"}
 
 
 def test_delete_options_come_under_the_version_of_any_group():
-    found = protobuf.read(body("policy/v1", "DeleteOptions", put(1, 0) + put(2, put(1, b"u"))))
+    found = protobuf_reading.read(body("policy/v1", "DeleteOptions", put(1, 0) + put(2, put(1, b"u"))))
     assert found == {
         "kind": "DeleteOptions",
         "apiVersion": "policy/v1",
@@ -181,7 +181,7 @@ def test_delete_options_come_under_the_version_of_any_group():
     [
         (b"", "not protobuf"),
         (b"{}", "not protobuf"),
-        (protobuf.MAGIC, 'no kind "" is registered'),
+        (protobuf_reading.MAGIC, 'no kind "" is registered'),
         (body("apps/v1", "Deployment", b""), 'no kind "Deployment" is registered for version "apps/v1"'),
         (body("v1", "Pod", b"")[:-3] + b"\x7f", "unexpected EOF"),
         (body("v1", "Pod", b"\x0a"), "unexpected EOF"),
@@ -194,11 +194,11 @@ def test_delete_options_come_under_the_version_of_any_group():
 )
 def test_what_cannot_be_read_is_refused_with_the_reason(raw, fault):
     with pytest.raises(ReadError, match=fault):
-        protobuf.read(raw)
+        protobuf_reading.read(raw)
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_do_more_than_raise_a_read_error(raw):
     for kind in ("Pod", "Node", "ConfigMap"):
         with contextlib.suppress(ReadError):
-            protobuf.read(body("v1", kind, raw))
+            protobuf_reading.read(body("v1", kind, raw))

@@ -1,9 +1,9 @@
 import pytest
 from multidict import MultiDict
 
-from corelane.apiserver import requests
-from corelane.apiserver.requests import ITEM, methods, parse
-from corelane.apiserver.status import StatusError
+from corelane.apiserver import api_requests
+from corelane.apiserver.api_requests import ITEM, methods, parse
+from corelane.apiserver.status_errors import StatusError
 
 POD = "/api/v1/namespaces/n/pods/p"
 
@@ -77,13 +77,13 @@ def test_a_route_has_its_methods(path, expected):
 
 def faults(query, *, watch):
     with pytest.raises(StatusError) as error:
-        requests.list_options(query, watch=watch)
+        api_requests.list_options(query, watch=watch)
     return error.value
 
 
 def test_list_options_are_read():
     query = {"limit": "5", "continue": "x", "labelSelector": "a=b", "timeoutSeconds": "9"}
-    options = requests.list_options(query, watch=False)
+    options = api_requests.list_options(query, watch=False)
     assert (options.limit, options.continuation, options.timeout) == (5, "x", 9)
     assert not options.selection.empty
 
@@ -115,7 +115,7 @@ def test_options_that_contradict_each_other_are_refused(query, watch, message):
 
 
 def test_write_options_are_checked():
-    options = requests.write_options({"fieldValidation": "Strict"}, "CreateOptions", ["All"])
+    options = api_requests.write_options({"fieldValidation": "Strict"}, "CreateOptions", ["All"])
     assert (options.dry_run, options.field_validation) == (True, "Strict")
     for query, dry_run in (
         ({"fieldValidation": "strict"}, []),
@@ -124,11 +124,11 @@ def test_write_options_are_checked():
         ({}, ["Some"]),
     ):
         with pytest.raises(StatusError) as error:
-            requests.write_options(MultiDict(query), "CreateOptions", dry_run)
+            api_requests.write_options(MultiDict(query), "CreateOptions", dry_run)
         assert error.value.code == 422
 
 
 @pytest.mark.parametrize("text", ["abc", "-1", "1.5", "", "٣"])
 def test_a_revision_is_a_number_of_ascii_digits(text):
     with pytest.raises(ValueError):
-        requests.revision(text)
+        api_requests.revision(text)

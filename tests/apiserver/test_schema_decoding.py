@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.apiserver import kinds, strategy
-from corelane.apiserver.decoding import MAX_STRICT_ERRORS
-from corelane.apiserver.kinds import KINDS, LEASES, PODS, TOPOLOGIES
-from corelane.apiserver.status import StatusError
+from corelane.apiserver import served_kinds
+from corelane.apiserver.codec import envelope
+from corelane.apiserver.codec.decoding import MAX_STRICT_ERRORS
+from corelane.apiserver.served_kinds import KINDS, LEASES, PODS, TOPOLOGIES
+from corelane.apiserver.status_errors import StatusError
 from support.drawn import objects
 
 POD = '{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"%s}]}}'
@@ -18,7 +19,7 @@ ALL = [(kind, version) for kind in KINDS for version in kind.versions]
 
 
 def read(text, kind=PODS, **more):
-    return strategy.decode(kind, kind.version, text.encode(), **more)
+    return envelope.decode(kind, kind.version, text.encode(), **more)
 
 
 def refusal(text, kind=PODS, **more):
@@ -148,11 +149,11 @@ def test_times_that_are_no_times_are_refused(written):
 
 
 def test_bytes_are_base64():
-    assert strategy.decode(kinds.CONFIG_MAPS, "v1", b'{"binaryData":{"a":"aGk="}}')[0]["binaryData"] == {
-        "a": "aGk="
-    }
+    assert envelope.decode(served_kinds.CONFIG_MAPS, "v1", b'{"binaryData":{"a":"aGk="}}')[0][
+        "binaryData"
+    ] == {"a": "aGk="}
     text = '{"binaryData":{"a":"a*"}}'
-    assert refusal(text, kinds.CONFIG_MAPS).endswith("illegal base64 data at input byte 1")
+    assert refusal(text, served_kinds.CONFIG_MAPS).endswith("illegal base64 data at input byte 1")
 
 
 @given(st.data())
@@ -160,6 +161,6 @@ def test_what_was_decoded_once_stays_as_it_is(data):
     kind, version = data.draw(st.sampled_from(ALL))
     drawn = data.draw(objects(kind.schema[version]))
     drawn |= {"apiVersion": kind.api_version(version), "kind": kind.kind}
-    once, _ = strategy.decode(kind, version, json.dumps(drawn).encode())
-    twice, warnings = strategy.decode(kind, version, json.dumps(once).encode(), field_validation="Strict")
+    once, _ = envelope.decode(kind, version, json.dumps(drawn).encode())
+    twice, warnings = envelope.decode(kind, version, json.dumps(once).encode(), field_validation="Strict")
     assert (twice, warnings) == (once, [])

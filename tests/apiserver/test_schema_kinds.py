@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from corelane.apiserver import strategy
-from corelane.apiserver.kinds import (
+from corelane.apiserver import validation
+from corelane.apiserver.codec import envelope
+from corelane.apiserver.served_kinds import (
     BINDINGS,
     CONFIG_MAPS,
     EVENTS,
@@ -14,6 +15,7 @@ from corelane.apiserver.kinds import (
     NODES,
     PRIORITY_CLASSES,
 )
+from corelane.apiserver.write import strategy
 from support.pod_faults import agree, merged, spec
 
 M = {"metadata": {"name": "n"}}
@@ -235,9 +237,9 @@ ACCEPTED = [
 
 
 def faults(kind, body):
-    obj, _ = strategy.decode(kind, kind.version, json.dumps(body).encode())
+    obj, _ = envelope.decode(kind, kind.version, json.dumps(body).encode())
     strategy.prepare_create(kind, obj)
-    return [f"{cause.field}: {cause.message}" for cause in strategy.validate_create(kind, obj)]
+    return [f"{cause.field}: {cause.message}" for cause in validation.create(kind, obj)]
 
 
 @pytest.mark.parametrize(("kind", "body", "expected"), [(kind, body, more) for kind, body, *more in REFUSED])

@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.apiserver import amounts, strategy
-from corelane.apiserver.kinds import CONFIG_MAPS, KINDS, LEASES, NAMESPACES, NODES, PODS, TOPOLOGIES
+from corelane.apiserver import pod_amounts, validation
+from corelane.apiserver.codec import conversion, envelope
+from corelane.apiserver.served_kinds import CONFIG_MAPS, KINDS, LEASES, NAMESPACES, NODES, PODS, TOPOLOGIES
+from corelane.apiserver.validation import object_warnings
+from corelane.apiserver.write import strategy
 from support.drawn import objects
 from support.pod_faults import container, merged, prepared, spec
 
@@ -17,13 +20,13 @@ ALL = [(kind, version) for kind in KINDS for version in kind.versions]
 
 
 def made(kind, body):
-    obj, _ = strategy.decode(kind, kind.version, json.dumps(body).encode())
+    obj, _ = envelope.decode(kind, kind.version, json.dumps(body).encode())
     strategy.prepare_create(kind, obj)
     return obj
 
 
 def changed(kind, old, change, subresource=""):
-    obj, _ = strategy.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
+    obj, _ = envelope.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
     strategy.prepare_update(kind, obj, old, subresource)
     return obj
 
@@ -121,9 +124,9 @@ def test_what_a_pods_containers_need_together_counts_sidecars_and_the_largest_st
             "initContainers": [holder("1"), holder("250m", restartPolicy="Always"), holder("2")],
         }
     }
-    assert amounts.aggregated(pod, "requests") == {"cpu": "2250m"}
+    assert pod_amounts.aggregated(pod, "requests") == {"cpu": "2250m"}
     pod["spec"]["initContainers"][2] = holder("1")
-    assert amounts.aggregated(pod, "requests") == {"cpu": "1750m"}
+    assert pod_amounts.aggregated(pod, "requests") == {"cpu": "1750m"}
 
 
 def test_a_pods_own_resources_are_filled_in_from_its_containers():
@@ -160,7 +163,7 @@ def test_the_status_that_a_client_sends_with_a_pod_is_dropped():
 
 
 def test_the_schedulers_name_is_the_servers_to_choose_and_stays():
-    pod, _ = strategy.decode(PODS, "v1", b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}')
+    pod, _ = envelope.decode(PODS, "v1", b'{"metadata":{"name":"p"},"spec":{"containers":[{"name":"c"}]}}')
     strategy.prepare_create(PODS, pod, default_scheduler="corelane")
     assert pod["spec"]["schedulerName"] == "corelane"
     again = copy.deepcopy(pod)
@@ -230,7 +233,7 @@ def test_a_custom_object_counts_generations_of_all_but_its_metadata():
 
 def test_the_fields_that_can_be_selected():
     pod = prepared(spec(nodeName="n", hostNetwork=True))
-    assert strategy.selectable_fields(PODS, pod) == {
+    assert conversion.selectable_fields(PODS, pod) == {
         "metadata.name": "p",
         "metadata.namespace": "d",
         "spec.nodeName": "n",
@@ -243,12 +246,12 @@ def test_the_fields_that_can_be_selected():
         "status.nominatedNodeName": "",
     }
     node = made(NODES, {"metadata": {"name": "n"}})
-    assert strategy.selectable_fields(NODES, node) == {"metadata.name": "n", "spec.unschedulable": "false"}
+    assert conversion.selectable_fields(NODES, node) == {"metadata.name": "n", "spec.unschedulable": "false"}
     space = made(NAMESPACES, {"metadata": {"name": "n"}})
     named = {"metadata.name": "n", "name": "n", "status.phase": "Active"}
-    assert strategy.selectable_fields(NAMESPACES, space) == named
+    assert conversion.selectable_fields(NAMESPACES, space) == named
     config = {"metadata": {"name": "c", "namespace": "d"}}
-    assert strategy.selectable_fields(CONFIG_MAPS, config) == {
+    assert conversion.selectable_fields(CONFIG_MAPS, config) == {
         "metadata.name": "c",
         "metadata.namespace": "d",
     }
@@ -261,17 +264,17 @@ def test_whatever_is_decoded_is_filled_in_once_and_can_be_judged(data):
     likely = ("metadata", "spec", "containers", "name")
     drawn = data.draw(objects(kind.schema[version], likely=likely))
     drawn |= {"apiVersion": kind.api_version(version), "kind": kind.kind}
-    obj, _ = strategy.decode(kind, version, json.dumps(drawn).encode())
+    obj, _ = envelope.decode(kind, version, json.dumps(drawn).encode())
     strategy.prepare_create(kind, obj)
     obj["metadata"].pop("selfLink", None)
     again = copy.deepcopy(obj)
     strategy.prepare_update(kind, again, obj)
     assert again == obj
-    stored = strategy.convert(kind, obj, kind.version)
-    for cause in strategy.validate_create(kind, stored, version=version):
+    stored = conversion.convert(kind, obj, kind.version)
+    for cause in validation.create(kind, stored, version=version):
         assert cause.field
         assert cause.message
         assert cause.reason.startswith("FieldValue")
     for subresource in ("", "status"):
-        strategy.validate_update(kind, stored, copy.deepcopy(stored), subresource)
-    assert all(strategy.warn_create(kind, stored))
+        validation.update(kind, stored, copy.deepcopy(stored), subresource)
+    assert all(object_warnings.on_create(kind, stored))

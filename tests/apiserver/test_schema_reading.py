@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from corelane.apiserver import reading
-from corelane.apiserver.custom import plain
-from corelane.apiserver.reading import MAX_DEPTH, Float, ReadError, pairs, read_json
-from corelane.apiserver.yaml_reading import read_yaml
+from corelane.apiserver.codec import json_reading
+from corelane.apiserver.codec.custom_resources import plain
+from corelane.apiserver.codec.json_reading import MAX_DEPTH, Float, ReadError, pairs, read_json
+from corelane.apiserver.codec.yaml_reading import read_yaml
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 values = st.recursive(
@@ -159,7 +159,7 @@ def test_depth_counts_what_a_repeated_key_hides():
     deep = "[" * MAX_DEPTH + "]" * MAX_DEPTH
     with pytest.raises(ReadError, match="exceeded max depth"):
         read_json(f'{{"a":{deep},"a":1}}'.encode())
-    assert not reading.too_deep({"a": [1]})
+    assert not json_reading.too_deep({"a": [1]})
 
 
 def test_the_reader_builds_nothing_but_plain_values():

@@ -4,8 +4,9 @@ import copy
 
 import pytest
 
-from corelane.apiserver import strategy
-from corelane.apiserver.kinds import PODS
+from corelane.apiserver import validation
+from corelane.apiserver.served_kinds import PODS
+from corelane.apiserver.write import strategy
 from support.pod_faults import container, merged, prepared, spec
 
 
@@ -39,7 +40,7 @@ def status_faults(old, status):
     new = copy.deepcopy(old)
     new["status"] |= status
     strategy.prepare_update(PODS, new, old, "status")
-    causes = strategy.validate_update(PODS, new, old, "status")
+    causes = validation.update(PODS, new, old, "status")
     return [f"{cause.field}: {cause.message}" for cause in causes]
 
 

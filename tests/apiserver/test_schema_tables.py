@@ -7,17 +7,18 @@ from pathlib import Path
 import pytest
 
 import corelane.apiserver
-from corelane.apiserver import decoding, kinds
-from corelane.apiserver.decoding import Notes
-from corelane.apiserver.schema.container import LIFECYCLE_HANDLER
-from corelane.apiserver.schema.node import NODE_ADDRESS
+from corelane.apiserver import served_kinds
+from corelane.apiserver.codec import decoding
+from corelane.apiserver.codec.decoding import Notes
+from corelane.apiserver.schema.container_spec import LIFECYCLE_HANDLER
+from corelane.apiserver.schema.node_kind import NODE_ADDRESS
 from corelane.apiserver.schema.notation import List, Map, Record, Scalar
-from corelane.apiserver.validation.engine import RULES
+from corelane.apiserver.validation.table_rules import RULES
 
 SOURCES = Path(corelane.apiserver.__file__).parent
 # Tables that rules use, which no kind's own table reaches.
 ALSO = [LIFECYCLE_HANDLER, NODE_ADDRESS]
-SERVED = (*kinds.KINDS, kinds.BINDINGS, kinds.EVICTIONS)
+SERVED = (*served_kinds.KINDS, served_kinds.BINDINGS, served_kinds.EVICTIONS)
 
 
 def records():
@@ -113,12 +114,12 @@ def test_an_empty_object_of_each_type_is_read_as_its_zero_value(record):
 
 
 def test_every_kind_is_found_by_the_path_that_serves_it():
-    for kind in kinds.KINDS:
+    for kind in served_kinds.KINDS:
         for version in kind.versions:
-            assert kinds.by_path(kind.group, version, kind.plural) is kind
+            assert served_kinds.by_path(kind.group, version, kind.plural) is kind
             assert version in kind.schema
-    assert kinds.by_path("", "v2", "pods") is None
-    assert kinds.by_path("apps", "v1", "deployments") is None
+    assert served_kinds.by_path("", "v2", "pods") is None
+    assert served_kinds.by_path("apps", "v1", "deployments") is None
 
 
 def test_the_package_keeps_its_files_short():

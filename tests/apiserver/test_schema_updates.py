@@ -7,8 +7,10 @@ import time
 
 import pytest
 
-from corelane.apiserver import strategy
-from corelane.apiserver.kinds import CONFIG_MAPS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from corelane.apiserver import validation
+from corelane.apiserver.codec import envelope
+from corelane.apiserver.served_kinds import CONFIG_MAPS, NAMESPACES, NODES, PODS, PRIORITY_CLASSES
+from corelane.apiserver.write import strategy
 from support.pod_faults import REQUIRED, agree, container, merged, on_nodes, prepared, spec
 
 M = {"metadata": {"name": "n"}}
@@ -247,14 +249,12 @@ ACCEPTED = [
 
 def faults(kind, body, change, subresource=""):
     """What is wrong with a change of a stored object."""
-    old, _ = strategy.decode(kind, kind.version, json.dumps(body).encode())
+    old, _ = envelope.decode(kind, kind.version, json.dumps(body).encode())
     strategy.prepare_create(kind, old)
     old["metadata"]["resourceVersion"] = "1"
-    obj, _ = strategy.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
+    obj, _ = envelope.decode(kind, kind.version, json.dumps(merged(old, change)).encode())
     strategy.prepare_update(kind, obj, old, subresource)
-    return [
-        f"{cause.field}: {cause.message}" for cause in strategy.validate_update(kind, obj, old, subresource)
-    ]
+    return [f"{cause.field}: {cause.message}" for cause in validation.update(kind, obj, old, subresource)]
 
 
 @pytest.mark.parametrize(
@@ -312,14 +312,14 @@ def test_finalizers_are_not_added_to_what_is_ending():
     old["metadata"]["finalizers"] = ["a.b/c"]
     new = copy.deepcopy(old)
     new["metadata"]["finalizers"] = ["a.b/c", "a.b/d"]
-    found = strategy.validate_update(PODS, new, old)
+    found = validation.update(PODS, new, old)
     assert found[0].message.endswith('found new finalizers []string{"a.b/d"}')
     new["metadata"]["finalizers"] = []
-    assert strategy.validate_update(PODS, new, old) == []
+    assert validation.update(PODS, new, old) == []
 
 
 def test_faults_do_not_repeat_a_huge_text_without_end():
     huge = "A" * 3_000_000
     pod = prepared({"metadata": {"name": huge, "labels": {huge: huge}}}, container(name=huge))
-    found = strategy.validate_create(PODS, pod)
+    found = validation.create(PODS, pod)
     assert 0 < sum(len(cause.message) for cause in found) < 8_000_000

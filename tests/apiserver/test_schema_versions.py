@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.apiserver import strategy
-from corelane.apiserver.kinds import EVENTS, NEW_EVENTS, TOPOLOGIES
+from corelane.apiserver import validation
+from corelane.apiserver.codec import conversion, envelope
+from corelane.apiserver.served_kinds import EVENTS, NEW_EVENTS, TOPOLOGIES
 from support.drawn import objects
 
 MOMENT = "2026-01-02T03:04:05.000006Z"
@@ -50,9 +51,9 @@ ZONE = {"name": "node-0", "type": "Node", "resources": [{"name": "cpu", **AMOUNT
 
 
 def test_an_event_has_other_names_in_the_other_group():
-    assert strategy.convert(NEW_EVENTS, CORE, "v1") == NEW
-    assert strategy.convert(EVENTS, NEW, "v1") == CORE
-    assert strategy.convert(EVENTS, CORE, "v1") == CORE
+    assert conversion.convert(NEW_EVENTS, CORE, "v1") == NEW
+    assert conversion.convert(EVENTS, NEW, "v1") == CORE
+    assert conversion.convert(EVENTS, CORE, "v1") == CORE
 
 
 @settings(max_examples=50)
@@ -60,33 +61,31 @@ def test_an_event_has_other_names_in_the_other_group():
 def test_an_event_that_goes_to_the_other_group_and_back_is_the_same(data):
     kind, other = data.draw(st.sampled_from([(EVENTS, NEW_EVENTS), (NEW_EVENTS, EVENTS)]))
     drawn = data.draw(objects(kind.schema["v1"])) | {"kind": "Event", "apiVersion": kind.api_version("v1")}
-    event, _ = strategy.decode(kind, "v1", json.dumps(drawn).encode())
-    there = strategy.convert(other, event, "v1")
+    event, _ = envelope.decode(kind, "v1", json.dumps(drawn).encode())
+    there = conversion.convert(other, event, "v1")
     assert there["apiVersion"] == other.api_version("v1")
-    assert strategy.decode(other, "v1", json.dumps(there).encode(), field_validation="Strict")[0] == there
-    assert strategy.convert(kind, there, "v1") == event
+    assert envelope.decode(other, "v1", json.dumps(there).encode(), field_validation="Strict")[0] == there
+    assert conversion.convert(kind, there, "v1") == event
 
 
 def test_the_fields_of_an_event_that_can_be_selected_have_each_groups_names():
-    core = strategy.selectable_fields(EVENTS, CORE)
+    core = conversion.selectable_fields(EVENTS, CORE)
     assert core["involvedObject.kind"] == "Pod"
     assert core["source"] == "kubelet"
-    new = strategy.selectable_fields(NEW_EVENTS, NEW)
+    new = conversion.selectable_fields(NEW_EVENTS, NEW)
     assert new["regarding.name"] == "p"
     assert "source" not in new
 
 
 def faults(kind, obj, version="v1"):
-    obj = strategy.convert(kind, obj, kind.version)
-    return [
-        f"{cause.field}: {cause.message}" for cause in strategy.validate_create(kind, obj, version=version)
-    ]
+    obj = conversion.convert(kind, obj, kind.version)
+    return [f"{cause.field}: {cause.message}" for cause in validation.create(kind, obj, version=version)]
 
 
 def test_the_new_group_holds_events_to_more_than_the_old():
     event = {**CORE, "involvedObject": {}, "metadata": {"name": "e", "namespace": "default"}}
     assert faults(EVENTS, event) == []
-    assert [cause.field for cause in strategy.validate_create(NEW_EVENTS, event)] == [
+    assert [cause.field for cause in validation.create(NEW_EVENTS, event)] == [
         "eventTime",
         "firstTimestamp",
         "count",
@@ -98,9 +97,9 @@ def test_a_series_of_events_has_a_count_and_a_time():
     event = {**CORE, "eventTime": MOMENT, "action": "a", "reportingInstance": "i"}
     for name in ("firstTimestamp", "count", "source"):
         event.pop(name)
-    assert strategy.validate_create(NEW_EVENTS, event) == []
+    assert validation.create(NEW_EVENTS, event) == []
     event["series"] = {"count": 1, "lastObservedTime": None}
-    found = strategy.validate_create(NEW_EVENTS, event)
+    found = validation.create(NEW_EVENTS, event)
     assert [cause.field for cause in found] == ["series.count", "series.lastObservedTime"]
 
 
@@ -108,9 +107,9 @@ def test_through_the_new_group_only_the_series_of_an_event_changes():
     meta = CORE["metadata"] | {"resourceVersion": "1"}
     old = {**CORE, "metadata": meta}
     new = {**old, "message": "else", "type": "Warning"}
-    fields = [cause.field for cause in strategy.validate_update(NEW_EVENTS, new, old)]
+    fields = [cause.field for cause in validation.update(NEW_EVENTS, new, old)]
     assert fields == ["message", "type"]
-    assert strategy.validate_update(EVENTS, new, old) == []
+    assert validation.update(EVENTS, new, old) == []
 
 
 def wrong(path, wanted, found):
@@ -119,18 +118,18 @@ def wrong(path, wanted, found):
 
 def topology(version, **content):
     body = {**TOPOLOGY, "apiVersion": f"topology.node.k8s.io/{version}", **content}
-    return strategy.decode(TOPOLOGIES, version, json.dumps(body).encode())
+    return envelope.decode(TOPOLOGIES, version, json.dumps(body).encode())
 
 
 def test_a_topology_keeps_what_both_versions_know():
     obj, warnings = topology("v1alpha2", zones=[ZONE], attributes=[{"name": "a", "value": "b"}])
     assert warnings == []
-    assert strategy.convert(TOPOLOGIES, obj, "v1alpha1") == {
+    assert conversion.convert(TOPOLOGIES, obj, "v1alpha1") == {
         **TOPOLOGY,
         "apiVersion": V1,
         "zones": [ZONE],
     }
-    assert strategy.convert(TOPOLOGIES, obj, "v1alpha2") == obj
+    assert conversion.convert(TOPOLOGIES, obj, "v1alpha2") == obj
 
 
 def test_a_topology_is_kept_as_it_was_sent_but_for_what_no_version_knows():

@@ -2,11 +2,12 @@
 
 import pytest
 
-from corelane.apiserver import internal, strategy
-from corelane.apiserver.kinds import CONFIG_MAPS, NODES, PODS
-from corelane.apiserver.schema.container import SECURITY_CONTEXT
-from corelane.apiserver.schema.pod import POD_SPEC
-from corelane.apiserver.warnings import MAX_WARNINGS
+from corelane.apiserver.codec import go_rendering
+from corelane.apiserver.schema.container_spec import SECURITY_CONTEXT
+from corelane.apiserver.schema.pod_spec import POD_SPEC
+from corelane.apiserver.served_kinds import CONFIG_MAPS, NODES, PODS
+from corelane.apiserver.validation import object_warnings
+from corelane.apiserver.validation.object_warnings import MAX_WARNINGS
 from support.pod_faults import (
     PREFERRED,
     REQUIRED,
@@ -177,14 +178,14 @@ CASES = [
 
 @pytest.mark.parametrize(("change", "expected"), CASES)
 def test_a_pod_is_warned_of_in_upstreams_words(change, expected):
-    assert strategy.warn_create(PODS, prepared(change)) == expected
+    assert object_warnings.on_create(PODS, prepared(change)) == expected
 
 
 def test_a_change_of_a_pod_is_not_looked_at_again_but_for_its_addresses():
     pod = prepared(spec(imagePullSecrets=[{}]))
-    assert strategy.warn_update(PODS, pod, pod) == []
+    assert object_warnings.on_update(PODS, pod, pod) == []
     pod["status"]["podIPs"] = [{"ip": "::FFFF"}]
-    assert strategy.warn_update(PODS, pod, pod, "status") == [
+    assert object_warnings.on_update(PODS, pod, pod, "status") == [
         'status.podIPs[0].ip: IPv6 address "::FFFF" should be in RFC 5952 canonical format ("::ffff")'
     ]
 
@@ -195,23 +196,23 @@ def test_removed_features_of_nodes_are_warned_of():
         "spec.configSource: the feature is removed",
         "spec.externalID: this field is deprecated, and is unused by Kubernetes",
     ]
-    assert strategy.warn_create(NODES, node) == said
-    assert strategy.warn_update(NODES, node, node) == said
-    assert strategy.warn_update(NODES, node, node, "status") == []
-    assert strategy.warn_create(CONFIG_MAPS, {"metadata": {"name": "a.b"}}) == []
+    assert object_warnings.on_create(NODES, node) == said
+    assert object_warnings.on_update(NODES, node, node) == said
+    assert object_warnings.on_update(NODES, node, node, "status") == []
+    assert object_warnings.on_create(CONFIG_MAPS, {"metadata": {"name": "a.b"}}) == []
 
 
 def test_warnings_have_an_end():
     ports = [{"containerPort": 80} for _ in range(3000)]
-    assert len(strategy.warn_create(PODS, prepared(container(ports=ports)))) == MAX_WARNINGS
+    assert len(object_warnings.on_create(PODS, prepared(container(ports=ports)))) == MAX_WARNINGS
 
 
 def test_internal_objects_are_shown_with_all_their_fields_under_gos_names():
-    shown = internal.rendered(SECURITY_CONTEXT, {"runAsUser": 5, "capabilities": {"add": ["A"]}})
+    shown = go_rendering.rendered(SECURITY_CONTEXT, {"runAsUser": 5, "capabilities": {"add": ["A"]}})
     assert shown["RunAsUser"] == 5
     assert shown["Capabilities"] == {"Add": ["A"], "Drop": None}
     assert shown["Privileged"] is None
-    whole = internal.rendered(POD_SPEC, prepared(merged(spec(hostPID=True), container(tty=True)))["spec"])
+    whole = go_rendering.rendered(POD_SPEC, prepared(merged(spec(hostPID=True), container(tty=True)))["spec"])
     assert whole["SecurityContext"]["HostPID"] is True
     assert "HostPID" not in whole
     assert whole["Containers"][0]["TTY"] is True

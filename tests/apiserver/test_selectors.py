@@ -2,7 +2,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.apiserver.selectors import Requirement, Selection, check_fields, parse_fields, parse_labels
+from corelane.apiserver.selector_syntax import (
+    Requirement,
+    Selection,
+    check_fields,
+    parse_fields,
+    parse_labels,
+)
 
 LABELS = [{}, {"app": "web"}, {"app": "db", "ver": "12"}, {"app": "", "tier": "front"}, {"ver": "x"}]
 

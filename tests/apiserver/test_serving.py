@@ -13,9 +13,10 @@ import urllib.request
 
 import pytest
 
-from corelane.apiserver import responses
-from corelane.apiserver.server import APIServer
-from corelane.apiserver.store import FILE_NAME, StoreError
+from corelane.apiserver.http import responses
+from corelane.apiserver.http.server import APIServer
+from corelane.apiserver.store.database import FILE_NAME
+from corelane.apiserver.stored_objects import StoreError
 from support.apiserver import ADMIN, CONFIG_MAPS, NAMESPACES, TOKENS, VIEWER, config_map, served, serving
 
 
@@ -281,8 +282,8 @@ def test_a_taken_port_leaves_nothing_behind(tmp_path):
 SERVER = textwrap.dedent("""
     import asyncio, sys
     from pathlib import Path
-    from corelane.apiserver.auth import User
-    from corelane.apiserver.server import APIServer
+    from corelane.apiserver.http.auth import User
+    from corelane.apiserver.http.server import APIServer
 
     async def run():
         tokens = {"admintoken": User("admin", ("system:masters",))}

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.apiserver.store import FILE_NAME, Change, Compacted, Store, StoreError
+from corelane.apiserver.store.database import FILE_NAME, Store
+from corelane.apiserver.stored_objects import Compacted, StoreChange, StoreError
 
 
 def nothing(resource, obj):
@@ -102,7 +103,7 @@ def test_a_deletion_carries_the_last_state_under_its_own_revision():
 
 def test_several_changes_are_written_together():
     store = memory()
-    events = store.write([Change("things", "a", thing(1)), Change("things", "a", None)])
+    events = store.write([StoreChange("things", "a", thing(1)), StoreChange("things", "a", None)])
     assert [event.kind for event in events] == ["ADDED", "DELETED"]
     assert store.find("things") == []
 
@@ -180,7 +181,7 @@ def test_any_history_is_kept_across_restarts(tmp_path_factory, operations, windo
 WRITER = textwrap.dedent("""
     import sys
     from pathlib import Path
-    from corelane.apiserver.store import Store
+    from corelane.apiserver.store.database import Store
     store = Store(Path(sys.argv[1]), lambda resource, obj: {})
     number = store.revision
     while True:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from corelane.apiserver.schema import topology
+from corelane.apiserver.schema import noderesourcetopology
 from corelane.apiserver.schema.notation import List, Record, Shape
 from support import openapi
 from support.snapshots import DATA
@@ -43,7 +43,8 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.skipif(not CRD.exists(), reason="the definition of the resource is not here")
 @pytest.mark.parametrize(
-    ("version", "table"), [("v1alpha1", topology.V1ALPHA1), ("v1alpha2", topology.V1ALPHA2)]
+    ("version", "table"),
+    [("v1alpha1", noderesourcetopology.V1ALPHA1), ("v1alpha2", noderesourcetopology.V1ALPHA2)],
 )
 def test_tables_and_definition_agree(version: str, table: Record) -> None:
     assert as_schema(table) == plain(openapi.schemas(CRD.read_text())[version])

@@ -5,11 +5,11 @@ import json
 
 import pytest
 
-from corelane.apiserver import wire
-from corelane.apiserver.registry import Registry, describe
-from corelane.apiserver.requests import list_options, parse
-from corelane.apiserver.store import Store
-from corelane.apiserver.watch import Watch
+from corelane.apiserver.api_requests import list_options, parse
+from corelane.apiserver.codec import wire
+from corelane.apiserver.store.backend import Backend, describe
+from corelane.apiserver.store.database import Store
+from corelane.apiserver.store.watches import Watch
 from support.apiserver import CONFIG_MAPS, NAMESPACES, PODS, config_map, pod, served, serving
 
 END = {"k8s.io/initial-events-end": "true"}
@@ -150,7 +150,7 @@ def fill(reg, count):
 
 
 def small(window=10_000):
-    return Registry(Store(None, describe, window), "s")
+    return Backend(Store(None, describe, window), "s")
 
 
 def watch(reg, query=None, **settings):

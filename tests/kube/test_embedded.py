@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from corelane import node
-from corelane.apiserver.auth import User
-from corelane.apiserver.server import APIServer
-from corelane.apiserver.store import Store
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.server import APIServer
+from corelane.apiserver.store.database import Store
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, Client, Gone, Unreachable
 from corelane.kube.informer import Change, Informer
@@ -264,7 +264,7 @@ def test_an_informer_outlives_the_server_and_misses_nothing(tmp_path: Path) -> N
 
 
 def test_a_version_long_past_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("corelane.apiserver.server.Store", partial(Store, window=20))
+    monkeypatch.setattr("corelane.apiserver.http.server.Store", partial(Store, window=20))
 
     async def story(client: Client) -> None:
         old = (await client.list(ConfigMap)).resource_version

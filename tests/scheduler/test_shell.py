@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from corelane import node as nodes
-from corelane.apiserver.auth import User
-from corelane.apiserver.server import APIServer
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.server import APIServer
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError, Client

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from corelane.agent.agent import Agent
-from corelane.apiserver.auth import User
-from corelane.apiserver.server import APIServer
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.server import APIServer
 from corelane.kube.client import APIError, Client
 from corelane.kube.objects import Event, Pod
 

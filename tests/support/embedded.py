@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from corelane.apiserver.auth import User
-from corelane.apiserver.server import APIServer
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.server import APIServer
 from corelane.app.up import tls
 
 TOKEN = "admintoken"

@@ -2,8 +2,10 @@
 
 import json
 
-from corelane.apiserver import strategy
-from corelane.apiserver.kinds import PODS
+from corelane.apiserver import validation
+from corelane.apiserver.codec import envelope
+from corelane.apiserver.served_kinds import PODS
+from corelane.apiserver.write import strategy
 
 SOUND = {
     "metadata": {"name": "p", "namespace": "d"},
@@ -24,13 +26,13 @@ def merged(one, *others):
 
 def prepared(*changes):
     body = json.dumps(merged(SOUND, *changes)).encode()
-    pod, _ = strategy.decode(PODS, "v1", body, field_validation="Strict")
+    pod, _ = envelope.decode(PODS, "v1", body, field_validation="Strict")
     strategy.prepare_create(PODS, pod)
     return pod
 
 
 def faults(*changes):
-    return [f"{cause.field}: {cause.message}" for cause in strategy.validate_create(PODS, prepared(*changes))]
+    return [f"{cause.field}: {cause.message}" for cause in validation.create(PODS, prepared(*changes))]
 
 
 def agree(found, expected, within=""):

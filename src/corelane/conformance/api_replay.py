@@ -70,8 +70,8 @@ class _Run:
 @asynccontextmanager
 async def embedded_server() -> AsyncIterator[str]:
     """A fresh embedded API server set up as the recorded one was; yields its URL."""
-    from corelane.apiserver.auth import User
-    from corelane.apiserver.server import APIServer
+    from corelane.apiserver.http.auth import User
+    from corelane.apiserver.http.server import APIServer
 
     tokens = {
         "admintoken": User("admin", ("system:masters",)),

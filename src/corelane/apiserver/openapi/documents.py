@@ -8,11 +8,10 @@ from typing import Any
 
 import msgspec
 
-from corelane.apiserver import discovery
-from corelane.apiserver.kinds import KINDS, Kind
-from corelane.apiserver.openapi import protobuf
+from corelane.apiserver.openapi import discovery, protobuf
 from corelane.apiserver.openapi.operations import Operation, Parameter, operations
 from corelane.apiserver.openapi.schemas import V2_REFS, V3_REFS, definitions
+from corelane.apiserver.served_kinds import KINDS, Kind
 
 Document = dict[str, Any]
 

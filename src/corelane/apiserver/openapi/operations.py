@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from corelane.apiserver import discovery
-from corelane.apiserver.kinds import Kind
+from corelane.apiserver.openapi import discovery
 from corelane.apiserver.openapi.schemas import GVK, PATCH, body_kind, gvk, list_model, model
-from corelane.apiserver.schema.meta import DELETE_OPTIONS, STATUS
+from corelane.apiserver.schema.object_meta import DELETE_OPTIONS, STATUS
+from corelane.apiserver.served_kinds import Kind
 
 PATCH_TYPES = (
     "application/json-patch+json",

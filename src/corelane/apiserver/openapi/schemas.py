@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from corelane.apiserver.kinds import BINDINGS, EVICTIONS, Kind
 from corelane.apiserver.openapi.descriptions import FIELDS, TYPES
-from corelane.apiserver.schema.meta import DELETE_OPTIONS, LIST_META, STATUS
 from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
+from corelane.apiserver.schema.object_meta import DELETE_OPTIONS, LIST_META, STATUS
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, Kind
 
 Schema = dict[str, Any]
 GVK = dict[str, str]

@@ -1,8 +1,8 @@
 """Events, in the two groups that show one stored object."""
 
-from corelane.apiserver.schema.meta import kind
+from corelane.apiserver.schema.core_kinds import OBJECT_REFERENCE
 from corelane.apiserver.schema.notation import INT32, MICRO_TIME, STRING, TIME, opt, record, req, val
-from corelane.apiserver.schema.small import OBJECT_REFERENCE
+from corelane.apiserver.schema.object_meta import kind
 
 EVENTS_V1 = "io.k8s.api.events.v1."
 

@@ -8,11 +8,9 @@ upstream's internal types, because one of its error texts shows a difference in 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 CORE = "io.k8s.api.core.v1."
 

@@ -2,37 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from corelane.apiserver.schema.pod import POD_SPEC
-
-# Imported for the rules that they register.
-from corelane.apiserver.validation import (  # noqa: F401
-    containers,
-    environment,
+from corelane.apiserver.schema.pod_spec import POD_SPEC
+from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.validation import (  # noqa: F401 - most only for the rules that they register
+    annotation_rules,
+    container_rules,
+    custom_rules,
+    environment_rules,
     formats,
-    metadata,
-    mounts,
-    pod,
-    pod_annotations,
-    pod_status,
-    resources,
-    scheduling,
-    security,
-    small,
-    structural,
-    updates,
-    values,
-    volumes,
+    kind_rules,
+    metadata_rules,
+    mount_rules,
+    pod_rules,
+    pod_status_rules,
+    resource_rules,
+    scheduling_rules,
+    security_rules,
+    update_rules,
+    value_rules,
+    volume_rules,
 )
-from corelane.apiserver.validation.engine import Scope, limited, walk
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from corelane.apiserver.kinds import Kind
-    from corelane.apiserver.status import Cause
+from corelane.apiserver.validation.table_rules import Scope, limited, walk
 
 Object = dict[str, Any]
 
@@ -41,32 +36,46 @@ _CORE = frozenset({"pods", "nodes", "namespaces", "configmaps", "priorityclasses
 _SPEC_ONLY = frozenset({"pods"})
 
 
-def create(kind: Kind, obj: Object, version: str) -> list[Cause]:
-    """The faults of a new object."""
+def create(kind: Kind, obj: Object, *, version: str = "") -> list[Cause]:
+    """Return what is wrong with a prepared object, in upstream's order.
+
+    The rules are those of the request's group and version: `kind` may be any that shares the stored form,
+    and `version` one other than the object's.
+    """
+    version = version or _version(obj)
     if kind.stored == "events":
         return limited(_event(kind, obj))
-    more = chain(pod.create(obj), pod_annotations.agree_with_fields(obj)) if kind.plural == "pods" else ()
+    more = (
+        chain(pod_rules.create(obj), annotation_rules.agree_with_fields(obj)) if kind.plural == "pods" else ()
+    )
     return limited(chain(_metadata(kind, obj), _own_rules(kind, obj, None, version), more))
 
 
-def update(kind: Kind, obj: Object, old: Object, subresource: str, version: str) -> list[Cause]:
-    """The faults of an object that is to replace `old`."""
-    common = metadata.update(obj["metadata"], old["metadata"], core=False)
+def update(kind: Kind, obj: Object, old: Object, subresource: str = "", *, version: str = "") -> list[Cause]:
+    """Return what is wrong with a prepared object that is to replace `old`; as `create`."""
+    version = version or _version(obj)
+    common = metadata_rules.update(obj["metadata"], old["metadata"], core=False)
     own = _UPDATES.get((kind.plural, subresource), _update)
     return limited(chain(common, own(kind, obj, old, version)))
+
+
+def _version(obj: Object) -> str:
+    return str(obj["apiVersion"]).rpartition("/")[2]
 
 
 def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
     name_format = formats.dns_label if kind.plural == "namespaces" else formats.dns_subdomain
     core = kind.plural in _CORE
-    return metadata.create(obj["metadata"], namespaced=kind.namespaced, name_format=name_format, core=core)
+    return metadata_rules.create(
+        obj["metadata"], namespaced=kind.namespaced, name_format=name_format, core=core
+    )
 
 
 def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> Iterable[Cause]:
     """The rules of the kind's table."""
     record = kind.schema[version]
     if kind.custom:
-        return structural.validate(record, obj)
+        return custom_rules.validate(record, obj)
     if kind.plural in _SPEC_ONLY:
         return _pod_rules(obj, old)
     return walk(record, obj, "", Scope(obj, old)) if record.order else ()
@@ -74,11 +83,13 @@ def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> Ite
 
 def _pod_rules(obj: Object, old: Object | None) -> Iterable[Cause]:
     scope = Scope(obj, old)
-    return chain(pod_annotations.rules(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod.whole(obj))
+    return chain(
+        annotation_rules.rules(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod_rules.whole(obj)
+    )
 
 
 def _changed(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
-    return metadata.update(obj["metadata"], old["metadata"], core=kind.plural in _CORE)
+    return metadata_rules.update(obj["metadata"], old["metadata"], core=kind.plural in _CORE)
 
 
 def _update(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
@@ -88,11 +99,11 @@ def _update(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Caus
 
 def _update_pod(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
-    return chain(_changed(kind, obj, old), whole, updates.pod(obj, old))
+    return chain(_changed(kind, obj, old), whole, update_rules.pod(obj, old))
 
 
 def _update_pod_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
-    return chain(_changed(kind, obj, old), pod_status.update(obj, old))
+    return chain(_changed(kind, obj, old), pod_status_rules.update(obj, old))
 
 
 def _update_node(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
@@ -104,7 +115,7 @@ def _update_node(kind: Kind, obj: Object, old: Object, version: str) -> Iterable
 
 
 def _update_node_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
-    return chain(_changed(kind, obj, old), updates.node(obj, old, Scope(obj, old)))
+    return chain(_changed(kind, obj, old), update_rules.node(obj, old, Scope(obj, old)))
 
 
 def _update_namespace(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
@@ -112,36 +123,38 @@ def _update_namespace(kind: Kind, obj: Object, old: Object, version: str) -> Ite
 
 
 def _update_namespace_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
-    return chain(_changed(kind, obj, old), updates.namespace_status(obj))
+    return chain(_changed(kind, obj, old), update_rules.namespace_status(obj))
 
 
 def _finalize_namespace(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
-    return chain(_changed(kind, obj, old), updates.namespace_finalize(obj))
+    return chain(_changed(kind, obj, old), update_rules.namespace_finalize(obj))
 
 
 def _update_config_map(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
-    return chain(_changed(kind, obj, old), updates.config_map(obj, old), whole)
+    return chain(_changed(kind, obj, old), update_rules.config_map(obj, old), whole)
 
 
 def _update_priority_class(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
-    return chain(_changed(kind, obj, old), updates.priority_class(obj, old))
+    return chain(_changed(kind, obj, old), update_rules.priority_class(obj, old))
 
 
 def _event(kind: Kind, obj: Object) -> Iterable[Cause]:
     """Events of the core group have no rules on metadata but those that all kinds have."""
     if not kind.group:
-        names = metadata.create(
+        names = metadata_rules.create(
             obj["metadata"], namespaced=True, name_format=formats.path_segment, core=False
         )
-        return chain(small.event(obj, new_group=False), names)
-    return chain(small.event(obj, new_group=True), _metadata(kind, obj))
+        return chain(kind_rules.event(obj, new_group=False), names)
+    return chain(kind_rules.event(obj, new_group=True), _metadata(kind, obj))
 
 
 def _update_event(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
     if not kind.group:
-        return small.event(obj, new_group=False)
-    return chain(small.event(obj, new_group=False), _changed(kind, obj, old), updates.event(obj, old))
+        return kind_rules.event(obj, new_group=False)
+    return chain(
+        kind_rules.event(obj, new_group=False), _changed(kind, obj, old), update_rules.event(obj, old)
+    )
 
 
 _UPDATES = {

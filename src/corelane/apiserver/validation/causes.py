@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
-from corelane.apiserver.status import Cause
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from corelane.apiserver.status_errors import Cause
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _KEPT_ESCAPES = 4096

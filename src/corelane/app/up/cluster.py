@@ -12,8 +12,8 @@ from corelane.agent.journal import Journal
 from corelane.agent.kubelet import Kubelet
 from corelane.agent.registration import SIMULATED
 from corelane.agent.watching import SharedWatch
-from corelane.apiserver.auth import MASTERS, User
-from corelane.apiserver.server import APIServer
+from corelane.apiserver.http.auth import MASTERS, User
+from corelane.apiserver.http.server import APIServer
 from corelane.app import machines
 from corelane.app.up import kubelet, tls
 from corelane.app.up import options as checks

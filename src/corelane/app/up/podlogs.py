@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from corelane.agent.agent import Agent, NoLogs
-from corelane.apiserver import status
-from corelane.apiserver.logs import LogOptions, LogUnavailableError
+from corelane.apiserver import status_errors
+from corelane.apiserver.http.pod_logs import LogOptions, LogUnavailableError
 
 
 class PodLogs:
@@ -37,7 +37,7 @@ class PodLogs:
                 limit_bytes=options.limit_bytes,
             )
         except NoLogs as error:
-            raise status.bad_request(str(error)) from error
+            raise status_errors.bad_request(str(error)) from error
 
 
 def _since(options: LogOptions) -> float | None:

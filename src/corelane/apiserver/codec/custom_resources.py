@@ -1,0 +1,85 @@
+"""Decoding of what upstream serves as a custom resource: kept as sent, but for fields unknown to its schema.
+
+Types are not checked here (validation does, in kube-openapi's words); only metadata is, as for any kind.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corelane.apiserver.codec import decoding
+from corelane.apiserver.codec.decoding import Notes
+from corelane.apiserver.codec.json_reading import Float, Object, pairs
+from corelane.apiserver.schema.notation import List, Record, Shape
+from corelane.apiserver.schema.object_meta import OBJECT_META
+
+_ENVELOPE = ("apiVersion", "kind", "metadata")
+
+
+def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
+    """Read one custom object. Raises DecodeError where its metadata is not metadata."""
+    note_repeats(tree, "", notes)
+    inside = Notes()
+    metadata = decoding.decode(OBJECT_META, tree.get("metadata"), inside)
+    for text in inside.strict:
+        notes.add(text.replace('"', '"metadata.', 1))
+    unknown: list[str] = []
+    made = {name: value for name, value in tree.items() if name not in _ENVELOPE}
+    made = prune(record, made, unknown)
+    for path in sorted(unknown):
+        notes.unknown(path)
+    return {**made, "metadata": metadata}
+
+
+def prune(record: Record, obj: dict[str, Any], unknown: list[str] | None = None) -> dict[str, Any]:
+    """The object without nulls and without fields its schema does not name, whose paths go to `unknown`."""
+    pruned = _pruned(record, obj, "", [] if unknown is None else unknown)
+    assert isinstance(pruned, dict)
+    return pruned
+
+
+def _pruned(shape: Shape, value: Any, path: str, unknown: list[str]) -> Any:
+    if isinstance(value, dict) and isinstance(shape, Record):
+        return dict(_members(shape, value, path, unknown))
+    if isinstance(value, list):
+        inner: Shape = shape.item if isinstance(shape, List) else shape
+        return [_pruned(inner, item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
+    return plain(value)
+
+
+def _members(record: Record, value: dict[str, Any], path: str, unknown: list[str]) -> list[tuple[str, Any]]:
+    kept = []
+    for name, item in value.items():
+        where = f"{path}.{name}" if path else name
+        row = record.fields.get(name)
+        if row is None:
+            unknown.append(where)
+        elif item is not None:
+            kept.append((name, _pruned(row.shape, item, where, unknown)))
+    return kept
+
+
+def plain(tree: Any) -> Any:
+    """A tree of the reader's as JSON's own types, as an encoder takes them."""
+    if isinstance(tree, Float):
+        return float(tree)
+    if isinstance(tree, list):
+        return [plain(item) for item in tree]
+    if isinstance(tree, dict):
+        return {name: plain(item) for name, item in tree.items()}
+    return tree
+
+
+def note_repeats(tree: Any, path: str, notes: Notes) -> None:
+    """Note the repeated keys anywhere in a tree."""
+    if isinstance(tree, list):
+        for index, item in enumerate(tree):
+            note_repeats(item, f"{path}[{index}]", notes)
+    elif isinstance(tree, dict):
+        seen = set()
+        for name, item in pairs(tree):
+            where = f"{path}.{name}" if path else name
+            if isinstance(tree, Object) and name in seen:
+                notes.duplicate(where)
+            seen.add(name)
+            note_repeats(item, where, notes)

@@ -1,0 +1,281 @@
+"""Plain JSON values to objects by the tables: what Go's strict, case-sensitive decoder does for upstream.
+
+Values are checked against their rows, zero values that Go would leave out are left out, those it always
+writes are filled in, quantities and times get their canonical text. Unknown and repeated fields are noted.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+from corelane import quantity
+from corelane.apiserver.codec.json_reading import Float, pairs
+from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
+
+MAX_STRICT_ERRORS = 100  # upstream stops counting there
+_INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
+_TIME = re.compile(r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:[.,](\d+))?(Z|[+-]\d{2}:\d{2})", re.ASCII)
+# What Go has read before its own types get to see a value.
+_GO_TYPES = {"bytes": "[]uint8", "int-or-string": "int32", "time": "string", "microtime": "string"}
+_LAYOUT = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
+
+
+class DecodeError(ValueError):
+    """A value does not fit its row; the message is Go's."""
+
+
+@dataclass(slots=True)
+class Notes:
+    """What a strict decoder would refuse: `unknown field "spec.x"`, `duplicate field "data.a"`."""
+
+    strict: list[str] = field(default_factory=list)
+
+    def unknown(self, path: str) -> None:
+        self.add(f'unknown field "{path}"')
+
+    def duplicate(self, path: str) -> None:
+        self.add(f'duplicate field "{path}"')
+
+    def add(self, text: str) -> None:
+        if len(self.strict) < MAX_STRICT_ERRORS and text not in self.strict:
+            self.strict.append(text)
+
+
+# Where a value stands: around what, in which type (none in lists and maps), under which name or number.
+_At: TypeAlias = "tuple[_At, str, str | int] | None"
+
+
+def _path(at: _At) -> str:
+    """As the notes have it: `spec.containers[0].name`."""
+    steps: list[str] = []
+    while at:
+        at, _, step = at
+        steps.append(f"[{step}]" if isinstance(step, int) else f".{step}")
+    return "".join(reversed(steps)).removeprefix(".")
+
+
+def _place(at: _At) -> str:
+    """As Go's messages have it: the innermost type, and the names without positions and keys."""
+    owner, names = "", []
+    while at:
+        at, record, step = at
+        if record:
+            owner = owner or record
+            names.append(str(step))
+    return f"Go struct field {owner}.{'.'.join(reversed(names))}" if names else "Go value"
+
+
+def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
+    """Read one object of a type. Raises DecodeError; what is unknown or repeated goes into `notes`."""
+    return _record(record, tree, None, notes)
+
+
+def zero(shape: Shape) -> Any:
+    """What Go holds where nothing was said: the value that a `req` row writes."""
+    if isinstance(shape, Record):
+        return {row.name: zero(row.shape) for row in shape.always}
+    return shape.zero if isinstance(shape, Scalar) else None
+
+
+def is_zero(row: Field, value: Any) -> bool:
+    """Whether Go leaves the value out of a `val` row."""
+    return value is None or (row.presence == "val" and not value and not isinstance(row.shape, Record))
+
+
+def _value(shape: Shape, tree: Any, at: _At, notes: Notes) -> Any:
+    if isinstance(shape, Scalar):
+        return _SCALARS[shape.name](shape, tree, at)
+    if isinstance(shape, Record):
+        return _record(shape, tree, at, notes)
+    if tree is None:
+        return None
+    return _list(shape, tree, at, notes) if isinstance(shape, List) else _map(shape, tree, at, notes)
+
+
+def _record(record: Record, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
+    if tree is None:
+        return dict(zero(record))
+    if not isinstance(tree, dict):
+        raise _mismatch(record, tree, at)
+    made: dict[str, Any] = {}
+    rows = record.fields
+    for name, value in pairs(tree):
+        inner = (at, record.name, name)
+        row = rows.get(name)
+        if row is None:
+            notes.unknown(_path(inner))
+            continue
+        if name in made:
+            notes.duplicate(_path(inner))
+        _put(made, row, None if value is None else _value(row.shape, value, inner, notes))
+    for row in record.always:
+        if made.get(row.name) is None:
+            made[row.name] = zero(row.shape)
+    return {name: made[name] for name in rows if name in made and not _left_out(rows[name], made[name])}
+
+
+def _put(made: dict[str, Any], row: Field, value: Any) -> None:
+    before = made.get(row.name)
+    if isinstance(before, dict) and isinstance(value, dict):
+        value = {**before, **value}  # Go decodes a repeated object into the one it has
+    made[row.name] = value
+
+
+def _left_out(row: Field, value: Any) -> bool:
+    return row.gated or (row.presence != "req" and is_zero(row, value))
+
+
+def _list(shape: List, tree: Any, at: _At, notes: Notes) -> list[Any]:
+    if not isinstance(tree, list):
+        raise _mismatch(shape, tree, at)
+    return [_value(shape.item, item, (at, "", position), notes) for position, item in enumerate(tree)]
+
+
+def _map(shape: Map, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
+    if not isinstance(tree, dict):
+        raise _mismatch(shape, tree, at)
+    made: dict[str, Any] = {}
+    for name, value in pairs(tree):
+        inner = (at, "", name)
+        if name in made:
+            notes.duplicate(_path(inner))
+        made[name] = _value(shape.value, value, inner, notes)
+    return made
+
+
+def _string(shape: Scalar, tree: Any, at: _At) -> str:
+    if tree is None or isinstance(tree, str):
+        return tree or ""
+    raise _mismatch(shape, tree, at)
+
+
+def _bool(shape: Scalar, tree: Any, at: _At) -> bool:
+    if tree is None or isinstance(tree, bool):
+        return bool(tree)
+    raise _mismatch(shape, tree, at)
+
+
+def _int(shape: Scalar, tree: Any, at: _At) -> int:
+    bound = _INT_BOUNDS[shape.name]
+    if tree is None:
+        return 0
+    if isinstance(tree, int) and not isinstance(tree, bool) and -bound <= tree < bound:
+        return tree
+    raise _mismatch(shape, tree, at)
+
+
+def _quantity(_shape: Scalar, tree: Any, _at: _At) -> str:
+    if tree is None:
+        return "0"
+    text = tree.strip() if isinstance(tree, str) else _number_text(tree)
+    try:
+        return quantity.canonical(text)
+    except quantity.QuantityError as error:
+        raise DecodeError(str(error)) from None
+
+
+def _amount(shape: Scalar, tree: Any, at: _At) -> str:
+    return quantity.rounded_to_milli(quantity.parse(_quantity(shape, tree, at))).text
+
+
+def _number_text(tree: Any) -> str:
+    if isinstance(tree, Float):
+        return tree.text
+    return str(tree) if isinstance(tree, int) and not isinstance(tree, bool) else "?"
+
+
+def _time(shape: Scalar, tree: Any, at: _At) -> str | None:
+    if tree is None:
+        return None
+    if not isinstance(tree, str):
+        raise _mismatch(shape, tree, at)
+    parts = _TIME.fullmatch(tree)
+    if parts and (shape.name == "time" or len(parts[3] or "") == 6):
+        try:
+            return _written(shape, parts)
+        except (ValueError, OverflowError):
+            pass
+    layout = _LAYOUT[shape.name]
+    raise DecodeError(f'parsing time "{tree}" as "{layout}": cannot parse "{tree}" as "2006"')
+
+
+def _written(shape: Scalar, parts: re.Match[str]) -> str:
+    moment = datetime.fromisoformat(f"{parts[1]}T{parts[2]}{parts[4]}").astimezone(UTC)
+    fraction = f".{parts[3]}" if shape.name == "microtime" else ""
+    return f"{moment.replace(tzinfo=None).isoformat()}{fraction}Z"
+
+
+def _int_or_string(shape: Scalar, tree: Any, at: _At) -> int | str:
+    if isinstance(tree, str):
+        return tree
+    if tree is None or (isinstance(tree, int) and not isinstance(tree, bool) and -(2**31) <= tree < 2**31):
+        return tree or 0
+    raise _mismatch(shape, tree, at)
+
+
+def _bytes(shape: Scalar, tree: Any, at: _At) -> str:
+    if tree is None:
+        return ""
+    if not isinstance(tree, str):
+        raise _mismatch(shape, tree, at)
+    try:
+        raw = base64.b64decode(tree.replace("\r", "").replace("\n", ""), validate=True)
+    except (binascii.Error, ValueError):
+        raise DecodeError(f"illegal base64 data at input byte {_first_bad(tree)}") from None
+    return base64.b64encode(raw).decode()
+
+
+def _first_bad(text: str) -> int:
+    bad = re.search(r"[^A-Za-z0-9+/=]", text)
+    return bad.start() if bad else len(text)
+
+
+def _raw(_shape: Scalar, tree: Any, _at: _At) -> Any:
+    return tree
+
+
+_SCALARS: dict[str, Callable[[Scalar, Any, _At], Any]] = {
+    "string": _string,
+    "bool": _bool,
+    "int32": _int,
+    "int64": _int,
+    "quantity": _quantity,
+    "amount": _amount,
+    "time": _time,
+    "microtime": _time,
+    "int-or-string": _int_or_string,
+    "bytes": _bytes,
+    "raw": _raw,
+}
+
+
+def _mismatch(shape: Shape, tree: Any, at: _At) -> DecodeError:
+    found = json_type(tree)
+    if found == "number" and isinstance(shape, Scalar) and shape.name in _INT_BOUNDS:
+        found = f"number {_number_text(tree)}"
+    return DecodeError(f"json: cannot unmarshal {found} into {_place(at)} of type {_go_type(shape)}")
+
+
+def json_type(tree: Any) -> str:
+    """What Go calls a JSON value's type."""
+    if isinstance(tree, bool):
+        return "bool"
+    if isinstance(tree, int | float):
+        return "number"
+    return {str: "string", list: "array", type(None): "null"}.get(type(tree), "object")
+
+
+def _go_type(shape: Shape) -> str:
+    if isinstance(shape, List):
+        return f"[]{_go_type(shape.item)}"
+    if isinstance(shape, Map):
+        return f"map[string]{_go_type(shape.value)}"
+    if isinstance(shape, Record):
+        return f"v1.{shape.name}"
+    return _GO_TYPES.get(shape.name, shape.name)

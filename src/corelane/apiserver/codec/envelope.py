@@ -1,0 +1,166 @@
+"""The outside of a request's body: is it JSON or YAML, which kind and version does it say it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from corelane.apiserver import served_kinds, status_errors
+from corelane.apiserver.codec import custom_resources, decoding, json_reading, yaml_reading
+from corelane.apiserver.codec.decoding import DecodeError, Notes
+from corelane.apiserver.codec.json_reading import ReadError
+from corelane.apiserver.schema.notation import Record
+from corelane.apiserver.served_kinds import Kind
+
+Object = dict[str, Any]
+
+_SHOWN = 30  # bytes of a body that upstream quotes
+_OPTIONS_SCHEME = "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme/register.go:27"
+_SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
+# Versions that upstream knows (and converts) but does not serve here.
+_OTHER_VERSIONS = {
+    "coordination.k8s.io": ("v1beta1",),
+    "events.k8s.io": ("v1beta1",),
+    "scheduling.k8s.io": ("v1beta1", "v1alpha1"),
+}
+
+
+JSON = "application/json"
+
+
+def decode(
+    kind: Kind,
+    version: str,
+    body: bytes,
+    *,
+    field_validation: str = "Warn",
+    content_type: str = JSON,
+) -> tuple[Object, list[str]]:
+    """Read a request's body as an object of the kind, and the warnings to answer with.
+
+    `field_validation` is Warn, Strict or Ignore (of unknown and repeated fields). Raises StatusError 400.
+    """
+    tree = read(kind, body, content_type)
+    check(kind, version, tree)
+    return shaped(kind, version, tree, field_validation=field_validation)
+
+
+def shaped(
+    kind: Kind, version: str, tree: Object, *, field_validation: str = "Warn"
+) -> tuple[Object, list[str]]:
+    """As `decode`, from values that are read already. Raises StatusError 400."""
+    notes = Notes()
+    try:
+        decode_tree = custom_resources.decode if kind.custom else decoding.decode
+        made = decode_tree(kind.schema[version], tree, notes)
+    except DecodeError as error:
+        raise status_errors.bad_request(unusable(kind, version, tree, str(error))) from None
+    if field_validation == "Strict" and notes.strict:
+        text = f"strict decoding error: {', '.join(notes.strict)}"
+        raise status_errors.bad_request(unusable(kind, version, tree, text))
+    obj = {"kind": kind.kind, "apiVersion": kind.api_version(version)}
+    obj |= {name: value for name, value in made.items() if name not in obj}
+    return obj, notes.strict if field_validation == "Warn" else []
+
+
+def read(kind: Kind, body: bytes, content_type: str) -> Object:
+    """The body as a JSON object. Raises StatusError 400."""
+    try:
+        tree = parse(body, content_type)
+        if not isinstance(tree, dict):
+            found = decoding.json_type(tree)
+            raise ReadError(f"json: cannot unmarshal {found} into Go value of type struct")
+        for name in ("apiVersion", "kind"):
+            _text(tree, name)
+    except ReadError as error:
+        why = f"couldn't get version/kind; json parse error: {error}"
+        raise status_errors.bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_quoted(body)})"
+        ) from None
+    return tree
+
+
+def parse(body: bytes, content_type: str) -> Any:
+    """The body's values, by its media type. Raises ReadError."""
+    yaml = content_type.partition(";")[0].strip() in {"application/yaml", "text/yaml", "application/x-yaml"}
+    return yaml_reading.read_yaml(body) if yaml else json_reading.read_json(body)
+
+
+def check(kind: Kind, version: str, tree: Object) -> None:
+    """Whether a body that names a kind and version names the ones of the path. Raises StatusError 400."""
+    said_version, said_kind = _text(tree, "apiVersion"), _text(tree, "kind")
+    expected = kind.api_version(version)
+    if kind.custom:
+        if not said_kind:
+            raise status_errors.bad_request(unusable(kind, version, tree, "Object 'Kind' is missing"))
+    else:
+        said_version = said_version or expected
+        _check_known(kind, version, tree, said_version, said_kind or kind.kind)
+    if said_version != expected:
+        mismatch = f"({said_version}) does not match the expected API version ({expected})"
+        raise status_errors.bad_request(f"the API version in the data {mismatch}")
+
+
+def _check_known(kind: Kind, version: str, tree: Object, said_version: str, said_kind: str) -> None:
+    group, _, said = said_version.rpartition("/")
+    convertible = said_kind == kind.kind and said in _versions(kind, group)
+    if convertible:
+        return
+    registered = any(
+        said_kind == one.kind and group == one.group and said in one.versions for one in served_kinds.KINDS
+    )
+    if registered:
+        why = f"converting ({said}.{said_kind}) to (core.{kind.kind}): unknown conversion"
+    else:
+        why = f'no kind "{said_kind}" is registered for version "{said_version}" in scheme "{_SCHEME}"'
+    raise status_errors.bad_request(unusable(kind, version, tree, why))
+
+
+def _versions(kind: Kind, group: str) -> tuple[str, ...]:
+    """The versions of a group in which the kind's objects can be written, served or not."""
+    served = next(
+        (one.versions for one in served_kinds.KINDS if one.stored == kind.stored and one.group == group), ()
+    )
+    if group == kind.group and not served:
+        served = kind.versions
+    return (*served, *_OTHER_VERSIONS.get(group, ())) if served else ()
+
+
+def unusable(kind: Kind, version: str, tree: Object, why: str) -> str:
+    """Upstream's words for a body that is not an object of the kind."""
+    said_kind = _text(tree, "kind") or kind.kind
+    said = _text(tree, "apiVersion").rpartition("/")[2] or version
+    return f'{said_kind} in version "{said}" cannot be handled as a {kind.kind}: {why}'
+
+
+def options(record: Record, body: bytes, content_type: str) -> Object:
+    """The options that come as a body, of any group and version. Raises StatusError 400."""
+    try:
+        tree = parse(body, content_type)
+        said = _text(tree, "kind") if isinstance(tree, dict) else ""
+        if said not in {"", record.name}:
+            version = _text(tree, "apiVersion")
+            why = f'no kind "{said}" is registered for version "{version}" in scheme "{_OPTIONS_SCHEME}"'
+            raise status_errors.bad_request(why)
+        return decoding.decode(record, tree, Notes())
+    except (ReadError, DecodeError) as error:
+        why = f"couldn't get version/kind; json parse error: {error}"
+        raise status_errors.bad_request(why) from None
+
+
+def _text(tree: Object, name: str) -> str:
+    value = tree.get(name)
+    if value is None or isinstance(value, str):
+        return value or ""
+    raise ReadError(
+        f"json: cannot unmarshal {decoding.json_type(value)} into Go struct field .{name} of type string"
+    )
+
+
+def _quoted(body: bytes) -> str:
+    """The beginning of a body as upstream shows it: as it is where it may be JSON, else in hexadecimal."""
+    if not body:
+        return "<empty>"
+    more = " ..." if len(body) > _SHOWN else ""
+    start = body[:_SHOWN]
+    shown = start.decode(errors="replace") if body.startswith(b"{") else start.hex()
+    return f"{shown}{more}"

@@ -1,0 +1,86 @@
+"""Objects as upstream's internal Go types show in error texts: all fields, by Go name, in Go's order."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any
+
+from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
+from corelane.apiserver.schema.object_meta import META
+
+_HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
+_NOT_INTERNAL = {"PodSpec": {*_HOST, "serviceAccount"}, "PodStatus": {"podIP"}, "NodeSpec": {"podCIDR"}}
+_CONTEXT = 3
+_COMPARED = 4000  # lines; in more, looking for what is alike takes too long
+
+
+def rendered(record: Record, obj: dict[str, Any]) -> dict[str, Any]:
+    """The object as its internal type marshals; metadata types, which have JSON names there, as they are."""
+    if record.model.startswith(META):
+        return {row.name: obj[row.name] for row in record if row.name in obj}
+    skipped = _NOT_INTERNAL.get(record.name, set())
+    shown = {row.go: _field(row, obj.get(row.name)) for row in record if row.name not in skipped}
+    if record.name == "PodSpec" and shown["SecurityContext"] is not None:
+        shown["SecurityContext"] = {**_host_fields(record, obj), **shown["SecurityContext"]}
+    return shown
+
+
+def difference(record: Record, old: dict[str, Any], new: dict[str, Any]) -> str:
+    """A unified diff of two objects, as upstream puts it into a message."""
+    before, after = _lines(record, old), _lines(record, new)
+    if len(before) + len(after) > _COMPARED:
+        return _block(before, after)
+    lines = difflib.unified_diff(before, after, n=_CONTEXT)
+    return "".join(list(lines)[2:])
+
+
+def _block(before: list[str], after: list[str]) -> str:
+    """A difference in one piece, from the first line that differs to the last."""
+    first = _alike(before, after)
+    shortest = min(len(before), len(after)) - first
+    last = min(_alike(before[::-1], after[::-1]), shortest)
+    start = max(first - _CONTEXT, 0)
+    lead, tail = before[start:first], before[len(before) - last :][:_CONTEXT]
+    old, new = before[first : len(before) - last], after[first : len(after) - last]
+    around = len(lead) + len(tail)
+    head = f"@@ -{start + 1},{len(old) + around} +{start + 1},{len(new) + around} @@\n"
+    marked = [("-", old), ("+", new)]
+    changes = [f"{mark}{line}" for mark, lines in marked for line in lines]
+    return "".join((head, *(f" {line}" for line in lead), *changes, *(f" {line}" for line in tail)))
+
+
+def _alike(one: list[str], other: list[str]) -> int:
+    """How many lines are the same from the beginning."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
+def _lines(record: Record, obj: dict[str, Any]) -> list[str]:
+    text = json.dumps(rendered(record, obj), indent=1, ensure_ascii=False)
+    return [f"{line}\n" for line in text.split("\n")]
+
+
+def _host_fields(record: Record, obj: dict[str, Any]) -> dict[str, Any]:
+    rows = (record.fields[name] for name in _HOST)
+    return {row.go: _field(row, obj.get(row.name)) for row in rows}
+
+
+def _field(row: Field, value: Any) -> Any:
+    if value is None and row.presence != "opt" and isinstance(row.shape, Scalar):
+        return row.shape.zero
+    if value is None and row.presence == "req" and isinstance(row.shape, Record):
+        return rendered(row.shape, {})
+    return _shape(row.shape, value)
+
+
+def _shape(shape: Shape, value: Any) -> Any:
+    if value is None:
+        return None
+    if isinstance(shape, Record):
+        return rendered(shape, value)
+    if isinstance(shape, List):
+        return [_shape(shape.item, item) for item in value]
+    if isinstance(shape, Map):
+        return {name: _shape(shape.value, value[name]) for name in sorted(value)}
+    return value

@@ -1,0 +1,134 @@
+"""JSON bodies to plain values, with what upstream's decoder reports: repeated keys, exact numbers.
+
+The result holds dict, list, str, bool, None, int and `Float`, which keeps its text. An object that repeats a
+key is an `Object` whose `pairs` has all its members.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Self
+
+MAX_DEPTH = 200  # of objects and lists in each other; no kind comes near, and Python's own stack is not deep
+
+SHOWN = 30  # letters of a number that is refused
+SURROGATE = re.compile(r"[\ud800-\udfff]")
+
+
+class ReadError(ValueError):
+    """A body is not JSON (or YAML); the message is close to upstream's."""
+
+
+class Float(float):
+    """A number with a fraction or an exponent, and the text it had."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Self:
+        made = super().__new__(cls, text)
+        made.text = text
+        return made
+
+
+class Object(dict[str, Any]):
+    """A JSON object that repeats a key; as a dict it has the last value of each."""
+
+    __slots__ = ("pairs",)
+    pairs: list[tuple[str, Any]]
+
+
+def pairs(tree: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The members of an object in their order, repeated keys included."""
+    return iter(tree.pairs) if isinstance(tree, Object) else iter(tree.items())
+
+
+def read_json(body: bytes) -> Any:
+    """Read a JSON text. Raises ReadError."""
+    text = body.decode("utf-8", errors="replace")
+    try:
+        tree = json.loads(
+            text,
+            object_pairs_hook=object_of,
+            parse_int=_integer,
+            parse_float=_number,
+            parse_constant=_constant,
+        )
+    except json.JSONDecodeError as error:
+        raise ReadError(_go_message(error)) from None
+    except RecursionError:
+        raise ReadError("exceeded max depth") from None
+    if text.count("[") + text.count("{") > MAX_DEPTH and too_deep(tree):
+        raise ReadError("exceeded max depth")
+    return _clean(tree) if "\\u" in text else tree
+
+
+def too_deep(tree: Any) -> bool:
+    """Whether values are nested deeper than anything that reads them should have to go."""
+    level = [tree]
+    for _ in range(MAX_DEPTH):
+        level = [part for value in level if isinstance(value, dict | list) for part in _parts(value)]
+        if not level:
+            return False
+    return True
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, Object):
+        return (part for _, part in value.pairs)
+    return value.values() if isinstance(value, dict) else value
+
+
+def object_of(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its members, of which some may have the same key."""
+    plain = dict(members)
+    if len(plain) == len(members):
+        return plain
+    repeated = Object(plain)
+    repeated.pairs = members
+    return repeated
+
+
+def _integer(text: str) -> int | float:
+    return int(text) if len(text) <= 20 else _number(text)
+
+
+def _number(text: str) -> Float:
+    number = Float(text)
+    if math.isinf(number):
+        raise ReadError(f"json: cannot unmarshal number {text[:SHOWN]} into Go value of type float64")
+    return number
+
+
+def _constant(name: str) -> Any:
+    raise ReadError(f"invalid character '{name[0]}' looking for beginning of value")
+
+
+def _go_message(error: json.JSONDecodeError) -> str:
+    rest = error.doc[error.pos :].lstrip(" \t\r\n")
+    if not rest or (
+        error.msg.startswith(("Unterminated", "Expecting ',' delimiter")) and error.pos >= len(error.doc)
+    ):
+        return "unexpected end of JSON input"
+    where = "looking for beginning of value"
+    if error.msg == "Extra data":
+        where = "after top-level value"
+    elif error.msg.startswith("Expecting property name"):
+        where = "looking for beginning of object key string"
+    elif error.msg.startswith("Expecting ',' delimiter"):
+        where = "after object key:value pair"
+    return f"invalid character '{rest[0]}' {where}"
+
+
+def _clean(tree: Any) -> Any:
+    """Lone surrogates, which JSON escapes can spell and UTF-8 cannot, become U+FFFD as in Go."""
+    if isinstance(tree, str):
+        return SURROGATE.sub("\ufffd", tree)
+    if isinstance(tree, list):
+        return [_clean(item) for item in tree]
+    if isinstance(tree, dict):
+        return object_of([(_clean(key), _clean(value)) for key, value in pairs(tree)])
+    return tree

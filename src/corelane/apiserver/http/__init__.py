@@ -1,0 +1,1 @@
+"""HTTP: connections, negotiation, authentication, and one handler for each verb on a resource."""

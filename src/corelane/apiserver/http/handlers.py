@@ -1,0 +1,344 @@
+"""One function for each thing a client can do with a resource; `answer` picks it by the request's target.
+
+Checks come in upstream's order: route, method, content type, Accept, options, body, and only then the object.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import msgspec
+from aiohttp import web
+
+from corelane.apiserver import api_requests, status_errors
+from corelane.apiserver.api_requests import Query, Target, WriteOptions
+from corelane.apiserver.codec import envelope, protobuf_reading, wire
+from corelane.apiserver.codec.json_reading import ReadError
+from corelane.apiserver.http import negotiation, pod_logs, responses
+from corelane.apiserver.print import server_tables
+from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, Kind
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.store import backend, listing
+from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.store.watches import Watch
+from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.write import deletion, pipeline, pod_binding
+
+MAX_BODY = 3 * 1024 * 1024
+_DELETES_AT_ONCE = 50
+_ENCODED_AT_ONCE = 500
+
+
+@dataclass(slots=True)
+class Context:
+    """What all requests share."""
+
+    registry: Backend
+    log_source: pod_logs.LogSource | None = None
+    watches: set[Watch] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request for a resource."""
+
+    context: Context
+    request: web.BaseRequest
+    target: Target
+    kind: Kind
+
+    @property
+    def registry(self) -> Backend:
+        return self.context.registry
+
+    @property
+    def query(self) -> Query:
+        return self.request.query
+
+    @property
+    def accept(self) -> str | None:
+        return self.request.headers.get("Accept")
+
+    @property
+    def content_type(self) -> str | None:
+        return self.request.headers.get("Content-Type")
+
+    @property
+    def dry_run(self) -> list[str]:
+        return self.request.query.getall("dryRun", [])
+
+    def view(self, available: tuple[str, ...] = negotiation.MEDIA_TYPES) -> wire.View:
+        wanted = negotiation.wanted(self.accept, available)
+        include = self.query.get("includeObject") or "Metadata"
+        if wanted.form == "Table" and include not in server_tables.INCLUDE:
+            raise status_errors.bad_request(
+                f'Unable to convert to Table as requested: includeObject: Invalid value: "{include}": '
+                "must be 'Metadata', 'Object', 'None', or empty"
+            )
+        return wire.View(self.kind, self.target.version, wanted, include)
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+
+async def answer(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    """Serve a request for a resource. Raises StatusError."""
+    allowed = api_requests.methods(target)
+    if not allowed or target.kind is None:
+        return _no_route(context, request, target)
+    if request.method not in allowed:
+        raise status_errors.method_not_allowed()
+    return await _handler(target, request.method)(Call(context, request, target, target.kind))
+
+
+def _no_route(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    if _asks_for_definitions(target) and request.method == "GET":
+        return _no_definitions(context)
+    if target.kind is not None and target.kind.custom and target.named:
+        raise backend.not_found(target)
+    if target.group and not api_requests.is_built_in(target.group):
+        return responses.text("404 page not found\n", 404)
+    raise status_errors.no_such_resource()
+
+
+def _asks_for_definitions(target: Target) -> bool:
+    place = (target.group, target.version, target.resource)
+    return place == ("apiextensions.k8s.io", "v1", "customresourcedefinitions") and target.verb == "list"
+
+
+def _no_definitions(context: Context) -> web.Response:
+    """An empty list: kubectl asks for it before it says that a kind is unknown, and an error hid that."""
+    body = {
+        "kind": "CustomResourceDefinitionList",
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "metadata": {"resourceVersion": str(context.registry.store.revision)},
+        "items": [],
+    }
+    return responses.data(msgspec.json.encode(body))
+
+
+def _handler(target: Target, method: str) -> Handler:
+    if target.kind is BINDINGS:
+        return bind
+    if target.subresource in _SUBRESOURCES:
+        return _SUBRESOURCES[target.subresource]
+    if method == "GET":
+        return {"list": list_, "watch": watch}.get(target.verb, get)
+    if method == "DELETE":
+        return delete if target.named else delete_collection
+    return {"POST": create, "PUT": update, "PATCH": patch}[method]
+
+
+async def get(call: Call) -> web.Response:
+    view = call.view()
+    _check_revision(call)
+    record = call.registry.find(call.target)
+    return responses.data(wire.one_record(view, record), view.wanted.media)
+
+
+def _check_revision(call: Call) -> None:
+    """`resourceVersion` of a get: a lower bound, which the store always meets unless it is in the future."""
+    text = call.query.get("resourceVersion", "")
+    try:
+        wanted = api_requests.revision(text) if text else 0
+    except ValueError as error:
+        raise status_errors.internal(f'resourceVersion: Invalid value: "{text}": {error}') from None
+    if wanted > call.registry.store.revision:
+        raise status_errors.resource_version_too_large(wanted, call.registry.store.revision)
+
+
+async def list_(call: Call) -> web.Response:
+    view = call.view(negotiation.WATCHABLE)
+    options = api_requests.list_options(call.query, watch=False)
+    page = listing.page(call.registry, call.target, options)
+    return responses.data(await _many(view, page), view.wanted.media)
+
+
+async def _many(view: wire.View, page: listing.Page) -> bytes:
+    """A long list that must be decoded is written in a thread, so that others are answered meanwhile."""
+    if view.plain or len(page.records) <= _ENCODED_AT_ONCE:
+        return wire.many(view, page.records, page.meta)
+    return await asyncio.to_thread(wire.many, view, page.records, page.meta)
+
+
+async def watch(call: Call) -> web.StreamResponse:
+    view = call.view(negotiation.WATCHABLE)
+    if view.wanted.media == wire.YAML:
+        raise status_errors.not_acceptable(negotiation.WATCHABLE[3:])
+    options = api_requests.list_options(call.query, watch=True)
+    if call.target.named:
+        options = replace(options, selection=options.selection.named(call.target.name))
+    found = Watch(call.registry, call.target, view, options)
+    with _kept(call.context, found):
+        return await responses.stream(call.request, found.frames(), view.wanted.media)
+
+
+@contextmanager
+def _kept(context: Context, found: Watch) -> Iterator[None]:
+    context.watches.add(found)
+    try:
+        yield
+    finally:
+        context.watches.discard(found)
+
+
+async def create(call: Call) -> web.Response:
+    view = call.view()
+    options, obj, warnings = await _decoded(call, "CreateOptions", call.kind)
+    written = pipeline.create(call.registry, call.target, obj, options)
+    warnings += written.warnings(call.kind, call.target.subresource)
+    return _written(view, written, warnings)
+
+
+async def update(call: Call) -> web.Response:
+    view = call.view()
+    options, obj, warnings = await _decoded(call, "UpdateOptions", call.kind)
+    written = pipeline.update(call.registry, call.target, obj, options)
+    warnings += written.warnings(call.kind, call.target.subresource)
+    return _written(view, written, warnings)
+
+
+async def patch(call: Call) -> web.Response:
+    media = negotiation.patch_type(call.content_type, custom=call.kind.custom)
+    view = call.view()
+    if negotiation.PATCHES[media] == "apply":
+        raise status_errors.not_served(
+            "server-side apply is not served by corelane's embedded API server; use client-side apply"
+        )
+    body = await _body(call)
+    options = api_requests.write_options(call.query, "PatchOptions", call.dry_run)
+    written, warnings = pipeline.patch_object(call.registry, call.target, media, body, options)
+    warnings += written.warnings(call.kind, call.target.subresource)
+    return _written(view, written, warnings)
+
+
+def _written(view: wire.View, written: pipeline.Written, warnings: list[str]) -> web.Response:
+    code = 201 if written.created else 200
+    return responses.data(wire.one(view, written.obj), view.wanted.media, code, warnings=warnings)
+
+
+async def delete(call: Call) -> web.Response:
+    view = call.view()
+    options = await _delete_options(call)
+    deleted = deletion.delete(call.registry, call.target, options)
+    code = 202 if not deleted.gone and options.orphan is False else 200
+    if deleted.gone and call.kind.kind not in {"Pod", "Namespace"}:
+        found = status_errors.details(
+            call.target.name, call.target.group, call.target.resource, deleted.obj["metadata"]["uid"]
+        )
+        return responses.data(wire.body(view.wanted, status_errors.success(details=found)), view.wanted.media)
+    return responses.data(wire.one(view, deleted.obj), view.wanted.media, code)
+
+
+async def delete_collection(call: Call) -> web.Response:
+    view = call.view()
+    options = await _delete_options(call)
+    asked = api_requests.list_options(call.query, watch=False)
+    page = listing.page(call.registry, call.target, replace(asked, limit=0))
+    for start in range(0, len(page.records), _DELETES_AT_ONCE):
+        batch = page.records[start : start + _DELETES_AT_ONCE]
+        deletion.delete_records(call.registry, call.target, batch, options)
+        await asyncio.sleep(0)
+    return responses.data(await _many(view, page), view.wanted.media)
+
+
+async def bind(call: Call) -> web.Response:
+    call.view()
+    options, obj, warnings = await _decoded(call, "CreateOptions", BINDINGS)
+    pods = replace(call.target, resource="pods", kind=PODS)
+    pod_binding.bind(call.registry, pods, obj, options)
+    return _done(call, warnings)
+
+
+async def evict(call: Call) -> web.Response:
+    call.view()
+    options, obj, warnings = await _decoded(call, "CreateOptions", EVICTIONS)
+    pod_binding.evict(call.registry, call.target, obj, options)
+    return _done(call, warnings)
+
+
+def _done(call: Call, warnings: list[str]) -> web.Response:
+    wanted = replace(negotiation.wanted(call.accept), form="")
+    body = wire.body(wanted, status_errors.success(code=201))
+    return responses.data(body, wanted.media, 201, warnings=warnings)
+
+
+async def log(call: Call) -> web.StreamResponse:
+    pod = call.registry.find(call.target).object()
+    options = pod_logs.options(call.query, pod)
+    if not pod["spec"].get("nodeName"):
+        return responses.data(b"", "text/plain", 204)
+    if call.context.log_source is None:
+        raise status_errors.not_served("no node of this server gives logs")
+    try:
+        found = await call.context.log_source.open(pod, options)
+    except pod_logs.LogUnavailableError as error:
+        raise StatusError(500, "InternalError", f"Internal error occurred: {error}") from error
+    return await responses.stream(call.request, found, "text/plain", options.limit_bytes)
+
+
+async def not_served(call: Call) -> web.StreamResponse:
+    part = f"{call.target.resource}/{call.target.subresource}"
+    raise status_errors.not_served(f"{part} is not served by corelane's embedded API server")
+
+
+_SUBRESOURCES: dict[str, Handler] = {
+    "binding": bind,
+    "eviction": evict,
+    "log": log,
+    **dict.fromkeys(("exec", "attach", "portforward", "proxy"), not_served),
+}
+
+
+# --- bodies
+
+
+async def _body(call: Call) -> bytes:
+    """The whole body. Raises StatusError 413 past MAX_BODY."""
+    too_large = f"Request entity too large: limit is {MAX_BODY}"
+    if (call.request.content_length or 0) > MAX_BODY:
+        raise status_errors.too_large(too_large)
+    found = bytearray()
+    async for chunk in call.request.content.iter_any():
+        found += chunk
+        if len(found) > MAX_BODY:
+            raise status_errors.too_large(too_large)
+    return bytes(found)
+
+
+def _readable(media: str, body: bytes, prefix: str) -> tuple[str, bytes]:
+    """The body as JSON or YAML, which protobuf is turned into. Raises StatusError 400."""
+    if media != negotiation.PROTOBUF:
+        return media, body
+    try:
+        return wire.JSON, msgspec.json.encode(protobuf_reading.read(body))
+    except ReadError as error:
+        raise status_errors.bad_request(f"{prefix}{error}") from None
+
+
+async def _decoded(call: Call, options_kind: str, kind: Kind) -> tuple[WriteOptions, Object, list[str]]:
+    media = negotiation.body_type(call.content_type)
+    body = await _body(call)
+    options = api_requests.write_options(call.query, options_kind, call.dry_run)
+    media, body = _readable(
+        media, body, f"the object provided is unrecognized (must be of type {kind.kind}): "
+    )
+    version = kind.version if kind in {BINDINGS, EVICTIONS} else call.target.version
+    obj, warnings = envelope.decode(
+        kind,
+        version,
+        body,
+        field_validation=options.field_validation,
+        content_type=media,
+    )
+    return options, obj, warnings
+
+
+async def _delete_options(call: Call) -> deletion.DeleteOptions:
+    body = await _body(call)
+    if not body:
+        return deletion.options_from_query(call.query, call.dry_run)
+    media, body = _readable(negotiation.body_type(call.content_type), body, "")
+    return deletion.read_options(envelope.options(DELETE_OPTIONS, body, media))

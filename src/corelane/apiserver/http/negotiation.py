@@ -1,0 +1,111 @@
+"""In which form an answer goes out, and in which a body came in: Accept and Content-Type.
+
+Answers are JSON or YAML, whole, as Table or as metadata alone; bodies may be protobuf too.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from corelane.apiserver import status_errors
+from corelane.apiserver.codec.wire import FORMS, JSON, YAML, Wanted
+from corelane.apiserver.status_errors import StatusError
+
+PROTOBUF = "application/vnd.kubernetes.protobuf"
+MEDIA_TYPES = (JSON, YAML, PROTOBUF)
+WATCHABLE = (*MEDIA_TYPES, f"{JSON};stream=watch", f"{PROTOBUF};stream=watch")
+PATCHES = {
+    "application/json-patch+json": "json",
+    "application/merge-patch+json": "merge",
+    "application/strategic-merge-patch+json": "strategic",
+    "application/apply-patch+yaml": "apply",
+    "application/apply-patch+cbor": "apply",
+}
+_CUSTOM_PATCHES = (
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/apply-patch+yaml",
+)
+
+
+def wanted(accept: str | None, available: Iterable[str] = MEDIA_TYPES) -> Wanted:
+    """The best form that `accept` allows. Raises StatusError 406."""
+    _check_route(accept, available)
+    for media, parameters in _clauses(accept or "*/*"):
+        for served in (JSON, YAML):
+            if _covers(media, served) and (found := _form(served, parameters)):
+                return found
+    raise status_errors.not_acceptable(MEDIA_TYPES)
+
+
+def for_error(accept: str | None) -> str:
+    """The media type for an error: YAML if that is what was asked for, else JSON."""
+    try:
+        return wanted(accept).media
+    except StatusError:
+        return JSON
+
+
+def body_type(content_type: str | None) -> str:
+    """The type of a request's body, JSON if none is given. Raises StatusError 415."""
+    media = bare(content_type) or JSON
+    if media not in MEDIA_TYPES:
+        raise status_errors.unsupported_media_type(MEDIA_TYPES)
+    return media
+
+
+def patch_type(content_type: str | None, *, custom: bool) -> str:
+    """The bare media type of a patch. Raises StatusError 415; `custom` resources take no strategic patch."""
+    media = bare(content_type)
+    if media not in PATCHES:
+        raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
+    if custom and PATCHES[media] == "strategic":
+        raise status_errors.unsupported_media_type(_CUSTOM_PATCHES)
+    return media
+
+
+def bare(header: str | None) -> str:
+    """A media type without its parameters."""
+    return (header or "").partition(";")[0].strip().lower()
+
+
+def _check_route(accept: str | None, available: Iterable[str]) -> None:
+    """Upstream's router looks first, and only at bare types."""
+    offered = {media.partition(";")[0] for media in available}
+    asked = [bare(clause) for clause in (accept or "*/*").split(",")]
+    if "*/*" in asked or offered.intersection(asked):
+        return
+    message = f"406: Not Acceptable\n\nAvailable representations: {', '.join(available)}"
+    raise StatusError(406, "NotAcceptable", message, {})
+
+
+def _clauses(accept: str) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Media ranges with their parameters, best first: by q, then the exact before the wild."""
+    parsed = [_clause(text) for text in accept.split(",") if text.strip()]
+    yield from sorted(parsed, key=lambda item: (-_quality(item[1]), item[0].count("*")))
+
+
+def _clause(text: str) -> tuple[str, dict[str, str]]:
+    media, *rest = text.split(";")
+    pairs = (part.partition("=") for part in rest)
+    return media.strip().lower(), {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _quality(parameters: Mapping[str, str]) -> float:
+    try:
+        return float(parameters.get("q", "1"))
+    except ValueError:
+        return 1.0
+
+
+def _covers(wild: str, media: str) -> bool:
+    return wild in {media, "*/*"} or wild == f"{media.partition('/')[0]}/*"
+
+
+def _form(media: str, parameters: Mapping[str, str]) -> Wanted | None:
+    """What the clause's `as`, `g` and `v` ask for, None if that is not to be had."""
+    name = parameters.get("as", "")
+    if not name:
+        return Wanted(media)
+    version = parameters.get("v", "")
+    if name not in FORMS or parameters.get("g") != "meta.k8s.io" or version not in {"v1", "v1beta1"}:
+        return None
+    return Wanted(media, FORMS[name], version)

@@ -1,0 +1,88 @@
+"""Answers as aiohttp sends them: bodies, Status errors, warnings, and streams that no stuck reader blocks."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+import structlog
+from aiohttp import web
+from multidict import CIMultiDict
+
+from corelane.apiserver.codec import wire
+from corelane.apiserver.http import negotiation
+from corelane.apiserver.status_errors import StatusError
+
+_log = structlog.get_logger("corelane.apiserver")
+
+TEXT = "text/plain; charset=utf-8"
+_STUCK = 30.0  # seconds without progress after which a reader is cut off
+_UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
+
+
+def data(
+    body: bytes,
+    media: str = wire.JSON,
+    code: int = 200,
+    headers: Mapping[str, str] | None = None,
+    warnings: Iterable[str] = (),
+) -> web.Response:
+    found: CIMultiDict[str] = CIMultiDict({"Content-Type": media, "Cache-Control": "no-cache, private"})
+    found.update(headers or {})
+    for text in warnings:
+        found.add("Warning", warning(text))
+    return web.Response(body=body, status=code, headers=found)
+
+
+def warning(text: str) -> str:
+    """A Warning header (RFC 7234) as kubectl shows it."""
+    safe = _UNSENDABLE.sub(" ", text).replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{safe}"'
+
+
+def text(body: str, code: int = 200) -> web.Response:
+    return data(body.encode(), TEXT, code, {"X-Content-Type-Options": "nosniff"})
+
+
+def error(fault: StatusError, accept: str | None) -> web.Response:
+    media = negotiation.for_error(accept)
+    found = wire.body(wire.Wanted(media), fault.body())
+    return data(found, media, fault.code, fault.headers)
+
+
+async def stream(
+    request: web.BaseRequest, chunks: AsyncIterator[bytes], media: str, limit: int | None = None
+) -> web.StreamResponse:
+    """Send chunks as they come, at most `limit` bytes. A client that has gone ends it quietly."""
+    response = web.StreamResponse(headers={"Content-Type": media, "Cache-Control": "no-cache, private"})
+    try:
+        await response.prepare(request)
+        await _send(response, chunks, limit)
+        await response.write_eof()
+    except TimeoutError:
+        if request.transport:
+            request.transport.abort()
+    except ConnectionError:
+        pass
+    except Exception as error:
+        if not response.prepared:
+            raise
+        _log.error("stream broke off", path=request.path, error=repr(error))
+        raise ConnectionError("the answer had begun") from error
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close:
+            await close()
+    return response
+
+
+async def _send(response: web.StreamResponse, chunks: AsyncIterator[bytes], limit: int | None) -> None:
+    left = limit
+    async for chunk in chunks:
+        piece = chunk if left is None else chunk[:left]
+        async with asyncio.timeout(_STUCK):
+            await response.write(piece)
+        await asyncio.sleep(0)  # a fast stream must not keep the loop
+        if left is not None:
+            left -= len(piece)
+            if left <= 0:
+                return

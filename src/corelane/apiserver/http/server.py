@@ -1,0 +1,285 @@
+"""The embedded API server: `APIServer` binds to loopback, answers, and stops quickly."""
+
+import asyncio
+import hashlib
+import ipaddress
+import logging
+import ssl
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMethod
+
+from corelane.apiserver import api_requests, openapi, status_errors
+from corelane.apiserver.api_requests import Query, Target
+from corelane.apiserver.codec import wire
+from corelane.apiserver.http import auth, handlers, negotiation, responses
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.pod_logs import LogSource
+from corelane.apiserver.openapi import discovery
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.store import backend
+from corelane.apiserver.store.backend import Backend, describe
+from corelane.apiserver.store.database import FILE_NAME, Store
+from corelane.apiserver.stored_objects import StoreError
+from corelane.apiserver.write import pipeline
+
+_OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_CHECKS = ("ping", "log", "etcd")
+_FAREWELL = 1.0  # seconds for what is being answered
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_log = structlog.get_logger("corelane.apiserver")
+_silent = logging.getLogger("corelane.apiserver.http")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False
+
+
+class APIServer:
+    """A Kubernetes API server in this process.
+
+    `data_dir` None keeps objects in memory only. `tokens` maps bearer tokens to users. `tls` serves HTTPS,
+    without which kubectl sends no token. `port` 0 takes a free one; `url` says which, once started.
+    """
+
+    def __init__(
+        self,
+        *,
+        data_dir: Path | None = None,
+        tokens: Mapping[str, User],
+        host: str = "127.0.0.1",
+        port: int = 0,
+        log_source: LogSource | None = None,
+        default_scheduler: str = "corelane-scheduler",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Raises ValueError for a host that is not loopback."""
+        _check_loopback(host)
+        self._data_dir = data_dir
+        self._tokens = dict(tokens)
+        self._host, self._port, self._tls = host, port, tls
+        self._default_scheduler = default_scheduler
+        self._log_source = log_source
+        self._store: Store | None = None
+        self._context: handlers.Context | None = None
+        self._runner: web.ServerRunner | None = None
+        self._chores: asyncio.Task[None] | None = None
+        self.url = ""
+
+    @property
+    def log_source(self) -> LogSource | None:
+        return self._log_source
+
+    @log_source.setter
+    def log_source(self, source: LogSource | None) -> None:
+        """Agents may come after the server."""
+        self._log_source = source
+        if self._context:
+            self._context.log_source = source
+
+    async def start(self) -> None:
+        """Open the store, make the default objects, and listen. Raises StoreError or OSError."""
+        path = self._data_dir / FILE_NAME if self._data_dir else None
+        self._store = await asyncio.to_thread(Store, path, describe)
+        try:
+            await self._listen(self._store)
+        except BaseException:
+            await self.stop()
+            raise
+
+    async def _listen(self, store: Store) -> None:
+        registry = Backend(store, self._default_scheduler)
+        pipeline.make_default_objects(registry)
+        self._context = handlers.Context(registry, self._log_source)
+        self._runner = web.ServerRunner(_Connections(self._handle), shutdown_timeout=_FAREWELL)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
+        await site.start()
+        host, port = self._runner.addresses[0][:2]
+        scheme = "https" if self._tls else "http"
+        self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+        self._chores = asyncio.create_task(backend.keep_house(registry))
+
+    async def stop(self) -> None:
+        """End watches, finish what is being answered, and close the store; takes at most a few seconds."""
+        if self._chores:
+            self._chores.cancel()
+            await asyncio.gather(self._chores, return_exceptions=True)
+            self._chores = None
+        if self._context:
+            for watch in tuple(self._context.watches):
+                watch.end()
+            self._context = None
+        if self._runner:
+            await self._runner.cleanup()
+            self._runner = None
+        if self._store:
+            self._store.close()
+            self._store = None
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer any request; whatever goes wrong, the client gets a Status."""
+        accept = request.headers.get("Accept")
+        try:
+            return await self._answer(request)
+        except StatusError as error:
+            return responses.error(error, accept)
+        except StoreError as error:
+            _log.error("store failed", error=str(error))
+            return responses.error(status_errors.internal(str(error)), accept)
+        except (ConnectionError, asyncio.CancelledError):
+            raise
+        except Exception as error:  # noqa: BLE001 - the last resort
+            _log.error("request failed", method=request.method, path=request.path, **_trace(error))
+            return responses.error(_unexpected(), accept)
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        user = auth.authenticate(request.headers.get("Authorization"), self._tokens)
+        target = api_requests.parse(request.path, request.method, request.query)
+        auth.authorize(user, target)
+        if self._context is None:
+            raise StatusError(503, "ServiceUnavailable", "the server is stopping")
+        if target.is_resource:
+            return await handlers.answer(self._context, request, target)
+        return plain(request, target)
+
+
+class _Protocol(web.RequestHandler):
+    """One connection."""
+
+    __slots__ = ()
+
+    def handle_error(
+        self,
+        request: web.BaseRequest,
+        status: int = 500,
+        exc: BaseException | None = None,
+        message: str | None = None,
+    ) -> web.StreamResponse:
+        """The answer to a request that could not be read, or whose handler failed; ends the connection."""
+        if request.writer.output_size > 0:
+            raise ConnectionError("the answer had begun")
+        response = responses.error(_fault(status, exc, message), None)
+        response.force_close()
+        return response
+
+
+def _fault(code: int, error: BaseException | None, message: str | None) -> StatusError:
+    if isinstance(error, BadHttpMethod):
+        return status_errors.method_not_allowed()
+    if code >= 500:
+        return StatusError(code, "InternalError", "Internal error occurred: the request could not be served")
+    return StatusError(code, "BadRequest", " ".join((message or "malformed HTTP request").split()))
+
+
+class _Connections(web.Server):
+    """aiohttp's server, with Status answers to what is not HTTP and without its tracebacks.
+
+    Hands every request to `handler`. Create it inside the running loop.
+    """
+
+    def __init__(self, handler: Handler) -> None:
+        super().__init__(handler)
+
+    def __call__(self) -> web.RequestHandler:
+        return _Protocol(self, loop=asyncio.get_running_loop(), access_log=None, logger=_silent)  # type: ignore[arg-type]
+
+
+def plain(request: web.BaseRequest, target: Target) -> web.StreamResponse:
+    """What is not a resource: discovery, OpenAPI, health. Raises StatusError."""
+    found = _document(request)
+    if found is None:
+        return _nowhere(target)
+    if request.method not in {"GET", "HEAD"}:
+        raise status_errors.method_not_allowed()
+    return found
+
+
+def _document(request: web.BaseRequest) -> web.StreamResponse | None:
+    path, accept = request.path, request.headers.get("Accept", "")
+    if path.startswith("//"):
+        return None
+    if path.startswith("/openapi/"):
+        return _openapi(request)
+    if checked := _health(path, request.query):
+        return responses.text(checked)
+    answered = discovery.answer(path, accept)
+    if answered is None:
+        return None
+    document, media = answered
+    if media == wire.JSON:
+        media = negotiation.for_error(accept)
+    wanted = wire.Wanted(wire.YAML if media == wire.YAML else wire.JSON)
+    return responses.data(wire.body(wanted, document), media)
+
+
+def _health(path: str, query: Query) -> str:
+    """The text for `/healthz`, `/livez` or `/readyz`, "" where there is no such check."""
+    root, _, check = path.strip("/").partition("/")
+    if root not in {"healthz", "livez", "readyz"} or (check and check not in _CHECKS):
+        return ""
+    if check or not api_requests.flag(query, "verbose"):
+        return "ok"
+    lines = [f"[+]{name} ok" for name in _CHECKS]
+    return "\n".join([*lines, f"{root} check passed", ""])
+
+
+def _openapi(request: web.BaseRequest) -> web.StreamResponse | None:
+    """An OpenAPI document, or 304 for a client that has it already."""
+    found = _openapi_document(request.path, request.headers.get("Accept", ""))
+    if found is None:
+        return None
+    media, body = found
+    headers = {"ETag": f'"{hashlib.sha256(body).hexdigest()}"', "Vary": "Accept"}
+    if request.headers.get("If-None-Match") == headers["ETag"]:
+        return responses.data(b"", media, 304, headers)
+    return responses.data(body, media, headers=headers)
+
+
+def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
+    part = path.removeprefix("/openapi/").strip("/")
+    if part == "v2" and "com.github.proto-openapi" in accept:
+        return _OPENAPI_PROTOBUF, openapi.v2_protobuf()
+    if part == "v2":
+        return wire.JSON, msgspec.json.encode(openapi.v2_json())
+    if part == "v3":
+        return wire.JSON, msgspec.json.encode(openapi.v3_root())
+    found = openapi.v3_group(part.removeprefix("v3/")) if part.startswith("v3/") else None
+    return (wire.JSON, msgspec.json.encode(found)) if found else None
+
+
+def _nowhere(target: Target) -> web.StreamResponse:
+    """Below the roots of built-in groups a Status, elsewhere the plain text of Go's router."""
+    parts = target.path.split("/")
+    known = parts[1:2] == ["api"] or (
+        parts[1:2] == ["apis"] and api_requests.is_built_in("".join(parts[2:3]))
+    )
+    if known and not target.path.startswith("//"):
+        raise status_errors.no_such_resource()
+    return responses.text("404 page not found\n", 404)
+
+
+def _trace(error: Exception) -> dict[str, str]:
+    """An unforeseen error in one line of the log: what, and through which of our functions."""
+    frames = traceback.extract_tb(error.__traceback__)[-4:]
+    where = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
+    return {"error": repr(error), "where": where}
+
+
+def _unexpected() -> StatusError:
+    message = "Internal error occurred: the request could not be carried out; the server's log says why"
+    return StatusError(500, "InternalError", message, {"causes": [{"message": "unexpected"}]})
+
+
+def _check_loopback(host: str) -> None:
+    try:
+        loopback = host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        loopback = False
+    if not loopback:
+        raise ValueError(f"the API server listens on loopback only, not on {host!r}; say 127.0.0.1 or ::1")

@@ -1,0 +1,214 @@
+"""What the server says of itself: versions, groups and resources, plain or aggregated, all from `KINDS`."""
+
+import platform
+from typing import Any
+
+from corelane import __version__
+from corelane.apiserver.served_kinds import KINDS, Kind
+
+Document = dict[str, Any]
+
+KUBERNETES_VERSION = "1.36.2"
+AGGREGATED = ("v2", "v2beta1")
+_AGGREGATED_GROUP = "apidiscovery.k8s.io"
+_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_CUSTOM_VERBS = ("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch")
+_SUBRESOURCE_VERBS = {
+    "binding": ("create",),
+    "eviction": ("create",),
+    "finalize": ("update",),
+    "log": ("get",),
+    "status": ("get", "patch", "update"),
+}
+_FOREIGN = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
+
+
+def answer(path: str, accept: str) -> tuple[Document, str] | None:
+    """The discovery document at `path` and its Content-Type, or None where `path` is none of discovery's.
+
+    `accept` decides whether `/api` and `/apis` are answered in aggregated form, and in which version of it.
+    """
+    version = aggregated_version(accept)
+    if version and path.rstrip("/") in ("/api", "/apis"):
+        return aggregated(path, version), (
+            f"application/json;g={_AGGREGATED_GROUP};v={version};as=APIGroupDiscoveryList"
+        )
+    found = document(path)
+    return None if found is None else (found, "application/json")
+
+
+def aggregated_version(accept: str) -> str:
+    """The first version of aggregated discovery in an Accept header that we have, "" if there is none."""
+    for clause in accept.split(","):
+        _, *parameters = (part.strip() for part in clause.split(";"))
+        asked = dict(p.split("=", 1) for p in parameters if "=" in p)
+        wanted = (asked.get("as"), asked.get("g")) == ("APIGroupDiscoveryList", _AGGREGATED_GROUP)
+        if wanted and asked.get("v") in AGGREGATED:
+            return asked["v"]
+    return ""
+
+
+def document(path: str) -> Document | None:
+    """The plain document at `path`, or None where there is none."""
+    match path.strip("/").split("/"):
+        case ["version"]:
+            return version_info()
+        case ["api"]:
+            return api_versions()
+        case ["apis"]:
+            return api_group_list()
+        case ["apis", group]:
+            return api_group(group)
+        case ["api", version]:
+            return resource_list("", version)
+        case ["apis", group, version] if group:
+            return resource_list(group, version)
+    return None
+
+
+def version_info() -> Document:
+    """`/version`: the Kubernetes version whose API this is; build metadata says that it is corelane."""
+    major, minor, _ = KUBERNETES_VERSION.split(".")
+    machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{KUBERNETES_VERSION}+corelane.{__version__}",
+        "gitCommit": "",
+        "gitTreeState": "",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": f"none (Python {platform.python_version()})",
+        "compiler": platform.python_implementation(),
+        "platform": f"linux/{machine}",
+    }
+
+
+def api_versions() -> Document:
+    """`/api`: the versions of the core group."""
+    return {"kind": "APIVersions", "versions": _versions(""), "serverAddressByClientCIDRs": []}
+
+
+def api_group_list() -> Document:
+    """`/apis`: every group but core."""
+    return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [_group(name) for name in groups()]}
+
+
+def api_group(group: str) -> Document | None:
+    """`/apis/GROUP`."""
+    if group not in groups():
+        return None
+    return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+
+
+def resource_list(group: str, version: str) -> Document | None:
+    """`/api/v1` and `/apis/GROUP/VERSION`."""
+    kinds = kinds_of(group, version)
+    if not kinds:
+        return None
+    envelope = {"kind": "APIResourceList"} | ({"apiVersion": "v1"} if group else {})
+    resources = [entry for kind in kinds for entry in _resources(kind)]
+    return envelope | {"groupVersion": _group_version(group, version), "resources": resources}
+
+
+def aggregated(path: str, version: str = "v2") -> Document:
+    """`/api` (core) or `/apis` (all other groups) with every version and resource in one document."""
+    names = groups() if path.strip("/") == "apis" else [""]
+    items = [{"metadata": {"name": n, "creationTimestamp": None}, "versions": _discovery(n)} for n in names]
+    api_version = f"{_AGGREGATED_GROUP}/{version}"
+    return {"kind": "APIGroupDiscoveryList", "apiVersion": api_version, "metadata": {}, "items": items}
+
+
+def groups() -> list[str]:
+    """Names of the groups served beside core."""
+    return list(dict.fromkeys(kind.group for kind in KINDS if kind.group))
+
+
+def group_versions() -> list[tuple[str, str]]:
+    """Every (group, version) served, core first, a group's preferred version before its others."""
+    return [(group, version) for group in ["", *groups()] for version in _versions(group)]
+
+
+def kinds_of(group: str, version: str) -> list[Kind]:
+    return [kind for kind in KINDS if kind.group == group and version in kind.versions]
+
+
+def verbs(kind: Kind) -> list[str]:
+    """What can be done with the resource; namespaces are deleted one by one only, as upstream."""
+    offered = _CUSTOM_VERBS if kind.custom else _VERBS
+    return [verb for verb in offered if verb != "deletecollection" or kind.kind != "Namespace"]
+
+
+def _versions(group: str) -> list[str]:
+    return list(dict.fromkeys(v for kind in KINDS if kind.group == group for v in kind.versions))
+
+
+def _group_version(group: str, version: str) -> str:
+    return f"{group}/{version}" if group else version
+
+
+def _group(name: str) -> Document:
+    versions = [{"groupVersion": f"{name}/{v}", "version": v} for v in _versions(name)]
+    return {"name": name, "versions": versions, "preferredVersion": versions[0]}
+
+
+def _resources(kind: Kind) -> list[Document]:
+    """A kind's own entry and those of its subresources, in a plain resource list."""
+    own = {
+        "name": kind.plural,
+        "singularName": kind.singular,
+        "namespaced": kind.namespaced,
+        "kind": kind.kind,
+        "verbs": verbs(kind),
+    }
+    return [own | _aliases(kind), *(_subresource(kind, name) for name in sorted(kind.subresources))]
+
+
+def _aliases(kind: Kind) -> Document:
+    named = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {key: value for key, value in named.items() if value}
+
+
+def _subresource(kind: Kind, name: str) -> Document:
+    group, version, answers = _FOREIGN.get(name, (kind.group, "", kind.kind))
+    entry: Document = {
+        "name": f"{kind.plural}/{name}",
+        "singularName": "",
+        "namespaced": kind.namespaced,
+        "kind": answers,
+        "verbs": list(_SUBRESOURCE_VERBS[name]),
+    }
+    return entry | ({"group": group, "version": version} if group != kind.group else {})
+
+
+def _discovery(group: str) -> list[Document]:
+    """A group's versions in an aggregated document."""
+    return [
+        {
+            "version": version,
+            "resources": [_aggregated_resource(kind, version) for kind in kinds_of(group, version)],
+            "freshness": "Current",
+        }
+        for version in _versions(group)
+    ]
+
+
+def _aggregated_resource(kind: Kind, version: str) -> Document:
+    entry: Document = {
+        "resource": kind.plural,
+        "responseKind": {"group": kind.group, "version": version, "kind": kind.kind},
+        "scope": "Namespaced" if kind.namespaced else "Cluster",
+        "singularResource": kind.singular,
+        "verbs": verbs(kind),
+        **_aliases(kind),
+    }
+    below = [_aggregated_subresource(kind, version, name) for name in sorted(kind.subresources)]
+    return entry | ({"subresources": below} if below else {})
+
+
+def _aggregated_subresource(kind: Kind, version: str, name: str) -> Document:
+    group, response_version, answers = _FOREIGN.get(name, (kind.group, version, kind.kind))
+    return {
+        "subresource": name,
+        "responseKind": {"group": group, "version": response_version, "kind": answers},
+        "verbs": list(_SUBRESOURCE_VERBS[name]),
+    }

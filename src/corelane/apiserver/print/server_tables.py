@@ -1,0 +1,329 @@
+"""Lists and objects as the server-side tables (meta.k8s.io/v1 Table) that `kubectl get` prints.
+
+Columns and cells are upstream's (kubernetes `pkg/printers/internalversion`, and for custom resources
+apiextensions-apiserver's default columns); the columns' descriptions are our own words.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Protocol
+
+from corelane.apiserver.print import pod_cells
+from corelane.apiserver.print.pod_cells import NONE
+
+Object = Mapping[str, Any]
+Cells = Callable[[Object, datetime], list[Any]]
+
+UNKNOWN = "<unknown>"
+INCLUDE = ("None", "Metadata", "Object")
+
+
+class HasKind(Protocol):
+    """What a table needs to know of a kind: its API group ("" for core) and its name."""
+
+    @property
+    def group(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column; `priority` 0 is always shown, 1 with `-o wide` only."""
+
+    name: str
+    description: str
+    type: str = "string"
+    format: str = ""
+    priority: int = 0
+
+    def definition(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "type": self.type,
+            "format": self.format,
+            "description": self.description,
+            "priority": self.priority,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of a kind and the function that fills them."""
+
+    columns: tuple[Column, ...]
+    cells: Cells
+
+
+def to_table(
+    kind: HasKind,
+    objects: Iterable[Object],
+    list_meta: Object,
+    include: str = "Metadata",
+    *,
+    version: str = "v1",
+    columns: bool = True,
+    now: datetime | None = None,
+) -> dict[str, Any]:
+    """A Table with a row for each of `objects`, in wire form.
+
+    `include` is the request's `includeObject`: what a row carries beside its cells, the object whole, its
+    metadata, or nothing. `columns` False leaves the column definitions null, as in all but the first event
+    of a watch. Ages are counted up to `now`.
+    """
+    layout = LAYOUTS.get((kind.group, kind.kind), CUSTOM)
+    moment = now or datetime.now(UTC)
+    return {
+        "kind": "Table",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": dict(list_meta),
+        "columnDefinitions": [c.definition() for c in layout.columns] if columns else None,
+        "rows": [_row(kind, layout, item, include, version, moment) for item in objects],
+    }
+
+
+def partial(item: Object, version: str = "v1") -> dict[str, Any]:
+    """The object's metadata alone, as a PartialObjectMetadata."""
+    return {
+        "kind": "PartialObjectMetadata",
+        "apiVersion": f"meta.k8s.io/{version}",
+        "metadata": item.get("metadata") or {},
+    }
+
+
+def _row(
+    kind: HasKind, layout: Layout, item: Object, include: str, version: str, now: datetime
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"cells": layout.cells(item, now)}
+    conditions = pod_cells.row_conditions(item) if kind.kind == "Pod" else []
+    if conditions:
+        row["conditions"] = conditions
+    bodies = {"None": None, "Object": item}
+    row["object"] = bodies[include] if include in bodies else partial(item, version)
+    return row
+
+
+def age(stamp: object, now: datetime) -> str:
+    """How long ago `stamp` (RFC 3339) was, in the short form of kubectl: `45s`, `3m10s`, `5h`, `2d3h`."""
+    try:
+        when = datetime.fromisoformat(str(stamp))
+    except ValueError:
+        return UNKNOWN
+    return human_duration(now - (when if when.tzinfo else when.replace(tzinfo=UTC)))
+
+
+def human_duration(length: timedelta) -> str:
+    """At most two units, the finer one only while it matters (apimachinery `duration.HumanDuration`)."""
+    # Clocks of two machines differ a little: up to 2 s in the future counts as now.
+    seconds = int(length.total_seconds())
+    if seconds < 0:
+        return "0s" if seconds >= -1 else "<invalid>"
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    steps = (
+        (seconds < 120, f"{seconds}s"),
+        (minutes < 10, f"{minutes}m{_finer(seconds % 60, 's')}"),
+        (minutes < 180, f"{minutes}m"),
+        (hours < 8, f"{hours}h{_finer(minutes % 60, 'm')}"),
+        (hours < 48, f"{hours}h"),
+        (days < 8, f"{days}d{_finer(hours % 24, 'h')}"),
+        (days < 730, f"{days}d"),
+        (days < 2920, f"{days // 365}y{_finer(days % 365, 'd')}"),
+    )
+    return next((text for within, text in steps if within), f"{days // 365}y")
+
+
+def _finer(count: int, unit: str) -> str:
+    return f"{count}{unit}" if count else ""
+
+
+def _meta(item: Object, name: str) -> Any:
+    return (item.get("metadata") or {}).get(name)
+
+
+def _created(item: Object, now: datetime) -> str:
+    return age(_meta(item, "creationTimestamp"), now)
+
+
+def _pod(pod: Object, now: datetime) -> list[Any]:
+    ready, reason, restarts, restarted = pod_cells.summary(pod)
+    ago = f" ({age(restarted, now)} ago)" if restarts and restarted else ""
+    node = (pod.get("spec") or {}).get("nodeName") or NONE
+    nominated = (pod.get("status") or {}).get("nominatedNodeName") or NONE
+    shown = [_meta(pod, "name"), ready, reason, f"{restarts}{ago}", _created(pod, now)]
+    return [*shown, pod_cells.pod_ip(pod), node, nominated, pod_cells.readiness_gates(pod)]
+
+
+def _node(node: Object, now: datetime) -> list[Any]:
+    status = node.get("status") or {}
+    info = status.get("nodeInfo") or {}
+    return [
+        _meta(node, "name"),
+        _node_status(node),
+        ",".join(_roles(node)) or NONE,
+        _created(node, now),
+        info.get("kubeletVersion") or "",
+        _address(status, "InternalIP"),
+        _address(status, "ExternalIP"),
+        *(info.get(key) or UNKNOWN for key in ("osImage", "kernelVersion", "containerRuntimeVersion")),
+    ]
+
+
+def _node_status(node: Object) -> str:
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    ready = [c.get("status") == "True" for c in conditions if c.get("type") == "Ready"]
+    words = [("Ready" if ready[-1] else "NotReady") if ready else "Unknown"]
+    if (node.get("spec") or {}).get("unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _roles(node: Object) -> list[str]:
+    prefix = "node-role.kubernetes.io/"
+    labels = _meta(node, "labels") or {}
+    roles = {label.removeprefix(prefix) for label in labels if label.startswith(prefix)}
+    roles.add(labels.get("kubernetes.io/role", ""))
+    return sorted(roles - {""})
+
+
+def _address(status: Object, kind: str) -> str:
+    addresses = status.get("addresses") or ()
+    return next((a.get("address", "") for a in addresses if a.get("type") == kind), NONE)
+
+
+def _namespace(namespace: Object, now: datetime) -> list[Any]:
+    phase = (namespace.get("status") or {}).get("phase") or ""
+    return [_meta(namespace, "name"), phase, _created(namespace, now)]
+
+
+def _config_map(config_map: Object, now: datetime) -> list[Any]:
+    count = len(config_map.get("data") or ()) + len(config_map.get("binaryData") or ())
+    return [_meta(config_map, "name"), count, _created(config_map, now)]
+
+
+def _lease(lease: Object, now: datetime) -> list[Any]:
+    holder = (lease.get("spec") or {}).get("holderIdentity") or ""
+    return [_meta(lease, "name"), holder, _created(lease, now)]
+
+
+def _priority_class(item: Object, now: datetime) -> list[Any]:
+    default = item.get("globalDefault") or False
+    policy = item.get("preemptionPolicy") or ""
+    return [_meta(item, "name"), item.get("value") or 0, default, _created(item, now), policy]
+
+
+def _event(event: Object, now: datetime) -> list[Any]:
+    about = event.get("involvedObject") or event.get("regarding") or {}
+    target = about.get("kind", "").lower() + (f"/{about['name']}" if about.get("name") else "")
+    first, last, count = _occurrences(event, now)
+    return [
+        last,
+        event.get("type") or "",
+        event.get("reason") or "",
+        target,
+        about.get("fieldPath") or "",
+        _source(event),
+        (event.get("message") or event.get("note") or "").strip(),
+        first,
+        count,
+        _meta(event, "name"),
+    ]
+
+
+def _occurrences(event: Object, now: datetime) -> tuple[str, str, int]:
+    """First and last time seen as ages, and how often; both forms of Event (core, events.k8s.io) serve."""
+    earliest = event.get("firstTimestamp") or event.get("deprecatedFirstTimestamp")
+    latest = event.get("lastTimestamp") or event.get("deprecatedLastTimestamp")
+    first = age(earliest or event.get("eventTime"), now)
+    last = age(latest, now) if latest else first
+    series = event.get("series")
+    if series:
+        return first, age(series.get("lastObservedTime"), now), series.get("count") or 0
+    return first, last, event.get("count") or event.get("deprecatedCount") or 1
+
+
+def _source(event: Object) -> str:
+    source = event.get("source") or event.get("deprecatedSource") or {}
+    controller = event.get("reportingComponent") or event.get("reportingController") or ""
+    component = source.get("component") or controller
+    host = source.get("host") or event.get("reportingInstance")
+    return f"{component}, {host}" if host else component
+
+
+def _custom(item: Object, now: datetime) -> list[Any]:
+    return [_meta(item, "name"), _created(item, now)]
+
+
+def _named(description: str = "The object's name.") -> Column:
+    return Column("Name", description, format="name")
+
+
+_AGE = Column("Age", "Time since the object was created.")
+
+LAYOUTS: dict[tuple[str, str], Layout] = {
+    ("", "Pod"): Layout(
+        (
+            _named("The pod's name."),
+            Column("Ready", "Containers that are ready, of all that should run."),
+            Column("Status", "The pod's phase, or what keeps it from running."),
+            Column("Restarts", "How often its containers were restarted, and how long ago last."),
+            _AGE,
+            Column("IP", "The pod's first address.", priority=1),
+            Column("Node", "The node the pod is bound to.", priority=1),
+            Column("Nominated Node", "The node that preemption is making room on.", priority=1),
+            Column("Readiness Gates", "Readiness gates that are true, of all.", priority=1),
+        ),
+        _pod,
+    ),
+    ("", "Node"): Layout(
+        (
+            _named("The node's name."),
+            Column("Status", "Whether the node is ready, and whether pods may be scheduled to it."),
+            Column("Roles", "The node's roles, from its labels."),
+            _AGE,
+            Column("Version", "Version of the kubelet, or of the agent in its place."),
+            Column("Internal-IP", "The node's address inside the cluster.", priority=1),
+            Column("External-IP", "The node's address outside the cluster.", priority=1),
+            Column("OS-Image", "The operating system, as the node reports it.", priority=1),
+            Column("Kernel-Version", "The kernel, as the node reports it.", priority=1),
+            Column("Container-Runtime", "What runs containers there, and its version.", priority=1),
+        ),
+        _node,
+    ),
+    ("", "Namespace"): Layout(
+        (_named(), Column("Status", "Active, or Terminating while it is emptied."), _AGE), _namespace
+    ),
+    ("", "ConfigMap"): Layout((_named(), Column("Data", "Number of entries."), _AGE), _config_map),
+    ("coordination.k8s.io", "Lease"): Layout(
+        (_named(), Column("Holder", "Who holds the lease."), _AGE), _lease
+    ),
+    ("scheduling.k8s.io", "PriorityClass"): Layout(
+        (
+            _named(),
+            Column("Value", "The priority of pods of this class.", "integer"),
+            Column("Global-Default", "Whether pods that name no class get this one.", "boolean"),
+            _AGE,
+            Column("PreemptionPolicy", "Whether pods of this class may preempt others."),
+        ),
+        _priority_class,
+    ),
+    ("", "Event"): Layout(
+        (
+            Column("Last Seen", "Time since it last happened."),
+            Column("Type", "Normal or Warning."),
+            Column("Reason", "Why it happened, in one word."),
+            Column("Object", "What it is about."),
+            Column("Subobject", "The part of that object.", priority=1),
+            Column("Source", "Who reported it.", priority=1),
+            Column("Message", "What happened."),
+            Column("First Seen", "Time since it first happened.", priority=1),
+            Column("Count", "How often it happened.", priority=1),
+            Column("Name", "The event's name.", format="name", priority=1),
+        ),
+        _event,
+    ),
+}
+LAYOUTS["events.k8s.io", "Event"] = LAYOUTS["", "Event"]
+
+CUSTOM = Layout((_named(), Column("Age", _AGE.description, "date")), _custom)

@@ -1,0 +1,136 @@
+"""The kinds that are served: their names in paths and in discovery, and the table of each version."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from corelane.apiserver.schema import noderesourcetopology
+from corelane.apiserver.schema.core_kinds import (
+    BINDING,
+    CONFIG_MAP,
+    EVICTION,
+    LEASE,
+    NAMESPACE,
+    PRIORITY_CLASS,
+)
+from corelane.apiserver.schema.events import EVENT, NEW_EVENT
+from corelane.apiserver.schema.node_kind import NODE
+from corelane.apiserver.schema.notation import Record
+from corelane.apiserver.schema.pod_kind import POD
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One resource of one API group.
+
+    `version` is the preferred one, `versions` all that are served, best first; `schema` has their tables.
+    Resources that are two faces of one object (events) share `stored`, the name under which it is kept.
+    `custom` marks what upstream serves from a CustomResourceDefinition.
+    """
+
+    group: str
+    version: str
+    versions: tuple[str, ...]
+    kind: str
+    plural: str
+    singular: str
+    short_names: tuple[str, ...]
+    categories: tuple[str, ...]
+    namespaced: bool
+    subresources: tuple[str, ...]
+    schema: Mapping[str, Record]
+    stored: str
+    custom: bool = False
+
+    def __hash__(self) -> int:
+        return hash((self.group, self.plural))
+
+    def api_version(self, version: str = "") -> str:
+        """`v1`, `coordination.k8s.io/v1`; of the preferred version where none is given."""
+        version = version or self.version
+        return f"{self.group}/{version}" if self.group else version
+
+
+def _kind(
+    record: Record,
+    plural: str,
+    *,
+    group: str = "",
+    short: str = "",
+    categories: tuple[str, ...] = (),
+    namespaced: bool = True,
+    subresources: tuple[str, ...] = (),
+    stored: str = "",
+) -> Kind:
+    return Kind(
+        group=group,
+        version="v1",
+        versions=("v1",),
+        kind=record.name,
+        plural=plural,
+        singular=record.name.lower(),
+        short_names=(short,) if short else (),
+        categories=categories,
+        namespaced=namespaced,
+        subresources=subresources,
+        schema={"v1": record},
+        stored=stored or (f"{plural}.{group}" if group else plural),
+    )
+
+
+NAMESPACES = _kind(NAMESPACE, "namespaces", short="ns", namespaced=False, subresources=("finalize", "status"))
+NODES = _kind(NODE, "nodes", short="no", namespaced=False, subresources=("status",))
+PODS = _kind(
+    POD, "pods", short="po", categories=("all",), subresources=("binding", "eviction", "log", "status")
+)
+CONFIG_MAPS = _kind(CONFIG_MAP, "configmaps", short="cm")
+EVENTS = _kind(EVENT, "events", short="ev")
+NEW_EVENTS = _kind(NEW_EVENT, "events", group="events.k8s.io", short="ev", stored="events")
+LEASES = _kind(LEASE, "leases", group="coordination.k8s.io")
+PRIORITY_CLASSES = _kind(
+    PRIORITY_CLASS, "priorityclasses", group="scheduling.k8s.io", short="pc", namespaced=False
+)
+TOPOLOGIES = Kind(
+    group="topology.node.k8s.io",
+    version="v1alpha2",
+    versions=("v1alpha2", "v1alpha1"),
+    kind="NodeResourceTopology",
+    plural="noderesourcetopologies",
+    singular="noderesourcetopology",
+    short_names=("node-res-topo",),
+    categories=(),
+    namespaced=False,
+    subresources=(),
+    schema={"v1alpha2": noderesourcetopology.V1ALPHA2, "v1alpha1": noderesourcetopology.V1ALPHA1},
+    stored="noderesourcetopologies.topology.node.k8s.io",
+    custom=True,
+)
+
+KINDS: tuple[Kind, ...] = (
+    NAMESPACES,
+    NODES,
+    PODS,
+    CONFIG_MAPS,
+    EVENTS,
+    NEW_EVENTS,
+    LEASES,
+    PRIORITY_CLASSES,
+    TOPOLOGIES,
+)
+
+# What is only ever sent to a subresource: decoded by the same tables, but not stored.
+BINDINGS = _kind(BINDING, "bindings")
+EVICTIONS = _kind(EVICTION, "evictions", group="policy")
+
+_BY_PATH = {(kind.group, version, kind.plural): kind for kind in KINDS for version in kind.versions}
+
+
+def by_path(group: str, version: str, plural: str) -> Kind | None:
+    """The kind that a path names, or None where it names nothing that is served."""
+    return _BY_PATH.get((group, version, plural))
+
+
+def by_stored(stored: str) -> Kind:
+    """The kind that owns a stored form (for events: the one of the core group). Raises KeyError."""
+    return next(kind for kind in KINDS if kind.stored == stored)

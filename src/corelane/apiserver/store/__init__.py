@@ -1,0 +1,1 @@
+"""Objects and their history: the SQLite store, lists, watches, housekeeping."""

@@ -1,0 +1,152 @@
+"""What every request works on: the store, the clock, and the settings that shape new objects."""
+
+import asyncio
+import secrets
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from corelane.apiserver import api_requests, served_kinds, status_errors
+from corelane.apiserver.api_requests import Target
+from corelane.apiserver.codec import conversion
+from corelane.apiserver.served_kinds import EVENTS, Kind
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.store.database import Store
+from corelane.apiserver.stored_objects import Object, StoredObject, StoreError
+
+_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+_SUFFIX = 5
+_LONGEST_BASE = 63 - _SUFFIX
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """The objects and what is needed to make and change them; `now` is replaceable for tests."""
+
+    store: Store
+    default_scheduler: str
+    now: Callable[[], datetime] = field(default=utc_now)
+
+    def find(self, target: Target) -> StoredObject:
+        """The object that a request names. Raises StatusError 404."""
+        record = self.store.get(resource(target), target.key)
+        if record is None:
+            raise not_found(target)
+        return record
+
+    def timestamp(self) -> str:
+        return rfc3339(self.now())
+
+
+def rfc3339(moment: datetime) -> str:
+    """A time as Kubernetes writes it: UTC, whole seconds."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def describe(stored: str, obj: Object) -> dict[str, str]:
+    """The field labels of an object in stored form; what the store keeps beside it."""
+    return conversion.selectable_fields(served_kinds.by_stored(stored), obj)
+
+
+def kind_of(target: Target) -> Kind:
+    """The kind that a routed request is about."""
+    if target.kind is None:
+        raise status_errors.no_such_resource()
+    return target.kind
+
+
+def resource(target: Target) -> str:
+    """The name under which the store keeps the request's objects."""
+    return kind_of(target).stored
+
+
+def not_found(target: Target) -> StatusError:
+    return status_errors.not_found(target.resource, target.group, target.name)
+
+
+def conflict(target: Target, why: str) -> StatusError:
+    return status_errors.conflict(target.resource, target.group, target.name, why)
+
+
+def generate_name(base: str) -> str:
+    """`base` with five random characters, as upstream draws them."""
+    return base[:_LONGEST_BASE] + "".join(secrets.choice(_ALPHABET) for _ in range(_SUFFIX))
+
+
+def new_uid() -> str:
+    return str(uuid.uuid4())
+
+
+def check_preconditions(target: Target, stored: Object, uid: str, version: str) -> None:
+    """What the store itself checks before a write. Raises StatusError 409 with upstream's storage error."""
+    meta = stored["metadata"]
+    pairs = (("UID", uid, meta["uid"]), ("ResourceVersion", version, meta["resourceVersion"]))
+    for name, wanted, found in pairs:
+        if wanted and wanted != found:
+            raise conflict(
+                target,
+                f"StorageError: invalid object, Code: 4, Key: /registry/{target.resource}/{target.key}, "
+                f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {name} in precondition: "
+                f"{wanted}, {name} in object meta: {found}",
+            )
+
+
+def parse_revision(text: str) -> int:
+    """An object's resourceVersion, 0 if none. Raises StatusError 500, as upstream does."""
+    try:
+        return api_requests.revision(text) if text else 0
+    except ValueError as error:
+        raise status_errors.internal(str(error)) from None
+
+
+# --- housekeeping
+
+EVENT_LIFE = timedelta(hours=1)
+"""How long an event is kept after it was last seen, as upstream's `--event-ttl`."""
+
+_PERIOD = 20.0  # seconds
+_AT_ONCE = 100
+
+_log = structlog.get_logger("corelane.apiserver")
+
+
+async def keep_house(reg: Backend, period: float = _PERIOD) -> None:
+    """Fold the write-ahead log into the file and expire events every `period` seconds until cancelled.
+
+    A failure is logged and tried again the next time.
+    """
+    while True:
+        await asyncio.sleep(period)
+        try:
+            await expire_events(reg)
+            await asyncio.to_thread(reg.store.checkpoint)
+        except (StoreError, OSError, ValueError) as error:
+            _log.warning("housekeeping failed", error=str(error))
+
+
+async def expire_events(reg: Backend) -> None:
+    """Delete the events that were last seen longer than EVENT_LIFE ago."""
+    oldest = reg.now() - EVENT_LIFE
+    for number, record in enumerate(reg.store.find(EVENTS.stored), 1):
+        if last_seen(record.object()) < oldest and reg.store.get(EVENTS.stored, record.key) is record:
+            reg.store.delete(EVENTS.stored, record.key)
+        if number % _AT_ONCE == 0:
+            await asyncio.sleep(0)
+
+
+def last_seen(event: Object) -> datetime:
+    """The latest moment that an event in its stored form (core/v1) tells of."""
+    stamps = (
+        event["metadata"]["creationTimestamp"],
+        event.get("lastTimestamp"),
+        event.get("eventTime"),
+        (event.get("series") or {}).get("lastObservedTime"),
+    )
+    return max(datetime.fromisoformat(stamp) for stamp in stamps if stamp)

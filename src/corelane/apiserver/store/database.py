@@ -1,0 +1,355 @@
+"""Objects and their history: a write is one numbered revision in SQLite; current objects are also in memory.
+
+The file is a log, as etcd's is: a row a revision. A row goes once it is superseded and has left the window of
+the last events, so that after a restart both the objects and the watchable history are as they were.
+What was answered survives `kill -9` (WAL, one commit a write); a power cut may lose the last moments.
+"""
+
+import contextlib
+import fcntl
+import os
+import sqlite3
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from corelane.apiserver.stored_objects import (
+    Compacted,
+    Describe,
+    EventKind,
+    Object,
+    StoreChange,
+    StoredObject,
+    StoreError,
+    StoreEvent,
+)
+
+WINDOW = 10_000
+"""How many of the last events a watch may go back."""
+
+FILE_NAME = "apiserver.db"
+_APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
+_LAYOUT = 1
+_HOT = 256  # how many of the last events keep their encoded frames for watchers that are nearly up to date
+_SWEEP = 256  # rows no longer needed are removed so many at a time
+
+_encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Object).decode
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """One resource: its objects, their keys in etcd's order, and its part of the window."""
+
+    records: dict[str, StoredObject] = field(default_factory=dict)
+    keys: list[str] = field(default_factory=list)
+    events: deque[StoreEvent] = field(default_factory=deque)
+    dropped: int = 0  # revision of the youngest event that has left the window
+    wakers: set[Callable[[], None]] = field(default_factory=set)
+
+    def set(self, record: StoredObject) -> None:
+        if record.key not in self.records:
+            insort(self.keys, record.key)
+        self.records[record.key] = record
+
+    def remove(self, key: str) -> None:
+        del self.records[key]
+        del self.keys[bisect_left(self.keys, key)]
+
+    def current(self, prefix: str) -> Iterator[StoredObject]:
+        start = bisect_left(self.keys, prefix)
+        end = bisect_left(self.keys, _after(prefix)) if prefix else len(self.keys)
+        return (self.records[key] for key in self.keys[start:end])
+
+    def as_of(self, revision: int, prefix: str) -> list[StoredObject]:
+        """The records as they were at `revision`, by undoing what came later."""
+        records: dict[str, StoredObject | None] = {r.key: r for r in self.current(prefix)}
+        for event in reversed(self.events):
+            if event.revision <= revision:
+                break
+            if event.record.key.startswith(prefix):
+                records[event.record.key] = event.previous
+        return sorted((r for r in records.values() if r), key=lambda r: r.key)
+
+
+def _after(prefix: str) -> str:
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
+
+
+class Store:
+    """All objects of the server. Not for use from several threads at once; writes commit before they return.
+
+    `describe(resource, obj)` gives the field labels of an object. `path` None keeps everything in memory.
+    """
+
+    def __init__(self, path: Path | None, describe: Describe, window: int = WINDOW) -> None:
+        self._describe = describe
+        self._size = window
+        self._path = path
+        self._shelves: dict[str, _Shelf] = {}
+        self._window: deque[StoreEvent] = deque()
+        self._stale: list[tuple[int]] = []
+        self._lock = _lock(path) if path else None
+        self.revision = 0
+        try:
+            self._db = _open(path)
+            self._load()
+        except BaseException:
+            self._unlock()
+            raise
+
+    @property
+    def floor(self) -> int:
+        """The oldest revision that can still be listed exactly, or watched from."""
+        return max(0, self.revision - self._size)
+
+    def get(self, resource: str, key: str) -> StoredObject | None:
+        return self._shelf(resource).records.get(key)
+
+    def find(self, resource: str, prefix: str = "", at: int | None = None) -> list[StoredObject]:
+        """Records whose key starts with `prefix` ("" or "namespace/"), in key order, as of revision `at`.
+
+        Raises Compacted when `at` is older than the window.
+        """
+        shelf = self._shelf(resource)
+        if at is None or at >= self.revision:
+            return list(shelf.current(prefix))
+        if at < self.floor:
+            raise Compacted
+        return shelf.as_of(at, prefix)
+
+    def put(self, resource: str, key: str, obj: Object) -> StoredObject:
+        """Write `obj` (stored form); its metadata.resourceVersion becomes the new revision."""
+        return self.write([StoreChange(resource, key, obj)])[0].record
+
+    def delete(self, resource: str, key: str) -> StoredObject:
+        """Remove an object; the record returned is its last state with the deletion's revision."""
+        return self.write([StoreChange(resource, key, None)])[0].record
+
+    def write(self, changes: Sequence[StoreChange]) -> list[StoreEvent]:
+        """Several changes, all or nothing, each with a revision of its own.
+
+        Raises StoreError when the file cannot be written; nothing has changed then.
+        """
+        events: list[StoreEvent] = []
+        pending: dict[tuple[str, str], StoredObject | None] = {}
+        for number, change in enumerate(changes, self.revision + 1):
+            place = (change.resource, change.key)
+            previous = pending[place] if place in pending else self.get(change.resource, change.key)
+            event = self._event(change, previous, number)
+            pending[place] = None if event.kind == "DELETED" else event.record
+            events.append(event)
+        self._commit(events)
+        for event in events:
+            self._apply(event)
+        for resource in {event.resource for event in events}:
+            for wake in tuple(self._shelf(resource).wakers):
+                wake()
+        return events
+
+    def events(self, resource: str, after: int) -> list[StoreEvent]:
+        """Events of one resource later than revision `after`, oldest first.
+
+        Raises Compacted when some of them have left the window.
+        """
+        shelf = self._shelf(resource)
+        if shelf.dropped > after:
+            raise Compacted
+        found: list[StoreEvent] = []
+        for event in reversed(shelf.events):
+            if event.revision <= after:
+                break
+            found.append(event)
+        found.reverse()
+        return found
+
+    @contextlib.contextmanager
+    def woken(self, resource: str, wake: Callable[[], None]) -> Iterator[None]:
+        """Call `wake` after every write to `resource`, for as long as the context is open."""
+        wakers = self._shelf(resource).wakers
+        wakers.add(wake)
+        try:
+            yield
+        finally:
+            wakers.discard(wake)
+
+    def checkpoint(self) -> None:
+        """Fold the write-ahead log into the file; on a connection of its own, so any thread may do it."""
+        if self._path:
+            with contextlib.closing(sqlite3.connect(self._path, timeout=1)) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        self._sweep()
+        self._db.close()
+        self._unlock()
+
+    def _shelf(self, resource: str) -> _Shelf:
+        shelf = self._shelves.get(resource)
+        if shelf is None:
+            shelf = self._shelves[resource] = _Shelf()
+        return shelf
+
+    def _record(self, resource: str, key: str, revision: int, value: bytes, obj: Object) -> StoredObject:
+        labels = obj["metadata"].get("labels") or {}
+        return StoredObject(key, revision, value, labels, self._describe(resource, obj))
+
+    def _event(self, change: StoreChange, previous: StoredObject | None, revision: int) -> StoreEvent:
+        obj = change.obj
+        if obj is None:
+            if previous is None:
+                raise KeyError(change.key)
+            obj = previous.object()
+        obj["metadata"]["resourceVersion"] = str(revision)
+        record = self._record(change.resource, change.key, revision, _encode(obj), obj)
+        kind: EventKind = "DELETED" if change.obj is None else "MODIFIED" if previous else "ADDED"
+        return StoreEvent(kind, change.resource, record, previous)
+
+    def _commit(self, events: Sequence[StoreEvent]) -> None:
+        rows = [(e.revision, e.resource, e.record.key, e.kind == "DELETED", e.record.value) for e in events]
+        try:
+            with _transaction(self._db):
+                self._db.executemany("INSERT INTO revision VALUES (?, ?, ?, ?, ?)", rows)
+        except sqlite3.Error as error:
+            raise StoreError(f"cannot write {self._path}: {error}") from error
+
+    def _apply(self, event: StoreEvent) -> None:
+        shelf = self._shelf(event.resource)
+        if event.kind == "DELETED":
+            shelf.remove(event.record.key)
+        else:
+            shelf.set(event.record)
+        self.revision = event.revision
+        shelf.events.append(event)
+        self._window.append(event)
+        if len(self._window) > _HOT:
+            self._window[-_HOT].frames.clear()
+        if len(self._window) > self._size:
+            self._drop(self._window.popleft())
+
+    def _drop(self, event: StoreEvent) -> None:
+        shelf = self._shelf(event.resource)
+        shelf.events.popleft()
+        shelf.dropped = event.revision
+        if event.previous:
+            self._stale.append((event.previous.revision,))
+        if event.kind == "DELETED":
+            self._stale.append((event.revision,))
+        if len(self._stale) >= _SWEEP:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """A failure only leaves rows behind, which the next sweep or start takes up again."""
+        with contextlib.suppress(sqlite3.Error), _transaction(self._db):
+            self._db.executemany("DELETE FROM revision WHERE number = ?", self._stale)
+            self._stale.clear()
+
+    def _load(self) -> None:
+        rows = self._db.execute("SELECT number, resource, key, deleted, value FROM revision ORDER BY number")
+        last = self._db.execute("SELECT max(number) FROM revision").fetchone()[0] or 0
+        for number, resource, key, deleted, value in rows:
+            self._restore(number, resource, key, bool(deleted), value, recent=number > last - self._size)
+        self.revision = last
+
+    def _restore(
+        self, number: int, resource: str, key: str, deleted: bool, value: bytes, *, recent: bool
+    ) -> None:
+        shelf = self._shelf(resource)
+        previous = shelf.records.get(key)
+        record = self._record(resource, key, number, value, self._parse(value, number))
+        kind: EventKind = "DELETED" if deleted else "MODIFIED" if previous else "ADDED"
+        event = StoreEvent(kind, resource, record, previous)
+        if recent:
+            self._apply(event)
+            return
+        shelf.dropped = number
+        if previous:
+            self._stale.append((previous.revision,))
+        if not deleted:
+            shelf.set(record)
+            return
+        self._stale.append((number,))
+        if previous:
+            shelf.remove(key)
+
+    def _parse(self, value: bytes, number: int) -> Object:
+        try:
+            obj = _decode(value)
+            obj["metadata"]["resourceVersion"]
+        except (msgspec.DecodeError, KeyError, TypeError) as error:
+            raise StoreError(
+                f"{self._path}: revision {number} is damaged ({error}); move the file away to start empty"
+            ) from error
+        return obj
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@contextlib.contextmanager
+def _transaction(db: sqlite3.Connection) -> Iterator[None]:
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+def _lock(path: Path) -> int:
+    """Hold the file for this process; the kernel lets go when the process ends, however it ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot use {path}: {error.strerror}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise StoreError(
+            f"{path} is in use by another corelane; stop it, or give another data directory"
+        ) from error
+    return handle
+
+
+def _open(path: Path | None) -> sqlite3.Connection:
+    try:
+        fresh = path is None or not path.exists() or path.stat().st_size == 0
+        db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
+        if path:
+            path.chmod(0o600)
+        _prepare(db, path, fresh)
+    except (sqlite3.Error, OSError) as error:
+        raise StoreError(
+            f"cannot use {path} as the API server's state: {error}; move the file away to start empty"
+        ) from error
+    return db
+
+
+def _prepare(db: sqlite3.Connection, path: Path | None, fresh: bool) -> None:
+    if fresh:
+        db.execute(f"PRAGMA application_id = {_APPLICATION}")
+        db.execute(f"PRAGMA user_version = {_LAYOUT}")
+    if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+        raise StoreError(f"{path} is not a corelane state file; give another data directory")
+    layout = db.execute("PRAGMA user_version").fetchone()[0]
+    if layout != _LAYOUT:
+        raise StoreError(
+            f"{path} has layout {layout}, this corelane reads layout {_LAYOUT}; "
+            "use the corelane that wrote it, or another data directory"
+        )
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA wal_autocheckpoint = 20000")  # the server checkpoints off the loop long before
+    db.execute(
+        "CREATE TABLE IF NOT EXISTS revision (number INTEGER PRIMARY KEY, resource TEXT NOT NULL, "
+        "key TEXT NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL)"
+    )

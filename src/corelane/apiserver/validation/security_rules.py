@@ -1,0 +1,136 @@
+"""Rules on security contexts: seccomp, AppArmor, Windows options, sysctls."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from corelane.apiserver.codec import go_rendering
+from corelane.apiserver.schema import container_spec as tables
+from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation.causes import child, item
+from corelane.apiserver.validation.table_rules import Object, Scope, rule
+
+_PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
+_LONGEST_PROFILE = 4095
+_NET_BIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')
+_DNS_PART = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
+_DNS = re.compile(rf"{_DNS_PART}(?:\.{_DNS_PART})*")
+_BAD_USER = re.compile(r'["/\\:;|=,+*?<>@\[\]]')
+_BAD_USER_TEXT = r'cannot contain the following characters: "/\:;|=,+*?<>@[]'
+
+
+@rule("seccomp")
+def _seccomp(profile: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    kind, local = profile.get("type", ""), profile.get("localhostProfile")
+    where = child(path, "localhostProfile")
+    yield from _profile_type(kind, child(path, "type"), "type is required when seccompProfile is set")
+    if kind == "Localhost":
+        if local is None:
+            yield causes.required(where, "must be set when seccomp type is Localhost")
+        else:
+            yield from causes.all_invalid(where, local, formats.relative_path(local))
+    elif local is not None:
+        shown = go_rendering.rendered(tables.SECCOMP_PROFILE, profile)
+        yield causes.invalid(where, shown, "can only be set when seccomp type is Localhost")
+
+
+def _profile_type(kind: str, path: str, missing: str) -> list[Cause]:
+    if not kind:
+        return [causes.required(path, missing)]
+    return [] if kind in _PROFILES else [causes.not_supported(path, kind, _PROFILES)]
+
+
+@rule("app-armor")
+def _app_armor(profile: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    kind, local = profile.get("type", ""), profile.get("localhostProfile")
+    where = child(path, "localhostProfile")
+    if kind == "Localhost":
+        yield from _local_profile(local, where)
+    elif kind in _PROFILES and local is not None:
+        yield causes.invalid(where, local, "can only be set when AppArmor type is Localhost")
+    yield from _profile_type(kind, child(path, "type"), "type is required when appArmorProfile is set")
+
+
+def _local_profile(local: str | None, path: str) -> Iterator[Cause]:
+    if not local:
+        yield causes.required(path, "must be set when AppArmor type is Localhost")
+        return
+    if local != local.strip():
+        yield causes.invalid(path, local, "must not be padded with whitespace")
+    if len(local) > _LONGEST_PROFILE:
+        yield causes.too_long(path, _LONGEST_PROFILE)
+
+
+@rule("share-process")
+def _share_process(context: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    if scope.spec.get("shareProcessNamespace") and scope.spec.get("hostPID"):
+        why = "ShareProcessNamespace and HostPID cannot both be enabled"
+        yield causes.invalid(child(path, "shareProcessNamespace"), True, why)
+
+
+@rule("sysctls")
+def _sysctls(context: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    seen: set[str] = set()
+    for index, setting in enumerate(context.get("sysctls", ())):
+        where, name = child(item(child(path, "sysctls"), index), "name"), setting.get("name", "")
+        if not name:
+            yield causes.required(where)
+        elif formats.sysctl(name):
+            yield from causes.all_invalid(where, name, formats.sysctl(name))
+        elif name in seen:
+            yield causes.duplicate(where, name)
+        seen.add(name)
+        yield from _host_sysctl(name, where, scope)
+
+
+def _host_sysctl(name: str, path: str, scope: Scope) -> Iterator[Cause]:
+    dotted = name.replace("/", ".")
+    if scope.spec.get("hostNetwork") and dotted.startswith("net."):
+        yield causes.invalid(path, name, "may not be specified when 'hostNetwork' is true")
+    ipc = dotted.startswith(("kernel.shm", "kernel.msg", "fs.mqueue.")) or dotted == "kernel.sem"
+    if scope.spec.get("hostIPC") and ipc:
+        yield causes.invalid(path, name, "may not be specified when 'hostIPC' is true")
+
+
+@rule("windows-options")
+def _windows_options(options: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    spec, where = options.get("gmsaCredentialSpec"), child(path, "gmsaCredentialSpec")
+    if spec == "":
+        yield causes.invalid(where, spec, "gmsaCredentialSpec cannot be an empty string")
+    elif spec is not None and len(spec.encode()) > 64 * 1024:
+        yield causes.invalid(where, spec, "gmsaCredentialSpec size must be under 64 KiB")
+    name = options.get("runAsUserName")
+    if name is not None:
+        faults = [f"runAsUserName{fault}" for fault in _user_name_faults(name)]
+        yield from causes.all_invalid(child(path, "runAsUserName"), name, faults)
+
+
+def _user_name_faults(name: str) -> list[str]:
+    if not name:
+        return [" cannot be an empty string"]
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in name):
+        return [" cannot contain control characters"]
+    if name.count("\\") > 1:
+        return [" cannot contain more than one backslash"]
+    domain, backslash, user = name.rpartition("\\")
+    faults = []
+    if len(domain) >= 256:
+        faults.append("'s Domain length must be under 256 characters")
+    if backslash and not (_NET_BIOS.fullmatch(domain) or _DNS.fullmatch(domain)):
+        faults.append("'s Domain doesn't match the NetBios nor the DNS format")
+    return faults + [f"'s User {fault}" for fault in _user_faults(user)]
+
+
+def _user_faults(user: str) -> list[str]:
+    faults = []
+    if not user:
+        faults.append("cannot be empty")
+    elif len(user) > 104:
+        faults.append("length must not be longer than 104 characters")
+    if user and not user.strip(". "):
+        faults.append("cannot contain only periods or spaces")
+    if _BAD_USER.search(user):
+        faults.append(_BAD_USER_TEXT)
+    return faults

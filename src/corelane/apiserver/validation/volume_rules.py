@@ -1,0 +1,345 @@
+"""Rules on volumes and their sources."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from corelane import quantity
+from corelane.apiserver.schema import volume_sources as tables
+from corelane.apiserver.schema.notation import Record
+from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation.causes import child, item, key
+from corelane.apiserver.validation.environment_rules import field_ref, resource_ref
+from corelane.apiserver.validation.table_rules import Object, Scope, check_field, rule, walk
+from corelane.apiserver.validation.value_rules import labels
+
+# Upstream looks at the sources in this order: the first one counts, each further one is a fault.
+SOURCES = [
+    "emptyDir",
+    "hostPath",
+    "gitRepo",
+    "gcePersistentDisk",
+    "awsElasticBlockStore",
+    "secret",
+    "nfs",
+    "iscsi",
+    "glusterfs",
+    "flocker",
+    "persistentVolumeClaim",
+    "rbd",
+    "cinder",
+    "cephfs",
+    "quobyte",
+    "downwardAPI",
+    "fc",
+    "flexVolume",
+    "configMap",
+    "azureFile",
+    "vsphereVolume",
+    "photonPersistentDisk",
+    "portworxVolume",
+    "azureDisk",
+    "storageos",
+    "projected",
+    "scaleIO",
+    "csi",
+    "ephemeral",
+    "image",
+]
+_SHOWN_AS = {"gcePersistentDisk": "persistentDisk"}
+_FILE_PATHS = (
+    "metadata.annotations",
+    "metadata.labels",
+    "metadata.name",
+    "metadata.namespace",
+    "metadata.uid",
+)
+_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
+_IQN = re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.([A-Za-z0-9.-]+)(:[^,;*&$|\s]+)", re.ASCII)
+_LONG_IDS = {"eui": re.compile("eui.[A-Za-z0-9]{16}"), "naa": re.compile("naa.[A-Za-z0-9]{32}")}
+_HOST_PORTS = "must be a host:port pair or multiple pairs separated by commas"
+_CONFLICT = "conflicting duplicate paths"
+_TEMPLATE_LABELS = {"labels", "annotations"}
+
+
+@rule("volume-source")
+def _volume_source(volume: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    given = [name for name in SOURCES if name in volume]
+    for index, name in enumerate(given):
+        if index:
+            yield causes.forbidden(child(path, name), "may not specify more than 1 volume type")
+            continue
+        shape = tables.VOLUME.fields[name].shape
+        assert isinstance(shape, Record)
+        yield from walk(shape, volume[name], child(path, _SHOWN_AS.get(name, name)), scope)
+    if not given:
+        yield causes.required(path, "must specify a volume type")
+    limit = volume.get("emptyDir", {}).get("sizeLimit", "0")
+    if quantity.parse(limit).nano < 0:
+        where = child(path, "emptyDir", "sizeLimit")
+        yield causes.forbidden(where, "SizeLimit field must be a valid resource quantity")
+    if "ephemeral" in given[:1]:
+        yield from _claim_name(volume, path, scope)
+
+
+def _claim_name(volume: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    """The claim of an ephemeral volume is named after the pod and the volume."""
+    pod, name = scope.root["metadata"].get("name", ""), volume.get("name", "")
+    if pod and name:
+        for fault in formats.dns_subdomain(f"{pod}-{name}"):
+            yield causes.invalid(child(path, "name"), name, f'PVC name "{pod}-{name}": {fault}')
+
+
+@rule("volumes")
+def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    """Also finds out which volumes containers may use: those without a fault."""
+    listed, pod = spec.get("volumes", ()), scope.root["metadata"].get("name", "")
+    made = {f"{pod}-{one.get('name', '')}" for one in listed if pod and "ephemeral" in one}
+    for index, volume in enumerate(listed):
+        where, name = item(child(path, "volumes"), index), volume.get("name", "")
+        found = list(walk(tables.VOLUME, volume, where, scope))
+        if not name:
+            found.append(causes.required(child(where, "name")))
+        else:
+            found += causes.all_invalid(child(where, "name"), name, formats.dns_label(name))
+        if name in scope.volumes:
+            found.append(causes.duplicate(child(where, "name"), name))
+        if not found:
+            scope.volumes[name] = volume
+        yield from found
+        claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
+        if claim in made:
+            spot = child(where, "persistentVolumeClaim", "claimName")
+            why = "must not reference a PVC that gets created for an ephemeral volume"
+            yield causes.invalid(spot, claim, why)
+
+
+@rule("iqn")
+def _iqn(source: Object, path: str, _scope: Scope) -> list[Cause]:
+    name = source.get("iqn", "")
+    if not name:
+        return [causes.required(child(path, "iqn"))]
+    return causes.all_invalid(child(path, "iqn"), name, _initiator_faults(name))
+
+
+@rule("chap")
+def _chap(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
+        yield causes.required(child(path, "secretRef"))
+    initiator = source.get("initiatorName")
+    if initiator is not None:
+        yield from causes.all_invalid(child(path, "initiatorname"), initiator, _initiator_faults(initiator))
+
+
+def _initiator_faults(name: str) -> list[str]:
+    scheme = name[:3]
+    if scheme not in {"iqn", *_LONG_IDS}:
+        return ["must be valid format starting with iqn, eui, or naa"]
+    good = _IQN.fullmatch(name) if scheme == "iqn" else _LONG_IDS[scheme].fullmatch(name)
+    return [] if good else ["must be valid format"]
+
+
+@rule("flocker")
+def _flocker(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
+    if not name and not uuid:
+        yield causes.required(path, "one of datasetName and datasetUUID is required")
+    if name and uuid:
+        why = "datasetName and datasetUUID can not be specified simultaneously"
+        yield causes.invalid(path, "resource", why)
+    if "/" in name:
+        yield causes.invalid(child(path, "datasetName"), name, "must not contain '/'")
+
+
+@rule("secret-name")
+def _secret_name(source: Object, path: str, _scope: Scope) -> list[Cause]:
+    if "secretRef" in source and not source["secretRef"].get("name"):
+        return [causes.required(child(path, "secretRef", "name"))]
+    return []
+
+
+@rule("publish-secret")
+def _publish_secret(source: Object, path: str, _scope: Scope) -> list[Cause]:
+    secret = source.get("nodePublishSecretRef")
+    if secret is None:
+        return []
+    name = secret.get("name", "")
+    if not name:
+        return [causes.required(child(path, "nodePublishSecretRef", "name"))]
+    return causes.all_invalid(child(path, "name"), name, formats.dns_subdomain(name))
+
+
+@rule("quobyte")
+def _quobyte(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    registry, placed_pod = source.get("registry", ""), source.get("tenant", "")
+    if not registry:
+        yield causes.required(child(path, "registry"), _HOST_PORTS)
+    elif len(placed_pod) >= 65:
+        why = "must be a UUID and may not exceed a length of 64 characters"
+        yield causes.required(child(path, "tenant"), why)
+    else:
+        for pair in registry.split(","):
+            if ":" not in pair:
+                yield causes.invalid(child(path, "registry"), registry, _HOST_PORTS)
+
+
+@rule("fibre-channel")
+def _fibre_channel(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    targets, ids, where = source.get("targetWWNs", []), source.get("wwids", []), child(path, "targetWWNs")
+    if not targets and not ids:
+        yield causes.required(where, "must specify either targetWWNs or wwids, but not both")
+    if targets and ids:
+        why = "targetWWNs and wwids can not be specified simultaneously"
+        yield causes.invalid(where, targets, why)
+    if targets and "lun" not in source:
+        yield causes.required(child(path, "lun"), "lun is required if targetWWNs is specified")
+    elif targets and not 0 <= source["lun"] <= 255:
+        yield causes.invalid(child(path, "lun"), source["lun"], formats.between(0, 255))
+
+
+@rule("flex-options")
+def _flex_options(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    for name in source.get("options", ()):
+        domain = f".{name.partition('/')[0].lower()}"
+        if domain.endswith((".kubernetes.io", ".k8s.io")):
+            why = "kubernetes.io and k8s.io namespaces are reserved"
+            yield causes.invalid(key(child(path, "options"), name), name, why)
+
+
+@rule("disk-uri")
+def _disk_uri(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    uri, kind, where = source.get("diskURI", ""), source.get("kind"), child(path, "diskURI")
+    managed = (
+        "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
+    )
+    if kind == "Managed" and not uri.startswith("/subscriptions/"):
+        yield causes.not_supported(where, uri, (managed,))
+    if kind not in {None, "Managed"} and not uri.startswith("https://"):
+        blob = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
+        yield causes.not_supported(where, uri, (blob,))
+
+
+@rule("downward-items")
+def _downward_items(source: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    """Upstream's faults here name the source, not the item."""
+    for file in source.get("items", ()):
+        yield from walk(tables.DOWNWARD_API_VOLUME_FILE, file, path, scope)
+
+
+@rule("downward-source")
+def _downward_source(file: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    if "fieldRef" in file:
+        yield from field_ref(file["fieldRef"], child(path, "fieldRef"), _FILE_PATHS)
+        if "resourceFieldRef" in file:
+            why = "fieldRef and resourceFieldRef can not be specified simultaneously"
+            yield causes.invalid(path, "resource", why)
+    elif "resourceFieldRef" in file:
+        yield from resource_ref(file["resourceFieldRef"], child(path, "resourceFieldRef"), volume=True)
+    else:
+        yield causes.required(path, "one of fieldRef and resourceFieldRef is required")
+
+
+@rule("projections")
+def _projections(source: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    paths: set[str] = set()
+    for index, projection in enumerate(source.get("sources") or ()):
+        where = item(child(path, "sources"), index)
+        for name in ("secret", "configMap"):
+            if name in projection:
+                yield from _projected_keys(projection[name], path, child(where, name), scope, paths)
+        if "downwardAPI" in projection:
+            yield from _projected_files(
+                projection["downwardAPI"], path, child(where, "downwardAPI"), scope, paths
+            )
+        if "serviceAccountToken" in projection:
+            yield from _token(projection["serviceAccountToken"], path, child(where, "serviceAccountToken"))
+        if len(projection) > 1:
+            yield causes.forbidden(where, "may not specify more than 1 volume type per source")
+
+
+def _projected_keys(source: Object, path: str, where: str, scope: Scope, paths: set[str]) -> Iterator[Cause]:
+    name = source.get("name", "")
+    if not name:
+        yield causes.required(child(where, "name"))
+    for index, entry in enumerate(source.get("items", ())):
+        yield from walk(tables.KEY_TO_PATH, entry, item(child(where, "items"), index), scope)
+        yield from _taken(entry.get("path", ""), name, path, paths)
+
+
+def _projected_files(source: Object, path: str, where: str, scope: Scope, paths: set[str]) -> Iterator[Cause]:
+    for file in source.get("items", ()):
+        yield from walk(tables.DOWNWARD_API_VOLUME_FILE, file, where, scope)
+        yield from _taken(file.get("path", ""), file.get("path", ""), path, paths)
+
+
+def _taken(target: str, shown: str, path: str, paths: set[str]) -> Iterator[Cause]:
+    if target and target in paths:
+        yield causes.invalid(path, shown, _CONFLICT)
+    paths.add(target)
+
+
+def _token(source: Object, path: str, where: str) -> Iterator[Cause]:
+    seconds, target = source.get("expirationSeconds", 0), source.get("path", "")
+    if seconds < 600:
+        why = "may not specify a duration less than 10 minutes"
+        yield causes.invalid(child(where, "expirationSeconds"), seconds, why)
+    if seconds > 1 << 32:
+        why = "may not specify a duration larger than 2^32 seconds"
+        yield causes.invalid(child(where, "expirationSeconds"), seconds, why)
+    if not target:
+        yield causes.required(child(path, "path"))
+    else:
+        yield from causes.all_invalid(child(path, "path"), target, formats.local_path(target))
+
+
+@rule("template-metadata")
+def _template_metadata(template: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    meta = template.get("metadata", {})
+    for name in meta.get("annotations", ()):
+        faults = formats.qualified_name(name.lower())
+        yield from causes.all_invalid(child(path, "metadata", "annotations"), name, faults)
+    yield from labels(meta.get("labels", {}), child(path, "metadata", "labels"))
+    for name in sorted(meta.keys() - _TEMPLATE_LABELS):
+        yield causes.forbidden(child(path, "metadata", name), "cannot be set")
+
+
+@rule("access-modes")
+def _access_modes(claim: Object, path: str, scope: Scope) -> Iterator[Cause]:
+    modes, where = claim.get("accessModes", ()), child(path, "accessModes")
+    if not modes:
+        yield causes.required(where, "at least 1 access mode is required")
+    yield from check_field(tables.PERSISTENT_VOLUME_CLAIM_SPEC.fields["selector"], claim, path, scope)
+    for mode in modes:
+        if mode not in _ACCESS_MODES:
+            yield causes.not_supported(where, mode, _ACCESS_MODES)
+    if "ReadWriteOncePod" in modes and set(_ACCESS_MODES[:3]) & set(modes):
+        yield causes.forbidden(where, "may not use ReadWriteOncePod with other access modes")
+
+
+@rule("storage")
+def _storage(claim: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    text = claim.get("resources", {}).get("requests", {}).get("storage")
+    where = key(child(path, "resources"), "storage")
+    if text is None:
+        yield causes.required(where)
+    elif quantity.parse(text).nano <= 0:
+        yield causes.invalid(where, text, "must be greater than zero")
+
+
+@rule("data-source")
+def _data_source(claim: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+    for name in ("dataSource", "dataSourceRef"):
+        source, where = claim.get(name), child(path, name)
+        if source is None:
+            continue
+        for part in ("name", "kind"):
+            if not source.get(part):
+                yield causes.required(child(where, part))
+        group = source.get("apiGroup", "")
+        if not group and source.get("kind") != "PersistentVolumeClaim":
+            why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
+            yield causes.invalid(where, source.get("kind", ""), why)
+        if group:
+            yield from causes.all_invalid(child(where, "apiGroup"), group, formats.dns_subdomain(group))

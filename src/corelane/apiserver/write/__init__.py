@@ -1,0 +1,1 @@
+"""Writes: patches, admission, defaults, the optimistic lock, binding and deletion."""

@@ -1,0 +1,119 @@
+"""Admission that needs to look at other objects: namespaces' lifecycle, priority classes, protected objects.
+
+What needs only the object itself (tolerations, taints, labels) is part of the strategy.
+"""
+
+from typing import Any
+
+from corelane.apiserver import served_kinds, status_errors
+from corelane.apiserver.api_requests import Target
+from corelane.apiserver.status_errors import Cause, StatusError
+from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.stored_objects import Object
+
+IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
+SYSTEM_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
+_NAMESPACES = served_kinds.NAMESPACES.stored
+_CLASSES = served_kinds.PRIORITY_CLASSES.stored
+
+
+def admit_create(registry: Backend, target: Target, obj: Object) -> None:
+    """Check and complete an object about to be created. Raises StatusError 403 or 404."""
+    meta = obj.get("metadata") or {}
+    if target.namespace and target.kind and target.kind.namespaced:
+        _check_namespace(registry, target, meta.get("name", ""))
+    if target.resource == "pods" and not target.subresource:
+        _set_priority(registry, target, obj)
+    if target.resource == "priorityclasses":
+        _check_default_class(registry, target, obj)
+
+
+def admit_update(registry: Backend, target: Target, obj: Object) -> None:
+    if target.resource == "priorityclasses":
+        _check_default_class(registry, target, obj)
+
+
+def admit_delete(target: Target) -> None:
+    """Raises StatusError 403 for what may not be deleted."""
+    if target.resource == "namespaces" and target.name in IMMORTAL:
+        raise _refuse(target, target.name, "this namespace may not be deleted")
+    if target.resource == "priorityclasses" and target.name in SYSTEM_CLASSES:
+        raise _refuse(target, target.name, "this is a system priority class and cannot be deleted")
+
+
+def _refuse(target: Target, name: str, why: str, causes: tuple[Cause, ...] = ()) -> StatusError:
+    return status_errors.forbidden(target.resource, target.group, name, why, causes)
+
+
+def _check_namespace(registry: Backend, target: Target, name: str) -> None:
+    record = registry.store.get(_NAMESPACES, target.namespace)
+    if record is None:
+        raise status_errors.not_found("namespaces", "", target.namespace)
+    if record.fields.get("status.phase") != "Terminating":
+        return
+    why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
+    text = f"namespace {target.namespace} is being terminated"
+    raise _refuse(target, name, why, (Cause("NamespaceTerminating", text, "metadata.namespace"),))
+
+
+def _set_priority(registry: Backend, target: Target, pod: Object) -> None:
+    """KEP 268: the class named, or the default one, gives the pod its priority."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return
+    name, value, policy = _priority(registry, target, pod)
+    given = spec.get("priority")
+    if given is not None and given != value:
+        raise _refuse(target, pod["metadata"].get("name", ""), _mismatch(given, value, name))
+    if name:
+        spec["priorityClassName"] = name
+    spec["priority"] = value
+    given_policy = spec.get("preemptionPolicy")
+    if given_policy and given_policy != policy:
+        why = (
+            f"the string value of PreemptionPolicy ({given_policy}) must not be provided in pod spec; "
+            f"priority admission controller computed {policy} from the given PriorityClass name"
+        )
+        raise _refuse(target, pod["metadata"].get("name", ""), why)
+    spec["preemptionPolicy"] = policy
+
+
+def _mismatch(given: int, value: int, name: str) -> str:
+    return (
+        f"the integer value of priority ({given}) must not be provided in pod spec; "
+        f"priority admission controller computed {value} from the given PriorityClass name"
+    )
+
+
+def _priority(registry: Backend, target: Target, pod: Object) -> tuple[str, int, str]:
+    name = pod["spec"].get("priorityClassName", "")
+    if not name:
+        found = _default_class(registry)
+        return _of_class(found) if found else ("", 0, "PreemptLowerPriority")
+    record = registry.store.get(_CLASSES, name)
+    if record is None:
+        why = f"no PriorityClass with name {name} was found"
+        raise _refuse(target, pod["metadata"].get("name", ""), why)
+    return _of_class(record.object())
+
+
+def _of_class(found: Object) -> tuple[str, int, str]:
+    return found["metadata"]["name"], found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _default_class(registry: Backend) -> Object | None:
+    """The class marked as the default; of several (from a race) the lowest wins, as upstream."""
+    found = (record.object() for record in registry.store.find(_CLASSES))
+    marked: list[dict[str, Any]] = [item for item in found if item.get("globalDefault")]
+    return min(marked, key=lambda item: int(item["value"]), default=None)
+
+
+def _check_default_class(registry: Backend, target: Target, obj: Object) -> None:
+    if not obj.get("globalDefault"):
+        return
+    other = _default_class(registry)
+    name = obj["metadata"].get("name", "")
+    if other and other["metadata"]["name"] != name:
+        taken = other["metadata"]["name"]
+        why = f"PriorityClass {taken} is already marked as default. Only one default can exist"
+        raise _refuse(target, name, why)

@@ -1,0 +1,228 @@
+"""How objects end: grace periods, finalizers, preconditions, whole collections, and namespaces in two steps.
+
+After apiserver's `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go` (Delete), and the
+strategies of pods and namespaces.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from corelane.apiserver import api_requests, status_errors
+from corelane.apiserver.api_requests import Query, Target
+from corelane.apiserver.codec import wire
+from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.store import backend
+from corelane.apiserver.store.backend import Backend, rfc3339
+from corelane.apiserver.stored_objects import Object, StoreChange, StoredObject
+from corelane.apiserver.write import admission_plugins
+
+_POLICIES = ("Foreground", "Background", "Orphan")
+_ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteOptions:
+    """What a DELETE asks for; `grace` in seconds."""
+
+    grace: int | None = None
+    uid: str = ""
+    resource_version: str = ""
+    propagation: str = ""
+    orphan: bool | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Deleted:
+    """The outcome: the object's last or present state, and whether it is gone."""
+
+    obj: Object
+    gone: bool
+
+
+def options_from_query(query: Query, dry_run: list[str]) -> DeleteOptions:
+    """Options given as query parameters. Raises StatusError."""
+    orphan = api_requests.flag(query, "orphanDependents") if "orphanDependents" in query else None
+    document: dict[str, Any] = {
+        "gracePeriodSeconds": api_requests.integer(query, "gracePeriodSeconds"),
+        "propagationPolicy": query.get("propagationPolicy"),
+        "orphanDependents": orphan,
+        "dryRun": dry_run,
+    }
+    return read_options({key: value for key, value in document.items() if value is not None})
+
+
+def read_options(found: Mapping[str, Any]) -> DeleteOptions:
+    """Options of a decoded DeleteOptions object. Raises StatusError 422."""
+    faults = _option_faults(found)
+    if faults:
+        raise status_errors.invalid("DeleteOptions", "meta.k8s.io", "", faults)
+    conditions = found.get("preconditions") or {}
+    grace = found.get("gracePeriodSeconds")
+    return DeleteOptions(
+        grace=1 if grace is not None and grace < 0 else grace,
+        uid=conditions.get("uid") or "",
+        resource_version=conditions.get("resourceVersion") or "",
+        propagation=found.get("propagationPolicy") or "",
+        orphan=found.get("orphanDependents"),
+        dry_run=bool(found.get("dryRun")),
+    )
+
+
+def _option_faults(found: Mapping[str, Any]) -> list[Cause]:
+    policy = found.get("propagationPolicy")
+    faults = []
+    if policy is not None and found.get("orphanDependents") is not None:
+        why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
+        faults.append(Cause("FieldValueInvalid", why, "propagationPolicy"))
+    if policy is not None and policy not in _POLICIES:
+        faults.append(api_requests.unsupported("propagationPolicy", f'"{policy}"', (*_POLICIES, "nil")))
+    return [*faults, *api_requests.dry_run_faults(found.get("dryRun") or [])]
+
+
+def delete(reg: Backend, target: Target, options: DeleteOptions) -> Deleted:
+    """Delete one object, or begin to. Raises StatusError."""
+    admission_plugins.admit_delete(target)
+    obj = reg.find(target).object()
+    if target.resource == "namespaces" and not target.subresource:
+        return _delete_namespace(reg, target, obj, options)
+    return _delete(reg, target, obj, options)
+
+
+def delete_records(
+    reg: Backend, target: Target, records: Iterable[StoredObject], options: DeleteOptions
+) -> None:
+    """Delete each of a collection; what is gone already is passed over."""
+    for record in records:
+        name = record.key.rpartition("/")[2]
+        namespace = record.key.rpartition("/")[0]
+        try:
+            delete(reg, replace(target, name=name, namespace=namespace), options)
+        except status_errors.StatusError as error:
+            if error.code != 404:
+                raise
+
+
+def _delete(reg: Backend, target: Target, obj: Object, options: DeleteOptions) -> Deleted:
+    kind = wire.stored_kind(backend.kind_of(target))
+    _check_preconditions(kind, obj, options)
+    before = {**obj, "metadata": dict(obj["metadata"])}
+    grace = _grace(kind, obj, options)
+    if _pending(kind, obj, grace):
+        return Deleted(obj, gone=False)
+    _set_finalizers(obj["metadata"], options)
+    held = bool(obj["metadata"].get("finalizers"))
+    if grace is not None:
+        _mark(obj["metadata"], reg.now(), grace)
+    elif held:
+        _mark_now(obj["metadata"], reg.now())
+    gone = not held and not grace
+    if not options.dry_run:
+        _write(reg, kind, target.key, obj, changed=obj != before, gone=gone)
+    return Deleted(obj, gone)
+
+
+def _write(reg: Backend, kind: Kind, key: str, obj: Object, *, changed: bool, gone: bool) -> None:
+    """A pod's last state is written before it goes, as upstream does, so that watchers see both."""
+    changes = [StoreChange(kind.stored, key, obj)] if changed else []
+    if gone:
+        changes.append(StoreChange(kind.stored, key, None))
+    if changes:
+        reg.store.write(changes)
+
+
+def _check_preconditions(kind: Kind, obj: Object, options: DeleteOptions) -> None:
+    meta = obj["metadata"]
+    pairs = (
+        ("UID", options.uid, meta["uid"], "deleted and then recreated"),
+        ("ResourceVersion", options.resource_version, meta["resourceVersion"], "modified"),
+    )
+    for name, wanted, found, event in pairs:
+        if wanted and wanted != found:
+            why = (
+                f"the {name} in the precondition ({wanted}) does not match the {name} in record ({found}). "
+                f"The object might have been {event}"
+            )
+            raise status_errors.conflict(kind.kind, kind.group, meta["name"], why)
+
+
+def _grace(kind: Kind, obj: Object, options: DeleteOptions) -> int | None:
+    """Seconds until a pod goes; None for kinds that know no grace."""
+    if kind.kind != "Pod":
+        return None
+    spec, phase = obj.get("spec") or {}, (obj.get("status") or {}).get("phase")
+    if obj["metadata"].get("deletionTimestamp") and options.grace is None:
+        return int(obj["metadata"].get("deletionGracePeriodSeconds") or 0)
+    grace = options.grace if options.grace is not None else spec.get("terminationGracePeriodSeconds", 0)
+    if not spec.get("nodeName") or phase in {"Succeeded", "Failed"}:
+        return 0
+    return 1 if grace < 0 else int(grace)
+
+
+def _pending(kind: Kind, obj: Object, grace: int | None) -> bool:
+    """Whether an earlier deletion already asks for as short a grace period."""
+    running = obj["metadata"].get("deletionGracePeriodSeconds")
+    if grace is None or running is None or "deletionTimestamp" not in obj["metadata"]:
+        return False
+    held = bool(obj["metadata"].get("finalizers"))
+    return grace >= running and (running > 0 or held)
+
+
+def _mark(meta: Object, now: datetime, grace: int) -> None:
+    """Set or shorten a grace period; the time it began with stays."""
+    earlier = meta.get("deletionTimestamp")
+    start = now
+    if earlier:
+        start = _parse(earlier) - timedelta(seconds=meta.get("deletionGracePeriodSeconds") or 0)
+    elif meta.get("generation"):
+        meta["generation"] += 1
+    meta["deletionTimestamp"] = rfc3339(start + timedelta(seconds=grace))
+    meta["deletionGracePeriodSeconds"] = grace
+
+
+def _mark_now(meta: Object, now: datetime) -> None:
+    """For kinds without grace whose finalizers are still to be worked off."""
+    if "deletionTimestamp" not in meta:
+        if meta.get("generation"):
+            meta["generation"] += 1
+        meta["deletionTimestamp"] = rfc3339(now)
+    meta["deletionGracePeriodSeconds"] = 0
+
+
+def _parse(timestamp: str) -> datetime:
+    return datetime.strptime(timestamp, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
+    """The finalizers by which a garbage collector is told what to do with dependents."""
+    wanted = {
+        _ORPHAN: options.propagation == "Orphan" or options.orphan is True,
+        _FOREGROUND: options.propagation == "Foreground",
+    }
+    unsaid = not options.propagation and options.orphan is None
+    current = meta.get("finalizers") or []
+    kept = [name for name in current if name not in wanted or unsaid]
+    kept += [name for name, asked in wanted.items() if asked]
+    if kept:
+        meta["finalizers"] = kept
+    else:
+        meta.pop("finalizers", None)
+
+
+def _delete_namespace(reg: Backend, target: Target, obj: Object, options: DeleteOptions) -> Deleted:
+    """First make it Terminating; it goes only when the finalizers in its spec are gone."""
+    kind = backend.kind_of(target)
+    _check_preconditions(kind, obj, options)
+    meta = obj["metadata"]
+    if "deletionTimestamp" in meta:
+        if (obj.get("spec") or {}).get("finalizers"):
+            return Deleted(obj, gone=False)
+        return _delete(reg, target, obj, options)
+    meta["deletionTimestamp"] = reg.timestamp()
+    obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
+    if not options.dry_run:
+        reg.store.put(kind.stored, target.key, obj)
+    return Deleted(obj, gone=False)

@@ -1,0 +1,180 @@
+"""Patches of stored objects: JSON Patch, JSON merge patch (RFC 7386), Kubernetes' strategic merge patch."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from corelane.apiserver import status_errors
+from corelane.apiserver.codec import custom_resources, decoding, envelope, json_reading
+from corelane.apiserver.codec.decoding import Notes
+from corelane.apiserver.codec.json_reading import ReadError, pairs
+from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.validation import causes
+from corelane.apiserver.write import json_patch, strategic_merge
+from corelane.apiserver.write.json_patch import PatchError
+from corelane.apiserver.write.strategic_merge import StrategicError
+
+Object = dict[str, Any]
+
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+APPLY_PATCH = "application/apply-patch+yaml"
+MAX_OPERATIONS = 10_000
+
+_OPERATION = {"op", "path", "from", "value"}
+
+
+def apply(
+    kind: Kind,
+    content_type: str,
+    current: Object,
+    body: bytes,
+    *,
+    field_validation: str = "Warn",
+) -> tuple[Object, list[str]]:
+    """The object after a patch, and the warnings to answer with.
+
+    `current` is in the form of the request's group and version, which its apiVersion names; so is the result,
+    which has still to pass prepare_update and validate_update. `field_validation` is as in `strategy.decode`.
+    Raises StatusError: 400 for a body that is no patch, 413 for one too long, 415 for another media type, 422
+    for one that does not apply or whose result is no object of the kind, 501 for server-side apply.
+    """
+    media_type = content_type.partition(";")[0].strip()
+    notes = Notes()
+    if media_type == JSON_PATCH:
+        patched = _json_patch(current, body, notes)
+    elif media_type == MERGE_PATCH:
+        patched = _merge_patch(current, body, notes)
+    elif media_type == STRATEGIC_PATCH and not kind.custom:
+        patched = _strategic(kind, current, body, notes)
+    elif media_type == APPLY_PATCH:
+        raise status_errors.not_served(
+            "server-side apply is not served yet; use a merge or strategic merge patch"
+        )
+    else:
+        known = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
+        raise status_errors.unsupported_media_type(known)
+    return _read_back(kind, current, patched, notes, field_validation)
+
+
+def _json_patch(current: Object, body: bytes, notes: Notes) -> Any:
+    operations = _parsed(body, "error decoding patch: ")
+    if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
+        raise _unmarshallable(operations, "Go value of type []handlers.jsonPatchOp", "error decoding patch: ")
+    _check_operations(operations, notes)
+    try:
+        patched = json_patch.apply(current, custom_resources.plain(operations))
+    except (PatchError, RecursionError):
+        raise status_errors.unprocessable() from None
+    if json_reading.too_deep(patched):
+        raise status_errors.unprocessable()
+    return patched
+
+
+def _check_operations(operations: list[Object], notes: Notes) -> None:
+    if len(operations) > MAX_OPERATIONS:
+        limit = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
+        raise status_errors.too_large(f"Request entity too large: {limit}")
+    for index, operation in enumerate(operations):
+        seen: set[str] = set()
+        for name, value in pairs(operation):
+            if name not in _OPERATION:
+                notes.add(f'json patch unknown field "[{index}].{name}"')
+            elif name in seen:
+                notes.add(f'json patch duplicate field "[{index}].{name}"')
+            elif name != "value" and not isinstance(value, str | None):
+                why = f"Go struct field jsonPatchOp.{name} of type string"
+                found = decoding.json_type(value)
+                raise status_errors.bad_request(
+                    f"error decoding patch: json: cannot unmarshal {found} into {why}"
+                )
+            seen.add(name)
+
+
+def _merge_patch(current: Object, body: bytes, notes: Notes) -> Any:
+    patch = _parsed(body, "error decoding patch: ")
+    if patch is None:
+        raise status_errors.bad_request("Invalid JSON Patch")
+    _check_map(patch, "error decoding patch: ")
+    custom_resources.note_repeats(patch, "", notes)
+    return merged(current, custom_resources.plain(patch))
+
+
+def merged(original: Any, patch: Any) -> Any:
+    """RFC 7386: members of `patch` replace those of `original`, null removes them."""
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(original) if isinstance(original, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            result.pop(name, None)
+        else:
+            result[name] = merged(result.get(name), value)
+    return result
+
+
+def _strategic(kind: Kind, current: Object, body: bytes, notes: Notes) -> Any:
+    patch = _parsed(body, "")
+    _check_map(patch, "")
+    custom_resources.note_repeats(patch, "", notes)
+    try:
+        return strategic_merge.merge(kind.schema[_version(current)], current, custom_resources.plain(patch))
+    except StrategicError as error:
+        raise _refused(error) from None
+
+
+def _refused(error: StrategicError) -> StatusError:
+    if error.code == 400:
+        return status_errors.bad_request(str(error))
+    return status_errors.unprocessable() if error.code == 422 else status_errors.internal(str(error))
+
+
+def _parsed(body: bytes, before: str) -> Any:
+    try:
+        return json_reading.read_json(body)
+    except ReadError as error:
+        raise status_errors.bad_request(f"{before}{error}") from None
+
+
+def _check_map(patch: Any, before: str) -> None:
+    if not isinstance(patch, dict):
+        raise _unmarshallable(patch, "Go value of type map[string]interface {}", before)
+
+
+def _unmarshallable(value: Any, into: str, before: str = "") -> StatusError:
+    return status_errors.bad_request(
+        f"{before}json: cannot unmarshal {decoding.json_type(value)} into {into}"
+    )
+
+
+def _version(obj: Object) -> str:
+    return str(obj["apiVersion"]).rpartition("/")[2]
+
+
+def _read_back(
+    kind: Kind, current: Object, patched: Any, notes: Notes, field_validation: str
+) -> tuple[Object, list[str]]:
+    """What the patch made, read as an object of the kind."""
+    version = _version(current)
+    try:
+        if not isinstance(patched, dict):
+            found = decoding.json_type(patched)
+            raise status_errors.bad_request(
+                f"json: cannot unmarshal {found} into Go value of type v1.{kind.kind}"
+            )
+        envelope.check(kind, version, patched)
+        obj, found_strict = envelope.shaped(kind, version, patched, field_validation="Warn")
+    except StatusError as error:
+        raise _bad_result(patched, error.message) from None
+    strict = list(dict.fromkeys([*notes.strict, *found_strict]))
+    if field_validation == "Strict" and strict:
+        raise _bad_result(patched, f"strict decoding error: {', '.join(strict)}")
+    return obj, strict if field_validation == "Warn" else []
+
+
+def _bad_result(patched: Any, why: str) -> StatusError:
+    text = json.dumps(patched, separators=(",", ":"), ensure_ascii=False)
+    return status_errors.invalid("", "", "", [causes.invalid("patch", text, why)])

@@ -1,0 +1,111 @@
+"""Binding a pod to a node, and evicting it: the two subresources of pods that act rather than hold data.
+
+After kubernetes' `pkg/registry/core/pod/storage`.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+from corelane.apiserver import api_requests, status_errors
+from corelane.apiserver.api_requests import Target, WriteOptions
+from corelane.apiserver.served_kinds import BINDINGS, PODS
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.store import backend
+from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.write import admission_plugins, deletion, pipeline
+
+
+def bind(reg: Backend, target: Target, binding: Object, options: WriteOptions) -> None:
+    """Give a pod its node, and the binding's labels and annotations, in one write. Raises StatusError."""
+    meta = binding.get("metadata") or {}
+    pipeline.check_namespace(target, BINDINGS, meta)
+    admission_plugins.admit_create(reg, target, binding)
+    if target.name and target.name != meta.get("name", ""):
+        raise status_errors.bad_request("name in URL does not match name in Binding object")
+    target = replace(target, name=meta.get("name", ""))
+    node = _node(binding.get("target") or {})
+    pod = reg.find(target).object()
+    backend.check_preconditions(target, pod, meta.get("uid", ""), meta.get("resourceVersion", ""))
+    _check_unbound(target.name, pod)
+    if not options.dry_run:
+        _assign(pod, node, meta, reg.timestamp())
+        reg.store.put(PODS.stored, target.key, pod)
+
+
+def _node(reference: Object) -> str:
+    """The node that a binding's target names. Raises StatusError 500, upstream's code for these."""
+    faults = []
+    kind, name = reference.get("kind", ""), reference.get("name", "")
+    if kind not in {"", "Node"}:
+        faults.append(api_requests.unsupported("target.kind", f'"{kind}"', ("Node", "<empty>")))
+    if not name:
+        faults.append(status_errors.Cause("FieldValueRequired", "Required value", "target.name"))
+    if faults:
+        raise status_errors.internal(status_errors.aggregate(faults))
+    return str(name)
+
+
+def _check_unbound(name: str, pod: Object) -> None:
+    spec: dict[str, Any] = pod["spec"]
+    if "deletionTimestamp" in pod["metadata"]:
+        raise _unbindable(name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if spec.get("nodeName"):
+        raise _unbindable(name, f'pod {name} is already assigned to node "{spec["nodeName"]}"')
+    if spec.get("schedulingGates"):
+        raise _unbindable(name, f"pod {name} has non-empty .spec.schedulingGates")
+
+
+def _unbindable(name: str, why: str) -> StatusError:
+    return status_errors.conflict("pods/binding", "", name, why)
+
+
+def _assign(pod: Object, node: str, meta: Object, now: str) -> None:
+    pod["spec"]["nodeName"] = node
+    for part in ("labels", "annotations"):
+        if meta.get(part):
+            pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **meta[part]}
+    state = pod.setdefault("status", {})
+    state.pop("nominatedNodeName", None)
+    scheduled = {
+        "type": "PodScheduled",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+    }
+    others = [c for c in state.get("conditions") or () if c.get("type") != "PodScheduled"]
+    state["conditions"] = [*others, scheduled]
+
+
+def evict(reg: Backend, target: Target, eviction: Object, options: WriteOptions) -> None:
+    """Delete a pod as an Eviction asks; there are no disruption budgets here. Raises StatusError."""
+    meta = eviction.get("metadata") or {}
+    pipeline.check_namespace(target, PODS, meta)
+    admission_plugins.admit_create(reg, target, eviction)
+    if meta.get("name", "") != target.name:
+        raise status_errors.bad_request("name in URL does not match name in Eviction object")
+    asked = deletion.read_options(eviction.get("deleteOptions") or {})
+    pods = replace(target, subresource="")
+    asked = replace(asked, dry_run=asked.dry_run or options.dry_run)
+    pod = reg.find(pods).object()
+    if not asked.dry_run and _say_why(pod, reg.timestamp()):
+        reg.store.put(PODS.stored, pods.key, pod)
+    deletion.delete(reg, pods, asked)
+
+
+def _say_why(pod: Object, now: str) -> bool:
+    """Leave the reason of an eviction in the pod's status; False if it is there already."""
+    disrupted = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "lastProbeTime": None,
+        "lastTransitionTime": now,
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+    }
+    state = pod.setdefault("status", {})
+    known = state.get("conditions") or []
+    if any(c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in known):
+        return False
+    state["conditions"] = [c for c in known if c.get("type") != "DisruptionTarget"] + [disrupted]
+    return True
