@@ -24,9 +24,17 @@ from corelane.kernel.cgroup import CgroupError, CgroupsUnavailable
 from corelane.limits.calibration.laboratory import CalibrationError
 from corelane.limits.calibration.workers import WorkerError
 from corelane.limits.model import builtin
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Outcome, Pod, Result, Scenario, run
+from corelane.limits.model.scenario import (
+    ContainerResult,
+    Scenario,
+    ScenarioContainer,
+    ScenarioPod,
+    SimulatedMachine,
+    SimulationResult,
+    run,
+)
 from corelane.limits.model.switches import for_kernel
 from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
 
@@ -46,10 +54,12 @@ def error(name: str, value: float, published: float, most: float, unit: str, ref
 # The document's small examples.
 
 
-def small(workload: Workload, cpus: int, phase_ms: int = 0, seconds: float = 0.999) -> Result:
-    app = Container("app", (workload,), limit=Limit(20 * MS), pinned=True, phase_ns=phase_ms * MS)
-    machine = Machine(cpus, tick_ns=0)
-    return run(Scenario("", "", machine, (Pod("pod", (app,)),), seconds=seconds, warmup_seconds=0)).results[0]
+def small(workload: Workload, cpus: int, phase_ms: int = 0, seconds: float = 0.999) -> ContainerResult:
+    app = ScenarioContainer("app", (workload,), limit=CFSLimit(20 * MS), pinned=True, phase_ns=phase_ms * MS)
+    machine = SimulatedMachine(cpus, tick_ns=0)
+    return run(
+        Scenario("", "", machine, (ScenarioPod("pod", (app,)),), seconds=seconds, warmup_seconds=0)
+    ).results[0]
 
 
 def examples() -> Iterator[Row]:
@@ -77,22 +87,22 @@ def weighted() -> float:
     kernel = for_kernel("6.6")
     requests = (100, 6, 200, 694)
     pods = tuple(
-        Pod(f"p{milli}", (Container("c", (Spin(1),), milli * 125),)) for milli in requests
+        ScenarioPod(f"p{milli}", (ScenarioContainer("c", (Spin(1),), milli * 125),)) for milli in requests
     )  # times 125, so that shares are whole numbers
     seconds = 1000 * kernel.base_slice_ns / SECOND
-    found = run(Scenario("", "", Machine(1, 0), pods, kernel, seconds, warmup_seconds=0)).results[0]
+    found = run(Scenario("", "", SimulatedMachine(1, 0), pods, kernel, seconds, warmup_seconds=0)).results[0]
     return found.stat.usage_ns * 1000 / (seconds * SECOND)
 
 
 # The document's tables.
 
 
-def seeds(scenario: Scenario) -> list[Outcome]:
+def seeds(scenario: Scenario) -> list[SimulationResult]:
     with ProcessPoolExecutor(max(min(os.cpu_count() or 1, len(SEEDS)), 1)) as pool:
         return list(pool.map(run, [scenario] * len(SEEDS), SEEDS))
 
 
-def middle(outcomes: Sequence[Outcome], percent: int | None = None) -> float:
+def middle(outcomes: Sequence[SimulationResult], percent: int | None = None) -> float:
     """The median over seeds of throughput, or of a percentile in ms (100: the maximum)."""
     results = [outcome.results[0] for outcome in outcomes]
     return median(one.per_second if percent is None else one.latency[percent] / MS for one in results)

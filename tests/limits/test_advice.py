@@ -27,10 +27,10 @@ from corelane.limits.advice import (
 )
 from corelane.limits.lint import Policy
 from corelane.limits.measure import Level, Quota, Rates, Surroundings, Unusable
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, run
-from corelane.limits.model.workloads import Bursts, Duration, Open, Server, Spin, Workload
+from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
+from corelane.limits.model.workloads import Bursts, Duration, Open, Spin, ThreadPoolServer, Workload
 from corelane.workload import QOSClass
 
 GI = 1 << 30
@@ -43,9 +43,9 @@ BUSY = Rates(
 
 def simulated(workload: Workload, cpus: int, quota_ms: float, burst_ms: float = 0, seconds: float = 30):
     """What a kernel would count of a workload, and the result as a whole."""
-    limit = Limit(int(quota_ms * MS), burst_ns=int(burst_ms * MS)) if quota_ms else None
-    pod = Pod("p", (Container("c", (workload,), 100, limit),))
-    result = run(Scenario("t", "", Machine(cpus), (pod,), seconds=seconds), 7).of("p/c")
+    limit = CFSLimit(int(quota_ms * MS), burst_ns=int(burst_ms * MS)) if quota_ms else None
+    pod = ScenarioPod("p", (ScenarioContainer("c", (workload,), 100, limit),))
+    result = run(Scenario("t", "", SimulatedMachine(cpus), (pod,), seconds=seconds), 7).of("p/c")
     stat = result.stat
     rates = Rates(
         seconds,
@@ -104,7 +104,7 @@ def within(predicted: Range, measured: float, before: Rates) -> bool:
 def test_requests_at_random_are_not_taken_for_something_that_another_limit_or_burst_treats_otherwise(
     milliseconds, sigma, per_second, threads, quota
 ):
-    workload = Server(Duration(milliseconds * MS, sigma), Open(per_second), threads=threads)
+    workload = ThreadPoolServer(Duration(milliseconds * MS, sigma), Open(per_second), threads=threads)
     rates, _ = simulated(workload, 4, quota, seconds=60)
     found = advice.fit(rates, threads, 4)
     assert any(one.shape is Shape.REQUESTS for one in found.explanations)
@@ -401,7 +401,7 @@ def test_a_measured_latency_that_the_fitted_bursts_show_too_carries_a_p99():
 
 
 def test_a_measured_latency_tells_which_of_several_explanations_holds():
-    workload = Server(Duration(30 * MS, 0.7), Open(3), threads=1)
+    workload = ThreadPoolServer(Duration(30 * MS, 0.7), Open(3), threads=1)
     rates, result = simulated(workload, 1, 20, seconds=60)
     plain = advice.advise(WEB, Evidence(rates, cpus=1))
     told = advice.advise(WEB, Evidence(rates, cpus=1, latency=Latency({99.0: result.latency[99] / MS})))

@@ -21,8 +21,8 @@ from corelane.limits.calibration.experiments import (
 )
 from corelane.limits.calibration.laboratory import CalibrationError, Noise, foreign
 from corelane.limits.measure.processors import Processor
+from corelane.limits.model.bandwidth import refusal
 from corelane.limits.model.clock import MS
-from corelane.limits.model.limit import refusal
 from corelane.limits.model.switches import LATEST
 from support import real_cgroups
 

@@ -2,12 +2,12 @@
 
 import pytest
 
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.engine import System
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, run
-from corelane.limits.model.steps import RUN, SLEEP, SPIN, Gate
-from corelane.limits.model.trace import Window
+from corelane.limits.model.queues import RUN, SLEEP, SPIN, Gate
+from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
+from corelane.limits.model.simulator import Simulator
+from corelane.limits.model.timeline import TimelineRecorder
 from corelane.limits.model.workloads import Bursts, Closed, Duration, Parallel
 
 
@@ -22,21 +22,21 @@ def nap():
         yield SLEEP, 9 * MS
 
 
-def ran_on(window: Window, group: str) -> set[int]:
+def ran_on(window: TimelineRecorder, group: str) -> set[int]:
     return {span.cpu for span in window.timeline().ran if span.group == group}
 
 
 def test_a_thread_wakes_where_it_ran_while_that_cpu_is_idle():
-    window = Window(0, SECOND)
-    system = System(4, tracer=window)
+    window = TimelineRecorder(0, SECOND)
+    system = Simulator(4, tracer=window)
     system.thread(system.group("light"), nap(), 2)
     system.run(SECOND)
     assert ran_on(window, "light") == {2}
 
 
 def test_a_thread_whose_cpu_is_busy_wakes_on_the_next_idle_one_that_it_may_use():
-    window = Window(100 * MS, SECOND)
-    system = System(4, tracer=window)
+    window = TimelineRecorder(100 * MS, SECOND)
+    system = Simulator(4, tracer=window)
     system.thread(system.group("busy"), spin(), 1, 1 << 1)
     system.thread(system.group("light"), nap(), 1, 0b1010)
     system.run(SECOND)
@@ -44,7 +44,7 @@ def test_a_thread_whose_cpu_is_busy_wakes_on_the_next_idle_one_that_it_may_use()
 
 
 def test_threads_that_share_a_cpu_are_fetched_by_one_that_goes_idle():
-    system = System(2)
+    system = Simulator(2)
     group = system.group("g")
 
     def once(amount):
@@ -59,7 +59,7 @@ def test_threads_that_share_a_cpu_are_fetched_by_one_that_goes_idle():
 
 def test_busy_cpus_are_evened_out():
     """Three spinners of one group on CPU 0 and one on CPU 1 become two and two."""
-    system = System(2)
+    system = Simulator(2)
     groups = [system.group(str(i)) for i in range(4)]
     for group, cpu in zip(groups, (0, 0, 0, 1), strict=True):
         system.thread(group, spin(), cpu)
@@ -69,8 +69,8 @@ def test_busy_cpus_are_evened_out():
 
 def test_no_thread_is_taken_to_a_cpu_on_which_its_group_is_throttled():
     """CPU 1 would be idle when its slice is gone, while two take turns on what CPU 0 has left."""
-    system = System(2, tick_ns=1 * MS)
-    group = system.group("g", limit=Limit(10 * MS))
+    system = Simulator(2, tick_ns=1 * MS)
+    group = system.group("g", limit=CFSLimit(10 * MS))
     system.thread(group, spin(), 1, 1 << 1)
     waiting = [system.thread(group, spin(), 0) for _ in range(2)]
     system.run(20 * MS)
@@ -80,8 +80,8 @@ def test_no_thread_is_taken_to_a_cpu_on_which_its_group_is_throttled():
 
 def test_who_is_taken_elsewhere_gets_its_part_there_at_once():
     """Virtual time on CPU 1, where three took turns, is 1.7 s ahead of that on CPU 0."""
-    window = Window(5100 * MS, 6100 * MS)
-    system = System(2, tracer=window)
+    window = TimelineRecorder(5100 * MS, 6100 * MS)
+    system = Simulator(2, tracer=window)
     group = system.group("g")
     for cpu in (1, 1, 0):
         system.thread(group, spin(), cpu, 1 << cpu)
@@ -95,7 +95,7 @@ def test_who_is_taken_elsewhere_gets_its_part_there_at_once():
 
 
 def test_who_spins_at_a_gate_goes_on_at_once_when_it_opens_and_sleeps_when_its_patience_ends():
-    system, passed = System(3), {}
+    system, passed = Simulator(3), {}
 
     def wait(name, gate):
         yield SPIN, gate
@@ -118,7 +118,13 @@ def test_a_team_takes_as_long_as_its_parts_and_spinning_is_use():
     work = Parallel(
         Duration(2 * MS), Duration(8 * MS), 4, Closed(1), spin_ns=5 * MS, imbalance=0, overhead_ns=0
     )
-    one = Scenario("", "", Machine(4), (Pod("p", (Container("c", (work,), pinned=True),)),), seconds=2)
+    one = Scenario(
+        "",
+        "",
+        SimulatedMachine(4),
+        (ScenarioPod("p", (ScenarioContainer("c", (work,), pinned=True),)),),
+        seconds=2,
+    )
     result = run(one).results[0]
     assert result.mean_ns == pytest.approx(4 * MS, rel=1e-3)
     assert result.cpus_used == pytest.approx(4, rel=1e-2)
@@ -128,7 +134,13 @@ def test_a_team_whose_parts_differ_waits_for_the_slowest():
     work = Parallel(
         Duration(1 * MS), Duration(8 * MS), 10, Closed(1), spin_ns=0, imbalance=0.5, overhead_ns=0
     )
-    one = Scenario("", "", Machine(4), (Pod("p", (Container("c", (work,), pinned=True),)),), seconds=2)
+    one = Scenario(
+        "",
+        "",
+        SimulatedMachine(4),
+        (ScenarioPod("p", (ScenarioContainer("c", (work,), pinned=True),)),),
+        seconds=2,
+    )
     mean = run(one).results[0].mean_ns
     assert mean is not None
     assert 1 + 2 * 1.3 < mean / MS < 1 + 2 * 1.5, "the greatest of four uniform draws is 0.8 of the range"
@@ -137,7 +149,7 @@ def test_a_team_whose_parts_differ_waits_for_the_slowest():
 def test_a_burst_that_outlasts_its_interval_delays_the_next_and_does_not_pile_up():
     """35 ms of work every 10 ms at half a CPU."""
     work = Bursts(Duration(35 * MS), every_ns=10 * MS)
-    app = Container("c", (work,), limit=Limit(50 * MS), pinned=True)
-    result = run(Scenario("", "", Machine(1), (Pod("p", (app,)),), seconds=20)).results[0]
+    app = ScenarioContainer("c", (work,), limit=CFSLimit(50 * MS), pinned=True)
+    result = run(Scenario("", "", SimulatedMachine(1), (ScenarioPod("p", (app,)),), seconds=20)).results[0]
     assert result.latency[100] < 200 * MS
     assert result.per_second == pytest.approx(0.5 / 0.035, rel=0.02)

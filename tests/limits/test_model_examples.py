@@ -4,9 +4,16 @@ from dataclasses import replace
 
 import pytest
 
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Outcome, Pod, Scenario, run
+from corelane.limits.model.scenario import (
+    Scenario,
+    ScenarioContainer,
+    ScenarioPod,
+    SimulatedMachine,
+    SimulationResult,
+    run,
+)
 from corelane.limits.model.switches import KERNELS
 from corelane.limits.model.workloads import Bursts, Duration, Spin
 
@@ -15,13 +22,13 @@ EXACT = 1e-6
 
 
 def alone(workload, cpus: int, quota_ms: int, *, phase_ms: int = 0, burst_ms: int = 0, **more) -> Scenario:
-    limit = Limit(quota_ms * MS, burst_ns=burst_ms * MS)
-    app = Container("app", (workload,), limit=limit, pinned=True, phase_ns=phase_ms * MS)
-    machine = Machine(cpus, tick_ns=0)
-    return Scenario("example", "", machine, (Pod("pod", (app,)),), warmup_seconds=0, **more)
+    limit = CFSLimit(quota_ms * MS, burst_ns=burst_ms * MS)
+    app = ScenarioContainer("app", (workload,), limit=limit, pinned=True, phase_ns=phase_ms * MS)
+    machine = SimulatedMachine(cpus, tick_ns=0)
+    return Scenario("example", "", machine, (ScenarioPod("pod", (app,)),), warmup_seconds=0, **more)
 
 
-def spans(outcome: Outcome) -> list[tuple[int, float, float]]:
+def spans(outcome: SimulationResult) -> list[tuple[int, float, float]]:
     assert outcome.timeline is not None
     return [(span.cpu, span.start / MS, span.end / MS) for span in outcome.timeline.ran]
 
@@ -100,12 +107,14 @@ def test_on_a_full_cpu_everybody_gets_the_share_of_the_request():
     """1000 turns are 6 + 100 + 200 + 694. Times 125, so that shares are whole numbers."""
     requests = {"node": 6, "a": 100, "b": 200, "c": 694}
     pods = tuple(
-        Pod(name, (Container("app", (Spin(1),), request_milli=milli * 125),))
+        ScenarioPod(name, (ScenarioContainer("app", (Spin(1),), request_milli=milli * 125),))
         for name, milli in requests.items()
     )
     kernel = KERNELS["6.6"]
     seconds = 1000 * kernel.base_slice_ns / SECOND
-    scenario = Scenario("weights", "", Machine(1, tick_ns=0), pods, kernel, seconds, warmup_seconds=0)
+    scenario = Scenario(
+        "weights", "", SimulatedMachine(1, tick_ns=0), pods, kernel, seconds, warmup_seconds=0
+    )
     used = {one.path[:-4]: one.stat.usage_ns / kernel.base_slice_ns for one in run(scenario).results}
     assert used == requests
 

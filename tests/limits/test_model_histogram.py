@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.model.histogram import Histogram
+from corelane.limits.model.scenario import Histogram
 
 
 @settings(max_examples=60, deadline=None)

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND, US
-from corelane.limits.model.engine import System
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, run
-from corelane.limits.model.steps import KERNEL, RUN, SLEEP
+from corelane.limits.model.queues import KERNEL, RUN, SLEEP
+from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
+from corelane.limits.model.simulator import Simulator
 from corelane.limits.model.switches import KERNELS
 from corelane.limits.model.workloads import (
     Bursts,
@@ -20,12 +20,12 @@ from corelane.limits.model.workloads import (
     EventServer,
     Open,
     Parallel,
-    Server,
     Spin,
+    ThreadPoolServer,
 )
 
 limits = st.builds(
-    lambda quota, period, burst: Limit(quota * MS, period * MS, min(burst, quota) * MS),
+    lambda quota, period, burst: CFSLimit(quota * MS, period * MS, min(burst, quota) * MS),
     st.integers(1, 150),
     st.sampled_from([5, 10, 50, 100, 250]),
     st.sampled_from([0, 0, 10, 50]),
@@ -39,7 +39,7 @@ workloads = st.one_of(
         st.integers(1, 5),
     ),
     st.builds(
-        lambda us, clients: Server(Duration(us * US, 0.7), Closed(clients), threads=4),
+        lambda us, clients: ThreadPoolServer(Duration(us * US, 0.7), Closed(clients), threads=4),
         st.integers(100, 9_000),
         st.integers(1, 12),
     ),
@@ -66,14 +66,14 @@ containers = st.builds(
 
 def scenario(cpus, kernel, tick, pods, smt=None, **more) -> Scenario:
     made = tuple(
-        Pod(
+        ScenarioPod(
             f"p{i}",
-            (Container("c", (work,), request, without_burst(limit, kernel), pinned=pinned),),
+            (ScenarioContainer("c", (work,), request, without_burst(limit, kernel), pinned=pinned),),
             pod_limit,
         )
         for i, ((work, limit, request, pinned), pod_limit) in enumerate(pods)
     )
-    machine = Machine(cpus, tick_ns=tick, smt_speed=smt)
+    machine = SimulatedMachine(cpus, tick_ns=tick, smt_speed=smt)
     return Scenario("law", "", machine, made, KERNELS[kernel], warmup_seconds=0, **more)
 
 
@@ -88,7 +88,7 @@ def without_burst(limit, kernel):
     tick=st.sampled_from([0, 1 * MS, 4 * MS]),
     smt=st.sampled_from([None, None, 600]),
     pods=st.lists(
-        st.tuples(containers, st.sampled_from([None, None, Limit(30 * MS)])), min_size=1, max_size=3
+        st.tuples(containers, st.sampled_from([None, None, CFSLimit(30 * MS)])), min_size=1, max_size=3
     ),
 )
 def test_time_is_conserved_and_no_group_gets_more_than_its_quota(cpus, kernel, tick, smt, pods):
@@ -133,8 +133,8 @@ def test_a_seed_tells_the_same_story_twice(pod, kernel, seed):
 def spinner(
     quota_ms: int, period_ms: int = 100, cpus: int = 2, tick: int = 4 * MS, seconds: float = 10
 ) -> Scenario:
-    app = Container("app", (Spin(),), limit=Limit(quota_ms * MS, period_ms * MS), pinned=True)
-    return Scenario("spin", "", Machine(cpus, tick), (Pod("pod", (app,)),), seconds=seconds)
+    app = ScenarioContainer("app", (Spin(),), limit=CFSLimit(quota_ms * MS, period_ms * MS), pinned=True)
+    return Scenario("spin", "", SimulatedMachine(cpus, tick), (ScenarioPod("pod", (app,)),), seconds=seconds)
 
 
 def test_a_larger_limit_never_means_less_time_or_more_throttling():
@@ -164,8 +164,8 @@ def test_quota_equal_to_the_cpus_throttles_up_to_every_second_period_and_costs_n
 
 def test_a_quiet_group_has_no_periods():
     bursts = Bursts(Duration(10 * MS), every_ns=SECOND)
-    app = Container("app", (bursts,), limit=Limit(50 * MS))
-    one = Scenario("quiet", "", Machine(1), (Pod("pod", (app,)),), seconds=10)
+    app = ScenarioContainer("app", (bursts,), limit=CFSLimit(50 * MS))
+    one = Scenario("quiet", "", SimulatedMachine(1), (ScenarioPod("pod", (app,)),), seconds=10)
     assert run(one).results[0].stat.nr_periods == pytest.approx(20, abs=2), "one of use and one quiet a burst"
 
 
@@ -174,8 +174,8 @@ def test_unused_slices_are_lost_while_they_expire():
 
     def throttled(kernel: str) -> float:
         work = Bursts(Duration(400 * US, 0.3), pause_ns=27 * MS, threads=24)
-        app = Container("app", (work,), limit=Limit(50 * MS), pinned=True)
-        one = Scenario("light", "", Machine(24), (Pod("pod", (app,)),), KERNELS[kernel], 3)
+        app = ScenarioContainer("app", (work,), limit=CFSLimit(50 * MS), pinned=True)
+        one = Scenario("light", "", SimulatedMachine(24), (ScenarioPod("pod", (app,)),), KERNELS[kernel], 3)
         return run(one).results[0].stat.throttled_ns / MS
 
     assert throttled("5.8") == 0
@@ -184,17 +184,19 @@ def test_unused_slices_are_lost_while_they_expire():
 
 def test_weights_decide_on_a_contended_cpu_and_quota_caps_what_they_give():
     """2048 shares limited to 30 of 100 ms beside 1024: measured 1197 and 2802 of 4000 ms, throttled 2195."""
-    limited = Pod("a", (Container("c", (Spin(2),), 2000, Limit(30 * MS)),))
-    free = Pod("b", (Container("c", (Spin(2),), 1000),))
-    a, b = run(Scenario("weights", "", Machine(1), (limited, free), seconds=4)).results
+    limited = ScenarioPod("a", (ScenarioContainer("c", (Spin(2),), 2000, CFSLimit(30 * MS)),))
+    free = ScenarioPod("b", (ScenarioContainer("c", (Spin(2),), 1000),))
+    a, b = run(Scenario("weights", "", SimulatedMachine(1), (limited, free), seconds=4)).results
     assert a.stat.usage_ns == pytest.approx(1200 * MS, rel=0.02)
     assert b.stat.usage_ns == pytest.approx(2800 * MS, rel=0.02)
     assert a.stat.throttled_ns == pytest.approx(2200 * MS, rel=0.05)
 
 
 def test_two_levels_of_limits_give_the_smaller():
-    app = Container("c", (Spin(),), limit=Limit(80 * MS))
-    one = Scenario("levels", "", Machine(2), (Pod("p", (app,), Limit(30 * MS)),), seconds=10)
+    app = ScenarioContainer("c", (Spin(),), limit=CFSLimit(80 * MS))
+    one = Scenario(
+        "levels", "", SimulatedMachine(2), (ScenarioPod("p", (app,), CFSLimit(30 * MS)),), seconds=10
+    )
     outcome = run(one)
     assert outcome.results[0].stat.usage_ns == pytest.approx(10 * 300 * MS, rel=0.02)
     assert outcome.pods["p"].nr_throttled == outcome.pods["p"].nr_periods
@@ -202,10 +204,12 @@ def test_two_levels_of_limits_give_the_smaller():
 
 
 def test_siblings_that_both_run_do_less_each():
-    server = Server(Duration(10 * MS), Closed(2), threads=2)
-    one = Scenario("smt", "", Machine(2), (Pod("p", (Container("c", (server,)),)),), seconds=10)
+    server = ThreadPoolServer(Duration(10 * MS), Closed(2), threads=2)
+    one = Scenario(
+        "smt", "", SimulatedMachine(2), (ScenarioPod("p", (ScenarioContainer("c", (server,)),)),), seconds=10
+    )
     alone = run(one).results[0]
-    shared = run(replace(one, machine=Machine(2, smt_speed=600))).results[0]
+    shared = run(replace(one, machine=SimulatedMachine(2, smt_speed=600))).results[0]
     assert alone.per_second == pytest.approx(200, rel=0.01)
     assert shared.per_second == pytest.approx(120, rel=0.01)
     assert shared.stat.usage_ns == pytest.approx(alone.stat.usage_ns, rel=0.01), "charged by the wall clock"
@@ -213,8 +217,8 @@ def test_siblings_that_both_run_do_less_each():
 
 @pytest.mark.parametrize(("kernel", "ran_ms"), [("6.18", 12), ("6.6", 10)])
 def test_inside_a_system_call_only_task_based_throttling_lets_a_task_finish(kernel, ran_ms):
-    system = System(1, KERNELS[kernel], tick_ns=0)
-    group = system.group("g", limit=Limit(10 * MS))
+    system = Simulator(1, KERNELS[kernel], tick_ns=0)
+    group = system.group("g", limit=CFSLimit(10 * MS))
 
     def call():
         yield KERNEL, 12 * MS
@@ -229,8 +233,8 @@ def test_inside_a_system_call_only_task_based_throttling_lets_a_task_finish(kern
 
 
 def test_events_waiting_do_not_grow_with_time():
-    system = System(4, tick_ns=4 * MS)
-    group = system.group("g", limit=Limit(30 * MS))
+    system = Simulator(4, tick_ns=4 * MS)
+    group = system.group("g", limit=CFSLimit(30 * MS))
 
     def work():
         while True:

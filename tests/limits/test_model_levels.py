@@ -2,19 +2,18 @@
 
 import pytest
 
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.engine import System
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.queues import Group
-from corelane.limits.model.steps import RUN, SLEEP
+from corelane.limits.model.queues import RUN, SLEEP, CPUGroup
+from corelane.limits.model.simulator import Simulator
 from corelane.limits.model.switches import KERNELS
 
 
-def two_levels(kernel: str, tick_ns: int, *steps: tuple[int, int]) -> tuple[System, Group, Group]:
+def two_levels(kernel: str, tick_ns: int, *steps: tuple[int, int]) -> tuple[Simulator, CPUGroup, CPUGroup]:
     """10 ms of every 100 for both; the pod's periods begin with 0, the container's 50 ms later."""
-    system = System(1, KERNELS[kernel], tick_ns=tick_ns, tick_phases=lambda _cpu: 99 * MS)
-    pod = system.group("pod", limit=Limit(10 * MS))
-    container = system.group("c", pod, limit=Limit(10 * MS), phase_ns=50 * MS)
+    system = Simulator(1, KERNELS[kernel], tick_ns=tick_ns, tick_phases=lambda _cpu: 99 * MS)
+    pod = system.group("pod", limit=CFSLimit(10 * MS))
+    container = system.group("c", pod, limit=CFSLimit(10 * MS), phase_ns=50 * MS)
     system.thread(container, (step for step in steps), 0)
     return system, pod, container
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from corelane.limits.model.bandwidth import MAX_QUOTA_US, CFSLimit, refusal
 from corelane.limits.model.clock import MS
-from corelane.limits.model.limit import MAX_QUOTA_US, Limit, refusal
 from corelane.limits.model.switches import KERNELS, for_kernel
 
 
@@ -51,9 +51,9 @@ def test_under_version_1_no_group_may_have_more_of_a_cpu_than_the_one_above(quot
 
 
 def test_a_burst_is_refused_where_the_kernel_has_none():
-    Limit(20 * MS, burst_ns=20 * MS).check(for_kernel("5.14"))
+    CFSLimit(20 * MS, burst_ns=20 * MS).check(for_kernel("5.14"))
     with pytest.raises(ValueError, match=r"came with 5\.14"):
-        Limit(20 * MS, burst_ns=20 * MS).check(for_kernel("5.13"))
+        CFSLimit(20 * MS, burst_ns=20 * MS).check(for_kernel("5.13"))
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,16 @@
 
 import pytest
 
-from corelane.limits.model.bandwidth import Stat
+from corelane.limits.model.bandwidth import CFSLimit, CPUStat
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, run
+from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
 from corelane.limits.model.workloads import Bursts, Duration, Spin, Workload
 
 
-def counted(workload: Workload, limit: Limit, seconds: float) -> list[Stat]:
+def counted(workload: Workload, limit: CFSLimit, seconds: float) -> list[CPUStat]:
     """Of eight phases."""
-    app = Container("app", (workload,), limit=limit, pinned=True)
-    one = Scenario("", "", Machine(2), (Pod("pod", (app,)),), seconds=seconds)
+    app = ScenarioContainer("app", (workload,), limit=limit, pinned=True)
+    one = Scenario("", "", SimulatedMachine(2), (ScenarioPod("pod", (app,)),), seconds=seconds)
     return [run(one, seed).results[0].stat for seed in range(8)]
 
 
@@ -27,7 +26,7 @@ def counted(workload: Workload, limit: Limit, seconds: float) -> list[Stat]:
     ],
 )
 def test_spinners_use_their_quota_and_are_throttled_in_every_period(threads, quota, period, used, held):
-    for stat in counted(Spin(threads), Limit(quota * MS, period * MS), 5):
+    for stat in counted(Spin(threads), CFSLimit(quota * MS, period * MS), 5):
         assert stat.usage_ns / MS == pytest.approx(used, rel=0.02)
         assert stat.throttled_ns / MS == pytest.approx(held, rel=0.02)
         assert stat.nr_periods == stat.nr_throttled == 5000 // period
@@ -37,7 +36,7 @@ def test_spinners_use_their_quota_and_are_throttled_in_every_period(threads, quo
     ("threads", "quota", "period", "used"), [(1, 50, 50, 4960), (2, 100, 50, 9943), (1, 10, 10, 4626)]
 )
 def test_a_quota_of_all_cpus_is_throttled_every_second_period_and_loses_little(threads, quota, period, used):
-    stats = counted(Spin(threads), Limit(quota * MS, period * MS), 5)
+    stats = counted(Spin(threads), CFSLimit(quota * MS, period * MS), 5)
     assert all(abs(stat.nr_throttled - stat.nr_periods / 2) < 4 for stat in stats)
     assert min(stat.usage_ns for stat in stats) <= used * MS <= max(stat.usage_ns for stat in stats)
 
@@ -53,7 +52,7 @@ def test_a_quota_of_all_cpus_is_throttled_every_second_period_and_loses_little(t
 )
 def test_70_ms_of_work_each_second_are_counted_as_measured_at_some_phase(quota, burst, counters):
     """Periods, throttled ones and bursts of eight seconds."""
-    stats = counted(Bursts(Duration(70 * MS), every_ns=SECOND), Limit(quota * MS, burst_ns=burst * MS), 8)
+    stats = counted(Bursts(Duration(70 * MS), every_ns=SECOND), CFSLimit(quota * MS, burst_ns=burst * MS), 8)
     found = {(stat.nr_periods, stat.nr_throttled, stat.nr_bursts) for stat in stats}
     assert found >= {*counters}
     if (quota, burst) == (20, 20):

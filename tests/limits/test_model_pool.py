@@ -2,9 +2,8 @@
 
 import pytest
 
-from corelane.limits.model.bandwidth import Account, Pool
+from corelane.limits.model.bandwidth import Account, BandwidthPool, CFSLimit
 from corelane.limits.model.clock import MS, Clock
-from corelane.limits.model.limit import Limit
 from corelane.limits.model.switches import LATEST, Switches
 
 
@@ -16,18 +15,20 @@ class Listener:
     def released(self, account: Account) -> None:
         self.released_at.append((self.clock.now, account))
 
-    def refilled(self, pool: Pool) -> None:
+    def refilled(self, pool: BandwidthPool) -> None:
         pass
 
 
 QUOTA, REFILL = 20 * MS, 100 * MS
 
 
-def scene(switches: Switches = LATEST, burst: int = 0) -> tuple[Clock, Listener, Pool, Account, Account]:
+def scene(
+    switches: Switches = LATEST, burst: int = 0
+) -> tuple[Clock, Listener, BandwidthPool, Account, Account]:
     """A pool that one account has emptied, so that the other is throttled with a debt of 1 ms."""
     clock = Clock()
     listener = Listener(clock)
-    pool = Pool(clock, Limit(QUOTA, burst_ns=burst), switches, listener)
+    pool = BandwidthPool(clock, CFSLimit(QUOTA, burst_ns=burst), switches, listener)
     rich, poor = Account(pool), Account(pool)
     assert pool.request(rich, QUOTA)
     assert not pool.settle(poor, 1 * MS)
@@ -35,7 +36,7 @@ def scene(switches: Switches = LATEST, burst: int = 0) -> tuple[Clock, Listener,
     return clock, listener, pool, rich, poor
 
 
-def hand_back(clock: Clock, pool: Pool, rich: Account, amount: int, moment: int) -> None:
+def hand_back(clock: Clock, pool: BandwidthPool, rich: Account, amount: int, moment: int) -> None:
     clock.run(moment)
     pool.settle(rich, rich.remaining - amount - 1 * MS)
     pool.hand_back(rich)

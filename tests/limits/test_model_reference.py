@@ -8,10 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from corelane.limits.model import queues as model
-from corelane.limits.model.bandwidth import Stat
-from corelane.limits.model.engine import System
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.steps import RUN, SLEEP
+from corelane.limits.model.bandwidth import CFSLimit, CPUStat
+from corelane.limits.model.queues import RUN, SLEEP
+from corelane.limits.model.simulator import Simulator
 from corelane.limits.model.switches import LATEST, Switches
 from support.bandwidth_reference import MS, STEP, Group, Reference, Rules, Thread
 
@@ -108,12 +107,12 @@ def referred(case: Case, rules: Rules, until: int) -> tuple[list[Group], int | N
     return groups, reference.tied
 
 
-def modelled(case: Case, kernel: Switches, until: int) -> list[Stat]:
-    system = System(len(case.phases), kernel, tick_ns=case.tick, tick_phases=lambda cpu: case.phases[cpu])
-    groups: list[model.Group] = []
+def modelled(case: Case, kernel: Switches, until: int) -> list[CPUStat]:
+    system = Simulator(len(case.phases), kernel, tick_ns=case.tick, tick_phases=lambda cpu: case.phases[cpu])
+    groups: list[model.CPUGroup] = []
     for parent, (quota, period, burst, phase) in zip(case.parents, case.limits, strict=True):
         above = None if parent is None else groups[parent]
-        bounds = Limit(quota, period, burst) if quota else None
+        bounds = CFSLimit(quota, period, burst) if quota else None
         groups.append(system.group("", above, limit=bounds, phase_ns=phase))
     for cpu, (leaf, start, run, sleep) in enumerate(case.threads):
         begin(system, groups[leaf], cpu, start, run, sleep)
@@ -121,7 +120,7 @@ def modelled(case: Case, kernel: Switches, until: int) -> list[Stat]:
     return [group.stat() for group in groups]
 
 
-def begin(system: System, group: model.Group, cpu: int, start: int, run: int, sleep: int) -> None:
+def begin(system: Simulator, group: model.CPUGroup, cpu: int, start: int, run: int, sleep: int) -> None:
     def behave():
         while True:
             yield RUN, run

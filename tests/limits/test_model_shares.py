@@ -7,18 +7,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.engine import System
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Outcome, Pod, Scenario, run
-from corelane.limits.model.steps import RUN, SLEEP
+from corelane.limits.model.queues import RUN, SLEEP
+from corelane.limits.model.scenario import (
+    Scenario,
+    ScenarioContainer,
+    ScenarioPod,
+    SimulatedMachine,
+    SimulationResult,
+    run,
+)
+from corelane.limits.model.simulator import Simulator
 from corelane.limits.model.switches import KERNELS
-from corelane.limits.model.workloads import Bursts, Closed, Duration, Open, Server, Spin
+from corelane.limits.model.workloads import Bursts, Closed, Duration, Open, Spin, ThreadPoolServer
 
 
-def alone(workload, cpus: int = 1, limit: Limit | None = None, **more) -> Scenario:
-    app = Container("app", (workload,), limit=limit, pinned=True)
-    return Scenario("", "", Machine(cpus), (Pod("pod", (app,)),), **more)
+def alone(workload, cpus: int = 1, limit: CFSLimit | None = None, **more) -> Scenario:
+    app = ScenarioContainer("app", (workload,), limit=limit, pinned=True)
+    return Scenario("", "", SimulatedMachine(cpus), (ScenarioPod("pod", (app,)),), **more)
 
 
 @pytest.mark.parametrize("load", [0.4, 0.7])
@@ -26,17 +33,17 @@ def test_an_open_loop_waits_as_long_as_in_an_m_d_1_queue(load):
     """Pollaczek and Khinchine."""
     service = 2 * MS
     result = run(
-        alone(Server(Duration(service), Open(load * SECOND / service), threads=1), seconds=60)
+        alone(ThreadPoolServer(Duration(service), Open(load * SECOND / service), threads=1), seconds=60)
     ).results[0]
     assert result.per_second == pytest.approx(load * SECOND / service, rel=0.02)
     assert result.mean_ns == pytest.approx(service * (1 + load / (2 * (1 - load))), rel=0.08)
 
 
-@pytest.mark.parametrize("limit", [None, Limit(30 * MS)])
+@pytest.mark.parametrize("limit", [None, CFSLimit(30 * MS)])
 def test_a_closed_loop_keeps_to_littles_law(limit):
     """Clients = throughput x (latency + thinking)."""
     clients, think = 12, 20 * MS
-    work = Server(Duration(3 * MS, 0.5), Closed(clients, think), threads=4, network_ns=1 * MS)
+    work = ThreadPoolServer(Duration(3 * MS, 0.5), Closed(clients, think), threads=4, network_ns=1 * MS)
     result = run(alone(work, 2, limit, seconds=30)).results[0]
     assert result.mean_ns is not None
     assert result.per_second * (result.mean_ns + think) / SECOND == pytest.approx(clients, rel=0.01)
@@ -56,7 +63,7 @@ def spin():
 @pytest.mark.parametrize("kernel", ["3.17", "6.6", "6.18"])
 def test_a_groups_shares_are_spread_over_the_cpus_its_threads_are_on(kernel):
     """On CPU 0 half of a's shares stand against all of b's: one third and two thirds."""
-    system = System(2, KERNELS[kernel])
+    system = Simulator(2, KERNELS[kernel])
     a, b = system.group("a"), system.group("b")
     for group, cpu in ((a, 0), (a, 1), (b, 0)):
         system.thread(group, spin(), cpu, 1 << cpu)
@@ -66,7 +73,7 @@ def test_a_groups_shares_are_spread_over_the_cpus_its_threads_are_on(kernel):
 
 
 def test_shares_count_among_siblings_and_threads_share_what_their_group_gets():
-    system = System(1)
+    system = Simulator(1)
     pod, other = system.group("pod"), system.group("other", shares=2048)
     c, d = system.group("c", pod, shares=768), system.group("d", pod, shares=256)
     for group in (c, d, d, d, other):
@@ -82,7 +89,7 @@ def test_shares_count_among_siblings_and_threads_share_what_their_group_gets():
 def test_who_wakes_beside_a_spinner_has_a_head_start_of_3_ms_before_6_6_and_none_since(
     kernel, work, least, most
 ):
-    system, took = System(1, KERNELS[kernel], tick_ns=1 * MS), []
+    system, took = Simulator(1, KERNELS[kernel], tick_ns=1 * MS), []
 
     def sleeper():
         while True:
@@ -101,7 +108,7 @@ def test_who_wakes_beside_a_spinner_has_a_head_start_of_3_ms_before_6_6_and_none
 
 def test_a_sibling_slows_a_thread_down_while_it_runs_and_no_longer():
     """5 ms alone, 2 ms at 0.6, and what is left alone."""
-    system, ends = System(4, smt_speed=600, tick_ns=1 * MS), {}
+    system, ends = Simulator(4, smt_speed=600, tick_ns=1 * MS), {}
 
     def work(name, amount):
         yield RUN, amount
@@ -129,7 +136,7 @@ def test_no_run_of_periods_uses_more_than_quota_burst_and_what_cpus_hold_or_owe(
     kernel, cpus, quota, period, burst, pause
 ):
     """Each CPU may begin with a slice, and end with a tick of debt."""
-    limit = Limit(quota * MS, period * MS, min(burst, quota) * MS)
+    limit = CFSLimit(quota * MS, period * MS, min(burst, quota) * MS)
     work = Bursts(Duration(7 * MS, 0.8), pause_ns=pause * MS, threads=cpus)
     one = alone(work, cpus, limit, seconds=1, warmup_seconds=0, window_ms=(0, 1000), kernel=KERNELS[kernel])
     outcome = run(one, traced=True)
@@ -144,7 +151,7 @@ def test_no_run_of_periods_uses_more_than_quota_burst_and_what_cpus_hold_or_owe(
             assert total <= count * limit.quota_ns + most
 
 
-def within(outcome: Outcome, begin: int, end: int) -> int:
+def within(outcome: SimulationResult, begin: int, end: int) -> int:
     assert outcome.timeline is not None
     return sum(max(min(span.end, end) - max(span.start, begin), 0) for span in outcome.timeline.ran)
 
@@ -160,13 +167,13 @@ def test_a_cpu_whose_threads_never_sleep_runs_or_is_throttled_and_nothing_else(k
     one = alone(
         Spin(2 * cpus),
         cpus,
-        Limit(quota * MS),
+        CFSLimit(quota * MS),
         seconds=1,
         warmup_seconds=0,
         window_ms=(0, 1000),
         kernel=KERNELS[kernel],
     )
-    line = run(replace(one, machine=Machine(cpus, tick_ns=tick * MS)), traced=True).timeline
+    line = run(replace(one, machine=SimulatedMachine(cpus, tick_ns=tick * MS)), traced=True).timeline
     assert line is not None
     for cpu in range(cpus):
         spans = sorted((s.start, s.end) for s in (*line.ran, *line.throttled) if s.cpu == cpu)

@@ -1,12 +1,12 @@
 import pytest
 
 from corelane.limits.model import scenario_file, variants
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, US
-from corelane.limits.model.limit import Limit
 from corelane.limits.model.scenario import run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.limits.model.switches import KERNELS
-from corelane.limits.model.workloads import Closed, Duration, Open, Server
+from corelane.limits.model.workloads import Closed, Duration, Open, ThreadPoolServer
 
 
 def shop() -> dict:
@@ -56,10 +56,10 @@ APP = "pods.0.containers.0"
 def test_a_scenario_is_read_with_kubernetes_defaults():
     one = scenario_file.read(shop())
     app, job = one.pods[0].containers
-    assert (app.limit, app.request_milli) == (Limit(100 * MS), 500)
-    assert app.workloads == (Server(Duration(5 * MS, 0.5), Open(20.0)),)
+    assert (app.limit, app.request_milli) == (CFSLimit(100 * MS), 500)
+    assert app.workloads == (ThreadPoolServer(Duration(5 * MS, 0.5), Open(20.0)),)
     assert job.request_milli == 500, "a request that is missing is the limit"
-    assert one.pods[0].limit == Limit(150 * MS), "all containers have one, so the pod has"
+    assert one.pods[0].limit == CFSLimit(150 * MS), "all containers have one, so the pod has"
     assert one.kernel == KERNELS["5.14"]
     assert one.machine.tick_ns == MS
     assert one.subject == "shop/app"
@@ -69,7 +69,7 @@ def test_a_scenario_is_read_with_kubernetes_defaults():
 def test_a_pod_has_no_limit_unless_every_container_has_or_it_is_given():
     assert scenario_file.read(changed("pods.0.containers.1.limit", None)).pods[0].limit is None
     assert scenario_file.read(changed("pods.0.limit", "none")).pods[0].limit is None
-    assert scenario_file.read(changed("pods.0.limit", 3)).pods[0].limit == Limit(300 * MS)
+    assert scenario_file.read(changed("pods.0.limit", 3)).pods[0].limit == CFSLimit(300 * MS)
 
 
 def test_single_switches_can_differ_from_a_kernels():
@@ -133,14 +133,14 @@ def test_variants_change_the_subject_and_the_pods_limit_with_it():
     def app(text: str):
         return variants.vary(base, text).container("shop/app")
 
-    assert app("limit=2").limit == Limit(200 * MS)
-    assert variants.vary(base, "limit=2").pods[0].limit == Limit(250 * MS)
+    assert app("limit=2").limit == CFSLimit(200 * MS)
+    assert variants.vary(base, "limit=2").pods[0].limit == CFSLimit(250 * MS)
     assert app("no-limit").limit is None
     assert variants.vary(base, "no-limit").pods[0].limit is None
-    assert app("burst=40ms").limit == Limit(100 * MS, burst_ns=40 * MS)
-    assert app("period=10ms").limit == Limit(10 * MS, 10 * MS)
+    assert app("burst=40ms").limit == CFSLimit(100 * MS, burst_ns=40 * MS)
+    assert app("period=10ms").limit == CFSLimit(10 * MS, 10 * MS)
     assert app("threads=3").workloads[0].threads == 3
-    assert app("limit=500m,period=20ms").limit == Limit(10 * MS, 20 * MS)
+    assert app("limit=500m,period=20ms").limit == CFSLimit(10 * MS, 20 * MS)
     assert variants.vary(base, "kernel=4.14").kernel == KERNELS["3.17"]
     old = variants.vary(base, "kernel=5.4")
     assert variants.vary(old, "burst=40ms,kernel=6.6").kernel == KERNELS["6.6"]
@@ -180,4 +180,4 @@ def test_clients_and_times_are_read():
     one = scenario_file.read(
         changed(f"{APP}.workload", {"kind": "server", "service": "250us", "clients": 3, "think": "1ms"})
     )
-    assert one.pods[0].containers[0].workloads == (Server(Duration(250 * US), Closed(3, MS)),)
+    assert one.pods[0].containers[0].workloads == (ThreadPoolServer(Duration(250 * US), Closed(3, MS)),)

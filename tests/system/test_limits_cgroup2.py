@@ -18,7 +18,7 @@ import json, os
 from corelane.app import limits_calibrate as app
 from corelane.kernel import cgroup
 from corelane.kernel.cgroupfs import CgroupError
-from corelane.limits.model.limit import refusal
+from corelane.limits.model.bandwidth import refusal
 
 names = ("spin 1 x 20/100", "spin 2 x 100/100", "bursts 1 x 20/100+20")
 experiments = [one for name in names for one in app.chosen(name) if one.name.startswith(name)]

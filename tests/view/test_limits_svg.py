@@ -6,7 +6,7 @@ from xml.etree import ElementTree
 import pytest
 
 from corelane.limits.model.clock import MS
-from corelane.limits.model.trace import Refill, Span, Timeline
+from corelane.limits.model.timeline import Refill, Timeline, TimelineSpan
 from corelane.view.limits_svg import Panel, svg
 
 
@@ -16,7 +16,7 @@ def panel(ran=(), throttled=(), refills=(), cpus=2):
 
 
 def spans(group, *times):
-    return [Span(0, group, begin * MS, end * MS, None) for begin, end in times]
+    return [TimelineSpan(0, group, begin * MS, end * MS, None) for begin, end in times]
 
 
 def words(picture):

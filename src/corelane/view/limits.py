@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from corelane.limits.model.scenario import PERCENTILES, Outcome, Result
+from corelane.limits.model.scenario import PERCENTILES, ContainerResult, SimulationResult
 
 __all__ = ["HEADINGS", "Column", "as_json", "rows"]
 
@@ -28,7 +28,7 @@ class Column:
     """A case, run once or with several seeds, of which medians are shown; and what was published of it."""
 
     label: str
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[SimulationResult]
     published: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -70,7 +70,7 @@ def as_json(columns: Sequence[Column]) -> list[dict[str, Any]]:
     ]
 
 
-def numbers(results: Sequence[Result]) -> dict[str, Any]:
+def numbers(results: Sequence[ContainerResult]) -> dict[str, Any]:
     """The medians of runs of one container."""
 
     def middle(values: Sequence[float]) -> float:
@@ -93,7 +93,7 @@ def numbers(results: Sequence[Result]) -> dict[str, Any]:
     }
 
 
-def _by_container(column: Column) -> Iterator[list[Result]]:
+def _by_container(column: Column) -> Iterator[list[ContainerResult]]:
     for i in range(len(column.outcomes[0].results)):
         yield [outcome.results[i] for outcome in column.outcomes]
 

@@ -10,7 +10,7 @@ from html import escape
 from itertools import pairwise
 
 from corelane.limits.model.clock import MS
-from corelane.limits.model.trace import Span, Timeline
+from corelane.limits.model.timeline import Timeline, TimelineSpan
 
 __all__ = ["Panel", "svg"]
 
@@ -152,7 +152,7 @@ def _lanes(panel: Panel, frame: _Frame) -> Iterator[str]:
             )
 
 
-def _box(frame: _Frame, span: Span, fill: str, what: str) -> str:
+def _box(frame: _Frame, span: TimelineSpan, fill: str, what: str) -> str:
     gap = 3 if frame.lane >= 12 else 1
     width = max((span.end - span.start) * frame.scale, 0.6)
     text = f"{what} from {span.start / MS:.3f} to {span.end / MS:.3f} ms"

@@ -11,7 +11,7 @@ from pathlib import Path
 import yaml
 
 from corelane.limits.model import builtin, scenario_file, variants
-from corelane.limits.model.builtin import Case, Study
+from corelane.limits.model.builtin import Study, StudyCase
 from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.view import limits as view
@@ -64,7 +64,7 @@ def _from_file(path: Path) -> Study:
         raise ScenarioError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     except ScenarioError as error:
         raise ScenarioError(f"{path}: {error}") from None
-    return Study(scenario.name, scenario.title, (Case("as it is", scenario),), scenario.notes)
+    return Study(scenario.name, scenario.title, (StudyCase("as it is", scenario),), scenario.notes)
 
 
 def _with_variants(study: Study, changes: Sequence[str]) -> Study:
@@ -77,7 +77,7 @@ def _with_variants(study: Study, changes: Sequence[str]) -> Study:
             f"{study.name} has no single container to change; --variant needs another scenario"
         )
     base = next((case for case in reversed(bases) if case.published), bases[-1])
-    cases = [Case(f"{base.label}, {text}", _changed(base.scenario, text)) for text in changes]
+    cases = [StudyCase(f"{base.label}, {text}", _changed(base.scenario, text)) for text in changes]
     return Study(study.name, study.title, (base, *cases), study.notes)
 
 
@@ -88,7 +88,7 @@ def _changed(scenario: Scenario, text: str) -> Scenario:
         raise ScenarioError(str(error)) from None
 
 
-def _run(case: Case, seconds: float | None, seeds: range, form: str, progress: Progress) -> view.Column:
+def _run(case: StudyCase, seconds: float | None, seeds: range, form: str, progress: Progress) -> view.Column:
     scenario = case.scenario
     if seconds is not None:
         scenario = replace(scenario, seconds=seconds)

@@ -19,7 +19,7 @@ from corelane.limits.advice.facts import Range
 from corelane.limits.advice.shapes import Change, Fit, Outcome, Shape, simulated, sweeping
 from corelane.limits.measure import Rates
 from corelane.limits.model.clock import MS
-from corelane.limits.model.scenario import Result
+from corelane.limits.model.scenario import ContainerResult
 
 __all__ = ["Change", "Fit", "Outcome", "Shape", "fit", "outcome"]
 
@@ -260,12 +260,12 @@ def _is_looser(one: Fit, change: Change) -> bool:
     return (change.limit is None or change.limit >= one.quota / one.period) and change.burst >= one.burst
 
 
-def _latency(results: Sequence[Result], percent: int) -> Range:
+def _latency(results: Sequence[ContainerResult], percent: int) -> Range:
     found = [result.latency.get(percent, 0) / MS for result in results]
     return Range(min(found), max(found))
 
 
-def _per_second(result: Result) -> float:
+def _per_second(result: ContainerResult) -> float:
     return result.stat.throttled_ns / MS / result.seconds
 
 

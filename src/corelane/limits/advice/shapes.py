@@ -9,10 +9,17 @@ from functools import lru_cache
 from typing import Final
 
 from corelane.limits.advice.facts import Range
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, US
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Result, Scenario, run
-from corelane.limits.model.workloads import Bursts, Duration, Open, Server
+from corelane.limits.model.scenario import (
+    ContainerResult,
+    Scenario,
+    ScenarioContainer,
+    ScenarioPod,
+    SimulatedMachine,
+    run,
+)
+from corelane.limits.model.workloads import Bursts, Duration, Open, ThreadPoolServer
 
 __all__ = ["Change", "Fit", "Outcome", "Shape", "simulated", "sweeping"]
 
@@ -98,16 +105,18 @@ class Outcome:
 
 
 @lru_cache(maxsize=4096)
-def simulated(one: Fit, change: Change, seed: int) -> Result:
+def simulated(one: Fit, change: Change, seed: int) -> ContainerResult:
     """The fitted work under a changed limit, for long enough that phases and sizes average out."""
     width = max(1, min(int(one.cpus), change.threads or int(one.cpus)))
     every = one.work / one.used * 1000
     workload = _bursts(one, width, every) if one.shape is Shape.BURSTS else _requests(one, width, every)
     limit = None if change.limit is None else _limit(change, one.period)
-    container = Container("subject", (workload,), 100, limit)
+    container = ScenarioContainer("subject", (workload,), 100, limit)
     least, most = _SECONDS[one.shape]
     seconds = min(max(_TIMES[one.shape] * every / 1000, least), most)
-    scenario = Scenario("fit", "", Machine(width), (Pod("pod", (container,)),), seconds=seconds)
+    scenario = Scenario(
+        "fit", "", SimulatedMachine(width), (ScenarioPod("pod", (container,)),), seconds=seconds
+    )
     return run(scenario, seed).of("pod/subject")
 
 
@@ -116,13 +125,13 @@ def _bursts(one: Fit, width: int, every: float) -> Bursts:
     return Bursts(run_for, every_ns=int(sweeping(every, one.period) * MS), threads=width)
 
 
-def _requests(one: Fit, width: int, every: float) -> Server:
-    return Server(Duration(int(one.work * MS), one.sigma), Open(1000 / every), threads=width)
+def _requests(one: Fit, width: int, every: float) -> ThreadPoolServer:
+    return ThreadPoolServer(Duration(int(one.work * MS), one.sigma), Open(1000 / every), threads=width)
 
 
-def _limit(change: Change, period: float) -> Limit:
+def _limit(change: Change, period: float) -> CFSLimit:
     quota = max(int((change.limit or 0.0) * period * 1000), 1000) * US
-    return Limit(quota, int(period * MS), min(int(change.burst * MS), quota))
+    return CFSLimit(quota, int(period * MS), min(int(change.burst * MS), quota))
 
 
 def sweeping(every: float, period: float) -> float:

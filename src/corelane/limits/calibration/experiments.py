@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from statistics import median
 
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND, US
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, run
+from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
 from corelane.limits.model.switches import Switches
 from corelane.limits.model.workloads import Bursts, Duration, Spin
 
@@ -139,19 +139,19 @@ def predict(experiment: Experiment, measured: Measured, kernel: Kernel) -> Predi
 
 
 def _model(experiment: Experiment, phase_ns: int, measured: Measured, kernel: Kernel) -> Figures:
-    limit = Limit(experiment.quota_ms * MS, experiment.period_ms * MS, experiment.burst_ms * MS)
+    limit = CFSLimit(experiment.quota_ms * MS, experiment.period_ms * MS, experiment.burst_ms * MS)
     spins = not experiment.run_ms
     workload = Spin(experiment.threads) if spins else _bursts(experiment, measured.work_ns)
     warmup = WARMUP_SECONDS if spins else _settling(experiment)
     before = int(warmup * SECOND)
     phase = (phase_ns + before) % (experiment.period_ms * MS)
     tick = None if measured.tick_ns is None else (measured.tick_ns + before) % kernel.tick_ns
-    app = Container("app", (workload,), limit=limit, pinned=True, phase_ns=phase)
+    app = ScenarioContainer("app", (workload,), limit=limit, pinned=True, phase_ns=phase)
     scenario = Scenario(
         experiment.name,
         "",
-        Machine(experiment.threads, kernel.tick_ns, tick_phase_ns=tick),
-        (Pod("calibrate", (app,)),),
+        SimulatedMachine(experiment.threads, kernel.tick_ns, tick_phase_ns=tick),
+        (ScenarioPod("calibrate", (app,)),),
         kernel.switches,
         experiment.seconds,
         warmup,

@@ -1,23 +1,89 @@
-"""A group's CPU bandwidth: the pool filled every period, and what each CPU holds of it (kernel/sched/fair.c).
+"""A group's CPU bandwidth (kernel/sched/fair.c): its limit, the pool filled every period, each CPU's account.
 
-A `Pool` is the kernel's cfs_bandwidth, an `Account` the bandwidth part of a cfs_rq. An account is charged for
-what runs; when it has nothing left it asks the pool for a slice, and when the pool is empty too, its CPU is
-throttled until a refill, or runtime handed back by another CPU, has paid its debt.
+A `CFSLimit` is quota, period and burst as the kernel takes them, or refuses them with EINVAL. A
+`BandwidthPool` is the kernel's cfs_bandwidth, an `Account` the bandwidth part of a cfs_rq. An account is
+charged for what runs; when it is empty it requests a slice from the pool, and when the pool is empty too, its
+CPU is throttled until a refill, or runtime returned by another CPU, has paid its debt.
 """
 
 from collections import deque
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from corelane.limits.model.clock import NEVER, Clock
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.switches import Switches
+from corelane.limits.model.clock import MS, NEVER, SECOND, US, Clock
+from corelane.limits.model.switches import LATEST, Switches
 
-__all__ = ["Account", "Observer", "Pool", "Stat"]
+__all__ = ["MAX_QUOTA_US", "Account", "BandwidthPool", "CFSLimit", "CPUStat", "Observer", "refusal"]
+
+MIN_US, MAX_PERIOD_US = 1_000, 1_000_000
+MAX_QUOTA_US = (1 << 44) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
+class CFSLimit:
+    """So much CPU time in every period, and at most `burst_ns` saved from earlier ones. Times in ns."""
+
+    quota_ns: int
+    period_ns: int = 100 * MS
+    burst_ns: int = 0
+
+    @property
+    def cpus(self) -> float:
+        """How many CPUs the limit is worth."""
+        return self.quota_ns / self.period_ns
+
+    def check(self, switches: Switches = LATEST) -> None:
+        """Raise ValueError, saying which of its rules this breaks, where such a kernel answers EINVAL."""
+        reason = refusal(self.quota_ns // US, self.period_ns // US, self.burst_ns // US)
+        if self.burst_ns and not switches.burst:
+            reason = "this kernel has no burst; it came with 5.14"
+        if reason:
+            raise ValueError(reason)
+
+
+def refusal(
+    quota_us: int, period_us: int, burst_us: int = 0, parent: tuple[int, int] | None = None
+) -> str | None:
+    """Why the kernel answers EINVAL to these values, None if it takes them; a quota of -1 is no limit.
+
+    `parent` is the quota and period of the group above under cgroup v1, where a group may not have more of a
+    CPU than the one above; version 2 has no such rule. Source: tg_set_cfs_bandwidth and __cfs_schedulable.
+    """
+    unlimited = quota_us < 0
+    if not MIN_US <= period_us <= MAX_PERIOD_US:
+        return f"a period of {_amount(period_us)} is not between 1 ms and 1 s"
+    if not unlimited and quota_us < MIN_US:
+        return f"a quota of {_amount(quota_us)} is less than 1 ms"
+    if quota_us > MAX_QUOTA_US:
+        return f"a quota of {quota_us} µs is more than 2^44 - 1 µs"
+    if not unlimited and burst_us > quota_us:
+        return f"a burst of {_amount(burst_us)} is more than the quota of {_amount(quota_us)}"
+    if not unlimited and burst_us + quota_us > MAX_QUOTA_US:
+        return f"quota and burst together are {quota_us + burst_us} µs, more than 2^44 - 1 µs"
+    if burst_us < 0:
+        return f"a burst of {burst_us} µs is negative"
+    return None if unlimited or parent is None else _above(quota_us, period_us, *parent)
+
+
+def _above(quota_us: int, period_us: int, parent_quota_us: int, parent_period_us: int) -> str | None:
+    """The kernel compares ratios in fixed point, 20 bits after the point."""
+    own, above = (quota_us << 20) // period_us, (parent_quota_us << 20) // parent_period_us
+    if parent_quota_us < 0 or own <= above:
+        return None
+    return (
+        f"{quota_us / period_us:g} CPUs are more than the {parent_quota_us / parent_period_us:g} "
+        "of the group above"
+    )
+
+
+def _amount(us: int) -> str:
+    if us < 0 or us % 1_000:
+        return f"{us} µs"
+    return f"{us // 1_000} ms" if us < SECOND // US else f"{us / 1e6:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class CPUStat:
     """What cpu.stat shows. Times in ns; `throttled_ns` is the sum over CPUs, counted when one is released."""
 
     nr_periods: int = 0
@@ -27,8 +93,8 @@ class Stat:
     burst_ns: int = 0
     usage_ns: int = 0
 
-    def __sub__(self, earlier: "Stat") -> "Stat":
-        return Stat(
+    def __sub__(self, earlier: "CPUStat") -> "CPUStat":
+        return CPUStat(
             self.nr_periods - earlier.nr_periods,
             self.nr_throttled - earlier.nr_throttled,
             self.throttled_ns - earlier.throttled_ns,
@@ -43,7 +109,7 @@ class Account:
 
     __slots__ = ("filling", "pool", "remaining", "since", "throttled")
 
-    def __init__(self, pool: "Pool | None") -> None:
+    def __init__(self, pool: "BandwidthPool | None") -> None:
         self.pool = pool
         self.remaining = 0
         self.throttled = False
@@ -57,15 +123,15 @@ class Observer(Protocol):
     def released(self, account: Account) -> None:
         """Its CPU may run the group again."""
 
-    def refilled(self, pool: "Pool") -> None:
+    def refilled(self, pool: "BandwidthPool") -> None:
         """A period has begun, and what throttled CPUs owed has been paid as far as it goes."""
 
 
-class Pool:
+class BandwidthPool:
     """The budget of one group. `runtime` is what no CPU has taken yet, in ns."""
 
     def __init__(
-        self, clock: Clock, limit: Limit, switches: Switches, observer: Observer, phase_ns: int = 0
+        self, clock: Clock, limit: CFSLimit, switches: Switches, observer: Observer, phase_ns: int = 0
     ) -> None:
         """Refills fall on `phase_ns` + k periods, while somebody asks for runtime.
 
@@ -81,10 +147,10 @@ class Pool:
         self._next_refill = NEVER
         self._active = self._idle = self._slack_started = False
         self._handing_out_until = -1
-        self._stat = Stat()
+        self._stat = CPUStat()
         self._throttled_ns = 0
 
-    def stat(self, usage_ns: int = 0) -> Stat:
+    def stat(self, usage_ns: int = 0) -> CPUStat:
         """The counters now; the pool does not know what the group has used."""
         return replace(self._stat, throttled_ns=self._throttled_ns, usage_ns=usage_ns)
 
@@ -182,7 +248,7 @@ class Pool:
 
     def _count(self, throttled: bool, over_ns: int) -> None:
         stat = self._stat
-        self._stat = Stat(
+        self._stat = CPUStat(
             stat.nr_periods + 1,
             stat.nr_throttled + throttled,
             0,

@@ -7,9 +7,9 @@ explain. No cell of a table has parameters of its own.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, US
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Scenario
+from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine
 from corelane.limits.model.switches import LATEST, Switches, for_kernel
 from corelane.limits.model.workloads import (
     Bursts,
@@ -18,16 +18,16 @@ from corelane.limits.model.workloads import (
     EventServer,
     Open,
     Parallel,
-    Server,
     Spin,
+    ThreadPoolServer,
     Workload,
 )
 
-__all__ = ["BUILTIN", "NEIGHBOURS", "NGINX", "PYTORCH", "Case", "Study", "nginx"]
+__all__ = ["BUILTIN", "NEIGHBOURS", "NGINX", "PYTORCH", "Study", "StudyCase", "nginx"]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class StudyCase:
     """One column of a study. `published` maps what was measured, such as `p50 ms`, to its value."""
 
     label: str
@@ -41,7 +41,7 @@ class Study:
 
     name: str
     title: str
-    cases: tuple[Case, ...]
+    cases: tuple[StudyCase, ...]
     notes: tuple[str, ...] = ()
 
 
@@ -59,12 +59,12 @@ def nginx(cpus: int, kernel: Switches = THEN, seconds: float = 120.0) -> Scenari
         network_ns=350 * US,
         send_ns=300 * US,
     )
-    server = Container("nginx", (workload,), 100, Limit(10 * MS), pinned=True)
+    server = ScenarioContainer("nginx", (workload,), 100, CFSLimit(10 * MS), pinned=True)
     return Scenario(
         f"nginx-{cpus}",
         f"nginx limited to 100m on {cpus} CPUs",
-        Machine(cpus, ticks="random"),
-        (Pod("web", (server,)),),
+        SimulatedMachine(cpus, ticks="random"),
+        (ScenarioPod("web", (server,)),),
         kernel,
         seconds,
         subject="web/nginx",
@@ -75,9 +75,9 @@ NGINX = Study(
     "nginx",
     "nginx limited to 100m, 100 connections without keep-alive, on a small and a large node",
     (
-        Case("2 CPUs", nginx(2), {"requests/s": 1221, "p50 ms": 98, "p95 ms": 104, "p99 ms": 195}),
-        Case("96 CPUs", nginx(96), {"requests/s": 455, "p50 ms": 100, "p95 ms": 1000, "p99 ms": 2500}),
-        Case("96 CPUs, kernel 6.18", nginx(96, LATEST)),
+        StudyCase("2 CPUs", nginx(2), {"requests/s": 1221, "p50 ms": 98, "p95 ms": 104, "p99 ms": 195}),
+        StudyCase("96 CPUs", nginx(96), {"requests/s": 455, "p50 ms": 100, "p95 ms": 1000, "p99 ms": 2500}),
+        StudyCase("96 CPUs, kernel 6.18", nginx(96, LATEST)),
     ),
     (
         "The same parameters in all cases: 82 µs of CPU per request, 250 µs to wake a worker.",
@@ -87,32 +87,36 @@ NGINX = Study(
 )
 
 
-def _web(number: int, limit: Limit | None) -> Pod:
-    service = Server(Duration(5720 * US, sigma=0.3), Closed(16), threads=8, network_ns=300 * US)
-    return Pod(f"web-{number}", (Container("app", (service,), 900, limit),))
+def _web(number: int, limit: CFSLimit | None) -> ScenarioPod:
+    service = ThreadPoolServer(Duration(5720 * US, sigma=0.3), Closed(16), threads=8, network_ns=300 * US)
+    return ScenarioPod(f"web-{number}", (ScenarioContainer("app", (service,), 900, limit),))
 
 
 def _neighbours(*, limited: bool, triggered: bool) -> Scenario:
-    limit = Limit(90 * MS) if limited else None
+    limit = CFSLimit(90 * MS) if limited else None
     workload: tuple[Workload, ...] = (Spin(16),) if triggered else ()
     node = Bursts(Duration(1 * MS, sigma=0.5), pause_ns=9 * MS)
     pods = (
         *(_web(number, limit) for number in (1, 2, 3)),
-        Pod("wild", (Container("app", workload, 900, limit),)),
-        Pod("node", (Container("daemons", (node,), 1000),)),
+        ScenarioPod("wild", (ScenarioContainer("app", workload, 900, limit),)),
+        ScenarioPod("node", (ScenarioContainer("daemons", (node,), 1000),)),
     )
     name = f"neighbours-{'limited' if limited else 'unlimited'}-{'triggered' if triggered else 'idle'}"
-    return Scenario(name, "three web pods beside one that wants everything", Machine(4), pods, seconds=30)
+    return Scenario(
+        name, "three web pods beside one that wants everything", SimulatedMachine(4), pods, seconds=30
+    )
 
 
 NEIGHBOURS = Study(
     "neighbours",
     "Three well-behaved pods beside a misbehaving one on 4 CPUs; published is the mean of the three",
     (
-        Case("limits, triggered", _neighbours(limited=True, triggered=True), {"requests/s": 155}),
-        Case("limits, idle", _neighbours(limited=True, triggered=False), {"requests/s": 159}),
-        Case("requests only, triggered", _neighbours(limited=False, triggered=True), {"requests/s": 179}),
-        Case("requests only, idle", _neighbours(limited=False, triggered=False), {"requests/s": 218}),
+        StudyCase("limits, triggered", _neighbours(limited=True, triggered=True), {"requests/s": 155}),
+        StudyCase("limits, idle", _neighbours(limited=True, triggered=False), {"requests/s": 159}),
+        StudyCase(
+            "requests only, triggered", _neighbours(limited=False, triggered=True), {"requests/s": 179}
+        ),
+        StudyCase("requests only, idle", _neighbours(limited=False, triggered=False), {"requests/s": 218}),
     ),
     (
         "Pods of 900m, 5.72 ms of CPU per request, 16 clients each, 0.1 CPU for the node's daemons;",
@@ -129,12 +133,12 @@ def _pytorch(cpus: int, threads: int | None = None) -> Scenario:
         arrivals=Open(5.0),
         threads=threads,
     )
-    server = Container("model", (workload,), 2000, Limit(200 * MS))
+    server = ScenarioContainer("model", (workload,), 2000, CFSLimit(200 * MS))
     return Scenario(
         f"pytorch-{cpus}",
         f"a transformer behind FastAPI limited to 2 CPUs on {cpus} CPUs",
-        Machine(cpus),
-        (Pod("inference", (server,)),),
+        SimulatedMachine(cpus),
+        (ScenarioPod("inference", (server,)),),
         seconds=60,
         subject="inference/model",
     )
@@ -144,9 +148,9 @@ PYTORCH = Study(
     "pytorch",
     "A PyTorch model served on CPUs with a limit of 2, moved from a node of 4 CPUs to one of 16",
     (
-        Case("4 CPUs", _pytorch(4)),
-        Case("16 CPUs", _pytorch(16)),
-        Case("16 CPUs, OMP_NUM_THREADS=2", _pytorch(16, threads=2)),
+        StudyCase("4 CPUs", _pytorch(4)),
+        StudyCase("16 CPUs", _pytorch(16)),
+        StudyCase("16 CPUs, OMP_NUM_THREADS=2", _pytorch(16, threads=2)),
     ),
     (
         "Parameters of ours, as the document gives none: 5 requests/s of 8 ms serial and 100 ms parallel",

@@ -1,29 +1,37 @@
 """Scenarios as values: a machine, its kernel, the pods on it; and what comes out when one is run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Literal
 
 from corelane.cpuset import bits
-from corelane.limits.model.bandwidth import Stat
-from corelane.limits.model.behaviours import Place, start
+from corelane.limits.model.bandwidth import CFSLimit, CPUStat
 from corelane.limits.model.clock import MS, SECOND
-from corelane.limits.model.engine import System
-from corelane.limits.model.histogram import Histogram
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.queues import NICE_0, Group
+from corelane.limits.model.queues import NICE_0, CPUGroup
+from corelane.limits.model.simulator import Simulator
 from corelane.limits.model.switches import LATEST, Switches
-from corelane.limits.model.trace import Timeline, Window
-from corelane.limits.model.workloads import Workload
+from corelane.limits.model.timeline import Timeline, TimelineRecorder
+from corelane.limits.model.workloads import Workload, WorkloadContext, start
 
-__all__ = ["PERCENTILES", "Container", "Machine", "Outcome", "Pod", "Result", "Scenario", "pod_limit", "run"]
+__all__ = [
+    "PERCENTILES",
+    "ContainerResult",
+    "Histogram",
+    "Scenario",
+    "ScenarioContainer",
+    "ScenarioPod",
+    "SimulatedMachine",
+    "SimulationResult",
+    "pod_limit",
+    "run",
+]
 
 PERCENTILES = (50, 90, 95, 99)
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class SimulatedMachine:
     """CPUs, and when they tick: all at once (the kernel's default), or each at a moment of its own.
 
     `tick_ns` is 1/HZ; with 0 limits are enforced to the ns. `tick_phase_ns` is a moment at which all tick,
@@ -39,13 +47,13 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ScenarioContainer:
     """Workloads in one group. `cpus` is a mask, None for all; `phase_ns` fixes where its periods begin."""
 
     name: str
     workloads: tuple[Workload, ...]
     request_milli: int = 0
-    limit: Limit | None = None
+    limit: CFSLimit | None = None
     cpus: int | None = None
     pinned: bool = False
     phase_ns: int | None = None
@@ -56,12 +64,12 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class ScenarioPod:
     """Containers in a group of their own, perhaps with a limit over all."""
 
     name: str
-    containers: tuple[Container, ...]
-    limit: Limit | None = None
+    containers: tuple[ScenarioContainer, ...]
+    limit: CFSLimit | None = None
     phase_ns: int | None = None
 
     @property
@@ -69,13 +77,13 @@ class Pod:
         return max(sum(one.request_milli for one in self.containers) * NICE_0 // 1000, 2)
 
 
-def pod_limit(containers: Sequence[Container]) -> Limit | None:
+def pod_limit(containers: Sequence[ScenarioContainer]) -> CFSLimit | None:
     """The limit that the kubelet gives a pod: its containers' together, if every one has a limit."""
     limits = [one.limit for one in containers]
     if not limits or None in limits:
         return None
     period = next(one.period_ns for one in limits if one)
-    return Limit(sum(one.quota_ns * period // one.period_ns for one in limits if one), period)
+    return CFSLimit(sum(one.quota_ns * period // one.period_ns for one in limits if one), period)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +92,8 @@ class Scenario:
 
     name: str
     title: str
-    machine: Machine
-    pods: tuple[Pod, ...]
+    machine: SimulatedMachine
+    pods: tuple[ScenarioPod, ...]
     kernel: Switches = LATEST
     seconds: float = 60.0
     warmup_seconds: float = 1.0
@@ -95,7 +103,7 @@ class Scenario:
     notes: tuple[str, ...] = field(default=())
     """Which parameters were chosen, and how."""
 
-    def container(self, path: str) -> Container:
+    def container(self, path: str) -> ScenarioContainer:
         """The container at pod/container. Raises ValueError if there is none."""
         for pod in self.pods:
             for one in pod.containers:
@@ -106,11 +114,11 @@ class Scenario:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ContainerResult:
     """What a container did after the warm-up. Times in ns; `latency` maps percentiles, 100 is the maximum."""
 
     path: str
-    stat: Stat
+    stat: CPUStat
     seconds: float
     requests: int
     latency: dict[int, int]
@@ -126,34 +134,90 @@ class Result:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class SimulationResult:
     """All that a run tells. `pods` are the counters of the pods' own groups."""
 
     scenario: Scenario
     seed: int
-    results: tuple[Result, ...]
-    pods: dict[str, Stat]
+    results: tuple[ContainerResult, ...]
+    pods: dict[str, CPUStat]
     timeline: Timeline | None
 
-    def of(self, path: str) -> Result:
+    def of(self, path: str) -> ContainerResult:
         return next(one for one in self.results if one.path == path)
+
+
+_BITS = 7
+
+
+class Histogram:
+    """Durations in ns, counted. The largest and the sum are exact."""
+
+    __slots__ = ("_counts", "count", "largest", "total")
+
+    def __init__(self, values: Iterable[int] = ()) -> None:
+        self._counts: dict[int, int] = {}
+        self.count = self.total = self.largest = 0
+        for value in values:
+            self.add(value)
+
+    def add(self, value: int) -> None:
+        """Count one duration, ≥ 0."""
+        shift = value.bit_length() - _BITS - 1
+        bucket = (shift << _BITS + 1) | (value >> shift) if shift > 0 else value
+        self._counts[bucket] = self._counts.get(bucket, 0) + 1
+        self.count += 1
+        self.total += value
+        if value > self.largest:
+            self.largest = value
+
+    def percentile(self, percent: float) -> int | None:
+        """The smallest duration that `percent` of all do not exceed (nearest rank); None if there is none."""
+        if not self.count:
+            return None
+        rank = max(-(-self.count * percent // 100), 1)
+        for bucket in sorted(self._counts):
+            rank -= self._counts[bucket]
+            if rank <= 0:
+                return min(_middle(bucket), self.largest)
+        return self.largest
+
+    def mean(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+    def clear(self) -> None:
+        """Forget everything, as at the end of a warm-up."""
+        self._counts.clear()
+        self.count = self.total = self.largest = 0
+
+    def __len__(self) -> int:
+        """How many buckets are in use: what the memory depends on."""
+        return len(self._counts)
+
+
+def _middle(bucket: int) -> int:
+    shift = bucket >> _BITS + 1
+    if not shift:
+        return bucket
+    low = (bucket & ((1 << _BITS + 1) - 1)) << shift
+    return low + (1 << shift >> 1)
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
     path: str
-    group: Group
+    group: CPUGroup
     latencies: Sequence[Histogram]
 
 
-def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Outcome:
+def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> SimulationResult:
     """Simulate; the same seed gives the same outcome. Raises ValueError for a limit the kernel refuses."""
     warmup, end = (
         int(value * SECOND) for value in (scenario.warmup_seconds, scenario.warmup_seconds + scenario.seconds)
     )
     begin = warmup + int(scenario.window_ms[0] * MS)
-    window = Window(begin, begin + int(scenario.window_ms[1] * MS)) if traced else None
-    system = _system(scenario, seed, window)
+    window = TimelineRecorder(begin, begin + int(scenario.window_ms[1] * MS)) if traced else None
+    system = _simulator(scenario, seed, window)
     live, pods = [], {}
     for pod in scenario.pods:
         pods[pod.name] = group = _group(system, pod, None, seed)
@@ -166,7 +230,7 @@ def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Outcome:
             histogram.clear()
     system.run(end)
     system.close()
-    return Outcome(
+    return SimulationResult(
         scenario,
         seed,
         tuple(_result(one, stat, scenario.seconds) for one, stat in zip(live, before, strict=True)),
@@ -175,7 +239,7 @@ def run(scenario: Scenario, seed: int = 1, *, traced: bool = False) -> Outcome:
     )
 
 
-def _system(scenario: Scenario, seed: int, window: Window | None) -> System:
+def _simulator(scenario: Scenario, seed: int, window: TimelineRecorder | None) -> Simulator:
     machine = scenario.machine
     ticks = _chance(seed, "ticks")
     aligned = machine.tick_phase_ns
@@ -185,7 +249,7 @@ def _system(scenario: Scenario, seed: int, window: Window | None) -> System:
     def phase(_cpu: int) -> int:
         return aligned if machine.ticks == "aligned" else ticks.randrange(machine.tick_ns or 1)
 
-    return System(
+    return Simulator(
         machine.cpus,
         scenario.kernel,
         tick_ns=machine.tick_ns,
@@ -200,7 +264,9 @@ def _chance(seed: int, what: str) -> Random:
     return Random(f"{seed}/{what}")  # noqa: S311 - has to be reproducible, not secret
 
 
-def _group(system: System, what: Pod | Container, parent: Group | None, seed: int) -> Group:
+def _group(
+    system: Simulator, what: ScenarioPod | ScenarioContainer, parent: CPUGroup | None, seed: int
+) -> CPUGroup:
     phase = what.phase_ns
     path = f"{parent.name}/{what.name}" if parent else what.name
     if phase is None:
@@ -208,7 +274,9 @@ def _group(system: System, what: Pod | Container, parent: Group | None, seed: in
     return system.group(path, parent, shares=what.shares, limit=what.limit, phase_ns=phase)
 
 
-def _begin(system: System, pod: Pod, container: Container, parent: Group, seed: int) -> _Live:
+def _begin(
+    system: Simulator, pod: ScenarioPod, container: ScenarioContainer, parent: CPUGroup, seed: int
+) -> _Live:
     group = _group(system, container, parent, seed)
     cpus = system.all if container.cpus is None else container.cpus & system.all
     if not cpus:
@@ -218,14 +286,14 @@ def _begin(system: System, pod: Pod, container: Container, parent: Group, seed: 
     for i, workload in enumerate(container.workloads):
         latencies.append(Histogram())
         random = _chance(seed, f"{group.name}/{i}")
-        start(workload, Place(system, group, cpus, random, latencies[-1], container.pinned))
+        start(workload, WorkloadContext(system, group, cpus, random, latencies[-1].add, container.pinned))
     return _Live(group.name, group, latencies)
 
 
-def _result(live: _Live, before: Stat, seconds: float) -> Result:
+def _result(live: _Live, before: CPUStat, seconds: float) -> ContainerResult:
     """Of several workloads in a container the first's latencies are shown."""
     first = next((one for one in live.latencies if one.count), Histogram())
     latency = {percent: value for percent in PERCENTILES if (value := first.percentile(percent)) is not None}
     if first.count:
         latency[100] = first.largest
-    return Result(live.path, live.group.stat() - before, seconds, first.count, latency, first.mean())
+    return ContainerResult(live.path, live.group.stat() - before, seconds, first.count, latency, first.mean())

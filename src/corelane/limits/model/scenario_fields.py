@@ -3,12 +3,14 @@
 The readers of single values raise ValueError in words that go after a field's name.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from fractions import Fraction
 from typing import Any, Final, TypeVar
 
-from corelane.limits.model import amounts
+from corelane.limits.model.clock import MS, SECOND, US
 
 T = TypeVar("T")
 Read = Callable[[Any], T]
@@ -66,7 +68,7 @@ class Fields:
 
 def positive_time(value: Any) -> int:
     """Nanoseconds, more than 0."""
-    found = amounts.duration(value)
+    found = duration(value)
     if not found:
         raise ValueError(f"{value!r} must be more than 0")
     return found
@@ -124,3 +126,40 @@ def shown(value: object) -> str:
     """The value as it is quoted in an error, cut where it is long."""
     whole = repr(value)
     return whole if len(whole) <= 40 else whole[:37] + "…"
+
+
+_NUMBER = r"\d+(?:\.\d+)?|\.\d+"
+_CPU = re.compile(rf"({_NUMBER})(m?)")
+_TIME = re.compile(rf"({_NUMBER})\s*(ns|us|µs|ms|s|m)")
+_UNITS = {"ns": 1, "us": US, "µs": US, "ms": MS, "s": SECOND, "m": 60 * SECOND}
+
+
+def milli(value: object) -> int:
+    """Thousandths of a CPU. Raises ValueError."""
+    text = str(value).strip()
+    found = None if isinstance(value, bool) else _CPU.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is not an amount of CPU: write such as 500m or 1.5")
+    amount = Fraction(found[1]) * (1 if found[2] else 1000)
+    if amount.denominator != 1:
+        raise ValueError(f"{text!r} is finer than a thousandth of a CPU")
+    return int(amount)
+
+
+def duration(value: object) -> int:
+    """Nanoseconds; 0 needs no unit. Raises ValueError."""
+    text = str(value).strip()
+    if text in ("0", "0.0") and not isinstance(value, bool):
+        return 0
+    found = _TIME.fullmatch(text)
+    if not found:
+        raise ValueError(f"{text!r} is not a time: write such as 250us, 5ms or 1s")
+    return int(Fraction(found[1]) * _UNITS[found[2]])
+
+
+def count(value: object, least: int = 1, most: int = 4096) -> int:
+    """A whole number. Raises ValueError."""
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.isdecimal() or not least <= int(text) <= most:
+        raise ValueError(f"{text!r} is not a whole number from {least} to {most}")
+    return int(text)

@@ -5,11 +5,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from corelane.cpuset import CPUSet
-from corelane.limits.model import amounts
 from corelane.limits.model import scenario_fields as fields
+from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, SECOND, US
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Machine, Pod, Scenario, pod_limit
+from corelane.limits.model.scenario import (
+    Scenario,
+    ScenarioContainer,
+    ScenarioPod,
+    SimulatedMachine,
+    pod_limit,
+)
 from corelane.limits.model.scenario_fields import Fields, ScenarioError
 from corelane.limits.model.switches import LATEST, Switches, for_kernel
 from corelane.limits.model.workloads import (
@@ -19,8 +24,8 @@ from corelane.limits.model.workloads import (
     EventServer,
     Open,
     Parallel,
-    Server,
     Spin,
+    ThreadPoolServer,
     Workload,
 )
 
@@ -75,7 +80,7 @@ def _checked(scenario: Scenario) -> Scenario:
     return replace(scenario, subject=subject)
 
 
-def _check_limit(limit: Limit | None, path: str, kernel: Switches) -> None:
+def _check_limit(limit: CFSLimit | None, path: str, kernel: Switches) -> None:
     try:
         if limit is not None:
             limit.check(kernel)
@@ -83,10 +88,10 @@ def _check_limit(limit: Limit | None, path: str, kernel: Switches) -> None:
         raise ScenarioError(f"{path}: {error}") from None
 
 
-def _machine(one: Fields) -> Machine:
-    hz = one.take("hz", lambda value: amounts.count(value, 0, 1000), 250)
-    machine = Machine(
-        cpus=one.take("cpus", lambda value: amounts.count(value, 1, MAX_CPUS)),
+def _machine(one: Fields) -> SimulatedMachine:
+    hz = one.take("hz", lambda value: fields.count(value, 0, 1000), 250)
+    machine = SimulatedMachine(
+        cpus=one.take("cpus", lambda value: fields.count(value, 1, MAX_CPUS)),
         tick_ns=SECOND // hz if hz else 0,
         ticks=one.take("ticks", fields.choice("aligned", "random"), "aligned"),
         smt_speed=one.take("smtSpeed", _speed, None),
@@ -111,47 +116,47 @@ def _kernel(value: Any) -> Switches:
 
 
 def _window(one: Fields) -> tuple[float, float]:
-    start = one.take("start", amounts.duration, 0)
+    start = one.take("start", fields.duration, 0)
     length = one.take("length", fields.positive_time, 200 * MS)
     one.done("start length")
     return start / MS, length / MS
 
 
-def _pod(one: Fields) -> Pod:
+def _pod(one: Fields) -> ScenarioPod:
     name = one.take("name", fields.name)
     containers = one.list("containers", lambda value, path: _container(Fields.of(value, path)))
     limit = _limit(one, pod_limit(containers))
-    phase = one.take("phase", amounts.duration, None)
+    phase = one.take("phase", fields.duration, None)
     one.done("name containers limit period burst phase")
-    return Pod(name, containers, limit, phase)
+    return ScenarioPod(name, containers, limit, phase)
 
 
-def _container(one: Fields) -> Container:
+def _container(one: Fields) -> ScenarioContainer:
     limit = _limit(one, None)
     requested = limit.quota_ns * 1000 // limit.period_ns if limit else 0
-    container = Container(
+    container = ScenarioContainer(
         name=one.take("name", fields.name),
         workloads=_workloads(one),
-        request_milli=one.take("request", amounts.milli, requested),
+        request_milli=one.take("request", fields.milli, requested),
         limit=limit,
         cpus=one.take("cpus", _cpus, None),
         pinned=one.take("pinned", fields.flag, False),
-        phase_ns=one.take("phase", amounts.duration, None),
+        phase_ns=one.take("phase", fields.duration, None),
     )
     one.done("name request limit period burst cpus pinned phase workload workloads")
     return container
 
 
-def _limit(one: Fields, default: Limit | None) -> Limit | None:
+def _limit(one: Fields, default: CFSLimit | None) -> CFSLimit | None:
     """`limit` in CPUs, over a `period`, with a `burst`; a limit of `none` takes a pod's own away."""
     if one.values.get("limit") == "none":
         del one.values["limit"]
         default = None
-    milli = one.take("limit", amounts.milli, None)
+    milli = one.take("limit", fields.milli, None)
     period = one.take("period", fields.positive_time, 100 * MS)
-    burst = one.take("burst", amounts.duration, 0)
+    burst = one.take("burst", fields.duration, 0)
     if milli:
-        return Limit(milli * period // 1000, period, burst)
+        return CFSLimit(milli * period // 1000, period, burst)
     if burst:
         raise ScenarioError(f"{one.at('burst')}: without a limit there is nothing to save for a burst")
     return default
@@ -176,7 +181,7 @@ def _spin(one: Fields) -> Workload:
 
 
 def _bursts(one: Fields) -> Workload:
-    every, pause = one.take("every", amounts.duration, 0), one.take("pause", amounts.duration, 0)
+    every, pause = one.take("every", fields.duration, 0), one.take("pause", fields.duration, 0)
     if bool(every) == bool(pause):
         raise ScenarioError(
             f"{one.path}: give either every (from start to start) or pause (from end to start)"
@@ -186,16 +191,16 @@ def _bursts(one: Fields) -> Workload:
         every,
         pause,
         _threads(one, 1),
-        one.take("start", amounts.duration, 0),
+        one.take("start", fields.duration, 0),
     )
 
 
 def _server(one: Fields) -> Workload:
-    return Server(
+    return ThreadPoolServer(
         one.take("service", _duration),
         _arrivals(one),
         _threads(one),
-        one.take("network", amounts.duration, 0),
+        one.take("network", fields.duration, 0),
     )
 
 
@@ -206,8 +211,8 @@ def _event_server(one: Fields) -> Workload:
         handle=one.take("handle", _duration),
         arrivals=_arrivals(one),
         threads=_threads(one),
-        network_ns=one.take("network", amounts.duration, 100 * US),
-        send_ns=one.take("send", amounts.duration, 100 * US),
+        network_ns=one.take("network", fields.duration, 100 * US),
+        send_ns=one.take("send", fields.duration, 100 * US),
         warm=one.take("warm", fields.part, 1.0),
     )
 
@@ -216,10 +221,10 @@ def _parallel(one: Fields) -> Workload:
     return Parallel(
         serial=one.take("serial", _duration, Duration(0)),
         work=one.take("work", _duration),
-        regions=one.take("regions", amounts.count, 1),
+        regions=one.take("regions", fields.count, 1),
         arrivals=_arrivals(one),
         threads=_threads(one),
-        spin_ns=one.take("spin", amounts.duration, 1 * MS),
+        spin_ns=one.take("spin", fields.duration, 1 * MS),
         imbalance=one.take("imbalance", fields.part, 0.1),
     )
 
@@ -238,13 +243,13 @@ def _threads(one: Fields, default: int | None = None) -> int | None:
     if one.values.get("threads") == "auto":
         del one.values["threads"]
         return None
-    return one.take("threads", amounts.count, default)
+    return one.take("threads", fields.count, default)
 
 
 def _arrivals(one: Fields) -> Open | Closed:
     rate = one.take("rate", fields.number, None)
-    clients = one.take("clients", amounts.count, None)
-    think = one.take("think", amounts.duration, 0)
+    clients = one.take("clients", fields.count, None)
+    think = one.take("think", fields.duration, 0)
     if (rate is None) == (clients is None):
         raise ScenarioError(
             f"{one.path}: give either rate (requests per second, whatever happens) or clients (who wait)"
@@ -282,7 +287,7 @@ def _speed(value: Any) -> int:
 
 
 def _seconds(value: Any) -> float:
-    found = value if isinstance(value, int | float) else amounts.duration(value) / SECOND
+    found = value if isinstance(value, int | float) else fields.duration(value) / SECOND
     if isinstance(value, bool) or not 0 < found <= MAX_SECONDS:
         raise ValueError(f"{fields.shown(value)} is not a time from 0 to {MAX_SECONDS:g} seconds")
     return float(found)

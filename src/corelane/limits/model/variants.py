@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from corelane.limits.model import amounts
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.scenario import Container, Pod, Scenario, pod_limit
+from corelane.limits.model import scenario_fields as fields
+from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, pod_limit
 from corelane.limits.model.switches import for_kernel
 
 __all__ = ["KINDS", "vary"]
@@ -42,11 +42,11 @@ def _check(scenario: Scenario, text: str) -> None:
 
 
 def _limit(scenario: Scenario, value: str) -> Scenario:
-    milli = None if value in ("none", "") else amounts.milli(value)
+    milli = None if value in ("none", "") else fields.milli(value)
 
-    def change(one: Container) -> Container:
-        old = one.limit or Limit(1)
-        wanted = milli and Limit(milli * old.period_ns // 1000, old.period_ns, old.burst_ns)
+    def change(one: ScenarioContainer) -> ScenarioContainer:
+        old = one.limit or CFSLimit(1)
+        wanted = milli and CFSLimit(milli * old.period_ns // 1000, old.period_ns, old.burst_ns)
         return replace(one, limit=wanted or None)
 
     return _subject(scenario, change)
@@ -58,24 +58,24 @@ def _no_limit(scenario: Scenario, value: str) -> Scenario:
 
 
 def _burst(scenario: Scenario, value: str) -> Scenario:
-    burst = amounts.duration(value)
+    burst = fields.duration(value)
     return _subject(scenario, lambda one: replace(one, limit=replace(_limited(one), burst_ns=burst)))
 
 
 def _period(scenario: Scenario, value: str) -> Scenario:
     """The same part of a CPU, in shorter or longer portions."""
-    period = amounts.duration(value)
+    period = fields.duration(value)
 
-    def change(one: Container) -> Container:
+    def change(one: ScenarioContainer) -> ScenarioContainer:
         limit = _limited(one)
         quota = limit.quota_ns * period // limit.period_ns
-        return replace(one, limit=Limit(quota, period, min(limit.burst_ns, quota)))
+        return replace(one, limit=CFSLimit(quota, period, min(limit.burst_ns, quota)))
 
     return _subject(scenario, change)
 
 
 def _threads(scenario: Scenario, value: str) -> Scenario:
-    count = amounts.count(value)
+    count = fields.count(value)
     return _subject(
         scenario,
         lambda one: replace(one, workloads=tuple(replace(kind, threads=count) for kind in one.workloads)),
@@ -84,7 +84,7 @@ def _threads(scenario: Scenario, value: str) -> Scenario:
 
 def _exclusive(scenario: Scenario, value: str) -> Scenario:
     """So many CPUs of its own, the first ones, and no quota (as the kubelet's static policy does)."""
-    count = amounts.count(value)
+    count = fields.count(value)
     everything = (1 << scenario.machine.cpus) - 1
     if count > scenario.machine.cpus - (len(list(_paths(scenario))) > 1):
         raise ValueError(f"{scenario.machine.cpus} CPUs leave none for the others; ask for fewer")
@@ -104,7 +104,7 @@ def _kernel(scenario: Scenario, value: str) -> Scenario:
 
 
 def _cpus(scenario: Scenario, value: str) -> Scenario:
-    return replace(scenario, machine=replace(scenario.machine, cpus=amounts.count(value)))
+    return replace(scenario, machine=replace(scenario.machine, cpus=fields.count(value)))
 
 
 KINDS: dict[str, Change] = {
@@ -119,20 +119,22 @@ KINDS: dict[str, Change] = {
 }
 
 
-def _subject(scenario: Scenario, change: Callable[[Container], Container]) -> Scenario:
+def _subject(scenario: Scenario, change: Callable[[ScenarioContainer], ScenarioContainer]) -> Scenario:
     """Change the subject, and its pod's limit with it where that follows from the containers'."""
     scenario.container(scenario.subject)
     changed = tuple(_changed(pod, scenario.subject, change) for pod in scenario.pods)
     return replace(scenario, pods=changed)
 
 
-def _changed(pod: Pod, subject: str, change: Callable[[Container], Container]) -> Pod:
+def _changed(
+    pod: ScenarioPod, subject: str, change: Callable[[ScenarioContainer], ScenarioContainer]
+) -> ScenarioPod:
     containers = tuple(change(one) if subject == f"{pod.name}/{one.name}" else one for one in pod.containers)
     follows = pod.limit is not None and pod.limit == pod_limit(pod.containers)
     return replace(pod, containers=containers, limit=pod_limit(containers) if follows else pod.limit)
 
 
-def _beside(one: Container, own: int, everything: int) -> Container:
+def _beside(one: ScenarioContainer, own: int, everything: int) -> ScenarioContainer:
     rest = (everything if one.cpus is None else one.cpus) & ~own
     return replace(one, cpus=rest or everything & ~own)
 
@@ -141,7 +143,7 @@ def _paths(scenario: Scenario) -> list[str]:
     return [f"{pod.name}/{one.name}" for pod in scenario.pods for one in pod.containers]
 
 
-def _limited(one: Container) -> Limit:
+def _limited(one: ScenarioContainer) -> CFSLimit:
     if one.limit is None:
         raise ValueError(f"{one.name} has no limit that this could change")
     return one.limit

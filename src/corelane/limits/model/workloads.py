@@ -1,14 +1,34 @@
-"""Kinds of workload, as values: how many threads, what they run, and what asks them for it.
+"""Kinds of workload: how many threads, what they run, which requests they serve; and their threads' steps.
 
-Times in ns of CPU time where threads run, of the clock elsewhere. A number of threads of None is that of the
-CPUs the container may run on: what a runtime finds that looks at the machine and not at its limit.
+Times are ns of CPU time where threads run, of the clock elsewhere. A thread count of None is the number of
+CPUs that the container may run on: what a runtime starts that reads the machine and not its limit.
 """
 
+import math
+from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
+from random import Random
+from typing import Any
 
-from corelane.limits.model.clock import MS, US
+from corelane.cpuset import bits
+from corelane.limits.model.clock import MS, SECOND, US
+from corelane.limits.model.queues import POLL, RUN, SLEEP, SPIN, Behaviour, Channel, CPUGroup, Gate
+from corelane.limits.model.simulator import Simulator
 
-__all__ = ["Bursts", "Closed", "Duration", "EventServer", "Open", "Parallel", "Server", "Spin", "Workload"]
+__all__ = [
+    "Bursts",
+    "Closed",
+    "Duration",
+    "EventServer",
+    "Open",
+    "Parallel",
+    "Spin",
+    "ThreadPoolServer",
+    "Workload",
+    "WorkloadContext",
+    "start",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +77,7 @@ class Bursts:
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class ThreadPoolServer:
     """A pool of threads that takes requests from one queue."""
 
     service: Duration
@@ -107,4 +127,222 @@ class Parallel:
     overhead_ns: int = 5 * US
 
 
-Workload = Spin | Bursts | Server | EventServer | Parallel
+Workload = Spin | Bursts | ThreadPoolServer | EventServer | Parallel
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadContext:
+    """Where a workload runs, by what chance, and where it writes how long its requests took."""
+
+    system: Simulator
+    group: CPUGroup
+    cpus: int
+    random: Random
+    record_latency: Callable[[int], None]
+    pinned: bool = False
+
+    def threads(self, wanted: int | None) -> int:
+        return self.cpus.bit_count() if wanted is None else wanted
+
+    def start(self, behaviours: list[Behaviour]) -> None:
+        """Spread threads over the CPUs in turn; pinned ones stay there."""
+        places = list(bits(self.cpus))
+        for i, behaviour in enumerate(behaviours):
+            cpu = places[i % len(places)]
+            self.system.thread(self.group, behaviour, cpu, 1 << cpu if self.pinned else self.cpus)
+
+    def draws(self, duration: Duration) -> Callable[[], int]:
+        """A function that draws such durations in ns, at least 1 µs unless the mean is 0."""
+        mean, sigma, draw = duration.mean_ns, duration.sigma, self.random.lognormvariate
+        if not sigma or not mean:
+            return lambda: mean
+        location = math.log(mean) - sigma * sigma / 2
+        return lambda: max(int(draw(location, sigma)), 1000)
+
+
+def start(workload: Workload, context: WorkloadContext) -> None:
+    """Start a workload's threads and its clients."""
+    match workload:
+        case Spin():
+            context.start([_spin() for _ in range(context.threads(workload.threads))])
+        case Bursts():
+            _bursts(workload, context)
+        case ThreadPoolServer():
+            _server(workload, context)
+        case EventServer():
+            _event_server(workload, context)
+        case Parallel():
+            _parallel(workload, context)
+
+
+def _spin() -> Behaviour:
+    while True:
+        yield RUN, SECOND
+
+
+def _bursts(workload: Bursts, context: WorkloadContext) -> None:
+    system, draw, add = context.system, context.draws(workload.run), context.record_latency
+
+    def burst() -> Behaviour:
+        due = system.now + workload.start_ns
+        if workload.start_ns:
+            yield SLEEP, workload.start_ns
+        while True:
+            yield RUN, draw()
+            add(system.now - due)
+            due = max(due + workload.every_ns, system.now) if workload.every_ns else system.now
+            due += workload.pause_ns
+            if due > system.now:
+                yield SLEEP, due - system.now
+
+    context.start([burst() for _ in range(context.threads(workload.threads))])
+
+
+def _ask(
+    context: WorkloadContext, arrivals: Open | Closed, send: Callable[[int], None]
+) -> Callable[[int], None]:
+    """Let clients send requests, by the moment they began; the function is to be called with it when done."""
+    system, add = context.system, context.record_latency
+    if isinstance(arrivals, Open):
+        rate, draw = arrivals.per_second / SECOND, context.random.expovariate
+
+        def come(_argument: Any, _stamp: int) -> None:
+            send(system.now)
+            system.after(int(draw(rate)), come)
+
+        if rate > 0:
+            system.after(int(draw(rate)), come)
+        return lambda began: add(system.now - began)
+
+    think = arrivals.think_ns
+
+    def again(_argument: Any, _stamp: int) -> None:
+        send(system.now)
+
+    def done(began: int) -> None:
+        add(system.now - began)
+        system.after(think, again)
+
+    for client in range(arrivals.clients):
+        system.after(client * _APART_NS, again)
+    return done
+
+
+_APART_NS = 20_000
+"""How far apart clients start, as one that opens connections in a loop does."""
+
+
+def _server(workload: ThreadPoolServer, context: WorkloadContext) -> None:
+    system, draw = context.system, context.draws(workload.service)
+    requests, half = Channel(), workload.network_ns // 2
+
+    def arrive(began: int, _stamp: int) -> None:
+        system.put(requests, began)
+
+    def answered(began: int, _stamp: int) -> None:
+        done(began)
+
+    def serve() -> Behaviour:
+        items = requests.items
+        while True:
+            while not items:
+                yield POLL, requests
+            began = items.popleft()
+            yield RUN, draw()
+            system.after(half, answered, began)
+
+    context.start([serve() for _ in range(context.threads(workload.threads))])
+    done = _ask(context, workload.arrivals, lambda began: system.after(half, arrive, began))
+
+
+def _event_server(workload: EventServer, context: WorkloadContext) -> None:
+    system, network, send_ns, warm = context.system, workload.network_ns, workload.send_ns, workload.warm
+    wake, accept, handle = map(context.draws, (workload.wake, workload.accept, workload.handle))
+    backlog: deque[tuple[int, int]] = deque()
+    inboxes = [Channel() for _ in range(context.threads(workload.threads))]
+    asleep = 0
+
+    def rouse(worker: int, why: int | None) -> None:
+        nonlocal asleep
+        asleep &= ~(1 << worker)
+        system.put(inboxes[worker], why)
+
+    def knock(began: int, _stamp: int) -> None:
+        backlog.append((began, system.now + send_ns))
+        if asleep:
+            rouse((asleep & -asleep).bit_length() - 1, None)
+
+    def readable(what: tuple[int, int], _stamp: int) -> None:
+        rouse(*what)
+
+    def answered(began: int, _stamp: int) -> None:
+        done(began)
+
+    def work(worker: int) -> Behaviour:
+        nonlocal asleep
+        inbox = inboxes[worker].items
+        while True:
+            if not inbox and not backlog:
+                asleep |= 1 << worker
+                since = system.now
+                yield POLL, inboxes[worker]
+                yield RUN, int(wake() * (warm if system.now - since < workload.warm_ns else 1))
+            if backlog:
+                began, sent = backlog.popleft()
+                yield RUN, accept()
+                if sent <= system.now:
+                    inbox.append(began)
+                else:
+                    system.clock.at(sent, readable, (worker, began))
+            for _ in range(len(inbox)):
+                began = inbox.popleft()
+                if began is not None:
+                    yield RUN, handle()
+                    system.after(network, answered, began)
+
+    context.start([work(i) for i in range(len(inboxes))])
+    done = _ask(context, workload.arrivals, lambda began: system.after(network, knock, began))
+
+
+def _parallel(workload: Parallel, context: WorkloadContext) -> None:
+    system, random = context.system, context.random
+    serial, work = context.draws(workload.serial), context.draws(workload.work)
+    team = context.threads(workload.threads)
+    requests, begin, end = Channel(), Gate(workload.spin_ns), Gate(workload.spin_ns)
+    busy, share = 0, 0
+
+    def part() -> int:
+        return int(share * (1 + workload.imbalance * random.random())) + workload.overhead_ns
+
+    def arrive(began: int, _stamp: int) -> None:
+        system.put(requests, began)
+
+    def lead() -> Behaviour:
+        nonlocal busy, share
+        while True:
+            while not requests.items:
+                yield POLL, requests
+            began = requests.items.popleft()
+            alone = serial() // workload.regions
+            share = work() // (workload.regions * team)
+            for _ in range(workload.regions):
+                yield RUN, alone
+                busy = team
+                system.open(begin)
+                yield RUN, part()
+                busy -= 1
+                if busy:
+                    yield SPIN, end
+            done(began)
+
+    def follow() -> Behaviour:
+        nonlocal busy
+        while True:
+            yield SPIN, begin
+            yield RUN, part()
+            busy -= 1
+            if not busy:
+                system.open(end)
+
+    context.start([lead(), *(follow() for _ in range(team - 1))])
+    done = _ask(context, workload.arrivals, lambda began: arrive(began, 0))

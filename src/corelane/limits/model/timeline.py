@@ -1,15 +1,14 @@
 """A timeline of a chosen window: what ran on which CPU, who was throttled when, and when periods began."""
 
 from dataclasses import dataclass
-from typing import Protocol
 
-from corelane.limits.model.queues import Group, Thread
+from corelane.limits.model.queues import CPUGroup, Thread
 
-__all__ = ["Refill", "Span", "Timeline", "Tracer", "Window"]
+__all__ = ["Refill", "Timeline", "TimelineRecorder", "TimelineSpan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimelineSpan:
     """A group on a CPU from `start` to `end`, in ns. `thread` is None where it was held back by its limit."""
 
     cpu: int
@@ -33,44 +32,33 @@ class Timeline:
 
     start: int
     end: int
-    ran: tuple[Span, ...]
-    throttled: tuple[Span, ...]
+    ran: tuple[TimelineSpan, ...]
+    throttled: tuple[TimelineSpan, ...]
     refills: tuple[Refill, ...]
 
 
-class Tracer(Protocol):
-    """Who is told what ran where. Times in ns."""
-
-    def ran(self, cpu: int, thread: Thread, start: int, end: int) -> None:
-        """A thread had a CPU without a break."""
-
-    def throttled(self, cpu: int, group: Group, start: int, end: int) -> None:
-        """A group's tasks on a CPU were held back by its own limit."""
-
-    def refilled(self, group: Group, moment: int) -> None:
-        """A period of the group's limit began."""
-
-
-class Window:
+class TimelineRecorder:
     """Records what falls into a window, and forgets the rest."""
 
     def __init__(self, start: int, end: int) -> None:
         self.start, self.end = start, end
-        self._ran: list[Span] = []
-        self._throttled: list[Span] = []
+        self._ran: list[TimelineSpan] = []
+        self._throttled: list[TimelineSpan] = []
         self._refills: list[Refill] = []
 
     def ran(self, cpu: int, thread: Thread, start: int, end: int) -> None:
         if start < self.end and end > self.start:
-            span = Span(cpu, thread.group.name, max(start, self.start), min(end, self.end), thread.number)
+            span = TimelineSpan(
+                cpu, thread.group.name, max(start, self.start), min(end, self.end), thread.number
+            )
             self._ran.append(span)
 
-    def throttled(self, cpu: int, group: Group, start: int, end: int) -> None:
+    def throttled(self, cpu: int, group: CPUGroup, start: int, end: int) -> None:
         if start < self.end and end > self.start:
-            span = Span(cpu, group.name, max(start, self.start), min(end, self.end), None)
+            span = TimelineSpan(cpu, group.name, max(start, self.start), min(end, self.end), None)
             self._throttled.append(span)
 
-    def refilled(self, group: Group, moment: int) -> None:
+    def refilled(self, group: CPUGroup, moment: int) -> None:
         if self.start <= moment < self.end:
             self._refills.append(Refill(group.name, moment))
 
@@ -84,5 +72,5 @@ class Window:
         )
 
 
-def _place(span: Span) -> tuple[int, int]:
+def _place(span: TimelineSpan) -> tuple[int, int]:
     return span.cpu, span.start

@@ -7,20 +7,31 @@ account empty or a turn over, or when somebody comes or is released. A tick of 0
 from collections.abc import Callable
 from typing import Any
 
-from corelane.limits.model import balance, queues
-from corelane.limits.model.bandwidth import Account, Pool
+from corelane.limits.model import queues
+from corelane.limits.model.bandwidth import Account, BandwidthPool, CFSLimit
 from corelane.limits.model.clock import MS, NEVER, Clock
-from corelane.limits.model.cpu import CPU, FULL
-from corelane.limits.model.limit import Limit
-from corelane.limits.model.queues import NICE_0, Group, Queue, Thread
-from corelane.limits.model.steps import KERNEL, POLL, SLEEP, Behaviour, Channel, Gate
+from corelane.limits.model.queues import (
+    FULL_SPEED,
+    KERNEL,
+    NICE_0,
+    POLL,
+    SLEEP,
+    Behaviour,
+    Channel,
+    CPUGroup,
+    Gate,
+    RunQueue,
+    SimulatedCPU,
+    Thread,
+    queue_on,
+)
 from corelane.limits.model.switches import LATEST, Switches
-from corelane.limits.model.trace import Tracer
+from corelane.limits.model.timeline import TimelineRecorder
 
-__all__ = ["System"]
+__all__ = ["Simulator"]
 
 
-class System:
+class Simulator:
     """CPUs, groups and threads over simulated time."""
 
     def __init__(
@@ -31,7 +42,7 @@ class System:
         tick_ns: int = 4 * MS,
         tick_phases: Callable[[int], int] = lambda _cpu: 0,
         smt_speed: int | None = None,
-        tracer: Tracer | None = None,
+        tracer: TimelineRecorder | None = None,
     ) -> None:
         """An idle machine.
 
@@ -40,9 +51,9 @@ class System:
         """
         self.clock = Clock()
         self.switches, self.tick_ns, self.tracer = switches, tick_ns, tracer
-        self.root = Group("", None, NICE_0, None)
-        self.cpus = [CPU(i, Queue(self.root, i, None), tick_phases(i)) for i in range(cpus)]
-        self.smt_speed = smt_speed or FULL
+        self.root = CPUGroup("", None, NICE_0, None)
+        self.cpus = [SimulatedCPU(i, RunQueue(self.root, i, None), tick_phases(i)) for i in range(cpus)]
+        self.smt_speed = smt_speed or FULL_SPEED
         if smt_speed:
             for cpu in self.cpus:
                 cpu.sibling = self.cpus[cpu.id ^ 1] if cpu.id ^ 1 < cpus else None
@@ -52,7 +63,7 @@ class System:
         self.turn_ns = switches.base_slice_ns * (1 + min(cpus, 8).bit_length() - 1)
         self.head_start_ns = 0 if switches.eevdf else 3 * MS
         self.movable = False
-        self._groups: dict[Pool, Group] = {}
+        self._groups: dict[BandwidthPool, CPUGroup] = {}
         self._made = 0
         self._balancing = False
 
@@ -61,35 +72,26 @@ class System:
     def group(
         self,
         name: str,
-        parent: Group | None = None,
+        parent: CPUGroup | None = None,
         *,
         shares: int = NICE_0,
-        limit: Limit | None = None,
+        limit: CFSLimit | None = None,
         phase_ns: int = 0,
-    ) -> Group:
+    ) -> CPUGroup:
         """A group below another or the root. Raises ValueError for a limit that the kernel refuses."""
-        pool = Pool(self.clock, limit, self.switches, self, phase_ns) if limit else None
-        group = Group(name, parent or self.root, shares, pool)
+        pool = BandwidthPool(self.clock, limit, self.switches, self, phase_ns) if limit else None
+        group = CPUGroup(name, parent or self.root, shares, pool)
         if pool:
             self._groups[pool] = group
         return group
 
-    def thread(self, group: Group, steps: Behaviour, cpu: int, allowed: int = -1) -> Thread:
+    def thread(self, group: CPUGroup, steps: Behaviour, cpu: int, allowed: int = -1) -> Thread:
         """A thread that starts now on `cpu` and may run on the CPUs of the mask `allowed`: all, as a rule."""
-        thread = Thread(self._made, group, self.queue(group, cpu), allowed & self.all, steps)
+        thread = Thread(self._made, group, queue_on(self.cpus[cpu], group), allowed & self.all, steps)
         self._made += 1
         self.movable = self.movable or thread.allowed.bit_count() > 1
         self._wake_on(thread, self.cpus[cpu])
         return thread
-
-    def queue(self, group: Group, cpu: int) -> Queue:
-        """The group's queue on a CPU."""
-        if group.parent is None:
-            return self.cpus[cpu].root
-        found = group.queues.get(cpu)
-        if found is None:
-            found = group.queues[cpu] = Queue(group, cpu, self.queue(group.parent, cpu))
-        return found
 
     # For behaviours and whoever plays the world outside.
 
@@ -163,24 +165,24 @@ class System:
         self._wake(thread)
 
     def _wake(self, thread: Thread) -> None:
-        cpu = balance.for_waking(self, thread)
+        cpu = self.cpus[queues.cpu_for_waking(thread, self.idle)]
         if thread.queue.cpu != cpu.id:
             self._move(thread, cpu)
         self._wake_on(thread, cpu)
 
-    def _wake_on(self, thread: Thread, cpu: CPU) -> None:
+    def _wake_on(self, thread: Thread, cpu: SimulatedCPU) -> None:
         self._settle(cpu)
         thread.left = 0
         if queues.enqueue(thread, self.head_start_ns, self._throttle):
             self._kick(cpu)
 
-    def _move(self, thread: Thread, cpu: CPU) -> None:
+    def _move(self, thread: Thread, cpu: SimulatedCPU) -> None:
         """Take a thread that is on no queue to another CPU; what it is ahead or behind goes with it."""
-        old, new = thread.queue, self.queue(thread.group, cpu.id)
+        old, new = thread.queue, queue_on(cpu, thread.group)
         thread.vruntime += new.floor - old.floor
         thread.queue = new
 
-    def migrate(self, thread: Thread, cpu: CPU) -> None:
+    def _migrate(self, thread: Thread, cpu: SimulatedCPU) -> None:
         """Take a thread that waits for its turn to another CPU."""
         self._kick(self.cpus[thread.queue.cpu])
         queues.dequeue(thread)
@@ -189,7 +191,7 @@ class System:
         if queues.enqueue(thread, self.head_start_ns, self._throttle):
             self._kick(cpu)
 
-    def _kick(self, cpu: CPU) -> None:
+    def _kick(self, cpu: SimulatedCPU) -> None:
         """Have a CPU look around at this instant, after what is going on now."""
         self.idle &= ~cpu.bit
         if not cpu.kicked:
@@ -198,14 +200,14 @@ class System:
 
     # CPUs.
 
-    def _look(self, cpu: CPU, _stamp: int) -> None:
+    def _look(self, cpu: SimulatedCPU, _stamp: int) -> None:
         cpu.kicked = False
         self._settle(cpu)
         thread = cpu.curr
         newcomer = thread is not None and not self.switches.eevdf and queues.contended(thread)
         self._schedule(cpu, turn_over=newcomer)
 
-    def _event(self, cpu: CPU, stamp: int) -> None:
+    def _event(self, cpu: SimulatedCPU, stamp: int) -> None:
         """The running thread's step ends, or a tick comes that matters.
 
         Between ticks the kernel looks at the quota where a thread sleeps, or returns to user mode while its
@@ -232,7 +234,7 @@ class System:
             if queue.pool is not None and not queue.throttled:
                 queue.pool.settle(queue, 0)
 
-    def _settle(self, cpu: CPU, *, noticed: bool = True) -> None:
+    def _settle(self, cpu: SimulatedCPU, *, noticed: bool = True) -> None:
         """Charge the running thread, its group and those above for the time since the last settlement.
 
         What is not `noticed` comes off the runtime at hand, but nobody asks the pool for more.
@@ -244,10 +246,10 @@ class System:
         if thread is None or not (ran or self.switches.expiry):
             return
         cpu.settled = now
-        thread.left -= ran if cpu.speed == FULL else ran * cpu.speed // FULL
+        thread.left -= ran if cpu.speed == FULL_SPEED else ran * cpu.speed // FULL_SPEED
         eevdf = self.switches.eevdf
-        entity: Thread | Queue = thread
-        queue: Queue | None = thread.queue
+        entity: Thread | RunQueue = thread
+        queue: RunQueue | None = thread.queue
         while queue is not None:
             if len(queue.ready) > 1:
                 entity.charge(ran)
@@ -262,7 +264,7 @@ class System:
                     queue.pool.settle(queue, ran)
             entity, queue = queue, queue.parent
 
-    def _schedule(self, cpu: CPU, *, turn_over: bool) -> None:
+    def _schedule(self, cpu: SimulatedCPU, *, turn_over: bool) -> None:
         """Hold back what has no runtime, pick who runs, and plan the next event."""
         thread = cpu.curr
         if thread is None or self._held_back(thread) or not thread.ready or turn_over:
@@ -284,12 +286,12 @@ class System:
                     queue.pool.waits(queue, below=not queue.ready)
         return held and not inside
 
-    def _throttle(self, queue: Queue, *, holds_tasks: bool = True) -> None:
+    def _throttle(self, queue: RunQueue, *, holds_tasks: bool = True) -> None:
         assert queue.pool is not None
         queue.pool.throttle(queue, holds_tasks=holds_tasks)
         queues.unlist(queue)
 
-    def _pick(self, cpu: CPU) -> None:
+    def _pick(self, cpu: SimulatedCPU) -> None:
         """Switch to the first whose turn it is and who wants to run, not just to look and wait again."""
         while True:
             thread = queues.pick(cpu.root)
@@ -297,20 +299,22 @@ class System:
                 self._switch(cpu, thread)
             cpu.picked = self.clock.now
             if thread is None:
-                if not (self.crowded and self.movable and balance.pull(self, cpu)):
+                pulled = self.movable and self.crowded and queues.thread_to_pull(self.cpus, self.crowded, cpu)
+                if not pulled:
                     return
+                self._migrate(pulled, cpu)
             elif thread.left > 0 or self._goes_on(thread):
                 return
             else:
                 queues.dequeue(thread)
 
-    def _switch(self, cpu: CPU, thread: Thread | None) -> None:
+    def _switch(self, cpu: SimulatedCPU, thread: Thread | None) -> None:
         now = self.clock.now
         if self.tracer and cpu.curr is not None and now > cpu.began:
             self.tracer.ran(cpu.id, cpu.curr, cpu.began, now)
         cpu.curr, cpu.began, cpu.settled = thread, now, now
 
-    def _arm(self, cpu: CPU) -> None:
+    def _arm(self, cpu: SimulatedCPU) -> None:
         """Plan the next event: the step's end, or the tick at which an account is empty or the turn over."""
         cpu.stamp += 1
         thread = cpu.curr
@@ -330,19 +334,19 @@ class System:
             end = min(end, cpu.tick(self.tick_ns, stop, now))
         self.clock.at(max(end, now), self._event, cpu, cpu.stamp)
 
-    def _turn_end(self, cpu: CPU, thread: Thread) -> int:
+    def _turn_end(self, cpu: SimulatedCPU, thread: Thread) -> int:
         if not queues.contended(thread):
             self.crowded &= ~cpu.bit
             return NEVER
         self.crowded |= cpu.bit
         if self.movable and not self._balancing:
             self._balancing = True
-            self.after(balance.INTERVAL_NS, self._rebalance)
+            self.after(queues.BALANCE_INTERVAL_NS, self._rebalance)
         return cpu.picked + self.turn_ns
 
-    def _adjust_speeds(self, cpu: CPU, sibling: CPU) -> None:
+    def _adjust_speeds(self, cpu: SimulatedCPU, sibling: SimulatedCPU) -> None:
         """Two siblings that both run are slower than one."""
-        speed = FULL if cpu.curr is None or sibling.curr is None else self.smt_speed
+        speed = FULL_SPEED if cpu.curr is None or sibling.curr is None else self.smt_speed
         cpu.speed = speed
         if sibling.speed != speed:
             self._settle(sibling)
@@ -353,18 +357,19 @@ class System:
     def _rebalance(self, _argument: object, _stamp: int) -> None:
         self._balancing = False
         if self.crowded:
-            balance.even_out(self)
+            for thread, cpu in queues.balancing_moves(self.cpus):
+                self._migrate(thread, cpu)
 
     # What pools say.
 
     def released(self, account: Account) -> None:
-        assert isinstance(account, Queue)
+        assert isinstance(account, RunQueue)
         if self.tracer and account.since is not None:
             self.tracer.throttled(account.cpu, account.group, account.since, self.clock.now)
         if account.ready and queues.admit(account, self.head_start_ns, self._throttle):
             self._kick(self.cpus[account.cpu])
 
-    def refilled(self, pool: Pool) -> None:
+    def refilled(self, pool: BandwidthPool) -> None:
         if self.tracer:
             self.tracer.refilled(self._groups[pool], self.clock.now)
         if self.switches.expiry:
@@ -380,6 +385,6 @@ class System:
             self._switch(cpu, cpu.curr)
         for pool, group in self._groups.items():
             for account in pool.throttled:
-                assert isinstance(account, Queue)
+                assert isinstance(account, RunQueue)
                 if account.since is not None:
                     self.tracer.throttled(account.cpu, group, account.since, self.clock.now)
