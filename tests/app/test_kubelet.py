@@ -41,7 +41,7 @@ def test_where_there_are_no_cgroups_that_is_said_and_nothing_is_freed(tmp_path: 
     assert beside is not None
     said = beside.look()
     assert said.checkpoint is None
-    assert "no cgroups there" in said.fault
+    assert "has no cgroups" in said.fault
 
 
 def test_no_kubelet_is_looked_for_where_none_is_named() -> None:

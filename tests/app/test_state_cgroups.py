@@ -3,7 +3,7 @@
 import pytest
 
 from corelane.app.state import cgroups
-from corelane.app.state.errors import StateFileError
+from corelane.app.state.files import StateFileError
 from corelane.cpuset import CPUSet
 from support.kubepods import Kubepods, write
 
@@ -70,12 +70,12 @@ def test_kubelets_own_prefix_of_slices_is_understood(tmp_path):
 
 
 def test_a_directory_without_cgroups_is_named(tmp_path):
-    with pytest.raises(StateFileError, match=r"no cgroups there.*--root"):
+    with pytest.raises(StateFileError, match=r"has no cgroups.*--root"):
         cgroups.read(str(tmp_path))
 
 
 def test_a_cpuset_that_makes_no_sense_is_named(tmp_path):
     tree = Kubepods(tmp_path)
     tree.add(UID, A, "2-x")
-    with pytest.raises(StateFileError, match=r"cpuset\.cpus: '2-x' is no CPU list"):
+    with pytest.raises(StateFileError, match=r"cpuset\.cpus: '2-x' is not a CPU list"):
         found(tree)

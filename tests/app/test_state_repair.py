@@ -9,15 +9,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app.state import rebuilding, start_rules
-from corelane.app.state.cgroups import Group
-from corelane.app.state.errors import RepairError
-from corelane.app.state.owners import Claim, Evidence, claims
-from corelane.app.state.pod_lists import Known, Name, Wanted
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, StaticOptions
 from corelane.node.kubelet import checkpoint
+from corelane.node.recovery import rebuilding, start_rules
+from corelane.node.recovery.owners import (
+    ContainerName,
+    CPUNeed,
+    CPUOwner,
+    ListedPod,
+    Observation,
+    RunningContainer,
+    cpu_owners,
+)
+from corelane.node.recovery.rebuilding import RepairError
 from corelane.workload import ContainerKind, QOSClass
 from support.node_asks import container, init, pod, sidecar
 
@@ -72,16 +78,16 @@ def groups(state, requests):
             continue
         qos = "" if requests[uid].qos is QOSClass.GUARANTEED else "burstable"
         cpus = entry.cpus or state.shared_pool
-        yield Group(uid, f"{uid}-{name}", cpus, qos, state.usable)
+        yield RunningContainer(uid, f"{uid}-{name}", cpus, qos, state.usable)
 
 
 def known(request, *, ids=True):
     wanted = {
-        one.name: Wanted(request.exclusive_cpus(one), one.kind is ContainerKind.INIT)
+        one.name: CPUNeed(request.exclusive_cpus(one), one.kind is ContainerKind.INIT)
         for one in request.containers
     }
     named = {f"{request.uid}-{one.name}": one.name for one in request.containers}
-    return Known(request.key, False, wanted, named if ids else {})
+    return ListedPod(request.key, False, wanted, named if ids else {})
 
 
 def told(state, requests):
@@ -97,13 +103,15 @@ def told(state, requests):
 def evidence(state, requests, draw_list, draw_file, draw_names, draw_runtime=False):
     remembered = checkpoint.from_state(state)
     draw_names = draw_names or draw_runtime
-    return Evidence(
-        needs=told(state, requests) if draw_runtime else {},
-        alive=dict.fromkeys(requests, "") if draw_runtime else {},
-        groups=tuple(groups(state, requests)),
+    return Observation(
+        requests=told(state, requests) if draw_runtime else {},
+        ready=dict.fromkeys(requests, "") if draw_runtime else {},
+        containers=tuple(groups(state, requests)),
         pods={uid: known(request) for uid, request in requests.items()} if draw_list else {},
-        names={f"{uid}-{name}": Name("test", uid, name) for uid, name in state.entries if draw_names},
-        old=remembered if draw_file else None,
+        names={
+            f"{uid}-{name}": ContainerName("test", uid, name) for uid, name in state.entries if draw_names
+        },
+        recorded=remembered if draw_file else None,
         reserved=state.reserved,
     )
 
@@ -129,7 +137,7 @@ def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
     state, requests = drawn
     found = evidence(state, requests, with_list, with_file, with_names, with_runtime)
     try:
-        rebuilt = rebuilding.rebuild(claims(found), node.new(state.machine, state.config), found.old)
+        rebuilt = rebuilding.rebuild(cpu_owners(found), node.new(state.machine, state.config), found.recorded)
     except RepairError as error:
         assert not (with_list or with_runtime), "only a guess may take the pool for somebody's own"
         assert "--pods" in str(error)
@@ -148,8 +156,8 @@ def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
 def test_a_file_that_fits_stays_as_it_is(drawn, known_by):
     state, requests = drawn
     found = evidence(state, requests, known_by == "list", True, False, known_by == "runtime")
-    rebuilt = rebuilding.rebuild(claims(found), node.new(state.machine, state.config), found.old)
-    assert rebuilt.checkpoint == found.old
+    rebuilt = rebuilding.rebuild(cpu_owners(found), node.new(state.machine, state.config), found.recorded)
+    assert rebuilt.checkpoint == found.recorded
 
 
 @settings(max_examples=70, deadline=None)
@@ -163,7 +171,7 @@ def test_after_any_change_of_settings_and_cpus_the_file_is_sound(
     now = node.new(machine, config(reserved, strict))
     found = evidence(state, requests, with_list, True, False)
     try:
-        rebuilt = rebuilding.rebuild(claims(found), now, found.old)
+        rebuilt = rebuilding.rebuild(cpu_owners(found), now, found.recorded)
     except RepairError as error:
         assert strict
         assert "strict-cpu-reservation" in str(error)
@@ -192,7 +200,7 @@ def test_after_any_change_of_settings_and_cpus_the_file_is_sound(
 def test_whatever_is_claimed_no_cpu_gets_two_pods(drawn, reserved, strict):
     state = node.new(MACHINES[0], config(reserved, strict))
     claimed = [
-        Claim(f"u{uid}", f"c{name}", CPUSet.from_mask(mask), running, wanted=4 if known else None)
+        CPUOwner(f"u{uid}", f"c{name}", CPUSet.from_mask(mask), running, request=4 if known else None)
         for uid, name, mask, running, known in {one[:2]: one for one in drawn}.values()
     ]
     try:
@@ -207,12 +215,14 @@ def test_whatever_is_claimed_no_cpu_gets_two_pods(drawn, reserved, strict):
 
 
 LAPTOP = MACHINES[0]
-OWNER = Group("u1", "id1", CPUSet.parse("2,10"), "", CPUSet(range(16)))
+OWNER = RunningContainer("u1", "id1", CPUSet.parse("2,10"), "", CPUSet(range(16)))
 
 
 def rebuilt(evidence_, state=None):
     state = state or node.new(LAPTOP, config())
-    return rebuilding.rebuild(claims(replace(evidence_, reserved=state.reserved)), state, evidence_.old)
+    return rebuilding.rebuild(
+        cpu_owners(replace(evidence_, reserved=state.reserved)), state, evidence_.recorded
+    )
 
 
 def entries(found):
@@ -229,78 +239,78 @@ def old(entries_, default="0-15"):
 
 
 def test_an_owner_without_a_name_keeps_its_cpus_blocked():
-    found = rebuilt(Evidence((OWNER,)))
+    found = rebuilt(Observation((OWNER,)))
     assert entries(found) == {"u1/unknown-id1": "2,10"}
-    assert "blocked" in found.changes[0].why
+    assert "stay allocated" in found.changes[0].why
 
 
 def test_one_left_that_fits_gives_the_name():
-    pods = {"u1": Known("default/one", False, {"side": Wanted(0), "main": Wanted(2)})}
-    assert entries(rebuilt(Evidence((OWNER,), pods))) == {"u1/main": "2,10"}
+    pods = {"u1": ListedPod("default/one", False, {"side": CPUNeed(0), "main": CPUNeed(2)})}
+    assert entries(rebuilt(Observation((OWNER,), pods))) == {"u1/main": "2,10"}
 
 
 def test_two_that_fit_give_no_name():
-    pods = {"u1": Known("default/one", False, {"one": Wanted(2), "other": Wanted(2)})}
-    assert entries(rebuilt(Evidence((OWNER,), pods))) == {"u1/unknown-id1": "2,10"}
+    pods = {"u1": ListedPod("default/one", False, {"one": CPUNeed(2), "other": CPUNeed(2)})}
+    assert entries(rebuilt(Observation((OWNER,), pods))) == {"u1/unknown-id1": "2,10"}
 
 
 def test_the_old_file_names_by_cpus_even_when_its_checksum_is_wrong():
     before = old({"u1": {"main": "2,10"}, "u9": {"gone": "3"}})
-    assert entries(rebuilt(Evidence((OWNER,), old=before, trusted=False))) == {"u1/main": "2,10"}
+    assert entries(rebuilt(Observation((OWNER,), recorded=before, intact=False))) == {"u1/main": "2,10"}
 
 
 def test_version_1_is_read_by_container_ids():
     before = checkpoint.Checkpoint(
         "static", CPUSet.parse("0-1"), {"": {"id1": CPUSet.parse("2,10")}}, version=1
     )
-    names = {"id1": Name("default", "one", "main")}
-    assert entries(rebuilt(Evidence((OWNER,), names=names, old=before))) == {"u1/main": "2,10"}
+    names = {"id1": ContainerName("default", "one", "main")}
+    assert entries(rebuilt(Observation((OWNER,), names=names, recorded=before))) == {"u1/main": "2,10"}
 
 
 def test_pods_that_share_are_no_owners():
     everywhere = CPUSet(range(16))
     pool = CPUSet.parse("0-1,3-9,11-15")
     sharing = (
-        Group("u2", "sandbox", everywhere, "", everywhere),
-        Group("u3", "burstable", pool, "burstable", everywhere),
-        Group("u4", "fractional", pool, "", everywhere),
-        Group("u5", "inherits", CPUSet(), "", everywhere),
-        Group("u6", "infrastructure", CPUSet([0]), "", everywhere),
+        RunningContainer("u2", "sandbox", everywhere, "", everywhere),
+        RunningContainer("u3", "burstable", pool, "burstable", everywhere),
+        RunningContainer("u4", "fractional", pool, "", everywhere),
+        RunningContainer("u5", "inherits", CPUSet(), "", everywhere),
+        RunningContainer("u6", "infrastructure", CPUSet([0]), "", everywhere),
     )
-    assert entries(rebuilt(Evidence((OWNER, *sharing)))) == {"u1/unknown-id1": "2,10"}
+    assert entries(rebuilt(Observation((OWNER, *sharing)))) == {"u1/unknown-id1": "2,10"}
 
 
 def test_reserved_by_now_means_free_ones_from_the_same_node_in_their_place():
     quad = MACHINES[1]
     reserved = NodeConfig(reserved=CPUSet.parse("12"), exact=True, numa=node.TopologyOptions(policy="none"))
     state = node.new(quad, reserved)
-    group = Group("u1", "id1", CPUSet.parse("12-13"), "", quad.usable)
-    pods = {"u1": Known("default/one", False, {"main": Wanted(2)}, {"id1": "main"})}
-    found = rebuilt(Evidence((group,), pods), state)
+    group = RunningContainer("u1", "id1", CPUSet.parse("12-13"), "", quad.usable)
+    pods = {"u1": ListedPod("default/one", False, {"main": CPUNeed(2)}, {"id1": "main"})}
+    found = rebuilt(Observation((group,), pods), state)
     after = CPUSet.parse(entries(found)["u1/main"])
     node_of_13 = next(mask for _, mask in quad.numa_masks if mask >> 13 & 1)
     assert 13 in after
     assert len(after) == 2
     assert not after.mask & ~node_of_13
-    assert "CPU 12 is reserved now" in found.changes[0].why
-    assert "in their place" in found.changes[0].why
+    assert "CPU 12 is now reserved" in found.changes[0].why
+    assert "replaced by" in found.changes[0].why
 
 
 def test_what_crashes_again_and_again_keeps_its_entry_as_long_as_its_pod_is_there():
     before = old({"u1": {"main": "2,10", "crashing": "3,11"}, "u8": {"dead": "4"}}, "0-1,5-9,12-15")
-    found = rebuilt(Evidence((OWNER,), old=before))
+    found = rebuilt(Observation((OWNER,), recorded=before))
     assert entries(found) == {"u1/main": "2,10", "u1/crashing": "3,11"}
 
 
 def test_an_ended_pod_gives_its_cpus_back():
     before = old({"u1": {"main": "2,10"}}, "0-1,3-9,11-15")
-    pods = {"u1": Known("default/one", True, {"main": Wanted(2)})}
-    assert entries(rebuilt(Evidence((), pods, old=before))) == {}
+    pods = {"u1": ListedPod("default/one", True, {"main": CPUNeed(2)})}
+    assert entries(rebuilt(Observation((), pods, recorded=before))) == {}
 
 
 def test_policy_none_remembers_nothing():
     state = node.new(LAPTOP, NodeConfig(policy="none", exact=True))
-    found = rebuilt(Evidence((OWNER,), old=old({"u1": {"main": "2,10"}})), state)
+    found = rebuilt(Observation((OWNER,), recorded=old({"u1": {"main": "2,10"}})), state)
     assert json.loads(checkpoint.encode(found.checkpoint)) == {
         "policyName": "none",
         "defaultCpuSet": "",
@@ -315,26 +325,30 @@ def test_a_pod_with_cpus_as_a_whole_keeps_them_and_its_containers_share_the_rest
         version=3,
     )
     running = [
-        Group("u1", "m", CPUSet.parse("2"), "", LAPTOP.usable),
-        Group("u1", "a", CPUSet.parse("3,10"), "", LAPTOP.usable),
-        Group("u1", "b", CPUSet.parse("3,10"), "", LAPTOP.usable),
+        RunningContainer("u1", "m", CPUSet.parse("2"), "", LAPTOP.usable),
+        RunningContainer("u1", "a", CPUSet.parse("3,10"), "", LAPTOP.usable),
+        RunningContainer("u1", "b", CPUSet.parse("3,10"), "", LAPTOP.usable),
     ]
-    names = {"m": Name("d", "p", "main"), "a": Name("d", "p", "one"), "b": Name("d", "p", "two")}
-    found = rebuilt(Evidence(running, names=names, old=before))
+    names = {
+        "m": ContainerName("d", "p", "main"),
+        "a": ContainerName("d", "p", "one"),
+        "b": ContainerName("d", "p", "two"),
+    }
+    found = rebuilt(Observation(running, names=names, recorded=before))
     assert replace(found.checkpoint, version=3) == before
 
 
 def test_strict_reservation_with_everything_handed_out_is_refused_with_a_way_out():
     state = node.new(LAPTOP, config(strict=True))
-    group = Group("u1", "id1", LAPTOP.usable - state.reserved, "", LAPTOP.usable)
-    pods = {"u1": Known("default/one", False, {"main": Wanted(15)}, {"id1": "main"})}
+    group = RunningContainer("u1", "id1", LAPTOP.usable - state.reserved, "", LAPTOP.usable)
+    pods = {"u1": ListedPod("default/one", False, {"main": CPUNeed(15)}, {"id1": "main"})}
     with pytest.raises(RepairError, match=r"strict-cpu-reservation.*end a pod"):
-        rebuilt(Evidence((group,), pods), state)
+        rebuilt(Observation((group,), pods), state)
 
 
 def test_claims_do_not_depend_on_the_order_of_groups():
     everywhere = CPUSet(range(16))
-    some = [Group(f"u{i}", f"id{i}", CPUSet([i, i + 8]), "", everywhere) for i in range(1, 7)]
-    some.append(Group("u8", "id8", CPUSet.parse("0,7-8,15"), "burstable", everywhere))
+    some = [RunningContainer(f"u{i}", f"id{i}", CPUSet([i, i + 8]), "", everywhere) for i in range(1, 7)]
+    some.append(RunningContainer("u8", "id8", CPUSet.parse("0,7-8,15"), "burstable", everywhere))
     shuffled = random.Random(1).sample(some, len(some))
-    assert entries(rebuilt(Evidence(some))) == entries(rebuilt(Evidence(shuffled)))
+    assert entries(rebuilt(Observation(some))) == entries(rebuilt(Observation(shuffled)))

@@ -288,7 +288,7 @@ def test_bad_input_is_one_line(tmp_path, args, words):
 def test_a_root_without_cgroups_says_that_nothing_was_found(tmp_path, monkeypatch):
     play(monkeypatch)
     result = run("--root", tmp_path, "--data-dir", tmp_path, "--once", "-o", "json")
-    assert any("no cgroups there" in note for note in notes(result))
+    assert any("has no cgroups" in note for note in notes(result))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes cgroups: needs root")

@@ -69,7 +69,7 @@ def test_show_prints_every_entry_and_that_the_checksum_is_right(file):
         {"podUID": "u2", "container": "db", "cpus": "3,11", "count": 2},
     ]
     text = run("show", file).stdout
-    for word in ("static", "2,10", "is right"):
+    for word in ("static", "2,10", "(right)"):
         assert word in text
 
 
@@ -142,7 +142,7 @@ def test_verify_knows_which_release_reads_which_version(file):
     file.write_bytes(checkpoint.encode(held(pods={"u1": "2,10"}, version=3), 3))
     result = run("verify", file, *SETTINGS, "--kubernetes-version", "v1.33.2")
     assert result.exit_code == 1
-    assert "knows no version 3" in result.stdout
+    assert "does not read version 3" in result.stdout
 
 
 def test_settings_come_from_the_kubelets_configuration_and_options_win(file, tmp_path):
@@ -224,7 +224,7 @@ def test_repair_after_a_grown_reservation_shows_asks_writes_and_keeps_a_backup(f
     assert file.read_bytes() == before
     result = run(*args, stdin="y\n")
     assert result.exit_code == 0
-    assert "CPU 2 is reserved now" in result.stdout
+    assert "CPU 2 is now reserved" in result.stdout
     assert [path.read_bytes() for path in backups(file)] == [before]
     assert run("verify", file, *MACHINE, "--reserved-cpus", "0,2").exit_code == 0
     after = checkpoint.decode(file.read_bytes())
@@ -275,14 +275,14 @@ def test_what_is_no_list_of_pods_is_named(file, node_root, tmp_path, content):
 
 
 def test_repair_does_not_write_over_a_file_that_changed_meanwhile(file, node_root, monkeypatch):
-    from corelane.app.state import command
-    from corelane.app.state.errors import StateFileError
+    from corelane.app.state import repair
+    from corelane.app.state.files import StateFileError
     from corelane.app.state.kubelet_settings import Settings
 
-    plan = command.plan(file, MACHINE[1], Settings(reserved_cpus="0,2"), command.Where(node_root), None)
+    plan = repair.plan(file, MACHINE[1], Settings(reserved_cpus="0,2"), repair.RepairSources(node_root), None)
     file.write_bytes(checkpoint.encode(held({})))
     with pytest.raises(StateFileError, match="stop the kubelet"):
-        command.apply(plan)
+        repair.apply(plan)
     assert backups(file) == []
 
 

@@ -110,7 +110,7 @@ def test_an_owner_that_the_runtime_does_not_know_keeps_its_cpus_blocked(file, tr
         result = repair(file, tree.root, endpoint)
     assert entries(file) == {"u1/app": "2,10", f"u3/unknown-{OTHER[:12]}": "3,11"}
     notes = json.loads(result.stdout)["notes"]
-    assert any("fake 1.0) does not know 1 of 2 containers" in note for note in notes)
+    assert any("fake 1.0) does not list 1 of 2 containers" in note for note in notes)
     assert any("1 owner has no name" in note for note in notes)
 
 
@@ -173,7 +173,7 @@ def test_owners_without_a_cgroup_here_keep_what_the_runtime_gave_them(file, tree
     with serve(told) as endpoint:
         result = repair(file, tree.root, endpoint)
     assert entries(file) == {"u1/app": "2,10", "u2/vm": "3,11"}
-    assert "owners without a cgroup here, by the runtime's word: 1" in result.stdout
+    assert "owners without a cgroup here, reported by the runtime: 1" in result.stdout
 
 
 def test_a_runtime_that_cannot_be_asked_leaves_the_file_alone(file, tree, tmp_path):

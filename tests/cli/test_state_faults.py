@@ -78,7 +78,7 @@ def untouched(file: Path, content: bytes) -> bool:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_what_is_no_file_is_named(tmp_path, command):
     os.mkfifo(tmp_path / "pipe")
-    for name, words in ((".", "is a directory"), ("pipe", "is no ordinary file")):
+    for name, words in ((".", "is a directory"), ("pipe", "is not a regular file")):
         assert words in refused(command, tmp_path / name, *COMMANDS[command])
     if command != "repair":
         assert "No such file" in refused(command, tmp_path / "none", *COMMANDS[command])
@@ -200,7 +200,7 @@ def test_where_no_pod_can_be_seen_nothing_is_made_up(file, tree, content):
     else:
         file.write_bytes(checkpoint.encode(KEPT).replace(b"2,10", b"2,12") if content else content)
     before = None if content is None else file.read_bytes()
-    assert "--cri or --pods FILE will confirm" in refused(
+    assert "confirm that with --cri or --pods FILE" in refused(
         "repair", file, *SETTINGS, "--root", tree.root, "--yes"
     )
     assert untouched(file, before) if before is not None else not file.exists()
@@ -230,7 +230,7 @@ def test_a_runtime_whose_containers_have_no_cgroup_here_is_not_believed(file, tr
 def test_a_kubelet_that_still_runs_is_noted(file, tree):
     tree.add("u1", A, "2,10", name="app")
     write(tree.root / "proc/4711/stat", f"4711 (kubelet) S {' '.join('1' for _ in range(49))}")
-    assert "a kubelet runs (process 4711): stop it" in repair(file, tree, "--dry-run").output
+    assert "kubelet is running (process 4711); stop it" in repair(file, tree, "--dry-run").output
 
 
 def test_a_list_of_pods_may_come_through_a_pipe(file, tree, tmp_path):
@@ -249,7 +249,7 @@ def test_a_list_of_pods_may_come_through_a_pipe(file, tree, tmp_path):
     ("args", "words"),
     [
         (["--pods", "/nowhere/pods.json"], "/nowhere/pods.json: cannot be read"),
-        (["--root", "/nowhere"], "/nowhere/sys/fs/cgroup: no cgroups there"),
+        (["--root", "/nowhere"], "/nowhere/sys/fs/cgroup: has no cgroups"),
         (["--cri=/nowhere/cri.sock"], "/nowhere/cri.sock: No such file or directory"),
         (["--cri=tcp://10.0.0.1"], "is no socket on this machine"),
     ],

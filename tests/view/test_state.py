@@ -5,12 +5,18 @@ import json
 
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.recovery.rebuilding import EntryChange, StateDifference
+from corelane.node.recovery.start_rules import StartRule
+from corelane.node.recovery.statefiles import StateFile
 from corelane.view import state, tables
-from corelane.view.state import Change, Contents, Difference, Rule
 
 FOUND = Checkpoint(
     "static", CPUSet.parse("0-1"), {"u1": {"[red]app": CPUSet.parse("2-3")}}, {"u1": CPUSet([2])}
 )
+
+
+def contents(checkpoint, checksum, fault=""):
+    return StateFile("FILE", b"", checkpoint, checksum, fault)
 
 
 def text(show, *args):
@@ -20,25 +26,23 @@ def text(show, *args):
 
 
 def test_contents_are_shown_as_they_are_and_markup_in_names_is_not_obeyed():
-    shown = text(state.show_contents, Contents("FILE", FOUND, 7))
-    for word in ("FILE", "static", "7 is right", "[red]app", "2-3", "(whole pod)"):
+    shown = text(state.show_contents, contents(FOUND, 7))
+    for word in ("FILE", "static", "7 (right)", "[red]app", "2-3", "(whole pod)"):
         assert word in shown
 
 
 def test_a_checksum_that_is_wrong_or_absent_is_told():
-    assert "7 DIFFERS" in text(state.show_contents, Contents("FILE", FOUND, 7, "broken"))
-    assert "absent" in text(state.show_contents, Contents("FILE", FOUND, None))
-    assert state.plain_contents(Contents("FILE", FOUND, 7, "broken"))["checksumOk"] is False
+    assert "7 (wrong" in text(state.show_contents, contents(FOUND, 7, "broken"))
+    assert "none (the kubelet accepts this)" in text(state.show_contents, contents(FOUND, None))
+    assert state.plain_contents(contents(FOUND, 7, "broken"))["checksumOk"] is False
 
 
 def test_an_empty_state_says_so():
-    assert "No container has exclusive CPUs" in text(
-        state.show_contents, Contents("F", Checkpoint("none"), 1)
-    )
+    assert "No container has exclusive CPUs" in text(state.show_contents, contents(Checkpoint("none"), 1))
 
 
 def test_a_failing_rule_shows_what_to_do():
-    rules = [Rule("policy", "ok", "fine"), Rule("total", "fails", "the text", "the remedy")]
+    rules = [StartRule("policy", "ok", "fine"), StartRule("total", "fails", "the text", "the remedy")]
     shown = text(state.show_rules, "FILE", rules)
     assert "→ the remedy" in shown
     assert "would not start" in shown
@@ -56,9 +60,11 @@ def test_a_failing_rule_shows_what_to_do():
 def test_a_difference_tells_kept_from_changed_added_and_removed():
     two, three = CPUSet([2]), CPUSet([3])
     pairs = [(two, two), (two, three), (None, two), (two, None), (None, None)]
-    changes = tuple(Change("u", f"c{i}", "", before, after, "why") for i, (before, after) in enumerate(pairs))
+    changes = tuple(
+        EntryChange("u", f"c{i}", "", before, after, "why") for i, (before, after) in enumerate(pairs)
+    )
     assert [change.kind for change in changes] == ["kept", "changed", "added", "removed", "left out"]
-    difference = Difference("FILE", None, FOUND, 4, changes, ("a note",))
+    difference = StateDifference("FILE", None, FOUND, 4, changes, ("a note",))
     shown = text(state.show_difference, difference)
     assert "note: a note" in shown
     plain = state.plain_difference(difference, written=False, backup=None)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from corelane import quantity
-from corelane.app.state.errors import SettingsError
+from corelane.app.settings_file import SettingsError
 from corelane.node.kubelet import memory_validation
 from corelane.node.kubelet.memory_validation import Reserved
 

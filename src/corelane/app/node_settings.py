@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from corelane.app import memory_settings
+from corelane.app.settings_file import SettingsError
 from corelane.app.state import kubelet_settings
-from corelane.app.state.errors import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine, NUMANode
 from corelane.node import MemoryOptions, NodeConfig

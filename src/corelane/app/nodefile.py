@@ -24,7 +24,7 @@ import yaml
 
 from corelane.apiserver.validation import formats
 from corelane.app import memory_settings
-from corelane.app.state.errors import SettingsError
+from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.node import (
     MemoryOptions,

@@ -32,10 +32,9 @@ def state() -> None:
 @_OUTPUT
 def show(file: Path, output: str) -> None:
     """Show what the file says: policy, who has which CPUs (or memory), checksum."""
-    from corelane.app.state import command, memory_files
+    from corelane.app.state import command
 
-    app = memory_files if memory_files.is_memory(file) else command
-    raise SystemExit(app.show(file, as_json=output == "json", say=click.echo))
+    raise SystemExit(command.show(file, as_json=output == "json", say=click.echo))
 
 
 @state.command()
@@ -56,17 +55,17 @@ def verify(
 
     Exits with 0 if it would start, with 1 if not. For a memory_manager_state, --policy is that manager's.
     """
-    from corelane.app.state import command, memory_files
+    from corelane.app.state import command, files
 
     as_json = output == "json"
-    if memory_files.is_memory(file):
-        said = memory_files.MemorySettings(
+    if files.is_memory(file):
+        given = command.MemorySettings(
             policy=kubelet["policy"] or "",
             reserved=reserved_memory,
             config=kubelet["kubelet_config"],
             version=kubelet["kubernetes_version"] or "",
         )
-        raise SystemExit(memory_files.verify(file, machine, said, as_json=as_json, say=click.echo))
+        raise SystemExit(command.verify_memory(file, machine, given, as_json=as_json, say=click.echo))
     settings = _kubelet.settings(**kubelet)
     raise SystemExit(command.verify(file, machine, settings, as_json=as_json, say=click.echo))
 
@@ -130,14 +129,14 @@ def repair(
     or by the links in /var/log/containers, shows what changes, and asks. The old file stays as FILE.bak-TIME.
     CPUs whose owner has no name stay blocked. Stop the kubelet before.
     """
-    from corelane.app.state import command as app
+    from corelane.app.state import repair as app
 
     as_json = output == "json"
     if as_json and not (yes or dry_run):
         raise Fault("-o json asks no questions: give --yes or --dry-run as well")
     settings = _kubelet.settings(**kubelet)
     target = int(version.removeprefix("v")) if version else None
-    plan = app.plan(file, machine, settings, app.Where(root, pods, cri or ""), target)
+    plan = app.plan(file, machine, settings, app.RepairSources(root, pods, cri or ""), target)
     raise SystemExit(
         app.repair(
             plan,

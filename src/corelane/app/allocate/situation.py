@@ -11,8 +11,8 @@ from corelane.app import machines, node_settings
 from corelane.app.allocate import node_source
 from corelane.app.allocate.node_source import PoolFlags, Published
 from corelane.app.node_settings import NodeSettings
-from corelane.app.state import files, kubelet_settings, start_rules
-from corelane.app.state.errors import StateFileError
+from corelane.app.state import files, kubelet_settings
+from corelane.app.state.files import StateFileError
 from corelane.app.state.kubelet_settings import Settings
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
@@ -20,6 +20,7 @@ from corelane.node import Entry, LedgerError, NodeConfig, NodeConfigError, NodeS
 from corelane.node.entries import Key, Sharing
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import with_entries
+from corelane.node.recovery import start_rules
 from corelane.workload import ContainerKind, QOSClass
 
 __all__ = ["Where", "kubelets_config", "situation"]

@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from corelane.app.state import cgroups, pod_lists
-from corelane.app.state.cgroups import Group
-from corelane.app.state.errors import StateFileError
+from corelane.app.state.files import StateFileError
 from corelane.app.up import datadir
 from corelane.kernel import cgroup_mounts
+from corelane.node.recovery.owners import ContainerName, ListedPod, RunningContainer
 
 __all__ = ["Site", "Sites", "Where", "find"]
 
@@ -84,7 +84,7 @@ def find(where: Where) -> Sites:
 
 def _kubelets(where: Where) -> tuple[tuple[Site, ...], tuple[str, ...]]:
     top = where.root / "sys/fs/cgroup"
-    listed = pod_lists.read(where.pods) if where.pods else pod_lists.Listed({})
+    listed = pod_lists.read(where.pods) if where.pods else pod_lists.PodList({})
     logged = pod_lists.logged(str(where.root / "var/log/containers"))
     try:
         groups = cgroups.read(str(top))
@@ -110,7 +110,9 @@ def _below(trees: Iterable[Path], path: str) -> tuple[str, ...]:
 
 
 def _name(
-    group: Group, pods: Mapping[str, pod_lists.Known], logged: Mapping[str, pod_lists.Name]
+    group: RunningContainer,
+    pods: Mapping[str, ListedPod],
+    logged: Mapping[str, ContainerName],
 ) -> tuple[str, str, str]:
     """Namespace, pod and container; ids where nobody knows more."""
     link, pod = logged.get(group.id), pods.get(group.uid)

@@ -1,4 +1,4 @@
-"""Names and intent of a node's containers from its container runtime, where no list of pods is at hand."""
+"""Names and CPU requests of a node's containers from its container runtime, for lack of a list of pods."""
 
 from __future__ import annotations
 
@@ -7,39 +7,38 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from corelane.app.state.cgroups import Group
-from corelane.app.state.pod_lists import Name
 from corelane.cpuset import CPUSet, CPUSetError
+from corelane.node.recovery.owners import ContainerName, RunningContainer
 from corelane.runtime import cri
 
-__all__ = ["Told", "request"]
+__all__ = ["RuntimeReport", "request"]
 
 _SHARES_OF_CPU: Final = 1024
-_MOST_SHARES: Final = 262144
-"""The kernel's limit: from 256 CPUs on shares tell nothing more."""
+_MAX_SHARES: Final = 262144
+"""The kernel's limit: from 256 CPUs on, shares do not show the request."""
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a runtime told; `names` and `needs` are by container id."""
+class RuntimeReport:
+    """What a runtime reports; `names` and `requests` are by container id."""
 
-    names: Mapping[str, Name] = field(default_factory=dict)
-    needs: Mapping[str, int] = field(default_factory=dict)
-    """How many CPUs alone a Guaranteed pod's container asked for, 0 for a share; where that is known."""
-    alive: Mapping[str, str] = field(default_factory=dict)
-    """The pods with a running sandbox: UID to `namespace/name`."""
+    names: Mapping[str, ContainerName] = field(default_factory=dict)
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """Exclusive CPUs of Guaranteed pods' containers, 0 for the shared pool; where they are known."""
+    ready: Mapping[str, str] = field(default_factory=dict)
+    """Pods with a ready sandbox: UID to `namespace/name`."""
     running: int = 0
-    """How many containers run."""
-    unseen: tuple[Group, ...] = ()
-    """Owners that run without a cgroup of their own here, as inside a virtual machine."""
+    """Number of running containers."""
+    without_cgroup: tuple[RunningContainer, ...] = ()
+    """Owners of CPUs that run without a cgroup of their own here, as inside a virtual machine."""
     sandboxes: frozenset[str] = frozenset()
-    """Ids of sandboxes, whose cgroups look like containers' and never own a CPU."""
+    """Ids of sandboxes, whose cgroups look like containers' and never have exclusive CPUs."""
     notes: tuple[str, ...] = ()
 
 
-def request(endpoint: str, groups: Sequence[Group]) -> Told:
-    """What the runtime behind a CRI socket knows of these containers. Raises CRIError."""
-    return asyncio.run(_ask(endpoint, groups))
+def request(endpoint: str, containers: Sequence[RunningContainer]) -> RuntimeReport:
+    """Ask the runtime behind a CRI socket for these containers. Raises CRIError."""
+    return asyncio.run(_request(endpoint, containers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,67 +47,70 @@ class _Answers:
     pods: Mapping[str, cri.Sandbox]
     containers: Sequence[cri.Container]
     resources: Mapping[str, cri.Resources | None]
-    """By container id: of Guaranteed pods' containers, and of those whose cgroup is not to be seen."""
+    """By container id: of Guaranteed pods' containers, and of those without a visible cgroup."""
 
 
-async def _ask(endpoint: str, groups: Sequence[Group]) -> Told:
-    classes = {group.id: group.qos for group in groups}
+async def _request(endpoint: str, containers: Sequence[RunningContainer]) -> RuntimeReport:
+    classes = {container.id: container.qos for container in containers}
     async with cri.connect(endpoint) as client:
         runtime = await client.version()
         pods = {sandbox.id: sandbox for sandbox in await client.sandboxes()}
-        containers = [one for one in await client.containers() if one.sandbox in pods and one.name]
-        unsure = [one.id for one in containers if one.state == "running" and not classes.get(one.id)]
-        resources = {ident: await client.resources(ident) for ident in unsure}
-    return _told(endpoint, groups, _Answers(runtime, pods, containers, resources))
+        listed = [one for one in await client.containers() if one.sandbox in pods and one.name]
+        undecided = [one.id for one in listed if one.state == "running" and not classes.get(one.id)]
+        resources = {ident: await client.resources(ident) for ident in undecided}
+    return _report(endpoint, containers, _Answers(runtime, pods, listed, resources))
 
 
-def _told(endpoint: str, groups: Sequence[Group], answers: _Answers) -> Told:
-    pods, containers = answers.pods, answers.containers
+def _report(endpoint: str, containers: Sequence[RunningContainer], answers: _Answers) -> RuntimeReport:
+    pods, listed = answers.pods, answers.containers
     names = {
-        one.id: Name(pods[one.sandbox].namespace, pods[one.sandbox].name, one.name) for one in containers
+        one.id: ContainerName(pods[one.sandbox].namespace, pods[one.sandbox].name, one.name) for one in listed
     }
-    counts = {ident: _count(found) for ident, found in answers.resources.items()}
+    counts = {ident: _exclusive_cpus(resources) for ident, resources in answers.resources.items()}
     runtime = f"{endpoint} ({answers.runtime.name} {answers.runtime.version})"
-    return Told(
+    return RuntimeReport(
         names,
         {ident: count for ident, count in counts.items() if count is not None},
         {one.uid: f"{one.namespace}/{one.name}" for one in pods.values() if one.ready},
-        sum(one.state == "running" for one in containers),
-        tuple(_unseen(groups, answers)),
+        sum(one.state == "running" for one in listed),
+        tuple(_without_cgroup(containers, answers)),
         frozenset(pods),
-        tuple(_strangers(runtime, groups, {*names, *pods})),
+        tuple(_unlisted(runtime, containers, {*names, *pods})),
     )
 
 
-def _unseen(groups: Sequence[Group], answers: _Answers) -> Iterator[Group]:
-    """Who runs on just as many CPUs as it asked for alone, and has no cgroup that could be read."""
-    seen = {group.id for group in groups}
+def _without_cgroup(containers: Sequence[RunningContainer], answers: _Answers) -> Iterator[RunningContainer]:
+    """Containers without a readable cgroup whose cpuset has as many CPUs as they request exclusively."""
+    seen = {container.id for container in containers}
     for one in answers.containers:
         resources = answers.resources.get(one.id)
         cpus = _cpus(resources) if resources and one.id not in seen else CPUSet()
-        if cpus and _count(resources) == len(cpus):
-            yield Group(answers.pods[one.sandbox].uid, one.id, cpus)
+        if cpus and _exclusive_cpus(resources) == len(cpus):
+            yield RunningContainer(answers.pods[one.sandbox].uid, one.id, cpus)
 
 
-def _cpus(found: cri.Resources) -> CPUSet:
+def _cpus(resources: cri.Resources) -> CPUSet:
     try:
-        return CPUSet.parse(found.cpus)
+        return CPUSet.parse(resources.cpus)
     except CPUSetError:
         return CPUSet()
 
 
-def _count(found: cri.Resources | None) -> int | None:
-    """Of a Guaranteed pod's container: 1024 shares for each CPU, so that only whole CPUs give a multiple."""
-    if found is None or not found.shares or found.shares >= _MOST_SHARES:
+def _exclusive_cpus(resources: cri.Resources | None) -> int | None:
+    """Of a Guaranteed pod's container: 1024 shares for each CPU, so only whole CPUs give a multiple."""
+    if resources is None or not resources.shares or resources.shares >= _MAX_SHARES:
         return None
-    cpus, rest = divmod(found.shares, _SHARES_OF_CPU)
+    cpus, rest = divmod(resources.shares, _SHARES_OF_CPU)
     return 0 if rest else cpus
 
 
-def _strangers(runtime: str, groups: Sequence[Group], known: Iterable[str]) -> list[str]:
-    unknown = [group for group in groups if group.id not in set(known)]
+def _unlisted(runtime: str, containers: Sequence[RunningContainer], listed: Iterable[str]) -> list[str]:
+    ids = set(listed)
+    unknown = sum(container.id not in ids for container in containers)
     if not unknown:
         return []
-    if len(unknown) == len(groups):
-        return [f"{runtime} knows none of the containers in the cgroups: is this the kubelet's runtime?"]
-    return [f"{runtime} does not know {len(unknown)} of {len(groups)} containers in the cgroups"]
+    if unknown == len(containers):
+        return [
+            f"{runtime} lists none of the {unknown} containers in the cgroups; is this the kubelet's runtime?"
+        ]
+    return [f"{runtime} does not list {unknown} of {len(containers)} containers in the cgroups"]

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 from corelane import node, quantity
 from corelane.app import machines
+from corelane.app.settings_file import SettingsError
 from corelane.app.state import files
-from corelane.app.state.errors import SettingsError
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine import Machine
 from corelane.node import NodeConfig, NodeState

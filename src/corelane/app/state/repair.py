@@ -1,0 +1,181 @@
+"""`corelane state repair`: observes a node, plans a `cpu_manager_state` that fits, and writes it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+from corelane.app.state import cgroups, command, cri_names, files, pod_lists
+from corelane.app.state.cri_names import RuntimeReport
+from corelane.app.state.files import Say, StateFileError
+from corelane.app.state.kubelet_settings import Settings
+from corelane.node import NodeState
+from corelane.node.kubelet import checkpoint
+from corelane.node.kubelet.checkpoint import Checkpoint, Version
+from corelane.node.recovery import owners, rebuilding, start_rules
+from corelane.node.recovery.owners import Observation
+from corelane.node.recovery.rebuilding import RebuiltState, RepairError, StateDifference
+from corelane.view import state as view
+from corelane.view import tables
+
+__all__ = ["RepairPlan", "RepairSources", "apply", "plan", "repair"]
+
+
+@dataclass(frozen=True, slots=True)
+class RepairSources:
+    """Where to observe the node: a root with /sys/fs/cgroup and /var/log/containers, and sources of names."""
+
+    root: Path = Path("/")
+    pods: Path | None = None
+    """A list of pods."""
+    cri: str = ""
+    """A container runtime's socket."""
+
+    @property
+    def cgroups(self) -> Path:
+        return self.root / "sys/fs/cgroup"
+
+
+@dataclass(frozen=True, slots=True)
+class RepairPlan:
+    """A repair that can be applied: the file as it was read (None: there was none) and as it will be."""
+
+    path: Path
+    before: bytes | None
+    after: bytes
+    difference: StateDifference
+
+
+def plan(
+    path: Path, machine: str | None, settings: Settings, sources: RepairSources, version: int | None
+) -> RepairPlan:
+    """Return what a repair would write, and the difference.
+
+    Raises StateFileError, SettingsError, RepairError.
+    """
+    files.refuse_memory(path, "repair")
+    content, recorded, intact, notes = _recorded(path)
+    state, settings = command.empty_node(machine, settings, recorded)
+    observed, more = _observe(state, sources, recorded, intact=intact)
+    target = cast("Version", version or (recorded.version if recorded and recorded.version != 1 else 2))
+    rebuilt = rebuilding.rebuild(owners.cpu_owners(observed), state, recorded, whole_pods=target != 2)
+    after = checkpoint.encode(rebuilt.checkpoint, target)
+    if failing := start_rules.broken(start_rules.check(checkpoint.decode(after), state)):
+        raise RepairError(f"{failing[0].name}: {failing[0].text}: this cannot be repaired")
+    notes += [*more, *rebuilt.notes, *_unnamed(rebuilt, observed)]
+    needed = not intact or recorded != replace(rebuilt.checkpoint, version=target)
+    difference = StateDifference(
+        str(path), recorded, rebuilt.checkpoint, target, rebuilt.changes, tuple(notes), needed
+    )
+    return RepairPlan(path, content, after, difference)
+
+
+def _recorded(path: Path) -> tuple[bytes | None, Checkpoint | None, bool, list[str]]:
+    """The file's bytes, its content as far as it can be read, whether that is intact, and notes."""
+    if not path.exists():
+        return None, None, False, [f"{path} does not exist: a new file is created"]
+    content = files.read(path)
+    try:
+        loaded = files.load(path)
+    except StateFileError as error:
+        return content, None, False, [str(error).partition(";")[0]]
+    if loaded.fault:
+        fault = loaded.fault.partition(";")[0]
+        note = f"{path}: {fault}: its entries are only used to name running containers"
+        return content, loaded.checkpoint, False, [note]
+    return content, loaded.checkpoint, True, []
+
+
+def _observe(
+    state: NodeState, sources: RepairSources, recorded: Checkpoint | None, *, intact: bool
+) -> tuple[Observation, list[str]]:
+    containers = cgroups.read(str(sources.cgroups))
+    listed = pod_lists.read(sources.pods) if sources.pods else pod_lists.PodList({})
+    report = cri_names.request(sources.cri, containers) if sources.cri else RuntimeReport()
+    notes = [*listed.notes, *report.notes, *cgroups.kubelets(sources.root / "proc")]
+    if containers and not sources.pods and not sources.cri:
+        notes.append("without a list of pods (--pods), CPU requests are guessed from cpusets")
+    if containers and report.without_cgroup:
+        notes.append(f"owners without a cgroup here, reported by the runtime: {len(report.without_cgroup)}")
+    ready = dict(report.ready)
+    if not containers and (note := _nothing_runs(sources, report, recorded if intact else None)):
+        ready |= dict.fromkeys(recorded.entries if recorded else (), "")
+        notes.append(note)
+    observed = Observation(
+        [*(one for one in containers if one.id not in report.sandboxes), *report.without_cgroup],
+        pods=listed.pods,
+        names={**pod_lists.logged(str(sources.root / "var/log/containers")), **report.names},
+        requests=report.requests,
+        ready=ready,
+        recorded=recorded,
+        intact=intact,
+        reserved=state.reserved,
+    )
+    return observed, notes
+
+
+def _nothing_runs(sources: RepairSources, report: RuntimeReport, recorded: Checkpoint | None) -> str:
+    """Return a note where no pod is seen to run, as after a reboot, or from inside a container.
+
+    Raises RepairError where running owners could be missed.
+    """
+    if report.running:
+        raise RepairError(
+            f"{sources.cri}: {report.running} containers run, but none has a cgroup below {sources.cgroups}; "
+            "run this on the node itself, or give its root directory with --root"
+        )
+    if sources.pods or sources.cri:
+        return f"no pod runs below {sources.cgroups}"
+    if recorded and recorded.version != 1:
+        return (
+            f"no pod runs below {sources.cgroups}: entries stay, and the kubelet removes those of ended pods"
+        )
+    raise RepairError(
+        f"no pod runs below {sources.cgroups}, and the file has no usable entries; "
+        "if the node is empty, confirm that with --cri or --pods FILE; else run this on the node itself, "
+        "or give its root directory with --root"
+    )
+
+
+def _unnamed(rebuilt: RebuiltState, observed: Observation) -> list[str]:
+    unknown = {owners.placeholder(container) for container in observed.containers}
+    count = sum(name in unknown for of in rebuilt.checkpoint.entries.values() for name in of)
+    if not count:
+        return []
+    subject = "1 owner has no name: its" if count == 1 else f"{count} owners have no name: their"
+    note = (
+        f"{subject} CPUs stay allocated until the kubelet removes entries without a pod; "
+        "give --pods FILE or --cri to keep them allocated"
+    )
+    return [note]
+
+
+def repair(
+    planned: RepairPlan, *, dry_run: bool, confirm: Callable[[], bool], as_json: bool, say: Say
+) -> int:
+    """Show the difference, ask, and write. 0 if written or not needed, 1 if declined."""
+    difference = planned.difference
+    if not as_json:
+        view.show_difference(difference, tables.console())
+    backup, written = None, False
+    if not dry_run and difference.needed:
+        if not confirm():
+            say("nothing written")
+            return 1
+        backup, written = apply(planned), True
+    if as_json:
+        plain = view.plain_difference(difference, written=written, backup=str(backup) if backup else None)
+        say(json.dumps(plain, indent=2))
+    elif written:
+        say(f"{planned.path}: written" + (f"; backup: {backup}" if backup else ""))
+    else:
+        say("dry run: nothing written" if difference.needed else "the file fits: nothing to repair")
+    return 0
+
+
+def apply(planned: RepairPlan) -> Path | None:
+    """Apply a plan; returns the backup. Raises StateFileError where the file has changed since."""
+    return files.replace_file(planned.path, planned.before, planned.after)

@@ -1,0 +1,251 @@
+"""A valid state file for the running containers: from the owners of CPUs and the node's settings only.
+
+A running owner keeps every CPU that may still be exclusive. CPUs that have become reserved or offline are
+replaced by free ones, of the same NUMA node if possible. No CPU gets two owners.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from corelane.cpuset import CPUSet, format_list, named, verb
+from corelane.node.config import pick
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.ledger import NodeState
+from corelane.node.recovery.owners import CPUOwner
+
+__all__ = ["EntryChange", "RebuiltState", "RepairError", "StateDifference", "rebuild"]
+
+
+class RepairError(ValueError):
+    """No valid state file can hold the running containers under these settings; says why, and a remedy."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChange:
+    """What a repair does to one container's CPUs; None stands for no entry."""
+
+    uid: str
+    container: str
+    pod: str
+    """`namespace/name` where it is known."""
+    before: CPUSet | None
+    after: CPUSet | None
+    why: str
+
+    @property
+    def kind(self) -> str:
+        if self.before is None and self.after is None:
+            return "left out"
+        if self.before == self.after:
+            return "kept"
+        if self.before is None:
+            return "added"
+        return "removed" if self.after is None else "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class RebuiltState:
+    """The rebuilt state, what changes for each container, and notes."""
+
+    checkpoint: Checkpoint
+    changes: tuple[EntryChange, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateDifference:
+    """A repair: the file as it is (None: missing or unreadable) and as it will be."""
+
+    file: str
+    before: Checkpoint | None
+    after: Checkpoint
+    version: int
+    """The version that is written."""
+    changes: tuple[EntryChange, ...]
+    notes: tuple[str, ...] = ()
+    needed: bool = True
+    """False where the file already is what a repair would write."""
+
+
+def rebuild(
+    owners: Iterable[CPUOwner], state: NodeState, old: Checkpoint | None = None, *, whole_pods: bool = True
+) -> RebuiltState:
+    """Return the state of a node (`state` is the empty one) with these owners, and the difference to `old`.
+
+    Earlier owners win over later ones. Without `whole_pods` only containers have CPUs, as in version 2.
+    Raises RepairError where a strict reservation leaves no CPU for the shared pool.
+    """
+    if state.config.policy == "none":
+        why = "policy none allocates no exclusive CPUs"
+        gone = [EntryChange(uid, name, "", cpus, None, why) for (uid, name), cpus in _entries(old).items()]
+        return RebuiltState(Checkpoint("none"), tuple(gone))
+    draft = _Draft(state, dict(old.pods) if old else {})
+    for owner in owners:
+        draft.enter(owner)
+    draft.replace_lost_cpus()
+    if whole_pods:
+        draft.keep_pods()
+    else:
+        draft.pods.clear()
+    draft.check_pool()
+    return draft.rebuilt(old)
+
+
+def _entries(old: Checkpoint | None) -> dict[tuple[str, str], CPUSet]:
+    entries = old.entries if old else {}
+    return {(uid, name): cpus for uid, of in entries.items() for name, cpus in of.items()}
+
+
+@dataclass(slots=True)
+class _Assigned:
+    """An owner and its CPUs, as masks; `lost` can never be exclusive, `others` has another owner."""
+
+    owner: CPUOwner
+    cpus: int
+    lost: int
+    others: int
+    added: int = 0
+
+
+@dataclass(slots=True)
+class _Draft:
+    """The state under construction. `allowed` is the mask of CPUs that these settings let be exclusive."""
+
+    state: NodeState
+    pods: dict[str, CPUSet]
+    assigned: dict[tuple[str, str], _Assigned] = field(default_factory=dict)
+    dropped: dict[tuple[str, str], str] = field(default_factory=dict)
+    owners: dict[tuple[str, str], CPUOwner] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def strict(self) -> bool:
+        """Whether reserved CPUs are not part of the shared pool."""
+        return self.state.config.options.strict_cpu_reservation
+
+    @property
+    def allowed(self) -> int:
+        return self.state.usable.mask & ~self.state.reserved.mask
+
+    @property
+    def free(self) -> int:
+        return self.allowed & ~_union(assigned.cpus for assigned in self.assigned.values())
+
+    def enter(self, owner: CPUOwner) -> None:
+        key = owner.uid, owner.container
+        self.owners[key] = owner
+        lost = owner.cpus.mask & ~self.allowed
+        others = owner.cpus.mask & ~lost & self._of_others(owner)
+        remaining = owner.cpus.mask & ~lost & ~others
+        if not remaining:
+            self.dropped[key] = f"{self._loss(lost, others)}: left out, the kubelet allocates again"
+        elif remaining != owner.cpus.mask and not owner.running:
+            self.dropped[key] = f"not running, and {self._loss(lost, others)}: the kubelet allocates again"
+        else:
+            self.assigned[key] = _Assigned(owner, remaining, lost, others)
+
+    def _of_others(self, owner: CPUOwner) -> int:
+        """CPUs of other pods, and of containers of its pod with which it cannot share."""
+        reusable = owner.reusable or not owner.running or owner.uid in self.pods
+        return _union(
+            assigned.cpus
+            for assigned in self.assigned.values()
+            if assigned.owner.uid != owner.uid or not (reusable or assigned.owner.reusable)
+        )
+
+    def _loss(self, lost: int, others: int) -> str:
+        reserved, offline = lost & self.state.reserved.mask, lost & ~self.state.usable.mask
+        parts = [f"{named(reserved)} {verb(reserved)} now reserved"] if reserved else []
+        parts += [f"{named(offline)} {verb(offline)} not online"] if offline else []
+        parts += [f"{named(others)} {verb(others, 'belongs', 'belong')} to another"] if others else []
+        return ", ".join(parts)
+
+    def replace_lost_cpus(self) -> None:
+        """Give running owners free CPUs for those they lost, where their request is known."""
+        added: dict[tuple[str, CPUSet], int] = {}
+        for assigned in self.assigned.values():
+            owner = assigned.owner
+            missing = (owner.request or 0) - assigned.cpus.bit_count()
+            if missing <= 0 or not (assigned.lost or assigned.others):
+                continue
+            twin = owner.uid, owner.cpus
+            if twin not in added and missing > self.free.bit_count() - self.strict:
+                self.notes.append(
+                    f"{owner.pod or owner.uid}/{owner.container} keeps only {format_list(assigned.cpus)}: "
+                    f"{owner.request} CPUs requested, no other CPU is free"
+                )
+                continue
+            assigned.added = added[twin] = added.get(twin) or self._nearest(assigned.cpus, missing)
+            assigned.cpus |= assigned.added
+
+    def _nearest(self, cpus: int, n: int) -> int:
+        """N free CPUs, from the NUMA nodes of these CPUs first."""
+        topology, free = self.state.topology, self.free
+        config = replace(self.state.config, exact=False)
+        near = free & sum(node for node in topology.numa if node & cpus)
+        picked = pick(config, topology, near, min(n, near.bit_count()))
+        return picked | pick(config, topology, free & ~picked, n - picked.bit_count())
+
+    def keep_pods(self) -> None:
+        """Keep the CPUs of pods as a whole, except those of which another pod has any."""
+        kept: dict[str, CPUSet] = {}
+        for uid, cpus in self.pods.items():
+            own = _union(one.cpus for one in self.assigned.values() if one.owner.uid == uid)
+            others = _union(one.cpus for one in self.assigned.values() if one.owner.uid != uid)
+            others |= _union(pod.mask for pod in kept.values())
+            if own:
+                kept[uid] = CPUSet.from_mask(cpus.mask & self.allowed & ~others | own)
+        self.pods = kept
+
+    def shared_pool(self) -> CPUSet:
+        base = self.allowed if self.strict else self.state.usable.mask
+        owned = _union(assigned.cpus for assigned in self.assigned.values())
+        return CPUSet.from_mask(base & ~owned & ~_union(cpus.mask for cpus in self.pods.values()))
+
+    def check_pool(self) -> None:
+        if not self.assigned or self.shared_pool():
+            return
+        guessed = any(assigned.owner.request is None for assigned in self.assigned.values())
+        raise RepairError(
+            "default cpuset cannot be empty: under strict-cpu-reservation containers have all CPUs "
+            f"except the reserved ones ({self.state.reserved}); remove the option, reserve fewer CPUs, "
+            "or end a pod" + ("; --pods FILE may show that some run in the shared pool" if guessed else "")
+        )
+
+    def rebuilt(self, old: Checkpoint | None) -> RebuiltState:
+        entries: dict[str, dict[str, CPUSet]] = {}
+        for (uid, name), assigned in self.assigned.items():
+            entries.setdefault(uid, {})[name] = CPUSet.from_mask(assigned.cpus)
+        before = _entries(old)
+        changes = [self._change(key, before.get(key)) for key in dict.fromkeys((*before, *self.owners))]
+        checkpoint = Checkpoint("static", self.shared_pool(), entries, self.pods)
+        return RebuiltState(checkpoint, tuple(changes), tuple(self.notes))
+
+    def _change(self, key: tuple[str, str], before: CPUSet | None) -> EntryChange:
+        assigned, owner = self.assigned.get(key), self.owners.get(key)
+        after = CPUSet.from_mask(assigned.cpus) if assigned else None
+        return EntryChange(*key, owner.pod if owner else "", before, after, self._reason(key, before))
+
+    def _reason(self, key: tuple[str, str], before: CPUSet | None) -> str:
+        assigned = self.assigned.get(key)
+        if assigned is None:
+            return self.dropped.get(key, "ended, or runs in the shared pool")
+        owner, parts = assigned.owner, []
+        if assigned.lost or assigned.others:
+            parts.append(self._loss(assigned.lost, assigned.others))
+        if assigned.added:
+            parts.append(f"replaced by {format_list(assigned.added)}")
+        if not owner.named:
+            parts.append("name unknown: its CPUs stay allocated")
+        if parts:
+            return ", ".join(parts)
+        if not owner.running:
+            return "not running, but its pod is still on the node"
+        return "running on these CPUs" if before == owner.cpus else f"running on {owner.cpus}"
+
+
+def _union(masks: Iterable[int]) -> int:
+    union = 0
+    for mask in masks:
+        union |= mask
+    return union

@@ -1,0 +1,182 @@
+"""Would the kubelet start with this state file? Each rule of its start, and a remedy where one fails.
+
+The rules are those of `node.kubelet.validation` and `memory_validation`, after which release reads which
+version of the file.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from corelane.cpuset import CPUSet, named, verb
+from corelane.machine.model import Machine
+from corelane.node.invariants import Problem
+from corelane.node.kubelet import memory_validation
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
+from corelane.node.kubelet.memory_validation import Reserved
+from corelane.node.kubelet.validation import start_problems
+from corelane.node.ledger import NodeState
+
+__all__ = ["REMOVE_MEMORY_FILE", "StartRule", "Verdict", "broken", "check", "check_memory"]
+
+Verdict: TypeAlias = Literal["ok", "warning", "fails"]
+
+REMOVE_MEMORY_FILE: Final = "drain the node, then remove the file: the kubelet creates a new one"
+_REPAIR: Final = "run `corelane state repair`: it writes a file that fits, and running pods keep their CPUs"
+_CODES: Final = ("policy", "pool", "reserved", "overlap", "total")
+_MEMORY_RULES: Final = {
+    "policy": "policy {policy} is the configured one",
+    "empty": "the file has this machine's memory",
+    "blocks": "every container's memory is on an existing NUMA node",
+    "machine": "sizes, reservations and assignments match the machine",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StartRule:
+    """One rule of the kubelet's start: `text` is upstream's where it fails."""
+
+    name: str
+    verdict: Verdict
+    text: str
+    remedy: str = ""
+
+
+def broken(rules: list[StartRule]) -> list[StartRule]:
+    """Return the rules with which the kubelet would not start."""
+    return [rule for rule in rules if rule.verdict == "fails"]
+
+
+def check(
+    content: Checkpoint, state: NodeState, minor: int = 36, visible: Checkpoint | None = None
+) -> list[StartRule]:
+    """Check every rule in the order of the start of a kubelet 1.`minor`; `state` is the empty node.
+
+    `visible` is what this kubelet reads in the file, where that is less than `content`.
+    """
+    rules = [_version(content, minor)]
+    content = visible or content
+    problems = start_problems(content, state.machine, state.config)
+    for code in _codes(content, problems):
+        failing = [problem for problem in problems if problem.code == code]
+        rules += [
+            StartRule(problem.code, "fails", problem.text, _remedy(problem, content, state))
+            for problem in failing
+        ] or [_passed(code, content, state)]
+    return rules + [StartRule("twice", "warning", text, _REPAIR) for text in _shared_by_pods(content)]
+
+
+def _codes(content: Checkpoint, problems: list[Problem]) -> tuple[str, ...]:
+    """The rules that are checked: another policy, none, or an empty pool end the list."""
+    if content.policy == "none" or any(problem.code == "policy" for problem in problems):
+        return ("policy",)
+    return _CODES if content.default else ("policy", "pool")
+
+
+def _version(content: Checkpoint, minor: int) -> StartRule:
+    name, version = "version", content.version
+    if version == 1 and minor >= 37:
+        return StartRule(name, "fails", f"kubelet 1.{minor} does not read version 1", _REPAIR)
+    if version == 1:
+        text = "version 1: to migrate it, the kubelet must find every container id among its containers"
+        return StartRule(name, "warning", text, _REPAIR)
+    if version == 3 and minor < 36:
+        text = f"kubelet 1.{minor} does not read version 3: checkpoint is corrupted"
+        remedy = "run `corelane state convert --to v2`, which drops pod-level CPUs"
+        return StartRule(name, "fails", text, remedy)
+    if version == 3 and minor == 36:
+        text = "version 3 is read only with feature gate PodLevelResourceManagers"
+        return StartRule(name, "warning", text, "without the gate: run `corelane state convert --to v2`")
+    if version == 4 and minor < 37 and content.pods:
+        text = f"kubelet 1.{minor} reads version 4 as version 2, without pod-level CPUs"
+        return StartRule(name, "warning", text, "drain the pods with pod-level resources first")
+    return StartRule(name, "ok", f"kubelet 1.{minor} reads version {version}")
+
+
+def _passed(code: str, content: Checkpoint, state: NodeState) -> StartRule:
+    reserved = state.reserved.mask
+    place = "not in" if state.config.options.strict_cpu_reservation else "in"
+    texts = {
+        "policy": f"policy {content.policy} is the configured one",
+        "pool": f"shared pool is {content.default}" if content.default else "no CPUs allocated yet",
+        "reserved": f"reserved {named(reserved)} {verb(reserved)} {place} the shared pool",
+        "overlap": "no container has CPUs of the shared pool",
+        "total": "shared pool and containers make up all CPUs",
+    }
+    return StartRule(code, "ok", texts[code])
+
+
+def _remedy(problem: Problem, content: Checkpoint, state: NodeState) -> str:
+    if problem.code == "pool":
+        return (
+            "start the kubelet without strict-cpu-reservation, reserve fewer CPUs, or end one of the pods; "
+            "then run `corelane state repair`"
+        )
+    if problem.code == "reserved":
+        strict = state.config.options.strict_cpu_reservation
+        other = "remove strict-cpu-reservation" if strict else f"reserve CPUs of {content.default}"
+        return f"{_REPAIR}; or {other}"
+    if problem.code == "total":
+        missing, gone = (problem.cpus & state.usable).mask, (problem.cpus - state.usable).mask
+        parts = [f"{named(missing)} {verb(missing)} missing in the file"] if missing else []
+        parts += [f"{named(gone)} {verb(gone)} in the file, but not in the machine"] if gone else []
+        return f"{', '.join(parts)}: {_REPAIR}"
+    return _REPAIR
+
+
+def _shared_by_pods(content: Checkpoint) -> Iterator[str]:
+    """CPUs of two pods, which the kubelet does not check."""
+    earlier = 0
+    for uid, containers in content.entries.items():
+        mask = content.pods.get(uid, CPUSet()).mask
+        for cpus in containers.values():
+            mask |= cpus.mask
+        if both := mask & earlier:
+            owned = verb(both, "belongs", "belong")
+            yield f"{named(both)} of pod {uid} also {owned} to another pod, which the kubelet accepts"
+        earlier |= mask
+
+
+def check_memory(
+    content: MemoryCheckpoint, machine: Machine, policy: str, reserved: Reserved, minor: int = 36
+) -> list[StartRule]:
+    """Check the rules of a memory manager's start in upstream's order; the first failure ends the list."""
+    rules = [_memory_version(content, minor)]
+    problems = memory_validation.start_problems(content, machine, policy, reserved)
+    for code, passed in _MEMORY_RULES.items():
+        if texts := [problem.text for problem in problems if problem.code == code]:
+            return [*rules, StartRule(code, "fails", _joined(texts), _memory_remedy(code, content))]
+        rules.append(StartRule(code, "ok", passed.format(policy=policy)))
+        if policy == "None":
+            break
+    return rules
+
+
+def _memory_version(content: MemoryCheckpoint, minor: int) -> StartRule:
+    version = content.version
+    if version == 2 and minor < 36:
+        text = f"kubelet 1.{minor} does not read version 2: checkpoint is corrupted"
+        return StartRule("version", "fails", text, REMOVE_MEMORY_FILE)
+    if version == 2 and minor == 36:
+        text = "version 2 is read only with feature gate PodLevelResourceManagers"
+        return StartRule("version", "warning", text, f"without the gate: {REMOVE_MEMORY_FILE}")
+    if version == 3 and minor < 37 and content.pods:
+        text = f"kubelet 1.{minor} reads version 3 as version 1, without pod-level memory"
+        return StartRule("version", "warning", text, "drain the pods with pod-level resources first")
+    return StartRule("version", "ok", f"kubelet 1.{minor} reads version {version}")
+
+
+def _joined(texts: list[str]) -> str:
+    """Upstream's words once, then a line for each detail."""
+    words, _, first = texts[0].partition(": ")
+    details = [text.removeprefix(f"{words}: ") for text in texts]
+    return texts[0] if len(texts) == 1 or not first else "\n".join([f"{words}:", *details])
+
+
+def _memory_remedy(code: str, content: MemoryCheckpoint) -> str:
+    if code == "policy":
+        return f"set memoryManagerPolicy: {content.policy or 'None'} again, or {REMOVE_MEMORY_FILE}"
+    if code == "machine":
+        return f"set reservedMemory to its earlier value if it changed, or {REMOVE_MEMORY_FILE}"
+    return REMOVE_MEMORY_FILE
