@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.placement.kubelet import balance
+from corelane.placement import balance
 from support import kubelet_reference as reference
 
 GROUPS = st.sampled_from([1, 1, 2, 4])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, bits, format_list, parse_list
 from corelane.placement import topology
-from corelane.placement.kubelet import cores, picker
+from corelane.placement.kubelet import picker
 from corelane.placement.kubelet.picker import Strategy
 from support import kubelet_reference as reference
 
@@ -144,7 +144,7 @@ def test_a_valid_pick_is_found_where_units_overlap(machine, data, distribute, sp
 @given(st.integers(1, 1 << 300), st.data())
 def test_lowest_are_the_first_ids(mask, data):
     n = data.draw(st.integers(0, mask.bit_count()))
-    assert list(bits(cores.lowest(mask, n))) == list(bits(mask))[:n]
+    assert list(bits(topology.lowest(mask, n))) == list(bits(mask))[:n]
 
 
 def layout(cpus, cores, socket_of, numa_of, uncore_of=lambda core: 0):

@@ -20,7 +20,7 @@ from corelane.node.kubelet.static import Refusal
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.pools import admission as pools
 from corelane.node.pools import offer, takeover
-from corelane.placement.kubelet import accumulator
+from corelane.placement.kubelet import picker
 from corelane.placement.memory import MemoryBlock, in_words
 from corelane.placement.reasons import Reason
 from corelane.placement.topologymanager import NUMAAffinity
@@ -266,7 +266,7 @@ class _Admission:
         return assigned
 
     def too_few(self, n: int, pool: int) -> Refusal:
-        text = str(accumulator.NotEnoughCPUs(n, pool.bit_count()))
+        text = str(picker.NotEnoughCPUs(n, pool.bit_count()))
         state = self.state
         if not state.usable.mask & ~state.reserved.mask:
             text += f" (the shared pool needs all CPUs of this node, {state.usable}: none can be exclusive)"

@@ -1,21 +1,173 @@
-"""A machine as the kubelet's CPU manager sees it, with every unit precomputed as a bit mask.
+"""A machine as bit masks: CPUs, cores, caches, sockets and NUMA nodes, precomputed for all allocators.
 
 Follows upstream's `pkg/kubelet/cm/cpumanager/topology` (v1.36): a core's id is its lowest CPU id, uncore
-caches are what cAdvisor makes of the L3 domains, and sizes are averages wherever upstream divides counters.
+caches are what cAdvisor makes of the L3 domains, and sizes are averages wherever upstream divides counters. A
+physical core is represented by its lowest CPU, its lead. Cores are grouped by how their threads lie: on most
+machines all cores have one pattern, so that a question about all of them is a few shifts.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import reduce, wraps
 from operator import or_
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
+from corelane.cpuset import bits
 from corelane.machine.model import Machine
 from corelane.machine.uncore import kubelet_ids
-from corelane.placement.patterns import Pattern, Patterned, patterns_of, without_leads
 
-__all__ = ["Counters", "Row", "Topology", "build", "core_keys", "from_machine"]
+__all__ = [
+    "Counters",
+    "Pattern",
+    "Patterned",
+    "Row",
+    "Topology",
+    "build",
+    "by_threads",
+    "core_keys",
+    "from_machine",
+    "fullest",
+    "lowest",
+    "nested",
+    "node_order",
+    "patterns_of",
+    "remembered",
+    "without_leads",
+]
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def remembered(build: Callable[[K], V]) -> Callable[[K], V]:
+    """Compute a value once for each argument, and keep it as long as the argument is referenced elsewhere."""
+    values: WeakKeyDictionary[K, V] = WeakKeyDictionary()
+
+    @wraps(build)
+    def recall(key: K) -> V:
+        value = values.get(key)
+        if value is None:
+            value = values[key] = build(key)
+        return value
+
+    return recall
+
+
+class Pattern(NamedTuple):
+    """All cores whose threads lie alike: `leads` has their lowest CPUs, `offsets` the threads' distances."""
+
+    leads: int
+    offsets: tuple[int, ...]
+
+
+class Patterned:
+    """What is told of the cores of any machine that has their patterns."""
+
+    __slots__ = ()
+
+    shapes: tuple[Pattern, ...]
+    """Without the offset 0, that of the lead itself."""
+
+    def cores_of(self, cpus: int) -> int:
+        """The lead of every core that has a CPU in `cpus`."""
+        found = 0
+        for leads, offsets in self.shapes:
+            found |= cpus & leads
+            for offset in offsets:
+                found |= cpus >> offset & leads
+        return found
+
+    def threads_of(self, leads: int) -> int:
+        """All CPUs of the cores with these leads."""
+        found = leads
+        for own, offsets in self.shapes:
+            cores = leads & own
+            for offset in offsets:
+                found |= cores << offset
+        return found
+
+    def whole_cores(self, cpus: int) -> int:
+        """All CPUs of every core that has one in `cpus`."""
+        return self.threads_of(self.cores_of(cpus))
+
+    def one_of_each(self, cpus: int) -> int:
+        """The lowest of these CPUs on every core."""
+        found = 0
+        for leads, offsets in self.shapes:
+            found |= cpus & leads
+            missing = leads & ~cpus
+            for offset in offsets:
+                have = cpus >> offset & missing
+                found |= have << offset
+                missing ^= have
+        return found
+
+    def full_cores(self, free: int) -> int:
+        """All CPUs of the cores of which every thread is free."""
+        found = 0
+        for leads, offsets in self.shapes:
+            whole = leads & free
+            for offset in offsets:
+                whole &= free >> offset
+            found |= whole
+            for offset in offsets:
+                found |= whole << offset
+        return found
+
+
+def patterns_of(cores: Iterable[int]) -> tuple[Pattern, ...]:
+    """The patterns of these cores (the masks of their CPUs), each with all cores that have it."""
+    found: dict[tuple[int, ...], int] = {}
+    for core in cores:
+        lead = (core & -core).bit_length() - 1
+        offsets = tuple(bits(core >> lead))
+        found[offsets] = found.get(offsets, 0) | 1 << lead
+    return tuple(Pattern(leads, offsets) for offsets, leads in sorted(found.items()))
+
+
+def without_leads(patterns: Iterable[Pattern]) -> tuple[Pattern, ...]:
+    """The same without the offset 0."""
+    return tuple(Pattern(leads, offsets[1:]) for leads, offsets in patterns)
+
+
+def by_threads(cpus: int, leads: int, offsets: Sequence[int]) -> list[int]:
+    """Element i has those of the cores of one shape that have exactly i of the CPUs."""
+    if len(offsets) == 1:
+        low, high = cpus & leads, cpus >> offsets[0] & leads
+        return [leads & ~(low | high), low ^ high, low & high]
+    counts = [leads & ~cpus, leads & cpus, *(0 for _ in offsets)]
+    for offset in offsets:
+        have = cpus >> offset & leads
+        for i in range(len(offsets) + 1, 0, -1):
+            counts[i] = counts[i] & ~have | counts[i - 1] & have
+        counts[0] &= ~have
+    return counts
+
+
+def lowest(mask: int, n: int) -> int:
+    """The n lowest bits of a mask that has at least n: by halving, and the last of them in its digits."""
+    taken = base = 0
+    while n > 40:
+        half = mask.bit_length() >> 1
+        low = mask & (1 << half) - 1
+        count = low.bit_count()
+        if count > n:
+            mask = low
+        else:
+            taken |= low << base
+            mask >>= half
+            base += half
+            n -= count
+    if n > 2:
+        digits = bin(mask)
+        width = len(digits) - len(digits.rsplit("1", n)[0])
+        return taken | (mask & (1 << width) - 1) << base
+    for _ in range(n):
+        low = mask & -mask
+        taken |= low << base
+        mask ^= low
+    return taken
 
 
 class Row(NamedTuple):
@@ -90,17 +242,13 @@ class Topology(Patterned):
         return reduce(or_, (1 << i for i, node in enumerate(self.numa) if node & cpus), 0)
 
 
-_KNOWN: WeakKeyDictionary[Machine, Topology] = WeakKeyDictionary()
-
-
+@remembered
 def from_machine(machine: Machine) -> Topology:
-    """The topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
-    known = _KNOWN.get(machine)
-    if known is None:
-        usable, keys, caches = machine.usable, core_keys(machine), kubelet_ids(machine.cpus)
-        rows = (Row(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable)
-        known = _KNOWN[machine] = build(rows)
-    return known
+    """Return the topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
+    usable, keys, caches = machine.usable, core_keys(machine), kubelet_ids(machine.cpus)
+    return build(
+        Row(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable
+    )
 
 
 def core_keys(machine: Machine) -> dict[int, int]:
@@ -204,3 +352,30 @@ def _within(outer: Iterable[int], inner: Iterable[int]) -> dict[int, tuple[int, 
 
 def _average(cpus: int, units: int) -> int:
     return cpus // units if units else 0
+
+
+def fullest(units: Sequence[int], free: int) -> Sequence[int]:
+    """Units by free CPUs, fewest first, then by id: upstream's sort at every level."""
+    if len(units) == 2:
+        one, other = units
+        return units if (one & free).bit_count() <= (other & free).bit_count() else (other, one)
+    if len(units) < 2:
+        return units
+    return sorted(units, key=lambda unit: (unit & free).bit_count())
+
+
+def nested(topology: Topology, free: int) -> Iterator[int]:
+    """The units of the second kind (sockets, or NUMA nodes where smaller) with free CPUs, in order."""
+    for outer in fullest(topology.first, free):
+        inside = outer & free
+        if inside:
+            for unit in fullest(topology.inner[outer], free):
+                if unit & inside:
+                    yield unit
+
+
+def node_order(topology: Topology, free: int) -> list[int]:
+    """The NUMA nodes that have free CPUs, in the order in which the picker visits them."""
+    if topology.numa_first:
+        return [node for node in fullest(topology.first, free) if node & free]
+    return list(nested(topology, free))

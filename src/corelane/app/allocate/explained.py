@@ -16,7 +16,7 @@ from corelane.node.kubelet import podlevel, static
 from corelane.node.kubelet.static import Refusal
 from corelane.node.managers import Managers
 from corelane.placement import hints
-from corelane.placement.kubelet.accumulator import NotEnoughCPUs
+from corelane.placement.kubelet.picker import NotEnoughCPUs
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.view import allocate as view
 from corelane.view.allocate import Candidate, ContainerLine, Merge, Step

@@ -12,10 +12,9 @@ from itertools import zip_longest
 
 from corelane.cpuset import bits, format_list, named
 from corelane.machine.model import Machine
-from corelane.placement.kubelet import accumulator, picker
-from corelane.placement.kubelet.accumulator import Sizes
-from corelane.placement.kubelet.picker import Strategy
-from corelane.placement.topology import Topology
+from corelane.placement.kubelet import picker
+from corelane.placement.kubelet.picker import Sizes, Strategy
+from corelane.placement.topology import Topology, node_order
 from corelane.view.allocate import Step
 
 __all__ = ["explain"]
@@ -109,7 +108,7 @@ class _Walk:
     # Even distribution, whose shares show in what came out.
 
     def distribute(self, taken: int) -> None:
-        nodes = accumulator.node_order(self.topology, self.free)
+        nodes = node_order(self.topology, self.free)
         shares = {node: (node & taken).bit_count() for node in nodes}
         given = [share for share in shares.values() if share]
         packed = replace(self, steps=[])
@@ -215,7 +214,7 @@ class _Walk:
 
     def cache_order(self) -> Iterator[int]:
         free = self.free
-        for node in accumulator.node_order(self.topology, free):
+        for node in node_order(self.topology, free):
             for cache in _counted(self.topology.caches[node], free):
                 if cache & node & free:
                     yield cache

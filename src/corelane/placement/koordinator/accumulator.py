@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from corelane.placement.koordinator.core_layout import Cores
-from corelane.placement.kubelet import accumulator
+from corelane.placement.topology import lowest
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
 __all__ = ["NOTHING_HELD", "Held", "Request", "pick"]
@@ -114,7 +114,7 @@ class _Accumulator:
     def take_full_cores(self) -> None:
         """In one NUMA node, else in one socket, else whole sockets' full cores and then core by core."""
         cores, need = self.cores, self.need
-        full = cores.full(self.free)
+        full = cores.full_cores(self.free)
         if need <= cores.node_size and (unit := self.node_for(full)):
             self.claim(self.front(full & unit, need))
             return
@@ -222,7 +222,7 @@ class _Accumulator:
         for equal in self.by_own_references(cpus):
             size = equal.bit_count()
             if size >= n:
-                return taken | accumulator.lowest(equal, n)
+                return taken | lowest(equal, n)
             taken |= equal
             n -= size
         return taken

@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from corelane.placement import balance
 from corelane.placement.koordinator import core_layout
 from corelane.placement.koordinator.accumulator import NOTHING_HELD, Held, Request, pick
 from corelane.placement.koordinator.core_layout import Cores
-from corelane.placement.kubelet import accumulator, balance
-from corelane.placement.topology import Topology
+from corelane.placement.topology import Topology, node_order
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
 __all__ = ["NOTHING_HELD", "Held", "NotSatisfied", "Request", "held", "take", "take_valid", "usable"]
@@ -96,7 +96,7 @@ def usable(topology: Topology, available: int, request: Request) -> int:
     if not request.required:
         return free
     cores = core_layout.of(topology)
-    return cores.full(free) if request.bind is BindPolicy.FULL_PCPUS else cores.one_of_each(free)
+    return cores.full_cores(free) if request.bind is BindPolicy.FULL_PCPUS else cores.one_of_each(free)
 
 
 def _is_satisfied(cores: Cores, taken: int, bind: BindPolicy) -> bool:
@@ -125,9 +125,9 @@ def _pick(topology: Topology, free: int, n: int, request: Request, others: Held,
 def _evenly(topology: Topology, free: int, n: int, request: Request, others: Held) -> int:
     """Like shares from the fewest NUMA nodes that have them (KEP-2902), each picked as by itself."""
     cores = core_layout.of(topology)
-    nodes = accumulator.node_order(topology, free)
+    nodes = node_order(topology, free)
     whole = request.bind is BindPolicy.FULL_PCPUS and n % cores.threads == 0
-    for offered in (cores.full(free), free) if whole else (free,):
+    for offered in (cores.full_cores(free), free) if whole else (free,):
         counts = [(node & offered).bit_count() for node in nodes]
         if shares := _shares(counts, n, cores.threads if whole else 1):
             picks = zip(nodes, shares, strict=True)

@@ -3,12 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
-from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
-from corelane.placement.kubelet.cores import lowest
-from corelane.placement.patterns import Pattern, Patterned
-from corelane.placement.topology import Topology
+from corelane.placement.topology import Pattern, Patterned, Topology, lowest, remembered
 
 __all__ = ["Cell", "Cores", "of"]
 
@@ -39,17 +36,6 @@ class Cores(Patterned):
     cells: tuple[Cell, ...]
     rank: Mapping[int, int]
     """The place of each core, named by its lowest CPU, among all; empty where ascending is right."""
-
-    def full(self, free: int) -> int:
-        """All CPUs of the cores of which every thread is free."""
-        found = 0
-        for leads, offsets in self.patterns:
-            whole = leads
-            for offset in offsets:
-                whole &= free >> offset
-            for offset in offsets:
-                found |= whole << offset
-        return found
 
     def in_order(self, leads: int) -> Sequence[int]:
         """The lowest CPUs of these cores in the order of the cores' keys."""
@@ -108,18 +94,9 @@ def _advance(counted: list[int], cores: int) -> None:
         counted.pop()
 
 
-_KNOWN: WeakKeyDictionary[Topology, Cores] = WeakKeyDictionary()
-
-
+@remembered
 def of(topology: Topology) -> Cores:
-    """What the allocator knows of this topology, computed once."""
-    known = _KNOWN.get(topology)
-    if known is None:
-        known = _KNOWN[topology] = _build(topology)
-    return known
-
-
-def _build(topology: Topology) -> Cores:
+    """Return what the allocator needs to know of this topology, computed once."""
     cells = tuple(
         Cell(node & socket, node, socket)
         for node in topology.numa

@@ -1,112 +1,94 @@
-"""The kubelet's packed and spread pickers: whole NUMA nodes and sockets, then caches, cores, single CPUs.
+"""The kubelet's accumulator: whole NUMA nodes and sockets, then caches, cores, single CPUs.
 
-`takeByTopologyNUMAPacked` of upstream's `pkg/kubelet/cm/cpumanager/cpu_assignment.go` (v1.36) over bit
-masks: what upstream sorts by (free CPUs, id) are a few masks of equally free units here; no set is built.
+`cpuAccumulator` and `takeByTopologyNUMAPacked` of upstream's `pkg/kubelet/cm/cpumanager/cpu_assignment.go`
+(v1.36) over bit masks: what upstream sorts by (free CPUs, id) are a few masks of equally free units here; no
+set is built.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal, TypeAlias
+from typing import ClassVar
 
-from corelane.placement.kubelet import cores
-from corelane.placement.kubelet.cores import lowest
-from corelane.placement.topology import Topology
+from corelane.placement.topology import (
+    Topology,
+    by_threads,
+    fullest,
+    lowest,
+    nested,
+    node_order,
+)
 
-__all__ = ["NotEnoughCPUs", "Sizes", "lowest", "node_order", "take"]
-
-Sizes: TypeAlias = Literal["average", "cores", "real"]
-"""By what a core or a socket is fully free: the machine's average size of both (1.36), for sockets only (from
-1.37), or its own size."""
-
-
-class NotEnoughCPUs(ValueError):  # noqa: N818 - an answer as much as an error
-    """Fewer CPUs are available than were asked for; the text is upstream's."""
-
-    def __init__(self, requested: int, available: int) -> None:
-        super().__init__(
-            f"not enough cpus available to satisfy request: requested={requested}, available={available}"
-        )
+__all__ = ["Accumulator", "by_free_threads", "full_cores"]
 
 
-def take(
-    topology: Topology,
-    available: int,
-    n: int,
-    *,
-    spread: bool = False,
-    uncore: bool = False,
-    sizes: Sizes = "average",
-    rounds: bool = False,
-    node: int = 0,
-) -> int:
-    """The mask of n of the `available` CPUs; ids that the topology does not know are never taken.
+def by_free_threads(topology: Topology, free: int) -> list[int]:
+    """Element i has the cores with exactly i + 1 free threads."""
+    counts = [0] * topology.threads
+    for leads, offsets in topology.shapes:
+        if len(offsets) == 1:
+            low, high = free & leads, free >> offsets[0] & leads
+            counts[0] |= low ^ high
+            counts[1] |= low & high
+        else:
+            for i, cores in enumerate(by_threads(free, leads, offsets)[1:]):
+                counts[i] |= cores
+    return counts
 
-    `spread` takes CPUs by id and no whole cores, and with `rounds` (from 1.38) one of each core in turn;
-    `uncore` prefers to stay inside one L3 cache. Where cores or sockets differ in size, only real `sizes`
-    never hand out CPUs that are not free. `node`, which is not needed, tells that all `available` are in this
-    NUMA node, and this in one socket. Raises NotEnoughCPUs.
+
+def full_cores(topology: Topology, free: int, averaged: bool) -> list[tuple[int, int]]:
+    """Cores with all threads free and their size, smallest first.
+
+    `averaged` as before 1.37: cores with as many free CPUs as the average core has; size 0 where sizes
+    differ.
     """
-    if n < 1:
-        return 0
-    free = available & topology.all
-    count = free.bit_count()
-    if n >= count:
-        if n > count:
-            raise NotEnoughCPUs(n, available.bit_count())
-        if topology.even:
-            return free
-    picked = _Accumulator(topology, free, n, node)
-    if n >= topology.smallest:
-        picked.whole_nodes_and_sockets(0 if sizes == "real" else topology.cpus_per_socket)
-    if uncore and picked.need > 0:
-        picked.caches()
-    averaged = sizes == "average"
-    if not spread and picked.need >= (topology.cpus_per_core if averaged else topology.fewest_threads):
-        picked.whole_cores(averaged)
-    if picked.need > 0:
-        picked.single_by_socket(rounds) if spread else picked.single_by_core()
-    return picked.taken
+    if averaged:
+        return _full_by_average(topology, free)
+    by_size: dict[int, int] = {}
+    for leads, offsets in topology.shapes:
+        size, full = len(offsets) + 1, leads & free
+        for offset in offsets:
+            full &= free >> offset
+        by_size[size] = by_size.get(size, 0) | full
+    return [(cores, size) for size, cores in sorted(by_size.items()) if cores]
 
 
-def _fullest(units: Sequence[int], free: int) -> Sequence[int]:
-    """Units by free CPUs, fewest first, then by id: upstream's sort at every level."""
-    if len(units) == 2:
-        one, other = units
-        return units if (one & free).bit_count() <= (other & free).bit_count() else (other, one)
-    if len(units) < 2:
-        return units
-    return sorted(units, key=lambda unit: (unit & free).bit_count())
+def _full_by_average(topology: Topology, free: int) -> list[tuple[int, int]]:
+    average, cores, sizes = topology.cpus_per_core, 0, set()
+    for leads, offsets in topology.shapes:
+        if len(offsets) + 1 >= average and (full := by_threads(free, leads, offsets)[1:][average - 1]):
+            cores |= full
+            sizes.add(len(offsets) + 1)
+    return [(cores, sizes.pop() if len(sizes) == 1 else 0)] if cores else []
 
 
-def _nested(topology: Topology, free: int) -> Iterator[int]:
-    """The units of the second kind (sockets, or NUMA nodes where smaller) with free CPUs, in order."""
-    for outer in _fullest(topology.first, free):
-        inside = outer & free
-        if inside:
-            for unit in _fullest(topology.inner[outer], free):
-                if unit & inside:
-                    yield unit
-
-
-def node_order(topology: Topology, free: int) -> list[int]:
-    """The NUMA nodes that have free CPUs, in the order in which the picker visits them."""
-    if topology.numa_first:
-        return [node for node in _fullest(topology.first, free) if node & free]
-    return list(_nested(topology, free))
+def _in_rounds(topology: Topology, free: int, n: int) -> int:
+    """The first n of the free CPUs when each core gives its lowest in turn, cores with the fewest first."""
+    taken, by_size = 0, by_free_threads(topology, free)
+    for given in range(topology.threads):
+        for cores in by_size[given:]:
+            cores = lowest(cores, n) if cores.bit_count() > n else cores
+            cpus = topology.one_of_each(topology.threads_of(cores) & free)
+            taken |= cpus
+            free &= ~cpus
+            n -= cores.bit_count()
+    return taken
 
 
 def _cache_order(topology: Topology, free: int) -> Iterator[int]:
     """The caches that have free CPUs, node by node."""
     for node in node_order(topology, free):
         inside = node & free
-        for cache in _fullest(topology.caches[node], free):
+        for cache in fullest(topology.caches[node], free):
             if cache & inside:
                 yield cache
 
 
-class _Accumulator:
+class Accumulator:
     """What is free, still needed and taken so far: upstream's cpuAccumulator."""
 
     __slots__ = ("free", "need", "node", "taken", "topology")
+
+    quick: ClassVar = True
+    """Whether to skip stages that cannot take anything; `steps` needs them all."""
 
     def __init__(self, topology: Topology, free: int, need: int, node: int = 0) -> None:
         self.topology = topology
@@ -120,8 +102,11 @@ class _Accumulator:
         self.free &= ~cpus
         self.need -= size
 
-    def whole(self, units: Iterable[int], *, average: int = 0) -> None:
-        """Claim, in order, each unit that is fully free and not larger than the need."""
+    def whole(self, level: str, units: Sequence[int], *, average: int = 0) -> None:
+        """Claim, in order, each unit of a level that is fully free and not larger than the need.
+
+        With an `average`, a unit counts as fully free when it has that many free CPUs.
+        """
         free, sizes = self.free, self.topology.sizes
         for unit in units:
             size = sizes[unit]
@@ -131,18 +116,21 @@ class _Accumulator:
     def whole_nodes_and_sockets(self, socket: int) -> None:
         """Whole units of both kinds; a socket is free with that many free CPUs, 0 meaning all its own."""
         topology, busy = self.topology, ~self.free
-        if topology.even and all(unit & busy for unit in topology.places):
+        if self.quick and topology.even and all(unit & busy for unit in topology.places):
             return
-        first, second = (0, socket) if topology.numa_first else (socket, 0)
-        self.whole(_fullest(topology.first, self.free), average=first)
+        if topology.numa_first:
+            first, second, outer, inner = "numa node", "socket", 0, socket
+        else:
+            first, second, outer, inner = "socket", "numa node", socket, 0
+        self.whole(first, fullest(topology.first, self.free), average=outer)
         if self.need > 0:
-            self.whole(list(_nested(topology, self.free)), average=second)
+            self.whole(second, list(nested(topology, self.free)), average=inner)
 
     def caches(self) -> None:
         """Whole caches, then, if the rest fits the free cores of one cache exactly, those (KEP-4800)."""
         topology, free = self.topology, self.free
         if self.need >= topology.cpus_per_uncore and any(not cache & ~free for cache in topology.uncore):
-            self.whole(list(_cache_order(topology, free)))
+            self.whole("l3", list(_cache_order(topology, free)))
         if not 0 < self.need <= topology.largest_cache:
             return
         alone = len(topology.uncore) == 1
@@ -170,13 +158,13 @@ class _Accumulator:
         if self.node:
             return (self.node,)
         topology = self.topology
-        return _fullest(topology.first, self.free) if topology.flat else _nested(topology, self.free)
+        return fullest(topology.first, self.free) if topology.flat else nested(topology, self.free)
 
     def sockets(self) -> Iterable[int]:
         topology = self.topology
         if self.node or topology.numa_first:
             return self.places()
-        return _fullest(topology.first, self.free)
+        return fullest(topology.first, self.free)
 
     def whole_cores(self, averaged: bool) -> None:
         """Claim cores that are fully free: by the machine's average size, or by their own."""
@@ -184,8 +172,7 @@ class _Accumulator:
         if topology.even:
             self.equal_cores(*topology.shapes[0])
             return
-        by_size = cores.full_by_average if averaged else cores.full_by_own_size
-        full_of_size = by_size(topology, self.free)
+        full_of_size = full_cores(topology, self.free, averaged)
         for place in self.places():
             for full, size in full_of_size:
                 self.cores_of_size(full & place, size) if size else self.cores_of_any_size(full & place)
@@ -219,7 +206,7 @@ class _Accumulator:
 
     def single_by_core(self) -> None:
         """CPU by CPU, from the cores with the fewest free ones."""
-        free, counts = self.free, cores.by_free_threads(self.topology, self.free)
+        free, counts = self.free, by_free_threads(self.topology, self.free)
         for place in self.places():
             for i, equally_free in enumerate(counts):
                 if some := equally_free & place:
@@ -250,7 +237,7 @@ class _Accumulator:
         for socket in self.sockets():
             cpus = socket & free
             size = min(cpus.bit_count(), self.need)
-            self.claim(cores.in_rounds(self.topology, cpus, size) if rounds else lowest(cpus, size), size)
+            self.claim(_in_rounds(self.topology, cpus, size) if rounds else lowest(cpus, size), size)
             if self.need < 1:
                 return
 

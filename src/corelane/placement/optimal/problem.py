@@ -9,7 +9,7 @@ from corelane.placement.optimal.cores import Kind, Rules, rules
 from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables, tables_of_pairs
-from corelane.placement.patterns import Pattern
+from corelane.placement.topology import by_threads
 from corelane.workload.placement_spec import ExclusivePolicy, TopologyLevel
 
 __all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "placement_spec"]
@@ -248,30 +248,14 @@ def _units(shape: Shape, level: TopologyLevel, cpus: int) -> int:
     return shape.cores_of(cpus) if level is TopologyLevel.CORE else shape.touched(level, cpus)
 
 
-def _exactly(cpus: int, pattern: Pattern) -> list[int]:
-    """Element i has the cores with exactly i of the CPUs."""
-    leads, offsets = pattern
-    if len(offsets) == 2:
-        low, high = cpus & leads, cpus >> offsets[1] & leads
-        return [leads & ~(low | high), low ^ high, low & high]
-    found = [leads] + [0] * len(offsets)
-    for offset in offsets:
-        have = cpus >> offset & leads
-        for i in range(len(offsets), 0, -1):
-            found[i] = found[i] & ~have | found[i - 1] & have
-        found[0] &= ~have
-    return found
-
-
 def _whole(shape: Shape, free: int) -> list[tuple[int, int]]:
     """The cores of which every thread is free, and their number of threads."""
-    patterns = shape.patterns
-    return [(_exactly(free, pattern)[-1], len(pattern.offsets)) for pattern in patterns]
+    return [(by_threads(free, *pattern)[-1], len(pattern.offsets) + 1) for pattern in shape.shapes]
 
 
 def _pairs(shape: Shape, free: int, against: Iterable[Wish], rules: Rules) -> tuple[Tables, Sequence[int]]:
     """The kinds of cores where all have two threads and every free CPU may be used, and the cores of each."""
-    _, half, whole = _exactly(free, shape.patterns[0])
+    _, half, whole = by_threads(free, *shape.shapes[0])
     if not against:
         return tables(rules, PAIRS), (half, whole)
     halves, wholes = {0: half}, {0: whole}
@@ -293,9 +277,9 @@ def _kinds(
 
 def _parts(shape: Shape, usable: int, free: int, against: Sequence[Wish]) -> dict[Kind, int]:
     found: dict[Kind, int] = {}
-    for pattern in shape.patterns:
-        size, whole = len(pattern.offsets), _exactly(free, pattern)[-1]
-        for count, leads in enumerate(_exactly(usable, pattern)):
+    for pattern in shape.shapes:
+        size, whole = len(pattern.offsets) + 1, by_threads(free, *pattern)[-1]
+        for count, leads in enumerate(by_threads(usable, *pattern)):
             for entire in (True, False) if count else ():
                 some = leads & (whole if entire else ~whole)
                 for kind, cores in _by_cost(size, count, entire, some, against):

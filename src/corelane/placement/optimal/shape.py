@@ -6,13 +6,11 @@ a node's memory is cached in the node's own part. So the units are a tree, and e
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
 from corelane.machine.model import LOCAL_DISTANCE, REMOTE_DISTANCE, Machine
 from corelane.placement import topology as topologies
-from corelane.placement.patterns import Pattern, Patterned, patterns_of, without_leads
-from corelane.placement.topology import Topology
+from corelane.placement.topology import Pattern, Patterned, Topology, patterns_of, remembered, without_leads
 from corelane.workload.placement_spec import TopologyLevel
 
 __all__ = ["Nearness", "Shape", "build", "from_machine"]
@@ -39,15 +37,12 @@ class Shape(Patterned):
     """The most threads that any core has."""
     core_size: int
     """The number of threads that every core has; 0 where cores differ."""
+    pairs: bool
+    """Whether every core has two threads, all equally far apart."""
     distances: tuple[tuple[int, ...], ...]
     """Between nodes, by position; the larger one where firmware says two."""
     nearness: tuple[Nearness, ...]
     """By distance, nearest first; the last has all nodes in one group."""
-
-    @property
-    def pairs(self) -> bool:
-        """Whether every core has two threads, all equally far apart."""
-        return self.core_size == 2 and len(self.patterns) == 1
 
     def cores(self) -> Iterator[int]:
         """The mask of every core, by the id of its lowest CPU."""
@@ -73,16 +68,11 @@ class Shape(Patterned):
         return max(pairs, default=LOCAL_DISTANCE)
 
 
-_KNOWN: WeakKeyDictionary[Machine, Shape] = WeakKeyDictionary()
-
-
+@remembered
 def from_machine(machine: Machine) -> Shape:
-    """The shape of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
-    known = _KNOWN.get(machine)
-    if known is None:
-        distances = {node.id: node.distances for node in machine.nodes}
-        known = _KNOWN[machine] = build(topologies.from_machine(machine), distances)
-    return known
+    """Return the shape of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
+    distances = {node.id: node.distances for node in machine.nodes}
+    return build(topologies.from_machine(machine), distances)
 
 
 def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None = None) -> Shape:
@@ -95,6 +85,7 @@ def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None 
         domains += parts
     patterns = patterns_of(_cores(topology, domains))
     sizes = {len(pattern.offsets) for pattern in patterns}
+    core_size = min(sizes) if len(sizes) == 1 else 0
     between = _distances(topology.numa_ids, distances or {})
     return Shape(
         all=topology.all,
@@ -105,7 +96,8 @@ def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None 
         patterns=patterns,
         shapes=without_leads(patterns),
         threads=max(sizes),
-        core_size=sizes.pop() if len(sizes) == 1 else 0,
+        core_size=core_size,
+        pairs=core_size == 2 and len(patterns) == 1,
         distances=between,
         nearness=tuple(_nearness(between)),
     )
