@@ -72,6 +72,16 @@ FORBIDDEN = {
 SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "served_kinds"}
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
 
+PENDING = {"node", "node.pools"}
+"""Rooms whose move is under way."""
+
+
+def _with_pending(rooms: dict[str, str]) -> list[object]:
+    """The rooms as parameters; those that are pending are expected to fail."""
+    mark = pytest.mark.xfail(reason="the move is under way")
+    return [pytest.param(name, marks=mark) if name in PENDING else name for name in rooms]
+
+
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}
 THIRD_PARTY_ONLY_IN = {"lightkube": ("kube/client.py",), "grpc": ("runtime/",)}
 
@@ -135,8 +145,7 @@ def test_third_party_imports_stay_where_they_belong(path: Path) -> None:
             assert top in sys.stdlib_module_names or top == "corelane", f"{relative} imports {top}"
 
 
-@pytest.mark.xfail(reason="the move is under way")
-@pytest.mark.parametrize("part", FORBIDDEN)
+@pytest.mark.parametrize("part", _with_pending(FORBIDDEN))
 def test_sub_rooms_do_not_import_what_lies_beside_or_above_them(part: str) -> None:
     for name, path in MODULES.items():
         if within(name, part):
@@ -145,8 +154,7 @@ def test_sub_rooms_do_not_import_what_lies_beside_or_above_them(part: str) -> No
                 assert not bad, f"{name} imports {bad}"
 
 
-@pytest.mark.xfail(reason="the move is under way")
-@pytest.mark.parametrize("own", SHARED_BELOW)
+@pytest.mark.parametrize("own", _with_pending(SHARED_BELOW))
 def test_what_sub_rooms_share_imports_none_of_them(own: str) -> None:
     subs = [module(p.parent / "__init__.py") for p in (ROOT / own).glob("*/__init__.py")]
     for path in (ROOT / own).glob("*.py"):
