@@ -10,7 +10,7 @@ from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import MemoryOptions, PoolOptions, rebase, validate
-from corelane.node.explain.pools import remedies
+from corelane.node.explain.objective import remedies
 from corelane.workload import NUMAPolicy, QOSClass
 from support.agent_world import APP, INIT, SIDECAR, World, plan
 

@@ -8,10 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app.allocate import command
+from corelane.app.allocate.pod_manifests import pod_request
 from corelane.cpuset import CPUSet, parse_list
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
+from corelane.node.explain.explanation import Locality
+from corelane.node.explain.what_if import explain
 from corelane.view import allocate as view
 from corelane.workload import PodResources, QOSClass
 from support.node_asks import container, init, pod, sidecar
@@ -82,9 +84,9 @@ def test_the_answer_is_what_admit_decides_and_every_cpu_has_a_step(machine, conf
         state, _ = node.admit(state, data.draw(requests(f"before{number}")))
     request = data.draw(requests("now"))
     after, decision = node.admit(state, request)
-    found = command.allocation(state, request)
-    assert found.admitted == decision.admitted
-    assert (found.reason, found.message) == (decision.reason, decision.message)
+    _, found = explain(state, request)
+    assert found.decision.admitted == decision.admitted
+    assert (found.decision.reason, found.decision.message) == (decision.reason, decision.message)
     told = {line.name: line.cpus for line in found.containers if line.cpus}
     assert told == dict(decision.assignments)
     for line in found.containers:
@@ -92,7 +94,7 @@ def test_the_answer_is_what_admit_decides_and_every_cpu_has_a_step(machine, conf
         if line.cpus:
             assert sum(1 << cpu for cpu in line.cpus) == union(line)
             assert line.runner_up.isdisjoint(line.cpus)
-            assert len(line.runner_up) in (0, line.wanted)
+            assert len(line.runner_up) in (0, line.requested)
             assert sum(candidate.chosen for candidate in line.candidates) <= 1
         entry = after.entries.get((request.uid, line.name))
         held = entry if decision.admitted and entry else None
@@ -114,7 +116,7 @@ def union(line):
 
 def asked(cpus, machine=MACHINES[0], **options):
     state = node.new(machine, NodeConfig(reserved_count=1, **options))
-    return command.allocation(state, command.ask_for(cpus))
+    return explain(state, pod_request(cpus))[1]
 
 
 def test_the_runner_up_is_what_comes_when_the_choice_is_taken():
@@ -122,7 +124,7 @@ def test_the_runner_up_is_what_comes_when_the_choice_is_taken():
     only = found.containers[0]
     assert str(only.cpus) == "1-2,17-18"
     assert str(only.runner_up) == "4-5,20-21"
-    assert only.quality == view.Quality(1, 1, 2, 0)
+    assert only.locality == Locality(1, 1, 2, 0)
 
 
 def test_candidates_are_in_the_order_of_the_topology_manager():
@@ -137,8 +139,8 @@ def test_candidates_are_in_the_order_of_the_topology_manager():
 
 def test_a_refusal_says_why_and_gives_nothing():
     found = asked("9", numa=TopologyOptions("single-numa-node"))
-    assert not found.admitted
-    assert found.reason == "TopologyAffinityError"
+    assert not found.decision.admitted
+    assert found.decision.reason == "TopologyAffinityError"
     assert found.containers[0].cpus == CPUSet()
     assert found.containers[0].steps[-1].step == "refused"
     assert found.containers[0].candidates
@@ -154,5 +156,5 @@ def test_what_is_no_whole_number_shares_the_pool(cpus):
 def test_without_distances_the_usual_ones_stand_in():
     machine = parse_spec("socket:2 numa:2 core:4 smt:2")
     found = asked("20", machine, numa=TopologyOptions(prefer_closest_numa_nodes=True))
-    assert found.admitted
+    assert found.decision.admitted
     assert found.containers[0].candidates

@@ -9,13 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.app.allocate import command, comparison
-from corelane.app.allocate.node_source import PoolFlags
-from corelane.app.allocate.situation import Where
+from corelane.app.allocate import command, node_state
+from corelane.app.allocate.node_state import NodeQuery, PoolOverrides
+from corelane.app.allocate.pod_manifests import InputError
 from corelane.app.state.kubelet_settings import Settings
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, PoolOptions
+from corelane.node.explain.what_if import compare, explain
 from corelane.placement import optimal
 from corelane.view import allocate as view
 from corelane.workload import (
@@ -72,9 +73,9 @@ def test_what_is_told_is_what_is_decided(before, cpus, placement_spec, allocator
     for i, (n, said) in enumerate(before):
         state, _ = node.admit(state, pod(f"p{i}", n, placement_spec=said))
     request = pod("new", *cpus, placement_spec=placement_spec)
-    found = command.allocation(state, request)
+    _, found = explain(state, request)
     _, decision = node.admit(state, request)
-    assert found.admitted == decision.admitted
+    assert found.decision.admitted == decision.admitted
     assert {line.name: line.cpus for line in found.containers if line.cpus} == dict(decision.assignments)
     assert all(line.steps for line in found.containers)
     told = found.objective
@@ -96,7 +97,7 @@ def _all(decision):
 
 
 def test_terms_stand_beside_those_of_the_runner_up():
-    found = command.allocation(pools(), pod("a", 4)).objective
+    found = explain(pools(), pod("a", 4))[1].objective
     terms = {term.name: term for term in found.terms}
     assert set(terms) == {one.name for one in optimal.TERMS} - {"uneven", "allocated", "balance"}
     assert terms["numa-nodes"].value == terms["numa-nodes"].runner_up == 1
@@ -112,9 +113,9 @@ def test_the_smallest_change_names_the_pods_in_the_way():
     for name in ("left", "right"):
         state, decision = node.admit(state, pod(name, 4, placement_spec=spread))
         assert decision.admitted
-    found = command.allocation(state, pod("large", 6, placement_spec=single))
-    assert not found.admitted
-    changes = {change.kind: change for change in found.objective.changes}
+    _, found = explain(state, pod("large", 6, placement_spec=single))
+    assert not found.decision.admitted
+    changes = {change.kind: change for change in found.objective.remedies}
     assert changes["release"].pods in (("default/left",), ("default/right",))
     assert changes["fewer"].text == "4 CPUs would fit"
     assert "SingleNUMANode" in changes["soften"].text
@@ -125,32 +126,32 @@ def test_the_smallest_change_names_the_pods_in_the_way():
     [(PodQOS.LS, ""), (PodQOS.BE, "best-effort pool 0-15"), (PodQOS.SYSTEM, "system pool 0-15")],
 )
 def test_pods_without_cpus_of_their_own_say_where_they_run(qos, pool):
-    (line,) = command.allocation(pools(), pod("a", 2, placement_spec=PlacementSpec(qos=qos))).containers
+    (line,) = explain(pools(), pod("a", 2, placement_spec=PlacementSpec(qos=qos)))[1].containers
     assert not line.cpus
     assert line.pool == (pool or "shared pool 0-15")
 
 
 def test_a_pod_in_one_numa_nodes_pool_says_so():
     placement_spec = PlacementSpec(qos=PodQOS.LS, bind=BindPolicy.CONSTRAINED_BURST)
-    (line,) = command.allocation(pools(), pod("a", 2, placement_spec=placement_spec)).containers
+    (line,) = explain(pools(), pod("a", 2, placement_spec=placement_spec))[1].containers
     assert line.pool == "shared pool of NUMA node 0 0-3,8-11"
 
 
 def test_all_allocators_are_judged_by_one_objective():
     state = pools()
-    states = comparison.variants(state, NodeConfig())
+    states = command._allocator_states(state, NodeConfig())
     requests = (pod("a", 3), pod("b", 3), pod("c", 4))
-    rows = list(comparison.compared(states, requests))
+    rows = list(compare(states, requests))
     assert [row.pod for row in rows] == [request.key for request in requests]
     for row in rows:
-        assert [answer.name for answer in row.answers] == ["kubelet", "koordinator", "optimal"]
+        assert [answer.allocator for answer in row.answers] == ["kubelet", "koordinator", "optimal"]
         assert len({tuple(term.name for term in answer.terms) for answer in row.answers}) == 1
     for name, config in (("kubelet", NodeConfig()), ("optimal", state.config)):
         alone = node.new(MACHINE, config)
         for row, request in zip(rows, requests, strict=True):
             alone, decision = node.admit(alone, request)
-            (answer,) = (one for one in row.answers if one.name == name)
-            assert answer.containers == {key: str(cpus) for key, cpus in decision.assignments.items()}
+            (answer,) = (one for one in row.answers if one.allocator == name)
+            assert answer.decision.assignments == decision.assignments
 
 
 def test_gocranes_node_is_told_to_be_a_machine(tmp_path):
@@ -158,11 +159,9 @@ def test_gocranes_node_is_told_to_be_a_machine(tmp_path):
     path.write_text(
         "apiVersion: topology.crane.io/v1alpha1\nkind: NodeResourceTopology\nattributes: {a: b}\n"
     )
-    where = Where(settings=Settings(policy="pools"), flags=PoolFlags(node=path))
-    with pytest.raises(
-        command.AskError, match=f"{path}: gocrane's object says how many CPUs, not which: give it as"
-    ):
-        command.situation(where)
+    where = NodeQuery(kubelet=Settings(policy="pools"), pools=PoolOverrides(node=path))
+    with pytest.raises(InputError, match=f"{path}: a NodeResourceTopology of gocrane counts"):
+        node_state.read(where)
 
 
 def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
@@ -171,8 +170,8 @@ def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
     state, _ = node.admit(pools(), pod("there", 4, placement_spec=PlacementSpec(qos=PodQOS.LSE)))
     path = tmp_path / "node.json"
     path.write_text(json.dumps(translate.topology(MACHINE, "n", state)))
-    where = Where(settings=Settings(policy="pools"), flags=PoolFlags(node=path))
-    read, notes = command.situation(where)
+    where = NodeQuery(kubelet=Settings(policy="pools"), pools=PoolOverrides(node=path))
+    read, notes = node_state.read(where)
     assert read.machine.usable == MACHINE.usable
     assert read.exclusive == state.exclusive
     assert read.config.pools == state.config.pools
@@ -184,7 +183,7 @@ def test_devices_that_nobody_said_the_node_has_are_noted(policy):
     base = pod("p", 2)
     asking = replace(base, containers=(replace(base.containers[0], devices={"example.com/nic": 1}),))
     (note,) = command._notes(node.new(MACHINE, NodeConfig(policy=policy)), asking)
-    assert "example.com/nic: no such devices are known here" in note
+    assert "the node has no device example.com/nic" in note
     config = NodeConfig(policy=policy, devices={"example.com/nic": {"vf0": 1}})
     assert not list(command._notes(node.new(MACHINE, config), asking))
 
@@ -213,12 +212,10 @@ def test_the_smallest_change_that_would_help_is_that_of_all_changes(before, cpus
     for i, one in enumerate(before):
         state, _ = node.admit(state, lsr(f"b{i}", *one))
     request = lsr("new", cpus, placement_spec)
-    objective = (
-        None if node.admit(state, request)[1].admitted else command.allocation(state, request).objective
-    )
+    objective = None if node.admit(state, request)[1].admitted else explain(state, request)[1].objective
     if objective is None:
         return
-    told = {change.kind: change for change in objective.changes}
+    told = {change.kind: change for change in objective.remedies}
     fits = [n for n in range(1, cpus) if node.admit(state, lsr("new", n, placement_spec))[1].admitted]
     most = [int(told["fewer"].text.split()[0])] if "fewer" in told else []
     assert most == fits[-1:]

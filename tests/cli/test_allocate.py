@@ -155,10 +155,11 @@ def test_memory_huge_pages_and_devices_are_handed_out_beside_cpus():
 def test_hints_their_merge_and_the_winner_are_in_the_table_and_in_the_drawing():
     args = ("--cpus", "2", "--memory", "4Gi", "--device", "nvidia.com/gpu=1", *NUMA, *MEMORY, *GPUS)
     table = run(*args).stdout
-    for words in ("app: NUMA node 0 chosen (preferred)", "nvidia.com/gpu", "4Gi", "gpu0"):
+    chosen = "app: NUMA node 0 chosen by the topology manager (preferred)"
+    for words in (chosen, "nvidia.com/gpu", "4Gi", "gpu0"):
         assert words in table
     texts = list(ElementTree.fromstring(run(*args, "-o", "svg").stdout).itertext())
-    assert "app: NUMA node 0 chosen (preferred)" in texts
+    assert chosen in texts
     assert "app: memory 4Gi NUMA node 0" in texts
 
 
@@ -219,11 +220,11 @@ def test_a_ledger_with_memory_and_devices_is_respected(tmp_path):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--memory", "much"), "--memory: 'much' is no size"),
+        (("--memory", "much"), "--memory: 'much' is not a size"),
         (("--memory", "-1Gi"), "--memory: -1Gi is negative"),
         (("--hugepages", "2Mi"), "--hugepages: '2Mi' is not SIZE=AMOUNT"),
-        (("--hugepages", "2Mi=3Mi"), "3Mi is no whole number of pages of 2Mi"),
-        (("--hugepages", "0=1Mi"), "no whole number of pages of 0"),
+        (("--hugepages", "2Mi=3Mi"), "3Mi is not a multiple of the page size 2Mi"),
+        (("--hugepages", "0=1Mi"), "not a multiple of the page size 0"),
         (("--device", "gpu"), "--device: 'gpu' is not NAME=COUNT"),
         (("--device", "gpu=-1"), "--device: 'gpu=-1'"),
         (("--device", "g=1", "--device", "g=2"), "--device: g is given twice"),
@@ -236,7 +237,7 @@ def test_a_ledger_with_memory_and_devices_is_respected(tmp_path):
         (("--reserved-memory", "0:memory=1Gi"), "--reserved-memory: memory manager policy None"),
         (("--memory-policy", "Static", "--reserved-memory", "9:memory=1Gi"), "a NUMA node 9 that does not"),
         (("--memory-policy", "Static", "--reserved-memory", "memory"), "--reserved-memory: 'memory' is not"),
-        (MEMORY, "say how much with --memory"),
+        (MEMORY, "give --memory, such as 4Gi"),
         (("--node-memory", "0:swap=1Gi"), "--node-memory: 'swap' is neither memory"),
         (("--node-memory", "0:hugepages-2Mi=3Mi"), "no whole number of pages"),
         (("--node-memory", "0:hugepages-2Mi=30Gi"), "less memory than huge pages"),
@@ -251,7 +252,7 @@ def test_bad_memory_and_devices_are_named(args, words):
 
 
 def test_a_manifest_says_its_own_memory(tmp_path):
-    assert "go with --cpus" in fails("-f", file(tmp_path / "pod.yaml", POD), "--memory", "1Gi")
+    assert "need --cpus" in fails("-f", file(tmp_path / "pod.yaml", POD), "--memory", "1Gi")
 
 
 def test_a_refusal_exits_with_1_and_says_why():
@@ -313,7 +314,7 @@ def test_bad_input_is_named(args, words):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ("a: [", "no YAML"),
+        ("a: [", "not YAML"),
         ("", "no object"),
         (POD + "---\n" + POD + "---\nkind: Node", "object 3: kind"),
         ("- 1", "list"),

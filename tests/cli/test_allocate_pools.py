@@ -83,7 +83,7 @@ def test_a_drawing_tells_the_terms_or_what_would_help():
     assert drawn.startswith("<svg")
     assert "2. NUMA nodes: 1 (runner-up 1)" in drawn
     refused = run("--cpus", "14", "--numa-policy", "SingleNUMANode", "-o", "svg", code=1)
-    assert "would help (fewer): 8 CPUs would fit" in refused
+    assert "would fit: 8 CPUs would fit" in refused
 
 
 def test_the_nodes_labels_and_the_kubelets_options_count():
@@ -143,7 +143,7 @@ def test_allocators_stand_side_by_side():
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--cpus", "2", "--policy", "static", "--qos", "LSE"), "--qos goes with --policy pools"),
+        (("--cpus", "2", "--policy", "static", "--qos", "LSE"), "--qos needs --policy pools"),
         (("--cpus", "2", "--policy", "pools", "--allocator", "kubelet"), "--policy static"),
         (("--cpus", "2", "--allocator", "kubelet", "--bind", "FullPCPUs"), "--bind"),
         (("--cpus", "2", "--bind-required"), "--bind"),

@@ -23,7 +23,7 @@ from corelane.kube.objects import NodeResourceTopology, Pod
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeState, Reason
-from corelane.node.explain.pools import remedies
+from corelane.node.explain.objective import remedies
 
 Job = Callable[[], Awaitable[None]]
 

@@ -1,8 +1,10 @@
-"""The options by which `allocate` is told of a node's pools, and of what a pod wishes."""
+"""The options of `allocate` that describe pods and a node, each group as one value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,193 +13,320 @@ import click
 from corelane.cli._errors import Fault
 
 if TYPE_CHECKING:
-    from corelane.app.allocate.node_source import PoolFlags
+    from corelane.app.allocate.command import PodQuery
+    from corelane.app.allocate.node_state import PoolOverrides
     from corelane.workload import PlacementSpec
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+__all__ = ["NodeOptions", "PodOptions", "gathered", "node", "pods", "policy"]
 
-_ALLOCATORS = ("kubelet", "koordinator", "optimal")
-_NODE = (
+_F = TypeVar("_F", bound=Callable[..., Any])
+_EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def gathered(name: str, build: Callable[..., Any], *options: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """Add options to a command, which receives `build` of their values as its argument `name`."""
+
+    def decorate(command: _F) -> _F:
+        @functools.wraps(command)
+        def gathering(**values: Any) -> Any:
+            own = {key: values.pop(key) for key in names}
+            return command(**values, **{name: build(**own)})
+
+        before = len(_parameters(gathering))
+        for option in reversed(options):
+            option(gathering)
+        names = [parameter.name for parameter in _parameters(gathering)[before:]]
+        return gathering  # type: ignore[return-value]
+
+    return decorate
+
+
+def _parameters(command: Callable[..., Any]) -> list[click.Parameter]:
+    return getattr(command, "__click_params__", [])
+
+
+@dataclass(frozen=True, slots=True)
+class PodOptions:
+    """The pods: a manifest, or else requests of one container; and how its CPUs are to be placed."""
+
+    cpus: str | None = None
+    memory: str | None = None
+    hugepages: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    filename: Path | None = None
+    placement: Mapping[str, Any] = field(default_factory=dict)
+    """The placement options that are given, by parameter name."""
+
+    @classmethod
+    def of(
+        cls,
+        cpus: str | None,
+        memory: str | None,
+        hugepages: tuple[str, ...],
+        devices: tuple[str, ...],
+        filename: Path | None,
+        **placement: Any,
+    ) -> PodOptions:
+        """Raises Fault for options that contradict each other."""
+        given = _given(placement)
+        if (cpus is None) == (filename is None):
+            raise Fault("give either --cpus N or -f POD.yaml")
+        if filename and (memory or hugepages or devices):
+            raise Fault(
+                "--memory, --hugepages and --device need --cpus; with -f the manifest has the requests"
+            )
+        if filename and given:
+            raise Fault(f"{_flags(given)[0]} needs --cpus; with -f use the pod's labels and annotations")
+        if "bind_required" in given and "bind" not in given:
+            raise Fault("--bind-required: no bind policy: give --bind")
+        return cls(cpus, memory, hugepages, devices, filename, given)
+
+    def query(self) -> PodQuery:
+        """Return what `allocate` asks for."""
+        from corelane.app.allocate.command import PodQuery
+
+        return PodQuery(
+            self.filename,
+            self.cpus or "",
+            self.memory or "",
+            self.hugepages,
+            self.devices,
+            self._placement_spec(),
+        )
+
+    def _placement_spec(self) -> PlacementSpec:
+        from corelane import workload
+
+        def value(name: str, kind: Callable[[str], Any]) -> Any:
+            return kind(self.placement[name]) if name in self.placement else None
+
+        level = value("exclusive", workload.TopologyLevel)
+        return workload.PlacementSpec(
+            qos=value("qos", workload.PodQOS),
+            bind=value("bind", workload.BindPolicy),
+            bind_required="bind_required" in self.placement,
+            exclusive_policy=value("exclusive_policy", workload.ExclusivePolicy),
+            exclusive=workload.Exclusivity(level, required=True) if level else None,
+            strategy=value("strategy", workload.NUMAStrategy),
+            numa=value("numa_policy", workload.NUMAPolicy),
+            cpu_policy=value("cpu_policy", workload.CPUPolicy),
+            core_kind=self.placement.get("core_kind"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOptions:
+    """The node's machine and state file, its policy and allocator, and settings under policy `pools`."""
+
+    machine: str | None
+    state: Path | None
+    policy: str | None
+    allocator: str | None
+    compare: bool
+    node_config: Path | None
+    pools: Mapping[str, Any]
+    """The options that are given for policy `pools`, by parameter name."""
+
+    @classmethod
+    def of(
+        cls,
+        machine: str | None,
+        state: Path | None,
+        policy: str | None,
+        allocator: str | None,
+        compare: bool,
+        node_config: Path | None,
+        **pools: Any,
+    ) -> NodeOptions:
+        """Return the options, with the policy of the file of settings where no other is given."""
+        from corelane.app import nodefile
+
+        policy = policy or (nodefile.load(node_config).policy if node_config else None)
+        return cls(machine, state, policy, allocator, compare, node_config, _given(pools))
+
+    def overrides(self) -> PoolOverrides:
+        """Return the settings of the node beside its kubelet's. Raises Fault."""
+        from corelane.app.allocate.node_state import PoolOverrides
+
+        return PoolOverrides(
+            allocator="" if self.allocator in (None, "kubelet") else str(self.allocator),
+            labels=_labels(self.pools.get("node_labels", ())),
+            config=self.node_config,
+            **{name: value for name, value in self.pools.items() if name != "node_labels"},
+        )
+
+
+def policy(pods: PodOptions, node: NodeOptions, *, version: str | None) -> str | None:
+    """Return the node policy that the options amount to. Raises Fault where they contradict each other."""
+    allocator = node.allocator
+    needs_pools = [*_flags(node.pools), *_flags(pods.placement)]
+    if node.compare and (allocator or node.policy not in (None, "pools")):
+        raise Fault("--compare shows all allocators; leave out --allocator and --policy")
+    needed = "static" if allocator == "kubelet" else None
+    if not needed and (allocator or node.compare or needs_pools):
+        needed = "pools"
+    if node.policy and needed and node.policy != needed:
+        option = f"--allocator {allocator}" if allocator else needs_pools[0]
+        raise Fault(f"{option} needs --policy {needed}, not {node.policy}")
+    if allocator == "kubelet" and needs_pools:
+        raise Fault(f"{needs_pools[0]} needs --policy pools, not --allocator kubelet")
+    if (node.policy or needed) == "pools" and version and not node.compare:
+        raise Fault(
+            "--kubernetes-version needs --policy static: it asks for the exact answer of that kubelet"
+        )
+    return node.policy or needed
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value not in (None, False, ())}
+
+
+def _flags(given: Iterable[str]) -> list[str]:
+    return [
+        "--" + name.removesuffix("s" if name == "node_labels" else "").replace("_", "-") for name in given
+    ]
+
+
+def _labels(texts: Iterable[str]) -> dict[str, str]:
+    labels = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key:
+            raise Fault(f"--node-label: {text!r} is not KEY=VALUE")
+        labels[key] = value
+    return labels
+
+
+pods = gathered(
+    "pods",
+    PodOptions.of,
+    click.option("--cpus", metavar="N", help="CPU request of the one container of a Guaranteed pod."),
+    click.option("--memory", metavar="SIZE", help="Its memory request, such as 8Gi."),
+    click.option(
+        "--hugepages",
+        metavar="SIZE=AMOUNT",
+        multiple=True,
+        help="Its request of huge pages, such as 2Mi=512Mi; may be repeated.",
+    ),
+    click.option(
+        "--device",
+        "devices",
+        metavar="NAME=COUNT",
+        multiple=True,
+        help="Its request of devices, such as nvidia.com/gpu=1; may be repeated.",
+    ),
+    click.option(
+        "-f",
+        "--filename",
+        type=_EXISTING,
+        help="A manifest of pods, which are admitted in their order; instead of --cpus.",
+    ),
+    click.option(
+        "--qos", type=click.Choice(["LSE", "LSR", "LS", "BE", "SYSTEM"]), help="Koordinator's QoS class."
+    ),
+    click.option(
+        "--bind",
+        type=click.Choice(["FullPCPUs", "SpreadByPCPUs", "ConstrainedBurst"]),
+        help="CPU bind policy, preferred unless --bind-required: whole cores, one CPU per core, or any CPUs "
+        "of one NUMA node.",
+    ),
+    click.option("--bind-required", is_flag=True, help="Reject the pod if --bind cannot be satisfied."),
+    click.option(
+        "--exclusive-policy",
+        type=click.Choice(["PCPULevel", "NUMANodeLevel"]),
+        help="Preferably share no core, or no NUMA node, with pods of the same policy.",
+    ),
+    click.option(
+        "--exclusive",
+        type=click.Choice(["core", "l3", "numa"]),
+        help="Share no core, L3 domain or NUMA node with CPUs bound by other pods (required).",
+    ),
+    click.option(
+        "--numa-policy",
+        type=click.Choice(["BestEffort", "Restricted", "SingleNUMANode"]),
+        help="NUMA topology policy of the pod.",
+    ),
+    click.option(
+        "--strategy",
+        type=click.Choice(["MostAllocated", "LeastAllocated", "DistributeEvenly"]),
+        help="Choose NUMA nodes with fewer free CPUs, with more free CPUs, or the same number from each.",
+    ),
+    click.option(
+        "--cpu-policy",
+        type=click.Choice(["none", "numa", "exclusive", "immovable"]),
+        help="gocrane's annotation cpu-policy.",
+    ),
+    click.option(
+        "--core-kind",
+        type=click.Choice(["P", "M", "E"]),
+        help="Only cores of this kind, on machines with performance and efficiency cores.",
+    ),
+)
+"""All options that describe the pods."""
+
+node = gathered(
+    "node",
+    NodeOptions.of,
+    click.option(
+        "--machine",
+        metavar="SOURCE",
+        help="The machine: a spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output, or hwloc XML.  "
+        "[default: this one]",
+    ),
+    click.option(
+        "--state",
+        type=_EXISTING,
+        help="CPUs allocated already: a kubelet's cpu_manager_state, or corelane's ledger.json.  "
+        "[default: none]",
+    ),
     click.option(
         "--policy",
         type=click.Choice(["none", "static", "pools"]),
-        help="Node policy.  [default: static, or pools where anything said needs it]",
+        help="Node policy.  [default: static, or pools if another option needs it]",
     ),
     click.option(
         "--allocator",
-        type=click.Choice(_ALLOCATORS),
-        help="Who picks: kubelet (policy static), koordinator or optimal (policy pools).",
+        type=click.Choice(("kubelet", "koordinator", "optimal")),
+        help="The allocator that picks CPUs: kubelet (policy static), koordinator or optimal (policy pools).",
     ),
-    click.option("--compare", is_flag=True, help="The three allocators side by side."),
+    click.option("--compare", is_flag=True, help="Compare the answers of the three allocators."),
     click.option(
         "--node",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Manifest of the Node or its NodeResourceTopology, or both: settings, machine, who is bound.",
+        type=_EXISTING,
+        help="Manifest of the Node (settings), of its NodeResourceTopology (machine, bound CPUs), or both.",
     ),
     click.option(
         "--node-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        type=_EXISTING,
         metavar="FILE",
-        help="The node's settings, as `corelane up` takes them; options given here go before.",
+        help="The node's settings as `corelane up` takes them; options override the file.",
     ),
     click.option(
         "--node-label",
         "node_labels",
         metavar="KEY=VALUE",
         multiple=True,
-        help="A label of the Node, such as node.koordinator.sh/cpu-bind-policy=FullPCPUsOnly.",
+        help="A label of the Node, such as node.koordinator.sh/cpu-bind-policy=FullPCPUsOnly; "
+        "may be repeated.",
     ),
-    click.option(
-        "--isolate", metavar="LIST", help="CPUs that the kernel isolates.  [default: the machine's]"
-    ),
+    click.option("--isolate", metavar="LIST", help="CPUs isolated by the kernel.  [default: the machine's]"),
     click.option(
         "--isolated-cpus",
         type=click.Choice(["ignore", "exclude", "exclusive-only"]),
-        help="What the node does with isolated CPUs.  [default: ignore]",
+        help="Use of isolated CPUs: like others, not at all, or for exclusive CPUs only.  [default: ignore]",
     ),
     click.option(
         "--guaranteed-default",
         type=click.Choice(["LSR", "LS"]),
-        help="What Guaranteed pods without a label are.  [default: LSR]",
+        help="Koordinator's class of Guaranteed pods without a label.  [default: LSR]",
     ),
-    click.option("--be-minimum", type=click.IntRange(0), help="CPUs that best effort keeps.  [default: 1]"),
     click.option(
-        "--strict-requests", is_flag=True, help="LSE and LSR need whole CPUs, limits equal to requests."
+        "--be-minimum", type=click.IntRange(0), help="CPUs that best-effort pods keep.  [default: 1]"
+    ),
+    click.option(
+        "--strict-requests",
+        is_flag=True,
+        help="Reject LSE and LSR pods whose CPU request is not an integer or differs from the limit.",
     ),
 )
-_WISHES = (
-    click.option(
-        "--qos", type=click.Choice(["LSE", "LSR", "LS", "BE", "SYSTEM"]), help="Koordinator's class."
-    ),
-    click.option(
-        "--bind",
-        type=click.Choice(["FullPCPUs", "SpreadByPCPUs", "ConstrainedBurst"]),
-        help="Bind policy: preferred, unless --bind-required.",
-    ),
-    click.option("--bind-required", is_flag=True, help="The bind policy is a must."),
-    click.option(
-        "--exclusive-policy",
-        type=click.Choice(["PCPULevel", "NUMANodeLevel"]),
-        help="Keep off units of pods with the same policy, if that goes.",
-    ),
-    click.option(
-        "--exclusive", type=click.Choice(["core", "l3", "numa"]), help="No other pod's CPUs there: a must."
-    ),
-    click.option(
-        "--numa-policy",
-        type=click.Choice(["BestEffort", "Restricted", "SingleNUMANode"]),
-        help="How strictly CPUs lie together.",
-    ),
-    click.option(
-        "--strategy",
-        type=click.Choice(["MostAllocated", "LeastAllocated", "DistributeEvenly"]),
-        help="From which NUMA nodes CPUs come.",
-    ),
-    click.option(
-        "--cpu-policy",
-        type=click.Choice(["none", "numa", "exclusive", "immovable"]),
-        help="gocrane's cpu-policy.",
-    ),
-    click.option("--core-kind", type=click.Choice(["P", "M", "E"]), help="Only cores of this kind."),
-)
-_OF_NODE = (
-    "node",
-    "node_labels",
-    "isolate",
-    "isolated_cpus",
-    "guaranteed_default",
-    "be_minimum",
-    "strict_requests",
-)
-_OF_POD = (
-    "qos", "bind", "bind_required", "exclusive_policy", "exclusive", "numa_policy", "strategy", "cpu_policy",
-    "core_kind",
-)  # fmt: skip
-
-
-def node(command: _F) -> _F:
-    """All options that describe a node and its pools."""
-    for option in reversed(_NODE):
-        command = option(command)
-    return command
-
-
-def pod(command: _F) -> _F:
-    """All options that say what a pod wishes."""
-    for option in reversed(_WISHES):
-        command = option(command)
-    return command
-
-
-def policy(said: dict[str, Any], *, filename: Path | None) -> str | None:
-    """The node policy that these options come to. Raises Fault where they contradict one another."""
-    allocator, compare = said["allocator"], said["compare"]
-    named = said["policy"] or _named_in(said["node_config"])
-    needs = [_flag(name) for name in (*_OF_NODE, *_OF_POD) if said[name] not in (None, False, ())]
-    if filename and (of_pod := [_flag(name) for name in _OF_POD if said[name] not in (None, False)]):
-        raise Fault(f"{of_pod[0]} goes with --cpus: a manifest says its own in labels and annotations")
-    if said["bind_required"] and not said["bind"]:
-        raise Fault("--bind-required: say which policy with --bind")
-    if compare and (allocator or named not in (None, "pools")):
-        raise Fault("--compare shows all allocators: leave --allocator and --policy out")
-    wanted = "static" if allocator == "kubelet" else "pools" if allocator or compare or needs else None
-    if named and wanted and named != wanted:
-        why = f"--allocator {allocator}" if allocator else needs[0]
-        raise Fault(f"{why} goes with --policy {wanted}, not {named}")
-    if allocator == "kubelet" and needs:
-        raise Fault(f"{needs[0]} goes with --policy pools, not with --allocator kubelet")
-    if (named or wanted) == "pools" and said["kubernetes_version"] and not compare:
-        raise Fault("--kubernetes-version goes with --policy static: it asks for that kubelet's exact answer")
-    return named or wanted
-
-
-def flags(said: dict[str, Any]) -> PoolFlags:
-    """What they say of the node; they are taken out of `said`."""
-    from corelane.app.allocate.node_source import PoolFlags, labels_of
-
-    taken = {name: said.pop(name) for name in _OF_NODE}
-    allocator = said.pop("allocator")
-    return PoolFlags(
-        allocator="" if allocator in (None, "kubelet") else allocator,
-        labels=labels_of(taken["node_labels"]),
-        node=taken["node"],
-        config=said.pop("node_config"),
-        isolate=taken["isolate"] or "",
-        isolated_cpus=taken["isolated_cpus"] or "",
-        guaranteed_default=taken["guaranteed_default"] or "",
-        be_minimum=taken["be_minimum"],
-        strict_requests=taken["strict_requests"],
-    )
-
-
-def placement_spec(said: dict[str, Any]) -> PlacementSpec:
-    """What they say of the pod; they are taken out of `said`."""
-    from corelane import workload
-
-    taken = {name: said.pop(name) for name in _OF_POD}
-
-    def word(name: str, kind: Callable[[str], Any]) -> Any:
-        return kind(taken[name]) if taken[name] else None
-
-    level = word("exclusive", workload.TopologyLevel)
-    return workload.PlacementSpec(
-        qos=word("qos", workload.PodQOS),
-        bind=word("bind", workload.BindPolicy),
-        bind_required=taken["bind_required"],
-        exclusive_policy=word("exclusive_policy", workload.ExclusivePolicy),
-        exclusive=workload.Exclusivity(level, required=True) if level else None,
-        strategy=word("strategy", workload.NUMAStrategy),
-        numa=word("numa_policy", workload.NUMAPolicy),
-        cpu_policy=word("cpu_policy", workload.CPUPolicy),
-        core_kind=taken["core_kind"],
-    )
-
-
-def _named_in(config: Path | None) -> str | None:
-    from corelane.app import nodefile
-
-    return nodefile.load(config).policy if config else None
-
-
-def _flag(name: str) -> str:
-    return "--" + name.removesuffix("s" if name == "node_labels" else "").replace("_", "-")
+"""All options that describe the node beside its kubelet."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from corelane.kube.errors import APIError
 from corelane.kube.objects import Event, Pod
-from corelane.node.explain.pools import remedies
+from corelane.node.explain.objective import remedies
 from corelane.scheduler.messages import Announce, SetCondition, Unfit
 from corelane.scheduler.reporter import Reporter
 

@@ -1,341 +1,363 @@
-"""Which CPUs a request would get, and why: a table with a map, JSON, or a drawing."""
+"""The CPUs that pods would get, and why: as tables with a map, as JSON, or as a drawing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from corelane.cpuset import CPUSet
-from corelane.machine.model import Machine
+from corelane.node.explain.explanation import (
+    ContainerExplanation,
+    HintMerge,
+    Locality,
+    Objective,
+    PodExplanation,
+    ProviderHints,
+    TermValue,
+)
+from corelane.node.explain.what_if import AllocatorAnswer, Comparison
 from corelane.placement.memory import in_words
-from corelane.view import objective as objectives
 from corelane.view import svg, tables
 from corelane.view.cpumap import cpumap
-from corelane.view.objective import Objective
 from corelane.view.owners import Owner
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "Allocation",
-    "Candidate",
-    "ContainerLine",
-    "HintSet",
-    "Memory",
-    "Merge",
-    "ProviderHints",
-    "Quality",
-    "Step",
-    "draw",
-    "plain",
-    "quality",
-    "show",
-]
+__all__ = ["draw", "plain", "plain_comparison", "show", "show_comparison"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One step of the choice: a short stable key, a text for people, and the CPUs that it took."""
-
-    step: str
-    text: str
-    cpus: str = ""
+# JSON, with stable keys; CPU sets are list strings.
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """A set of NUMA nodes that could hold a request, best first; `nodes` is a list string."""
-
-    nodes: str
-    free: int
-    preferred: bool
-    chosen: bool
-
-
-@dataclass(frozen=True, slots=True)
-class HintSet:
-    """A set of NUMA nodes, a list string, that a provider could use; preferred if none smaller ever could."""
-
-    nodes: str
-    preferred: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ProviderHints:
-    """What a hint provider says of a resource: the best of its `total` sets, or in a word why there are none.
-
-    `wanted` is in CPUs, bytes, or devices.
-    """
-
-    resource: str
-    wanted: int
-    sets: tuple[HintSet, ...] = ()
-    total: int = 0
-    word: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Merge:
-    """The hints of all providers, and what the topology manager makes of them; `nodes` "" leaves all open."""
-
-    providers: tuple[ProviderHints, ...]
-    nodes: str
-    preferred: bool
-    admitted: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Memory:
-    """Bytes of one resource that a container gets on some NUMA nodes, a list string."""
-
-    resource: str
-    size: int
-    nodes: str
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """How close CPUs lie together; `split_cores` are those of which only some threads are in the set."""
-
-    numa_nodes: int
-    l3_domains: int
-    cores: int
-    split_cores: int
-
-    def __str__(self) -> str:
-        parts = [(self.numa_nodes, "NUMA node"), (self.l3_domains, "L3 domain"), (self.cores, "core")]
-        text = ", ".join(f"{count} {word}{'s' * (count != 1)}" for count, word in parts)
-        return f"{text} ({self.split_cores} of them in part)" if self.split_cores else text
-
-
-@dataclass(frozen=True, slots=True)
-class ContainerLine:
-    """What one container would get; without `cpus` it shares the pool."""
-
-    name: str
-    kind: str
-    wanted: int
-    cpus: CPUSet
-    steps: tuple[Step, ...]
-    candidates: tuple[Candidate, ...] = ()
-    quality: Quality | None = None
-    runner_up: CPUSet = field(default_factory=CPUSet)
-    """What it would get if others had these CPUs; empty when nothing else holds the request."""
-    runner_up_quality: Quality | None = None
-    memory: tuple[Memory, ...] = ()
-    devices: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Extended resource to the ids of devices."""
-    merge: Merge | None = None
-    """How the providers of its hints agree, where more than CPUs are asked for."""
-    pool: str = ""
-    """The pool that it runs in, with its CPUs, where that is not all of the shared pool."""
-
-
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """The answer for one pod. `shared` is the pool after it; `owners` maps CPUs to who has them already."""
-
-    machine: Machine
-    pod: str
-    qos: str
-    policy: str
-    admitted: bool
-    reason: str
-    message: str
-    containers: tuple[ContainerLine, ...]
-    usable: CPUSet
-    reserved: CPUSet
-    free: CPUSet
-    """What could become exclusive before."""
-    shared: CPUSet
-    owners: Mapping[int, Owner] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    merge: Merge | None = None
-    """How the providers agree on the pod as a whole, in pod scope."""
-    objective: Objective | None = None
-    """Under policy `pools`, what was weighed for the exclusive CPUs of the pod."""
-
-
-def quality(machine: Machine, cpus: CPUSet) -> Quality:
-    """How many units a set of CPUs touches, by the CPUs of the machine that can be used."""
-    mask, usable = cpus.mask, machine.usable.mask
-    cores = [core & usable for _, core in machine.core_masks if core & mask]
-    return Quality(
-        sum(1 for _, node in machine.numa_masks if node & mask),
-        sum(1 for _, cache in machine.l3_masks if cache & mask),
-        len(cores),
-        sum(1 for core in cores if core & ~mask),
-    )
-
-
-def plain(found: Allocation) -> dict[str, Any]:
-    """JSON with stable keys; CPU sets are list strings."""
+def plain(pod: PodExplanation) -> dict[str, Any]:
+    """Return the explanation of a pod for JSON."""
+    state, decision = pod.state, pod.decision
     return {
-        "machine": found.machine.name,
-        "pod": found.pod,
-        "qosClass": found.qos,
-        "policy": found.policy,
-        "admitted": found.admitted,
-        "reason": found.reason,
-        "message": found.message,
-        "containers": [_plain_container(line) for line in found.containers],
-        "cpus": str(found.usable),
-        "reserved": str(found.reserved),
-        "free": str(found.free),
-        "sharedPool": str(found.shared),
-        "notes": list(found.notes),
-        "merge": _plain_merge(found.merge),
-        "objective": objectives.plain(found.objective),
+        "machine": state.machine.name,
+        "pod": pod.request.key,
+        "qosClass": _class(pod),
+        "policy": state.config.policy,
+        "admitted": decision.admitted,
+        "reason": decision.reason,
+        "message": decision.message,
+        "containers": [_plain_container(one) for one in pod.containers],
+        "cpus": str(state.usable),
+        "reserved": str(state.reserved),
+        "free": str(state.free_exclusive),
+        "sharedPool": str(decision.shared),
+        "notes": list(pod.notes),
+        "merge": _plain_merge(pod.merge),
+        "objective": _plain_objective(pod.objective),
     }
 
 
-def _plain_container(line: ContainerLine) -> dict[str, Any]:
+def _plain_container(container: ContainerExplanation) -> dict[str, Any]:
+    near, next_near = container.locality, container.runner_up_locality
     return {
-        "name": line.name,
-        "kind": line.kind,
-        "wanted": line.wanted,
-        "exclusive": bool(line.cpus),
-        "cpus": str(line.cpus),
-        "quality": asdict(line.quality) if line.quality else None,
-        "steps": [asdict(step) for step in line.steps],
-        "candidates": [asdict(candidate) for candidate in line.candidates],
-        "runnerUp": str(line.runner_up),
-        "runnerUpQuality": asdict(line.runner_up_quality) if line.runner_up_quality else None,
-        "memory": [asdict(block) for block in line.memory],
-        "devices": {resource: list(ids) for resource, ids in line.devices.items()},
-        "merge": _plain_merge(line.merge),
-        "pool": line.pool,
+        "name": container.name,
+        "kind": container.kind,
+        "wanted": container.requested,
+        "exclusive": bool(container.cpus),
+        "cpus": str(container.cpus),
+        "quality": asdict(near) if near else None,
+        "steps": [asdict(step) for step in container.steps],
+        "candidates": [asdict(candidate) for candidate in container.candidates],
+        "runnerUp": str(container.runner_up),
+        "runnerUpQuality": asdict(next_near) if next_near else None,
+        "memory": [
+            {"resource": block.resource, "size": block.size, "nodes": str(block.nodes)}
+            for block in container.memory
+        ],
+        "devices": {resource: list(ids) for resource, ids in container.devices.items()},
+        "merge": _plain_merge(container.merge),
+        "pool": container.pool,
     }
 
 
-def _plain_merge(merge: Merge | None) -> dict[str, Any] | None:
-    return asdict(merge) | {"providers": [asdict(one) for one in merge.providers]} if merge else None
+def _plain_merge(merge: HintMerge | None) -> dict[str, Any] | None:
+    if merge is None:
+        return None
+    providers = [
+        {
+            "resource": one.resource,
+            "wanted": one.amount,
+            "sets": [asdict(nodes) for nodes in one.sets],
+            "total": one.total,
+            "word": one.word,
+        }
+        for one in merge.providers
+    ]
+    return asdict(merge) | {"providers": providers}
 
 
-def show(found: Allocation, to: Console, *, picture: bool = True) -> None:
-    """The answer, each step of it, the map of the machine with it, and what else has to be said."""
-    if not found.admitted:
-        to.print(f"{found.pod} is refused: {found.reason}: {found.message}", markup=False)
-    rows = [_row(line, found) for line in found.containers]
-    if rows:
-        headings = ("container", "kind", "wants", "CPUs", "lie on", "runner-up")
-        tables.show(f"{found.pod}  {found.qos}", headings, rows, to)
-    if found.merge:
-        _show_merge("the whole pod", found.merge, to)
-    for line in found.containers:
-        _show_steps(line, to)
-    if found.objective:
-        objectives.show(found.objective, to)
+def _plain_objective(objective: Objective | None) -> dict[str, Any] | None:
+    if objective is None:
+        return None
+    return {
+        "allocator": objective.allocator,
+        "cpus": str(objective.cpus),
+        "runnerUp": str(objective.runner_up),
+        "terms": list(map(_plain_term, objective.terms)),
+        "proven": objective.proven,
+        "unprovenTerm": objective.unproven_term,
+        "unprovenBound": objective.bound,
+        "why": objective.why,
+        "notes": list(objective.notes),
+        "changes": [asdict(one) | {"pods": list(one.pods)} for one in objective.remedies],
+    }
+
+
+def _plain_term(term: TermValue) -> dict[str, Any]:
+    return {
+        "number": term.number,
+        "name": term.name,
+        "text": term.text,
+        "value": term.value,
+        "runnerUp": term.runner_up,
+        "better": "higher" if term.larger else "lower",
+    }
+
+
+def plain_comparison(pods: Iterable[Comparison]) -> list[dict[str, Any]]:
+    """Return the answers of all allocators for JSON, a member for each pod."""
+    return [{"pod": one.pod, "allocators": list(map(_plain_answer, one.answers))} for one in pods]
+
+
+def _plain_answer(answer: AllocatorAnswer) -> dict[str, Any]:
+    return {
+        "name": answer.allocator,
+        "admitted": answer.decision.admitted,
+        "message": answer.decision.message,
+        "containers": {name: str(cpus) for name, cpus in answer.decision.assignments.items()},
+        "terms": {term.name: term.value for term in answer.terms},
+    }
+
+
+# Tables.
+
+
+def show(pod: PodExplanation, to: Console, *, picture: bool = True) -> None:
+    """Print the decision on a pod, the steps of each container, and the map of the machine with it."""
+    key, decision = pod.request.key, pod.decision
+    verdict = "admitted" if decision.admitted else f"rejected: {decision.reason}: {decision.message}"
+    to.print(f"pod {key} ({_class(pod)}): {verdict}", markup=False)
+    if decision.admitted:
+        rows = [row for one in pod.containers for row in _rows(one, pod)]
+        headings = ("container", "type", "exclusive", "CPUs", "NUMA nodes", "L3 domains", "cores")
+        _show_columns("", headings, rows, to)
+    if pod.merge:
+        _show_merge("pod", pod.merge, to)
+    for container in pod.containers:
+        _show_container(container, decision.message, to)
+    if pod.objective:
+        _show_objective(pod.objective, to)
     if picture:
-        to.print(cpumap(found.machine, _owners(found), width=to.width).rstrip("\n"), markup=True)
-    for note in found.notes:
+        to.print()
+        to.print(cpumap(pod.state.machine, _owners(pod), width=to.width).rstrip("\n"), markup=True)
+    for note in pod.notes:
         to.print(f"note: {note}", markup=False)
 
 
-def _row(line: ContainerLine, found: Allocation) -> tuple[str, ...]:
-    pool = (line.pool or f"shared pool {found.shared}") if found.admitted else "-"
-    cpus = str(line.cpus) if line.cpus else pool
-    runner_up = f"{line.runner_up}: {line.runner_up_quality}" if line.runner_up else "-"
-    return line.name, line.kind, str(line.wanted), cpus, str(line.quality or "-"), runner_up
+def _class(pod: PodExplanation) -> str:
+    """Name the Kubernetes QoS class, and Koordinator's where the pod has one."""
+    request = pod.request
+    return " ".join(filter(None, (request.qos.value, request.placement_spec.qos)))
 
 
-def _show_steps(line: ContainerLine, to: Console) -> None:
-    if line.candidates:
-        rows = [
-            (
-                "chosen" if one.chosen else "",
-                one.nodes,
-                str(one.free),
-                "preferred" if one.preferred else "wider than an idle machine needs",
-            )
-            for one in line.candidates
+def _rows(container: ContainerExplanation, pod: PodExplanation) -> Iterator[tuple[str, ...]]:
+    """Yield the container's line, and below it that of the runner-up."""
+    cpus = str(container.cpus) or container.pool or f"shared pool {pod.decision.shared}"
+    yield container.name, container.kind, str(container.requested), cpus, *_units(container.locality)
+    if container.runner_up:
+        yield "  runner-up", "", "", str(container.runner_up), *_units(container.runner_up_locality)
+
+
+def _units(near: Locality | None) -> tuple[str, str, str]:
+    if near is None:
+        return "", "", ""
+    split = f" ({near.split_cores} partly)" if near.split_cores else ""
+    return str(near.numa_nodes), str(near.l3_domains), f"{near.cores}{split}"
+
+
+def _show_container(container: ContainerExplanation, message: str, to: Console) -> None:
+    """Print the steps of the choice, unless they only repeat the message of the decision."""
+    name = container.name
+    if container.candidates:
+        wide = "more nodes than an idle machine needs"
+        nodes = [
+            (one.nodes, str(one.free), "" if one.preferred else wide, "chosen" if one.chosen else "")
+            for one in container.candidates
         ]
-        tables.show(f"{line.name}: NUMA nodes that hold it, best first", ("", "nodes", "free", ""), rows, to)
-    if line.merge:
-        _show_merge(line.name, line.merge, to)
-    if line.memory or line.devices:
-        tables.show(f"{line.name}: memory and devices", ("", "", "on"), _belongings(line), to)
-    rows_of_steps = [(str(i), one.step, one.cpus, one.text) for i, one in enumerate(line.steps, 1)]
-    tables.show(f"{line.name}: why", ("", "step", "CPUs", ""), rows_of_steps, to)
+        title = f"{name}: NUMA nodes with enough free CPUs, best first"
+        _show_columns(title, ("NUMA nodes", "free CPUs", "", ""), nodes, to)
+    if container.merge:
+        _show_merge(name, container.merge, to)
+    if container.memory or container.devices:
+        headings = ("resource", "allocated", "on")
+        _show_columns(f"{name}: memory and devices", headings, list(_resources(container)), to)
+    steps = [(str(i), one.step, one.cpus, one.text) for i, one in enumerate(container.steps, 1)]
+    if [one.text for one in container.steps] != [message]:
+        _show_columns(f"{name}: steps of the decision", ("", "step", "CPUs", "reason"), steps, to)
 
 
-def _belongings(line: ContainerLine) -> list[tuple[str, str, str]]:
-    rows = [(one.resource, amount(one.resource, one.size), f"NUMA node {one.nodes}") for one in line.memory]
-    return rows + [(resource, ", ".join(ids), "") for resource, ids in line.devices.items()]
+def _show_columns(title: str, headings: Sequence[str], rows: Sequence[tuple[str, ...]], to: Console) -> None:
+    """Print a table without the columns that are empty in every row."""
+    used = [i for i in range(len(headings)) if any(row[i] for row in rows)]
+    cells = [[row[i] for i in used] for row in rows]
+    tables.show(title, [headings[i] for i in used], cells, to)
 
 
-def _show_merge(name: str, merge: Merge, to: Console) -> None:
+def _resources(container: ContainerExplanation) -> Iterator[tuple[str, str, str]]:
+    """Yield resource, amount or device ids, and NUMA nodes."""
+    for block in container.memory:
+        nodes = f"NUMA node{'s' * (len(block.nodes) > 1)} {block.nodes}"
+        yield block.resource, _amount(block.resource, block.size), nodes
+    for resource, ids in container.devices.items():
+        yield resource, ", ".join(ids), ""
+
+
+def _show_merge(name: str, merge: HintMerge, to: Console) -> None:
     rows = [
-        (one.resource, amount(one.resource, one.wanted), _sets(one, True), _sets(one, False))
+        (one.resource, _amount(one.resource, one.amount), _sets(one, True), _sets(one, False))
         for one in merge.providers
     ]
     winner = (merge.nodes, "") if merge.preferred else ("", merge.nodes)
     rows.append(("merged", "", *winner))
-    headings = ("provider", "wants", "preferred NUMA nodes", "other sets")
-    tables.show(f"{name}: what each provider of hints says", headings, rows, to)
-    to.print(f"{name}: {verdict(merge)}\n", markup=False)
+    headings = ("resource", "request", "preferred NUMA nodes", "other NUMA nodes")
+    tables.show(f"{name}: topology hints", headings, rows, to)
+    to.print(f"{name}: {_verdict(merge)}\n", markup=False)
 
 
-def _sets(one: ProviderHints, preferred: bool) -> str:
-    if one.word:
-        return one.word if preferred else ""
-    text = "  ".join(found.nodes for found in one.sets if found.preferred == preferred)
-    more = one.total - len(one.sets)
+def _sets(provider: ProviderHints, preferred: bool) -> str:
+    if provider.word:
+        return provider.word if preferred else ""
+    text = "  ".join(one.nodes for one in provider.sets if one.preferred == preferred)
+    more = provider.total - len(provider.sets)
     return f"{text} and {more} more".strip() if more and not preferred else text
 
 
-def verdict(merge: Merge) -> str:
-    """What the topology manager says."""
-    plural = "s" if merge.nodes.strip("0123456789") else ""
-    nodes = f"NUMA node{plural} {merge.nodes}" if merge.nodes else "any NUMA node"
+def _verdict(merge: HintMerge) -> str:
+    """Return the topology manager's result."""
     if not merge.admitted:
-        return "refused: no preferred set in common"
-    return f"{nodes} chosen ({'preferred' if merge.preferred else 'not preferred'})"
+        return "rejected by the topology manager: the resources have no preferred NUMA nodes in common"
+    plural_s = "s" * (not merge.nodes.isdecimal())
+    nodes = f"NUMA node{plural_s} {merge.nodes}" if merge.nodes else "any NUMA node"
+    return f"{nodes} chosen by the topology manager ({'preferred' if merge.preferred else 'not preferred'})"
 
 
-def amount(resource: str, wanted: int) -> str:
-    """A number of CPUs or devices, or bytes in the largest binary unit that divides them."""
-    if resource != "memory" and not resource.startswith("hugepages-"):
-        return str(wanted)
-    return in_words(wanted)
+def _amount(resource: str, amount: int) -> str:
+    """Return a number of CPUs or devices, or bytes in the largest binary unit that divides them."""
+    is_memory = resource == "memory" or resource.startswith("hugepages-")
+    return in_words(amount) if is_memory else str(amount)
 
 
-def draw(found: Allocation) -> str:
-    """The machine as an SVG, coloured by owner: the new containers, those before, pool, and reserved CPUs.
-
-    Below it the hints of every provider, the winner, and what containers get beside CPUs, where there is any.
-    """
-    lines = list(_captions(found))
-    return svg.svg(found.machine, _owners(found), captions=lines)
-
-
-def _captions(found: Allocation) -> Iterator[str]:
-    if found.merge:
-        yield from _merge_captions("the whole pod", found.merge)
-    for line in found.containers:
-        if line.merge:
-            yield from _merge_captions(line.name, line.merge)
-        for resource, what, where in _belongings(line):
-            yield f"{line.name}: {resource} {what} {where}".rstrip()
-    if found.objective:
-        yield from objectives.captions(found.objective)
+def _show_objective(objective: Objective, to: Console) -> None:
+    """Print the terms by priority, the deciding one marked; or the changes that would help."""
+    if objective.terms:
+        rows = list(_term_rows(objective))
+        headings = ("", "term", "chosen", "runner-up", "")
+        title = f"terms of the objective ({objective.allocator}): {_against(objective)}"
+        _show_columns(title, headings, rows, to)
+    for note in objective.notes:
+        to.print(note, markup=False)
+    if objective.remedies:
+        to.print("the pod would fit with one of these changes:")
+        for line in _remedies(objective):
+            to.print(f"  {line}", markup=False)
 
 
-def _merge_captions(name: str, merge: Merge) -> Iterator[str]:
+def _against(objective: Objective) -> str:
+    runner_up = f", runner-up {objective.runner_up}" if objective.runner_up else ""
+    return f"CPUs {objective.cpus}{runner_up}"
+
+
+def _term_rows(objective: Objective) -> Iterator[tuple[str, ...]]:
+    """Mark the deciding term, where the allocator goes by the objective."""
+    differ = (term.name for term in objective.terms if term.runner_up not in (None, term.value))
+    decides = next(differ, "") if objective.allocator == "optimal" else ""
+    for term in objective.terms:
+        text = f"{term.text}{' (more is better)' if term.larger else ''}"
+        other = "-" if term.runner_up is None else str(term.runner_up)
+        yield str(term.number), text, str(term.value), other, "decides" if term.name == decides else ""
+
+
+def _remedies(objective: Objective) -> Iterator[str]:
+    for one in objective.remedies:
+        pods = f" ({', '.join(one.pods)})" if one.pods else ""
+        yield f"{one.text}{pods}"
+
+
+def show_comparison(pods: Sequence[Comparison], to: Console) -> None:
+    """Print a table for each pod: a column for each allocator, a row for each term."""
+    for pod in pods:
+        names = {term.name: term.text for answer in pod.answers for term in answer.terms}
+        rows = [("CPUs", *map(_cpus, pod.answers))]
+        rows += [(text, *_values(pod.answers, name)) for name, text in names.items()]
+        tables.show(f"pod {pod.pod}", ("", *(answer.allocator for answer in pod.answers)), rows, to)
+        for answer in pod.answers:
+            if not answer.decision.admitted:
+                to.print(f"rejected by {answer.allocator}: {answer.decision.message}", markup=False)
+
+
+def _cpus(answer: AllocatorAnswer) -> str:
+    containers = answer.decision.assignments
+    if not answer.decision.admitted:
+        return "rejected"
+    if len(containers) == 1:
+        return str(next(iter(containers.values())))
+    return "; ".join(f"{name} {cpus}" for name, cpus in containers.items()) or "shared pool"
+
+
+def _values(answers: Sequence[AllocatorAnswer], name: str) -> Iterator[str]:
+    for answer in answers:
+        yield next((str(term.value) for term in answer.terms if term.name == name), "-")
+
+
+# Drawing.
+
+
+def draw(pod: PodExplanation) -> str:
+    """Return the machine as an SVG, coloured by owner; below it the hints, resources and objective."""
+    return svg.svg(pod.state.machine, _owners(pod), captions=list(_captions(pod)))
+
+
+def _captions(pod: PodExplanation) -> Iterator[str]:
+    if pod.merge:
+        yield from _merge_captions("pod", pod.merge)
+    for container in pod.containers:
+        if container.merge:
+            yield from _merge_captions(container.name, container.merge)
+        for resource, what, where in _resources(container):
+            yield f"{container.name}: {resource} {what} {where}".rstrip()
+    if pod.objective:
+        yield from _objective_captions(pod.objective)
+
+
+def _merge_captions(name: str, merge: HintMerge) -> Iterator[str]:
     for one in merge.providers:
         preferred, others = _sets(one, True), _sets(one, False)
-        said = f"{preferred}; not preferred: {others}" if others else preferred
-        yield f"{name}: {one.resource} {amount(one.resource, one.wanted)}: {said}"
-    yield f"{name}: {verdict(merge)}"
+        nodes = f"{preferred}; not preferred: {others}" if others else preferred
+        yield f"{name}: {one.resource} {_amount(one.resource, one.amount)}: {nodes}"
+    yield f"{name}: {_verdict(merge)}"
 
 
-def _owners(found: Allocation) -> dict[int, Owner]:
-    shared, reserved = Owner("shared pool", "shared"), Owner("reserved", "reserved")
-    owners = (
-        dict.fromkeys(found.shared, shared) | dict.fromkeys(found.reserved, reserved) | dict(found.owners)
-    )
-    for line in found.containers:
-        owners |= dict.fromkeys(line.cpus, Owner(f"{found.pod}/{line.name}", found.qos))
+def _objective_captions(objective: Objective) -> Iterator[str]:
+    if objective.terms:
+        yield f"{objective.allocator}: {_against(objective)}"
+    for number, text, value, other, decides in _term_rows(objective):
+        against = "" if other == "-" else f" (runner-up {other})"
+        yield f"{number}. {text}: {value}{against}{' decides' if decides else ''}"
+    yield from objective.notes
+    yield from (f"would fit: {line}" for line in _remedies(objective))
+
+
+def _owners(pod: PodExplanation) -> dict[int, Owner]:
+    """Return the owner of each CPU: pools, earlier containers, then those of the pod."""
+    owners = dict.fromkeys(pod.decision.shared, Owner("shared pool", "shared"))
+    owners |= dict.fromkeys(pod.state.reserved, Owner("reserved", "reserved"))
+    for cpu, entry in pod.state.owners().items():
+        owners[cpu] = Owner(f"{entry.pod}/{entry.container}", entry.cls)
+    for container in pod.containers:
+        owners |= dict.fromkeys(container.cpus, Owner(f"{pod.request.key}/{container.name}", _class(pod)))
     return dict(sorted(owners.items()))

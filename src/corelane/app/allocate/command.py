@@ -1,166 +1,124 @@
-"""What `corelane allocate` answers: the CPUs that a pod would get on a machine in some state, and why."""
+"""`corelane allocate`: read the node and the pods, decide, and print the answers."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
 from corelane import node
-from corelane.app.allocate import comparison, pool_answers
-from corelane.app.allocate.explained import Explained
-from corelane.app.allocate.requests import AskError, ask_for, asks_from
-from corelane.app.allocate.situation import Where, kubelets_config, situation
-from corelane.cpuset import CPUSet
-from corelane.node import NodeState
+from corelane.app.allocate import node_state, pod_manifests
+from corelane.app.allocate.node_state import NodeQuery
+from corelane.app.allocate.pod_manifests import InputError
+from corelane.node import NodeConfig, NodeState
+from corelane.node.explain import what_if
+from corelane.node.explain.explanation import PodExplanation
 from corelane.view import allocate as view
-from corelane.view import objective as objectives
 from corelane.view import tables
-from corelane.view.allocate import Allocation, ContainerLine, Memory
-from corelane.view.owners import Owner
 from corelane.workload import PlacementSpec, PodRequest, QOSClass
 
-__all__ = ["AskError", "Where", "allocation", "ask_for", "asks_from", "main", "situation"]
+__all__ = ["PodQuery", "compare", "main"]
 
 _POD_LEVEL: Final = (
-    "the pod has resources as a whole: a kubelet without PodLevelResourceManagers lets it share the pool"
+    "spec.resources of the pod is ignored: without feature gate PodLevelResourceManagers the kubelet "
+    "runs such a pod in the shared pool"
 )
 
 
-def main(
-    requests: Sequence[PodRequest],
-    where: Where,
-    form: str,
-    say: Callable[[str], None],
-    *,
-    compare: bool = False,
-) -> int:
-    """Print the answers as tables, json or svg, pods in their order; 0 when all are admitted, else 1.
+@dataclass(frozen=True, slots=True)
+class PodQuery:
+    """The pods: a manifest, or else the amounts that one container requests."""
 
-    To compare allocators is always 0.
+    manifest: Path | None = None
+    cpus: str = ""
+    memory: str = ""
+    hugepages: Sequence[str] = ()
+    devices: Sequence[str] = ()
+    placement_spec: PlacementSpec = field(default_factory=PlacementSpec)
 
-    Raises AskError, SettingsError, StateFileError, NodeConfigError and MachineError for bad input.
+    def requests(self) -> tuple[PodRequest, ...]:
+        """Raises InputError."""
+        if self.manifest:
+            return pod_manifests.pod_requests(self.manifest)
+        request = pod_manifests.pod_request(self.cpus, self.memory, self.hugepages, self.devices)
+        return (replace(request, placement_spec=self.placement_spec),)
+
+
+def main(pods: PodQuery, where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
+    """Print the answers as table, json or svg, pods in their order; return 0 if all are admitted, else 1.
+
+    Raises InputError, SettingsError, StateFileError, NodeConfigError and MachineError for bad input.
     """
-    state, notes = situation(where)
-    if compare:
-        return _compare(state, requests, where, notes, form, say)
-    found = list(_allocations(state, requests, notes))
-    if form == "json":
-        plain = [view.plain(one) for one in found]
+    requests = pods.requests()
+    state, notes = node_state.read(where)
+    answers = list(_explanations(state, requests, notes))
+    if output == "json":
+        plain = [view.plain(one) for one in answers]
         say(json.dumps(plain[0] if len(plain) == 1 else {"pods": plain}, indent=2))
-    elif form == "svg":
-        say(view.draw(found[-1]).rstrip("\n"))
+    elif output == "svg":
+        say(view.draw(answers[-1]).rstrip("\n"))
     else:
-        for one in found:
-            view.show(one, tables.console(), picture=one is found[-1])
-    return 0 if all(one.admitted for one in found) else 1
+        for one in answers:
+            view.show(one, tables.console(), picture=one is answers[-1])
+    return 0 if all(one.decision.admitted for one in answers) else 1
 
 
-def _allocations(
+def compare(pods: PodQuery, where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
+    """Print the answers of all allocators as table or json. Raises as `main` does."""
+    requests = pods.requests()
+    state, notes = node_state.read(where)
+    states = _allocator_states(state, node_state.kubelet_config(where, state.machine))
+    answers = list(what_if.compare(states, requests))
+    if output == "json":
+        say(json.dumps({"pods": view.plain_comparison(answers), "notes": list(notes)}, indent=2))
+    else:
+        view.show_comparison(answers, tables.console())
+        for note in notes:
+            say(f"note: {note}")
+    return 0
+
+
+def _allocator_states(pooled: NodeState, kubelet: NodeConfig) -> dict[str, NodeState]:
+    """Return the node under each allocator: policy `static` with this configuration for the kubelet's."""
+    options = pooled.config.pools
+    configs = {
+        "kubelet": kubelet,
+        "koordinator": replace(pooled.config, pools=replace(options, allocator="koordinator")),
+        "optimal": replace(pooled.config, pools=replace(options, allocator="optimal")),
+    }
+    return {name: node.rebase(pooled, pooled.machine, config)[0] for name, config in configs.items()}
+
+
+def _explanations(
     state: NodeState, requests: Sequence[PodRequest], notes: tuple[str, ...]
-) -> Iterator[Allocation]:
+) -> Iterator[PodExplanation]:
     for request in requests:
-        _check(state, request)
-        state, found = _allocated(state, request, (*_notes(state, request), *notes))
-        yield found
+        _check_memory(state, request)
+        state, explanation = what_if.explain(state, request, (*_notes(state, request), *notes))
+        yield explanation
 
 
 def _notes(state: NodeState, request: PodRequest) -> Iterator[str]:
     if request.level is not None and not state.config.pod_level:
         yield _POD_LEVEL
     if state.config.policy != "pools" and request.placement_spec != PlacementSpec():
-        yield f"{request.key}: labels and annotations about its CPUs count under --policy pools only"
-    wanted = {name for one in request.containers for name, count in one.devices.items() if count}
-    if missing := sorted(wanted - state.config.devices.keys()):
+        yield f"{request.key}: CPU placement labels and annotations are ignored: they need --policy pools"
+    requested = {name for one in request.containers for name, count in one.devices.items() if count}
+    if missing := sorted(requested - state.config.devices.keys()):
         yield (
-            f"{request.key}: {', '.join(missing)}: no such devices are known here, so a scheduler would not "
-            "choose this node; say with --node-device which it has"
+            f"{request.key}: the node has no device {', '.join(missing)}, so no scheduler would choose it; "
+            "describe the node's devices with --node-device"
         )
 
 
-def _compare(
-    state: NodeState,
-    requests: Sequence[PodRequest],
-    where: Where,
-    notes: tuple[str, ...],
-    form: str,
-    say: Callable[[str], None],
-) -> int:
-    states = comparison.variants(state, kubelets_config(where, state.machine))
-    found = list(comparison.compared(states, tuple(requests)))
-    if form == "json":
-        say(json.dumps({"pods": objectives.plain_compared(found), "notes": list(notes)}, indent=2))
-    else:
-        objectives.show_compared(found, tables.console())
-        for note in notes:
-            say(f"note: {note}")
-    return 0
-
-
-def _check(state: NodeState, request: PodRequest) -> None:
-    """Raises AskError for a Guaranteed pod that asks for no memory where the kubelet would hand it out."""
+def _check_memory(state: NodeState, request: PodRequest) -> None:
+    """Raises InputError for a Guaranteed pod without a memory request where memory is allocated too."""
     if state.memory and request.qos is QOSClass.GUARANTEED and not request.level:
         for container in request.containers:
             if not container.memory_request:
-                raise AskError(
-                    f"container {container.name}: the memory manager hands out memory to Guaranteed pods: "
-                    "say how much with --memory, such as 4Gi"
+                raise InputError(
+                    f"container {container.name}: no memory request: the memory manager allocates memory to "
+                    "Guaranteed pods; give --memory, such as 4Gi"
                 )
-
-
-def allocation(state: NodeState, request: PodRequest, notes: tuple[str, ...] = ()) -> Allocation:
-    """What `node.admit` decides on this ask, with each step of the choice."""
-    return _allocated(state, request, notes)[1]
-
-
-def _allocated(state: NodeState, request: PodRequest, notes: tuple[str, ...]) -> tuple[NodeState, Allocation]:
-    after, decision = node.admit(state, request)
-    merge = weighed = None
-    if state.config.policy == "pools":
-        lines, weighed = pool_answers.answer(state, after, request, decision)
-    else:
-        told = Explained(state, request, decision)
-        merge = told.of_pod
-        lines = list(told.lines())
-    lines = [_with_belongings(line, after, request) for line in lines]
-    found = Allocation(
-        machine=state.machine,
-        pod=request.key,
-        qos=_class(request),
-        policy=state.config.policy,
-        admitted=decision.admitted,
-        reason=decision.reason,
-        message=decision.message,
-        containers=tuple(lines if decision.admitted else map(_without_cpus, lines)),
-        usable=state.usable,
-        reserved=state.reserved,
-        free=state.free_exclusive,
-        shared=decision.shared,
-        owners={
-            cpu: Owner(f"{entry.pod}/{entry.container}", entry.cls) for cpu, entry in state.owners().items()
-        },
-        notes=notes,
-        merge=merge,
-        objective=weighed,
-    )
-    return after, found
-
-
-def _class(request: PodRequest) -> str:
-    """Koordinator's class, where the pod is labelled with one, beside Kubernetes'."""
-    return f"{request.qos} {request.placement_spec.qos}" if request.placement_spec.qos else request.qos.value
-
-
-def _without_cpus(line: ContainerLine) -> ContainerLine:
-    """A refused pod gets nothing, whatever was found for its first containers."""
-    return replace(line, cpus=CPUSet(), quality=None, runner_up=CPUSet(), runner_up_quality=None)
-
-
-def _with_belongings(line: ContainerLine, after: NodeState, request: PodRequest) -> ContainerLine:
-    """The line with the memory and the devices that the container has in the end."""
-    entry = after.entries.get((request.uid, line.name))
-    if entry is None:
-        return line
-    memory = tuple(Memory(block.resource, block.size, str(block.nodes)) for block in entry.memory)
-    return replace(line, memory=memory, devices={name: list(ids) for name, ids in entry.devices.items()})

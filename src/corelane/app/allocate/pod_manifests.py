@@ -1,4 +1,4 @@
-"""What `corelane allocate` is asked for: amounts on the command line, or a manifest."""
+"""Pod requests from amounts on the command line, or from manifests of pods and workloads."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from corelane import quantity
 from corelane.app.state import files
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 
-__all__ = ["AskError", "ask_for", "asks_from", "objects_from"]
+__all__ = ["InputError", "objects", "pod_request", "pod_requests"]
 
 _UID: Final = "corelane-allocate"
 _KINDS_WITH_TEMPLATE = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job")
 
 
-class AskError(ValueError):
-    """A request that cannot be read; names the option, or the file and field, and what to do."""
+class InputError(ValueError):
+    """An invalid option or manifest; the message names the option, or file and field, and the remedy."""
 
 
-def ask_for(
+def pod_request(
     cpus: str, memory: str = "", hugepages: Sequence[str] = (), devices: Sequence[str] = ()
 ) -> PodRequest:
-    """A Guaranteed pod of one container with that much CPU, and memory.
+    """Return a Guaranteed pod of one container with these requests.
 
-    Huge pages are said as `2Mi=512Mi`, devices as `nvidia.com/gpu=2`. Raises AskError.
+    Huge pages are given as `2Mi=512Mi`, devices as `nvidia.com/gpu=2`. Raises InputError.
     """
     milli, size = _milli(cpus), _bytes("--memory", memory) if memory else 0
     only = ContainerRequest(
@@ -43,35 +43,35 @@ def ask_for(
 
 
 def _pages(text: str) -> tuple[int, int]:
-    """Page size in KiB, and bytes."""
+    """Return the page size in KiB, and the bytes."""
     size, equals, amount = text.partition("=")
     if not equals:
-        raise AskError(f"--hugepages: {text!r} is not SIZE=AMOUNT, such as 2Mi=512Mi")
+        raise InputError(f"--hugepages: {text!r} is not SIZE=AMOUNT, such as 2Mi=512Mi")
     page, total = _bytes("--hugepages", size), _bytes("--hugepages", amount)
     if not page or page % 1024 or total % page:
-        raise AskError(f"--hugepages: {text}: {amount} is no whole number of pages of {size}")
+        raise InputError(f"--hugepages: {text}: {amount} is not a multiple of the page size {size}")
     return page // 1024, total
 
 
 def _devices(texts: Sequence[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for text in texts:
         match = re.fullmatch(r"([^=]+)=([0-9]{1,6})", text, re.ASCII)
         if not match:
-            raise AskError(f"--device: {text!r} is not NAME=COUNT, such as nvidia.com/gpu=1")
-        if match[1] in found:
-            raise AskError(f"--device: {match[1]} is given twice")
-        found[match[1]] = int(match[2])
-    return found
+            raise InputError(f"--device: {text!r} is not NAME=COUNT, such as nvidia.com/gpu=1")
+        if match[1] in counts:
+            raise InputError(f"--device: {match[1]} is given twice")
+        counts[match[1]] = int(match[2])
+    return counts
 
 
 def _bytes(option: str, text: str) -> int:
     try:
         size = quantity.value(text)
     except quantity.QuantityError as error:
-        raise AskError(f"{option}: {text!r} is no size such as 1Gi: {error}") from None
+        raise InputError(f"{option}: {text!r} is not a size such as 1Gi: {error}") from None
     if size < 0:
-        raise AskError(f"{option}: {text} is negative: ask for 0 or more")
+        raise InputError(f"{option}: {text} is negative; give 0 or more")
     return size
 
 
@@ -79,27 +79,29 @@ def _milli(cpus: str) -> int:
     try:
         milli = quantity.milli(cpus)
     except quantity.QuantityError as error:
-        raise AskError(f"--cpus: {cpus!r} is no amount of CPU such as 4 or 1500m: {error}") from None
+        raise InputError(f"--cpus: {cpus!r} is not an amount of CPU such as 4 or 1500m: {error}") from None
     if milli < 0:
-        raise AskError(f"--cpus: {cpus} is negative: ask for 0 or more CPUs")
+        raise InputError(f"--cpus: {cpus} is negative; give 0 or more CPUs")
     return milli
 
 
-def asks_from(path: Path) -> tuple[PodRequest, ...]:
-    """What the pods in a manifest ask for, in their order; of a Deployment and its like, what their pods do.
+def pod_requests(path: Path) -> tuple[PodRequest, ...]:
+    """Return the requests of the pods in a manifest, in their order; of a Deployment, of its pod template.
 
-    Raises AskError naming file and field.
+    Raises InputError naming file and field.
     """
-    trees = objects_from(path)
+    trees = objects(path)
     if not trees:
-        raise AskError(f"{path}: holds no object: give a file with a pod")
+        raise InputError(f"{path}: no object in this file; give a file with a pod")
     if len(trees) == 1:
-        return (_ask(str(path), path, trees[0], _UID),)
-    requests = [_ask(f"{path}: object {i}", path, tree, f"{_UID}-{i}") for i, tree in enumerate(trees, 1)]
+        return (_pod_request(str(path), path, trees[0], _UID),)
+    requests = [
+        _pod_request(f"{path}: object {i}", path, tree, f"{_UID}-{i}") for i, tree in enumerate(trees, 1)
+    ]
     return tuple(requests)
 
 
-def _ask(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> PodRequest:
+def _pod_request(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> PodRequest:
     import msgspec
 
     from corelane.kube import decode
@@ -110,27 +112,27 @@ def _ask(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> PodReques
     try:
         pod = decode.one(Pod, msgspec.json.encode(_pod_tree(where, tree)))
         if isinstance(pod, Malformed):
-            raise AskError(f"{where}: {pod.error}")
+            raise InputError(f"{where}: {pod.error}")
         if not pod.spec.containers:
-            raise AskError(f"{where}: spec.containers: is empty: a pod needs a container")
+            raise InputError(f"{where}: spec.containers: is empty; a pod needs a container")
         request = pods.request(pod)
     except (TranslationError, TypeError) as error:
-        raise AskError(f"{where}: {error}") from None
+        raise InputError(f"{where}: {error}") from None
     name, space = request.name or path.stem, request.namespace or "default"
     return replace(request, uid=request.uid or uid, namespace=space, name=name)
 
 
-def objects_from(path: Path) -> list[dict[str, Any]]:
-    """The objects in a file of YAML or JSON, those of a list one by one. Raises AskError."""
+def objects(path: Path) -> list[dict[str, Any]]:
+    """Return the objects in a file of YAML or JSON, the items of lists one by one. Raises InputError."""
     import yaml
 
     try:
         trees = [tree for tree in yaml.safe_load_all(files.read(path)) if tree is not None]
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise AskError(f"{path}: is no YAML or JSON: {' '.join(str(error).split())}") from None
+        raise InputError(f"{path}: is not YAML or JSON: {' '.join(str(error).split())}") from None
     for tree in trees:
         if not isinstance(tree, dict):
-            raise AskError(f"{path}: holds {type(tree).__name__} where an object should be")
+            raise InputError(f"{path}: is {type(tree).__name__}, not an object")
     return [item for tree in trees for item in _items(path, tree)]
 
 
@@ -139,7 +141,7 @@ def _items(path: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
         return [tree]
     items = tree.get("items")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise AskError(f"{path}: items: is no list of objects")
+        raise InputError(f"{path}: items: is not a list of objects")
     return items
 
 
@@ -150,22 +152,22 @@ def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
         meta = {**(template.get("metadata") or {}), **_named(where, tree)}
         return {"metadata": {**meta, "uid": ""}, "spec": template.get("spec")}
     if kind != "Pod":
-        raise AskError(
-            f"{where}: kind: {kind!r} is no pod: give a Pod, or a {', '.join(_KINDS_WITH_TEMPLATE)}"
+        raise InputError(
+            f"{where}: kind: {kind!r} has no pods; give a Pod, {', '.join(_KINDS_WITH_TEMPLATE)}"
         )
     return dict(tree)
 
 
 def _named(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Name and namespace of a Deployment, which its pods are told by here."""
+    """Return name and namespace of a Deployment, which stand for those of its pods."""
     meta = tree.get("metadata") or {}
     if not isinstance(meta, dict):
-        raise AskError(f"{where}: metadata: is no object")
+        raise InputError(f"{where}: metadata: is not an object")
     return {name: meta[name] for name in ("name", "namespace") if name in meta}
 
 
 def _member(where: str, tree: Mapping[str, Any], name: str) -> dict[str, Any]:
-    found = tree.get(name)
-    if not isinstance(found, dict):
-        raise AskError(f"{where}: {name}: is missing or no object")
-    return found
+    member = tree.get(name)
+    if not isinstance(member, dict):
+        raise InputError(f"{where}: {name}: is missing or not an object")
+    return member

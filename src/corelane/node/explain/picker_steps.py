@@ -12,10 +12,10 @@ from itertools import zip_longest
 
 from corelane.cpuset import bits, format_list, named
 from corelane.machine.model import Machine
+from corelane.node.explain.explanation import Step
 from corelane.placement.kubelet import picker
 from corelane.placement.kubelet.picker import Sizes, Strategy
 from corelane.placement.topology import Topology, node_order
-from corelane.view.allocate import Step
 
 __all__ = ["explain"]
 

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.app.allocate import picker_steps
 from corelane.cpuset import CPUSet, format_list, parse_list
 from corelane.machine import model
 from corelane.machine.spec import parse_spec
+from corelane.node.explain import picker_steps
 from corelane.placement import topology
 from corelane.placement.kubelet import picker
 from corelane.placement.kubelet.picker import Strategy

@@ -1,25 +1,30 @@
 """An admission told container by container: each step of the choice, what else could be, the runner-up."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cached_property
 from typing import Final
 
-from corelane import node
-from corelane.app.allocate import picker_steps, provider_hints
-from corelane.app.allocate.provider_hints import Provided
 from corelane.cpuset import CPUSet, format_list
-from corelane.node import NodeState, managers
+from corelane.node import managers
+from corelane.node.admission import why_shared
+from corelane.node.decision import Decision
+from corelane.node.explain import hint_merge, picker_steps
+from corelane.node.explain.explanation import (
+    CandidateNodes,
+    ContainerExplanation,
+    HintMerge,
+    Step,
+    locality,
+)
+from corelane.node.explain.hint_merge import ResourceHints
 from corelane.node.kubelet import podlevel, static
 from corelane.node.kubelet.static import Refusal
+from corelane.node.ledger import NodeState
 from corelane.node.managers import Managers
 from corelane.placement import hints
 from corelane.placement.kubelet.picker import NotEnoughCPUs
 from corelane.placement.topologymanager import NUMAAffinity
-from corelane.view import allocate as view
-from corelane.view.allocate import Candidate, ContainerLine, Merge, Step
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest
 
 __all__ = ["Explained"]
@@ -35,16 +40,16 @@ _TOLD: Final = ("existing", "proposal", "part")
 class Explained:
     """The containers of an admission one after the other, as `node.admission` took them."""
 
-    def __init__(self, state: NodeState, request: PodRequest, decision: node.Decision) -> None:
+    def __init__(self, state: NodeState, request: PodRequest, decision: Decision) -> None:
         self.state, self.request, self.decision = state, request, decision
         self.available, self.reusable = state.free_exclusive.mask, 0
         self.managers = managers.needed(state, request)
 
-    def lines(self) -> Iterator[ContainerLine]:
+    def lines(self) -> Iterator[ContainerExplanation]:
         for container in self.request.containers:
             line = self.line(container)
             yield line
-            if not self.decision.admitted and line.wanted and not line.cpus:
+            if not self.decision.admitted and line.requested and not line.cpus:
                 return
             self.go_on(container, line.cpus.mask)
 
@@ -59,7 +64,7 @@ class Explained:
         return podlevel.applies(self.state, self.request)
 
     @cached_property
-    def of_pod(self) -> Merge | None:
+    def of_pod(self) -> HintMerge | None:
         """What the providers say of the whole pod, where it is asked for as such and not for CPUs alone."""
         if self.state.config.numa.policy == "none" or self.state.config.numa.scope != "pod":
             return None
@@ -67,12 +72,12 @@ class Explained:
             cpus = podlevel.cpu_hints(self.state, self.request, self.state.free_exclusive.mask)
             wanted = podlevel.whole_cpus(self.state, self.request)
             of = self.managers or Managers(self.state, self.request, None, None)
-            said = provider_hints.of_whole_pod(of, self.request, Provided("cpu", wanted, cpus))
+            said = hint_merge.of_pod(of, self.request, ResourceHints("cpu", wanted, cpus), as_one=True)
         elif self.managers is not None:
-            said = provider_hints.of_pod(self.managers, self.request, self.cpu_hints(self.pod_cpus, 0))
+            said = hint_merge.of_pod(self.managers, self.request, self.cpu_hints(self.pod_cpus, 0))
         else:
             return None
-        return provider_hints.merge(self.state, said)
+        return hint_merge.merge(self.state, said)
 
     @cached_property
     def pod(self) -> NUMAAffinity:
@@ -85,10 +90,10 @@ class Explained:
     def pod_cpus(self) -> int:
         return 0 if self.state.config.policy == "none" else static.pod_cpus(self.request)
 
-    def cpu_hints(self, n: int, reusable: int) -> Provided:
-        return Provided("cpu", n, static.cpu_hints(self.state, self.available, reusable, n))
+    def cpu_hints(self, n: int, reusable: int) -> ResourceHints:
+        return ResourceHints("cpu", n, static.cpu_hints(self.state, self.available, reusable, n))
 
-    def line(self, container: ContainerRequest) -> ContainerLine:
+    def line(self, container: ContainerRequest) -> ContainerExplanation:
         config = self.state.config
         n = (
             self.request.exclusive_cpus(container, pod_level=config.pod_level)
@@ -99,7 +104,7 @@ class Explained:
         if self.as_one or not (n or self.managers):
             return self.told_line(container, n)
         provided, candidates = self.provided(container, n), tuple(self.candidates(n)) if n else ()
-        merge = provider_hints.merge(self.state, provided) if provided else None
+        merge = hint_merge.merge(self.state, provided) if provided else None
         try:
             affinity = self.affinity(container, n)
             if self.managers:
@@ -112,7 +117,7 @@ class Explained:
                 self.managers.allocate_memory(container, affinity)
         except (Refusal, ValueError) as error:
             kind, step = container.kind.value, self.refused(n, error)
-            return ContainerLine(container.name, kind, n, CPUSet(), (step,), candidates, merge=merge)
+            return ContainerExplanation(container.name, kind, n, CPUSet(), (step,), candidates, merge=merge)
         chosen = tuple(_marked(candidates, affinity)) if not told else ()
         return replace(line, candidates=chosen, merge=merge)
 
@@ -125,25 +130,27 @@ class Explained:
             if reason.container in ("", container.name)
         )
 
-    def told_line(self, container: ContainerRequest, n: int) -> ContainerLine:
+    def told_line(self, container: ContainerRequest, n: int) -> ContainerExplanation:
         """Of a container of whom the decision says all; a refused one says nothing of its containers."""
         cpus = self.decision.assignments.get(container.name, CPUSet())
         steps = self.said(container) or (Step("shared", self.why_shared(container)),)
-        return ContainerLine(container.name, container.kind.value, n, cpus, steps)
+        return ContainerExplanation(container.name, container.kind.value, n, cpus, steps)
 
     def why_shared(self, container: ContainerRequest) -> str:
         if not self.decision.admitted and self.as_one:
             return "shares out what the pod gets as a whole"
-        return node.why_shared(self.state, self.request, container)
+        return why_shared(self.state, self.request, container)
 
-    def provided(self, container: ContainerRequest, n: int) -> list[Provided]:
+    def provided(self, container: ContainerRequest, n: int) -> list[ResourceHints]:
         """The hints of all providers for one container, where not only CPUs are asked for."""
         numa = self.state.config.numa
         if self.managers is None or numa.policy == "none" or numa.scope == "pod":
             return []
-        return provider_hints.of_container(self.managers, container, self.cpu_hints(n, self.reusable))
+        return hint_merge.of_container(self.managers, container, self.cpu_hints(n, self.reusable))
 
-    def affinity_over(self, available: int, reusable: int, n: int, provided: list[Provided]) -> NUMAAffinity:
+    def affinity_over(
+        self, available: int, reusable: int, n: int, provided: list[ResourceHints]
+    ) -> NUMAAffinity:
         """The topology manager's word if these CPUs were free, and all else as it is."""
         if not provided:
             return static.affinity(self.state, available, reusable, n)
@@ -160,8 +167,8 @@ class Explained:
         return static.affinity(self.state, self.available, self.reusable, n)
 
     def cpu_line(
-        self, container: ContainerRequest, n: int, affinity: NUMAAffinity, provided: list[Provided]
-    ) -> ContainerLine:
+        self, container: ContainerRequest, n: int, affinity: NUMAAffinity, provided: list[ResourceHints]
+    ) -> ContainerExplanation:
         steps = [*self.why_nodes(n, affinity), *self.smt(n)]
         cpus, picked = self.picked(n, affinity)
         said = self.said(container)
@@ -171,15 +178,15 @@ class Explained:
         runner_up = CPUSet.from_mask(self.runner_up(n, cpus, provided))
         machine = self.state.machine
         more = [step for step in said if step.step in ("devices", "memory") and step not in picked]
-        return ContainerLine(
+        return ContainerExplanation(
             container.name,
             container.kind.value,
             n,
             given,
             (*steps, *picked, *more),
-            quality=view.quality(machine, given),
+            locality=locality(machine, given),
             runner_up=runner_up,
-            runner_up_quality=view.quality(machine, runner_up) if runner_up else None,
+            runner_up_locality=locality(machine, runner_up) if runner_up else None,
         )
 
     def refused(self, n: int, error: Exception) -> Step:
@@ -230,7 +237,7 @@ class Explained:
             for number, node in zip(topology.numa_ids, topology.numa, strict=True)
         ]
 
-    def candidates(self, n: int) -> Iterator[Candidate]:
+    def candidates(self, n: int) -> Iterator[CandidateNodes]:
         """The sets of NUMA nodes that hold n, in the topology manager's order."""
         topology, config = self.state.topology, self.state.config
         if config.numa.policy == "none" or not 1 < len(topology.numa) <= MOST_NODES:
@@ -242,7 +249,7 @@ class Explained:
         for hint in sorted(found, key=self.rank)[:SHOWN]:
             nodes = hint.nodes or 0
             count = sum(free[number] for number in free if nodes >> number & 1)
-            yield Candidate(format_list(nodes), count, hint.preferred, chosen=False)
+            yield CandidateNodes(format_list(nodes), count, hint.preferred, chosen=False)
 
     def rank(self, hint: hints.Hint) -> tuple[float, ...]:
         nodes = hint.nodes or 0
@@ -275,7 +282,7 @@ class Explained:
             state.machine, state.topology, cpus, n, strategy, exact=state.config.exact, hinted=hinted
         )
 
-    def runner_up(self, n: int, cpus: int, provided: list[Provided]) -> int:
+    def runner_up(self, n: int, cpus: int, provided: list[ResourceHints]) -> int:
         """What the container would get if somebody else had its CPUs; 0 when it would be refused."""
         available, reusable = self.available & ~cpus, self.reusable & ~cpus
         pool = available | reusable
@@ -289,7 +296,7 @@ class Explained:
             return 0
 
 
-def _marked(candidates: tuple[Candidate, ...], affinity: NUMAAffinity) -> Iterator[Candidate]:
+def _marked(candidates: tuple[CandidateNodes, ...], affinity: NUMAAffinity) -> Iterator[CandidateNodes]:
     nodes = format_list(affinity.nodes or 0)
     for candidate in candidates:
         yield replace(candidate, chosen=candidate.nodes == nodes)

@@ -1,0 +1,354 @@
+"""The node that `corelane allocate` asks: machine, settings, and the CPUs that are allocated already.
+
+They come from options, from files of settings, from a Node or its NodeResourceTopology, and from the state
+file of corelane or of a kubelet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+from corelane import node
+from corelane.app import machines, node_settings, nodefile
+from corelane.app.allocate.pod_manifests import InputError, objects
+from corelane.app.node_settings import NodeSettings
+from corelane.app.state import files, kubelet_settings
+from corelane.app.state.files import StateFileError
+from corelane.app.state.kubelet_settings import Settings
+from corelane.cpuset import CPUSet, CPUSetError, named, verb
+from corelane.machine.model import Machine
+from corelane.node import (
+    Entry,
+    LedgerError,
+    NodeConfig,
+    NodeConfigError,
+    NodeState,
+    Origin,
+    Phase,
+    PoolOptions,
+    codec,
+)
+from corelane.node.entries import Key, Sharing
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.node.ledger import usable_topology, with_entries
+from corelane.node.pools.options import AllocatorName, IsolatedCPUs
+from corelane.node.recovery import start_rules
+from corelane.workload import ContainerKind, PodQOS, QOSClass
+
+__all__ = ["NodeQuery", "PoolOverrides", "kubelet_config", "read"]
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOverrides:
+    """A node's own settings beside its kubelet's; empty or None where an option is not given."""
+
+    allocator: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """The Node's."""
+    node: Path | None = None
+    """A manifest of the Node, of its NodeResourceTopology, or of both."""
+    config: Path | None = None
+    """A file of settings, as `corelane up --node-config` takes it."""
+    isolate: str = ""
+    """CPUs that the kernel isolates, instead of the machine's (a CPU list)."""
+    isolated_cpus: str = ""
+    guaranteed_default: str = ""
+    be_minimum: int | None = None
+    strict_requests: bool = False
+
+    @property
+    def file(self) -> NodeConfig:
+        """Read the file of settings. Raises NodeFileError."""
+        return nodefile.load(self.config) if self.config else NodeConfig()
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Return the pool options that are given."""
+        options: dict[str, Any] = {
+            "allocator": cast("AllocatorName", self.allocator),
+            "isolated_cpus": cast("IsolatedCPUs", self.isolated_cpus),
+            "guaranteed_default": self.guaranteed_default and PodQOS(self.guaranteed_default),
+            "be_minimum": self.be_minimum,
+            "strict_requests": self.strict_requests or None,
+        }
+        return {name: value for name, value in options.items() if value not in (None, "")}
+
+    def explain(self, error: NodeConfigError) -> str:
+        """Name a setting that the machine cannot satisfy by its option, or by its field in the file."""
+        name, _, rest = str(error).partition(":")
+        if name in self.options:
+            return f"--{name.replace('_', '-')}:{rest}"
+        return f"{self.config}: {nodefile.explain(error)}" if self.config else str(error)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeQuery:
+    """The node as the command line describes it: machine, state file, and settings."""
+
+    machine: str | None = None
+    state: Path | None = None
+    kubelet: Settings = field(default_factory=Settings)
+    resources: NodeSettings = field(default_factory=NodeSettings)
+    pools: PoolOverrides = field(default_factory=PoolOverrides)
+
+
+@dataclass(frozen=True, slots=True)
+class _Published:
+    """The content of a Node and of its NodeResourceTopology."""
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    state: NodeState | None = None
+    """Machine and bound CPUs, of a NodeResourceTopology."""
+    kubelet: Any = None
+    """Its `KubeletSettings`."""
+
+
+def read(where: NodeQuery) -> tuple[NodeState, tuple[str, ...]]:
+    """Return the node's state before the request, and the problems found in it as sentences.
+
+    With a kubelet's release or state file the node has all online CPUs, as a kubelet sees it; else those that
+    this process is allowed to use. Raises InputError, SettingsError, StateFileError, NodeConfigError.
+    """
+    content = files.read(where.state) if where.state else b""
+    is_ledger = b'"corelane-ledger"' in content
+    published = _published(where.pools.node) if where.pools.node else _Published()
+    all_online = bool(where.kubelet.version) or (bool(content) and not is_ledger)
+    machine = _machine(where, published, all_online=all_online)
+    try:
+        state = node.new(machine, _config(machine, where, published))
+    except NodeConfigError as error:
+        raise NodeConfigError(where.pools.explain(error)) from None
+    if where.state is None:
+        return _rebased(published.state, state) if published.state is not None else (state, ())
+    if is_ledger:
+        return _rebased(_from_ledger(where.state, content, state), state)
+    if state.config.policy != "pools":
+        return _from_checkpoint(where.state, state), ()
+    return _rebased(_from_checkpoint(where.state, node.new(machine, kubelet_config(where, machine))), state)
+
+
+def _machine(where: NodeQuery, published: _Published, *, all_online: bool) -> Machine:
+    """Raises InputError, MachineError, SettingsError."""
+    if published.state is not None and where.machine is None:
+        machine = published.state.machine
+    else:
+        load = kubelet_settings.hardware if all_online else machines.load
+        machine = load(where.machine)
+    return node_settings.with_memory(_isolated(machine, where.pools.isolate), where.resources)
+
+
+def _isolated(machine: Machine, text: str) -> Machine:
+    """Replace the machine's isolated CPUs. Raises InputError."""
+    if not text:
+        return machine
+    try:
+        cpus = CPUSet.parse(text)
+    except CPUSetError as error:
+        raise InputError(f"--isolate: {text!r} is not a CPU list such as 2-7,10-15: {error}") from None
+    if missing := cpus - machine.online:
+        these = f"{named(missing.mask)} {verb(missing.mask)}"
+        raise InputError(f"--isolate: {these} not on this machine, which has {machine.online}")
+    return replace(machine, isolated=cpus)
+
+
+# Settings.
+
+
+def _config(machine: Machine, where: NodeQuery, published: _Published) -> NodeConfig:
+    """Combine options, files and manifests. Raises InputError, SettingsError."""
+    if where.kubelet.policy != "pools":
+        return kubelet_config(where, machine)
+    kubelet = kubelet_settings.config(replace(where.kubelet, policy="static"), exact=False)
+    return node_settings.applied(_pool_config(kubelet, machine, where, published), machine, where.resources)
+
+
+def kubelet_config(where: NodeQuery, machine: Machine) -> NodeConfig:
+    """Return the settings of a kubelet, or of corelane's own static policy. Raises SettingsError."""
+    settings = where.kubelet
+    if settings.policy == "pools":
+        settings = replace(settings, policy="static")
+    exact = bool(settings.version)
+    if not settings.topology_policy and not (exact or settings.source):
+        settings = replace(settings, topology_policy="best-effort")
+    config = kubelet_settings.config(settings, exact=exact)
+    if where.pools.config:
+        config = _with_file(config, where)
+    return node_settings.applied(config, machine, where.resources)
+
+
+def _with_file(config: NodeConfig, where: NodeQuery) -> NodeConfig:
+    """Complete the settings from the file; options override it."""
+    file, settings = where.pools.file, where.kubelet
+    if config.reserved is None and config.reserved_count is None:
+        config = replace(config, reserved=file.reserved, reserved_count=file.reserved_count)
+    if not settings.options:
+        config = replace(config, options=file.options)
+    if not (settings.topology_policy or settings.topology_scope or settings.topology_options):
+        config = replace(config, numa=file.numa)
+    return replace(config, memory=file.memory, devices=file.devices, pod_level=file.pod_level)
+
+
+def _pool_config(
+    kubelet: NodeConfig, machine: Machine, where: NodeQuery, published: _Published
+) -> NodeConfig:
+    """Return the settings under policy `pools`: the Node's labels first, then the kubelet's, then options.
+
+    Raises InputError for an invalid label or annotation.
+    """
+    from corelane.kube.translate import nodesettings
+
+    overrides, file = where.pools, where.pools.file
+    settings = nodesettings.read({**published.labels, **overrides.labels}, published.annotations)
+    if settings.faults:
+        source = f"{overrides.node}: " if overrides.node and not overrides.labels else ""
+        raise InputError(f"{source}{settings.faults[0]}")
+    profile = replace(_profile(file, published), **overrides.options)
+    topology = usable_topology(machine)
+    options = nodesettings.pool_options(settings, _published_kubelet(where, published), profile, topology)
+    if overrides.allocator:
+        options = replace(options, allocator=profile.allocator)
+    has_reservation = kubelet.reserved is not None or kubelet.reserved_count is not None
+    reserving = kubelet if has_reservation else file
+    return replace(
+        NodeConfig("pools", reserving.reserved, reserving.reserved_count, pools=options),
+        memory=file.memory,
+        devices=file.devices,
+        pod_level=file.pod_level,
+    )
+
+
+def _profile(file: NodeConfig, published: _Published) -> PoolOptions:
+    """Return the pool options of the file, else those that the node publishes."""
+    if file == NodeConfig() and published.state is not None and published.state.config.policy == "pools":
+        return published.state.config.pools
+    return file.pools
+
+
+def _published_kubelet(where: NodeQuery, published: _Published) -> Any:
+    """Return the kubelet's settings from options or its file, else as the node publishes them."""
+    from corelane.kube.translate.kubelets import KubeletSettings
+
+    settings = where.kubelet
+    if (
+        not (settings.options or settings.topology_policy or settings.source)
+        and published.kubelet is not None
+    ):
+        return published.kubelet
+    policy, scope = settings.topology_policy or "none", settings.topology_scope or "container"
+    return KubeletSettings("static", settings.options, topology_policy=policy, topology_scope=scope)
+
+
+# Manifests.
+
+
+def _published(path: Path) -> _Published:
+    """Read a Node, its NodeResourceTopology, or a file with both. Raises InputError naming the field."""
+    published = _Published()
+    for tree in objects(path):
+        kind, meta = tree.get("kind"), tree.get("metadata") or {}
+        if not isinstance(meta, dict):
+            raise InputError(f"{path}: metadata: is not an object")
+        if kind == "Node":
+            labels, annotations = _strings(path, meta, "labels"), _strings(path, meta, "annotations")
+            published = replace(published, labels=labels, annotations=annotations)
+        elif kind == "NodeResourceTopology":
+            published = _with_topology(path, tree, published)
+        else:
+            raise InputError(f"{path}: kind: {kind!r}: --node takes a Node or a NodeResourceTopology")
+    return published
+
+
+def _strings(path: Path, meta: Mapping[str, Any], name: str) -> dict[str, str]:
+    texts = meta.get(name) or {}
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise InputError(f"{path}: metadata.{name}: keys and values must be strings")
+    return texts
+
+
+def _with_topology(path: Path, tree: Mapping[str, Any], published: _Published) -> _Published:
+    import msgspec
+
+    from corelane.kube import decode, translate
+    from corelane.kube.crane import CraneTopology
+    from corelane.kube.decode import Malformed
+    from corelane.kube.node import NodeResourceTopology
+    from corelane.kube.translate import kubelets
+
+    if tree.get("apiVersion") == CraneTopology.api.api_version:
+        raise InputError(
+            f"{path}: a NodeResourceTopology of gocrane counts CPUs without ids: give it as --machine"
+        )
+    try:
+        topology = decode.one(NodeResourceTopology, msgspec.json.encode(tree))
+        if isinstance(topology, Malformed):
+            raise InputError(f"{path}: {topology.error}")
+        state = translate.state_from_topology(topology)
+        return replace(published, state=state, kubelet=kubelets.read(topology))
+    except (translate.TranslationError, TypeError) as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+# State files.
+
+
+def _rebased(before: NodeState, state: NodeState) -> tuple[NodeState, tuple[str, ...]]:
+    after, problems = node.rebase(before, state.machine, state.config)
+    return after, tuple(problem.text for problem in problems)
+
+
+def _from_ledger(path: Path, content: bytes, state: NodeState) -> NodeState:
+    try:
+        return codec.decode(content, state.machine, state.config)
+    except LedgerError as error:
+        raise StateFileError(f"{path}: {error}") from None
+
+
+def _from_checkpoint(path: Path, state: NodeState) -> NodeState:
+    """Return the ledger of a kubelet's state. Raises StateFileError if the kubelet would not start."""
+    loaded = files.load(path)
+    if loaded.fault:
+        raise StateFileError(f"{path}: {loaded.fault}")
+    failing = start_rules.broken(start_rules.check(loaded.checkpoint, state))
+    if failing:
+        raise StateFileError(
+            f"{path}: {failing[0].name}: {failing[0].text}; give --reserved-cpus, --policy and --option as "
+            "this kubelet has them; for details run `corelane state verify`"
+        )
+    entries: dict[Key, Entry] = {entry.key: entry for entry in _entries(loaded.checkpoint)}
+    pods: dict[str, int] = {}
+    for entry in entries.values():
+        pods[entry.uid] = pods.get(entry.uid, 0) | entry.cpus.mask
+    return with_entries(state, entries, {uid: 1000 * mask.bit_count() for uid, mask in pods.items()})
+
+
+def _entries(checkpoint: Checkpoint) -> Iterator[Entry]:
+    """Yield an entry for each container; one with CPUs of an earlier one counts as an init container."""
+    for uid, containers in checkpoint.entries.items():
+        before = 0
+        for name, cpus in containers.items():
+            kind = ContainerKind.INIT if before & cpus.mask else ContainerKind.APP
+            before |= cpus.mask
+            if cpus:
+                yield _entry(uid, name, cpus, kind)
+        if rest := checkpoint.pods.get(uid, CPUSet()).mask & ~before:
+            yield _entry(uid, "(whole pod)", CPUSet.from_mask(rest), ContainerKind.APP)
+
+
+def _entry(uid: str, name: str, cpus: CPUSet, kind: ContainerKind) -> Entry:
+    return Entry(
+        uid=uid,
+        container=name,
+        pod=uid,
+        cpus=cpus,
+        sharing=Sharing.ALONE,
+        cls=QOSClass.GUARANTEED.value,
+        kind=kind,
+        origin=Origin.KUBELET,
+        allocator="kubelet",
+        phase=Phase.CONFIRMED,
+        cpu_request=1000 * len(cpus),
+    )

@@ -1,0 +1,137 @@
+"""The objective's terms for a pod's CPUs, the runner-up, and the smallest changes that would help.
+
+It takes some ten times as long as an admission: for reports, and for the refusals of pods.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from corelane.cpuset import CPUSet, format_list
+from corelane.node.errors import Refusal
+from corelane.node.explain.explanation import Objective, Remedy, TermValue
+from corelane.node.ledger import NodeState
+from corelane.node.pools import admission, pod_affinity
+from corelane.node.pools.allocators import ALLOCATORS, Unplaceable
+from corelane.node.pools.binding import Question
+from corelane.placement import optimal
+from corelane.placement.optimal.result import Change, Infeasible, Placement
+from corelane.workload import PodRequest
+
+__all__ = ["objective", "remedies", "term_values"]
+
+
+def objective(state: NodeState, request: PodRequest, cpus: CPUSet) -> Objective | None:
+    """Return the terms of a pod's exclusive CPUs, or why none were found; None if it binds to none.
+
+    The runner-up of `optimal` is its own; that of `koordinator` is its next pick without these CPUs.
+    """
+    question = _question(state, request)
+    if question is None:
+        return None
+    allocator = state.config.pools.allocator
+    if not cpus:
+        return _infeasible(state, question)
+    best = _answer(state, question) if allocator == "optimal" else None
+    if isinstance(best, Placement) and best.cpus == cpus.mask:
+        other = best.runner_up.cpus if best.runner_up else 0
+        notes = _notes(best)
+        chosen = Objective(
+            allocator,
+            cpus,
+            proven=best.proven,
+            unproven_term=best.unproven_term,
+            bound=best.bound,
+            notes=notes,
+        )
+    else:
+        other, chosen = _next_pick(state, question, cpus.mask), Objective(allocator, cpus)
+    values = _term_values(state, question, cpus.mask, other)
+    return replace(chosen, terms=tuple(values), runner_up=CPUSet.from_mask(other))
+
+
+def term_values(state: NodeState, request: PodRequest, cpus: CPUSet) -> tuple[TermValue, ...]:
+    """Return the objective's terms of any CPUs for a pod; none if it binds to none."""
+    question = _question(state, request)
+    return tuple(_term_values(state, question, cpus.mask, 0)) if question and cpus else ()
+
+
+def remedies(state: NodeState, request: PodRequest) -> str:
+    """Return, as a sentence, the changes by which a refused pod would fit; "" if unknown."""
+    question = _question(state, request)
+    answer = _answer(state, question) if question else None
+    if not isinstance(answer, Infeasible):
+        return ""
+    return "; ".join(_sentence(state, change) for change in answer.changes)
+
+
+def _question(state: NodeState, request: PodRequest) -> Question | None:
+    """Return None also for a pod that is refused before any CPU is considered."""
+    try:
+        return admission.question(state, request)
+    except Refusal:
+        return None
+
+
+def _answer(state: NodeState, question: Question) -> Placement | Infeasible:
+    shape = optimal.from_machine(state.machine)
+    return optimal.place(shape, question.demand, question.free, question.others, explain=True)
+
+
+def _notes(best: Placement) -> tuple[str, ...]:
+    """Return the reasons behind the terms, which come first."""
+    texts = [reason.text for reason in best.reasons]
+    steps = [reason.step for reason in best.reasons]
+    return tuple(texts[steps.index("decided") :]) if "decided" in steps else ()
+
+
+def _infeasible(state: NodeState, question: Question) -> Objective | None:
+    """Return what would help, as `optimal` finds it for any allocator; None for refusals of other kinds."""
+    answer = _answer(state, question)
+    if not isinstance(answer, Infeasible):
+        return None
+    changes = tuple(Remedy(one.kind, one.text, tuple(_pods(state, one))) for one in answer.changes)
+    return Objective(state.config.pools.allocator, CPUSet(), why=answer.text, remedies=changes)
+
+
+def _pods(state: NodeState, change: Change) -> list[str]:
+    cpus = change.cpus | (change.also.cpus if change.also else 0)
+    return pod_affinity.names_of(state, cpus) if cpus else []
+
+
+def _sentence(state: NodeState, change: Change) -> str:
+    """Return the text of a change, with the names and CPUs of the pods that it is about."""
+    if change.also is not None and change.also.holders:
+        return f"without: {change.requirement}, {_sentence(state, change.also)}"
+    if not change.holders:
+        return change.text
+    uids = list(pod_affinity.holdings(state))
+    moved = {uids[position] for position in change.holders}
+    pods: dict[str, int] = {}
+    for entry in state.entries.values():
+        if entry.uid in moved:
+            pods[entry.pod] = pods.get(entry.pod, 0) | entry.cpus.mask
+    names = ", ".join(f"{pod} (CPUs {format_list(cpus)})" for pod, cpus in pods.items())
+    return f"it would fit if {names} {'was' if len(pods) == 1 else 'were'} elsewhere"
+
+
+def _next_pick(state: NodeState, question: Question, cpus: int) -> int:
+    """Return the allocator's pick if these CPUs were allocated; 0 if it finds none."""
+    pick = ALLOCATORS[state.config.pools.allocator]
+    demand = replace(question.demand, cpus=cpus.bit_count())
+    try:
+        return pick(state, question.free & ~cpus, demand, question.others).cpus
+    except Unplaceable:
+        return 0
+
+
+def _term_values(state: NodeState, question: Question, cpus: int, other: int) -> Iterator[TermValue]:
+    shape = optimal.from_machine(state.machine)
+
+    def values(mask: int) -> dict[str, int]:
+        return dict(optimal.evaluate(shape, question.demand, question.free, mask, question.others))
+
+    chosen, second = values(cpus), values(other) if other else {}
+    for term in optimal.TERMS:
+        if term.name in chosen:
+            value, against = chosen[term.name], second.get(term.name)
+            yield TermValue(term.number, term.name, term.text, value, against, term.larger)

@@ -1,0 +1,143 @@
+"""What a node would give a pod, without giving it: the decision of `admit`, and how it comes about."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from corelane.cpuset import CPUSet
+from corelane.node.admission import admit, why_shared
+from corelane.node.decision import Decision
+from corelane.node.entries import Sharing
+from corelane.node.explain import objective as objectives
+from corelane.node.explain.explanation import (
+    ContainerExplanation,
+    PodExplanation,
+    Step,
+    TermValue,
+    locality,
+)
+from corelane.node.explain.static_steps import Explained
+from corelane.node.ledger import NodeState
+from corelane.workload import ContainerRequest, PodRequest
+
+__all__ = ["AllocatorAnswer", "Comparison", "compare", "explain"]
+
+_POOLS = {Sharing.BEST_EFFORT: "best-effort pool", Sharing.SYSTEM: "system pool"}
+
+
+def explain(
+    state: NodeState, request: PodRequest, notes: tuple[str, ...] = ()
+) -> tuple[NodeState, PodExplanation]:
+    """Admit a pod as `admit` does; return the node after it, and the explanation with these notes."""
+    after, decision = admit(state, request)
+    if state.config.policy == "pools":
+        found = _under_pools(state, after, request, decision)
+    else:
+        steps = Explained(state, request, decision)
+        found = PodExplanation(state, request, decision, tuple(steps.lines()), merge=steps.of_pod)
+    containers = [_with_belongings(one, after, request) for one in found.containers]
+    if not decision.admitted:
+        containers = [_without_cpus(one) for one in containers]
+    return after, replace(found, containers=tuple(containers), notes=notes)
+
+
+def _without_cpus(container: ContainerExplanation) -> ContainerExplanation:
+    """A refused pod gets nothing, whatever its first containers could have."""
+    return replace(container, cpus=CPUSet(), locality=None, runner_up=CPUSet(), runner_up_locality=None)
+
+
+def _with_belongings(
+    container: ContainerExplanation, after: NodeState, request: PodRequest
+) -> ContainerExplanation:
+    """Add the memory and the devices that the container has in the end."""
+    entry = after.entries.get((request.uid, container.name))
+    if entry is None:
+        return container
+    return replace(container, memory=entry.memory, devices=entry.devices)
+
+
+def _under_pools(
+    before: NodeState, after: NodeState, request: PodRequest, decision: Decision
+) -> PodExplanation:
+    containers = list(_containers(before, after, request, decision))
+    objective = objectives.objective(before, request, _all_cpus(decision))
+    bound = [i for i, one in enumerate(containers) if one.cpus]
+    if objective and objective.runner_up and len(bound) == 1:
+        other = objective.runner_up
+        containers[bound[0]] = replace(
+            containers[bound[0]], runner_up=other, runner_up_locality=locality(before.machine, other)
+        )
+    return PodExplanation(before, request, decision, tuple(containers), objective=objective)
+
+
+def _containers(
+    before: NodeState, after: NodeState, request: PodRequest, decision: Decision
+) -> Iterator[ContainerExplanation]:
+    """Yield each container with its CPUs or its pool, and the reasons."""
+    for container in request.containers:
+        cpus = decision.assignments.get(container.name, CPUSet())
+        yield ContainerExplanation(
+            container.name,
+            container.kind.value,
+            len(cpus) or container.whole_cpus,
+            cpus,
+            tuple(_steps(before, request, container, decision)),
+            locality=locality(before.machine, cpus) if cpus else None,
+            pool=_pool(after, request, container) if decision.admitted and not cpus else "",
+        )
+
+
+def _steps(
+    state: NodeState, request: PodRequest, container: ContainerRequest, decision: Decision
+) -> Iterator[Step]:
+    reasons = [one for one in decision.reasons if one.container in ("", container.name)]
+    yield from (Step(one.step, one.text) for one in reasons)
+    if not decision.admitted:
+        yield Step("refused", decision.message)
+    elif not reasons:
+        yield Step("shared", why_shared(state, request, container))
+
+
+def _pool(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:
+    """Name the pool and those of its CPUs that the container may use."""
+    entry = state.entries[request.uid, container.name]
+    name = _POOLS.get(entry.sharing, "shared pool")
+    where = f" of NUMA node {entry.zone}" if entry.zone else ""
+    return f"{name}{where} {state.runs_on(entry)}"
+
+
+def _all_cpus(decision: Decision) -> CPUSet:
+    union = CPUSet()
+    for cpus in decision.assignments.values():
+        union |= cpus
+    return union
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatorAnswer:
+    """The answer of one allocator for a pod: container to CPUs, or the refusal; and the objective's terms."""
+
+    allocator: str
+    decision: Decision
+    terms: tuple[TermValue, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """The answers of several allocators for one pod, each on the node that it has filled so far."""
+
+    pod: str
+    answers: tuple[AllocatorAnswer, ...]
+
+
+def compare(states: Mapping[str, NodeState], requests: tuple[PodRequest, ...]) -> Iterator[Comparison]:
+    """Admit the pods in order under each allocator; all are judged by the objective of `optimal`."""
+    states = dict(states)
+    judge = states["optimal"].config
+    for request in requests:
+        answers = []
+        for name, before in states.items():
+            states[name], decision = admit(before, request)
+            judged = replace(before, config=judge)
+            terms = objectives.term_values(judged, request, _all_cpus(decision)) if decision.admitted else ()
+            answers.append(AllocatorAnswer(name, decision, terms))
+        yield Comparison(request.key, tuple(answers))
