@@ -81,7 +81,7 @@ def test_json_that_we_print_reads_back(tmp_path):
         (b"hello", "not recognised; a machine is a spec"),
         (b"", "not recognised"),
         (b"\x00\xff\xfe" * 100, "not recognised"),
-        (b"\x1f\x8bnot really", "not a whole tar archive"),
+        (b"\x1f\x8bnot really", "not a complete tar archive"),
         (b'{"kind": "Pod"}', "not recognised"),
         (b"socket:2 core:no", "needs a count"),
         (b"root:x:0:0:root\n" + b"bin:x:1:1:bin\n" * 1000, "'root:x:0:0:root' is none of its words"),

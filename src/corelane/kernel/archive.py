@@ -1,14 +1,14 @@
 """A tree of small files inside a tar archive (plain, .gz, .bz2 or .xz), read once into memory.
 
-tarfile would do, but takes half a second for the 16,000 entries of a large machine's sysfs; this reads the
-headers of ustar, GNU and pax archives (POSIX.1-2017, pax; the GNU tar manual) and nothing else.
+Reading streams through the archive once and never extracts to disk; the size unpacked is bounded.
 """
 
 import bz2
 import gzip
 import lzma
+import tarfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from posixpath import basename, dirname, normpath
@@ -21,13 +21,26 @@ MAX_BYTES = 2 << 30
 MAX_FILE = 1 << 20
 """Files are kept up to this length."""
 
-_BLOCK = 512
-_PIECE = 1 << 20
+_DAMAGE = ("TruncatedHeaderError", "InvalidHeaderError")
+"""Subclasses of tarfile.HeaderError that are not the archive's end; typeshed does not list them."""
 _MAX_LINKS = 40
 
 
 class ArchiveError(ValueError):
-    """A file that is no whole tar archive; the message names it."""
+    """A file that is not a complete tar archive; the message names the file."""
+
+
+class _Header(tarfile.TarInfo):
+    """A header whose damage is an error: tarfile takes damage behind the first member for the end."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> "_Header":
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.HeaderError as error:
+            if type(error).__name__ in _DAMAGE:
+                raise ArchiveError(f"{error} at byte {archive.offset}") from None
+            raise
 
 
 @dataclass(slots=True)
@@ -38,12 +51,12 @@ class _Contents:
     children: dict[str, set[str]] = field(default_factory=dict)
 
     def place(self, path: str) -> None:
-        """Make a path known to the directories above it."""
+        """Enter a path into the directories above it."""
         while path and (parent := dirname(path)) != path:
-            known = self.children.setdefault(parent, set())
-            if (name := basename(path)) in known:
+            names = self.children.setdefault(parent, set())
+            if (name := basename(path)) in names:
                 return
-            known.add(name)
+            names.add(name)
             path = parent
 
 
@@ -96,12 +109,24 @@ def _resolve(path: str, links: dict[str, str]) -> str:
 
 
 def read_archive(path: str | Path, wanted: Callable[[str], bool]) -> Archive:
-    """The files of a tar archive whose path `wanted` picks. Raises ArchiveError, or OSError if unreadable."""
+    """Return the files of a tar archive (ustar, GNU or pax) whose path `wanted` accepts.
+
+    Raises ArchiveError for a damaged archive, and OSError for a file that cannot be read.
+    """
+    contents = _Contents()
     try:
-        with Path(path).open("rb") as raw, _decoder(raw) as stream:
-            return Archive(_collect(_Stream(stream), wanted))
-    except (EOFError, zlib.error, lzma.LZMAError, ArchiveError) as error:
-        raise ArchiveError(f"{path}: not a whole tar archive: {error}") from None
+        with Path(path).open("rb") as raw, _decoder(raw) as stream, _opened(stream) as archive:
+            for member in archive:
+                if archive.offset > MAX_BYTES:
+                    raise ArchiveError(f"it unpacks to more than {MAX_BYTES >> 30} GiB")
+                _keep(contents, archive, member, wanted)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise ArchiveError(f"{path}: not a complete tar archive: {error}") from None
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ArchiveError) as error:
+        raise ArchiveError(f"{path}: not a complete tar archive: {error}") from None
+    return Archive(contents)
 
 
 def _decoder(raw: IO[bytes]) -> IO[bytes]:
@@ -111,152 +136,27 @@ def _decoder(raw: IO[bytes]) -> IO[bytes]:
         return cast("IO[bytes]", gzip.GzipFile(fileobj=raw))
     if magic.startswith(b"BZh"):
         return cast("IO[bytes]", bz2.BZ2File(raw))
-    if magic == b"\xfd7zXZ\0":
-        return cast("IO[bytes]", lzma.LZMAFile(raw))
-    return raw
+    return cast("IO[bytes]", lzma.LZMAFile(raw)) if magic == b"\xfd7zXZ\0" else raw
 
 
-@dataclass(slots=True)
-class _Stream:
-    """Bytes in order, read in large pieces; `position` counts those handed out or skipped."""
-
-    source: IO[bytes]
-    position: int = 0
-    _piece: bytes = b""
-    _offset: int = 0
-
-    def take(self, count: int) -> bytes:
-        """The next bytes; fewer only where the stream ends."""
-        if len(self._piece) - self._offset < count:
-            self._refill(count)
-        taken = self._piece[self._offset : self._offset + count]
-        self._offset += len(taken)
-        self.position += len(taken)
-        return taken
-
-    def skip(self, count: int) -> None:
-        here = min(count, len(self._piece) - self._offset)
-        self._offset += here
-        self.position += here
-        count -= here
-        while count > 0 and (taken := len(self.take(min(count, _PIECE)))):
-            count -= taken
-        if count > 0:
-            raise ArchiveError("it ends in the middle of a file")
-
-    def _refill(self, count: int) -> None:
-        pieces = [self._piece[self._offset :]]
-        while sum(map(len, pieces)) < count and (piece := self._read()):
-            pieces.append(piece)
-        self._piece, self._offset = b"".join(pieces), 0
-        if self.position > MAX_BYTES:
-            raise ArchiveError(f"it unpacks to more than {MAX_BYTES >> 30} GiB")
-
-    def _read(self) -> bytes:
-        try:
-            return self.source.read(_PIECE)
-        except gzip.BadGzipFile as error:
-            raise ArchiveError(str(error)) from None
-        except OSError as error:
-            if error.errno is None:  # how bz2 says that the data are corrupt
-                raise ArchiveError(str(error)) from None
-            raise
+def _opened(stream: IO[bytes]) -> tarfile.TarFile:
+    return tarfile.open(fileobj=stream, mode="r|", tarinfo=_Header, encoding="utf-8", errors="replace")
 
 
-def _collect(stream: _Stream, wanted: Callable[[str], bool]) -> _Contents:
-    contents = _Contents()
-    for member in _members(stream):
-        path = member.name.removeprefix("./").strip("/")
-        keep = wanted(path)
-        content = stream.take(member.size) if keep and member.size <= MAX_FILE else b""
-        stream.skip(-(-member.size // _BLOCK) * _BLOCK - len(content))
-        if keep:
-            _keep(contents, path, member, content)
-    return contents
-
-
-def _keep(contents: _Contents, path: str, member: "_Member", content: bytes) -> None:
+def _keep(
+    contents: _Contents, archive: tarfile.TarFile, member: tarfile.TarInfo, wanted: Callable[[str], bool]
+) -> None:
+    path = "" if member.name == "." else member.name.removeprefix("./").strip("/")
+    if not wanted(path):
+        return
     contents.place(path)
-    match member.kind:
-        case b"2":
-            contents.links[path] = member.link
-        case b"1":
-            contents.files[path] = contents.files.get(member.link.removeprefix("./"), b"")
-        case b"5":
-            contents.children.setdefault(path, set())
-        case b"0" | b"\0":
-            contents.files[path] = content
-            contents.modes[path] = member.mode
-
-
-@dataclass(frozen=True, slots=True)
-class _Member:
-    name: str
-    kind: bytes
-    mode: int
-    link: str
-    size: int
-
-
-def _members(stream: _Stream) -> Iterator[_Member]:
-    """Each member, long names of GNU and pax headers joined in; its content is next in the stream."""
-    extra: dict[str, str] = {}
-    while len(header := stream.take(_BLOCK)) == _BLOCK and header[0]:
-        kind, size = header[156:157], _number(header[124:136], stream.position)
-        if kind in (b"L", b"K", b"x", b"g"):
-            extra |= _extra(kind, _content(stream, size))
-            continue
-        name = extra.get("path") or _name(header)
-        link = extra.get("linkpath") or _text(header[157:257])
-        yield _Member(name, kind, _number(header[100:108], stream.position), link, size)
-        extra = {}
-    if len(header) < _BLOCK and header.strip(b"\0"):
-        raise ArchiveError("it ends in the middle of a header")
-
-
-def _content(stream: _Stream, size: int) -> bytes:
-    if size > MAX_FILE:
-        raise ArchiveError("a name in it is longer than a MiB")
-    content = stream.take(size)
-    stream.skip(-(-size // _BLOCK) * _BLOCK - len(content))
-    return content
-
-
-def _extra(kind: bytes, content: bytes) -> dict[str, str]:
-    if kind == b"x":
-        return _pax(content)
-    return {b"L": {"path": _text(content)}, b"K": {"linkpath": _text(content)}}.get(kind, {})
-
-
-def _name(header: bytes) -> str:
-    name, prefix = _text(header[:100]), _text(header[345:500])
-    return f"{prefix}/{name}" if prefix and header[257:263] == b"ustar\0" else name
-
-
-def _text(raw: bytes) -> str:
-    return raw.partition(b"\0")[0].decode("utf-8", "replace")
-
-
-def _number(raw: bytes, offset: int) -> int:
-    """Octal, or GNU's base 256 for what octal cannot hold."""
-    if raw[0] & 0x80:
-        return int.from_bytes(raw, "big") & ~(0x80 << 8 * (len(raw) - 1))
-    try:
-        return int(raw.rstrip(b" \0") or b"0", 8)
-    except ValueError:
-        raise ArchiveError(f"no tar header before byte {offset}") from None
-
-
-def _pax(raw: bytes) -> dict[str, str]:
-    """Lines of `LENGTH KEY=VALUE`; only the keys we use."""
-    records = dict[str, str]()
-    while raw:
-        digits, _, _ = raw.partition(b" ")
-        length = int(digits) if digits.isdigit() else 0
-        key, _, value = raw[len(digits) + 1 : length - 1].partition(b"=")
-        if not key:
-            raise ArchiveError("a pax header is malformed")
-        if key in (b"path", b"linkpath"):
-            records[key.decode()] = value.decode("utf-8", "replace")
-        raw = raw[length:]
-    return records
+    if member.issym():
+        contents.links[path] = member.linkname
+    elif member.islnk():
+        contents.files[path] = contents.files.get(member.linkname.removeprefix("./"), b"")
+    elif member.isdir():
+        contents.children.setdefault(path, set())
+    elif member.isreg():
+        file = archive.extractfile(member) if member.size <= MAX_FILE else None
+        contents.files[path] = file.read() if file else b""
+        contents.modes[path] = member.mode
