@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 WORKERS ?= 2
 
-.PHONY: bench-limits bench-placement bench-quality demo test test-system lint format lock clean help
+.PHONY: bench-limits bench-paths bench-placement bench-quality demo test test-system lint format lock clean help
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -41,6 +41,9 @@ bench-quality: $(STAMP) ## how well CPUs are placed, by allocator
 
 bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kernel, and with published tables
 	$(BIN)/python bench/limits.py
+
+bench-paths: $(STAMP) ## how many source files four everyday paths run through
+	$(BIN)/python bench/paths.py
 
 format: $(STAMP) ## let ruff mend what it can
 	$(BIN)/ruff check --fix src tests

@@ -38,7 +38,7 @@ from corelane.agent import intake
 from corelane.agent import messages as agent_messages
 from corelane.agent.core import Core as Agent
 from corelane.agent.manifest import RunPod
-from corelane.app import limits_advise
+from corelane.app.limits import advise
 from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology, Pod
 from corelane.machine import sources
@@ -133,9 +133,9 @@ def _advise(group: Path, number: int) -> None:
         now[0] += seconds
         _write(group, _cgroup(now[0], number))
 
-    source = limits_advise.Node(limits_advise.Where(root=group, groups=(group,)), seconds)
+    source = advise.Node(advise.Where(root=group, groups=(group,)), seconds)
     with mock.patch("time.sleep", sleep), mock.patch("time.monotonic", side_effect=lambda: now[0]):
-        limits_advise.main(source, limits_advise.Options(form="json"), printed.append)
+        advise.main(source, advise.Options(form="json"), printed.append)
     assert '"answer": "change"' in printed[0], printed
 
 

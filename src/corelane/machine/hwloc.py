@@ -7,9 +7,8 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 from corelane.cpuset import CPUSet, CPUSetError, bits, parse_hex
-from corelane.machine import kinds
-from corelane.machine.model import Device, Machine, MachineError
-from corelane.machine.pci import kind_of
+from corelane.machine import model
+from corelane.machine.model import Device, Machine, MachineError, device_kind
 from corelane.machine.tables import NodeFacts, Row, assemble
 
 __all__ = ["parse_hwloc"]
@@ -214,7 +213,7 @@ def _kinds(root: Element, source: str) -> dict[int, str]:
     """From the CPU kinds' core type or, without one, their highest frequency."""
     found = [(kind, _mask(kind, "cpuset", source)) for kind in root.iterfind("cpukind")]
     values = {index: _performance(kind) for index, (kind, _) in enumerate(found)}
-    letters = kinds.by_value(values)
+    letters = model.core_kinds(values)
     return {cpu: letters[index] for index, (_, mask) in enumerate(found) for cpu in bits(mask)}
 
 
@@ -240,7 +239,7 @@ def _devices(found: _Found) -> Iterator[Device]:
     numa = _numa(found)
     for element, near in found.devices:
         match = _PCI_TYPE.match(element.get("pci_type", ""))
-        kind = kind_of(int(match[1], 16)) if match else None
+        kind = device_kind(int(match[1], 16)) if match else None
         if match and kind:
             nodes = {numa[cpu] for cpu in bits(near) if cpu in numa}
             yield Device(

@@ -3,8 +3,11 @@
 A machine is read once and shared; whatever a hot loop asks is prepared here as bare int masks.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import TypeVar
 
 from corelane.cpuset import MAX_CPU, CPUSet, bits
 
@@ -17,8 +20,11 @@ __all__ = [
     "MachineError",
     "MaskTable",
     "NUMANode",
+    "core_kinds",
     "default_distances",
+    "device_kind",
     "from_rows",
+    "kubelet_uncore_ids",
 ]
 
 MaskTable = tuple[tuple[int, int], ...]
@@ -247,3 +253,82 @@ def from_rows(name: str, rows: Iterable[tuple[int, int, int, int, int]], *, sour
 def default_distances(numa: int, nodes: Iterable[int]) -> dict[int, int]:
     """10 to itself, 20 to any other: what Linux assumes without a SLIT table."""
     return {other: LOCAL_DISTANCE if other == numa else REMOTE_DISTANCE for other in nodes}
+
+
+_T = TypeVar("_T")
+
+_SAME_KIND = 0.85
+"""Cores within 15 % of the next faster one are of its kind: favoured cores are up to 10 % faster."""
+
+
+def core_kinds(values: Mapping[_T, int]) -> dict[_T, str]:
+    """The kind of each core by its capacity or maximum frequency (any unit, 0 = unknown).
+
+    Distinct values are sorted, and a new kind starts where one falls below 85 % of the one before. With a
+    single kind, or an unknown value, everything is "". The first kind is P, the last E, any between M.
+    """
+    levels = sorted(set(values.values()), reverse=True)
+    if not levels or levels[-1] <= 0:
+        return dict.fromkeys(values, "")
+    rank = {levels[0]: 0}
+    for faster, slower in pairwise(levels):
+        rank[slower] = rank[faster] + (slower < faster * _SAME_KIND)
+    last = rank[levels[-1]]
+    return {unit: _letter(rank[value], last) for unit, value in values.items()}
+
+
+def _letter(rank: int, last: int) -> str:
+    if last == 0:
+        return ""
+    return "P" if rank == 0 else "E" if rank == last else "M"
+
+
+_DEVICE_KINDS = {
+    0x00: "other",
+    0x01: "storage",
+    0x02: "network",
+    0x03: "display",
+    0x04: "multimedia",
+    0x07: "communication",
+    0x09: "input",
+    0x0A: "docking",
+    0x0B: "co-processor",
+    0x0C: "serial bus",
+    0x0D: "wireless",
+    0x0E: "controller",
+    0x0F: "satellite",
+    0x10: "encryption",
+    0x12: "accelerator",
+    0x13: "instrument",
+    0x40: "co-processor",
+    0xFF: "other",
+}
+_INFINIBAND = (0x0207, 0x0C06)
+
+
+def device_kind(pci_class: int) -> str | None:
+    """A word for a class code of base class and subclass (0x0200); None for what belongs to the chipset.
+
+    That is memory controllers (05), bridges (06), system peripherals (08) and signal processors (11; on
+    servers the uncore counters). Source: PCI Code and ID Assignment Specification 1.11.
+    """
+    return "infiniband" if pci_class in _INFINIBAND else _DEVICE_KINDS.get(pci_class >> 8)
+
+
+def kubelet_uncore_ids(cpus: Iterable[CPU]) -> dict[int, int]:
+    """CPU to the id of its uncore cache in the kubelet; `cpus` are all that are online.
+
+    An L3 counts as the node's if it holds as many CPUs as the node would if all its cores were like this one.
+    """
+    cpus = tuple(cpus)
+    sharing = Counter(cpu.l3 for cpu in cpus)
+    threads = Counter((cpu.numa, cpu.core) for cpu in cpus)
+    cores = Counter(numa for numa, _ in threads)
+
+    def of(cpu: CPU) -> int:
+        if cpu.uncore is not None:
+            return cpu.uncore
+        whole = sharing[cpu.l3] == cores[cpu.numa] * threads[cpu.numa, cpu.core]
+        return cpu.socket if whole else cpu.l3
+
+    return {cpu.id: of(cpu) for cpu in cpus}

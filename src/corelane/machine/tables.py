@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from corelane.cpuset import CPUSet
-from corelane.machine import kinds
+from corelane.machine import model
 from corelane.machine.model import CPU, Device, Machine, MachineError, NUMANode, default_distances
 
 __all__ = ["NodeFacts", "Row", "assemble"]
@@ -70,7 +70,7 @@ def _cpus(rows: list[Row]) -> tuple[CPU, ...]:
     for row in rows:
         first.setdefault(_core_key(row), row.cpu)
     numa = _numa(rows)
-    by_value = kinds.by_value({row.cpu: row.max_khz for row in rows})
+    by_value = model.core_kinds({row.cpu: row.max_khz for row in rows})
     has_l3 = any(row.l3 is not None for row in rows)
     above = 1 + max((row.l3 or 0 for row in rows), default=0)
     return tuple(

@@ -14,8 +14,7 @@ from typing import NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from corelane.cpuset import bits
-from corelane.machine.model import Machine
-from corelane.machine.uncore import kubelet_ids
+from corelane.machine.model import Machine, kubelet_uncore_ids
 
 __all__ = [
     "Counters",
@@ -245,7 +244,7 @@ class Topology(Patterned):
 @remembered
 def from_machine(machine: Machine) -> Topology:
     """Return the topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
-    usable, keys, caches = machine.usable, core_keys(machine), kubelet_ids(machine.cpus)
+    usable, keys, caches = machine.usable, core_keys(machine), kubelet_uncore_ids(machine.cpus)
     return build(
         Row(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable
     )

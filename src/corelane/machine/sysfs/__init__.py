@@ -9,7 +9,7 @@ import os
 from corelane.cpuset import CPUSet
 from corelane.kernel.files import Directory, Tree
 from corelane.machine.model import Machine
-from corelane.machine.sysfs import cores, devices, nodes, states
+from corelane.machine.sysfs import cores, numa, states
 
 __all__ = ["discover", "live"]
 
@@ -30,20 +30,20 @@ def discover(sys: Tree, proc: Tree, *, name: str, source: str, allowed: int | No
     """
     notes: list[str] = []
     state = states.read(sys, proc, source, notes)
-    raw_nodes = nodes.read(sys, proc)
+    raw_nodes = numa.read(sys, proc)
     cpus = cores.read(sys, state.online, raw_nodes, notes)
     return Machine(
         name=name,
         cpus=cpus,
-        nodes=nodes.build(raw_nodes, cpus),
+        nodes=numa.build(raw_nodes, cpus),
         online=CPUSet.from_mask(state.online),
         offline=CPUSet.from_mask(state.offline),
         allowed=CPUSet.from_mask(state.online if allowed is None else allowed),
         isolated=CPUSet.from_mask(state.isolated),
         nohz_full=CPUSet.from_mask(state.nohz_full),
         managed_irq=CPUSet.from_mask(state.managed_irq),
-        devices=devices.read_pci(sys, cpus),
-        irqs=devices.read_irqs(proc),
+        devices=numa.read_pci(sys, cpus),
+        irqs=numa.read_irqs(proc),
         notes=tuple(notes),
         source=source,
     )

@@ -3,19 +3,168 @@
 Sibling masks decide who belongs together, as in lscpu; ids only name the groups.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from corelane.cpuset import bits
+from corelane.cpuset import bits, named, verb
 from corelane.kernel.files import Tree
-from corelane.machine import kinds
+from corelane.machine import model
 from corelane.machine.model import CPU
-from corelane.machine.sysfs import groups
-from corelane.machine.sysfs.nodes import RawNode
-from corelane.machine.sysfs.states import CPU_DIR
-from corelane.machine.sysfs.values import read_int, read_list, read_mask
+from corelane.machine.sysfs.numa import RawNode
+from corelane.machine.sysfs.states import CPU_DIR, numbered, read_int, read_list, read_mask
 
 __all__ = ["read"]
+
+
+def partition(mask: int, mates: Callable[[int], int]) -> list[int]:
+    """Disjoint groups covering `mask`, each as its lowest CPU tells: a CPU named twice stays in the first."""
+    groups = []
+    while mask:
+        low = mask & -mask
+        group = mates(low.bit_length() - 1) & mask | low
+        groups.append(group)
+        mask &= ~group
+    return groups
+
+
+def core_groups(sys: Tree, online: int) -> list[int]:
+    """The masks of SMT siblings; without masks or ids every CPU is a core of its own."""
+    files = ("thread_siblings_list", "thread_siblings", "core_cpus_list", "core_cpus")
+    return _siblings(sys, online, files, ("physical_package_id", "core_id"), default=0)
+
+
+def package_groups(sys: Tree, online: int) -> list[int]:
+    """The masks of sockets; without masks or ids there is one."""
+    files = ("core_siblings_list", "core_siblings", "package_cpus_list", "package_cpus")
+    return _siblings(sys, online, files, ("physical_package_id",), default=online)
+
+
+def _siblings(sys: Tree, online: int, files: Sequence[str], ids: Sequence[str], default: int) -> list[int]:
+    same_ids: dict[tuple[int | None, ...], int] = {}
+
+    def mates(cpu: int) -> int:
+        where = f"{CPU_DIR}/cpu{cpu}/topology"
+        mask = read_mask(sys, *(f"{where}/{file}" for file in files), holding=1 << cpu)
+        if mask is not None:
+            return mask
+        if not same_ids:
+            same_ids.update(_by_ids(sys, online, ids))
+        return next(
+            (group for key, group in same_ids.items() if group >> cpu & 1 and None not in key), default
+        )
+
+    return partition(online, mates)
+
+
+def _by_ids(sys: Tree, online: int, names: Sequence[str]) -> dict[tuple[int | None, ...], int]:
+    groups: dict[tuple[int | None, ...], int] = {}
+    for cpu in bits(online):
+        key = tuple(read_int(sys, f"{CPU_DIR}/cpu{cpu}/topology/{name}") for name in names)
+        groups[key] = groups.get(key, 0) | 1 << cpu
+    return groups
+
+
+def numa_ids(
+    nodes: Sequence[RawNode], online: int, packages: Sequence[int], notes: list[str]
+) -> dict[int, int]:
+    """The NUMA node of every CPU: the first that names it, else one of its socket's, else the lowest node."""
+    place: dict[int, int] = {}
+    contested = 0
+    for node in nodes:
+        for cpu in bits(node.mask & online):
+            contested |= (cpu in place) << cpu
+            place.setdefault(cpu, node.id)
+    if contested:
+        these = f"{named(contested)} {verb(contested)}"
+        notes.append(f"{these} listed in several NUMA nodes: the lowest node taken")
+    _place_orphans(place, online, packages, nodes[0].id, notes)
+    return place
+
+
+def _place_orphans(
+    place: dict[int, int], online: int, packages: Sequence[int], lowest: int, notes: list[str]
+) -> None:
+    orphans = [cpu for cpu in bits(online) if cpu not in place]
+    homes = {
+        cpu: [place[mate] for mate in bits(group) if mate in place]
+        for group in packages
+        for cpu in bits(group)
+    }
+    fallback = min(place.values(), default=lowest)
+    for cpu in orphans:
+        place[cpu] = min(homes[cpu], default=fallback)
+    if orphans:
+        cpus = sum(1 << cpu for cpu in orphans)
+        to = ",".join(str(node) for node in sorted({place[cpu] for cpu in orphans}))
+        notes.append(f"{named(cpus)} {verb(cpus)} listed in no NUMA node: put into node {to}")
+
+
+def socket_ids(
+    sys: Tree, packages: Sequence[int], cores: int, numa: Mapping[int, int], notes: list[str]
+) -> dict[int, int]:
+    """The socket of every CPU: the physical package id where the kernel knows distinct ones.
+
+    Where it knows none and takes every core for a package (POWER), a NUMA node is a socket; else packages are
+    numbered in order of their lowest CPU.
+    """
+    ids = [read_int(sys, f"{CPU_DIR}/cpu{_lowest(group)}/topology/physical_package_id") for group in packages]
+    if len(set(ids)) == len(ids) and all(socket is not None and socket >= 0 for socket in ids):
+        return {cpu: socket or 0 for group, socket in zip(packages, ids, strict=True) for cpu in bits(group)}
+    unknown = all(socket is None or socket < 0 for socket in ids)
+    if unknown and len(packages) == cores > len(set(numa.values())):
+        notes.append("physical package ids are unknown: each NUMA node taken for a socket")
+        return dict(numa)
+    if len(packages) > 1 or not unknown:
+        notes.append("physical package ids are unknown or not distinct: sockets numbered by their lowest CPU")
+    return {cpu: index for index, group in enumerate(packages) for cpu in bits(group)}
+
+
+def l3_ids(sys: Tree, online: int, sockets: Mapping[int, int]) -> tuple[dict[int, int], dict[int, int]]:
+    """The L3 domain of every CPU: the kernel's cache id; where ids are not distinct, its lowest CPU.
+
+    On a machine without L3 it is the socket's id, as in the kubelet; CPUs without one beside others with one
+    get an id a socket, above all others. The second answer are the CPUs whose cache has another id in the
+    kubelet: the kernel's own, or without one the socket's.
+    """
+    caches: dict[int, int | None] = {}
+
+    def mates(cpu: int) -> int:
+        where = _l3_dir(sys, cpu)
+        if where is None:
+            return 0
+        caches[cpu] = read_int(sys, f"{where}/id")
+        return read_mask(sys, f"{where}/shared_cpu_list", f"{where}/shared_cpu_map", holding=1 << cpu) or 0
+
+    domains = partition(online, mates)
+    if not caches:
+        return dict(sockets), {}
+    ids = _cache_ids(caches)
+    above = max(ids.values()) + 1
+    first = {cpu: _lowest(group) for group in domains for cpu in bits(group)}
+    ours = {cpu: ids.get(lowest, above + sockets[cpu]) for cpu, lowest in first.items()}
+    kernels = {cpu: caches.get(lowest) for cpu, lowest in first.items()}
+    theirs = {cpu: sockets[cpu] if own is None else own for cpu, own in kernels.items()}
+    return ours, {cpu: own for cpu, own in theirs.items() if own != ours[cpu]}
+
+
+def _cache_ids(caches: Mapping[int, int | None]) -> dict[int, int]:
+    """By a domain's lowest CPU."""
+    known = {cpu: cache for cpu, cache in caches.items() if cache is not None and cache >= 0}
+    return known if len(set(known.values())) == len(caches) else {cpu: cpu for cpu in caches}
+
+
+def _l3_dir(sys: Tree, cpu: int) -> str | None:
+    """Almost always index3, the fourth of four caches; the others are asked only when it is not."""
+    where = f"{CPU_DIR}/cpu{cpu}/cache"
+    if read_int(sys, f"{where}/index3/level") == 3:
+        return f"{where}/index3"
+    paths = (f"{where}/index{index}" for index in numbered(sys.names(where), "index"))
+    return next((path for path in paths if read_int(sys, f"{path}/level") == 3), None)
+
+
+def _lowest(mask: int) -> int:
+    return (mask & -mask).bit_length() - 1
+
 
 _NO_DIE = (None, -1, 0xFFFF)
 _HYBRID_PMUS = (("P", "cpu_core"), ("E", "cpu_atom"), ("E", "cpu_lowpower"))
@@ -36,11 +185,11 @@ class _Core:
 
 def read(sys: Tree, online: int, nodes: Sequence[RawNode], notes: list[str]) -> tuple[CPU, ...]:
     """The online CPUs; what had to be assumed is added to `notes`."""
-    cores = [_read_core(sys, mask) for mask in groups.cores(sys, online)]
-    packages = groups.packages(sys, online)
-    numa = groups.numa(nodes, online, packages, notes)
-    sockets = groups.sockets(sys, packages, len(cores), numa, notes)
-    l3, uncore = groups.l3(sys, online, sockets)
+    cores = [_read_core(sys, mask) for mask in core_groups(sys, online)]
+    packages = package_groups(sys, online)
+    numa = numa_ids(nodes, online, packages, notes)
+    sockets = socket_ids(sys, packages, len(cores), numa, notes)
+    l3, uncore = l3_ids(sys, online, sockets)
     kind = _kinds(sys, cores, online)
     cpus = [_cpu(cpu, core, sockets, l3, uncore, numa, kind) for core in cores for cpu in bits(core.mask)]
     _note_split_cores(cores, sockets, numa, notes)
@@ -71,11 +220,11 @@ def _kinds(sys: Tree, cores: Sequence[_Core], online: int) -> Mapping[int, str]:
     pmus = [(kind, (read_list(sys, f"devices/{pmu}/cpus") or 0) & online) for kind, pmu in _HYBRID_PMUS]
     if len({kind for kind, mask in pmus if mask}) > 1 and sum(mask for _, mask in pmus) == online:
         return {core.first: kind for core in cores for kind, mask in pmus if mask >> core.first & 1}
-    by_capacity = kinds.by_value({core.first: core.capacity for core in cores})
+    by_capacity = model.core_kinds({core.first: core.capacity for core in cores})
     return (
         by_capacity
         if any(by_capacity.values())
-        else kinds.by_value({core.first: core.max_khz for core in cores})
+        else model.core_kinds({core.first: core.max_khz for core in cores})
     )
 
 

@@ -1,14 +1,116 @@
 """Which CPUs are online, present, isolated and tickless."""
 
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from corelane.cpuset import bits, named, verb
+from corelane.cpuset import MAX_CPU, CPUSetError, bits, named, parse_hex, parse_list, verb
 from corelane.kernel.files import Tree
-from corelane.machine.cmdline import argument, isolcpus, kernel_list
 from corelane.machine.model import MachineError
-from corelane.machine.sysfs.values import first_of, numbered, read_list
 
-__all__ = ["CPU_DIR", "States", "read"]
+__all__ = [
+    "CPU_DIR",
+    "States",
+    "argument",
+    "first_of",
+    "isolcpus",
+    "kernel_list",
+    "numbered",
+    "read",
+    "read_int",
+    "read_list",
+    "read_mask",
+]
+
+_BLANKS = "\0 \t\n"
+"""Around a value; cluster_cpus_list ended with a NUL on the first kernels that had it."""
+
+
+def read_int(tree: Tree, path: str) -> int | None:
+    """A decimal number, possibly negative; None when there is none."""
+    text = (tree.read(path) or "").strip(_BLANKS)
+    return int(text) if text.removeprefix("-").isdecimal() and text.isascii() and len(text) < 20 else None
+
+
+def read_list(tree: Tree, path: str) -> int | None:
+    """The mask of a list such as `0-3,8`; None when the file is missing or holds none (`(null)`, say)."""
+    return _parsed(parse_list, tree, path)
+
+
+def read_mask(tree: Tree, *paths: str, holding: int = 0) -> int | None:
+    """The first CPU set among files that holds the CPUs of the mask `holding`.
+
+    Files whose name ends in `list` have lists, others hexadecimal masks.
+    """
+    for path in paths:
+        mask = _parsed(parse_list if path.endswith("list") else parse_hex, tree, path)
+        if mask is not None and mask & holding == holding:
+            return mask
+    return None
+
+
+def _parsed(parse: Callable[[str], int], tree: Tree, path: str) -> int | None:
+    text = tree.read(path)
+    try:
+        return None if text is None else parse(text.strip(_BLANKS))
+    except CPUSetError:
+        return None
+
+
+def numbered(names: Iterable[str], prefix: str) -> list[int]:
+    """The numbers in names such as `cpu7`, ascending; other names are passed over."""
+    tails = (name.removeprefix(prefix) for name in names if name.startswith(prefix))
+    return sorted(int(tail) for tail in tails if tail.isascii() and tail.isdecimal() and len(tail) < 6)
+
+
+def first_of(*values: int | None) -> int:
+    """The first value that is neither missing nor 0; else 0."""
+    return next((value for value in values if value), 0)
+
+
+_RANGE = re.compile(r"([0-9]+|N)(?:-([0-9]+|N)(?::([0-9]+)/([0-9]+))?)?", re.ASCII)
+_FLAG = re.compile(r"[a-z_]+")
+
+
+def argument(cmdline: str, name: str) -> str:
+    """The value of the last `name=value`; "" when it is not given."""
+    values = [word.partition("=")[2] for word in cmdline.split() if word.startswith(f"{name}=")]
+    return values[-1].strip('"') if values else ""
+
+
+def kernel_list(text: str, possible: int) -> int:
+    """The mask of a list with `all`, `N` (the last CPU) and strides `0-31:2/8`, cut to the `possible` CPUs.
+
+    0 when it is malformed: the kernel ignores such a parameter too.
+    """
+    if text == "all":
+        return possible
+    mask = 0
+    for piece in text.split(",") if text else ():
+        match = _RANGE.fullmatch(piece)
+        if not match:
+            return 0
+        mask |= _range_mask(match, max(possible.bit_length() - 1, 0))
+    return mask & possible
+
+
+def _range_mask(match: re.Match[str], last_cpu: int) -> int:
+    first, last = (last_cpu if end == "N" else int(end) for end in (match[1], match[2] or match[1]))
+    used, group = int(match[3] or 1), int(match[4] or 1)
+    last = min(last, MAX_CPU)
+    if group == 0 or used > group:
+        return 0
+    return sum(1 << cpu for cpu in range(first, last + 1) if (cpu - first) % group < used)
+
+
+def isolcpus(cmdline: str, possible: int) -> tuple[int, int]:
+    """The masks (kept from scheduling domains, kept from managed interrupts) of `isolcpus=[flag,…]list`."""
+    words = argument(cmdline, "isolcpus").split(",")
+    flags = {word for word in words if _FLAG.fullmatch(word) and word != "all"}
+    mask = kernel_list(",".join(word for word in words if word not in flags), possible)
+    domain = mask if not flags or "domain" in flags else 0
+    return domain, mask if "managed_irq" in flags else 0
+
 
 CPU_DIR = "devices/system/cpu"
 
