@@ -6,7 +6,7 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup
-from corelane.kernel.cgroup2 import Groups2
+from corelane.kernel.cgroup import Groups2
 from corelane.kernel.cgroup_tree import Settings
 from support.cgroup2_fake import FakeV2
 

@@ -3,7 +3,7 @@
 import pytest
 
 from corelane.kernel import cgroup
-from corelane.kernel.cgroup_mounts import Mount, mounts
+from corelane.kernel.cgroup import Mount, mounts
 from support.cgroup2_fake import FakeV2
 
 HYBRID = """\

@@ -12,8 +12,7 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup, proc
-from corelane.kernel.cgroup2 import Groups2
-from corelane.kernel.cgroup_mounts import mounts
+from corelane.kernel.cgroup import Groups2, mounts
 from corelane.kernel.cgroupfs import KERNEL
 from support import real_cgroups
 

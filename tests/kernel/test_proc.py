@@ -7,7 +7,7 @@ import time
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import pidfd, proc
+from corelane.kernel import proc
 from corelane.kernel.proc import Identity, TaskAffinity
 
 
@@ -123,11 +123,11 @@ def test_the_boot_has_a_name():
 
 def test_a_signal_reaches_the_very_process_only(sleeper):
     who = proc.identity(sleeper.pid)
-    assert not pidfd.send(Identity(who.pid, who.start_ticks - 1), 9)
+    assert not proc.send(Identity(who.pid, who.start_ticks - 1), 9)
     assert sleeper.poll() is None
-    assert pidfd.send(who, 9)
+    assert proc.send(who, 9)
     assert sleeper.wait() == -9
-    assert not pidfd.send(who, 9)
+    assert not proc.send(who, 9)
 
 
 def test_a_signal_is_sent_by_pid_where_the_kernel_has_no_pidfds(sleeper, monkeypatch):
@@ -136,8 +136,8 @@ def test_a_signal_is_sent_by_pid_where_the_kernel_has_no_pidfds(sleeper, monkeyp
 
     monkeypatch.setattr(os, "pidfd_open", missing)
     who = proc.identity(sleeper.pid)
-    assert not pidfd.send(Identity(who.pid, who.start_ticks - 1), 9)
-    assert pidfd.send(who, 15)
+    assert not proc.send(Identity(who.pid, who.start_ticks - 1), 9)
+    assert proc.send(who, 15)
     assert sleeper.wait() == -15
 
 

@@ -6,17 +6,208 @@ same from here. Groups whose path does not begin with `corelane` are never touch
 needs controllers enabled above ours.
 """
 
+import errno
 import os
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
-from corelane.kernel.cgroup1 import Groups1
-from corelane.kernel.cgroup2 import Groups2
-from corelane.kernel.cgroup_mounts import Mount, mounts
+from corelane.cpuset import CPUSet
+from corelane.kernel import cfs
 from corelane.kernel.cgroup_tree import OWN, Groups, Level, Settings, join
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
-__all__ = ["OWN", "CgroupError", "CgroupsUnavailable", "Groups", "Level", "Settings", "find", "join"]
+__all__ = [
+    "OWN",
+    "CgroupError",
+    "CgroupsUnavailable",
+    "Groups",
+    "Groups1",
+    "Groups2",
+    "Level",
+    "Mount",
+    "Settings",
+    "find",
+    "join",
+    "mounts",
+]
+
+_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """One mounted hierarchy: its directory, its controllers (v1), and our own group's directory in it."""
+
+    version: int
+    controllers: frozenset[str]
+    directory: Path
+    own: Path
+
+
+def mounts(root: Path = Path("/")) -> list[Mount]:
+    """The cgroup hierarchies that /proc/self/mountinfo and /proc/self/cgroup name, below `root`."""
+    own = _own_groups((root / "proc/self/cgroup").read_text())
+    lines = (root / "proc/self/mountinfo").read_text().splitlines()
+    return [mount for line in lines if (mount := _mount(line, own, root)) is not None]
+
+
+def _own_groups(text: str) -> dict[str, str]:
+    """Controller → our own path, from lines such as `3:cpuset:/a` (v1) and `0::/b` (v2, no name)."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        found.update(dict.fromkeys(controllers.split(","), path))
+    return found
+
+
+def _mount(line: str, own: dict[str, str], root: Path) -> Mount | None:
+    """One line of mountinfo (man proc_pid_mountinfo); None if no cgroups are mounted there."""
+    fields, _, tail = line.partition(" - ")
+    kind, _, options = tail.split(" ", 2)
+    if kind not in ("cgroup", "cgroup2"):
+        return None
+    within, place = (_ESCAPE.sub(lambda code: chr(int(code[1], 8)), text) for text in fields.split(" ")[3:5])
+    directory = root / place.lstrip("/")
+    names = frozenset(options.split(",")) & own.keys() if kind == "cgroup" else frozenset[str]()
+    path = own.get(min(names, default=""), "/")
+    return Mount(1 if kind == "cgroup" else 2, names, directory, directory / _relative(path, within))
+
+
+def _relative(path: str, within: str) -> str:
+    """Our path as seen from a mount that shows what lies below `within`; empty if we are not there."""
+    inside = path == within or path.startswith(within.rstrip("/") + "/")
+    return path[len(within.rstrip("/")) :].lstrip("/") if inside else ""
+
+
+class Groups1(Groups):
+    """Groups in version 1. Only a cpuset with CPUs and memory may be entered, so new ones inherit."""
+
+    version = 1
+
+    def _create(self, group: str) -> None:
+        for path in (*self._above(group), group):
+            for controller in self.bases:
+                self.files.mkdir(self._directory(path, controller))
+            self._inherit(path, "cpus")
+            self._inherit(path, "mems")
+
+    def _inherit(self, group: str, resource: Literal["cpus", "mems"]) -> None:
+        path = self._directory(group, "cpuset") / f"cpuset.{resource}"
+        if not self.files.read(path):
+            self.files.write(path, self.files.read(path.parent.parent / path.name))
+
+    def set_request(self, group: str, milli: int, level: Level) -> None:
+        self._write(group, "cpu", "cpu.shares", str(cfs.shares(milli)))
+
+    def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
+        """The limit is lifted while the period changes: the old quota might be too much for the new one."""
+        if self._read(group, "cpu", "cpu.cfs_period_us") != str(period_us):
+            self._write(group, "cpu", "cpu.cfs_quota_us", "-1")
+            self._write(group, "cpu", "cpu.cfs_period_us", str(period_us))
+        self._write(group, "cpu", "cpu.cfs_quota_us", str(quota_us or -1))
+
+    def read(self, group: str) -> Settings:
+        quota = int(self._read(group, "cpu", "cpu.cfs_quota_us"))
+        return Settings(
+            cpus=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus")),
+            effective=CPUSet.parse(self._read(group, "cpuset", "cpuset.effective_cpus")),
+            mems=CPUSet.parse(self._read(group, "cpuset", "cpuset.effective_mems")),
+            shares=int(self._read(group, "cpu", "cpu.shares")),
+            weight=None,
+            quota_us=None if quota < 0 else quota,
+            period_us=int(self._read(group, "cpu", "cpu.cfs_period_us")),
+        )
+
+    def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
+        return CPUSet.parse(self._read(group, "cpuset", f"cpuset.{resource}"))
+
+
+class Groups2(Groups):
+    """Groups in version 2. Processes live in leaves only; a group without a cpuset uses the one above."""
+
+    version = 2
+
+    def _create(self, group: str) -> None:
+        for path in (*self._above(group), group):
+            directory = self._directory(path, self._controller)
+            self._enable(directory.parent)
+            self._make(directory)
+
+    def _enable(self, directory: Path) -> None:
+        """Hand our controllers down from `directory`; only what is missing is written."""
+        control = directory / "cgroup.subtree_control"
+        enabled = self.files.read(control).split()
+        missing = [name for name in self.bases if name not in enabled]
+        if missing:
+            text = " ".join(f"+{name}" for name in missing)
+            self._refuse_to_thread(directory, f"write {text!r} to", control)
+            self.files.write(control, text)
+
+    def _refuse_to_thread(self, directory: Path, action: str, control: Path) -> None:
+        """Beside processes the kernel hands cpu and cpuset down, but to groups that can hold only threads.
+
+        What it would be left as can hardly be undone, so it is refused before (cgroup-v2.rst, "Threads").
+        """
+        if self._type(directory) == "domain" and self.files.read(directory / "cgroup.procs"):
+            raise CgroupError(action, control, OSError(errno.EBUSY, os.strerror(errno.EBUSY)))
+
+    def _make(self, directory: Path) -> None:
+        """Make a group that can hold processes; below a threaded one it could not, and is not left there."""
+        made = self.files.mkdir(directory)
+        if self._type(directory) == "domain invalid":
+            if made:
+                self.files.rmdir(directory)
+            reason = "the group above is threaded, as processes live in it while it hands cpu or cpuset down"
+            raise CgroupError("create", directory, OSError(errno.EOPNOTSUPP, reason))
+
+    def _type(self, directory: Path) -> str:
+        """The hierarchy's root has no type: it may hold processes whatever it hands down."""
+        try:
+            return self.files.read(directory / "cgroup.type")
+        except CgroupError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return "root"
+
+    def set_request(self, group: str, milli: int, level: Level) -> None:
+        """By the kubelet's formula for pods, by the runtimes' newer one for containers."""
+        formula = cfs.container_weight if level == "container" else cfs.pod_weight
+        self._write(group, "cpu", "cpu.weight", str(formula(cfs.shares(milli))))
+
+    def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
+        self._write(group, "cpu", "cpu.max", f"{quota_us or 'max'} {period_us}")
+
+    def read(self, group: str) -> Settings:
+        quota, period = self._read(group, "cpu", "cpu.max").split()
+        return Settings(
+            cpus=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus")),
+            effective=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus.effective")),
+            mems=CPUSet.parse(self._read(group, "cpuset", "cpuset.mems.effective")),
+            shares=None,
+            weight=int(self._read(group, "cpu", "cpu.weight")),
+            quota_us=None if quota == "max" else int(quota),
+            period_us=int(period),
+        )
+
+    def kill(self, group: str) -> list[int]:
+        """By the kernel itself where it can (Linux 5.14), so that nobody escapes by forking."""
+        found = self.pids(group)
+        try:
+            self.files.write(self._directory(group, self._controller) / "cgroup.kill", "1")
+        except CgroupError:
+            return super().kill(group)
+        return found
+
+    @property
+    def _controller(self) -> str:
+        return next(iter(self.bases))
+
+    def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
+        return CPUSet.parse(self._read(group, "cpuset", f"cpuset.{resource}")) or None
+
 
 _NEEDED = ("cpuset", "cpu")
 _USEFUL = ("cpuacct",)

@@ -4,6 +4,8 @@ Everything takes `proc`, the directory that plays /proc. A process that ends whi
 never an error.
 """
 
+import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,9 @@ __all__ = [
     "descendants",
     "identity",
     "is_alive",
+    "open_pidfd",
     "pids",
+    "send",
     "stat",
     "tasks",
     "tasks_allowed",
@@ -199,3 +203,39 @@ def bearing(variable: str, proc: Path = PROC) -> list[int]:
 
 def _all(proc: Path) -> Iterator[Stat]:
     return (found for pid in pids(proc) if (found := stat(pid, proc)) is not None)
+
+
+def open_pidfd(who: Identity) -> int:
+    """A descriptor that becomes readable when the process ends.
+
+    Raises ProcessLookupError if it has ended, and OSError where the kernel has no such descriptors.
+    """
+    fd = os.pidfd_open(who.pid)
+    if identity(who.pid) == who:
+        return fd
+    os.close(fd)
+    raise ProcessLookupError(f"process {who.pid} has ended")
+
+
+def send(who: Identity, number: int) -> bool:
+    """Send a signal; False if the process has ended. Raises PermissionError."""
+    try:
+        fd = open_pidfd(who)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return _send_by_pid(who, number)
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except ProcessLookupError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def _send_by_pid(who: Identity, number: int) -> bool:
+    if identity(who.pid) != who:
+        return False
+    os.kill(who.pid, number)
+    return True

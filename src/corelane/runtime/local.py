@@ -33,9 +33,9 @@ from corelane.runtime.base import (
 )
 from corelane.runtime.launch import LaunchError, launch
 from corelane.runtime.outcome import Outcome, Stored
+from corelane.runtime.process_watch import Tasks
 from corelane.runtime.records import State
 from corelane.runtime.registry import Container, Registry
-from corelane.runtime.watch import Tasks
 
 __all__ = ["LocalRuntime"]
 

@@ -11,8 +11,8 @@ from corelane.kernel import proc
 from corelane.runtime import outcome as outcomes
 from corelane.runtime.base import ContainerStatus, UnknownContainer
 from corelane.runtime.outcome import Outcome, Stored
+from corelane.runtime.process_watch import Broadcast, Watch, watch
 from corelane.runtime.records import State
-from corelane.runtime.watch import Broadcast, Watch, watch
 
 __all__ = ["Container", "Registry"]
 

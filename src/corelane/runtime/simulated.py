@@ -24,7 +24,7 @@ from corelane.runtime.base import (
     TaskAffinity,
     UnknownContainer,
 )
-from corelane.runtime.watch import Broadcast
+from corelane.runtime.process_watch import Broadcast
 
 __all__ = ["SimulatedRuntime", "SimulationStateError"]
 
