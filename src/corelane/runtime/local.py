@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import pidfd, proc
+from corelane.kernel import proc
 from corelane.kernel.affinity import AffinityError
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import TaskAffinity
@@ -337,7 +337,7 @@ class LocalRuntime:
 
     def _send(self, container: Container, number: int) -> None:
         if container.outcome and not container.ended.is_set():
-            pidfd.send(container.outcome.main, number)
+            proc.send(container.outcome.main, number)
 
     async def _kill(self, container: Container) -> None:
         """SIGKILL to the main process and all others, again until the container has ended."""
@@ -358,7 +358,7 @@ class LocalRuntime:
         for pid in left:
             if who := proc.identity(pid):
                 with suppress(PermissionError):
-                    pidfd.send(who, signal.SIGKILL)
+                    proc.send(who, signal.SIGKILL)
         return left
 
     async def _discard(self, container: Container) -> None:

@@ -5,8 +5,7 @@ import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
-from corelane.kernel.pidfd import open_pidfd
-from corelane.kernel.proc import Identity
+from corelane.kernel.proc import Identity, open_pidfd
 
 __all__ = ["Broadcast", "Tasks", "Watch", "watch"]
 

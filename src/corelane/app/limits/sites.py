@@ -12,7 +12,7 @@ import msgspec
 from corelane.app.state import cgroups, pod_lists
 from corelane.app.state.files import StateFileError
 from corelane.app.up import datadir
-from corelane.kernel import cgroup_mounts
+from corelane.kernel import cgroup
 from corelane.node.recovery.owners import ContainerName, ListedPod, RunningContainer
 
 __all__ = ["Site", "Sites", "Where", "find"]
@@ -142,7 +142,7 @@ def _named(path: Path, root: Path) -> Site:
         raise StateFileError(f"--cgroup {path}: is no cgroup: name a directory that has cgroup.procs")
     found = path.resolve()
     try:
-        mounts = [mount.directory.resolve() for mount in cgroup_mounts.mounts(root)]
+        mounts = [mount.directory.resolve() for mount in cgroup.mounts(root)]
     except OSError:
         mounts = []
     own = [mount for mount in mounts if found.is_relative_to(mount)]
