@@ -26,7 +26,7 @@ from corelane.placement.reasons import Reason
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest
 
-__all__ = ["Decision", "admit"]
+__all__ = ["Admission", "Decision", "admit", "why_shared"]
 
 ALLOCATOR = "kubelet"
 
@@ -59,7 +59,7 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
             return pools.admit(state, request)
     except Refusal as refusal:
         return state, Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
-    admission = _Admission(state, request)
+    admission = Admission(state, request)
     try:
         admission.run()
     except Refusal as refusal:
@@ -95,7 +95,7 @@ def _checked_request(state: NodeState, request: PodRequest) -> int:
     return milli
 
 
-class _Admission:
+class Admission:
     """One admission on its way: what is still available, what init containers lend, what was decided."""
 
     __slots__ = (

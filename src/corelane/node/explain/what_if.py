@@ -8,6 +8,7 @@ from corelane.node.admission import admit, why_shared
 from corelane.node.decision import Decision
 from corelane.node.entries import Sharing
 from corelane.node.explain import objective as objectives
+from corelane.node.explain import static_steps
 from corelane.node.explain.explanation import (
     ContainerExplanation,
     PodExplanation,
@@ -15,7 +16,6 @@ from corelane.node.explain.explanation import (
     TermValue,
     locality,
 )
-from corelane.node.explain.static_steps import Explained
 from corelane.node.ledger import NodeState
 from corelane.workload import ContainerRequest, PodRequest
 
@@ -32,8 +32,8 @@ def explain(
     if state.config.policy == "pools":
         found = _under_pools(state, after, request, decision)
     else:
-        steps = Explained(state, request, decision)
-        found = PodExplanation(state, request, decision, tuple(steps.lines()), merge=steps.of_pod)
+        explained, merge = static_steps.explain(state, request, decision)
+        found = PodExplanation(state, request, decision, tuple(explained), merge=merge)
     containers = [_with_belongings(one, after, request) for one in found.containers]
     if not decision.admitted:
         containers = [_without_cpus(one) for one in containers]
