@@ -64,7 +64,7 @@ def test_every_field_of_pools_is_read(tmp_path: Path) -> None:
     assert load(tmp_path, WHOLE) == NodeConfig(policy="pools", reserved=CPUSet([0, 8]), pools=pools)
 
 
-def test_the_kubelets_own_names_hold_under_the_static_policy(tmp_path: Path) -> None:
+def test_static_takes_the_kubelets_names_and_values(tmp_path: Path) -> None:
     text = (
         "policy: static\nreservedCPUCount: 2\nstatic:\n  cpuManagerPolicyOptions: {full-pcpus-only: true}\n"
         "  topologyManagerPolicy: restricted\n  topologyManagerScope: pod\n"
@@ -75,7 +75,7 @@ def test_the_kubelets_own_names_hold_under_the_static_policy(tmp_path: Path) -> 
     assert found.numa == TopologyOptions("restricted", "pod", max_allowable_numa_nodes=8)
 
 
-def test_zones_always_hold_numa_nodes(tmp_path: Path) -> None:
+def test_zones_always_include_numa_nodes(tmp_path: Path) -> None:
     assert load(tmp_path, "").zones == {"node", "socket", "l3"}
     assert load(tmp_path, "zones: [socket, core]").zones == {"node", "socket", "core"}
     assert load(tmp_path, "zones: []").zones == {"node"}
@@ -84,27 +84,30 @@ def test_zones_always_hold_numa_nodes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "# nothing\n", "policy: pools\n", "pools: {}\n", "pools: {numaPolicy: None}\n"]
 )
-def test_what_is_not_said_is_as_by_default(tmp_path: Path, text: str) -> None:
+def test_settings_that_are_not_given_are_defaults(tmp_path: Path, text: str) -> None:
     assert load(tmp_path, text) == NodeConfig(policy="pools")
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        ("polcy: pools\n", "polcy: unknown, 'pools': use policy, allocator, reservedCPUs, "),
-        ("policy: dynamic\n", "policy: 'dynamic' cannot be: use none, static or pools"),
-        ("policy: [pools]\n", "policy: ['pools'] cannot be: use"),
-        ("allocator: best\n", "allocator: 'best' cannot be: use optimal or koordinator"),
-        ("reservedCPUs: 0-x\n", "reservedCPUs: '0-x' cannot be: use a CPU list"),
-        ("reservedCPUCount: 0\n", "reservedCPUCount: 0 cannot be: use a whole number from 1"),
-        ("reservedCPUs: 0\nreservedCPUCount: 2\n", "reservedCPUs and reservedCPUCount are two reservations"),
-        ("pools: 3\n", "pools: 3 cannot be: use a mapping with guaranteedDefault, "),
-        ("pools: {beMinimum: -1}\n", "pools.beMinimum: -1 cannot be: use a whole number from 0"),
-        ("pools: {beMinimum: true}\n", "pools.beMinimum: True cannot be"),
-        ("pools: {be_minimum: 1}\n", "pools.be_minimum: unknown, 1: use guaranteedDefault, "),
-        ("pools: {guaranteedDefault: LSE}\n", "pools.guaranteedDefault: 'LSE' cannot be: use LSR or LS"),
-        ("pools: {strictRequests: yep}\n", "pools.strictRequests: 'yep' cannot be: use true or false"),
-        ("pools: {demandProfile: [2, 0]}\n", "pools.demandProfile[1]: 0 cannot be"),
+        ("polcy: pools\n", "polcy: unknown field, value 'pools': use reservedCPUs, "),
+        ("policy: dynamic\n", "policy: 'dynamic' is invalid: use none, static or pools"),
+        ("policy: [pools]\n", "policy: ['pools'] is invalid: use"),
+        ("allocator: best\n", "allocator: 'best' is invalid: use optimal or koordinator"),
+        ("reservedCPUs: 0-x\n", "reservedCPUs: '0-x' is invalid: use a CPU list"),
+        ("reservedCPUCount: 0\n", "reservedCPUCount: 0 is invalid: use an integer of 1 or more"),
+        (
+            "reservedCPUs: 0\nreservedCPUCount: 2\n",
+            "reservedCPUs and reservedCPUCount are both set; set one of them",
+        ),
+        ("pools: 3\n", "pools: 3 is invalid: use a mapping with guaranteedDefault, "),
+        ("pools: {beMinimum: -1}\n", "pools.beMinimum: -1 is invalid: use an integer of 0 or more"),
+        ("pools: {beMinimum: true}\n", "pools.beMinimum: True is invalid"),
+        ("pools: {be_minimum: 1}\n", "pools.be_minimum: unknown field, value 1: use guaranteedDefault, "),
+        ("pools: {guaranteedDefault: LSE}\n", "pools.guaranteedDefault: 'LSE' is invalid: use LSR or LS"),
+        ("pools: {strictRequests: yep}\n", "pools.strictRequests: 'yep' is invalid: use true or false"),
+        ("pools: {demandProfile: [2, 0]}\n", "pools.demandProfile[1]: 0 is invalid"),
         (
             "static: {cpuManagerPolicyOptions: {fast: true}}\n",
             'static: unknown CPU Manager Policy option: "fast"',
@@ -112,51 +115,72 @@ def test_what_is_not_said_is_as_by_default(tmp_path: Path, text: str) -> None:
         ("static: {topologyManagerPolicy: tight}\n", 'static: unknown policy: "tight"'),
         ("policy: pools\npolicy: none\n", "policy: is given twice"),
         ("pools: {beMinimum: 1, beMinimum: 2}\n", "beMinimum: is given twice"),
-        ("zones: core\n", "zones: 'core' cannot be: use a list of node, socket, l3 and core"),
-        ("zones: [die]\n", "zones[0]: 'die' cannot be: use node, socket, l3 or core"),
-        ("devices: 2\n", "devices: 2 cannot be: use a mapping such as {example.com/nic: {0: 2, 1: 2}}"),
-        ("devices: {nic: {0: 2}}\n", "devices: 'nic' cannot be a resource: use one such as example.com/nic"),
-        ("devices: {kubernetes.io/x: {0: 2}}\n", "devices: 'kubernetes.io/x' cannot be a resource"),
-        ("devices: {example.com/nic: 3}\n", "devices.example.com/nic: 3 cannot be: use NUMA nodes with"),
-        ("devices: {example.com/nic: {x: 1}}\n", "devices.example.com/nic: NUMA node: 'x' cannot be"),
-        ("devices: {example.com/nic: {0: -1}}\n", "devices.example.com/nic.0: -1 cannot be"),
-        ("devices: {example.com/nic: {0: 999999999}}\n", "devices.example.com/nic.0: 999999999 cannot be"),
-        ("devices: {example.com/nic: {9999: 1}}\n", "devices.example.com/nic: NUMA node: 9999 cannot be"),
-        ("devices: {example.com/nic: {0: [1]}}\n", "devices.example.com/nic.0: [1] cannot be: use names"),
+        ("zones: core\n", "zones: 'core' is invalid: use a list of node, socket, l3 and core"),
+        ("zones: [die]\n", "zones[0]: 'die' is invalid: use node, socket, l3 or core"),
+        ("devices: 2\n", "devices: 2 is invalid: use a mapping such as {example.com/nic: {0: 2, 1: 2}}"),
+        (
+            "devices: {nic: {0: 2}}\n",
+            "devices: key: 'nic' is invalid: use a resource such as example.com/nic",
+        ),
+        (
+            "devices: {kubernetes.io/x: {0: 2}}\n",
+            "devices: key: 'kubernetes.io/x' is invalid: use a resource",
+        ),
+        ("devices: {example.com/nic: 3}\n", "devices.example.com/nic: 3 is invalid: use NUMA nodes with"),
+        (
+            "devices: {example.com/nic: {x: 1}}\n",
+            "devices.example.com/nic: key: 'x' is invalid: use a NUMA node from 0 to 1023",
+        ),
+        ("devices: {example.com/nic: {0: -1}}\n", "devices.example.com/nic.0: -1 is invalid"),
+        ("devices: {example.com/nic: {0: 999999999}}\n", "devices.example.com/nic.0: 999999999 is invalid"),
+        (
+            "devices: {example.com/nic: {9999: 1}}\n",
+            "devices.example.com/nic: key: 9999 is invalid: use a NUMA node from 0 to 1023",
+        ),
+        (
+            "devices: {example.com/nic: {0: [1]}}\n",
+            "devices.example.com/nic.0: [1] is invalid: use a number of devices up to 4096, or names",
+        ),
         (
             "devices: {example.com/nic: {0: [a], 1: [a]}}\n",
-            "devices.example.com/nic: has two devices 'a': name each once",
+            "devices.example.com/nic: device 'a' is given twice; give it once",
         ),
-        ("memoryManagerPolicy: static\n", "memoryManagerPolicy: 'static' cannot be: use None or Static"),
-        ("reservedMemory: 1Gi\n", "reservedMemory: is str, not a list"),
+        ("memoryManagerPolicy: static\n", "memoryManagerPolicy: 'static' is invalid: use None or Static"),
+        (
+            "reservedMemory: 1Gi\n",
+            "reservedMemory: '1Gi' is invalid: use a list such as [{numaNode: 0, limits: ",
+        ),
         (
             "reservedMemory: [{numaNode: 0, limits: {memory: x}}]\n",
-            "reservedMemory[0].limits.memory: 'x' is no size such as 1Gi",
+            "reservedMemory[0].limits.memory: 'x' is invalid: use a size such as 1Gi",
         ),
         (
             "reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}]\n",
-            "reservedMemory: memory manager policy None reserves none: say memoryManagerPolicy: Static",
+            "reservedMemory: memory manager policy None reserves no memory; set memoryManagerPolicy: Static",
         ),
-        ("featureGates: {CPUManager: true}\n", "featureGates: {'CPUManager': True} cannot be: use {PodLevel"),
+        (
+            "featureGates: {CPUManager: true}\n",
+            "featureGates.CPUManager: unknown field, value True: use PodLevel",
+        ),
         (
             "kubeletState: cpu_manager_state\n",
-            "kubeletState: 'cpu_manager_state' cannot be: use the whole path",
+            "kubeletState: 'cpu_manager_state' is invalid: use an absolute path",
         ),
-        ("simulated: {pools: {}}\n", "simulated.pools: unknown, {}: use reservedCPUs, "),
-        ("- pools\n", "the file: ['pools'] cannot be: use a mapping with policy, "),
+        ("simulated: {pools: {}}\n", "simulated.pools: unknown field, value {}: use reservedCPUs, "),
+        ("- pools\n", "the file: ['pools'] is invalid: use a mapping with reservedCPUs, "),
         ("{\n", "not YAML: "),
     ],
 )
 def test_a_mistake_is_one_line_with_file_field_value_and_what_is_allowed(
-    tmp_path: Path, text: str, told: str
+    tmp_path: Path, text: str, message: str
 ) -> None:
     with pytest.raises(NodeFileError) as refused:
         load(tmp_path, text)
-    assert str(refused.value).startswith(f"{tmp_path / 'node.yaml'}: {told}")
+    assert str(refused.value).startswith(f"{tmp_path / 'node.yaml'}: {message}")
     assert "\n" not in str(refused.value)
 
 
-def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
+def test_options_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("policy: static\nallocator: koordinator\nreservedCPUCount: 3\npools: {beMinimum: 2}\n")
     given = Options(
@@ -168,12 +192,12 @@ def test_the_command_line_goes_before_the_file(tmp_path: Path) -> None:
     assert options.settings(Options(data_dir=tmp_path)) == NodeConfig(policy="pools")
 
 
-def test_an_allocator_is_no_matter_of_the_other_policies() -> None:
+def test_an_allocator_requires_policy_pools() -> None:
     with pytest.raises(OptionError, match="--allocator optimal counts under policy pools only"):
         options.settings(Options(data_dir=Path("/nowhere"), policy="static", allocator="optimal"))
 
 
-def test_what_this_machine_cannot_honour_is_named_as_in_the_file(tmp_path: Path) -> None:
+def test_a_setting_that_this_machine_cannot_satisfy_has_its_name_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("pools: {beMinimum: 99}\n")
     given = Options(data_dir=tmp_path, node_config=path)
@@ -207,7 +231,7 @@ def test_memory_devices_and_gates_are_read(tmp_path: Path) -> None:
     assert nodefile.read(tmp_path / "node.yaml").kubelet_state == Path("/var/lib/kubelet/cpu_manager_state")
 
 
-def test_simulated_nodes_have_what_is_said_of_them_and_nothing_of_this_machine(tmp_path: Path) -> None:
+def test_simulated_nodes_have_their_own_settings_and_none_of_this_machine(tmp_path: Path) -> None:
     config = load(tmp_path, RESOURCES)
     given = Options(data_dir=tmp_path, node_config=tmp_path / "node.yaml")
     theirs = options.elsewhere(config, given)
@@ -218,7 +242,7 @@ def test_simulated_nodes_have_what_is_said_of_them_and_nothing_of_this_machine(t
     assert dict(options.elsewhere(config).devices) == {}
 
 
-def test_a_device_near_a_numa_node_that_is_not_there_is_named_as_in_the_file(tmp_path: Path) -> None:
+def test_a_device_of_a_missing_numa_node_is_an_error_with_its_name_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("devices: {example.com/nic: {7: 1}}\n")
     given = Options(data_dir=tmp_path, node_config=path)
@@ -248,7 +272,9 @@ def test_a_device_near_a_numa_node_that_is_not_there_is_named_as_in_the_file(tmp
         ),
     ],
 )
-def test_memory_that_cannot_be_reserved_is_named_as_in_the_file(tmp_path: Path, said: str, told: str) -> None:
+def test_memory_that_cannot_be_reserved_is_an_error_with_its_name_in_the_file(
+    tmp_path: Path, said: str, told: str
+) -> None:
     path = tmp_path / "node.yaml"
     path.write_text(f"memoryManagerPolicy: Static\nreservedMemory: {said}\n")
     given = Options(data_dir=tmp_path, node_config=path)
@@ -258,7 +284,7 @@ def test_memory_that_cannot_be_reserved_is_named_as_in_the_file(tmp_path: Path, 
     assert str(refused.value).startswith(f"{path}: {told}")
 
 
-def test_lists_of_cpus_are_this_machines_and_not_a_simulated_ones(tmp_path: Path) -> None:
+def test_cpu_lists_of_this_machine_do_not_hold_for_simulated_nodes(tmp_path: Path) -> None:
     config = options.elsewhere(load(tmp_path, WHOLE))
     assert (config.reserved, config.pools.withheld, config.pools.system) == (None, CPUSet(), CPUSet())
     assert config.pools.guaranteed_default is PodQOS.LS

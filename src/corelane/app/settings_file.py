@@ -1,7 +1,233 @@
-"""Settings that an operator gives in files and options."""
+"""Settings files: YAML into msgspec structs, with one line for each mistake.
 
-__all__ = ["SettingsError"]
+A line has the field, its value, and what is allowed. The structs say what is allowed: by their types, or by a
+`msgspec.Meta(description=…)`. CPU lists and sizes are decoded here, for all files alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import UnionType
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+import yaml
+from msgspec import UNSET, Meta, Struct
+
+from corelane import quantity
+from corelane.cpuset import CPUSet, CPUSetError
+
+__all__ = [
+    "Count",
+    "Option",
+    "ReservedMemory",
+    "SettingsError",
+    "cpu_list",
+    "given",
+    "invalid",
+    "option_texts",
+    "parse",
+    "reserved_memory",
+    "size",
+]
+
+_T = TypeVar("_T")
 
 
 class SettingsError(ValueError):
     """An option or a field of a file with an invalid value; names it, its value, and what is allowed."""
+
+
+class Bytes(int):
+    """A size, written as a quantity such as 1Gi."""
+
+
+Count = Annotated[int, Meta(ge=0, description="an integer of 0 or more")]
+Option = Annotated[str | int | bool, Meta(description='a string such as "true"')]
+"""A kubelet's options are strings; YAML's numbers and booleans stand for theirs."""
+
+
+class MemoryReservation(Struct, rename="camel"):
+    """Memory of a NUMA node that pods never get, as in the kubelet's configuration file."""
+
+    limits: dict[str, Bytes]
+    numa_node: Count = 0
+
+
+ReservedMemory = Annotated[
+    list[MemoryReservation], Meta(description="a list such as [{numaNode: 0, limits: {memory: 1Gi}}]")
+]
+_CPU_LIST: Final = 'a CPU list such as "0-1,8"'
+_SIZE: Final = "a size such as 1Gi"
+
+
+def invalid(field: str, value: Any, allowed: str) -> SettingsError:
+    """Return the error for a field's value, with what is allowed instead."""
+    return SettingsError(f"{field}: {_short(value)} is invalid: use {allowed}")
+
+
+def _short(value: Any, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def cpu_list(field: str, text: str) -> CPUSet:
+    """Parse a CPU list. Raises SettingsError."""
+    try:
+        return CPUSet.parse(text)
+    except CPUSetError as error:
+        raise SettingsError(f"{field}: {text!r} is not {_CPU_LIST}: {error}") from None
+
+
+def size(field: str, text: str) -> int:
+    """Parse a size in bytes. Raises SettingsError."""
+    try:
+        amount = quantity.value(text)
+    except quantity.QuantityError as error:
+        raise SettingsError(f"{field}: {text!r} is not {_SIZE}: {error}") from None
+    if amount < 0:
+        raise SettingsError(f"{field}: {text} is negative")
+    return amount
+
+
+def option_texts(options: Mapping[str, str | int | bool]) -> dict[str, str]:
+    """Return a kubelet's options as the strings that it parses."""
+    return {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
+
+
+def reserved_memory(listed: Iterable[MemoryReservation]) -> dict[int, dict[str, int]]:
+    """Return bytes by NUMA node and resource; of a repeated one the last counts, as for the kubelet."""
+    reserved: dict[int, dict[str, int]] = {}
+    for item in listed:
+        reserved.setdefault(item.numa_node, {}).update(item.limits)
+    return reserved
+
+
+def given(settings: Struct) -> dict[str, Any]:
+    """Return the fields that a file sets, by their names in the struct."""
+    values = ((name, getattr(settings, name)) for name in settings.__struct_fields__)
+    return {name: value for name, value in values if value is not UNSET}
+
+
+def parse(content: str | bytes, kind: type[_T]) -> _T:
+    """Decode YAML as a struct. Raises SettingsError, without the file's name; an empty file sets nothing."""
+    try:
+        tree = yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        raise SettingsError(f"not YAML: {' '.join(str(error).split())}") from None
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"not UTF-8 text: {error}") from None
+    except RecursionError:
+        raise SettingsError("not YAML: nested too deeply") from None
+    tree = {} if tree is None else tree
+    try:
+        return msgspec.convert(tree, kind, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        raise next(_faults("", tree, kind), SettingsError(str(error))) from None
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's, but a repeated key is an error: its first value would be lost silently."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in keys:
+            if keys.count(key) > 1:
+                line = node.start_mark.line + 1
+                raise SettingsError(f"{key}: is given twice (mapping from line {line}); give it once")
+        return super().construct_mapping(node, deep)
+
+
+def _decode(kind: type, value: Any) -> Any:
+    """Decode what msgspec does not know; the error's text is what is allowed."""
+    try:
+        if kind is CPUSet and isinstance(value, str | int) and not isinstance(value, bool):
+            return CPUSet.parse(str(value))
+        if kind is Bytes:
+            return Bytes(size("", str(value)))
+    except (CPUSetError, SettingsError):
+        pass
+    raise ValueError(_CPU_LIST if kind is CPUSet else _SIZE)
+
+
+# From msgspec's error to the field: descend to the first value that its type does not allow.
+
+
+def _faults(field: str, value: Any, kind: Any) -> Iterator[SettingsError]:
+    kind = _inner(kind, value)
+    plain = get_args(kind)[0] if get_origin(kind) is Annotated else kind
+    if isinstance(plain, type) and issubclass(plain, Struct) and isinstance(value, dict):
+        yield from _of_struct(field, value, plain)
+    elif get_origin(plain) in (list, tuple) and isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _of_item(f"{field}[{index}]", item, get_args(plain)[0])
+    elif get_origin(plain) is dict and isinstance(value, dict):
+        of_key, of_value = get_args(plain)
+        for key, item in value.items():
+            yield from _of_item(f"{field}: key", key, of_key)
+            yield from _of_item(f"{field}.{key}", item, of_value)
+    yield invalid(field or "the file", value, _allowed(kind))
+
+
+def _of_struct(field: str, value: dict[Any, Any], kind: type[Struct]) -> Iterator[SettingsError]:
+    hints = get_type_hints(kind, include_extras=True)
+    kinds = {
+        name: hints[own]
+        for own, name in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True)
+    }
+    for key, item in value.items():
+        path = f"{field}.{key}" if field else str(key)
+        if key in kinds:
+            yield from _of_item(path, item, kinds[key])
+        elif kind.__struct_config__.forbid_unknown_fields:
+            yield SettingsError(f"{path}: unknown field, value {_short(item)}: use {_listed(kinds)}")
+    required = [field.encode_name for field in msgspec.structs.fields(kind) if field.required]
+    if missing := [name for name in required if name not in value]:
+        yield SettingsError(f"{field}: {missing[0]} is missing")
+
+
+def _of_item(field: str, value: Any, kind: Any) -> Iterator[SettingsError]:
+    try:
+        msgspec.convert(value, kind, dec_hook=_decode)
+    except msgspec.ValidationError:
+        yield from _faults(field, value, kind)
+
+
+def _inner(kind: Any, value: Any) -> Any:
+    """The member of a union that the value's form points to, without UNSET and null."""
+    if get_origin(kind) is Annotated or not _is_union(kind):
+        return kind
+    members = [one for one in get_args(kind) if one not in (msgspec.UnsetType, type(None))]
+    lists = [one for one in members if isinstance(value, list) and get_origin(one) in (list, tuple)]
+    return (lists or members)[0] if len(members) == 1 or lists else kind
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
+
+
+def _allowed(kind: Any) -> str:
+    """What a type allows, in words."""
+    if get_origin(kind) is Annotated:
+        plain, *metas = get_args(kind)
+        return next((meta.description for meta in metas if meta.description), None) or _allowed(plain)
+    if get_origin(kind) is Literal:
+        return _listed(get_args(kind), "or")
+    if get_origin(kind) in (list, tuple):
+        item = get_args(kind)[0]
+        words = get_args(item) if get_origin(item) is Literal else ()
+        return f"a list of {_listed(words) if words else _allowed(item)}"
+    if _is_union(kind):
+        members = [one for one in get_args(kind) if one is not msgspec.UnsetType and one is not type(None)]
+        return " or ".join(map(_allowed, members))
+    if isinstance(kind, type) and issubclass(kind, Struct):
+        return f"a mapping with {_listed(kind.__struct_encode_fields__)}"
+    names = {bool: "true or false", str: "a string", int: "an integer", CPUSet: _CPU_LIST, Bytes: _SIZE}
+    return names.get(kind, "a mapping")
+
+
+def _listed(words: Iterable[str], last: str = "and") -> str:
+    names = list(words)
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)
