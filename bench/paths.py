@@ -40,7 +40,8 @@ from corelane.agent.core import Core as Agent
 from corelane.agent.manifest import RunPod
 from corelane.app.limits import advise
 from corelane.kube import translate
-from corelane.kube.objects import Node, NodeResourceTopology, Pod
+from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.machine import sources
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
@@ -90,7 +91,7 @@ def pod_changed() -> Runs:
 def _bind(core: Scheduler, pod: Pod, now: float) -> None:
     instructions = core.handle(scheduler_messages.PodChanged(now, None, pod))
     while core.ready(now):
-        instructions += core.handle(scheduler_messages.Tick(now))
+        instructions += core.handle(scheduler_messages.CycleDue(now))
     assert any(isinstance(one, scheduler_messages.Bind) for one in instructions), instructions
 
 

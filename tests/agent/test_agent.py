@@ -14,7 +14,9 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError
 from corelane.kube.keys import RESOURCE_STATUS
-from corelane.kube.objects import Lease, Node, NodeResourceTopology, Pod, condition
+from corelane.kube.meta import condition
+from corelane.kube.objects import Lease, Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.machine.sources import load
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions

@@ -133,7 +133,7 @@ def test_kills_at_random_moments_lose_no_pod_and_never_let_two_share_an_exclusiv
                 await runtime.destroy(0)
 
     async def churn(client, names, alive):
-        from corelane.kube.objects import Pod
+        from corelane.kube.pod import Pod
 
         for _ in range(2):
             name = next(names)

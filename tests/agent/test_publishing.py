@@ -9,7 +9,7 @@ import pytest
 from corelane.agent.publishing import Publisher, WriteQueue
 from corelane.agent.reporter import Reporter
 from corelane.kube.client import APIError, Unreachable
-from corelane.kube.objects import Pod
+from corelane.kube.pod import Pod
 
 
 class Recording:

@@ -6,7 +6,7 @@ from typing import Any
 from corelane.agent.manifest import RunPod
 from corelane.agent.reporter import Reporter
 from corelane.agent.watching import SharedWatch
-from corelane.kube.informer import Change
+from corelane.kube.informer import ObjectChange
 from corelane.kube.objects import Node
 from support import fake_api
 
@@ -20,12 +20,12 @@ class Heard:
         self.pods: asyncio.Queue[str] = asyncio.Queue()
         self.nodes: asyncio.Queue[str] = asyncio.Queue()
 
-    def pod_changed(self, change: Change[RunPod]) -> None:
+    def pod_changed(self, change: ObjectChange[RunPod]) -> None:
         known = change.new or change.old
         assert known is not None
         self.pods.put_nowait(f"{'+' if change.new else '-'}{known.metadata.name}")
 
-    def node_changed(self, change: Change[Node]) -> None:
+    def node_changed(self, change: ObjectChange[Node]) -> None:
         assert change.new is not None
         self.nodes.put_nowait(change.new.metadata.labels["mark"])
 

@@ -8,7 +8,7 @@ from corelane import node
 from corelane.app import machines
 from corelane.cli import main
 from corelane.kube import keys, translate
-from corelane.kube.translate.machines import detail
+from corelane.kube.translate.machine_annotation import detail
 from corelane.machine import MachineError, load
 
 SPEC = "socket:2 numa:2 l3:2 core:4 smt:2"

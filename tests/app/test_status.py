@@ -11,7 +11,7 @@ from rich.console import Console
 from corelane.app import status
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.node import NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
 from corelane.node.kubelet.checkpoint import Checkpoint

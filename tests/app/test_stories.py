@@ -14,8 +14,8 @@ from click.testing import CliRunner
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.translate import kubelets, nodesettings
-from corelane.kube.translate.kubelets import KubeletSettings
+from corelane.kube.translate import node_labels
+from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, Origin, StaticOptions, admit, new, release
 from corelane.node.entries import Entry, Sharing
@@ -89,9 +89,9 @@ def optioned(*, by_labels: bool, profile: PoolOptions) -> NodeState:
         "node.koordinator.sh/cpu-bind-policy": "FullPCPUsOnly",
         "node.koordinator.sh/numa-allocate-strategy": "DistributeEvenly",
     }
-    settings = nodesettings.read(labels if by_labels else {}, {})
+    settings = node_labels.node_labels(labels if by_labels else {}, {})
     kubelet = KubeletSettings() if by_labels else KUBELET
-    options = nodesettings.pool_options(settings, kubelet, profile, state.topology)
+    options = node_labels.pool_options(settings, kubelet, profile, state.topology)
     return new(state.machine, NodeConfig(policy="pools", pools=options))
 
 
@@ -122,9 +122,9 @@ def check_options(found: stories.Placed, refusal: str) -> None:
 
 
 def test_a_label_of_the_node_comes_before_its_kubelets_options() -> None:
-    settings = nodesettings.read({"node.koordinator.sh/numa-allocate-strategy": "MostAllocated"}, {})
+    settings = node_labels.node_labels({"node.koordinator.sh/numa-allocate-strategy": "MostAllocated"}, {})
     state = stories.pools("1-kubelet-options")
-    options = nodesettings.pool_options(settings, KUBELET, PoolOptions(), state.topology)
+    options = node_labels.pool_options(settings, KUBELET, PoolOptions(), state.topology)
     assert options.strategy is NUMAStrategy.MOST_ALLOCATED
 
 
@@ -389,4 +389,4 @@ def test_the_kubelets_settings_are_those_that_its_topology_tells() -> None:
     state = stories.pools("1-kubelet-options")
     published = objects.topology("sim-1", state)
     published.metadata.annotations["kubelet.koordinator.sh/cpu-manager-policy"] = annotation
-    assert kubelets.read(published).policies == KUBELET.policies
+    assert node_labels.published_kubelet(published).policies == KUBELET.policies

@@ -13,8 +13,9 @@ import yaml
 
 from corelane.app import status
 from corelane.cpuset import CPUSet
-from corelane.kube.client import Client
-from corelane.kube.objects import Node, NodeResourceTopology, Pod
+from corelane.kube.client import KubeClient
+from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.view.status import Status
 from support import stories
 from support.up import Up, up
@@ -69,7 +70,7 @@ def tell(
 ) -> Told:
     """Play a story, `without` one annotation, on sim-1 with these labels and what it publishes of them."""
 
-    async def play(client: Client) -> Told:
+    async def play(client: KubeClient) -> Told:
         await label(client, labels or {}, published)
         trees = list(yaml.safe_load_all(stories.path(name).read_text()))
         for tree in trees:
@@ -87,7 +88,7 @@ def tell(
     return cluster.call(play)
 
 
-async def label(client: Client, labels: Mapping[str, str | None], published: str) -> None:
+async def label(client: KubeClient, labels: Mapping[str, str | None], published: str) -> None:
     """Label sim-1, or take labels away, and wait until what it publishes has changed."""
     if not labels:
         return
@@ -99,12 +100,12 @@ async def label(client: Client, labels: Mapping[str, str | None], published: str
         await asyncio.sleep(0.05)
 
 
-async def settings(client: Client) -> str:
+async def settings(client: KubeClient) -> str:
     found = await client.get(NodeResourceTopology, "sim-1")
     return found.metadata.annotations["corelane.io/cpu-allocations"]
 
 
-async def settled(client: Client, running: int, waiting: set[str]) -> Status:
+async def settled(client: KubeClient, running: int, waiting: set[str]) -> Status:
     deadline = time.monotonic() + 20
     while True:
         found = await status.gather(client)
@@ -116,7 +117,7 @@ async def settled(client: Client, running: int, waiting: set[str]) -> Status:
         await asyncio.sleep(0.05)
 
 
-async def until_gone(client: Client) -> None:
+async def until_gone(client: KubeClient) -> None:
     deadline = time.monotonic() + 20
     while (await client.list(Pod)).items or "uid-" in await settings(client):
         assert time.monotonic() < deadline
@@ -201,7 +202,7 @@ def test_a_network_function_is_where_its_nic_is_and_without_it_elsewhere(usual: 
     assert dataplane | telemetry <= SECOND
     assert told.lanes["packet-gateway/log-shipper"] == "LS pool of NUMA 1"
 
-    async def offered(client: Client) -> Any:
+    async def offered(client: KubeClient) -> Any:
         return (await client.get(Node, "sim-1")).status.allocatable["example.com/nic"]
 
     assert str(usual.call(offered)) == "2"

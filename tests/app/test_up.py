@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from corelane.kernel import proc
-from corelane.kube.client import Client
-from corelane.kube.objects import Pod
+from corelane.kube.client import KubeClient
+from corelane.kube.pod import Pod
 from support.up import FOREVER, Up, clear, container, is_alive, pod, up
 
 SHARER = pod("sharer", container("c", FOREVER, "100m"))
@@ -32,13 +32,13 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Up]:
         yield running
 
 
-async def run(client: Client, *manifests: dict[str, object]) -> None:
+async def run(client: KubeClient, *manifests: dict[str, object]) -> None:
     for manifest in manifests:
         await client.create(manifest)
 
 
 def ready(cluster: Up, *names: str) -> None:
-    async def all_ready(client: Client) -> bool:
+    async def all_ready(client: KubeClient) -> bool:
         pods = {p.metadata.name: p for p in (await client.list(Pod)).items}
         return all(
             n in pods and any(c.type == "Ready" and c.status == "True" for c in pods[n].status.conditions)
@@ -106,7 +106,7 @@ def test_killed_corelane_comes_back_to_the_same_processes_on_the_same_cpus(clust
         assert after["lane/sidecar"] != before["lane/sidecar"]
 
 
-async def _restarted(client: Client, name: str, container_name: str) -> bool:
+async def _restarted(client: KubeClient, name: str, container_name: str) -> bool:
     found = (await client.get(Pod, name, "default")).status.container_statuses
     return any(one.name == container_name and one.restart_count == 1 and one.ready for one in found)
 

@@ -16,8 +16,9 @@ from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kernel import proc
 from corelane.kube import keys
-from corelane.kube.client import Client
-from corelane.kube.objects import Event, Node, NodeResourceTopology, Pod
+from corelane.kube.client import KubeClient
+from corelane.kube.objects import Event, Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from support.up import FOREVER, Up, container, pod, up
 
 CPUS = len(os.sched_getaffinity(0))
@@ -30,7 +31,7 @@ def of_class(name: str, qos: str, cpu: str = "", **spec: Any) -> dict[str, Any]:
     return manifest
 
 
-async def create(client: Client, *manifests: dict[str, Any]) -> None:
+async def create(client: KubeClient, *manifests: dict[str, Any]) -> None:
     for manifest in manifests:
         await client.create(manifest)
 
@@ -58,7 +59,7 @@ def together(lists: Iterable[str]) -> CPUSet:
 
 
 def eventually(cluster: Up, holds: Callable[[], bool], what: str) -> None:
-    async def request(_: Client) -> bool:
+    async def request(_: KubeClient) -> bool:
         return holds()
 
     cluster.until(request, what)
@@ -129,7 +130,7 @@ def clear_pods(cluster: Up, *names: str) -> None:
     cluster.until(lambda client: _none_left(client, names), "the pods are gone")
 
 
-async def _none_left(client: Client, names: tuple[str, ...]) -> bool:
+async def _none_left(client: KubeClient, names: tuple[str, ...]) -> bool:
     return not {one.metadata.name for one in (await client.list(Pod)).items} & set(names)
 
 
@@ -166,7 +167,7 @@ def test_a_simulated_node_keeps_the_same_rules(cluster: Up) -> None:
     clear_pods(cluster, *cpus)
 
 
-async def set_on_node(client: Client, kind: str, **values: str | None) -> None:
+async def set_on_node(client: KubeClient, kind: str, **values: str | None) -> None:
     await client.patch(Node, "here", {"metadata": {kind: {_KEYS[name]: one for name, one in values.items()}}})
 
 
@@ -178,7 +179,7 @@ _KEYS = {
 }
 
 
-async def told(client: Client, reason: str) -> list[str]:
+async def told(client: KubeClient, reason: str) -> list[str]:
     return [one.message for one in (await client.list(Event)).items if one.reason == reason]
 
 
@@ -208,11 +209,11 @@ def test_settings_on_the_node_hold_while_it_runs_and_broken_ones_change_nothing(
 
 
 def test_an_amplified_node_offers_more_and_says_what_it_really_has(cluster: Up) -> None:
-    async def offer(client: Client) -> tuple[str, str]:
+    async def offer(client: KubeClient) -> tuple[str, str]:
         found = await client.get(Node, "here")
         return str(found.status.allocatable["cpu"]), found.metadata.annotations.get(keys.RAW_ALLOCATABLE, "")
 
-    async def is_offered(client: Client, wanted: tuple[str, str]) -> bool:
+    async def is_offered(client: KubeClient, wanted: tuple[str, str]) -> bool:
         return await offer(client) == wanted
 
     cluster.call(lambda client: set_on_node(client, "annotations", ratio='{"cpu": 1.5}'))
@@ -223,7 +224,7 @@ def test_an_amplified_node_offers_more_and_says_what_it_really_has(cluster: Up) 
     cluster.until(lambda client: is_offered(client, (str(CPUS), "")), "it offers what it has")
 
 
-async def _told_of(client: Client, text: str) -> bool:
+async def _told_of(client: KubeClient, text: str) -> bool:
     return any(text in message for message in await told(client, "InvalidSetting"))
 
 
@@ -265,12 +266,12 @@ def test_a_pod_with_a_broken_annotation_waits_with_the_reason_and_others_run(clu
     clear_pods(cluster, "broken", "forced", "fine")
 
 
-async def _waits(client: Client, name: str) -> str:
+async def _waits(client: KubeClient, name: str) -> str:
     found = (await client.get(Pod, name, "default")).status.conditions
     return next((one.message for one in found if one.type == "PodScheduled" and one.status == "False"), "")
 
 
-async def _refused(client: Client, name: str) -> str:
+async def _refused(client: KubeClient, name: str) -> str:
     body = (await client.get(Pod, name, "default")).status
     return body.message if body.phase == "Failed" else ""
 
@@ -283,7 +284,7 @@ def test_what_is_published_is_koordinators_form_of_the_truth(cluster: Up) -> Non
     found = cluster.call(lambda client: client.get(Pod, "lsr", "default"))
     assert json.loads(found.metadata.annotations[keys.RESOURCE_STATUS])["cpuset"] == str(own)
 
-    async def published(client: Client) -> dict[str, Any]:
+    async def published(client: KubeClient) -> dict[str, Any]:
         told = (await client.get(NodeResourceTopology, "here")).metadata.annotations
         parts = {key: json.loads(told[key]) for key in (keys.CPU_SHARED_POOLS, keys.BE_CPU_SHARED_POOLS)}
         return parts if str(own) in told[keys.CPU_ALLOCATIONS] else {}

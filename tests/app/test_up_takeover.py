@@ -10,7 +10,7 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.client import Client
+from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.node import NodeState
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
@@ -31,13 +31,13 @@ def test_what_a_kubelet_pinned_is_held_as_long_as_its_file_says(tmp_path: Path) 
     extra = ("--node-name", "here", "--port", "0", "--nodes", "1", "--machine", "socket:2 core:4")
     with up(tmp_path / "data", "--node-config", str(settings), *extra) as cluster:
 
-        async def ledger(client: Client) -> NodeState:
+        async def ledger(client: KubeClient) -> NodeState:
             return translate.state_from_topology(await client.get(NodeResourceTopology, "here"))
 
-        async def offered(client: Client) -> Any:
+        async def offered(client: KubeClient) -> Any:
             return (await client.get(Node, "sim-1")).status.allocatable["example.com/nic"]
 
-        async def is_free(client: Client) -> bool:
+        async def is_free(client: KubeClient) -> bool:
             return (await ledger(client)).shared_pool == MINE
 
         found = cluster.call(ledger)

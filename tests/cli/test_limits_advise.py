@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from corelane.app.limits import advise_sources, watch
 from corelane.cli import main
-from corelane.kube.errors import APIError
+from corelane.kube.apierrors import APIError
 from corelane.kube.pod import Pod
 from support import busy_groups, prometheus_fake, up
 from support.cpu_groups import Clock, counters, pressure, quiet

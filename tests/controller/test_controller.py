@@ -4,13 +4,15 @@ import asyncio
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-from corelane.controller import Controller, Reporter
+from corelane.controller import Controller, ControllerReporter
 from corelane.kube.client import APIError
-from corelane.kube.objects import ConfigMap, Lease, Namespace, Node, NodeResourceTopology, Pod, condition
+from corelane.kube.meta import condition
+from corelane.kube.objects import ConfigMap, Lease, Namespace, Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from support.cluster_lab import cluster, read_pod, until
 
 
-class Heard(Reporter):
+class Heard(ControllerReporter):
     def __init__(self):
         self.lost, self.back, self.orphans, self.failures = [], [], [], []
 

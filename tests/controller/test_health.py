@@ -2,8 +2,8 @@
 
 from corelane.controller import health, orphans
 from corelane.kube.meta import Condition, ObjectMeta
-from corelane.kube.node import Node, NodeSpec, NodeStatus, Taint
-from corelane.kube.objects import Lease, LeaseSpec, Pod, PodSpec
+from corelane.kube.objects import Lease, LeaseSpec, Node, NodeSpec, NodeStatus, Taint
+from corelane.kube.pod import Pod, PodSpec
 
 
 def node(ready="True", *taints: Taint):

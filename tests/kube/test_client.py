@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from corelane.kube.client import APIError, Client, Gone, MalformedObject, Unreachable, WatchEvent
-from corelane.kube.crane import CraneTopology
-from corelane.kube.objects import Node, Pod
+from corelane.kube.client import APIError, Gone, KubeClient, MalformedObject, Unreachable, WatchEvent
+from corelane.kube.objects import Node
+from corelane.kube.pod import Pod
+from corelane.kube.translate.crane import CraneTopology
 from support.fake_api import (
     Fake,
     answer,
@@ -24,7 +25,7 @@ PODS = "/api/v1/pods"
 WATCH = f"{PODS}?watch"
 
 
-def run(story: Callable[[Fake, Client], Awaitable[None]]) -> None:
+def run(story: Callable[[Fake, KubeClient], Awaitable[None]]) -> None:
     async def main() -> None:
         async with asyncio.timeout(20), serving() as (fake, client):
             await story(fake, client)
@@ -32,12 +33,12 @@ def run(story: Callable[[Fake, Client], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-async def follow(client: Client, version: str = "1", **more: Any) -> list[WatchEvent[Pod]]:
+async def follow(client: KubeClient, version: str = "1", **more: Any) -> list[WatchEvent[Pod]]:
     return [event async for event in client.watch(Pod, resource_version=version, **more)]
 
 
 def test_a_list_goes_through_all_pages() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[PODS] = [
             listing(pod("a"), version="5", continuation="c&1"),
             listing(pod("b"), version="5"),
@@ -55,7 +56,7 @@ def test_a_list_goes_through_all_pages() -> None:
 
 
 def test_a_list_that_expires_between_pages_is_begun_anew_in_one_piece() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[PODS] = [
             listing(pod("stale"), continuation="c"),
             failure(410, "Expired", "The provided continue parameter is too old"),
@@ -69,7 +70,7 @@ def test_a_list_that_expires_between_pages_is_begun_anew_in_one_piece() -> None:
 
 
 def test_malformed_objects_of_every_page_are_reported_and_left_out() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         bad = pod("bad", containers={"no": "list"})
         fake.script[PODS] = [listing(bad, pod("a"), continuation="c"), listing({"metadata": []}, pod("b"))]
         listed = await client.list(Pod)
@@ -80,7 +81,7 @@ def test_malformed_objects_of_every_page_are_reported_and_left_out() -> None:
 
 
 def test_a_status_becomes_an_error_with_its_own_words() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script["/api/v1/nodes/n"] = [failure(429, "TooManyRequests", "slow down", retryAfterSeconds=3)]
         with pytest.raises(APIError) as caught:
             await client.get(Node, "n")
@@ -94,7 +95,7 @@ def test_a_status_becomes_an_error_with_its_own_words() -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>bad gateway</html>", b'"text"', b'{"kind": "Status"}'])
 def test_an_error_without_a_status_is_described_by_the_request(body: bytes) -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script["/api/v1/nodes/n"] = [answer(body, 502, "text/html")]
         with pytest.raises(APIError, match=r"GET /api/v1/nodes/n: 502 Bad Gateway"):
             await client.get(Node, "n")
@@ -103,7 +104,7 @@ def test_an_error_without_a_status_is_described_by_the_request(body: bytes) -> N
 
 
 def test_a_malformed_answer_is_an_error_of_its_own() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script["/api/v1/nodes/n"] = [answer({"metadata": {"name": "n"}, "status": {"capacity": [1]}})]
         with pytest.raises(MalformedObject, match="Node n is malformed"):
             await client.get(Node, "n")
@@ -115,7 +116,7 @@ def test_a_malformed_answer_is_an_error_of_its_own() -> None:
 
 
 def test_no_answer_is_unreachable() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[PODS] = [watching(b'{"items": [', then="cut")]
         with pytest.raises(Unreachable, match="GET /api/v1/pods: no whole answer"):
             await client.list(Pod)
@@ -127,7 +128,7 @@ def test_nobody_listening_is_unreachable() -> None:
     async def main() -> None:
         async with serving() as (fake, _):
             url = fake.url
-        client = Client.connect_to(url)
+        client = KubeClient.connect_to(url)
         with pytest.raises(Unreachable):
             await client.get(Node, "n")
         await client.close()
@@ -136,7 +137,7 @@ def test_nobody_listening_is_unreachable() -> None:
 
 
 def test_a_watch_reads_events_of_any_length_and_bookmarks_of_any_shape() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         long = pod("long", "3")
         long["metadata"]["annotations"] = {"x": "y" * 1_200_000}
         bookmark = {"kind": "Pod", "metadata": {"resourceVersion": "9"}, "spec": {"containers": None}}
@@ -158,7 +159,7 @@ def test_a_watch_reads_events_of_any_length_and_bookmarks_of_any_shape() -> None
 
 
 def test_a_watch_reports_an_object_that_cannot_be_read_and_goes_on() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         bad = event("MODIFIED", pod("bad", "4", containers=7))
         fake.script[WATCH] = [watching(bad, event("ADDED", pod("a", "5")), then="end")]
         first, second = await follow(client)
@@ -172,7 +173,7 @@ def test_a_watch_reports_an_object_that_cannot_be_read_and_goes_on() -> None:
 
 
 def test_a_watch_from_a_version_no_longer_kept_is_gone() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         expired = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
         fake.script[WATCH] = [failure(410, "Expired", "too old"), watching(event("ERROR", expired))]
         for _ in range(2):
@@ -183,7 +184,7 @@ def test_a_watch_from_a_version_no_longer_kept_is_gone() -> None:
 
 
 def test_an_error_event_without_a_status_is_an_error() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[WATCH] = [watching(event("ERROR", None))]
         with pytest.raises(APIError, match="watch of pods failed"):
             await follow(client)
@@ -193,7 +194,7 @@ def test_an_error_event_without_a_status_is_an_error() -> None:
 
 @pytest.mark.parametrize("then", ["cut", "end"])
 def test_a_watch_cut_within_a_line_is_unreachable_after_the_whole_lines(then: str) -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         half = event("MODIFIED", pod("a", "3"))[:40]
         fake.script[WATCH] = [watching(event("ADDED", pod("a", "2")), half, then=then)]
         seen = []
@@ -206,7 +207,7 @@ def test_a_watch_cut_within_a_line_is_unreachable_after_the_whole_lines(then: st
 
 
 def test_a_line_that_is_no_event_is_unreachable() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[WATCH] = [watching(b"<html>\n")]
         with pytest.raises(Unreachable, match="not an event"):
             await follow(client)
@@ -215,7 +216,7 @@ def test_a_line_that_is_no_event_is_unreachable() -> None:
 
 
 def test_a_silent_watch_is_given_up() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[WATCH] = [watching(event("ADDED", pod("a")), then="hang")]
         with pytest.raises(Unreachable, match="ReadTimeout"):
             await follow(client, quiet_seconds=0.2)
@@ -224,7 +225,7 @@ def test_a_silent_watch_is_given_up() -> None:
 
 
 def test_writes_go_where_they_belong() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         base = "/api/v1/namespaces/ns/pods"
         for path in (base, f"{base}/a", f"{base}/a/status", f"{base}/a/binding"):
             fake.script[path] = [answer({"kind": "Status", "status": "Success"})]
@@ -262,7 +263,7 @@ def test_writes_go_where_they_belong() -> None:
 
 
 def test_gocranes_objects_are_read_and_never_written() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         path = CraneTopology.api.path(name="n")
         fake.script[path] = [answer({"metadata": {"name": "n"}, "zones": [{"name": "node0"}]})]
         assert (await client.get(CraneTopology, "n")).zones[0].name == "node0"
@@ -282,7 +283,7 @@ def test_gocranes_objects_are_read_and_never_written() -> None:
 
 
 def test_a_kind_we_do_not_write_is_refused() -> None:
-    async def story(fake: Fake, client: Client) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
         with pytest.raises(ValueError, match="kind 'Secret': not a kind that corelane writes"):
             await client.create({"apiVersion": "v1", "kind": "Secret"})
 
@@ -302,7 +303,7 @@ def kubeconfig(path: Path, server: str, name: str = "here", current: str | None 
     return path
 
 
-async def token_sent(fake: Fake, client: Client) -> str:
+async def token_sent(fake: Fake, client: KubeClient) -> str:
     fake.script["/api/v1/nodes/n"] = [answer({"metadata": {"name": "n"}})]
     await client.get(Node, "n")
     await client.close()
@@ -310,7 +311,7 @@ async def token_sent(fake: Fake, client: Client) -> str:
 
 
 def test_the_cluster_is_found_as_kubectl_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(fake: Fake, _: Client) -> None:
+    async def story(fake: Fake, _: KubeClient) -> None:
         home = tmp_path / ".kube" / "config"
         home.parent.mkdir()
         kubeconfig(home, fake.url, "home", "home")
@@ -319,11 +320,11 @@ def test_the_cluster_is_found_as_kubectl_finds_it(tmp_path: Path, monkeypatch: p
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
         monkeypatch.delenv("KUBECONFIG", raising=False)
-        assert await token_sent(fake, Client.connect()) == "Bearer token-home"
+        assert await token_sent(fake, KubeClient.connect()) == "Bearer token-home"
         monkeypatch.setenv("KUBECONFIG", f"{tmp_path}/absent:{other}:{named}")
-        assert await token_sent(fake, Client.connect()) == "Bearer token-named"
-        assert await token_sent(fake, Client.connect(context="other")) == "Bearer token-other"
-        assert await token_sent(fake, Client.connect(home)) == "Bearer token-home"
+        assert await token_sent(fake, KubeClient.connect()) == "Bearer token-named"
+        assert await token_sent(fake, KubeClient.connect(context="other")) == "Bearer token-other"
+        assert await token_sent(fake, KubeClient.connect(home)) == "Bearer token-home"
 
     run(story)
 
@@ -333,7 +334,7 @@ def test_a_pods_service_account_is_the_last_resort(tmp_path: Path, monkeypatch: 
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     with pytest.raises(ValueError, match=r"cannot connect to a cluster: .*serviceaccount"):
-        Client.connect()
+        KubeClient.connect()
 
 
 @pytest.mark.parametrize(
@@ -357,6 +358,6 @@ def test_a_bad_kubeconfig_gets_one_clear_error(tmp_path: Path, text: str | None,
     if text is not None:
         path.write_text(text)
     with pytest.raises(ValueError, match="cannot connect to a cluster") as caught:
-        Client.connect(path)
+        KubeClient.connect(path)
     assert why in str(caught.value)
     assert str(path) in str(caught.value)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.kube import decode, objects
-from corelane.kube.objects import Node, Pod
+from corelane.kube.objects import Node
+from corelane.kube.pod import Pod
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "data" / "kubernetes-golden"
 
@@ -28,7 +29,7 @@ def body(*items: object, **metadata: str) -> bytes:
 
 
 def test_one_malformed_object_never_hides_the_others() -> None:
-    listed = decode.page(Pod, body(pod("a"), pod("b", containers=3), pod("c"), resourceVersion="7"))
+    listed = decode.decode_page(Pod, body(pod("a"), pod("b", containers=3), pod("c"), resourceVersion="7"))
     assert [item.metadata.name for item in listed.items] == ["a", "c"]
     (bad,) = listed.malformed
     assert bad.key == ("ns", "b")
@@ -39,15 +40,15 @@ def test_one_malformed_object_never_hides_the_others() -> None:
 
 
 def test_null_counts_as_absent() -> None:
-    read = decode.one(Pod, json.dumps(pod("a", containers=None, nodeName=None)).encode())
+    read = decode.decode_object(Pod, json.dumps(pod("a", containers=None, nodeName=None)).encode())
     assert isinstance(read, Pod)
     assert read.spec.containers == ()
-    assert decode.page(Pod, b'{"metadata": {}, "items": null}').items == []
+    assert decode.decode_page(Pod, b'{"metadata": {}, "items": null}').items == []
 
 
 def test_raw_fields_survive_the_lenient_way() -> None:
     affinity = {"podAffinity": {"x": [1]}}
-    read = decode.one(Pod, json.dumps(pod("a", containers=None, affinity=affinity)).encode())
+    read = decode.decode_object(Pod, json.dumps(pod("a", containers=None, affinity=affinity)).encode())
     assert isinstance(read, Pod)
     assert read.spec.affinity is not None
     assert bytes(read.spec.affinity.pod_affinity) == b'{"x":[1]}'
@@ -56,22 +57,22 @@ def test_raw_fields_survive_the_lenient_way() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b"null", b'"pod"', b'{"metadata": 3}', b"[" * 20000])
 def test_what_is_no_object_is_malformed(text: bytes) -> None:
-    assert isinstance(decode.one(Pod, text), decode.Malformed)
+    assert isinstance(decode.decode_object(Pod, text), decode.Malformed)
 
 
 @given(st.lists(JUNK, max_size=4), st.integers(0, 4))
 def test_any_json_among_the_items_leaves_the_good_ones(junk: list[object], at: int) -> None:
     items = [*junk[:at], pod("good"), *junk[at:]]
-    listed = decode.page(Pod, body(*items))
+    listed = decode.decode_page(Pod, body(*items))
     assert [p.metadata.name for p in listed.items if p.metadata.namespace] == ["good"]
     assert len(listed.items) + len(listed.malformed) == len(items)
 
 
 def test_what_is_no_list_is_an_error() -> None:
     with pytest.raises(msgspec.DecodeError):
-        decode.page(Pod, b"<html>")
+        decode.decode_page(Pod, b"<html>")
     with pytest.raises(msgspec.ValidationError):
-        decode.page(Pod, b"[]")
+        decode.decode_page(Pod, b"[]")
 
 
 def golden(kind: type[objects.Object]) -> bytes:
@@ -84,7 +85,7 @@ def golden(kind: type[objects.Object]) -> bytes:
 @pytest.mark.parametrize("kind", [Pod, Node, objects.Lease, objects.PriorityClass], ids=lambda k: k.__name__)
 def test_every_field_that_we_name_is_upstreams(kind: type[objects.Object]) -> None:
     """A golden object has every field set, so one misspelt here would stay at its default."""
-    read = decode.one(kind, golden(kind))
+    read = decode.decode_object(kind, golden(kind))
     assert isinstance(read, kind)
     assert list(unset(read, kind.__name__)) == []
 

@@ -17,17 +17,10 @@ from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.server import APIServer
 from corelane.apiserver.store.database import Store
 from corelane.kube import keys, translate
-from corelane.kube.client import APIError, Client, Gone, Unreachable
-from corelane.kube.informer import Change, Informer
-from corelane.kube.objects import (
-    ConfigMap,
-    Event,
-    Lease,
-    Namespace,
-    Node,
-    NodeResourceTopology,
-    Pod,
-)
+from corelane.kube.client import APIError, Gone, KubeClient, Unreachable
+from corelane.kube.informer import Informer, ObjectChange
+from corelane.kube.objects import ConfigMap, Event, Lease, Namespace, Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions
 from support import objects
@@ -39,11 +32,11 @@ def server(data_dir: Path | None = None, port: int = 0) -> APIServer:
     return APIServer(tokens={TOKEN: User("admin", ("system:masters",))}, data_dir=data_dir, port=port)
 
 
-def run(story: Callable[[Client], Awaitable[None]]) -> None:
+def run(story: Callable[[KubeClient], Awaitable[None]]) -> None:
     async def main() -> None:
         serving = server()
         await serving.start()
-        client = Client.connect_to(serving.url, TOKEN)
+        client = KubeClient.connect_to(serving.url, TOKEN)
         try:
             async with asyncio.timeout(20):
                 await story(client)
@@ -69,7 +62,7 @@ def settings(name: str, **data: str) -> dict[str, Any]:
 
 
 def test_objects_are_made_read_changed_and_removed() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         made = await client.create(settings("a", x="1"))
         read = await client.get(ConfigMap, "a", "default")
         assert (read.metadata.uid, read.data) == (made["metadata"]["uid"], {"x": "1"})
@@ -89,7 +82,7 @@ def test_objects_are_made_read_changed_and_removed() -> None:
 
 
 def test_a_binding_brings_its_annotations_and_is_final() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         made = await client.create(pod("a", annotations={"old": "1", "stays": "2"}))
         uid = made["metadata"]["uid"]
         await client.bind("default", "a", uid, "n1", {"old": "new"}, {"l": "v"})
@@ -105,7 +98,7 @@ def test_a_binding_brings_its_annotations_and_is_final() -> None:
 
 
 def test_a_status_is_patched_apart() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         await client.create(pod("a"))
         for status in ("False", "True"):
             body = {"status": {"conditions": [{"type": "Ready", "status": status}]}}
@@ -122,14 +115,14 @@ def test_a_status_is_patched_apart() -> None:
 
 @pytest.mark.parametrize("kind", [Node, Namespace, Lease, Event, NodeResourceTopology, Pod])
 def test_every_kind_is_served_where_we_look_for_it(kind: Any) -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         assert (await client.list(kind)).malformed == ()
 
     run(story)
 
 
 def test_a_topology_comes_back_as_it_was_published() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         state = objects.state("socket:2 core:4 smt:2", "n1")
         await client.create(translate.topology(state.machine, "n1", state))
         read = await client.get(NodeResourceTopology, "n1")
@@ -148,7 +141,7 @@ def test_a_topology_comes_back_as_it_was_published() -> None:
 
 
 def test_what_a_topology_no_longer_says_is_taken_away() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         machine = parse_spec("socket:2 core:4 smt:2")
         said = []
         for ratio in (Fraction(3, 2), Fraction(1)):
@@ -166,7 +159,7 @@ def test_what_a_topology_no_longer_says_is_taken_away() -> None:
 
 
 def test_lists_come_in_pages_and_by_selection() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         for number in range(7):
             await client.create(settings(f"m{number}"))
         assert len((await client.list(ConfigMap, namespace="default", page=3)).items) == 7
@@ -179,7 +172,7 @@ def test_lists_come_in_pages_and_by_selection() -> None:
 
 
 def test_a_watch_from_a_version_that_never_was_is_an_error() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         with pytest.raises(APIError):
             async for _ in client.watch(Pod, resource_version="999999999", timeout_seconds=1):
                 pass
@@ -190,12 +183,12 @@ def test_a_watch_from_a_version_that_never_was_is_an_error() -> None:
 class Copy:
     """What one knows who only hears the informer's changes."""
 
-    def __init__(self, client: Client, **selection: str) -> None:
+    def __init__(self, client: KubeClient, **selection: str) -> None:
         self.known: dict[str, str] = {}
         self.informer = Informer(client, ConfigMap, handler=self.take, **selection)  # type: ignore[arg-type]
         self.task = asyncio.create_task(self.informer.run())
 
-    def take(self, change: Change[ConfigMap]) -> None:
+    def take(self, change: ObjectChange[ConfigMap]) -> None:
         if change.new is None:
             assert change.old is not None
             del self.known[change.old.metadata.name]
@@ -215,7 +208,7 @@ class Copy:
 
 
 def test_an_informer_keeps_a_true_copy() -> None:
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         await client.create(settings("a", x="1"))
         whole, part = Copy(client), Copy(client, label_selector="n=b")
         await whole.informer.synced()
@@ -239,7 +232,7 @@ def test_an_informer_outlives_the_server_and_misses_nothing(tmp_path: Path) -> N
         first = server(tmp_path)
         await first.start()
         port = int(first.url.rsplit(":", 1)[1])
-        client = Client.connect_to(first.url, TOKEN)
+        client = KubeClient.connect_to(first.url, TOKEN)
         await client.create(settings("a", x="1"))
         await client.create(settings("b", x="1"))
         copy = Copy(client)
@@ -266,7 +259,7 @@ def test_an_informer_outlives_the_server_and_misses_nothing(tmp_path: Path) -> N
 def test_a_version_long_past_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("corelane.apiserver.http.server.Store", partial(Store, window=20))
 
-    async def story(client: Client) -> None:
+    async def story(client: KubeClient) -> None:
         old = (await client.list(ConfigMap)).resource_version
         for number in range(50):
             await client.create(settings(f"m{number}"))

@@ -6,20 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.kube.client import Client
-from corelane.kube.decode import Listing, Malformed
-from corelane.kube.errors import APIError
-from corelane.kube.informer import Change, Informer, Mirror, Reporter
+from corelane.kube.apierrors import APIError
+from corelane.kube.client import KubeClient
+from corelane.kube.decode import Listing, Malformed, WatchEvent
+from corelane.kube.informer import Informer, InformerReporter, Mirror, ObjectChange
 from corelane.kube.meta import Object, ObjectMeta
-from corelane.kube.objects import Pod
-from corelane.kube.stream import WatchEvent
+from corelane.kube.pod import Pod
 from support.fake_api import Fake, answer, event, failure, listing, pod, serving, watching
 
 PODS = "/api/v1/pods"
 WATCH = f"{PODS}?watch"
 
 
-class Log(Reporter):
+class Log(InformerReporter):
     def __init__(self) -> None:
         self.lists = 0
         self.bad: list[Malformed] = []
@@ -40,7 +39,7 @@ class Log(Reporter):
 class Watched:
     """An informer at work, what it said, and a way to wait for its news."""
 
-    def __init__(self, client: Client, quiet_seconds: float = 70) -> None:
+    def __init__(self, client: KubeClient, quiet_seconds: float = 70) -> None:
         self.log = Log()
         self.news: asyncio.Queue[str] = asyncio.Queue()
         self.informer = Informer(
@@ -57,7 +56,7 @@ class Watched:
         return [await self.news.get() for _ in range(count)]
 
 
-def told(change: Change[Pod]) -> str:
+def told(change: ObjectChange[Pod]) -> str:
     known = change.new or change.old
     assert known is not None
     sign = "+" if change.old is None else "-" if change.new is None else "~"
@@ -216,7 +215,7 @@ def test_changes_alone_rebuild_the_copy(steps: list[object]) -> None:
         assert rebuilt == dict(mirror.objects)
 
 
-def follow(rebuilt: dict[tuple[str, str], Pod], change: Change[Pod]) -> None:
+def follow(rebuilt: dict[tuple[str, str], Pod], change: ObjectChange[Pod]) -> None:
     if change.new is None:
         assert change.old is not None
         del rebuilt[change.old.key]

@@ -6,8 +6,8 @@ import pytest
 
 from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta
-from corelane.kube.node import NodeResourceTopology
-from corelane.kube.translate import kubelets, nodesettings, placement_spec
+from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.translate import node_labels, placement_annotations
 from corelane.node.policies import BIND_CONFLICT, NOT_MULTIPLE, NUMA_CONFLICT, Conflict, NodePolicies, resolve
 from corelane.node.pools.options import PoolOptions
 from corelane.placement import topology
@@ -30,11 +30,11 @@ def resolved(asked, labels, kubelet, profile, cpus=4):
     annotations, policies = kubelet
     text = {keys.CPU_MANAGER_POLICY: json.dumps(annotations)} if annotations else {}
     published = NodeResourceTopology(ObjectMeta(annotations=text), topology_policies=policies)
-    said = nodesettings.read(labels, {})
+    said = node_labels.node_labels(labels, {})
     assert said.faults == ()
-    options = nodesettings.pool_options(said, kubelets.read(published), profile, MACHINE)
+    options = node_labels.pool_options(said, node_labels.published_kubelet(published), profile, MACHINE)
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
-    wanted = placement_spec.read(pod("a", container("x", "cpu=4"), annotations=asked))
+    wanted = placement_annotations.placement_spec(pod("a", container("x", "cpu=4"), annotations=asked))
     return resolve(wanted, here, options.bind, cpus=cpus, threads=2)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.node import NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions
 from corelane.workload import PodRequest

@@ -15,7 +15,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import decode, keys, translate
 from corelane.kube.decode import Malformed
-from corelane.kube.node import NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology
 from corelane.machine import load
 from corelane.machine.model import CPU, Machine, NUMANode
 from corelane.machine.spec import parse_spec
@@ -24,7 +24,7 @@ from corelane.node.amplification import amplify
 from corelane.node.entries import Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.ledger import with_entries
-from corelane.scheduler.cluster import Cluster
+from corelane.scheduler.cluster import NodeCache
 from corelane.workload import NUMAPolicy, PodRequest
 from support import koordinator_eyes, openapi
 from support.pods import container, pod
@@ -359,10 +359,10 @@ def annotation_bent(obj: dict, key: str, path: list[int], value: object) -> dict
 
 def read_or_fault(obj: dict) -> str:
     """What the scheduler is told of it: nothing where it can be read."""
-    read = decode.one(NodeResourceTopology, msgspec.json.encode(obj))
+    read = decode.decode_object(NodeResourceTopology, msgspec.json.encode(obj))
     if isinstance(read, Malformed):
         return str(read.error)
-    cluster = Cluster()
+    cluster = NodeCache()
     cluster.put_topology(None, read)
     info = cluster.get(read.metadata.name)
     assert info is not None

@@ -3,13 +3,14 @@
 from hypothesis import given, settings
 
 from corelane.kube import keys
-from corelane.kube.translate import (
-    TranslationError,
-    koordinator,
-    nodesettings,
+from corelane.kube.translate import TranslationError, koordlet, node_labels
+from corelane.kube.translate.crane import crane_result
+from corelane.kube.translate.placement_annotations import (
+    faults,
     placement_spec,
-    proposals,
-    statuses,
+    proposed_cpus,
+    proposed_zone,
+    resource_status,
 )
 from support.garbage import ON_NODES, ON_PODS, TEXTS, written
 from support.pods import container, pod
@@ -19,34 +20,34 @@ from support.pods import container, pod
 @given(written(ON_PODS))
 def test_pods(texts):
     found = pod("a", container("x", "cpu=1"), annotations=texts, labels=texts)
-    faults = placement_spec.faults(found)
+    errors = faults(found)
     try:
-        placement_spec.read(found)
+        placement_spec(found)
     except TranslationError as error:
-        assert str(error) == str(faults[0])
+        assert str(error) == str(errors[0])
         assert str(error).isprintable()
         assert len(str(error)) < 850
     else:
-        assert faults == ()
+        assert errors == ()
 
 
 @settings(max_examples=120, deadline=None)
 @given(written(ON_NODES))
 def test_nodes(texts):
-    nodesettings.read(texts, texts)
+    node_labels.node_labels(texts, texts)
 
 
 @settings(max_examples=120, deadline=None)
 @given(TEXTS)
 def test_records_and_published_annotations(text):
     for key, read in (
-        (keys.RESOURCE_STATUS, statuses.read),
-        (keys.RESOURCE_STATUS, proposals.zone),
-        (keys.CONTAINER_CPUSETS, lambda texts: proposals.read(texts, ["cpu"])),
-        (keys.CRANE_RESULT, statuses.crane_result),
-        (keys.CPU_SHARED_POOLS, koordinator.pools),
-        (keys.POD_CPU_ALLOCS, koordinator.pod_allocations),
-        (keys.CPU_BASIC_INFO, koordinator.basic_info),
+        (keys.RESOURCE_STATUS, resource_status),
+        (keys.RESOURCE_STATUS, proposed_zone),
+        (keys.CONTAINER_CPUSETS, lambda texts: proposed_cpus(texts, ["cpu"])),
+        (keys.CRANE_RESULT, crane_result),
+        (keys.CPU_SHARED_POOLS, koordlet.pools),
+        (keys.POD_CPU_ALLOCS, koordlet.pod_allocations),
+        (keys.CPU_BASIC_INFO, koordlet.basic_info),
     ):
         try:
             read({key: text})

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane import node
-from corelane.kube.translate import ledgers
+from corelane.kube.translate import ledger_annotation
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, TopologyOptions, codec
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
@@ -97,7 +97,7 @@ def test_nothing_is_handed_out_twice_and_all_of_it_comes_back(idle, data):
 def test_the_published_ledger_has_all_that_an_admission_looks_at(state, data):
     for step in range(data.draw(st.integers(1, 3))):
         state, _ = node.admit(state, data.draw(requests(f"pod-{step}")))
-    read = ledgers.load(ledgers.dump(state), state.machine)
+    read = ledger_annotation.load(ledger_annotation.dump(state), state.machine)
     assert read.memory == state.memory
     read = replace(read, pods=state.pods, requested=state.requested)
     """Pods that have nothing of their own are not published: the API server knows what they request."""

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from corelane import node
 from corelane.cpuset import CPUSet
-from corelane.kube.translate import ledgers
+from corelane.kube.translate import ledger_annotation
 from corelane.node import Sharing
 from corelane.workload import ContainerKind
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE
@@ -87,7 +87,10 @@ class Pools(RuleBasedStateMachine):
 
     @rule()
     def publish(self):
-        state, read = self.state, ledgers.load(ledgers.dump(self.state), self.state.machine)
+        state, read = (
+            self.state,
+            ledger_annotation.load(ledger_annotation.dump(self.state), self.state.machine),
+        )
         facts = (
             "bound",
             "exclusive",

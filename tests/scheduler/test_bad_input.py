@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corelane.kube import keys
-from corelane.scheduler.core import Core
-from corelane.scheduler.messages import Bind, NodeChanged, PodChanged, SetCondition, Tick, TopologyChanged
+from corelane.scheduler.core import SchedulerCore
+from corelane.scheduler.messages import Bind, CycleDue, NodeChanged, PodChanged, SetCondition, TopologyChanged
 from support import objects
 from support.garbage import ON_PODS, PUBLISHED, RECORDS, written
 from support.pods import guaranteed
@@ -21,7 +21,7 @@ def published(name, damage):
 
 def world(damage):
     """A core that knows a node whose topology is damaged, and one that is in order."""
-    core = Core()
+    core = SchedulerCore()
     for name, wrong in (("bad", damage), ("good", {})):
         core.handle(NodeChanged(0, None, objects.node(name)))
         core.handle(TopologyChanged(0, None, published(name, wrong)))
@@ -33,7 +33,7 @@ def instructions(core, *pods):
     for one in pods:
         done += core.handle(PodChanged(0, None, one))
     for _ in range(4):
-        done += core.handle(Tick(0))
+        done += core.handle(CycleDue(0))
     return done
 
 

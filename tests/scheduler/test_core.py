@@ -11,22 +11,22 @@ from corelane import node as nodes
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.meta import Condition
-from corelane.kube.node import Node, Taint
+from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
 from corelane.node import NodeState
 from corelane.node.pools.options import AllocatorName, PoolOptions
 from corelane.scheduler.cluster import PodInfo
-from corelane.scheduler.core import Core
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.messages import (
     Announce,
     Bind,
     BindFailed,
-    Bound,
+    BindSucceeded,
+    CycleDue,
     Instruction,
     NodeChanged,
     PodChanged,
     SetCondition,
-    Tick,
     TopologyChanged,
 )
 from corelane.workload import BindPolicy
@@ -42,7 +42,7 @@ class Story:
     """A core, a clock, and short words for what happens to it."""
 
     def __init__(self) -> None:
-        self.core = Core()
+        self.core = SchedulerCore()
         self.now = 0.0
         self.done: list[Instruction] = []
         self.states: dict[str, NodeState] = {}
@@ -77,7 +77,7 @@ class Story:
         for _ in range(100):
             if not self.core.ready(self.now):
                 return done
-            done += self.tell(Tick(self.now))
+            done += self.tell(CycleDue(self.now))
         raise AssertionError("the core never rests")
 
     def shows_bound(self, bind: Bind, **changes: str) -> Pod:
@@ -119,7 +119,7 @@ def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
     assert bind.node == "n1"
     assert bind.assignments == {"main": CPUSet([1, 2])}
     assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {"cpuset": "1-2"}
-    (event,) = story.tell(Bound(0, "uid-a"))
+    (event,) = story.tell(BindSucceeded(0, "uid-a"))
     assert isinstance(event, Announce)
     assert (event.type, event.reason) == ("Normal", "Scheduled")
     assert event.message == "Successfully assigned ns/a to n1 (CPUs: main 1-2)"
@@ -225,7 +225,7 @@ def test_success_is_announced_once_whichever_news_comes_first() -> None:
     story = Story().has(node("n1"), spec="core:8")
     bind = only_bind(story.wants(guaranteed("a", "2")))
     story.shows_bound(bind)
-    story.tell(Bound(0, "uid-a"))
+    story.tell(BindSucceeded(0, "uid-a"))
     assert [one.reason for one in story.done if isinstance(one, Announce)] == ["Scheduled"]
 
 
@@ -233,7 +233,7 @@ def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
     story = Story().has(node("n1"), spec="core:8")
     bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
     assert bind.annotations == {}
-    (event,) = story.tell(Bound(0, "uid-a"))
+    (event,) = story.tell(BindSucceeded(0, "uid-a"))
     assert isinstance(event, Announce)
     assert event.message == "Successfully assigned ns/a to n1"
 
@@ -473,7 +473,7 @@ def test_a_claim_ends_with_its_pod() -> None:
     assert binds(story.wants(guaranteed("b", "6"))) == []
     story.tell(PodChanged(story.now, bind.pod, None))
     assert only_bind(story.schedules(5)).assignments == bind.assignments
-    assert story.tell(Bound(story.now, "uid-a")) == []
+    assert story.tell(BindSucceeded(story.now, "uid-a")) == []
 
 
 def test_when_the_agent_picked_otherwise_the_scheduler_follows() -> None:

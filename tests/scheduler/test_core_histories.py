@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from corelane import node as nodes
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.node import NodeSpec
+from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
 from corelane.scheduler import matching
 from corelane.scheduler.cluster import PodInfo

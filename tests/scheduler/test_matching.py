@@ -1,7 +1,7 @@
 import pytest
 
 from corelane.kube.meta import Condition, ObjectMeta
-from corelane.kube.node import Node, NodeSpec, NodeStatus, Taint
+from corelane.kube.objects import Node, NodeSpec, NodeStatus, Taint
 from corelane.kube.pod import (
     Affinity,
     NodeAffinity,

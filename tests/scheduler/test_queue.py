@@ -5,7 +5,7 @@ from corelane.kube.meta import ObjectMeta
 from corelane.kube.pod import Pod, PodSpec
 from corelane.scheduler.cluster import PodInfo
 from corelane.scheduler.plugins import Wake
-from corelane.scheduler.queue import LONGEST_PARKED, Place, Queue, backoff
+from corelane.scheduler.queue import LONGEST_PARKED, QueuePlace, SchedulingQueue, backoff
 
 
 def info(name: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> PodInfo:
@@ -13,7 +13,7 @@ def info(name: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") ->
     return PodInfo.of(Pod(metadata=meta, spec=PodSpec(priority=priority)))
 
 
-def drain(queue: Queue, now: float) -> list[str]:
+def drain(queue: SchedulingQueue, now: float) -> list[str]:
     names = []
     while waiting := queue.pop(now):
         names.append(waiting.info.uid)
@@ -21,7 +21,7 @@ def drain(queue: Queue, now: float) -> list[str]:
 
 
 def test_priority_goes_before_age_and_age_before_arrival() -> None:
-    queue = Queue()
+    queue = SchedulingQueue()
     queue.add(info("young", created="2026-01-01T00:00:09Z"))
     queue.add(info("low", -5))
     queue.add(info("first"))
@@ -36,15 +36,15 @@ def test_backoff_doubles_from_one_second_to_ten() -> None:
 
 
 def test_a_parked_pod_waits_for_what_can_help_and_for_its_backoff() -> None:
-    queue = Queue()
+    queue = SchedulingQueue()
     queue.add(info("a"))
     waiting = queue.pop(100)
     assert waiting is not None
     queue.park(waiting, 100, Wake.FREED)
     queue.wake(100.5, Wake.NODE)
-    assert waiting.place is Place.PARKED
+    assert waiting.place is QueuePlace.PARKED
     queue.wake(100.5, Wake.FREED)
-    assert waiting.place is Place.BACKING_OFF
+    assert waiting.place is QueuePlace.BACKING_OFF
     assert queue.next_time() == 101
     assert drain(queue, 100.9) == []
     assert drain(queue, 101) == ["a"]
@@ -54,7 +54,7 @@ def test_a_parked_pod_waits_for_what_can_help_and_for_its_backoff() -> None:
 
 
 def test_a_parked_pod_is_tried_again_after_five_minutes_anyway() -> None:
-    queue = Queue()
+    queue = SchedulingQueue()
     queue.add(info("a"))
     waiting = queue.pop(0)
     assert waiting is not None
@@ -65,7 +65,7 @@ def test_a_parked_pod_is_tried_again_after_five_minutes_anyway() -> None:
 
 
 def test_a_pod_that_changes_is_tried_again() -> None:
-    queue = Queue()
+    queue = SchedulingQueue()
     queue.add(info("a"))
     waiting = queue.pop(0)
     assert waiting is not None
@@ -77,7 +77,7 @@ def test_a_pod_that_changes_is_tried_again() -> None:
 
 
 def test_a_change_of_priority_takes_effect_while_ready() -> None:
-    queue = Queue()
+    queue = SchedulingQueue()
     queue.add(info("a"))
     queue.add(info("b"))
     queue.update(info("b", priority=9), 0)
@@ -99,7 +99,7 @@ OPERATIONS = st.lists(
 def test_every_pod_is_in_exactly_one_place_and_comes_out_in_the_end(
     operations: list[tuple[str, int, int]],
 ) -> None:
-    queue, out, now = Queue(), [], 0.0
+    queue, out, now = SchedulingQueue(), [], 0.0
     for what, which, number in operations:
         uid = f"p{which}"
         if what == "add" and uid not in queue and all(w.info.uid != uid for w in out):
@@ -118,8 +118,8 @@ def test_every_pod_is_in_exactly_one_place_and_comes_out_in_the_end(
             queue.remove(uid)
         elif what == "later":
             now += number
-        assert all(waiting.place is not Place.OUT for waiting in queue)
-        assert all(waiting.place is Place.OUT for waiting in out)
+        assert all(waiting.place is not QueuePlace.OUT for waiting in queue)
+        assert all(waiting.place is QueuePlace.OUT for waiting in out)
         if list(queue):
             assert queue.has_ready(now) or queue.next_time() is not None
     waiting_ones = sorted(waiting.info.uid for waiting in queue)

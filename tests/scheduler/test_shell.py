@@ -13,16 +13,18 @@ from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.server import APIServer
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.client import APIError, Client
-from corelane.kube.objects import Event, Node, NodeResourceTopology, Pod, condition
+from corelane.kube.client import APIError, KubeClient
+from corelane.kube.meta import condition
+from corelane.kube.objects import Event, Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler import Reporter, Scheduler
+from corelane.scheduler import Scheduler, SchedulerReporter
 from support import objects
 
 TOKEN = "token"
 
 
-class Told(Reporter):
+class Told(SchedulerReporter):
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.names: list[str] = []
@@ -43,7 +45,7 @@ class Told(Reporter):
 class Cluster:
     """An API server, a client to it, and a scheduler that runs."""
 
-    def __init__(self, server: APIServer, client: Client, told: Told) -> None:
+    def __init__(self, server: APIServer, client: KubeClient, told: Told) -> None:
         self.server, self.client, self.told = server, client, told
         self.states: dict[str, NodeState] = {}
 
@@ -104,7 +106,7 @@ def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
     async def main() -> None:
         server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
         await server.start()
-        client = Client.connect_to(server.url, TOKEN)
+        client = KubeClient.connect_to(server.url, TOKEN)
         told = Told()
         scheduler = asyncio.create_task(Scheduler(client, reporter=told).run())
         try:

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from corelane.agent.agent import Agent
-from corelane.kube.client import Client
+from corelane.kube.client import KubeClient
 from corelane.machine.sources import load
 from corelane.runtime.local import LocalRuntime
 
@@ -13,7 +13,7 @@ from corelane.runtime.local import LocalRuntime
 async def main(kubeconfig: str, state: str, cgroups: str) -> None:
     runtime = await LocalRuntime.open(Path(state) / "runtime", cgroups=cgroups)
     agent = Agent(
-        Client.connect(Path(kubeconfig)),
+        KubeClient.connect(Path(kubeconfig)),
         node_name="here",
         machine=load(),
         runtime=runtime,

@@ -11,8 +11,9 @@ from typing import Any
 from corelane.agent.agent import Agent
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.server import APIServer
-from corelane.kube.client import APIError, Client
-from corelane.kube.objects import Event, Pod
+from corelane.kube.client import APIError, KubeClient
+from corelane.kube.objects import Event
+from corelane.kube.pod import Pod
 
 TOKEN = "secret"
 
@@ -32,11 +33,11 @@ def write_kubeconfig(path: Path, url: str) -> Path:
 
 
 @asynccontextmanager
-async def cluster(directory: Path) -> AsyncIterator[Client]:
+async def cluster(directory: Path) -> AsyncIterator[KubeClient]:
     """A server in memory, gone afterwards; `directory` gets a kubeconfig for others to use."""
     server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
     await server.start()
-    client = Client.connect(write_kubeconfig(directory / "kubeconfig", server.url))
+    client = KubeClient.connect(write_kubeconfig(directory / "kubeconfig", server.url))
     try:
         yield client
     finally:
@@ -101,7 +102,7 @@ async def until(what: Callable[[], Awaitable[Any]], seconds: float = 15) -> Any:
         await asyncio.sleep(0.03)
 
 
-async def read_pod(client: Client, name: str) -> Pod | None:
+async def read_pod(client: KubeClient, name: str) -> Pod | None:
     try:
         return await client.get(Pod, name, "default")
     except APIError as error:
@@ -110,7 +111,7 @@ async def read_pod(client: Client, name: str) -> Pod | None:
         raise
 
 
-async def phase(client: Client, name: str, wanted: str, seconds: float = 15) -> Pod:
+async def phase(client: KubeClient, name: str, wanted: str, seconds: float = 15) -> Pod:
     """The pod once it is in that phase."""
 
     async def there() -> Pod | None:
@@ -120,20 +121,20 @@ async def phase(client: Client, name: str, wanted: str, seconds: float = 15) -> 
     return await until(there, seconds)
 
 
-async def gone(client: Client, name: str) -> None:
+async def gone(client: KubeClient, name: str) -> None:
     async def away() -> bool:
         return await read_pod(client, name) is None
 
     await until(away)
 
 
-async def events(client: Client, name: str) -> list[tuple[str, str]]:
+async def events(client: KubeClient, name: str) -> list[tuple[str, str]]:
     """Reason and message of every event about an object."""
     listing = await client.list(Event)
     return [(one.reason, one.message) for one in listing.items if one.involved_object.name == name]
 
 
-async def event(client: Client, name: str, reason: str) -> str:
+async def event(client: KubeClient, name: str, reason: str) -> str:
     """The message of the first event of that reason, once there is one."""
 
     async def told() -> str | None:

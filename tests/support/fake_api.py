@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 from aiohttp import web
 
-from corelane.kube.client import Client
+from corelane.kube.client import KubeClient
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -36,7 +36,7 @@ class Fake:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[tuple[Fake, Client]]:
+async def serving() -> AsyncIterator[tuple[Fake, KubeClient]]:
     """A fake on a free loopback port, and a client to it."""
     fake = Fake()
     app = web.Application()
@@ -46,7 +46,7 @@ async def serving() -> AsyncIterator[tuple[Fake, Client]]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    client = Client(httpx2.AsyncClient(base_url=fake.url))
+    client = KubeClient(httpx2.AsyncClient(base_url=fake.url))
     try:
         yield fake, client
     finally:

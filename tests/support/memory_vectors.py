@@ -12,7 +12,7 @@ import msgspec
 from corelane import node, quantity
 from corelane.cpuset import CPUSet
 from corelane.kube.pod import Pod
-from corelane.kube.translate import pods
+from corelane.kube.translate import pod_requests
 from corelane.machine import model
 from corelane.machine.model import Machine, NUMANode
 from corelane.node.kubelet import checkpoint
@@ -105,7 +105,7 @@ def _step(state: node.NodeState, operation: Row) -> tuple[node.NodeState, dict[s
     elif operation["op"] == "start":
         state = node.started(state, operation["uid"], operation["container"])
     else:
-        state, decision = node.admit(state, pods.request(_pod(operation)))
+        state, decision = node.admit(state, pod_requests.request(_pod(operation)))
         outcome["admit"] = decision.admitted
         if not decision.admitted:
             outcome |= {"reason": decision.reason, "message": decision.message}

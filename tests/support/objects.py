@@ -7,7 +7,7 @@ import msgspec
 from corelane import node as nodes
 from corelane.kube import translate
 from corelane.kube.meta import Condition, ObjectMeta
-from corelane.kube.node import Node, NodeResourceTopology, NodeSpec, NodeStatus, Taint
+from corelane.kube.objects import Node, NodeResourceTopology, NodeSpec, NodeStatus, Taint
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
 

@@ -11,18 +11,18 @@ from msgspec.structs import replace
 
 from corelane import node as nodes
 from corelane.kube import translate
-from corelane.kube.node import Node
+from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler.core import Core
+from corelane.scheduler.core import SchedulerCore
 from corelane.scheduler.messages import (
     Bind,
     BindFailed,
-    Bound,
+    BindSucceeded,
+    CycleDue,
     Event,
     NodeChanged,
     PodChanged,
-    Tick,
     TopologyChanged,
 )
 from support import objects
@@ -30,7 +30,7 @@ from support import objects
 
 @dataclass
 class World:
-    core: Core = field(default_factory=Core)
+    core: SchedulerCore = field(default_factory=SchedulerCore)
     now: float = 0.0
     nodes: dict[str, Node] = field(default_factory=dict)
     agents: dict[str, NodeState] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class World:
     def tick(self, seconds: float = 0) -> None:
         self.now += seconds
         if self.core.ready(self.now):
-            self.handle(Tick(self.now))
+            self.handle(CycleDue(self.now))
 
     def handle(self, event: Event) -> None:
         for instruction in self.core.handle(event):
@@ -150,7 +150,11 @@ class World:
             self.handle(BindFailed(self.now, uid, "conflict", "already assigned"))
         else:
             self._carry_out(bind, pod)
-            done = Bound(self.now, uid) if how == "ok" else BindFailed(self.now, uid, "unknown", "timeout")
+            done = (
+                BindSucceeded(self.now, uid)
+                if how == "ok"
+                else BindFailed(self.now, uid, "unknown", "timeout")
+            )
             self.handle(done)
         return bind
 

@@ -54,7 +54,7 @@ def pods(name: str) -> list[Pod]:
     found = []
     for tree in yaml.safe_load_all(path(name).read_text()):
         tree["metadata"] |= {"namespace": "default", "uid": f"uid-{tree['metadata']['name']}"}
-        pod = decode.one(Pod, msgspec.json.encode(tree))
+        pod = decode.decode_object(Pod, msgspec.json.encode(tree))
         assert isinstance(pod, Pod)
         found.append(pod)
     return found

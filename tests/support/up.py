@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from corelane.kube.client import Client
+from corelane.kube.client import KubeClient
 
 T = TypeVar("T")
 PATIENCE = 30.0
@@ -58,11 +58,11 @@ class Up:
             self.process.kill()
             self.process.wait()
 
-    def call(self, request: Callable[[Client], Awaitable[T]]) -> T:
+    def call(self, request: Callable[[KubeClient], Awaitable[T]]) -> T:
         """Do something with a client of this cluster."""
 
         async def run() -> T:
-            client = Client.connect(self.kubeconfig)
+            client = KubeClient.connect(self.kubeconfig)
             try:
                 return await request(client)
             finally:
@@ -70,7 +70,7 @@ class Up:
 
         return asyncio.run(run())
 
-    def until(self, request: Callable[[Client], Awaitable[T]], what: str = "") -> T:
+    def until(self, request: Callable[[KubeClient], Awaitable[T]], what: str = "") -> T:
         """Ask until the answer is true in Python's sense."""
         deadline = time.monotonic() + PATIENCE
         while not (answer := self.call(request)):

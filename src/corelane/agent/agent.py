@@ -26,8 +26,8 @@ from corelane.agent.reporter import Reporter
 from corelane.agent.statefiles import StateFiles
 from corelane.agent.status import Place
 from corelane.agent.watching import OwnWatch, SharedWatch
-from corelane.kube.client import Client
-from corelane.kube.informer import Change
+from corelane.kube.client import KubeClient
+from corelane.kube.informer import ObjectChange
 from corelane.kube.objects import Node
 from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
@@ -56,7 +56,7 @@ class Agent:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         *,
         node_name: str,
         machine: Machine,
@@ -218,7 +218,7 @@ class Agent:
         self._hear(node.labels, node.annotations)
         self._publish_topology()
 
-    def node_changed(self, change: Change[Node]) -> None:
+    def node_changed(self, change: ObjectChange[Node]) -> None:
         """Labels and annotations of our own Node are settings, and may change at any time."""
         if change.new is not None:
             before = self._node_annotations
@@ -239,7 +239,7 @@ class Agent:
         self.reporter.setting_refused(text)
         self._publisher.node_event("InvalidSetting", text, warning=True)
 
-    def pod_changed(self, change: Change[RunPod]) -> None:
+    def pod_changed(self, change: ObjectChange[RunPod]) -> None:
         """A pod of this node came, changed or went."""
         pod = change.new
         if pod is None:

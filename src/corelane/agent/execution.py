@@ -17,7 +17,7 @@ from corelane.agent.pods import NO_CPUS, Container
 from corelane.agent.reporter import Reporter
 from corelane.agent.runs import LOST, LOST_CODE
 from corelane.cpuset import CPUSet
-from corelane.kube.client import APIError, Client
+from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
 from corelane.node import NodeState
 from corelane.runtime.base import ContainerSpec, ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
@@ -31,7 +31,7 @@ class Execution:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         runtime: Runtime,
         *,
         pods: Mapping[str, RunPod],

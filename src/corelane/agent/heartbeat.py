@@ -8,7 +8,7 @@ from corelane.agent import registration
 from corelane.agent.registration import Disk, Identity, Registered
 from corelane.agent.reporter import Reporter
 from corelane.kube import keys
-from corelane.kube.client import APIError, Client
+from corelane.kube.client import APIError, KubeClient
 from corelane.node import NodeState
 
 RENEW_SECONDS: Final = 10.0
@@ -22,7 +22,7 @@ class Heartbeat:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         identity: Identity,
         reporter: Reporter,
         clock: Callable[[], float],

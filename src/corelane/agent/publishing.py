@@ -18,8 +18,9 @@ from corelane.agent.reporter import Reporter
 from corelane.agent.status import rfc3339
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.client import APIError, Client
-from corelane.kube.objects import NodeResourceTopology, Pod
+from corelane.kube.client import APIError, KubeClient
+from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeState, Reason
@@ -91,7 +92,7 @@ class Publisher:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         node_name: str,
         reporter: Reporter,
         clock: Callable[[], float],

@@ -13,8 +13,9 @@ from typing import Any, Final
 from corelane import __version__
 from corelane.agent.status import rfc3339
 from corelane.kernel import proc
-from corelane.kube.client import APIError, Client
-from corelane.kube.objects import Lease, Node, condition
+from corelane.kube.client import APIError, KubeClient
+from corelane.kube.meta import condition
+from corelane.kube.objects import Lease, Node
 from corelane.machine.model import Machine
 from corelane.node import NodeState
 from corelane.placement.memory import MEMORY, hugepages
@@ -227,7 +228,7 @@ def _line(path: str) -> str:
 
 
 async def register(
-    client: Client, identity: Identity, ledger: NodeState, at: float, disk: Disk = _WRITABLE
+    client: KubeClient, identity: Identity, ledger: NodeState, at: float, disk: Disk = _WRITABLE
 ) -> Registered:
     """Make the Node, or bring an existing one up to date, its status included; returns what it is then.
 
@@ -253,7 +254,7 @@ async def register(
     return Registered(uid, told.get("labels") or {}, told.get("annotations") or {})
 
 
-async def _create(client: Client, identity: Identity, metadata: dict[str, Any]) -> str:
+async def _create(client: KubeClient, identity: Identity, metadata: dict[str, Any]) -> str:
     node = {
         "apiVersion": "v1",
         "kind": "Node",
@@ -269,7 +270,7 @@ def _no_more(known: Node, ledger: NodeState) -> set[str]:
     return before - ledger.config.devices.keys()
 
 
-async def _update(client: Client, identity: Identity, metadata: dict[str, Any]) -> Node:
+async def _update(client: KubeClient, identity: Identity, metadata: dict[str, Any]) -> Node:
     """The Node as it was. Labels and annotations are ours; of the taints only our own, others are kept."""
     known = await client.get(Node, identity.name)
     ours = identity.taints()
@@ -294,7 +295,7 @@ def _taint(taint: Any) -> dict[str, str]:
 
 
 async def post_status(
-    client: Client,
+    client: KubeClient,
     identity: Identity,
     ledger: NodeState,
     *,
@@ -319,12 +320,12 @@ def raw_allocatable(ledger: NodeState) -> str | None:
     return json.dumps({"cpu": f"{ledger.allocatable * ratio.denominator // ratio.numerator}m"})
 
 
-async def annotate(client: Client, name: str, key: str, value: str | None) -> None:
+async def annotate(client: KubeClient, name: str, key: str, value: str | None) -> None:
     """Set an annotation of the Node, or take it away. Raises APIError."""
     await client.patch(Node, name, {"metadata": {"annotations": {key: value}}})
 
 
-async def is_ready(client: Client, name: str) -> bool:
+async def is_ready(client: KubeClient, name: str) -> bool:
     """Whether the API server still has the Node, and for ready. Raises APIError but for 404."""
     try:
         node = await client.get(Node, name)
@@ -336,7 +337,7 @@ async def is_ready(client: Client, name: str) -> bool:
     return ready is not None and ready.status == "True"
 
 
-async def renew_lease(client: Client, name: str, owner_uid: str, at: float) -> None:
+async def renew_lease(client: KubeClient, name: str, owner_uid: str, at: float) -> None:
     """Say that the agent lives, as kubelets do (KEP-589). Raises APIError."""
     now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     try:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from corelane.kernel import files
 from corelane.kube import keys
-from corelane.kube.translate import nodesettings
-from corelane.kube.translate.kubelets import KubeletSettings
+from corelane.kube.translate import node_labels
+from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeConfigError
 from corelane.node.config import check
@@ -111,15 +111,15 @@ def understood(
 
 def _faults(now: Mapping[str, str], key: str) -> Iterator[str]:
     alone = {key: now[key]}
-    read = nodesettings.read(alone, {}) if key in _LABELS else nodesettings.read({}, alone)
+    read = node_labels.node_labels(alone, {}) if key in _LABELS else node_labels.node_labels({}, alone)
     return map(str, read.faults)
 
 
 def effective(profile: NodeConfig, machine: Machine, said: Said) -> NodeConfig:
     """The profile as the Node's labels and annotations change it. Raises NodeConfigError."""
-    settings = nodesettings.read(said.labels, said.annotations)
+    settings = node_labels.node_labels(said.labels, said.annotations)
     topology = usable_topology(machine)
-    pools = nodesettings.pool_options(settings, KubeletSettings(), profile.pools, topology)
+    pools = node_labels.pool_options(settings, KubeletSettings(), profile.pools, topology)
     config = replace(profile, policy=settings.policy or profile.policy, pools=pools)
     check(config, topology, machine)
     return config

@@ -10,11 +10,11 @@ from typing import Final, Protocol
 
 from corelane.agent.manifest import RunPod
 from corelane.agent.reporter import Reporter
-from corelane.kube.client import APIError, Client
+from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Malformed
-from corelane.kube.informer import Change, Informer, Key
-from corelane.kube.informer import Reporter as InformerReporter
-from corelane.kube.objects import Node, Object
+from corelane.kube.informer import Informer, InformerReporter, Key, ObjectChange
+from corelane.kube.meta import Object
+from corelane.kube.objects import Node
 
 _BOUND: Final = "spec.nodeName!="
 
@@ -22,9 +22,9 @@ _BOUND: Final = "spec.nodeName!="
 class Listener(Protocol):
     """An agent, as far as it is told of changes; neither method may block."""
 
-    def node_changed(self, change: Change[Node]) -> None: ...
+    def node_changed(self, change: ObjectChange[Node]) -> None: ...
 
-    def pod_changed(self, change: Change[RunPod]) -> None: ...
+    def pod_changed(self, change: ObjectChange[RunPod]) -> None: ...
 
 
 class Listening(InformerReporter):
@@ -43,7 +43,7 @@ class Listening(InformerReporter):
 class OwnWatch:
     """One agent's informers."""
 
-    def __init__(self, client: Client, reporter: Reporter) -> None:
+    def __init__(self, client: KubeClient, reporter: Reporter) -> None:
         self._client = client
         self._reporter = Listening(reporter)
 
@@ -71,7 +71,7 @@ class OwnWatch:
 class SharedWatch:
     """The informers of many agents; `run` it until cancelled."""
 
-    def __init__(self, client: Client, reporter: Reporter, *, nodes: str) -> None:
+    def __init__(self, client: KubeClient, reporter: Reporter, *, nodes: str) -> None:
         """`nodes` is a label selector of the Nodes whose agents share it."""
         told = Listening(reporter)
         self._listeners: dict[str, Listener] = {}
@@ -89,11 +89,11 @@ class SharedWatch:
         await self._pods.synced()
         self._listeners[name] = listener
         if node := self._nodes.objects.get(("", name)):
-            listener.node_changed(Change(None, node))
+            listener.node_changed(ObjectChange(None, node))
         for pod in list(self._by_node[name].values()):
-            listener.pod_changed(Change(None, pod))
+            listener.pod_changed(ObjectChange(None, pod))
 
-    def _pod_changed(self, change: Change[RunPod]) -> None:
+    def _pod_changed(self, change: ObjectChange[RunPod]) -> None:
         known = change.new or change.old
         assert known is not None
         pods = self._by_node[known.spec.node_name]
@@ -104,7 +104,7 @@ class SharedWatch:
         if listener := self._listeners.get(known.spec.node_name):
             listener.pod_changed(change)
 
-    def _node_changed(self, change: Change[Node]) -> None:
+    def _node_changed(self, change: ObjectChange[Node]) -> None:
         listener = self._listeners.get(change.new.metadata.name) if change.new else None
         if listener:
             listener.node_changed(change)

@@ -22,8 +22,9 @@ from corelane.app import examples, status
 from corelane.app.up import logging
 from corelane.app.up.cluster import Cluster, Options
 from corelane.app.up.supervise import cancel_on_signal
-from corelane.kube.client import Client
-from corelane.kube.objects import Pod, condition
+from corelane.kube.client import KubeClient
+from corelane.kube.meta import condition
+from corelane.kube.pod import Pod
 from corelane.runtime.enforce import Mode
 from corelane.runtime.local import LocalRuntime
 from corelane.view import demo as view
@@ -96,7 +97,7 @@ class _Demo:
     """One run of the demo and what it found."""
 
     cluster: Cluster
-    client: Client
+    client: KubeClient
     out: view.Audience
     steps: list[PoolStep] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)

@@ -82,14 +82,14 @@ def _from_object(source: str, tree: dict[str, Any]) -> Machine:
     import msgspec
 
     from corelane.kube import decode, keys, translate
-    from corelane.kube.crane import CraneTopology
     from corelane.kube.decode import Malformed
-    from corelane.kube.node import NodeResourceTopology
+    from corelane.kube.objects import NodeResourceTopology
+    from corelane.kube.translate.crane import CraneTopology
 
     try:
         if tree.get("apiVersion") == CraneTopology.api.api_version:
             return _from_cranes(source, tree)
-        published = decode.one(NodeResourceTopology, msgspec.json.encode(tree, enc_hook=str))
+        published = decode.decode_object(NodeResourceTopology, msgspec.json.encode(tree, enc_hook=str))
         if isinstance(published, Malformed):
             raise MachineError(f"{source}: {published.error}; {_HELP}")
         told = {keys.MACHINE, keys.CPU_TOPOLOGY} & published.metadata.annotations.keys()
@@ -104,11 +104,11 @@ def _from_cranes(source: str, tree: dict[str, Any]) -> Machine:
     import msgspec
 
     from corelane.kube import decode
-    from corelane.kube.crane import CraneTopology
     from corelane.kube.decode import Malformed
     from corelane.kube.translate import crane
+    from corelane.kube.translate.crane import CraneTopology
 
-    published = decode.one(CraneTopology, msgspec.json.encode(tree, enc_hook=str))
+    published = decode.decode_object(CraneTopology, msgspec.json.encode(tree, enc_hook=str))
     if isinstance(published, Malformed):
         raise MachineError(f"{source}: {published.error}; {_HELP}")
-    return crane.machine(published)
+    return crane.crane_machine(published)

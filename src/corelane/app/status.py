@@ -13,9 +13,11 @@ from typing import Final, Literal
 from corelane.app.up import datadir
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.client import Client
-from corelane.kube.errors import NoCluster, Unreachable
-from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod, condition
+from corelane.kube.apierrors import NoCluster, Unreachable
+from corelane.kube.client import KubeClient
+from corelane.kube.meta import Object, condition
+from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.node import Entry, NodeState, Sharing, admit, why_shared
 from corelane.node.errors import Refusal
@@ -88,21 +90,21 @@ def _default_kubeconfig() -> Path | None:
 
 async def _read(kubeconfig: Path | None) -> Status:
     try:
-        return await _read_from(Client.connect(kubeconfig))
+        return await _read_from(KubeClient.connect(kubeconfig))
     except (NoCluster, Unreachable) as error:
         raise NoAnswer(
             f"{error}; is `corelane up` running? Start it, or name a cluster with --kubeconfig"
         ) from error
 
 
-async def _read_from(client: Client) -> Status:
+async def _read_from(client: KubeClient) -> Status:
     try:
         return await gather(client)
     finally:
         await client.close()
 
 
-async def gather(client: Client) -> Status:
+async def gather(client: KubeClient) -> Status:
     """Read nodes, topologies and pods, and say who has which CPUs."""
     nodes, topologies, pods = await asyncio.gather(
         client.list(Node), client.list(NodeResourceTopology), client.list(Pod)

@@ -1,6 +1,6 @@
 """Cluster-wide facts and the housekeeping that the embedded API server needs."""
 
-from corelane.controller.reporter import Reporter
+from corelane.controller.reporter import ControllerReporter
 from corelane.controller.shell import Controller
 
-__all__ = ["Controller", "Reporter"]
+__all__ = ["Controller", "ControllerReporter"]

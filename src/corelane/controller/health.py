@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from corelane.kube.objects import Lease, Node, Taint, condition
+from corelane.kube.meta import condition
+from corelane.kube.objects import Lease, Node, Taint
 
 GRACE_SECONDS: Final = 40.0
 UNREACHABLE: Final = "node.kubernetes.io/unreachable"

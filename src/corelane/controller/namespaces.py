@@ -7,8 +7,9 @@ from typing import Final
 
 import msgspec
 
-from corelane.kube.client import APIError, Client
-from corelane.kube.objects import KINDS, Namespace, Object
+from corelane.kube.client import APIError, KubeClient
+from corelane.kube.meta import Object
+from corelane.kube.objects import KINDS, Namespace
 
 _FINALIZER: Final = "kubernetes"
 CONTENTS: Final[tuple[type[Object], ...]] = tuple(kind for kind in KINDS if kind.api.namespaced)
@@ -20,7 +21,7 @@ def is_terminating(namespace: Namespace) -> bool:
     return bool(namespace.metadata.deletion_timestamp) and _FINALIZER in namespace.spec.finalizers
 
 
-async def end(client: Client, namespace: Namespace) -> bool:
+async def end(client: KubeClient, namespace: Namespace) -> bool:
     """One step towards the end of a terminating namespace; true once it is finalized. Raises APIError."""
     name = namespace.metadata.name
     if [kind for kind in CONTENTS if await _holds(client, kind, name)]:
@@ -32,12 +33,12 @@ async def end(client: Client, namespace: Namespace) -> bool:
     return True
 
 
-async def _holds(client: Client, kind: type[Object], namespace: str) -> bool:
+async def _holds(client: KubeClient, kind: type[Object], namespace: str) -> bool:
     listing = await client.list(kind, namespace=namespace, page=1)
     return bool(listing.items or listing.malformed)
 
 
-async def _finalize(client: Client, namespace: Namespace) -> None:
+async def _finalize(client: KubeClient, namespace: Namespace) -> None:
     """Take our finalizer away, which lets the server remove it. Gone already is as good."""
     left = [one for one in namespace.spec.finalizers if one != _FINALIZER]
     body = {

@@ -6,7 +6,7 @@ As upstream's pod garbage collector, with its quarantine: a node may come back w
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from corelane.kube.objects import Pod
+from corelane.kube.pod import Pod
 
 QUARANTINE_SECONDS: Final = 40.0
 

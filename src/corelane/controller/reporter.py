@@ -1,7 +1,7 @@
 """What can be observed of the controller. Every hook is empty: override what you need."""
 
 
-class Reporter:
+class ControllerReporter:
     """Hooks must not raise and must not block."""
 
     def namespace_ended(self, name: str) -> None:

@@ -7,10 +7,12 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from corelane.controller import health, namespaces, orphans
-from corelane.controller.reporter import Reporter
-from corelane.kube.client import APIError, Client
-from corelane.kube.informer import Change, Informer
-from corelane.kube.objects import Lease, Namespace, Node, NodeResourceTopology, Object, Pod
+from corelane.controller.reporter import ControllerReporter
+from corelane.kube.client import APIError, KubeClient
+from corelane.kube.informer import Informer, ObjectChange
+from corelane.kube.meta import Object
+from corelane.kube.objects import Lease, Namespace, Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 
 LEASES: Final = "kube-node-lease"
 _SOON: Final = 0.5
@@ -30,15 +32,15 @@ class Controller:
 
     def __init__(
         self,
-        client: Client,
+        client: KubeClient,
         *,
-        reporter: Reporter | None = None,
+        reporter: ControllerReporter | None = None,
         period: float = 5.0,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`period` is how often nodes are looked at, in seconds; `clock` gives Unix seconds."""
         self._client = client
-        self._reporter = reporter or Reporter()
+        self._reporter = reporter or ControllerReporter()
         self._period = period
         self._clock = clock
         self._signs = health.Signs()
@@ -68,7 +70,7 @@ class Controller:
             group.create_task(self._end_namespaces())
             group.create_task(self._watch_nodes())
 
-    def _namespace_changed(self, change: Change[Namespace]) -> None:
+    def _namespace_changed(self, change: ObjectChange[Namespace]) -> None:
         if change.new and namespaces.is_terminating(change.new):
             self._ending.set()
 

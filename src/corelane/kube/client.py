@@ -19,16 +19,17 @@ from lightkube.config.models import Cluster, User
 from lightkube.core.exceptions import ConfigError
 from yaml import YAMLError
 
-from corelane.kube import decode, errors, stream
-from corelane.kube.decode import Listing, Malformed
-from corelane.kube.errors import APIError, Gone, MalformedObject, NoCluster, Unreachable
-from corelane.kube.objects import Object, Pod, api_of, written
-from corelane.kube.stream import WatchEvent
+from corelane.kube import apierrors, decode
+from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, Unreachable
+from corelane.kube.decode import Listing, Malformed, WatchEvent
+from corelane.kube.meta import Object
+from corelane.kube.objects import api_of, written
+from corelane.kube.pod import Pod
 
 __all__ = [
     "APIError",
-    "Client",
     "Gone",
+    "KubeClient",
     "Listing",
     "MalformedObject",
     "NoCluster",
@@ -57,7 +58,7 @@ class _Params(ConnectionParams):
     limits: httpx2.Limits = field(default_factory=lambda: _LIMITS)
 
 
-class Client:
+class KubeClient:
     """A connection pool to one cluster. Every method raises APIError, Unreachable if no answer came."""
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
@@ -148,10 +149,10 @@ class Client:
                 if response.is_error:
                     await response.aread()
                     raise _failure(response)
-                lines = stream.Lines()
+                lines = decode.Lines()
                 async for chunk in response.aiter_bytes():
                     for line in lines.feed(chunk):
-                        yield stream.event(kind, line)
+                        yield decode.decode_event(kind, line)
                 lines.close()
         except httpx2.HTTPError as error:
             raise _unreachable("GET", kind.api.path(namespace), error) from error
@@ -252,15 +253,15 @@ def _query(**values: object) -> dict[str, str]:
 
 
 def _object(kind: type[T], body: bytes) -> T:
-    read = decode.one(kind, body)
+    read = decode.decode_object(kind, body)
     if isinstance(read, Malformed):
         raise MalformedObject(str(read))
     return read
 
 
-def _page(kind: type[T], body: bytes) -> decode.Page[T]:
+def _page(kind: type[T], body: bytes) -> decode.ListPage[T]:
     try:
-        return decode.page(kind, body)
+        return decode.decode_page(kind, body)
     except msgspec.MsgspecError as error:
         raise MalformedObject(f"the answer is not a list of {kind.api.plural}: {error}") from error
 
@@ -268,7 +269,7 @@ def _page(kind: type[T], body: bytes) -> decode.Page[T]:
 def _failure(response: httpx2.Response) -> APIError:
     request = response.request
     fallback = f"{request.method} {request.url.path}: {response.status_code} {response.reason_phrase}"
-    return errors.of_status(response.status_code, decode.tree(response.content), fallback)
+    return apierrors.of_status(response.status_code, decode.plain_json(response.content), fallback)
 
 
 def _unreachable(method: str, path: str, error: Exception) -> Unreachable:

@@ -1,11 +1,17 @@
-"""JSON to slim structs: a malformed object is set aside with the reason, and the others are read."""
+"""Decode the API server's JSON: objects, pages of lists and watch events, to slim structs. No I/O.
 
+A malformed object is reported with the reason, and the others are decoded.
+"""
+
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct, field
 
+from corelane.kube import apierrors
+from corelane.kube.apierrors import Unreachable
 from corelane.kube.meta import Object, Wire
 
 T = TypeVar("T", bound=Object)
@@ -40,7 +46,7 @@ class Listing(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Page(Generic[T]):
+class ListPage(Generic[T]):
     """One answer to a list request. `continuation` is empty on the last page."""
 
     items: list[T]
@@ -78,7 +84,7 @@ def _decoder(of: Any) -> msgspec.json.Decoder[Any]:
     return found
 
 
-def one(kind: type[T], raw: bytes | Raw) -> T | Malformed:
+def decode_object(kind: type[T], raw: bytes | Raw) -> T | Malformed:
     """Read one object; `null` counts as absent, as it does in Go."""
     try:
         return _decoder(kind).decode(raw)  # type: ignore[no-any-return]
@@ -86,7 +92,7 @@ def one(kind: type[T], raw: bytes | Raw) -> T | Malformed:
         return _leniently(kind, raw)
 
 
-def version(raw: bytes | Raw) -> str:
+def resource_version_of(raw: bytes | Raw) -> str:
     """The resourceVersion of an object of whatever kind and shape, "" where it has none."""
     try:
         return _decoder(_Versioned).decode(raw).metadata.resource_version  # type: ignore[no-any-return]
@@ -94,7 +100,7 @@ def version(raw: bytes | Raw) -> str:
         return ""
 
 
-def tree(body: bytes | Raw) -> Any:
+def plain_json(body: bytes | Raw) -> Any:
     """JSON as plain values, None where it is none."""
     try:
         return msgspec.json.decode(body)
@@ -102,21 +108,21 @@ def tree(body: bytes | Raw) -> Any:
         return None
 
 
-def page(kind: type[T], body: bytes) -> Page[T]:
+def decode_page(kind: type[T], body: bytes) -> ListPage[T]:
     """Read a list. Raises msgspec.DecodeError if it is not even JSON, ValidationError if not a list."""
     try:
         listed = _decoder(_TypedList[kind]).decode(body)  # type: ignore[valid-type]
     except msgspec.ValidationError:
         return _item_by_item(kind, body)
-    return Page(listed.items, [], listed.metadata.resource_version, listed.metadata.continuation)
+    return ListPage(listed.items, [], listed.metadata.resource_version, listed.metadata.continuation)
 
 
-def _item_by_item(kind: type[T], body: bytes) -> Page[T]:
+def _item_by_item(kind: type[T], body: bytes) -> ListPage[T]:
     listed = _decoder(_RawList).decode(body)
-    read = [one(kind, raw) for raw in listed.items or ()]
+    read = [decode_object(kind, raw) for raw in listed.items or ()]
     good = [item for item in read if not isinstance(item, Malformed)]
     bad = [item for item in read if isinstance(item, Malformed)]
-    return Page(good, bad, listed.metadata.resource_version, listed.metadata.continuation)
+    return ListPage(good, bad, listed.metadata.resource_version, listed.metadata.continuation)
 
 
 def _leniently(kind: type[T], raw: bytes | Raw) -> T | Malformed:
@@ -137,8 +143,68 @@ def _without_nulls(value: Any) -> Any:
 
 
 def _identify(kind: type[T], raw: bytes | Raw, error: str) -> Malformed:
-    whole = tree(raw)
+    whole = plain_json(raw)
     found = whole.get("metadata") if isinstance(whole, dict) else None
     metadata = found if isinstance(found, dict) else {}
     namespace, name = (str(metadata.get(key) or "") for key in ("namespace", "name"))
     return Malformed(kind.api.kind, namespace, name, error)
+
+
+# Watches.
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Generic[T]):
+    """One event: `type` is ADDED, MODIFIED, DELETED or BOOKMARK.
+
+    A bookmark carries a version only; an event whose object cannot be read carries `malformed`.
+    """
+
+    type: str
+    resource_version: str
+    object: T | None = None
+    malformed: Malformed | None = None
+
+
+class _Line(Struct):
+    type: str
+    object: Raw
+
+
+class Lines:
+    """Cuts chunks into lines, however long those are."""
+
+    def __init__(self) -> None:
+        self._pending: list[bytes] = []
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The lines that end within this chunk; blank ones are left out."""
+        first, *others = chunk.split(b"\n")
+        self._pending.append(first)
+        for following in others:
+            line = b"".join(self._pending)
+            self._pending = [following]
+            if line.strip():
+                yield line
+
+    def close(self) -> None:
+        """The stream ended. Raises Unreachable if that was within a line."""
+        if b"".join(self._pending).strip():
+            raise Unreachable("the watch was cut off within a line")
+
+
+def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
+    """Read one line of a watch. Raises the APIError that an ERROR event stands for (Gone if it is 410)."""
+    try:
+        read = msgspec.json.decode(line, type=_Line)
+    except msgspec.MsgspecError as error:
+        raise Unreachable(f"watch of {kind.api.plural}: a line is not an event: {error}") from error
+    if read.type == "ERROR":
+        raise apierrors.of_status(0, plain_json(read.object), f"watch of {kind.api.plural} failed")
+    resource_version = resource_version_of(read.object)
+    if read.type == "BOOKMARK":
+        return WatchEvent(read.type, resource_version)
+    found = decode_object(kind, read.object)
+    if isinstance(found, Malformed):
+        return WatchEvent(read.type, resource_version, malformed=found)
+    return WatchEvent(read.type, resource_version, found)

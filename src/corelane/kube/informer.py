@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
-from corelane.kube.decode import Listing, Malformed
-from corelane.kube.errors import APIError, Unreachable
+from corelane.kube.apierrors import APIError, Unreachable
+from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
-from corelane.kube.stream import WatchEvent
 
 if TYPE_CHECKING:
-    from corelane.kube.client import Client
+    from corelane.kube.client import KubeClient
 
 T = TypeVar("T", bound=Object)
 Key = tuple[str, str]
@@ -34,14 +33,14 @@ _BATCH: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Generic[T]):
+class ObjectChange(Generic[T]):
     """What happened to an object: `old` is None when it appeared, `new` when it went."""
 
     old: T | None
     new: T | None
 
 
-class Reporter:
+class InformerReporter:
     """What can be observed of an informer; override what you need."""
 
     def listed(self, kind: type[Object], objects: int) -> None:
@@ -64,7 +63,7 @@ class Mirror(Generic[T]):
     def objects(self) -> Mapping[Key, T]:
         return MappingProxyType(self._objects)
 
-    def replace(self, listing: Listing[T]) -> list[Change[T]]:
+    def replace(self, listing: Listing[T]) -> list[ObjectChange[T]]:
         """Take over a whole list: what went first, then what came or changed."""
         new = {item.key: item for item in listing.items}
         unreadable = {bad.key for bad in listing.malformed}
@@ -74,30 +73,30 @@ class Mirror(Generic[T]):
             changes += self._put(item)
         return changes
 
-    def apply(self, event: WatchEvent[T]) -> list[Change[T]]:
+    def apply(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
         """Take over one event of a watch."""
         if event.type == "DELETED":
             return self._delete(event)
         return [] if event.object is None else self._put(event.object)
 
-    def _delete(self, event: WatchEvent[T]) -> list[Change[T]]:
+    def _delete(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
         known = event.object or event.malformed
         return [] if known is None else self._drop(known.key, event.object)
 
-    def _drop(self, key: Key, last: T | None = None) -> list[Change[T]]:
+    def _drop(self, key: Key, last: T | None = None) -> list[ObjectChange[T]]:
         old = self._objects.pop(key, None)
-        return [] if old is None else [Change(last or old, None)]
+        return [] if old is None else [ObjectChange(last or old, None)]
 
-    def _put(self, new: T) -> list[Change[T]]:
+    def _put(self, new: T) -> list[ObjectChange[T]]:
         old = self._objects.get(new.key)
         self._objects[new.key] = new
         if old is None:
-            return [Change(None, new)]
+            return [ObjectChange(None, new)]
         if old.metadata.uid != new.metadata.uid:
-            return [Change(old, None), Change(None, new)]
+            return [ObjectChange(old, None), ObjectChange(None, new)]
         if old.metadata.resource_version == new.metadata.resource_version:
             return []
-        return [Change(old, new)]
+        return [ObjectChange(old, new)]
 
 
 class Informer(Generic[T]):
@@ -105,14 +104,14 @@ class Informer(Generic[T]):
 
     def __init__(
         self,
-        client: "Client",
+        client: "KubeClient",
         kind: type[T],
         *,
-        handler: Callable[[Change[T]], None] = lambda _: None,
+        handler: Callable[[ObjectChange[T]], None] = lambda _: None,
         namespace: str | None = None,
         label_selector: str | None = None,
         field_selector: str | None = None,
-        reporter: Reporter | None = None,
+        reporter: InformerReporter | None = None,
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         quiet_seconds: float = QUIET_SECONDS,
@@ -125,7 +124,7 @@ class Informer(Generic[T]):
             "label_selector": label_selector,
             "field_selector": field_selector,
         }
-        self._reporter = reporter or Reporter()
+        self._reporter = reporter or InformerReporter()
         self._random = rng or random.Random()  # noqa: S311 - jitter, not secrets
         self._sleep = sleep
         self._quiet = quiet_seconds
@@ -188,7 +187,7 @@ class Informer(Generic[T]):
         self._version = event.resource_version or self._version
         self._handle(self._mirror.apply(event))
 
-    def _handle(self, changes: Iterable[Change[T]]) -> None:
+    def _handle(self, changes: Iterable[ObjectChange[T]]) -> None:
         for change in changes:
             self._handler(change)
 
@@ -200,7 +199,7 @@ class Informer(Generic[T]):
         await self._sleep(seconds)
 
 
-def _batches(changes: list[Change[T]]) -> Iterator[list[Change[T]]]:
+def _batches(changes: list[ObjectChange[T]]) -> Iterator[list[ObjectChange[T]]]:
     """Handled apart, so that a long list leaves the event loop room to breathe."""
     for start in range(0, len(changes), _BATCH):
         yield changes[start : start + _BATCH]

@@ -1,4 +1,7 @@
-"""Every kind that corelane reads, as slim structs; the parts of pods and nodes are in `pod` and `node`."""
+"""The kinds that corelane reads, as slim structs: nodes, their NodeResourceTopology, and the small kinds.
+
+Pods are in `pod`, gocrane's objects in `translate.crane`.
+"""
 
 # ruff: noqa: D101 - the API reference documents its own structs
 
@@ -8,39 +11,84 @@ from typing import ClassVar, Final
 
 from msgspec import field
 
-from corelane.kube.meta import API, Condition, Object, ObjectMeta, OwnerReference, Wire, condition
-from corelane.kube.node import Node, NodeResourceTopology, Taint, Zone
-from corelane.kube.pod import Container, ContainerStatus, Pod, PodSpec, PodStatus, Toleration
+from corelane.kube.meta import API, Condition, Object, ResourceList, Wire, WireQuantity
+from corelane.kube.pod import Pod
 
-__all__ = [
-    "API",
-    "KINDS",
-    "Condition",
-    "ConfigMap",
-    "Container",
-    "ContainerStatus",
-    "Event",
-    "Lease",
-    "LeaseSpec",
-    "Namespace",
-    "NamespaceStatus",
-    "Node",
-    "NodeResourceTopology",
-    "Object",
-    "ObjectMeta",
-    "ObjectReference",
-    "OwnerReference",
-    "Pod",
-    "PodSpec",
-    "PodStatus",
-    "PriorityClass",
-    "Taint",
-    "Toleration",
-    "Zone",
-    "api_of",
-    "condition",
-    "written",
-]
+
+class Taint(Wire, frozen=True):
+    """`effect` is NoSchedule, PreferNoSchedule or NoExecute."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+    time_added: str = ""
+
+
+class NodeSpec(Wire, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = field(name="providerID", default="")
+
+
+class NodeAddress(Wire, frozen=True):
+    type: str = ""
+    address: str = ""
+
+
+class NodeStatus(Wire, frozen=True):
+    capacity: ResourceList = field(default_factory=dict)
+    allocatable: ResourceList = field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    addresses: tuple[NodeAddress, ...] = ()
+
+
+class Node(Object, frozen=True):
+    api: ClassVar[API] = API("", "v1", "Node", "nodes", namespaced=False)
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class CostInfo(Wire, frozen=True):
+    """The distance from a zone to the zone of that name, in the units of ACPI's SLIT: 10 is local."""
+
+    name: str = ""
+    value: int = 0
+
+
+class Attribute(Wire, frozen=True):
+    name: str = ""
+    value: str = ""
+
+
+class ZoneResource(Wire, frozen=True):
+    name: str = ""
+    capacity: WireQuantity = "0"
+    allocatable: WireQuantity = "0"
+    available: WireQuantity = "0"
+
+
+class TopologyZone(Wire, frozen=True):
+    name: str = ""
+    type: str = ""
+    parent: str = ""
+    costs: tuple[CostInfo, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
+    resources: tuple[ZoneResource, ...] = ()
+
+
+class NodeResourceTopology(Object, frozen=True):
+    """One for each node, of the same name; cluster-wide."""
+
+    api: ClassVar[API] = API(
+        "topology.node.k8s.io",
+        "v1alpha2",
+        "NodeResourceTopology",
+        "noderesourcetopologies",
+        namespaced=False,
+    )
+    topology_policies: tuple[str, ...] = ()
+    zones: tuple[TopologyZone, ...] = ()
+    attributes: tuple[Attribute, ...] = ()
 
 
 class ObjectReference(Wire, frozen=True):
@@ -131,13 +179,13 @@ _BY_NAME = {(api.api_version, api.kind): api for api in (*(k.api for k in KINDS)
 
 
 def api_of(api_version: str, kind: str) -> API:
-    """Where objects of that kind are served. Raises ValueError for a kind that corelane does not write."""
-    found = _BY_NAME.get((api_version, kind))
-    if found is None:
+    """Return where a kind is served. Raises ValueError for a kind that corelane does not write."""
+    api = _BY_NAME.get((api_version, kind))
+    if api is None:
         raise ValueError(f"apiVersion {api_version!r}, kind {kind!r}: not a kind that corelane writes")
-    return found
+    return api
 
 
 def written(kind: type[Object]) -> API:
-    """Where objects of that kind are changed. Raises ValueError for those only read, as gocrane's."""
+    """Return where a kind is changed. Raises ValueError for kinds that are only read, as gocrane's."""
     return api_of(kind.api.api_version, kind.api.kind)

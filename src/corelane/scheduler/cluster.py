@@ -13,7 +13,7 @@ from corelane import node as nodes
 from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.node import Node, NodeResourceTopology
+from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.node import NodeState, PoolOptions
@@ -22,7 +22,7 @@ from corelane.node.pools.classes import pod_class
 from corelane.quantity import QuantityError
 from corelane.workload import PodRequest
 
-__all__ = ["Cluster", "NodeInfo", "PodInfo"]
+__all__ = ["NodeCache", "NodeInfo", "PodInfo"]
 
 _ANSWERS_KEPT: Final = 64
 
@@ -171,7 +171,7 @@ class NodeInfo:
         return self.node is None and not self.pods and self.ledger is None and not self.problem
 
 
-class Cluster:
+class NodeCache:
     """All nodes by name."""
 
     def __init__(self) -> None:

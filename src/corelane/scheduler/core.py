@@ -1,6 +1,6 @@
 """The scheduler's decisions: `handle(event) -> instructions`. No I/O, no clock: time comes in the events.
 
-Theory of operation. A pod of ours without a node waits in the queue. `Tick` takes the first ready one through
+Theory of operation. A pod without a node waits in the queue. `CycleDue` takes the first ready one through
 a cycle: pre-filters, filters, scores. If a node is found, the pod is claimed there (its CPUs are taken in
 memory) and a Bind goes out; else it is parked with the reason. A claim lasts until the API server shows the
 pod bound, which makes it an ordinary pod of that node, or until it is certain that the binding will not come:
@@ -16,29 +16,29 @@ from typing import Final
 
 from corelane.kube import translate
 from corelane.kube.meta import condition
-from corelane.kube.node import Node
+from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
-from corelane.scheduler.cluster import Cluster, NodeInfo, PodInfo
+from corelane.scheduler.cluster import NodeCache, NodeInfo, PodInfo
 from corelane.scheduler.filters import FILTERS, PREFILTERS
 from corelane.scheduler.messages import (
     Announce,
     Bind,
     BindFailed,
-    Bound,
+    BindSucceeded,
+    CycleDue,
     Event,
     Instruction,
     NodeChanged,
     PodChanged,
     SetCondition,
-    Tick,
     TopologyChanged,
     Unfit,
 )
 from corelane.scheduler.plugins import Cycle, Filter, Plugins, Wake
-from corelane.scheduler.queue import Queue, Waiting, backoff
+from corelane.scheduler.queue import SchedulingQueue, Waiting, backoff
 from corelane.scheduler.scores import scores
 
-__all__ = ["DEFAULT_NAME", "DEFAULT_PLUGINS", "Core"]
+__all__ = ["DEFAULT_NAME", "DEFAULT_PLUGINS", "SchedulerCore"]
 
 DEFAULT_NAME: Final = "corelane-scheduler"
 DEFAULT_PLUGINS: Final = Plugins(PREFILTERS, FILTERS, scores())
@@ -61,14 +61,14 @@ class _Binding:
     give_up_at: float | None = None
 
 
-class Core:
+class SchedulerCore:
     """All that the scheduler knows; see the theory of operation."""
 
     def __init__(self, name: str = DEFAULT_NAME, plugins: Plugins = DEFAULT_PLUGINS) -> None:
         self.name = name
         self.plugins = plugins
-        self.cluster = Cluster()
-        self.queue = Queue()
+        self.cluster = NodeCache()
+        self.queue = SchedulingQueue()
         self._bindings: dict[str, _Binding] = {}
         self._gated: set[str] = set()
 
@@ -81,11 +81,11 @@ class Core:
                 return self._node_changed(event)
             case TopologyChanged():
                 return self._topology_changed(event)
-            case Bound():
+            case BindSucceeded():
                 return list(self._bound(event))
             case BindFailed():
                 return list(self._bind_failed(event))
-            case Tick():
+            case CycleDue():
                 return [*self._due(event.now), *self._schedule_one(event.now)]
 
     def ready(self, now: float) -> bool:
@@ -242,7 +242,7 @@ class Core:
         self._bindings[info.uid] = _Binding(waiting, bind)
         return bind
 
-    def _bound(self, event: Bound) -> Iterator[Instruction]:
+    def _bound(self, event: BindSucceeded) -> Iterator[Instruction]:
         binding = self._bindings.get(event.uid)
         if binding is None:
             return

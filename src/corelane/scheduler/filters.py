@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from corelane.kube.meta import Wire
-from corelane.kube.node import Taint
+from corelane.kube.objects import Taint
 from corelane.kube.pod import Pod
 from corelane.node import Decision
 from corelane.node.pools.binding import INSUFFICIENT_CPUS

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from corelane.kube.meta import condition
-from corelane.kube.node import Node, Taint
+from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import NodeSelectorRequirement, NodeSelectorTerm, Pod, Toleration
 
 __all__ = [

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from corelane.cpuset import CPUSet
-from corelane.kube.node import Node, NodeResourceTopology
+from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
 from corelane.workload import PodRequest
@@ -14,13 +14,13 @@ __all__ = [
     "Announce",
     "Bind",
     "BindFailed",
-    "Bound",
+    "BindSucceeded",
+    "CycleDue",
     "Event",
     "Instruction",
     "NodeChanged",
     "PodChanged",
     "SetCondition",
-    "Tick",
     "TopologyChanged",
     "Unfit",
 ]
@@ -54,7 +54,7 @@ class TopologyChanged:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BindSucceeded:
     """The API server took a binding."""
 
     now: float
@@ -72,7 +72,7 @@ class BindFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class CycleDue:
     """Time has passed: do what is due, and place one pod."""
 
     now: float
@@ -120,5 +120,5 @@ class Announce:
     nearest: Unfit | None = None
 
 
-Event: TypeAlias = PodChanged | NodeChanged | TopologyChanged | Bound | BindFailed | Tick
+Event: TypeAlias = PodChanged | NodeChanged | TopologyChanged | BindSucceeded | BindFailed | CycleDue
 Instruction: TypeAlias = Bind | SetCondition | Announce

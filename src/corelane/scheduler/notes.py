@@ -12,16 +12,17 @@ from datetime import UTC, datetime
 from hashlib import blake2s
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from corelane.kube.errors import APIError
-from corelane.kube.objects import Event, Pod
+from corelane.kube.apierrors import APIError
+from corelane.kube.objects import Event
+from corelane.kube.pod import Pod
 from corelane.node.explain.objective import remedies
 from corelane.scheduler.messages import Announce, SetCondition, Unfit
-from corelane.scheduler.reporter import Reporter
+from corelane.scheduler.reporter import SchedulerReporter
 
 if TYPE_CHECKING:
-    from corelane.kube.client import Client
+    from corelane.kube.client import KubeClient
 
-__all__ = ["Notes", "now"]
+__all__ = ["PodStatusWriter", "now"]
 
 _WAITING: Final = 1000
 _REMEMBERED: Final = 4096
@@ -34,11 +35,15 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-class Notes:
+class PodStatusWriter:
     """Takes notes at once, writes them when it can."""
 
     def __init__(
-        self, client: "Client", component: str, reporter: Reporter, clock: Callable[[], datetime] = now
+        self,
+        client: "KubeClient",
+        component: str,
+        reporter: SchedulerReporter,
+        clock: Callable[[], datetime] = now,
     ) -> None:
         self._client = client
         self._component = component

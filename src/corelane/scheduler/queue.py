@@ -14,14 +14,14 @@ from typing import Final
 from corelane.scheduler.cluster import PodInfo
 from corelane.scheduler.plugins import Wake
 
-__all__ = ["Place", "Queue", "Waiting"]
+__all__ = ["QueuePlace", "SchedulingQueue", "Waiting"]
 
 FIRST_BACKOFF: Final = 1.0
 LONGEST_BACKOFF: Final = 10.0
 LONGEST_PARKED: Final = 300.0
 
 
-class Place(Enum):
+class QueuePlace(Enum):
     """Where a pod waits; OUT is nowhere: it is being bound."""
 
     READY = auto()
@@ -35,7 +35,7 @@ class Waiting:
     """A pod without a node, and how its attempts went. Times are in seconds, as told."""
 
     info: PodInfo
-    place: Place = Place.OUT
+    place: QueuePlace = QueuePlace.OUT
     attempts: int = 0
     ready_at: float = 0.0
     """When its back-off ends."""
@@ -49,7 +49,7 @@ class Waiting:
     """Of its latest place in a heap; what a heap holds under an older number is void."""
 
 
-class Queue:
+class SchedulingQueue:
     """Every pod in it is in exactly one place."""
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Queue:
         self._pods[waiting.info.uid] = waiting
         waiting.ready_at = now + backoff(waiting.attempts)
         waiting.parked_at, waiting.helped_by = now, helped_by
-        self._enter(waiting, Place.PARKED)
+        self._enter(waiting, QueuePlace.PARKED)
         self._parked[waiting.info.uid] = waiting
 
     def retry(self, waiting: Waiting, now: float) -> None:
@@ -113,9 +113,9 @@ class Queue:
         """A waiting pod itself changed, so it may fit now."""
         waiting = self._pods[info.uid]
         waiting.info = info
-        if waiting.place is Place.PARKED:
+        if waiting.place is QueuePlace.PARKED:
             self._stir(waiting, now)
-        elif waiting.place is Place.READY:
+        elif waiting.place is QueuePlace.READY:
             self._make_ready(waiting)
 
     def refresh(self, info: PodInfo) -> None:
@@ -125,7 +125,7 @@ class Queue:
     def has_ready(self, now: float) -> bool:
         """Whether `pop` would find a pod."""
         self._advance(now)
-        while self._ready and not self._holds(Place.READY, *self._ready[0][-2:]):
+        while self._ready and not self._holds(QueuePlace.READY, *self._ready[0][-2:]):
             heapq.heappop(self._ready)
         return bool(self._ready)
 
@@ -139,7 +139,7 @@ class Queue:
     def _advance(self, now: float) -> None:
         while self._backing_off and self._backing_off[0][0] <= now:
             _, number, uid = heapq.heappop(self._backing_off)
-            if self._holds(Place.BACKING_OFF, number, uid):
+            if self._holds(QueuePlace.BACKING_OFF, number, uid):
                 self._make_ready(self._pods[uid])
         while self._parked:
             oldest = next(iter(self._parked.values()))
@@ -147,7 +147,7 @@ class Queue:
                 return
             self._make_ready(oldest)
 
-    def _holds(self, place: Place, number: int, uid: str) -> bool:
+    def _holds(self, place: QueuePlace, number: int, uid: str) -> bool:
         """Whether what a heap says is still so."""
         waiting = self._pods.get(uid)
         return waiting is not None and waiting.place is place and waiting.number == number
@@ -159,23 +159,23 @@ class Queue:
             self._back_off(waiting)
 
     def _make_ready(self, waiting: Waiting) -> None:
-        self._enter(waiting, Place.READY)
+        self._enter(waiting, QueuePlace.READY)
         pod = waiting.info.pod
         order = (-pod.spec.priority, pod.metadata.creation_timestamp, waiting.number, waiting.info.uid)
         heapq.heappush(self._ready, order)
 
     def _back_off(self, waiting: Waiting) -> None:
-        self._enter(waiting, Place.BACKING_OFF)
+        self._enter(waiting, QueuePlace.BACKING_OFF)
         heapq.heappush(self._backing_off, (waiting.ready_at, waiting.number, waiting.info.uid))
 
-    def _enter(self, waiting: Waiting, place: Place) -> None:
+    def _enter(self, waiting: Waiting, place: QueuePlace) -> None:
         self._leave(waiting)
         self._number += 1
         waiting.place, waiting.number = place, self._number
 
     def _leave(self, waiting: Waiting) -> None:
         self._parked.pop(waiting.info.uid, None)
-        waiting.place = Place.OUT
+        waiting.place = QueuePlace.OUT
 
 
 def backoff(attempts: int) -> float:

@@ -4,13 +4,13 @@ from collections.abc import Mapping
 
 from corelane.cpuset import CPUSet
 from corelane.kube import informer
-from corelane.kube.errors import APIError
+from corelane.kube.apierrors import APIError
 from corelane.kube.pod import Pod
 
-__all__ = ["Reporter"]
+__all__ = ["SchedulerReporter"]
 
 
-class Reporter(informer.Reporter):
+class SchedulerReporter(informer.InformerReporter):
     """Logs, metrics and tests come in here; see also the informers' hooks."""
 
     def started(self, name: str) -> None:

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
-from corelane.kube.errors import APIError, Unreachable
-from corelane.kube.informer import Change, Informer
-from corelane.kube.objects import Node, NodeResourceTopology, Object, Pod
+from corelane.kube.apierrors import APIError, Unreachable
+from corelane.kube.informer import Informer, ObjectChange
+from corelane.kube.meta import Object
+from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.pod import Pod
 from corelane.scheduler import messages, notes
-from corelane.scheduler.core import DEFAULT_NAME, DEFAULT_PLUGINS, Core
-from corelane.scheduler.messages import Bind, BindFailed, Bound, Instruction, SetCondition, Tick
+from corelane.scheduler.core import DEFAULT_NAME, DEFAULT_PLUGINS, SchedulerCore
+from corelane.scheduler.messages import Bind, BindFailed, BindSucceeded, CycleDue, Instruction, SetCondition
 from corelane.scheduler.plugins import Plugins
-from corelane.scheduler.reporter import Reporter
+from corelane.scheduler.reporter import SchedulerReporter
 
 if TYPE_CHECKING:
-    from corelane.kube.client import Client
+    from corelane.kube.client import KubeClient
 
 __all__ = ["Scheduler"]
 
@@ -31,18 +33,18 @@ class Scheduler:
 
     def __init__(
         self,
-        client: "Client",
+        client: "KubeClient",
         *,
         name: str = DEFAULT_NAME,
         plugins: Plugins = DEFAULT_PLUGINS,
         clock: Callable[[], datetime] = notes.now,
         rng: random.Random | None = None,
-        reporter: Reporter | None = None,
+        reporter: SchedulerReporter | None = None,
     ) -> None:
-        self.core = Core(name, plugins)
+        self.core = SchedulerCore(name, plugins)
         self._client = client
-        self._reporter = reporter or Reporter()
-        self._notes = notes.Notes(client, name, self._reporter, clock)
+        self._reporter = reporter or SchedulerReporter()
+        self._notes = notes.PodStatusWriter(client, name, self._reporter, clock)
         self._news = asyncio.Event()
         self._slots = asyncio.Semaphore(_BINDS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
@@ -59,7 +61,7 @@ class Scheduler:
         rng: random.Random | None,
         field_selector: str | None = None,
     ) -> Informer[T]:
-        def handle(change: Change[T]) -> None:
+        def handle(change: ObjectChange[T]) -> None:
             self._tell(event(_now(), change.old, change.new))
             self._complain(kind, change.new)
 
@@ -94,7 +96,7 @@ class Scheduler:
         while True:
             self._news.clear()
             while self.core.ready(_now()):
-                self._tell(Tick(_now()))
+                self._tell(CycleDue(_now()))
                 await asyncio.sleep(0)
             await self._news_or(self.core.next_time())
 
@@ -130,7 +132,7 @@ class Scheduler:
             self._tell(BindFailed(_now(), pod.uid, _outcome(error), str(error)))
         else:
             self._reporter.bound(bind.pod, bind.node, _now() - begun)
-            self._tell(Bound(_now(), pod.uid))
+            self._tell(BindSucceeded(_now(), pod.uid))
 
 
 def _outcome(error: APIError) -> Literal["rejected", "conflict", "unknown"]:

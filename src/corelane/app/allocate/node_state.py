@@ -199,16 +199,16 @@ def _pool_config(
 
     Raises InputError for an invalid label or annotation.
     """
-    from corelane.kube.translate import nodesettings
+    from corelane.kube.translate import node_labels
 
     overrides, file = where.pools, where.pools.file
-    settings = nodesettings.read({**published.labels, **overrides.labels}, published.annotations)
+    settings = node_labels.node_labels({**published.labels, **overrides.labels}, published.annotations)
     if settings.faults:
         source = f"{overrides.node}: " if overrides.node and not overrides.labels else ""
         raise InputError(f"{source}{settings.faults[0]}")
     profile = replace(_profile(file, published), **overrides.options)
     topology = usable_topology(machine)
-    options = nodesettings.pool_options(settings, _published_kubelet(where, published), profile, topology)
+    options = node_labels.pool_options(settings, _published_kubelet(where, published), profile, topology)
     if overrides.allocator:
         options = replace(options, allocator=profile.allocator)
     has_reservation = kubelet.reserved is not None or kubelet.reserved_count is not None
@@ -230,7 +230,7 @@ def _profile(file: NodeConfig, published: _Published) -> PoolOptions:
 
 def _published_kubelet(where: NodeQuery, published: _Published) -> Any:
     """Return the kubelet's settings from options or its file, else as the node publishes them."""
-    from corelane.kube.translate.kubelets import KubeletSettings
+    from corelane.kube.translate.node_labels import KubeletSettings
 
     settings = where.kubelet
     if (
@@ -273,21 +273,21 @@ def _with_topology(path: Path, tree: Mapping[str, Any], published: _Published) -
     import msgspec
 
     from corelane.kube import decode, translate
-    from corelane.kube.crane import CraneTopology
     from corelane.kube.decode import Malformed
-    from corelane.kube.node import NodeResourceTopology
-    from corelane.kube.translate import kubelets
+    from corelane.kube.objects import NodeResourceTopology
+    from corelane.kube.translate import node_labels
+    from corelane.kube.translate.crane import CraneTopology
 
     if tree.get("apiVersion") == CraneTopology.api.api_version:
         raise InputError(
             f"{path}: a NodeResourceTopology of gocrane counts CPUs without ids: give it as --machine"
         )
     try:
-        topology = decode.one(NodeResourceTopology, msgspec.json.encode(tree))
+        topology = decode.decode_object(NodeResourceTopology, msgspec.json.encode(tree))
         if isinstance(topology, Malformed):
             raise InputError(f"{path}: {topology.error}")
         state = translate.state_from_topology(topology)
-        return replace(published, state=state, kubelet=kubelets.read(topology))
+        return replace(published, state=state, kubelet=node_labels.published_kubelet(topology))
     except (translate.TranslationError, TypeError) as error:
         raise InputError(f"{path}: {error}") from None
 

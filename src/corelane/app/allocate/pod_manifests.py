@@ -107,15 +107,15 @@ def _pod_request(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> P
     from corelane.kube import decode
     from corelane.kube.decode import Malformed
     from corelane.kube.pod import Pod
-    from corelane.kube.translate import TranslationError, pods
+    from corelane.kube.translate import TranslationError, pod_requests
 
     try:
-        pod = decode.one(Pod, msgspec.json.encode(_pod_tree(where, tree)))
+        pod = decode.decode_object(Pod, msgspec.json.encode(_pod_tree(where, tree)))
         if isinstance(pod, Malformed):
             raise InputError(f"{where}: {pod.error}")
         if not pod.spec.containers:
             raise InputError(f"{where}: spec.containers: is empty; a pod needs a container")
-        request = pods.request(pod)
+        request = pod_requests.request(pod)
     except (TranslationError, TypeError) as error:
         raise InputError(f"{where}: {error}") from None
     name, space = request.name or path.stem, request.namespace or "default"

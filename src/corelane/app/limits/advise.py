@@ -100,7 +100,7 @@ def _world(source: Source, options: Options) -> tuple[ClusterSnapshot, list[str]
 
 def _own_cluster(kubeconfig: Path, world: ClusterSnapshot) -> list[str]:
     """What `corelane up` serves; it need not run for its containers to be measured."""
-    from corelane.kube.errors import APIError
+    from corelane.kube.apierrors import APIError
 
     try:
         advise_objects.fetch(kubeconfig, world)

@@ -320,10 +320,10 @@ def fetch(kubeconfig: Path | None, world: ClusterSnapshot) -> list[str]:
 
 
 async def _asked(kubeconfig: Path | None) -> tuple[list[tuple[str, Any]], list[str]]:
-    from corelane.kube.client import Client
-    from corelane.kube.errors import APIError
+    from corelane.kube.apierrors import APIError
+    from corelane.kube.client import KubeClient
 
-    client, found, notes = Client.connect(kubeconfig), [], []
+    client, found, notes = KubeClient.connect(kubeconfig), [], []
     try:
         for path in _SERVED:
             try:

@@ -18,7 +18,7 @@ from corelane.kernel.files import Directory
 from corelane.kube import decode, keys
 from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
-from corelane.kube.translate import TranslationError, pods
+from corelane.kube.translate import TranslationError, pod_requests
 from corelane.node.recovery.owners import ContainerName, CPUNeed, ListedPod
 from corelane.workload import ContainerKind, PodRequest
 
@@ -43,26 +43,26 @@ def read(path: Path) -> PodList:
     for pod in items:
         uid = pod.metadata.annotations.get(keys.CONFIG_HASH) or pod.metadata.uid
         try:
-            listed[uid] = _listed(pod, pods.request(pod))
+            listed[uid] = _listed(pod, pod_requests.request(pod))
         except TranslationError as error:
             notes.append(f"{path}: pod {pod.title} is left out: {error}")
     return PodList(listed, tuple(notes))
 
 
 def _items(path: Path, content: bytes) -> tuple[list[Pod], list[str]]:
-    tree = decode.tree(content)
+    tree = decode.plain_json(content)
     if not isinstance(tree, dict):
         raise StateFileError(f"{path}: is not a JSON object; {_HELP}")
     kind = str(tree.get("kind") or "")
     if kind == "Pod":
-        only = decode.one(Pod, content)
+        only = decode.decode_object(Pod, content)
         if isinstance(only, Malformed):
             raise StateFileError(f"{path}: {only}")
         return [only], []
     if kind not in ("List", "PodList") or not isinstance(tree.get("items"), list):
         raise StateFileError(f"{path}: kind: {kind!r} is not a list of pods; {_HELP}")
     try:
-        page = decode.page(Pod, content)
+        page = decode.decode_page(Pod, content)
     except msgspec.MsgspecError as error:
         raise StateFileError(f"{path}: is not a list of pods: {error}") from None
     return page.items, [f"{path}: {malformed}" for malformed in page.malformed]

@@ -22,7 +22,7 @@ from corelane.app.up.options import OptionError, Options
 from corelane.app.up.podlogs import PodLogs
 from corelane.app.up.supervise import Parts
 from corelane.controller import Controller
-from corelane.kube.client import Client
+from corelane.kube.client import KubeClient
 from corelane.machine import Machine
 from corelane.node import NodeConfig
 from corelane.runtime.base import Runtime
@@ -51,7 +51,7 @@ class Cluster:
         self.agents: dict[str, Agent] = {}
         self.url = ""
         self._server: APIServer | None = None
-        self._clients: list[Client] = []
+        self._clients: list[KubeClient] = []
         self._runtimes: dict[str, Runtime] = {}
 
     async def start(self) -> None:
@@ -107,9 +107,9 @@ class Cluster:
         self.url = self._server.url
         self.directory.write_kubeconfig(self.url, access.token, authority)
 
-    def client(self) -> Client:
+    def client(self) -> KubeClient:
         """A client of the embedded server, closed with the cluster."""
-        client = Client.connect(self.directory.kubeconfig)
+        client = KubeClient.connect(self.directory.kubeconfig)
         self._clients.append(client)
         return client
 
@@ -138,7 +138,7 @@ class Cluster:
         machine: Machine,
         runtime: Runtime,
         config: NodeConfig,
-        client: Client,
+        client: KubeClient,
         watch: SharedWatch | None = None,
         *,
         kubelet: Kubelet | None = None,

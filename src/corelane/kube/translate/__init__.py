@@ -1,23 +1,25 @@
-"""Kubernetes objects to plain values and back. Nobody else parses an annotation."""
+"""Kubernetes objects to plain values and back. No other room parses an annotation."""
 
-from corelane.kube.translate.errors import TranslationError
-from corelane.kube.translate.koordinator import places
-from corelane.kube.translate.pods import qos, request, requests
-from corelane.kube.translate.proposals import read as read_proposal
-from corelane.kube.translate.reasons import annotation as reasons_annotation
-from corelane.kube.translate.reasons import read as placement_reasons
-from corelane.kube.translate.records import annotations as proposal_annotations
-from corelane.kube.translate.specs import resolved as resolved_spec
-from corelane.kube.translate.topology import (
+from corelane.kube.translate.fields import TranslationError
+from corelane.kube.translate.koordlet import places
+from corelane.kube.translate.node_topology import (
     as_patch,
     is_damaged,
     is_koordlets,
     machine_from_topology,
-    machine_from_zones,
     same_machine,
     state_from_topology,
     topology,
 )
+from corelane.kube.translate.placement_annotations import proposed_cpus
+from corelane.kube.translate.placement_record import (
+    placement_reasons,
+    proposal_annotations,
+    reasons_annotation,
+    resolved_spec,
+)
+from corelane.kube.translate.pod_requests import qos, request, requests
+from corelane.kube.translate.topology_zones import machine_from_zones
 
 __all__ = [
     "TranslationError",
@@ -29,8 +31,8 @@ __all__ = [
     "placement_reasons",
     "places",
     "proposal_annotations",
+    "proposed_cpus",
     "qos",
-    "read_proposal",
     "reasons_annotation",
     "request",
     "requests",

@@ -1,33 +1,81 @@
-"""What gocrane knows of a node: amounts by NUMA node, who pins there, and which CPUs are reserved.
+"""Read the NodeResourceTopology of gocrane (`topology.crane.io/v1alpha1`), and its result on pods.
 
-Only for reading, and `kube.client` refuses to write it. With gocrane's agent running, writing any field of
-its object's body is unsafe: every ten seconds the agent replaces all zones by its own, and takes attributes
-of others away. Zones of other types than Node would count as NUMA nodes in its scheduler.
+It gives amounts by NUMA node, the policies of gocrane's agent, and the reserved CPUs. corelane only reads it,
+and `kube.client` refuses to write it: every ten seconds gocrane's agent replaces all zones by its own and
+removes foreign attributes, and its scheduler counts zones of other types than Node as NUMA nodes.
 """
+
+# ruff: noqa: D101 - the API reference documents its own structs
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import ClassVar, Final
+
+import msgspec
 
 from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube.crane import CraneTopology, CraneZone
-from corelane.kube.translate import counts
-from corelane.kube.translate.annotations import amount, cpus
-from corelane.kube.translate.errors import TranslationError
+from corelane.kube.keys import CRANE_RESULT
+from corelane.kube.meta import API, Object, ResourceList, Wire
+from corelane.kube.objects import CostInfo
+from corelane.kube.translate import topology_zones
+from corelane.kube.translate.fields import (
+    TranslationError,
+    amount,
+    annotation,
+    cpus,
+    items,
+    json_list,
+    member,
+    quantity_text,
+)
 from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
 from corelane.node.policies import NodePolicies
 from corelane.workload import NUMAPolicy
 
-__all__ = ["CraneNUMA", "CraneNode", "machine", "numa_id", "read"]
-
 _RESERVED_CPUS: Final = "go.crane.io/reserved-system-cpus"
-_ALIGNED: Final = {"SingleNUMANodePodLevel": NUMAPolicy.SINGLE_NUMA_NODE, "None": NUMAPolicy.NONE, "": None}
+_NUMA_POLICIES: Final = {
+    "SingleNUMANodePodLevel": NUMAPolicy.SINGLE_NUMA_NODE,
+    "None": NUMAPolicy.NONE,
+    "": None,
+}
+
+
+class CraneManagerPolicy(Wire, frozen=True):
+    """`cpuManagerPolicy` is None or Static, of gocrane's agent and not of the kubelet."""
+
+    cpu_manager_policy: str = ""
+    topology_manager_policy: str = ""
+
+
+class CraneResources(Wire, frozen=True):
+    capacity: ResourceList = msgspec.field(default_factory=dict)
+    allocatable: ResourceList = msgspec.field(default_factory=dict)
+    reserved_cpu_nums: int = msgspec.field(name="reservedCPUNums", default=0)
+
+
+class CraneZone(Wire, frozen=True):
+    name: str = ""
+    type: str = ""
+    costs: tuple[CostInfo, ...] = ()
+    resources: CraneResources = CraneResources()
+
+
+class CraneTopology(Object, frozen=True):
+    """One for each node, of the same name. Neither spec nor status: all fields are top level."""
+
+    api: ClassVar[API] = API(
+        "topology.crane.io", "v1alpha1", "NodeResourceTopology", "noderesourcetopologies", namespaced=False
+    )
+    crane_manager_policy: CraneManagerPolicy = CraneManagerPolicy()
+    reserved: ResourceList = msgspec.field(default_factory=dict)
+    attributes: dict[str, str] = msgspec.field(default_factory=dict)
+    zones: tuple[CraneZone, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class CraneNUMA:
-    """A NUMA node: milliCPU and bytes of memory, all and for pods."""
+    """A NUMA node: milliCPU and bytes of memory, capacity and allocatable."""
 
     id: int
     cpu: int
@@ -43,73 +91,95 @@ class CraneNode:
     """A node as gocrane's agent describes it."""
 
     pins: bool
-    """Whether gocrane's agent pins pods here; where the kubelet is static, it leaves that to it."""
+    """Whether gocrane's agent pins pods here, and not the kubelet's static policy."""
     policies: NodePolicies
     reserved: CPUSet
-    """CPUs that the kubelet reserves by name; empty where it reserves by amount."""
+    """CPUs that the kubelet reserves by id; empty where it reserves by amount."""
     numa: tuple[CraneNUMA, ...]
 
 
-def read(published: CraneTopology) -> CraneNode:
-    """The facts in a gocrane NodeResourceTopology. Raises TranslationError."""
+def crane_node(published: CraneTopology) -> CraneNode:
+    """Read a gocrane NodeResourceTopology. Raises TranslationError."""
     policy = published.crane_manager_policy
-    named = policy.topology_manager_policy
-    if named not in _ALIGNED:
+    if policy.topology_manager_policy not in _NUMA_POLICIES:
         where = "craneManagerPolicy.topologyManagerPolicy"
-        raise TranslationError(where, named, "use None or SingleNUMANodePodLevel")
+        raise TranslationError(where, policy.topology_manager_policy, "use None or SingleNUMANodePodLevel")
     if policy.cpu_manager_policy not in ("None", "Static"):
         where = "craneManagerPolicy.cpuManagerPolicy"
         raise TranslationError(where, policy.cpu_manager_policy, "use None or Static")
     zones = [(f"zones[{i}]", zone) for i, zone in enumerate(published.zones) if zone.type == "Node"]
     numa = tuple(_numa(where, zone) for where, zone in zones)
-    for place, one in enumerate(numa):
-        if one.id in (other.id for other in numa[:place]):
-            raise TranslationError(f"{zones[place][0]}.name", f"node{one.id}", "another zone has this name")
+    for index, node in enumerate(numa):
+        if node.id in (other.id for other in numa[:index]):
+            raise TranslationError(f"{zones[index][0]}.name", f"node{node.id}", "another zone has this name")
     return CraneNode(
         policy.cpu_manager_policy == "Static",
-        NodePolicies(numa=_ALIGNED[named]),
+        NodePolicies(numa=_NUMA_POLICIES[policy.topology_manager_policy]),
         cpus(f"attributes[{_RESERVED_CPUS}]", published.attributes.get(_RESERVED_CPUS)),
         numa,
     )
 
 
-def machine(published: CraneTopology) -> Machine:
-    """The hardware as far as the zones tell, the rest assumed: see `counts`. Raises TranslationError."""
-    numa = read(published).numa
-    ids = [one.id for one in numa]
+def crane_machine(published: CraneTopology) -> Machine:
+    """Return the hardware in the zones, and assume the rest (`topology_zones.ASSUMED`).
+
+    Raises TranslationError.
+    """
+    numa = crane_node(published).numa
+    ids = [node.id for node in numa]
     nodes = (
-        NUMANode(one.id, CPUSet(), one.memory, {}, one.distances or default_distances(one.id, ids))
-        for one in numa
+        NUMANode(node.id, CPUSet(), node.memory, {}, node.distances or default_distances(node.id, ids))
+        for node in numa
     )
-    return counts.assumed(published.metadata.name, {one.id: one.cpu // 1000 for one in numa}, nodes)
+    counts = {node.id: node.cpu // 1000 for node in numa}
+    return topology_zones.assumed_machine(published.metadata.name, counts, nodes)
 
 
 def _numa(where: str, zone: CraneZone) -> CraneNUMA:
-    found = zone.resources
-    capacity, allocatable = (
-        _amounts(f"{where}.resources.{name}", listed)
-        for name, listed in (("capacity", found.capacity), ("allocatable", found.allocatable))
-    )
+    resources = zone.resources
+    cpu, memory = _amounts(f"{where}.resources.capacity", resources.capacity)
+    cpu_allocatable, memory_allocatable = _amounts(f"{where}.resources.allocatable", resources.allocatable)
+    costs = enumerate(zone.costs)
     return CraneNUMA(
-        numa_id(f"{where}.name", zone.name),
-        *(capacity[0], allocatable[0], capacity[1], allocatable[1]),
-        found.reserved_cpu_nums,
-        {numa_id(f"{where}.costs[{i}].name", one.name): one.value for i, one in enumerate(zone.costs)},
+        _numa_id(f"{where}.name", zone.name),
+        cpu,
+        cpu_allocatable,
+        memory,
+        memory_allocatable,
+        resources.reserved_cpu_nums,
+        {_numa_id(f"{where}.costs[{i}].name", cost.name): cost.value for i, cost in costs},
     )
 
 
-def _amounts(where: str, listed: Mapping[str, str | int]) -> tuple[int, int]:
+def _amounts(where: str, amounts: ResourceList) -> tuple[int, int]:
     """MilliCPU and bytes."""
-    cpu, memory = (
-        amount(f"{where}.{name}", listed.get(name, "0"), convert)
-        for name, convert in (("cpu", quantity.milli), ("memory", quantity.value))
-    )
-    return cpu, memory
+    cpu = amount(f"{where}.cpu", amounts.get("cpu"), quantity.milli)
+    return cpu, amount(f"{where}.memory", amounts.get("memory"), quantity.value)
 
 
-def numa_id(where: str, name: object) -> int:
-    """The NUMA node that gocrane calls `node<id>`. Raises TranslationError."""
+def _numa_id(where: str, name: object) -> int:
+    """The id of the NUMA node that gocrane calls `node<id>`. Raises TranslationError."""
     digits = name.removeprefix("node") if isinstance(name, str) and name.startswith("node") else ""
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 6 and int(digits) <= MAX_NODE):
         raise TranslationError(where, name, "not the name of a NUMA node's zone, such as 'node0'")
     return int(digits)
+
+
+def crane_result(annotations: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    """Return what gocrane's scheduler chose (`topology-result`): NUMA node to amounts of the pod's request.
+
+    They are the zones' `capacity`. Upstream computes memory wrongly; only CPUs are right. Raises
+    TranslationError.
+    """
+    where = annotation(CRANE_RESULT)
+    zones = items(where, json_list(where, annotations.get(CRANE_RESULT, "")))
+    named = ((path, member(path, zone, ("name", "type", "resources"))) for path, zone in zones)
+    return dict(_result_zone(path, zone) for path, zone in named if zone.get("type") == "Node")
+
+
+def _result_zone(where: str, zone: Mapping[str, object]) -> tuple[int, dict[str, str]]:
+    resources = member(f"{where}.resources", zone.get("resources"), ("capacity",))
+    capacity = member(f"{where}.resources.capacity", resources.get("capacity"))
+    return _numa_id(f"{where}.name", zone.get("name")), {
+        name: quantity_text(f"{where}.resources.capacity.{name}", value) for name, value in capacity.items()
+    }

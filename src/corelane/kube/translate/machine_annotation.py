@@ -14,7 +14,7 @@ import msgspec
 
 from corelane.cpuset import MAX_CPU, CPUSet, CPUSetError
 from corelane.kube.keys import CPU_TOPOLOGY, MACHINE
-from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.fields import TranslationError
 from corelane.machine.model import CPU, MAX_NODE, Machine, MachineError, NUMANode, from_rows
 
 __all__ = ["CPUDetail", "detail", "dump", "load", "load_detail"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.node import NodeResourceTopology
+from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import TranslationError
 from corelane.machine.model import CPU, Machine, NUMANode
 from corelane.machine.spec import parse_spec

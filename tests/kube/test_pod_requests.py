@@ -139,7 +139,7 @@ def test_one_set_for_all_containers_is_recorded_koordinators_way() -> None:
     found = guaranteed("a", "3")
     record = translate.proposal_annotations({"main": lane}, found)
     assert record == {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1,8"}'}
-    assert translate.read_proposal(record, ["main"]) == {"main": lane}
+    assert translate.proposed_cpus(record, ["main"]) == {"main": lane}
 
 
 def test_containers_that_differ_are_recorded_each_and_those_that_share_left_out() -> None:
@@ -147,7 +147,7 @@ def test_containers_that_differ_are_recorded_each_and_those_that_share_left_out(
     sets = {"side": CPUSet([2]), "main": CPUSet([0, 1])}
     record = translate.proposal_annotations(sets, found)
     assert record == {"corelane.io/container-cpusets": '{"main":"0-1","side":"2"}'}
-    assert translate.read_proposal(record, ["main", "side", "log"]) == sets
+    assert translate.proposed_cpus(record, ["main", "side", "log"]) == sets
     same = translate.proposal_annotations({"main": CPUSet([0, 1])}, found)
     assert list(same) == [keys.CONTAINER_CPUSETS]
     assert translate.proposal_annotations({}, found) == {}
@@ -156,20 +156,20 @@ def test_containers_that_differ_are_recorded_each_and_those_that_share_left_out(
 def test_a_record_left_over_from_elsewhere_is_overwritten() -> None:
     copied = guaranteed("a", "2", annotations={keys.CONTAINER_CPUSETS: '{"main":"6-7"}'})
     record = copied.metadata.annotations | translate.proposal_annotations({"main": CPUSet([0, 1])}, copied)
-    assert translate.read_proposal(record, ["main"]) == {"main": CPUSet([0, 1])}
+    assert translate.proposed_cpus(record, ["main"]) == {"main": CPUSet([0, 1])}
     record = copied.metadata.annotations | translate.proposal_annotations({}, copied)
-    assert translate.read_proposal(record, ["main"]) == {}
+    assert translate.proposed_cpus(record, ["main"]) == {}
 
 
 def test_own_sets_win_over_the_common_one() -> None:
     both = {keys.CONTAINER_CPUSETS: '{"main":"0"}', keys.RESOURCE_STATUS: '{"cpuset":"4-5"}'}
-    assert translate.read_proposal(both, ["main", "side"]) == {"main": CPUSet([0])}
+    assert translate.proposed_cpus(both, ["main", "side"]) == {"main": CPUSet([0])}
 
 
 def test_a_common_set_may_have_neighbours_and_be_absent() -> None:
     text = '{"numaNodeResources":[{"node":0}],"cpuset":""}'
-    assert translate.read_proposal({keys.RESOURCE_STATUS: text}, ["main"]) == {}
-    assert translate.read_proposal({keys.RESOURCE_STATUS: "{}"}, ["main"]) == {}
+    assert translate.proposed_cpus({keys.RESOURCE_STATUS: text}, ["main"]) == {}
+    assert translate.proposed_cpus({keys.RESOURCE_STATUS: "{}"}, ["main"]) == {}
 
 
 @pytest.mark.parametrize(

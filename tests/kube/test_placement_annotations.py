@@ -6,8 +6,15 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.translate import TranslationError, placement_spec, statuses
-from corelane.kube.translate.statuses import ResourceStatus
+from corelane.kube.translate import TranslationError
+from corelane.kube.translate.crane import crane_result
+from corelane.kube.translate.placement_annotations import (
+    ResourceStatus,
+    faults,
+    placement_spec,
+    resource_status,
+)
+from corelane.kube.translate.placement_record import dump_resource_status
 from corelane.machine.spec import parse_spec
 from corelane.workload import (
     Band,
@@ -40,7 +47,7 @@ def asked(annotations=None, labels=None, priority=0):
 
 
 def test_a_pod_that_says_nothing_wishes_nothing():
-    assert placement_spec.read(asked()) == PlacementSpec()
+    assert placement_spec(asked()) == PlacementSpec()
     assert translate.request(guaranteed("a", "2")).placement_spec == PlacementSpec()
 
 
@@ -58,7 +65,7 @@ def test_an_ask_has_the_labels_and_the_wishes():
 
 @pytest.mark.parametrize("name", list(PodQOS))
 def test_every_class_is_known(name):
-    assert placement_spec.read(asked(labels={keys.QOS_CLASS: name})).qos is PodQOS(name)
+    assert placement_spec(asked(labels={keys.QOS_CLASS: name})).qos is PodQOS(name)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +85,7 @@ def test_every_class_is_known(name):
 )
 def test_a_priority_lies_in_a_band_unless_a_label_names_one(label, priority, expected):
     labels = {} if label is None else {keys.PRIORITY_CLASS: label}
-    assert placement_spec.read(asked(labels=labels, priority=priority)).band is expected
+    assert placement_spec(asked(labels=labels, priority=priority)).band is expected
 
 
 @pytest.mark.parametrize(
@@ -106,7 +113,7 @@ def test_a_priority_lies_in_a_band_unless_a_label_names_one(label, priority, exp
     ],
 )
 def test_resource_spec(spec, bind, required, exclusive):
-    found = placement_spec.read(asked({SPEC: json.dumps(spec)}))
+    found = placement_spec(asked({SPEC: json.dumps(spec)}))
     assert (found.bind, found.bind_required, found.exclusive_policy) == (bind, required, exclusive)
 
 
@@ -125,21 +132,21 @@ def test_resource_spec(spec, bind, required, exclusive):
     ],
 )
 def test_numa_topology_spec(spec, expected):
-    assert placement_spec.read(asked({NUMA: json.dumps(spec)})) == expected
+    assert placement_spec(asked({NUMA: json.dumps(spec)})) == expected
 
 
 def test_as_much_as_may_be_said_about_neighbours_is_read():
-    assert placement_spec.read(asked({keys.CPU_AFFINITY: "[]".ljust(4096)})) == PlacementSpec()
+    assert placement_spec(asked({keys.CPU_AFFINITY: "[]".ljust(4096)})) == PlacementSpec()
 
 
 def test_empty_and_null_annotations_say_nothing():
     for key in (SPEC, NUMA, keys.EXCLUSIVE, keys.CPU_AFFINITY):
         for text in ("", " ", "null"):
-            assert placement_spec.read(asked({key: text})) == PlacementSpec()
+            assert placement_spec(asked({key: text})) == PlacementSpec()
 
 
 def test_exclusivity_and_affinity():
-    found = placement_spec.read(
+    found = placement_spec(
         asked(
             {
                 keys.EXCLUSIVE: '{"level":"l3","required":true}',
@@ -156,7 +163,7 @@ def test_exclusivity_and_affinity():
         PodCPUAffinity(True, TopologyLevel.CORE, Selector({})),
     )
     assert found.core_kind == "E"
-    assert placement_spec.read(asked({keys.EXCLUSIVE: '{"level":"core"}'})).exclusive == Exclusivity(
+    assert placement_spec(asked({keys.EXCLUSIVE: '{"level":"core"}'})).exclusive == Exclusivity(
         TopologyLevel.CORE
     )
 
@@ -169,7 +176,7 @@ def test_a_selector_may_have_expressions_as_kubernetes_has():
         {"key": "quiet", "operator": "DoesNotExist", "values": []},
     ]
     term = {"avoid": {"matchLabels": {"team": "t"}, EXPRESSIONS: rules}, "level": "core"}
-    (found,) = placement_spec.read(asked({keys.CPU_AFFINITY: json.dumps([term])})).affinities
+    (found,) = placement_spec(asked({keys.CPU_AFFINITY: json.dumps([term])})).affinities
     assert found.others == Selector(
         {"team": "t"},
         (
@@ -194,14 +201,14 @@ def test_a_selector_may_have_expressions_as_kubernetes_has():
     ],
 )
 def test_names_are_read_in_any_case_as_gos_json_does(key, text, expected):
-    assert placement_spec.read(asked({key: text})) == expected
+    assert placement_spec(asked({key: text})) == expected
 
 
 @pytest.mark.parametrize("policy", list(CPUPolicy))
 def test_gocranes_policies(policy):
-    found = placement_spec.read(asked({keys.CRANE_CPU_POLICY: policy, keys.CRANE_AWARENESS: "T"}))
+    found = placement_spec(asked({keys.CRANE_CPU_POLICY: policy, keys.CRANE_AWARENESS: "T"}))
     assert (found.cpu_policy, found.topology_aware) == (policy, True)
-    assert placement_spec.read(asked({keys.CRANE_AWARENESS: "false"})).topology_aware is False
+    assert placement_spec(asked({keys.CRANE_AWARENESS: "false"})).topology_aware is False
 
 
 @pytest.mark.parametrize(
@@ -230,7 +237,7 @@ def test_gocranes_policies(policy):
             "[0].avoid",
             "matchFields is unknown: use matchLabels or matchExpressions",
         ),
-        (keys.CPU_AFFINITY, " " * 4097, "", "its 4097 characters are more than 4096: name fewer terms"),
+        (keys.CPU_AFFINITY, " " * 4097, "", "4097 characters are more than 4096: use fewer terms"),
         (EXPRESSIONS, "{}", "", "not a JSON list"),
         (EXPRESSIONS, "[7]", "[0]", "not a JSON object"),
         (EXPRESSIONS, '[{"operator":"Exists"}]', "[0].key", "must be the key of a label"),
@@ -296,12 +303,12 @@ def test_what_is_wrong_is_told_in_one_line_of_a_bearable_length(text):
 
 def test_all_faults_of_a_pod_are_found_at_once():
     broken = asked({SPEC: "{", keys.CORE_KIND: "X"}, {keys.QOS_CLASS: "LSX"})
-    assert [error.field.split("[")[0] for error in placement_spec.faults(broken)] == [
+    assert [error.field.split("[")[0] for error in faults(broken)] == [
         "metadata.labels",
         "metadata.annotations",
         "metadata.annotations",
     ]
-    assert placement_spec.faults(asked()) == ()
+    assert faults(asked()) == ()
 
 
 STATUS = {
@@ -311,12 +318,12 @@ STATUS = {
 
 
 def test_resource_status_is_read_and_written_as_upstream_does():
-    found = statuses.read({keys.RESOURCE_STATUS: json.dumps(STATUS)})
+    found = resource_status({keys.RESOURCE_STATUS: json.dumps(STATUS)})
     assert found == ResourceStatus(CPUSet([0, 1, 2, 3, 8]), {0: {"cpu": "4", "memory": "8Gi"}, 1: {}})
     assert found.zone is None
     written = '{"cpuset":"0-3,8","numaNodeResources":[{"node":0,"resources":{"cpu":"4","memory":"8Gi"}}]}'
-    assert statuses.dump(ResourceStatus(found.cpus, {0: found.amounts[0]})) == written
-    assert statuses.dump(ResourceStatus()) == "{}"
+    assert dump_resource_status(ResourceStatus(found.cpus, {0: found.amounts[0]})) == written
+    assert dump_resource_status(ResourceStatus()) == "{}"
 
 
 @pytest.mark.parametrize(
@@ -334,7 +341,7 @@ def test_resource_status_is_read_and_written_as_upstream_does():
     ],
 )
 def test_a_pod_without_cpus_floats_in_the_pools_that_its_status_names(text, zone):
-    assert statuses.read({keys.RESOURCE_STATUS: text}).zone == (None if zone is None else CPUSet(zone))
+    assert resource_status({keys.RESOURCE_STATUS: text}).zone == (None if zone is None else CPUSet(zone))
     bound = pod("a", container("x", "cpu=1"), annotations={keys.RESOURCE_STATUS: text}, node="n")
     assert translate.request(bound).zone == (None if zone is None else CPUSet(zone))
     assert translate.request(asked({keys.RESOURCE_STATUS: text})).zone is None
@@ -342,7 +349,7 @@ def test_a_pod_without_cpus_floats_in_the_pools_that_its_status_names(text, zone
 
 def test_a_status_is_read_in_any_case_of_its_names_as_gos_json_does():
     parts = '"NumaNodeResources":[{"Node":1,"Resources":{"cpu":"1"}}],"cpusharedpools":[{"NODE":2}]'
-    found = statuses.read({keys.RESOURCE_STATUS: f'{{"CPUSet":"0",{parts}}}'})
+    found = resource_status({keys.RESOURCE_STATUS: f'{{"CPUSet":"0",{parts}}}'})
     assert found == ResourceStatus(CPUSet([0]), {1: {"cpu": "1"}}, ((0, 2),))
 
 
@@ -354,9 +361,9 @@ def test_the_pools_that_a_pod_floats_in_are_written_beside_own_cpus_of_some_cont
         "cpuSharedPools": [{"socket": 0, "node": 1}],
     }
     record = translate.proposal_annotations({"x": CPUSet([3])}, found, SERVER, CPUSet([1]))
-    assert translate.read_proposal(record, ["x", "y"]) == {"x": CPUSet([3])}
+    assert translate.proposed_cpus(record, ["x", "y"]) == {"x": CPUSet([3])}
     assert json.loads(record[keys.RESOURCE_STATUS]) == {"cpuSharedPools": [{"socket": 0, "node": 1}]}
-    assert statuses.read(record).zone == CPUSet([1])
+    assert resource_status(record).zone == CPUSet([1])
 
 
 def test_how_a_pod_is_split_over_several_pools_is_not_guessed():
@@ -387,8 +394,11 @@ def test_gocranes_result_is_read_by_numa_node():
         '[{"name":"node0","type":"Node","resources":{"capacity":{"cpu":"3"}}},'
         '{"name":"node10","type":"Node","resources":{"capacity":{"cpu":"5"}}},{"name":"s","type":"Socket"}]'
     )
-    assert statuses.crane_result({keys.CRANE_RESULT: text}) == {0: {"cpu": "3"}, 10: {"cpu": "5"}}
-    assert statuses.crane_result({}) == {}
+    assert crane_result({keys.CRANE_RESULT: text}) == {
+        0: {"cpu": "3"},
+        10: {"cpu": "5"},
+    }
+    assert crane_result({}) == {}
     for name in ("no", "nodeX", "node", None):
         with pytest.raises(TranslationError, match=r"\[0\].name: .* not the name of a NUMA node's zone"):
-            statuses.crane_result({keys.CRANE_RESULT: json.dumps([{"name": name, "type": "Node"}])})
+            crane_result({keys.CRANE_RESULT: json.dumps([{"name": name, "type": "Node"}])})

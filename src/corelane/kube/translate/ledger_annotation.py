@@ -14,7 +14,7 @@ import msgspec
 from corelane.cpuset import CPUSet, CPUSetError, named
 from corelane.kube.keys import CPU_ALLOCATIONS
 from corelane.kube.meta import Wire
-from corelane.kube.translate.errors import TranslationError
+from corelane.kube.translate.fields import TranslationError
 from corelane.machine.model import Machine
 from corelane.node import (
     Entry,

@@ -9,10 +9,9 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta
-from corelane.kube.node import Attribute, NodeResourceTopology
-from corelane.kube.translate import TranslationError, kubelets, ledgers, nodesettings
-from corelane.kube.translate.kubelets import KubeletSettings
-from corelane.kube.translate.nodesettings import Reservation
+from corelane.kube.objects import Attribute, NodeResourceTopology
+from corelane.kube.translate import TranslationError, ledger_annotation, node_labels
+from corelane.kube.translate.node_labels import KubeletSettings, Reservation
 from corelane.machine.spec import parse_spec
 from corelane.node import amplification
 from corelane.node.policies import NodePolicies
@@ -26,7 +25,7 @@ TWO_NODES = topology.build([(cpu, cpu // 2, cpu // 8, cpu // 8, cpu // 8) for cp
 
 
 def annotated(key, value):
-    return nodesettings.read({}, {key: value if isinstance(value, str) else json.dumps(value)})
+    return node_labels.node_labels({}, {key: value if isinstance(value, str) else json.dumps(value)})
 
 
 @pytest.mark.parametrize(
@@ -49,7 +48,7 @@ def annotated(key, value):
     ],
 )
 def test_labels_of_a_node(key, text, expected):
-    found = nodesettings.read({key: text}, {})
+    found = node_labels.node_labels({key: text}, {})
     assert (found.policies, found.faults) == (expected, ())
 
 
@@ -59,15 +58,15 @@ def test_the_codes_spelling_wins_over_the_proposals_and_gocranes():
         keys.NODE_NUMA_ALIGNMENT: "Restricted",
         keys.NODE_NUMA_POLICY: "BestEffort",
     }
-    assert nodesettings.read(labels, {}).policies.numa is NUMAPolicy.BEST_EFFORT
+    assert node_labels.node_labels(labels, {}).policies.numa is NUMAPolicy.BEST_EFFORT
     del labels[keys.NODE_NUMA_POLICY]
-    assert nodesettings.read(labels, {}).policies.numa is NUMAPolicy.RESTRICTED
+    assert node_labels.node_labels(labels, {}).policies.numa is NUMAPolicy.RESTRICTED
 
 
 def test_the_right_spelling_of_the_bind_policy_wins_over_the_misspelt_one():
     labels = {keys.NODE_BIND_POLICY_PROPOSED: "FullPCPUsOnly", keys.NODE_BIND_POLICY: "SpreadByPCPUs"}
-    assert nodesettings.read(labels, {}).policies.bind is SPREAD
-    fault = nodesettings.read({keys.NODE_BIND_POLICY_PROPOSED: "Full"}, {}).faults[0]
+    assert node_labels.node_labels(labels, {}).policies.bind is SPREAD
+    fault = node_labels.node_labels({keys.NODE_BIND_POLICY_PROPOSED: "Full"}, {}).faults[0]
     assert fault.field == "metadata.labels[node.koordator.sh/cpubind-policy]"
 
 
@@ -76,16 +75,16 @@ def test_names_within_annotations_are_read_in_any_case_as_gos_json_does():
     assert found.reservation == Reservation(CPUSet([0, 1]), cpus_only=True)
     system = annotated(keys.SYSTEM_QOS, {"CPUSet": "6", "cpuSetExclusive": False})
     assert (system.system, system.system_exclusive) == (CPUSet([6]), False)
-    kubelet = kubelets.read(published('{"Policy":"static","reservedCpus":"0"}'))
+    kubelet = node_labels.published_kubelet(published('{"Policy":"static","reservedCpus":"0"}'))
     assert (kubelet.policy, kubelet.reserved) == ("static", CPUSet([0]))
 
 
 @pytest.mark.parametrize("text", ['{"cpu":1.123456789}', '{"cpu":999.9999999}', '{"cpu":1.0000001}'])
 def test_an_amplification_of_many_digits_can_be_published_and_read_back(text):
-    found = nodesettings.pool_options(annotated(keys.AMPLIFICATION, text), KUBELET, PoolOptions(), TWO_NODES)
+    found = node_labels.pool_options(annotated(keys.AMPLIFICATION, text), KUBELET, PoolOptions(), TWO_NODES)
     machine = parse_spec("socket:1 core:4 smt:2")
     state = node.new(machine, node.NodeConfig("pools", pools=found))
-    assert ledgers.load(ledgers.dump(state), machine).config.pools == found
+    assert ledger_annotation.load(ledger_annotation.dump(state), machine).config.pools == found
     assert abs(found.amplification - Fraction(json.loads(text)["cpu"])) < Fraction(1, 1_000_000)
 
 
@@ -138,7 +137,7 @@ def test_cpus_are_withheld_by_name_or_picked_as_by_the_kubelet():
 )
 def test_a_broken_one_is_a_fault_and_spoils_nothing_else(labels, annotations, field, why):
     good = {keys.NODE_BIND_POLICY: "SpreadByPCPUs", keys.NODE_NUMA_STRATEGY: "MostAllocated"} | labels
-    found = nodesettings.read(good, {keys.SYSTEM_QOS: '{"cpuset":"6"}'} | annotations)
+    found = node_labels.node_labels(good, {keys.SYSTEM_QOS: '{"cpuset":"6"}'} | annotations)
     (fault,) = found.faults
     assert field in fault.field
     assert why in fault.why
@@ -157,19 +156,21 @@ def published(annotation=None, policies=(), attributes=(), key=keys.CPU_MANAGER_
 
 def test_a_kubelets_settings_are_read_and_written_as_koordlet_does():
     text = '{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0-1"}'
-    found = kubelets.read(published(text))
+    found = node_labels.published_kubelet(published(text))
     assert found == KubeletSettings("static", {"full-pcpus-only": "true"}, CPUSet([0, 1]))
-    assert kubelets.dump(found) == text
-    assert kubelets.dump(KubeletSettings()) == '{"policy":"none"}'
-    assert kubelets.read(published()) == KubeletSettings()
+    assert node_labels.dump_kubelet(found) == text
+    assert node_labels.dump_kubelet(KubeletSettings()) == '{"policy":"none"}'
+    assert node_labels.published_kubelet(published()) == KubeletSettings()
 
 
 @pytest.mark.parametrize("key", keys.CPU_MANAGER_POLICY_PROPOSED)
 def test_a_kubelets_settings_are_read_under_the_proposals_misspellings_too(key):
     text = '{"policy":"static","options":{"full-pcpus-only":"true"}}'
-    assert kubelets.read(published(text, key=key)) == KubeletSettings("static", {"full-pcpus-only": "true"})
+    assert node_labels.published_kubelet(published(text, key=key)) == KubeletSettings(
+        "static", {"full-pcpus-only": "true"}
+    )
     with pytest.raises(TranslationError, match=f"{key}].policy: invalid value 'x': use none or static"):
-        kubelets.read(published('{"policy":"x"}', key=key))
+        node_labels.published_kubelet(published('{"policy":"x"}', key=key))
 
 
 @pytest.mark.parametrize(
@@ -190,7 +191,7 @@ def test_a_kubelets_settings_are_read_under_the_proposals_misspellings_too(key):
     ],
 )
 def test_all_topology_policies_of_kubelets_are_understood(policies, attributes, expected):
-    found = kubelets.read(published(policies=policies, attributes=attributes))
+    found = node_labels.published_kubelet(published(policies=policies, attributes=attributes))
     assert (found.topology_policy, found.topology_scope) == expected
 
 
@@ -214,7 +215,7 @@ def test_what_a_kubelet_says_counts_only_under_its_static_policy():
 )
 def test_broken_settings_of_a_kubelet_are_named(text, field, why):
     with pytest.raises(TranslationError) as caught:
-        kubelets.read(published(text))
+        node_labels.published_kubelet(published(text))
     assert caught.value.field.endswith(f"].{field}")
     assert why in caught.value.why
 
@@ -226,15 +227,15 @@ def test_labels_come_before_the_kubelet_and_it_before_the_profile():
     )
     labels = {keys.NODE_BIND_POLICY: "SpreadByPCPUs"}
     annotations = {keys.RESERVATION: '{"reservedCPUs":"0-1"}', keys.SYSTEM_QOS: '{"cpuset":"2-3"}'}
-    settings = nodesettings.read(labels, annotations)
-    found = nodesettings.pool_options(settings, kubelet, profile, TWO_NODES)
+    settings = node_labels.node_labels(labels, annotations)
+    found = node_labels.pool_options(settings, kubelet, profile, TWO_NODES)
     assert (found.node_bind, found.numa, found.strategy) == (
         SPREAD,
         NUMAPolicy.BEST_EFFORT,
         "DistributeEvenly",
     )
     assert (found.withheld, found.system, found.as_proposed) == (CPUSet([0, 1, 15]), CPUSet([2, 3]), False)
-    plain = nodesettings.pool_options(nodesettings.NodeSettings(), KubeletSettings(), profile, TWO_NODES)
+    plain = node_labels.pool_options(node_labels.NodeLabels(), KubeletSettings(), profile, TWO_NODES)
     assert plain == profile
 
 
@@ -251,6 +252,6 @@ def test_bound_cpus_count_for_more_on_a_node_that_is_amplified():
 
 def test_nulls_among_amounts_say_nothing():
     reserved, ratios = '{"resources":{"cpu":null,"memory":"1Gi"}}', '{"cpu":1.5,"memory":null}'
-    read = nodesettings.read({}, {keys.RESERVATION: reserved, keys.AMPLIFICATION: ratios})
+    read = node_labels.node_labels({}, {keys.RESERVATION: reserved, keys.AMPLIFICATION: ratios})
     assert (read.faults, read.reservation) == ((), Reservation(memory=1 << 30))
     assert read.amplification == {"cpu": Fraction(3, 2)}

@@ -10,10 +10,10 @@ import pytest
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
-from corelane.kube.crane import CraneTopology
-from corelane.kube.node import NodeResourceTopology
-from corelane.kube.translate import TranslationError, crane, koordinator, kubelets
-from corelane.kube.translate.koordinator import PodCPUs, Pool
+from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.translate import TranslationError, crane, koordlet, node_labels
+from corelane.kube.translate.crane import CraneTopology
+from corelane.kube.translate.koordlet import PodCPUs, PoolPart
 from corelane.machine.facts import CPUFacts
 from corelane.machine.spec import parse_spec
 from corelane.node import Entry, NodeConfig, Origin, StaticOptions, TopologyOptions
@@ -49,10 +49,10 @@ def decoded(obj):
 def test_the_pools_of_ls_and_be_are_published_by_socket_and_numa_node():
     lent = entry("b", "2-3", sharing=Sharing.LENT)
     found = annotations(state(NodeConfig("pools", reserved=CPUSet([7])), entry("a", "0-1"), lent))
-    shared = koordinator.pools(found)
+    shared = koordlet.pools(found)
     assert [(one.socket, one.node) for one in shared] == [(0, 0), (0, 1), (1, 2), (1, 3)]
-    assert shared[0] == Pool(0, 0, CPUSet.parse("16-19"))
-    best_effort = koordinator.pools(found, keys.BE_CPU_SHARED_POOLS)
+    assert shared[0] == PoolPart(0, 0, CPUSet.parse("16-19"))
+    best_effort = koordlet.pools(found, keys.BE_CPU_SHARED_POOLS)
     assert best_effort[0].cpus == CPUSet.parse("2-3,16-19")
     assert best_effort[1:] == shared[1:]
 
@@ -71,7 +71,7 @@ def test_only_the_kubelets_pods_are_in_pod_cpu_allocs_and_null_is_none():
     found = annotations(state(None, entry("a", "0-1"), *kubelets_own))
     text = '[{"namespace":"ns","name":"k","uid":"k","cpuset":"2-3,5","managedByKubelet":true}]'
     assert found[keys.POD_CPU_ALLOCS] == text
-    assert koordinator.pod_allocations(found) == (PodCPUs("ns", "k", "k", CPUSet.parse("2-3,5")),)
+    assert koordlet.pod_allocations(found) == (PodCPUs("ns", "k", "k", CPUSet.parse("2-3,5")),)
 
 
 def test_a_pod_that_only_the_kubelet_remembers_is_told_by_its_uid():
@@ -82,7 +82,7 @@ def test_a_pod_that_only_the_kubelet_remembers_is_told_by_its_uid():
 
 def test_the_proposals_spelling_of_pod_cpu_allocs_is_understood():
     text = '[{"namespace":"d","name":"p","uid":"u","cpu":"4-8","managedByKubelet":"true"}]'
-    (found,) = koordinator.pod_allocations({keys.POD_CPU_ALLOCS: text})
+    (found,) = koordlet.pod_allocations({keys.POD_CPU_ALLOCS: text})
     assert (found.cpus, found.managed_by_kubelet) == (CPUSet.parse("4-8"), True)
 
 
@@ -93,7 +93,7 @@ def test_facts_of_the_cpus_leave_out_what_is_false_or_empty():
         '{"cpuModel":"Some CPU","hyperThreadEnabled":true,"turboEnabled":true,"catL3CbmMask":"7ff",'
         '"vendorID":"GenuineIntel"}'
     )
-    assert koordinator.basic_info(found) == facts
+    assert koordlet.basic_info(found) == facts
     assert annotations(state())[keys.CPU_BASIC_INFO] == '{"hyperThreadEnabled":true}'
 
 
@@ -140,11 +140,11 @@ def test_a_reservation_is_passed_on_without_what_would_spoil_it():
 
 def test_names_of_members_are_read_in_any_case_as_go_does():
     text = '[{"UID":"u","CPUSet":"4","managedbykubelet":true}]'
-    (found,) = koordinator.pod_allocations({keys.POD_CPU_ALLOCS: text})
+    (found,) = koordlet.pod_allocations({keys.POD_CPU_ALLOCS: text})
     assert (found.uid, found.cpus, found.managed_by_kubelet) == ("u", CPUSet([4]), True)
-    (pool,) = koordinator.pools({keys.CPU_SHARED_POOLS: '[{"Socket":1,"NODE":2,"CPUSET":"7"}]'})
-    assert pool == Pool(1, 2, CPUSet([7]))
-    assert koordinator.basic_info({keys.CPU_BASIC_INFO: '{"CPUModel":"x"}'}).model == "x"
+    (pool,) = koordlet.pools({keys.CPU_SHARED_POOLS: '[{"Socket":1,"NODE":2,"CPUSET":"7"}]'})
+    assert pool == PoolPart(1, 2, CPUSet([7]))
+    assert koordlet.basic_info({keys.CPU_BASIC_INFO: '{"CPUModel":"x"}'}).model == "x"
 
 
 def test_what_nobody_can_mean_is_not_passed_on():
@@ -198,9 +198,9 @@ def test_policies_are_told_in_the_kubelets_words_and_come_back(config, manager, 
     obj = translate.topology(SERVER, "n", state(config))
     assert obj["metadata"]["annotations"][keys.CPU_MANAGER_POLICY] == manager
     assert obj["topologyPolicies"] == policies
-    assert kubelets.read(decoded(obj)) == koordinator.kubelet_settings(state(config))
+    assert node_labels.published_kubelet(decoded(obj)) == koordlet.kubelet_settings(state(config))
     older = decoded(translate.topology(SERVER, "n", state(config), version="v1alpha1"))
-    assert kubelets.read(older).topology_policy == koordinator.aligned(state(config))[0]
+    assert node_labels.published_kubelet(older).topology_policy == koordlet.numa_alignment(state(config))[0]
 
 
 def test_zones_of_every_level_name_the_unit_around_them():
@@ -279,19 +279,19 @@ def test_a_koordlets_node_has_upstreams_pools():
 @pytest.mark.parametrize(
     ("key", "text", "field", "why", "reader"),
     [
-        (keys.CPU_SHARED_POOLS, "{}", "", "not a JSON list", koordinator.pools),
-        (keys.CPU_SHARED_POOLS, "[7]", "[0]", "not a JSON object", koordinator.pools),
-        (keys.CPU_SHARED_POOLS, '[{"node":"a"}]', "[0].node", "must be a number", koordinator.pools),
-        (keys.CPU_SHARED_POOLS, '[{"cpuset":"a"}]', "[0].cpuset", "not a CPU list", koordinator.pools),
-        (keys.POD_CPU_ALLOCS, '[{"uid":1}]', "[0].uid", "must be a string", koordinator.pod_allocations),
+        (keys.CPU_SHARED_POOLS, "{}", "", "not a JSON list", koordlet.pools),
+        (keys.CPU_SHARED_POOLS, "[7]", "[0]", "not a JSON object", koordlet.pools),
+        (keys.CPU_SHARED_POOLS, '[{"node":"a"}]', "[0].node", "must be a number", koordlet.pools),
+        (keys.CPU_SHARED_POOLS, '[{"cpuset":"a"}]', "[0].cpuset", "not a CPU list", koordlet.pools),
+        (keys.POD_CPU_ALLOCS, '[{"uid":1}]', "[0].uid", "must be a string", koordlet.pod_allocations),
         (
             keys.POD_CPU_ALLOCS,
             '[{"managedByKubelet":3}]',
             "[0].managedByKubelet",
             "use true",
-            koordinator.pod_allocations,
+            koordlet.pod_allocations,
         ),
-        (keys.CPU_BASIC_INFO, '{"cpuModel":1}', ".cpuModel", "must be a string", koordinator.basic_info),
+        (keys.CPU_BASIC_INFO, '{"cpuModel":1}', ".cpuModel", "must be a string", koordlet.basic_info),
     ],
 )
 def test_broken_annotations_are_named(key, text, field, why, reader):
@@ -327,13 +327,13 @@ def cranes(**change):
 
 
 def test_gocranes_object_is_read():
-    found = crane.read(cranes())
+    found = crane.crane_node(cranes())
     assert (found.pins, found.reserved) == (True, CPUSet([0, 8]))
     assert found.policies == NodePolicies(numa=NUMAPolicy.SINGLE_NUMA_NODE)
     (numa,) = found.numa
     assert (numa.id, numa.cpu, numa.cpu_allocatable, numa.reserved_cpus) == (0, 8000, 5500, 2)
     assert (numa.memory, numa.memory_allocatable, numa.distances) == (2**35, 31 * 2**30, {0: 10, 1: 21})
-    kubelets_own = crane.read(
+    kubelets_own = crane.crane_node(
         cranes(craneManagerPolicy={"cpuManagerPolicy": "None", "topologyManagerPolicy": "None"})
     )
     assert (kubelets_own.pins, kubelets_own.policies.numa) == (False, NUMAPolicy.NONE)
@@ -367,6 +367,6 @@ def test_gocranes_object_is_read():
 )
 def test_a_broken_object_of_gocranes_is_named(change, field, why):
     with pytest.raises(TranslationError) as caught:
-        crane.read(cranes(**change))
+        crane.crane_node(cranes(**change))
     assert caught.value.field.startswith(field)
     assert why in caught.value.why

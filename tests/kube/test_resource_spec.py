@@ -5,12 +5,13 @@ import json
 import pytest
 
 from corelane.kube import keys
-from corelane.kube.translate import placement_spec, specs
+from corelane.kube.translate.placement_annotations import PREFERRED, REQUIRED, placement_spec
+from corelane.kube.translate.placement_record import resolved_spec
 from corelane.workload import BindPolicy
 from support.pods import container, pod
 
 FULL, SPREAD = "FullPCPUs", "SpreadByPCPUs"
-REQUIRED, PREFERRED = specs.REQUIRED, specs.PREFERRED
+REQUIRED, PREFERRED = REQUIRED, PREFERRED
 
 
 def asking(spec):
@@ -20,7 +21,7 @@ def asking(spec):
 
 def bound(asked, bind, *, required=False):
     """A copy of the pod as the scheduler has bound it, as somebody may apply it again."""
-    record = specs.resolved(asked, bind and BindPolicy(bind), required=required)
+    record = resolved_spec(asked, bind and BindPolicy(bind), required=required)
     return pod("a", container("x", "cpu=2"), annotations={**asked.metadata.annotations, **record})
 
 
@@ -29,7 +30,7 @@ def spec_of(one):
 
 
 def written(spec, bind, *, required=False):
-    record = specs.resolved(asking(spec), bind and BindPolicy(bind), required=required)
+    record = resolved_spec(asking(spec), bind and BindPolicy(bind), required=required)
     told = json.loads(record[keys.RESOURCE_SPEC]) if record else {}
     told.pop("corelane.io/resolved", None)
     return told
@@ -77,8 +78,8 @@ def test_what_was_filled_in_is_not_read_as_a_wish(spec, required):
     asked = asking(spec)
     copy = bound(asked, SPREAD, required=required)
     assert copy.metadata.annotations != asked.metadata.annotations
-    assert placement_spec.read(copy) == placement_spec.read(asked)
-    assert specs.resolved(copy, BindPolicy.SPREAD_BY_PCPUS, required=required) == {}
+    assert placement_spec(copy) == placement_spec(asked)
+    assert resolved_spec(copy, BindPolicy.SPREAD_BY_PCPUS, required=required) == {}
 
 
 @pytest.mark.parametrize("spec", [None, {}, {PREFERRED: "Default"}, {REQUIRED: "Default"}])
@@ -86,9 +87,9 @@ def test_what_was_filled_in_is_not_read_as_a_wish(spec, required):
 def test_a_copy_of_a_bound_pod_means_the_same_and_is_bound_anew_as_if_it_were_none(spec, required):
     asked = asking(spec)
     copy = bound(asked, FULL, required=not required)
-    assert placement_spec.read(copy) == placement_spec.read(asked)
+    assert placement_spec(copy) == placement_spec(asked)
     again = bound(copy, SPREAD, required=required)
-    assert placement_spec.read(again) == placement_spec.read(asked)
+    assert placement_spec(again) == placement_spec(asked)
     assert spec_of(again) == spec_of(bound(asked, SPREAD, required=required))
 
 
@@ -101,11 +102,11 @@ def test_what_was_filled_in_goes_where_a_copy_is_bound_by_no_policy():
 def test_whoever_changes_what_was_filled_in_has_a_wish(name):
     copy = bound(asking({}), FULL, required=name == REQUIRED)
     changed = asking({**spec_of(copy), name: SPREAD})
-    assert placement_spec.read(changed) == placement_spec.read(asking({name: SPREAD}))
+    assert placement_spec(changed) == placement_spec(asking({name: SPREAD}))
 
 
 @pytest.mark.parametrize("own", [{REQUIRED: SPREAD, "to": FULL}, {REQUIRED: ""}, {"to": FULL}, {}, None])
 def test_our_member_alone_is_never_a_wish(own):
     for spec in ({}, {REQUIRED: FULL}):
         told = asking({**spec, "corelane.io/resolved": own})
-        assert placement_spec.read(told) == placement_spec.read(asking(spec))
+        assert placement_spec(told) == placement_spec(asking(spec))

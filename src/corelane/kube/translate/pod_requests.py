@@ -1,16 +1,24 @@
-"""Pods to what they ask for: QoS class, requests, and the CPUs that a scheduler proposed."""
+"""Pods to what they request: containers, QoS class, amounts, and the CPUs that a scheduler proposed."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from corelane import quantity
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Container, Pod, ResourceRequirements
-from corelane.kube.translate import placement_spec, proposals
-from corelane.kube.translate.annotations import amount
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass, peak
+from corelane.kube.translate import placement_annotations
+from corelane.kube.translate.fields import TranslationError
+from corelane.quantity import QuantityError
+from corelane.workload import (
+    ContainerKind,
+    ContainerRequest,
+    PlacementSpec,
+    PodRequest,
+    PodResources,
+    QOSClass,
+    peak,
+)
 
-__all__ = ["qos", "request", "requests"]
-
+_NO_SPEC = PlacementSpec()
 _COUNTED = ("cpu", "memory")
 _HUGEPAGES = "hugepages-"
 _QUOTA = "requests."
@@ -18,24 +26,25 @@ _POD_LEVEL = ("cpu", "memory", _HUGEPAGES)
 
 
 def request(pod: Pod) -> PodRequest:
-    """What a pod asks for, with the proposal in its annotations once it is bound to a node.
+    """Return what a pod requests, with the proposal in its annotations once it is bound to a node.
 
-    Raises TranslationError for a quantity, a label or an annotation that makes no sense.
+    Raises TranslationError for an invalid quantity, label or annotation.
     """
-    containers = tuple(_container(*found) for found in _containers(pod))
+    containers = tuple(_container(*container) for container in _containers(pod))
     names = [container.name for container in containers]
     meta, bound = pod.metadata, bool(pod.spec.node_name)
+    may_specify = meta.labels or meta.annotations or pod.spec.priority
     return PodRequest(
         meta.uid,
         meta.namespace,
         meta.name,
         qos(pod),
         containers,
-        proposals.read(meta.annotations, names) if bound else {},
+        placement_annotations.proposed_cpus(meta.annotations, names) if bound else {},
         labels=meta.labels,
-        placement_spec=placement_spec.read(pod),
+        placement_spec=placement_annotations.placement_spec(pod) if may_specify else _NO_SPEC,
         level=_level(pod.spec.resources),
-        zone=proposals.zone(meta.annotations) if bound else None,
+        zone=placement_annotations.proposed_zone(meta.annotations) if bound else None,
     )
 
 
@@ -86,13 +95,15 @@ def _nano(path: str, listed: ResourceList) -> dict[str, int]:
 
 
 def requests(pod: Pod) -> dict[str, int]:
-    """What a pod's containers request at once, with its overhead: CPU in milliCPU, all else in whole units.
+    """Return what a pod's containers request at the same time, with its overhead: milliCPU, else whole units.
 
     As upstream's `resourcehelper.PodRequests`: sidecars stay once started, init containers run one by one
     (KEP-753), and pod-level CPU, memory and huge pages stand in for their containers' (KEP-2837).
     """
-    found = list(_containers(pod))
-    amounts = [(kind, _amounts(f"{path}.requests", _defaulted(container))) for path, kind, container in found]
+    amounts = [
+        (kind, _amounts(f"{path}.requests", _defaulted(container)))
+        for path, kind, container in _containers(pod)
+    ]
     names = {name for _, listed in amounts for name in listed}
     total = {name: peak((kind, listed.get(name, 0)) for kind, listed in amounts) for name in names}
     if pod.spec.resources is not None:
@@ -103,7 +114,7 @@ def requests(pod: Pod) -> dict[str, int]:
 
 
 def _containers(pod: Pod) -> Iterator[tuple[str, ContainerKind, Container]]:
-    """Path of its resources, kind, and container; init containers first, as they run."""
+    """Path of its resources, kind, and container; init containers first, in the order of their start."""
     for index, container in enumerate(pod.spec.init_containers):
         kind = ContainerKind.SIDECAR if container.restart_policy == "Always" else ContainerKind.INIT
         yield f"spec.initContainers[{index}].resources", kind, container
@@ -126,7 +137,7 @@ def _container(path: str, kind: ContainerKind, container: Container) -> Containe
 
 
 def _level(resources: ResourceRequirements | None) -> PodResources | None:
-    """What a pod asks for as a whole; None where it names nothing that a pod may (KEP-2837)."""
+    """The pod-level requests; None without a resource that a pod may request (KEP-2837)."""
     if resources is None:
         return None
     listed = resources.limits | resources.requests
@@ -173,5 +184,15 @@ def _amounts(path: str, listed: ResourceList) -> dict[str, int]:
     }
 
 
-def _read(path: str, listed: ResourceList, name: str, reader: Callable[[str], int]) -> int:
-    return amount(f"{path}.{name}", listed.get(name, "0"), reader)
+def _read(path: str, amounts: ResourceList, name: str, convert: Callable[[str], int]) -> int:
+    """One amount of at least 0, in the units of `convert`; an absent one is 0. Raises TranslationError."""
+    text = amounts.get(name)
+    if text is None:
+        return 0
+    try:
+        number = convert(str(text))
+    except QuantityError as error:
+        raise TranslationError(f"{path}.{name}", text, str(error)) from error
+    if number < 0:
+        raise TranslationError(f"{path}.{name}", text, "must be greater than or equal to 0")
+    return number

@@ -9,8 +9,14 @@ from hypothesis import strategies as st
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod
-from corelane.kube.translate import TranslationError, proposals, statuses
-from corelane.kube.translate.statuses import ResourceStatus
+from corelane.kube.translate import TranslationError
+from corelane.kube.translate.placement_annotations import (
+    ResourceStatus,
+    proposed_cpus,
+    proposed_zone,
+    resource_status,
+)
+from corelane.kube.translate.placement_record import dump_resource_status
 from corelane.machine.spec import parse_spec
 from support.pods import container, pod
 
@@ -49,9 +55,9 @@ def test_a_record_says_what_was_decided(
     record = translate.proposal_annotations(decided, of, MACHINE, zone)
     after = of.metadata.annotations | record
     own = {name: cpus for name, cpus in decided.items() if cpus}
-    assert proposals.read(after, names) == own
+    assert proposed_cpus(after, names) == own
     if len(own) < len(names):
-        assert proposals.zone(after) == zone
+        assert proposed_zone(after) == zone
     assert isinstance(json.loads(record.get(keys.RESOURCE_STATUS, "{}")), dict)
     assert not {key for key in record if "crane" in key}
 
@@ -74,13 +80,13 @@ def test_koordinators_annotation_has_cpus_only_where_they_are_all_containers_and
     immovable = translate.proposal_annotations(
         {"a": cpus, "b": cpus}, made(["a", "b"], {keys.CRANE_CPU_POLICY}, init=False), MACHINE
     )
-    assert statuses.read(immovable).cpus == CPUSet()
+    assert resource_status(immovable).cpus == CPUSet()
 
 
 @pytest.mark.parametrize("socket", [-1, 0, 1000])
 def test_whatever_socket_a_pool_lies_in_comes_back(socket):
     status = ResourceStatus(pools=((socket, 1),))
-    assert statuses.read({keys.RESOURCE_STATUS: statuses.dump(status)}) == status
+    assert resource_status({keys.RESOURCE_STATUS: dump_resource_status(status)}) == status
 
 
 @pytest.mark.parametrize(
@@ -88,11 +94,11 @@ def test_whatever_socket_a_pool_lies_in_comes_back(socket):
 )
 def test_a_pool_that_lies_nowhere_is_told_by_its_field(part, field):
     with pytest.raises(TranslationError, match=rf"cpuSharedPools\[0\]\.{field}: .*must be a number from"):
-        statuses.read({keys.RESOURCE_STATUS: json.dumps({"cpuSharedPools": [part]})})
+        resource_status({keys.RESOURCE_STATUS: json.dumps({"cpuSharedPools": [part]})})
 
 
 def test_nulls_are_as_good_as_absent():
     part = {"node": None, "resources": {"cpu": None, "memory": "1Gi"}}
     text = json.dumps({"numaNodeResources": [part], "cpuSharedPools": [{"socket": None, "node": None}, None]})
-    found = statuses.read({keys.RESOURCE_STATUS: text})
+    found = resource_status({keys.RESOURCE_STATUS: text})
     assert found == ResourceStatus(amounts={0: {"memory": "1Gi"}}, pools=((0, 0), (0, 0)))

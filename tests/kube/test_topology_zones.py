@@ -1,7 +1,7 @@
 """Devices in the zones of a NodeResourceTopology, as in the proposal's example."""
 
 from corelane import node
-from corelane.kube.translate.zones import zones
+from corelane.kube.translate.topology_zones import zones
 from corelane.machine.spec import parse_spec
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 

@@ -6,7 +6,7 @@ import pytest
 
 from corelane import node
 from corelane.kube import keys, translate
-from corelane.kube.translate import TranslationError, ledgers
+from corelane.kube.translate import TranslationError, ledger_annotation
 from corelane.machine.spec import parse_spec
 from support.pods import container, pod
 
@@ -16,10 +16,10 @@ MACHINE = parse_spec("socket:1 core:4 smt:2")
 @pytest.mark.parametrize("value", [5, {"a": 1}, [1], "x", "1/0", "1e999999999", None])
 @pytest.mark.parametrize("setting", ["withheld", "system", "amplification"])
 def test_settings_that_cannot_be_read_are_the_annotations_fault(setting, value):
-    published = json.loads(ledgers.dump(node.new(MACHINE, node.NodeConfig(policy="pools"))))
+    published = json.loads(ledger_annotation.dump(node.new(MACHINE, node.NodeConfig(policy="pools"))))
     published["config"]["pools"][setting] = value
     with pytest.raises(TranslationError, match="config"):
-        ledgers.load(json.dumps(published), MACHINE)
+        ledger_annotation.load(json.dumps(published), MACHINE)
 
 
 def labelled(labels):
@@ -28,7 +28,7 @@ def labelled(labels):
     state, decision = node.admit(state, translate.request(one))
     assert decision.admitted, decision.message
     (placed_pod,) = state.placed_pods.values()
-    (told,) = ledgers.load(ledgers.dump(state), MACHINE).placed_pods.values()
+    (told,) = ledger_annotation.load(ledger_annotation.dump(state), MACHINE).placed_pods.values()
     return placed_pod.labels, told.labels
 
 

@@ -1,0 +1,274 @@
+"""Koordinator's annotations of a NodeResourceTopology, both ways, as its node agent koordlet publishes them.
+
+`pod-cpu-allocs` lists the pods whose CPUs a kubelet manages, as upstream; corelane's ledger has its own key.
+The CPUs withheld from pods are those in force on the node, from settings or from the Node's annotations.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Final
+
+import msgspec
+
+from corelane import quantity
+from corelane.cpuset import CPUSet
+from corelane.kube import keys
+from corelane.kube.translate import machine_annotation, node_labels
+from corelane.kube.translate.fields import (
+    TranslationError,
+    annotation,
+    boolean,
+    cpus,
+    items,
+    json_list,
+    json_object,
+    member,
+    socket_and_node,
+)
+from corelane.kube.translate.node_labels import KubeletSettings
+from corelane.machine.facts import CPUFacts
+from corelane.machine.model import Machine
+from corelane.node.entries import Origin
+from corelane.node.ledger import NodeState
+from corelane.quantity import QuantityError
+
+OPTIONAL: Final = (keys.AMPLIFICATION,)
+"""Annotations whose presence has a meaning."""
+_ONCE: Final = Fraction(1)
+
+
+@dataclass(frozen=True, slots=True)
+class PoolPart:
+    """The part of a pool on one socket and NUMA node."""
+
+    socket: int
+    node: int
+    cpus: CPUSet
+
+
+@dataclass(frozen=True, slots=True)
+class PodCPUs:
+    """A pod and the CPUs of all its containers together."""
+
+    namespace: str
+    name: str
+    uid: str
+    cpus: CPUSet
+    managed_by_kubelet: bool = True
+
+
+def annotations(
+    machine: Machine, state: NodeState, facts: CPUFacts, node_annotations: Mapping[str, str]
+) -> dict[str, str]:
+    """Return what koordlet would publish of this node; `node_annotations` are those of the Node."""
+    ratio = amplification(state)
+    amplified = {keys.AMPLIFICATION: f'{{"cpu":{float(ratio):.2f}}}'} if ratio > 1 else {}
+    return {
+        keys.CPU_BASIC_INFO: _dump_basic_info(machine, facts),
+        keys.CPU_TOPOLOGY: machine_annotation.detail(machine),
+        keys.CPU_SHARED_POOLS: _dump_pool(machine, state.shared_pool),
+        keys.BE_CPU_SHARED_POOLS: _dump_pool(machine, state.best_effort_pool),
+        keys.CPU_MANAGER_POLICY: node_labels.dump_kubelet(kubelet_settings(state)),
+        keys.POD_CPU_ALLOCS: _dump_allocations(state),
+        keys.RESERVATION: _dump_reservation(state, node_annotations),
+        keys.SYSTEM_QOS: _dump_system(state, node_annotations),
+        **amplified,
+    }
+
+
+def _json(value: object) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def amplification(state: NodeState) -> Fraction:
+    """Return the ratio of offered to physical CPUs.
+
+    Koordinator's scheduler takes the zones of a NodeResourceTopology with this annotation as amplified, and
+    amplifies those without it by the ratio on the Node.
+    """
+    return state.config.pools.amplification if state.config.policy == "pools" else _ONCE
+
+
+def taken_cpus(state: NodeState) -> int:
+    """Return the CPUs, as a mask, that these annotations name as taken, for Koordinator's scheduler."""
+    mask = kubelet_settings(state).reserved.mask
+    for pod in kubelet_pods(state):
+        mask |= pod.cpus.mask
+    if state.config.policy == "pools":
+        mask |= _withheld(state).mask
+        mask |= state.config.pools.system.mask if state.config.pools.system_exclusive else 0
+    return mask & state.usable.mask
+
+
+def _withheld(state: NodeState) -> CPUSet:
+    """CPUs that no pod uses under policy pools."""
+    isolated = state.machine.isolated if state.config.pools.isolated_cpus == "exclude" else CPUSet()
+    return (state.config.pools.withheld | isolated) & state.usable
+
+
+def _dump_reservation(state: NodeState, node_annotations: Mapping[str, str]) -> str:
+    """The Node's reservation with the ids of its CPUs; `{}` where none are withheld."""
+    reservation = node_labels.node_labels({}, node_annotations).reservation
+    if state.config.policy == "pools":
+        withheld, cpus_only = _withheld(state), state.config.pools.withheld_offered
+    else:
+        mask = reservation.withheld(state.topology) if reservation else 0
+        withheld, cpus_only = CPUSet.from_mask(mask), False
+    where, members = annotation(keys.RESERVATION), ("resources", "reservedCPUs", "applyPolicy")
+    own = json_object(where, node_annotations[keys.RESERVATION], members) if reservation else {}
+    policy = "ReservedCPUsOnly" if cpus_only else own.get("applyPolicy")
+    amounts = {name: text for name, text in (own.get("resources") or {}).items() if _is_quantity(text)}
+    parts = {"resources": amounts, "reservedCPUs": str(withheld), "applyPolicy": policy}
+    return _json({name: part for name, part in parts.items() if part})
+
+
+def _is_quantity(value: Any) -> bool:
+    """Upstream's reader drops an annotation with any other value, and with it the CPUs."""
+    try:
+        return isinstance(value, str | int) and quantity.parse(str(value)).nano >= 0
+    except QuantityError:
+        return False
+
+
+def _dump_system(state: NodeState, node_annotations: Mapping[str, str]) -> str:
+    """`null`, as upstream, without CPUs for SYSTEM pods."""
+    source = (
+        state.config.pools
+        if state.config.policy == "pools"
+        else node_labels.node_labels({}, node_annotations)
+    )
+    members = {"cpuset": str(source.system), "cpusetExclusive": source.system_exclusive}
+    return _json(members if source.system else None)
+
+
+def _dump_basic_info(machine: Machine, facts: CPUFacts) -> str:
+    """False and empty members are left out, as upstream does."""
+    members = {
+        "cpuModel": facts.model,
+        "hyperThreadEnabled": any(cpus.bit_count() > 1 for _, cpus in machine.core_masks),
+        "turboEnabled": facts.turbo,
+        "catL3CbmMask": facts.cache_ways,
+        "vendorID": facts.vendor,
+    }
+    return _json({name: value for name, value in members.items() if value})
+
+
+def basic_info(published: Mapping[str, str]) -> CPUFacts:
+    """Read `cpu-basic-info`. Raises TranslationError."""
+    where = annotation(keys.CPU_BASIC_INFO)
+    members = ("cpuModel", "turboEnabled", "catL3CbmMask", "vendorID")
+    info = json_object(where, published.get(keys.CPU_BASIC_INFO, ""), members)
+    return CPUFacts(
+        _text(where, info, "cpuModel"),
+        _text(where, info, "vendorID"),
+        bool(boolean(f"{where}.turboEnabled", info.get("turboEnabled"))),
+        _text(where, info, "catL3CbmMask"),
+    )
+
+
+def _text(where: str, members: Mapping[str, Any], name: str) -> str:
+    value = members.get(name)
+    if value is not None and not isinstance(value, str):
+        raise TranslationError(f"{where}.{name}", value, "must be a string")
+    return value or ""
+
+
+def pool_parts(machine: Machine, pool: CPUSet) -> list[PoolPart]:
+    """Return a pool's parts by socket and NUMA node, without empty ones."""
+    parts = (
+        PoolPart(socket, node, CPUSet.from_mask(package & inside & pool.mask))
+        for socket, package in machine.socket_masks
+        for node, inside in machine.numa_masks
+    )
+    return [part for part in parts if part.cpus]
+
+
+def places(machine: Machine, zone: CPUSet) -> tuple[tuple[int, int], ...]:
+    """Return socket and id of each NUMA node in `zone`, as `cpuSharedPools` names them."""
+    parts = pool_parts(machine, machine.usable)
+    return tuple((part.socket, part.node) for part in parts if part.node in zone)
+
+
+def _dump_pool(machine: Machine, pool: CPUSet) -> str:
+    parts = pool_parts(machine, pool)
+    return _json([{"socket": part.socket, "node": part.node, "cpuset": str(part.cpus)} for part in parts])
+
+
+def pools(published: Mapping[str, str], key: str = keys.CPU_SHARED_POOLS) -> tuple[PoolPart, ...]:
+    """Read the LS pool, or the BE pool under its `key`. Raises TranslationError."""
+    where = annotation(key)
+    parts = items(where, json_list(where, published.get(key, "")))
+    return tuple(_pool_part(path, member(path, part, ("socket", "node", "cpuset"))) for path, part in parts)
+
+
+def _pool_part(where: str, part: Mapping[str, Any]) -> PoolPart:
+    return PoolPart(*socket_and_node(where, part), cpus(f"{where}.cpuset", part.get("cpuset")))
+
+
+def kubelet_settings(state: NodeState) -> KubeletSettings:
+    """Return the settings of a kubelet that would manage CPUs as this node does: static, or none.
+
+    Under pools, too, there are reserved CPUs, as of a kubelet: in the pool, and never exclusive.
+    """
+    config = state.config
+    policy, scope = numa_alignment(state)
+    if config.policy != "static":
+        reserved = state.reserved if config.policy == "pools" else CPUSet()
+        return KubeletSettings(reserved=reserved, topology_policy=policy, topology_scope=scope)
+    names = (name for name in config.options.__dataclass_fields__ if getattr(config.options, name) is True)
+    options = {name.replace("_", "-"): "true" for name in names}
+    return KubeletSettings("static", options, state.reserved, policy, scope)
+
+
+def numa_alignment(state: NodeState) -> tuple[str, str]:
+    """Return the node's topology manager policy and scope, in the kubelet's words."""
+    config = state.config
+    if config.policy == "pools":
+        return node_labels.KUBELET_POLICIES[config.pools.numa], "pod"
+    return (config.numa.policy if config.policy != "none" else "none"), config.numa.scope
+
+
+def _dump_allocations(state: NodeState) -> str:
+    """`null` where there are none, as upstream."""
+    return _json([dict(_members(pod)) for pod in kubelet_pods(state)] or None)
+
+
+def _members(pod: PodCPUs) -> Iterator[tuple[str, str | bool]]:
+    """Empty members are left out, as upstream: a kubelet's state may name pods that no longer exist."""
+    texts = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid, "cpuset": str(pod.cpus)}
+    yield from ((name, text) for name, text in texts.items() if text)
+    yield "managedByKubelet", True
+
+
+def kubelet_pods(state: NodeState) -> list[PodCPUs]:
+    """Return the pods with exclusive CPUs of a kubelet's, each with those of all its containers, by UID."""
+    masks: dict[tuple[str, str], int] = {}
+    for entry in state.entries.values():
+        if entry.origin is Origin.KUBELET and entry.exclusive:
+            masks[entry.uid, entry.pod] = masks.get((entry.uid, entry.pod), 0) | entry.cpus.mask
+    return [_pod_cpus(pod, uid, mask) for (uid, pod), mask in sorted(masks.items())]
+
+
+def _pod_cpus(pod: str, uid: str, mask: int) -> PodCPUs:
+    """A pod without a namespace is known by its UID only, and gets no name."""
+    namespace, _, name = pod.rpartition("/")
+    return PodCPUs(namespace, name if namespace else "", uid, CPUSet.from_mask(mask))
+
+
+def pod_allocations(published: Mapping[str, str]) -> tuple[PodCPUs, ...]:
+    """Read `pod-cpu-allocs`, the proposal's `cpu` and "true" included. Raises TranslationError."""
+    where = annotation(keys.POD_CPU_ALLOCS)
+    members = ("namespace", "name", "uid", "cpuset", "cpu", "managedByKubelet")
+    parts = items(where, json_list(where, published.get(keys.POD_CPU_ALLOCS, "")))
+    return tuple(_allocation(path, member(path, part, members)) for path, part in parts)
+
+
+def _allocation(where: str, part: Mapping[str, Any]) -> PodCPUs:
+    return PodCPUs(
+        _text(where, part, "namespace"),
+        _text(where, part, "name"),
+        _text(where, part, "uid"),
+        cpus(f"{where}.cpuset", part.get("cpuset", part.get("cpu"))),
+        bool(boolean(f"{where}.managedByKubelet", part.get("managedByKubelet"))),
+    )

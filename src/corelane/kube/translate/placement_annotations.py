@@ -1,0 +1,348 @@
+"""Read a pod's labels and annotations about CPUs: its owner's requests, and a scheduler's proposal.
+
+Requests are Koordinator's labels and annotations, gocrane's, and corelane's own; together they are one
+`PlacementSpec`.
+
+Koordinator's scheduler writes the bind policy that it chose back into `resource-spec`, and so does corelane.
+To keep that policy from becoming a request of the pod's, corelane adds the member `corelane.io/resolved` with
+the text that stood there before; reading restores the text while the written policy still stands there.
+
+A proposal is Koordinator's `resource-status`, one CPU set for all containers, or
+`corelane.io/container-cpusets`, one CPU set for each container, which wins; containers that it leaves out run
+in the shared pool.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from corelane import quantity
+from corelane.cpuset import CPUSet
+from corelane.kube import keys
+from corelane.kube.keys import CONTAINER_CPUSETS, RESOURCE_STATUS
+from corelane.kube.pod import Pod
+from corelane.kube.translate.fields import (
+    TranslationError,
+    annotation,
+    boolean,
+    choice,
+    cpus,
+    items,
+    json_list,
+    json_object,
+    label,
+    member,
+    numa_node,
+    quantity_text,
+    required_choice,
+    socket_and_node,
+)
+from corelane.workload import (
+    Band,
+    BindPolicy,
+    CPUPolicy,
+    ExclusivePolicy,
+    Exclusivity,
+    LabelRequirement,
+    NUMAPolicy,
+    NUMAStrategy,
+    Operator,
+    PlacementSpec,
+    PodCPUAffinity,
+    PodQOS,
+    Selector,
+    TopologyLevel,
+)
+
+REQUIRED: Final = "requiredCPUBindPolicy"
+PREFERRED: Final = "preferredCPUBindPolicy"
+EXCLUSIVE: Final = "preferredCPUExclusivePolicy"
+RESOURCE_SPEC_MEMBERS: Final = (REQUIRED, PREFERRED, EXCLUSIVE)
+OPEN_POLICIES: Final = (None, "", "Default")
+"""Values of a bind policy that leave the choice to the scheduler."""
+RESOLVED: Final = "corelane.io/resolved"
+"""Member of `resource-spec`: member name to the pod's own text, "" for none, and `to`, the policy written."""
+
+_BANDS: Final = {9: Band.PROD, 7: Band.MID, 5: Band.BATCH, 3: Band.FREE}
+"""Thousands of a priority to its band."""
+_CORE_KINDS: Final = ("P", "M", "E")
+_NO_SPEC: Final = PlacementSpec()
+_LONGEST_AFFINITY: Final = 4096
+"""Characters of all terms. Nodes publish the terms, in annotations of limited size."""
+
+
+def placement_spec(pod: Pod) -> PlacementSpec:
+    """Return what the pod's labels and annotations request for its CPUs.
+
+    Raises TranslationError for the first invalid one; `faults` returns all of them.
+    """
+    if not pod.metadata.labels and not pod.metadata.annotations and not pod.spec.priority:
+        return _NO_SPEC
+    members: dict[str, Any] = {}
+    for reading in _readings(pod):
+        members |= reading()
+    return PlacementSpec(**members) if members else _NO_SPEC
+
+
+def faults(pod: Pod) -> tuple[TranslationError, ...]:
+    """Return the errors of all invalid labels and annotations of a pod, for lints and previews."""
+    errors = []
+    for reading in _readings(pod):
+        try:
+            reading()
+        except TranslationError as error:
+            errors.append(error)
+    return tuple(errors)
+
+
+def band(priority: int) -> Band | None:
+    """Return the band that a pod's priority lies in; None outside all bands."""
+    return _BANDS.get(priority // 1000)
+
+
+def _readings(pod: Pod) -> Iterator[Callable[[], dict[str, Any]]]:
+    """One reading for each label and annotation that is present."""
+    labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    for key, reader in _LABELS.items():
+        if key in labels:
+            yield partial(reader, label(key), labels[key])
+    if keys.PRIORITY_CLASS not in labels and (of_priority := band(pod.spec.priority)):
+        yield partial(dict, band=of_priority)
+    for key, reader in _ANNOTATIONS.items():
+        if key in annotations:
+            yield partial(reader, annotation(key), annotations[key])
+
+
+def _qos(path: str, text: str) -> dict[str, Any]:
+    return {"qos": choice(path, text, PodQOS)}
+
+
+def _band(path: str, text: str) -> dict[str, Any]:
+    return {"band": choice(path, text, Band)}
+
+
+def _resource_spec(path: str, text: str) -> dict[str, Any]:
+    """A required bind policy hides the preferred one, as upstream."""
+    spec = own_resource_spec(path, text)
+    required, preferred = (
+        choice(f"{path}.{name}", spec[name], BindPolicy, ("", "Default")) for name in (REQUIRED, PREFERRED)
+    )
+    policy = choice(f"{path}.{EXCLUSIVE}", spec[EXCLUSIVE], ExclusivePolicy, ("", "Default", "None"))
+    return {
+        "bind": required if spec[REQUIRED] else preferred,
+        "bind_required": bool(spec[REQUIRED]),
+        "exclusive_policy": ExclusivePolicy.NONE if spec[EXCLUSIVE] == "None" else policy,
+    }
+
+
+def own_resource_spec(path: str, text: str) -> Mapping[str, Any]:
+    """Return the policies that the pod's owner wrote, without blanks. Raises TranslationError."""
+    spec = unresolved_resource_spec(path, text)
+    return {name: stripped(spec.get(name)) for name in RESOURCE_SPEC_MEMBERS}
+
+
+def unresolved_resource_spec(path: str, text: str) -> dict[str, Any]:
+    """Return all members but `RESOLVED`, with the pod's own text where a scheduler filled in a policy."""
+    spec = dict(json_object(path, text, RESOURCE_SPEC_MEMBERS))
+    own = member(f"{path}.{RESOLVED}", spec.pop(RESOLVED, None), RESOURCE_SPEC_MEMBERS)
+    for name in own.keys() & spec.keys() & {REQUIRED, PREFERRED}:
+        if spec[name] == own.get("to") and own[name] in OPEN_POLICIES:
+            del spec[name]
+            spec |= {name: own[name]} if own[name] else {}
+    return spec
+
+
+def stripped(value: Any) -> Any:
+    """Return a text without surrounding blanks, and any other value as it is."""
+    return value.strip() if isinstance(value, str) else value
+
+
+def _numa_spec(path: str, text: str) -> dict[str, Any]:
+    names = ("numaTopologyPolicy", "singleNUMANodeExclusive", "numaAllocateStrategy")
+    spec = json_object(path, text, names)
+    exclusive = spec.get("singleNUMANodeExclusive")
+    if exclusive not in (None, "", "Required", "Preferred"):
+        raise TranslationError(f"{path}.singleNUMANodeExclusive", exclusive, "use Required or Preferred")
+    policy = choice(f"{path}.numaTopologyPolicy", spec.get("numaTopologyPolicy"), NUMAPolicy, ("", "None"))
+    return {
+        "numa": policy,
+        "numa_exclusive": exclusive == "Required" if exclusive else None,
+        "strategy": choice(f"{path}.numaAllocateStrategy", spec.get("numaAllocateStrategy"), NUMAStrategy),
+    }
+
+
+def _core_kind(path: str, text: str) -> dict[str, Any]:
+    if text.strip() not in ("", *_CORE_KINDS):
+        raise TranslationError(path, text, "use P, M or E")
+    return {"core_kind": text.strip() or None}
+
+
+def _cpu_policy(path: str, text: str) -> dict[str, Any]:
+    return {"cpu_policy": choice(path, text, CPUPolicy)}
+
+
+def _topology_aware(path: str, text: str) -> dict[str, Any]:
+    return {"topology_aware": boolean(path, text or None)}
+
+
+# Which other pods' exclusive CPUs may be near: `corelane.io/exclusive` and `corelane.io/cpu-affinity`.
+
+
+def _exclusivity(path: str, text: str) -> dict[str, Any]:
+    spec = json_object(path, text, ("level", "required"))
+    if not spec:
+        return {"exclusive": None}
+    level = required_choice(f"{path}.level", spec.get("level"), TopologyLevel)
+    return {"exclusive": Exclusivity(level, _is_required(path, spec))}
+
+
+def _affinities(path: str, text: str) -> dict[str, Any]:
+    if len(text) > _LONGEST_AFFINITY:
+        why = f"{len(text)} characters are more than {_LONGEST_AFFINITY}: use fewer terms, or common labels"
+        raise TranslationError(path, text, why)
+    return {"affinities": tuple(_affinity(where, term) for where, term in items(path, json_list(path, text)))}
+
+
+def _is_required(path: str, spec: Mapping[str, Any]) -> bool:
+    return bool(boolean(f"{path}.required", spec.get("required")))
+
+
+def _affinity(path: str, value: Any) -> PodCPUAffinity:
+    term = member(path, value, ("avoid", "prefer", "level", "required"))
+    present = [name for name in ("avoid", "prefer") if term.get(name) is not None]
+    if len(present) != 1:
+        raise TranslationError(path, dict(term), 'must have either "avoid" or "prefer", a label selector')
+    selector = _selector(f"{path}.{present[0]}", term[present[0]])
+    level = required_choice(f"{path}.level", term.get("level"), TopologyLevel)
+    return PodCPUAffinity(present[0] == "avoid", level, selector, _is_required(path, term))
+
+
+def _selector(path: str, value: Any) -> Selector:
+    """Kubernetes' LabelSelector; an unknown member, which could select unintended pods, is an error."""
+    names = ("matchLabels", "matchExpressions")
+    selector = member(path, value, names)
+    if unknown := sorted(selector.keys() - set(names)):
+        raise TranslationError(path, value, f"{unknown[0]} is unknown: use {' or '.join(names)}")
+    labels = member(f"{path}.matchLabels", selector.get("matchLabels"))
+    if not all(isinstance(text, str) for text in labels.values()):
+        raise TranslationError(f"{path}.matchLabels", dict(labels), "values must be strings")
+    rules = items(f"{path}.matchExpressions", selector.get("matchExpressions"))
+    return Selector(labels, tuple(_requirement(where, rule) for where, rule in rules))
+
+
+def _requirement(path: str, value: Any) -> LabelRequirement:
+    rule = member(path, value, ("key", "operator", "values"))
+    key = rule.get("key")
+    if not isinstance(key, str) or not key:
+        raise TranslationError(f"{path}.key", key, "must be the key of a label")
+    operator = required_choice(f"{path}.operator", rule.get("operator"), Operator)
+    return LabelRequirement(key, operator, _values(f"{path}.values", rule.get("values"), operator))
+
+
+def _values(path: str, value: Any, operator: Operator) -> tuple[str, ...]:
+    values = tuple(text for _, text in items(path, value))
+    if not all(isinstance(text, str) for text in values):
+        raise TranslationError(path, value, "must be strings")
+    if operator.compares and not values:
+        raise TranslationError(path, value, f"must have at least one for {operator}")
+    if values and not operator.compares:
+        raise TranslationError(path, value, f"must be empty for {operator}")
+    return values
+
+
+_LABELS: Final = {keys.QOS_CLASS: _qos, keys.PRIORITY_CLASS: _band}
+_ANNOTATIONS: Final = {
+    keys.RESOURCE_SPEC: _resource_spec,
+    keys.NUMA_TOPOLOGY_SPEC: _numa_spec,
+    keys.EXCLUSIVE: _exclusivity,
+    keys.CPU_AFFINITY: _affinities,
+    keys.CORE_KIND: _core_kind,
+    keys.CRANE_CPU_POLICY: _cpu_policy,
+    keys.CRANE_AWARENESS: _topology_aware,
+}
+
+
+# Proposals.
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """Koordinator's `resource-status`: what a scheduler decided for a pod."""
+
+    cpus: CPUSet = field(default_factory=CPUSet)
+    """CPUs of every container."""
+    amounts: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """NUMA node to resource to quantity, as Kubernetes writes them."""
+    pools: tuple[tuple[int, int], ...] = ()
+    """Sockets and NUMA nodes in whose part of the shared pool an LS pod runs."""
+
+    @property
+    def zone(self) -> CPUSet | None:
+        """NUMA nodes in whose pools a pod without exclusive CPUs runs; None for all nodes.
+
+        The proposal's `cpuSharedPools`, else the nodes that upstream's agent takes: those in
+        `numaNodeResources` with CPUs.
+        """
+        nodes = {node for _, node in self.pools} or {
+            node for node, amounts in self.amounts.items() if _has_cpu(amounts)
+        }
+        return CPUSet(nodes) if nodes and not self.cpus else None
+
+
+def _has_cpu(amounts: Mapping[str, str]) -> bool:
+    return any(quantity.milli(amounts.get(name, "0")) > 0 for name in ("cpu", "kubernetes.io/batch-cpu"))
+
+
+def resource_status(annotations: Mapping[str, str]) -> ResourceStatus:
+    """Return the `resource-status`; all its members are optional. Raises TranslationError."""
+    where = annotation(RESOURCE_STATUS)
+    names = ("cpuset", "numaNodeResources", "cpuSharedPools")
+    status = json_object(where, annotations.get(RESOURCE_STATUS, ""), names)
+    amounts = items(f"{where}.numaNodeResources", status.get("numaNodeResources"))
+    pools = items(f"{where}.cpuSharedPools", status.get("cpuSharedPools"))
+    return ResourceStatus(
+        cpus(f"{where}.cpuset", status.get("cpuset")),
+        dict(_amounts(path, part) for path, part in amounts),
+        tuple(socket_and_node(path, member(path, part, ("socket", "node"))) for path, part in pools),
+    )
+
+
+def _amounts(where: str, value: Any) -> tuple[int, dict[str, str]]:
+    part = member(where, value, ("node", "resources"))
+    resources = member(f"{where}.resources", part.get("resources"))
+    return numa_node(f"{where}.node", part.get("node")), {
+        name: quantity_text(f"{where}.resources.{name}", amount)
+        for name, amount in resources.items()
+        if amount is not None
+    }
+
+
+def proposed_cpus(annotations: Mapping[str, str], containers: Collection[str]) -> dict[str, CPUSet]:
+    """Return container name to its CPUs, as recorded; empty without a record.
+
+    Raises TranslationError for an invalid annotation, or one that names a container the pod does not have.
+    """
+    if annotations.get(CONTAINER_CPUSETS):
+        return _container_cpusets(annotations[CONTAINER_CPUSETS], containers)
+    if annotations.get(RESOURCE_STATUS):
+        common = resource_status(annotations).cpus
+        return dict.fromkeys(containers, common) if common else {}
+    return {}
+
+
+def proposed_zone(annotations: Mapping[str, str]) -> CPUSet | None:
+    """Return the NUMA nodes in whose pools the pod's containers without CPUs run; None for all nodes.
+
+    Raises TranslationError.
+    """
+    return resource_status(annotations).zone if annotations.get(RESOURCE_STATUS) else None
+
+
+def _container_cpusets(text: str, containers: Collection[str]) -> dict[str, CPUSet]:
+    where = annotation(CONTAINER_CPUSETS)
+    sets = {name: cpus(f"{where}.{name}", value) for name, value in json_object(where, text).items()}
+    for name in sets:
+        if name not in containers:
+            raise TranslationError(where, text, f"the pod has no container {name!r}")
+    return {name: own for name, own in sets.items() if own}
