@@ -6,13 +6,6 @@ from support.pod_faults import agree, apart, claim, container, faults, spec, spr
 
 VALUES = [
     (
-        volume(awsElasticBlockStore={"volumeID": "x", "partition": 256}),
-        (
-            "volumes[0].awsElasticBlockStore.partition: Invalid value: 256: must be between 1 and 255, "
-            "inclusive"
-        ),
-    ),
-    (
         volume(
             downwardAPI={
                 "defaultMode": -1,

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 from corelane.apiserver.codec.json_reading import ReadError
-from corelane.apiserver.codec.protobuf_numbers import NUMBERS
 from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
 from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS
@@ -85,15 +84,14 @@ def _records() -> dict[tuple[str, str], Record]:
 def _tree(record: Record) -> Tree:
     """A record's rows by number; inlined messages are trees of their own."""
     tree: dict[int, Any] = {}
-    for entry in NUMBERS.get(record.model, "").split():
-        name, _, path = entry.partition("=")
-        if name not in record.fields:
+    for row in record:
+        if not row.number:
             continue
-        *above, last = map(int, path.split("."))
+        *above, last = map(int, row.number.split("."))
         branch = tree
         for number in above:
             branch = branch.setdefault(number, {})
-        branch[last] = record.fields[name]
+        branch[last] = row
     return tree
 
 

@@ -20,282 +20,284 @@ from corelane.apiserver.schema.volume_sources import OBJECT_FIELD_SELECTOR, RESO
 CONTAINER_PORT = record(
     "ContainerPort",
     "containerPort hostPort protocol",
-    name=val(STRING, check="port-name"),
-    hostPort=val(INT32, check="port"),
-    containerPort=req(INT32, check="required port"),
-    protocol=val(STRING, default="TCP", check="required", enum="SCTP TCP UDP"),
-    hostIP=val(STRING),
+    name=val(STRING, 1, check="port-name"),
+    hostPort=val(INT32, 2, check="port"),
+    containerPort=req(INT32, 3, check="required port"),
+    protocol=val(STRING, 4, default="TCP", check="required", enum="SCTP TCP UDP"),
+    hostIP=val(STRING, 5),
 )
 
 CONFIG_MAP_ENV_SOURCE = record(
     "ConfigMapEnvSource",
-    name=val(STRING, default="", check="required name-prefix"),
-    optional=opt(BOOL),
+    name=val(STRING, "1.1", default="", check="required name-prefix"),
+    optional=opt(BOOL, 2),
 )
 
 SECRET_ENV_SOURCE = record(
     "SecretEnvSource",
-    name=val(STRING, default="", check="required name-prefix"),
-    optional=opt(BOOL),
+    name=val(STRING, "1.1", default="", check="required name-prefix"),
+    optional=opt(BOOL, 2),
 )
 
 ENV_FROM_SOURCE = record(
     "EnvFromSource",
     "prefix configMapRef secretRef @env-from",
-    prefix=val(STRING, check="env-name"),
-    configMapRef=opt(CONFIG_MAP_ENV_SOURCE),
-    secretRef=opt(SECRET_ENV_SOURCE),
+    prefix=val(STRING, 1, check="env-name"),
+    configMapRef=opt(CONFIG_MAP_ENV_SOURCE, 2),
+    secretRef=opt(SECRET_ENV_SOURCE, 3),
 )
 
 CONFIG_MAP_KEY_SELECTOR = record(
     "ConfigMapKeySelector",
-    name=val(STRING, default="", check="dns-subdomain!"),
-    key=req(STRING, check="required config-key"),
-    optional=opt(BOOL),
+    name=val(STRING, "1.1", default="", check="dns-subdomain!"),
+    key=req(STRING, 2, check="required config-key"),
+    optional=opt(BOOL, 3),
 )
 
 SECRET_KEY_SELECTOR = record(
     "SecretKeySelector",
-    name=val(STRING, default="", check="dns-subdomain!"),
-    key=req(STRING, check="required config-key"),
-    optional=opt(BOOL),
+    name=val(STRING, "1.1", default="", check="dns-subdomain!"),
+    key=req(STRING, 2, check="required config-key"),
+    optional=opt(BOOL, 3),
 )
 
 FILE_KEY_SELECTOR = record(
     "FileKeySelector",
     "key volumeName path",
-    volumeName=req(STRING, check="required dns-label"),
-    path=req(STRING, check="required no-backsteps"),
-    key=req(STRING, check="required env-name"),
-    optional=opt(BOOL, default=False),
+    volumeName=req(STRING, 1, check="required dns-label"),
+    path=req(STRING, 2, check="required no-backsteps"),
+    key=req(STRING, 3, check="required env-name"),
+    optional=opt(BOOL, 4, default=False),
 )
 
 ENV_VAR_SOURCE = record(
     "EnvVarSource",
     "@env-field-ref @env-resource-ref configMapKeyRef secretKeyRef fileKeyRef",
-    fieldRef=opt(OBJECT_FIELD_SELECTOR),
-    resourceFieldRef=opt(RESOURCE_FIELD_SELECTOR),
-    configMapKeyRef=opt(CONFIG_MAP_KEY_SELECTOR),
-    secretKeyRef=opt(SECRET_KEY_SELECTOR),
-    fileKeyRef=opt(FILE_KEY_SELECTOR),
+    fieldRef=opt(OBJECT_FIELD_SELECTOR, 1),
+    resourceFieldRef=opt(RESOURCE_FIELD_SELECTOR, 2),
+    configMapKeyRef=opt(CONFIG_MAP_KEY_SELECTOR, 3),
+    secretKeyRef=opt(SECRET_KEY_SELECTOR, 4),
+    fileKeyRef=opt(FILE_KEY_SELECTOR, 5),
 )
 
 ENV_VAR = record(
     "EnvVar",
     "name valueFrom @value-from",
-    name=req(STRING, check="required env-name"),
-    value=val(STRING),
-    valueFrom=opt(ENV_VAR_SOURCE),
+    name=req(STRING, 1, check="required env-name"),
+    value=val(STRING, 2),
+    valueFrom=opt(ENV_VAR_SOURCE, 3),
 )
 
 RESOURCE_CLAIM = record(
     "ResourceClaim",
-    name=req(STRING),
-    request=val(STRING),
+    name=req(STRING, 1),
+    request=val(STRING, 2),
 )
 
 RESOURCE_REQUIREMENTS = record(
     "ResourceRequirements",
     "@container-resources",
-    limits=val(RESOURCE_LIST),
-    requests=val(RESOURCE_LIST),
-    claims=val(List(RESOURCE_CLAIM), list="map", keys="name"),
+    limits=val(RESOURCE_LIST, 1),
+    requests=val(RESOURCE_LIST, 2),
+    claims=val(List(RESOURCE_CLAIM), 3, list="map", keys="name"),
 )
 
 CONTAINER_RESIZE_POLICY = record(
     "ContainerResizePolicy",
-    resourceName=req(STRING),
-    restartPolicy=req(STRING),
+    resourceName=req(STRING, 1),
+    restartPolicy=req(STRING, 2),
 )
 
 CONTAINER_RESTART_RULE_ON_EXIT_CODES = record(
     "ContainerRestartRuleOnExitCodes",
-    operator=val(STRING),
-    values=val(List(INT32), list="set"),
+    operator=val(STRING, 1),
+    values=val(List(INT32), 2, list="set"),
 )
 
 CONTAINER_RESTART_RULE = record(
     "ContainerRestartRule",
-    action=val(STRING),
-    exitCodes=opt(CONTAINER_RESTART_RULE_ON_EXIT_CODES),
+    action=val(STRING, 1),
+    exitCodes=opt(CONTAINER_RESTART_RULE_ON_EXIT_CODES, 2),
 )
 
 VOLUME_MOUNT = record(
     "VolumeMount",
-    name=req(STRING),
-    readOnly=val(BOOL),
-    recursiveReadOnly=opt(STRING),
-    mountPath=req(STRING),
-    subPath=val(STRING),
-    mountPropagation=opt(STRING),
-    subPathExpr=val(STRING),
+    name=req(STRING, 1),
+    readOnly=val(BOOL, 2),
+    recursiveReadOnly=opt(STRING, 7),
+    mountPath=req(STRING, 3),
+    subPath=val(STRING, 4),
+    mountPropagation=opt(STRING, 5),
+    subPathExpr=val(STRING, 6),
 )
 
 VOLUME_DEVICE = record(
     "VolumeDevice",
-    name=req(STRING),
-    devicePath=req(STRING),
+    name=req(STRING, 1),
+    devicePath=req(STRING, 2),
 )
 
 EXEC_ACTION = record(
     "ExecAction",
-    command=val(List(STRING), check="required"),
+    command=val(List(STRING), 1, check="required"),
 )
 
 HTTP_HEADER = record(
     "HTTPHeader",
-    name=req(STRING),
-    value=req(STRING),
+    name=req(STRING, 1),
+    value=req(STRING, 2),
 )
 
 HTTP_GET_ACTION = record(
     "HTTPGetAction",
     "path port scheme @http-headers",
-    path=val(STRING, default="/", check="required"),
-    port=req(INT_OR_STRING, check="port-or-name!"),
-    host=val(STRING),
-    scheme=val(STRING, default="HTTP", enum="HTTP HTTPS"),
-    httpHeaders=val(List(HTTP_HEADER), go="HTTPHeaders"),
+    path=val(STRING, 1, default="/", check="required"),
+    port=req(INT_OR_STRING, 2, check="port-or-name!"),
+    host=val(STRING, 3),
+    scheme=val(STRING, 4, default="HTTP", enum="HTTP HTTPS"),
+    httpHeaders=val(List(HTTP_HEADER), 5, go="HTTPHeaders"),
 )
 
 TCP_SOCKET_ACTION = record(
     "TCPSocketAction",
     "port",
-    port=req(INT_OR_STRING, check="port-or-name!"),
-    host=val(STRING),
+    port=req(INT_OR_STRING, 1, check="port-or-name!"),
+    host=val(STRING, 2),
 )
 
 GRPC_ACTION = record(
     "GRPCAction",
     "port",
-    port=req(INT32, check="port!"),
-    service=opt(STRING, default=""),
+    port=req(INT32, 1, check="port!"),
+    service=opt(STRING, 2, default=""),
 )
 
 PROBE = record(
     "Probe",
     "@handler initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold "
     "terminationGracePeriodSeconds",
-    exec=opt(EXEC_ACTION),
-    httpGet=opt(HTTP_GET_ACTION, go="HTTPGet"),
-    tcpSocket=opt(TCP_SOCKET_ACTION, go="TCPSocket"),
-    grpc=opt(GRPC_ACTION, go="GRPC"),
-    initialDelaySeconds=val(INT32, check="not-negative"),
-    timeoutSeconds=val(INT32, default=1, check="not-negative"),
-    periodSeconds=val(INT32, default=10, check="not-negative"),
-    successThreshold=val(INT32, default=1, check="not-negative"),
-    failureThreshold=val(INT32, default=3, check="not-negative"),
-    terminationGracePeriodSeconds=opt(INT64, check="above-0"),
+    exec=opt(EXEC_ACTION, "1.1"),
+    httpGet=opt(HTTP_GET_ACTION, "1.2", go="HTTPGet"),
+    tcpSocket=opt(TCP_SOCKET_ACTION, "1.3", go="TCPSocket"),
+    grpc=opt(GRPC_ACTION, "1.4", go="GRPC"),
+    initialDelaySeconds=val(INT32, 2, check="not-negative"),
+    timeoutSeconds=val(INT32, 3, default=1, check="not-negative"),
+    periodSeconds=val(INT32, 4, default=10, check="not-negative"),
+    successThreshold=val(INT32, 5, default=1, check="not-negative"),
+    failureThreshold=val(INT32, 6, default=3, check="not-negative"),
+    terminationGracePeriodSeconds=opt(INT64, 7, check="above-0"),
 )
 
 SLEEP_ACTION = record(
     "SleepAction",
     "@sleep",
-    seconds=req(INT64),
+    seconds=req(INT64, 1),
 )
 
 LIFECYCLE_HANDLER = record(
     "LifecycleHandler",
     "@handler",
-    exec=opt(EXEC_ACTION),
-    httpGet=opt(HTTP_GET_ACTION, go="HTTPGet"),
-    tcpSocket=opt(TCP_SOCKET_ACTION, go="TCPSocket"),
-    sleep=opt(SLEEP_ACTION),
+    exec=opt(EXEC_ACTION, 1),
+    httpGet=opt(HTTP_GET_ACTION, 2, go="HTTPGet"),
+    tcpSocket=opt(TCP_SOCKET_ACTION, 3, go="TCPSocket"),
+    sleep=opt(SLEEP_ACTION, 4),
 )
 
 LIFECYCLE = record(
     "Lifecycle",
     "postStart preStop",
-    postStart=opt(LIFECYCLE_HANDLER),
-    preStop=opt(LIFECYCLE_HANDLER),
-    stopSignal=opt(STRING),
+    postStart=opt(LIFECYCLE_HANDLER, 1),
+    preStop=opt(LIFECYCLE_HANDLER, 2),
+    stopSignal=opt(STRING, 3),
 )
 
 CAPABILITIES = record(
     "Capabilities",
-    add=val(List(STRING)),
-    drop=val(List(STRING)),
+    add=val(List(STRING), 1),
+    drop=val(List(STRING), 2),
 )
 
 SE_LINUX_OPTIONS = record(
     "SELinuxOptions",
-    user=val(STRING),
-    role=val(STRING),
-    type=val(STRING),
-    level=val(STRING),
+    user=val(STRING, 1),
+    role=val(STRING, 2),
+    type=val(STRING, 3),
+    level=val(STRING, 4),
 )
 
 WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
     "WindowsSecurityContextOptions",
     "gmsaCredentialSpecName @windows-options",
-    gmsaCredentialSpecName=opt(STRING, go="GMSACredentialSpecName", check="dns-subdomain"),
-    gmsaCredentialSpec=opt(STRING, go="GMSACredentialSpec"),
-    runAsUserName=opt(STRING),
-    hostProcess=opt(BOOL),
+    gmsaCredentialSpecName=opt(STRING, 1, go="GMSACredentialSpecName", check="dns-subdomain"),
+    gmsaCredentialSpec=opt(STRING, 2, go="GMSACredentialSpec"),
+    runAsUserName=opt(STRING, 3),
+    hostProcess=opt(BOOL, 4),
 )
 
 SECCOMP_PROFILE = record(
     "SeccompProfile",
     "@seccomp",
-    type=req(STRING),
-    localhostProfile=opt(STRING),
+    type=req(STRING, 1),
+    localhostProfile=opt(STRING, 2),
 )
 
 APP_ARMOR_PROFILE = record(
     "AppArmorProfile",
     "@app-armor",
-    type=req(STRING),
-    localhostProfile=opt(STRING),
+    type=req(STRING, 1),
+    localhostProfile=opt(STRING, 2),
 )
 
 SECURITY_CONTEXT = record(
     "SecurityContext",
     "runAsUser runAsGroup @proc-mount seccompProfile @escalation windowsOptions appArmorProfile",
-    capabilities=opt(CAPABILITIES),
-    privileged=opt(BOOL),
-    seLinuxOptions=opt(SE_LINUX_OPTIONS, go="SELinuxOptions"),
-    windowsOptions=opt(WINDOWS_SECURITY_CONTEXT_OPTIONS),
-    runAsUser=opt(INT64, check="user-id"),
-    runAsGroup=opt(INT64, check="user-id"),
-    runAsNonRoot=opt(BOOL),
-    readOnlyRootFilesystem=opt(BOOL),
-    allowPrivilegeEscalation=opt(BOOL),
-    procMount=opt(STRING, enum="Default Unmasked"),
-    seccompProfile=opt(SECCOMP_PROFILE),
-    appArmorProfile=opt(APP_ARMOR_PROFILE),
+    capabilities=opt(CAPABILITIES, 1),
+    privileged=opt(BOOL, 2),
+    seLinuxOptions=opt(SE_LINUX_OPTIONS, 3, go="SELinuxOptions"),
+    windowsOptions=opt(WINDOWS_SECURITY_CONTEXT_OPTIONS, 10),
+    runAsUser=opt(INT64, 4, check="user-id"),
+    runAsGroup=opt(INT64, 8, check="user-id"),
+    runAsNonRoot=opt(BOOL, 5),
+    readOnlyRootFilesystem=opt(BOOL, 6),
+    allowPrivilegeEscalation=opt(BOOL, 7),
+    procMount=opt(STRING, 9, enum="Default Unmasked"),
+    seccompProfile=opt(SECCOMP_PROFILE, 11),
+    appArmorProfile=opt(APP_ARMOR_PROFILE, 12),
 )
 
 CONTAINER = record(
     "Container",
     "name image terminationMessagePolicy @ports env envFrom @volume-mounts @volume-devices "
     "imagePullPolicy resources @resize-policy securityContext",
-    name=req(STRING, check="required dns-label"),
-    image=val(STRING, check="required"),
-    command=val(List(STRING)),
-    args=val(List(STRING)),
-    workingDir=val(STRING),
-    ports=val(List(CONTAINER_PORT), merge="containerPort", keys="containerPort protocol"),
-    envFrom=val(List(ENV_FROM_SOURCE)),
-    env=val(List(ENV_VAR), merge="name"),
-    resources=req(RESOURCE_REQUIREMENTS, optional=True),
-    resizePolicy=val(List(CONTAINER_RESIZE_POLICY)),
-    restartPolicy=opt(STRING),
-    restartPolicyRules=val(List(CONTAINER_RESTART_RULE)),
-    volumeMounts=val(List(VOLUME_MOUNT), merge="mountPath"),
-    volumeDevices=val(List(VOLUME_DEVICE), merge="devicePath"),
-    livenessProbe=opt(PROBE),
-    readinessProbe=opt(PROBE),
-    startupProbe=opt(PROBE),
-    lifecycle=opt(LIFECYCLE),
-    terminationMessagePath=val(STRING, default="/dev/termination-log"),
-    terminationMessagePolicy=val(STRING, default="File", check="required", enum="File FallbackToLogsOnError"),
-    imagePullPolicy=val(
-        STRING, default=image_pull_policy, check="required", enum="Always IfNotPresent Never"
+    name=req(STRING, 1, check="required dns-label"),
+    image=val(STRING, 2, check="required"),
+    command=val(List(STRING), 3),
+    args=val(List(STRING), 4),
+    workingDir=val(STRING, 5),
+    ports=val(List(CONTAINER_PORT), 6, merge="containerPort", keys="containerPort protocol"),
+    envFrom=val(List(ENV_FROM_SOURCE), 19),
+    env=val(List(ENV_VAR), 7, merge="name"),
+    resources=req(RESOURCE_REQUIREMENTS, 8, optional=True),
+    resizePolicy=val(List(CONTAINER_RESIZE_POLICY), 23),
+    restartPolicy=opt(STRING, 24),
+    restartPolicyRules=val(List(CONTAINER_RESTART_RULE), 25),
+    volumeMounts=val(List(VOLUME_MOUNT), 9, merge="mountPath"),
+    volumeDevices=val(List(VOLUME_DEVICE), 21, merge="devicePath"),
+    livenessProbe=opt(PROBE, 10),
+    readinessProbe=opt(PROBE, 11),
+    startupProbe=opt(PROBE, 22),
+    lifecycle=opt(LIFECYCLE, 12),
+    terminationMessagePath=val(STRING, 13, default="/dev/termination-log"),
+    terminationMessagePolicy=val(
+        STRING, 20, default="File", check="required", enum="File FallbackToLogsOnError"
     ),
-    securityContext=opt(SECURITY_CONTEXT),
-    stdin=val(BOOL),
-    stdinOnce=val(BOOL),
-    tty=val(BOOL, go="TTY"),
+    imagePullPolicy=val(
+        STRING, 14, default=image_pull_policy, check="required", enum="Always IfNotPresent Never"
+    ),
+    securityContext=opt(SECURITY_CONTEXT, 15),
+    stdin=val(BOOL, 16),
+    stdinOnce=val(BOOL, 17),
+    tty=val(BOOL, 18, go="TTY"),
 )
 
-EPHEMERAL_CONTAINER = extend(CONTAINER, "EphemeralContainer", targetContainerName=val(STRING))
+EPHEMERAL_CONTAINER = extend(CONTAINER, "EphemeralContainer", targetContainerName=val(STRING, 2))

@@ -48,6 +48,7 @@ class Field:
     go: str
     shape: Shape
     presence: str
+    number: str = ""
     optional: bool = False
     default: Default = None
     enum: tuple[str, ...] = ()
@@ -116,24 +117,26 @@ BYTES = Scalar("bytes", "")
 RAW = Scalar("raw", None)
 
 
-def val(shape: Shape, go: str = "", **columns: Any) -> Field:
+def val(shape: Shape, number: int | str = "", **columns: Any) -> Field:
     """A field that is left out when it is zero, empty or false. See `_row` for the columns."""
-    return _row("val", shape, go, columns)
+    return _row("val", shape, number, columns)
 
 
-def opt(shape: Shape, go: str = "", **columns: Any) -> Field:
+def opt(shape: Shape, number: int | str = "", **columns: Any) -> Field:
     """A field whose absence differs from its zero value. See `_row` for the columns."""
-    return _row("opt", shape, go, columns)
+    return _row("opt", shape, number, columns)
 
 
-def req(shape: Shape, go: str = "", **columns: Any) -> Field:
+def req(shape: Shape, number: int | str = "", **columns: Any) -> Field:
     """A field that is always written, zero or not. See `_row` for the columns."""
-    return _row("req", shape, go, columns)
+    return _row("req", shape, number, columns)
 
 
-def _row(presence: str, shape: Shape, go: str, columns: dict[str, Any]) -> Field:
+def _row(presence: str, shape: Shape, number: int | str, columns: dict[str, Any]) -> Field:
     """The columns of a row.
 
+    number    the field's number in protobuf (`generated.proto` of Kubernetes 1.36), "" where it has none;
+              dots are the way through messages whose fields JSON shows inline
     go        upstream's internal name, where it is not the JSON name with a capital
     default   the value of an absent field, or a function of the object around it
     enum      the values allowed, in the order of the error text, separated by blanks
@@ -154,7 +157,8 @@ def _row(presence: str, shape: Shape, go: str, columns: dict[str, Any]) -> Field
     kind = columns.pop("list", "map" if merge else "atomic" if isinstance(shape, List) else "")
     keys = _words(columns.pop("keys", merge if kind == "map" else ""))
     enum = _words(columns.pop("enum", ()))
-    row = Field("", go, shape, presence, check=names, enum=enum, list=kind, keys=keys, **columns)
+    go = columns.pop("go", "")
+    row = Field("", go, shape, presence, str(number), check=names, enum=enum, list=kind, keys=keys, **columns)
     return replace(row, strategy=tuple(strategy.split(",")) if strategy else ())
 
 
@@ -169,8 +173,9 @@ def record(name: str, order: str = "", package: str = CORE, /, **rows: Field) ->
 
 
 def extend(base: Record, name: str, order: str = "", package: str = CORE, /, **rows: Field) -> Record:
-    """A type with the rows of another, and some more (or other) of its own."""
-    made = record(name, order, package, **{**base.fields, **rows})
+    """A type with the rows of another, which protobuf holds in field 1, and some more of its own."""
+    inner = {key: replace(row, number=f"1.{row.number}") for key, row in base.fields.items()}
+    made = record(name, order, package, **inner, **rows)
     return replace(made, defaults=base.defaults)
 
 

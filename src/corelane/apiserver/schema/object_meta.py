@@ -24,94 +24,94 @@ OWNER_REFERENCE = record(
     "OwnerReference",
     "",
     META,
-    apiVersion=req(STRING, go="APIVersion"),
-    kind=req(STRING),
-    name=req(STRING),
-    uid=req(STRING, go="UID"),
-    controller=opt(BOOL),
-    blockOwnerDeletion=opt(BOOL),
+    apiVersion=req(STRING, 5, go="APIVersion"),
+    kind=req(STRING, 1),
+    name=req(STRING, 3),
+    uid=req(STRING, 4, go="UID"),
+    controller=opt(BOOL, 6),
+    blockOwnerDeletion=opt(BOOL, 7),
 )
 
 MANAGED_FIELDS_ENTRY = record(
     "ManagedFieldsEntry",
     "",
     META,
-    manager=val(STRING),
-    operation=val(STRING),
-    apiVersion=val(STRING, go="APIVersion"),
-    time=opt(TIME),
-    fieldsType=val(STRING),
-    fieldsV1=opt(RAW),
-    subresource=val(STRING),
+    manager=val(STRING, 1),
+    operation=val(STRING, 2),
+    apiVersion=val(STRING, 3, go="APIVersion"),
+    time=opt(TIME, 4),
+    fieldsType=val(STRING, 6),
+    fieldsV1=opt(RAW, 7),
+    subresource=val(STRING, 8),
 )
 
 OBJECT_META = record(
     "ObjectMeta",
     "",
     META,
-    name=val(STRING),
-    generateName=val(STRING),
-    namespace=val(STRING),
-    selfLink=val(STRING),
-    uid=val(STRING, go="UID"),
-    resourceVersion=val(STRING),
-    generation=val(INT64),
-    creationTimestamp=opt(TIME),
-    deletionTimestamp=opt(TIME),
-    deletionGracePeriodSeconds=opt(INT64),
-    labels=val(Map(STRING)),
-    annotations=val(Map(STRING)),
-    ownerReferences=val(List(OWNER_REFERENCE), merge="uid"),
-    finalizers=val(List(STRING), strategy="merge", list="set"),
-    managedFields=val(List(MANAGED_FIELDS_ENTRY)),
+    name=val(STRING, 1),
+    generateName=val(STRING, 2),
+    namespace=val(STRING, 3),
+    selfLink=val(STRING, 4),
+    uid=val(STRING, 5, go="UID"),
+    resourceVersion=val(STRING, 6),
+    generation=val(INT64, 7),
+    creationTimestamp=opt(TIME, 8),
+    deletionTimestamp=opt(TIME, 9),
+    deletionGracePeriodSeconds=opt(INT64, 10),
+    labels=val(Map(STRING), 11),
+    annotations=val(Map(STRING), 12),
+    ownerReferences=val(List(OWNER_REFERENCE), 13, merge="uid"),
+    finalizers=val(List(STRING), 14, strategy="merge", list="set"),
+    managedFields=val(List(MANAGED_FIELDS_ENTRY), 17),
 )
 
 LIST_META = record(
     "ListMeta",
     "",
     META,
-    selfLink=val(STRING),
-    resourceVersion=val(STRING),
-    remainingItemCount=opt(INT64),
-    **{"continue": val(STRING)},
+    selfLink=val(STRING, 1),
+    resourceVersion=val(STRING, 2),
+    remainingItemCount=opt(INT64, 4),
+    **{"continue": val(STRING, 3)},
 )
 
 LABEL_SELECTOR_REQUIREMENT = record(
     "LabelSelectorRequirement",
     "@selector-operator key values",
     META,
-    key=req(STRING, check="qualified-name!"),
-    operator=req(STRING),
-    values=val(List(STRING), check="label-values"),
+    key=req(STRING, 1, check="qualified-name!"),
+    operator=req(STRING, 2),
+    values=val(List(STRING), 3, check="label-values"),
 )
 
 LABEL_SELECTOR = record(
     "LabelSelector",
     "",
     META,
-    matchLabels=val(Map(STRING), check="labels"),
-    matchExpressions=val(List(LABEL_SELECTOR_REQUIREMENT)),
+    matchLabels=val(Map(STRING), 1, check="labels"),
+    matchExpressions=val(List(LABEL_SELECTOR_REQUIREMENT), 2),
 )
 
 STATUS_CAUSE = record(
     "StatusCause",
     "",
     META,
-    reason=val(STRING, go="Type"),
-    message=val(STRING),
-    field=val(STRING),
+    reason=val(STRING, 1, go="Type"),
+    message=val(STRING, 2),
+    field=val(STRING, 3),
 )
 
 STATUS_DETAILS = record(
     "StatusDetails",
     "",
     META,
-    name=val(STRING),
-    group=val(STRING),
-    kind=val(STRING),
-    uid=val(STRING, go="UID"),
-    causes=val(List(STATUS_CAUSE)),
-    retryAfterSeconds=val(INT32),
+    name=val(STRING, 1),
+    group=val(STRING, 2),
+    kind=val(STRING, 3),
+    uid=val(STRING, 6, go="UID"),
+    causes=val(List(STATUS_CAUSE), 4),
+    retryAfterSeconds=val(INT32, 5),
 )
 
 STATUS = record(
@@ -120,20 +120,20 @@ STATUS = record(
     META,
     apiVersion=val(STRING, go="APIVersion"),
     kind=val(STRING),
-    metadata=req(LIST_META, optional=True),
-    status=val(STRING),
-    message=val(STRING),
-    reason=val(STRING),
-    details=opt(STATUS_DETAILS),
-    code=val(INT32),
+    metadata=req(LIST_META, 1, optional=True),
+    status=val(STRING, 2),
+    message=val(STRING, 3),
+    reason=val(STRING, 4),
+    details=opt(STATUS_DETAILS, 5),
+    code=val(INT32, 6),
 )
 
 PRECONDITIONS = record(
     "Preconditions",
     "",
     META,
-    uid=opt(STRING, go="UID"),
-    resourceVersion=opt(STRING),
+    uid=opt(STRING, 1, go="UID"),
+    resourceVersion=opt(STRING, 2),
 )
 
 DELETE_OPTIONS = record(
@@ -142,12 +142,12 @@ DELETE_OPTIONS = record(
     META,
     apiVersion=val(STRING, go="APIVersion"),
     kind=val(STRING),
-    gracePeriodSeconds=opt(INT64),
-    preconditions=opt(PRECONDITIONS),
-    orphanDependents=opt(BOOL),
-    propagationPolicy=opt(STRING),
-    dryRun=val(List(STRING)),
-    ignoreStoreReadErrorWithClusterBreakingPotential=opt(BOOL),
+    gracePeriodSeconds=opt(INT64, 1),
+    preconditions=opt(PRECONDITIONS, 2),
+    orphanDependents=opt(BOOL, 3),
+    propagationPolicy=opt(STRING, 4),
+    dryRun=val(List(STRING), 5),
+    ignoreStoreReadErrorWithClusterBreakingPotential=opt(BOOL, 6),
 )
 
 
@@ -156,6 +156,6 @@ def kind(name: str, order: str = "", package: str = CORE, /, **rows: Field) -> R
     envelope = {
         "apiVersion": val(STRING, go="APIVersion"),
         "kind": val(STRING),
-        "metadata": req(OBJECT_META, go="ObjectMeta", optional=True),
+        "metadata": req(OBJECT_META, 1, go="ObjectMeta", optional=True),
     }
     return record(name, order, package, **envelope, **rows)

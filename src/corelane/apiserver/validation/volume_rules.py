@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from corelane import quantity
@@ -16,38 +15,13 @@ from corelane.apiserver.validation.table_rules import Object, Scope, check_field
 from corelane.apiserver.validation.value_rules import labels
 
 # Upstream looks at the sources in this order: the first one counts, each further one is a fault.
-SOURCES = [
-    "emptyDir",
-    "hostPath",
-    "gitRepo",
-    "gcePersistentDisk",
-    "awsElasticBlockStore",
-    "secret",
-    "nfs",
-    "iscsi",
-    "glusterfs",
-    "flocker",
-    "persistentVolumeClaim",
-    "rbd",
-    "cinder",
-    "cephfs",
-    "quobyte",
-    "downwardAPI",
-    "fc",
-    "flexVolume",
-    "configMap",
-    "azureFile",
-    "vsphereVolume",
-    "photonPersistentDisk",
-    "portworxVolume",
-    "azureDisk",
-    "storageos",
-    "projected",
-    "scaleIO",
-    "csi",
-    "ephemeral",
-    "image",
-]
+_CHECK_ORDER = (
+    "emptyDir hostPath gitRepo gcePersistentDisk awsElasticBlockStore secret nfs iscsi glusterfs flocker "
+    "persistentVolumeClaim rbd cinder cephfs quobyte downwardAPI fc flexVolume configMap azureFile "
+    "vsphereVolume photonPersistentDisk portworxVolume azureDisk storageos projected scaleIO csi "
+    "ephemeral image"
+)
+SOURCES = _CHECK_ORDER.split()
 _SHOWN_AS = {"gcePersistentDisk": "persistentDisk"}
 _FILE_PATHS = (
     "metadata.annotations",
@@ -57,9 +31,6 @@ _FILE_PATHS = (
     "metadata.uid",
 )
 _ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
-_IQN = re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.([A-Za-z0-9.-]+)(:[^,;*&$|\s]+)", re.ASCII)
-_LONG_IDS = {"eui": re.compile("eui.[A-Za-z0-9]{16}"), "naa": re.compile("naa.[A-Za-z0-9]{32}")}
-_HOST_PORTS = "must be a host:port pair or multiple pairs separated by commas"
 _CONFLICT = "conflicting duplicate paths"
 _TEMPLATE_LABELS = {"labels", "annotations"}
 
@@ -116,50 +87,6 @@ def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
             yield causes.invalid(spot, claim, why)
 
 
-@rule("iqn")
-def _iqn(source: Object, path: str, _scope: Scope) -> list[Cause]:
-    name = source.get("iqn", "")
-    if not name:
-        return [causes.required(child(path, "iqn"))]
-    return causes.all_invalid(child(path, "iqn"), name, _initiator_faults(name))
-
-
-@rule("chap")
-def _chap(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
-    if (source.get("chapAuthDiscovery") or source.get("chapAuthSession")) and "secretRef" not in source:
-        yield causes.required(child(path, "secretRef"))
-    initiator = source.get("initiatorName")
-    if initiator is not None:
-        yield from causes.all_invalid(child(path, "initiatorname"), initiator, _initiator_faults(initiator))
-
-
-def _initiator_faults(name: str) -> list[str]:
-    scheme = name[:3]
-    if scheme not in {"iqn", *_LONG_IDS}:
-        return ["must be valid format starting with iqn, eui, or naa"]
-    good = _IQN.fullmatch(name) if scheme == "iqn" else _LONG_IDS[scheme].fullmatch(name)
-    return [] if good else ["must be valid format"]
-
-
-@rule("flocker")
-def _flocker(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
-    name, uuid = source.get("datasetName", ""), source.get("datasetUUID", "")
-    if not name and not uuid:
-        yield causes.required(path, "one of datasetName and datasetUUID is required")
-    if name and uuid:
-        why = "datasetName and datasetUUID can not be specified simultaneously"
-        yield causes.invalid(path, "resource", why)
-    if "/" in name:
-        yield causes.invalid(child(path, "datasetName"), name, "must not contain '/'")
-
-
-@rule("secret-name")
-def _secret_name(source: Object, path: str, _scope: Scope) -> list[Cause]:
-    if "secretRef" in source and not source["secretRef"].get("name"):
-        return [causes.required(child(path, "secretRef", "name"))]
-    return []
-
-
 @rule("publish-secret")
 def _publish_secret(source: Object, path: str, _scope: Scope) -> list[Cause]:
     secret = source.get("nodePublishSecretRef")
@@ -169,56 +96,6 @@ def _publish_secret(source: Object, path: str, _scope: Scope) -> list[Cause]:
     if not name:
         return [causes.required(child(path, "nodePublishSecretRef", "name"))]
     return causes.all_invalid(child(path, "name"), name, formats.dns_subdomain(name))
-
-
-@rule("quobyte")
-def _quobyte(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
-    registry, placed_pod = source.get("registry", ""), source.get("tenant", "")
-    if not registry:
-        yield causes.required(child(path, "registry"), _HOST_PORTS)
-    elif len(placed_pod) >= 65:
-        why = "must be a UUID and may not exceed a length of 64 characters"
-        yield causes.required(child(path, "tenant"), why)
-    else:
-        for pair in registry.split(","):
-            if ":" not in pair:
-                yield causes.invalid(child(path, "registry"), registry, _HOST_PORTS)
-
-
-@rule("fibre-channel")
-def _fibre_channel(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
-    targets, ids, where = source.get("targetWWNs", []), source.get("wwids", []), child(path, "targetWWNs")
-    if not targets and not ids:
-        yield causes.required(where, "must specify either targetWWNs or wwids, but not both")
-    if targets and ids:
-        why = "targetWWNs and wwids can not be specified simultaneously"
-        yield causes.invalid(where, targets, why)
-    if targets and "lun" not in source:
-        yield causes.required(child(path, "lun"), "lun is required if targetWWNs is specified")
-    elif targets and not 0 <= source["lun"] <= 255:
-        yield causes.invalid(child(path, "lun"), source["lun"], formats.between(0, 255))
-
-
-@rule("flex-options")
-def _flex_options(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
-    for name in source.get("options", ()):
-        domain = f".{name.partition('/')[0].lower()}"
-        if domain.endswith((".kubernetes.io", ".k8s.io")):
-            why = "kubernetes.io and k8s.io namespaces are reserved"
-            yield causes.invalid(key(child(path, "options"), name), name, why)
-
-
-@rule("disk-uri")
-def _disk_uri(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
-    uri, kind, where = source.get("diskURI", ""), source.get("kind"), child(path, "diskURI")
-    managed = (
-        "/subscriptions/{sub-id}/resourcegroups/{group-name}/providers/microsoft.compute/disks/{disk-id}"
-    )
-    if kind == "Managed" and not uri.startswith("/subscriptions/"):
-        yield causes.not_supported(where, uri, (managed,))
-    if kind not in {None, "Managed"} and not uri.startswith("https://"):
-        blob = "https://{account-name}.blob.core.windows.net/{container-name}/{disk-name}.vhd"
-        yield causes.not_supported(where, uri, (blob,))
 
 
 @rule("downward-items")
