@@ -1,19 +1,14 @@
-"""YAML bodies to the values of `reading`, as upstream turns YAML into JSON before it looks at it.
+"""YAML bodies as JSON values, as upstream turns YAML into JSON before it looks at it.
 
-Built from the parser's events, not its nodes: so nesting, size and what aliases expand to have a limit from
-the start, and libyaml's fast parser can be used without its recursive composer.
+Nesting is checked on the parser's events before anything is composed, because libyaml's composer recurses in
+C and would end the process. What aliases expand to is counted while the values are made.
 """
-
-from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import yaml
-from yaml.resolver import Resolver
 
 from corelane.apiserver.codec.json_reading import (
     MAX_DEPTH,
@@ -22,52 +17,47 @@ from corelane.apiserver.codec.json_reading import (
     Float,
     ReadError,
     object_of,
-    too_deep,
 )
 
 MAX_NODES = 100_000  # of a document with its aliases expanded; JSON is there for more
 
 _INTEGERS_END = 2**64
 _LARGEST_WRITTEN_OUT = 1e21  # Go writes larger floats with an exponent
-# Numbers for upstream's reader, though not by YAML 1.1.
-_EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+", re.ASCII)
-_BOOLS = {
-    **dict.fromkeys(("y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE"), True),
-    **dict.fromkeys(("n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE"), False),
-}
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_RESOLVER: Any = Resolver()
-_BEGINS = (yaml.StreamStartEvent, yaml.DocumentStartEvent)
+_TAG = "tag:yaml.org,2002:"
+_TRUE = {"y", "yes", "on", "true"}
 
 
-@dataclass(slots=True)
-class _Document:
-    """A document on the way: what is still to come, what aliases stand for, and how much there was."""
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """YAML 1.1, and what upstream's reader takes for booleans and numbers beside it."""
 
-    events: Iterator[Any]
-    anchors: dict[str, tuple[Any, int]] = field(default_factory=dict)
-    nodes: int = 0
-    depth: int = 0
 
-    def count(self, nodes: int) -> None:
-        self.nodes += nodes
-        if self.nodes > MAX_NODES:
-            raise ReadError(f"yaml: document contains excessive aliasing or more than {MAX_NODES} nodes")
+_Loader.add_implicit_resolver(f"{_TAG}bool", re.compile("[yYnN]$"), list("yYnN"))
+_EXPONENT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)[eE][-+]?[0-9]+$", re.ASCII)
+_Loader.add_implicit_resolver(f"{_TAG}float", _EXPONENT, list("-+.0123456789"))
 
 
 def read_yaml(body: bytes) -> Any:
     """Read the first document of a YAML text as JSON values, by YAML 1.1's rules. Raises ReadError."""
+    text = body.decode("utf-8", errors="replace")
     try:
-        events = yaml.parse(body.decode("utf-8", errors="replace"), Loader=_LOADER)
-        event = next(events)
-        while isinstance(event, _BEGINS):
-            event = next(events)
-        tree = None if isinstance(event, yaml.StreamEndEvent) else _value(event, _Document(events))
+        _check_nesting(text)
+        node = next(yaml.compose_all(text, Loader=_Loader), None)
     except yaml.YAMLError as error:
         raise ReadError(_message(error)) from None
-    if too_deep(tree):
-        raise ReadError("yaml: exceeded max depth")
-    return tree
+    return None if node is None else _Builder().value(node)
+
+
+def _check_nesting(text: str) -> None:
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        elif isinstance(event, yaml.DocumentEndEvent):
+            return
+        if depth > MAX_DEPTH:
+            raise ReadError("yaml: exceeded max depth")
 
 
 def _message(error: yaml.YAMLError) -> str:
@@ -76,108 +66,66 @@ def _message(error: yaml.YAMLError) -> str:
     return f"yaml: line {mark.line + 1}: {problem}" if mark else f"yaml: {problem}"
 
 
-def _value(event: Any, document: _Document) -> Any:
-    if isinstance(event, yaml.AliasEvent):
-        return _aliased(str(event.anchor), document)
-    before = document.nodes
-    document.count(1)
-    if isinstance(event, yaml.ScalarEvent):
-        value = _scalar(event)
-    else:
-        value = _collection(event, document)
-    if event.anchor:
-        document.anchors[event.anchor] = (value, document.nodes - before)
-    return value
+class _Builder:
+    """Makes values of composed nodes and counts them, aliases expanded."""
 
+    def __init__(self) -> None:
+        self._nodes = 0
 
-def _aliased(name: str, document: _Document) -> Any:
-    if name not in document.anchors:
-        raise ReadError(f"yaml: unknown anchor '{name}' referenced")
-    value, nodes = document.anchors[name]
-    document.count(nodes)
-    return value
+    def value(self, node: Any, depth: int = 0) -> Any:
+        self._nodes += 1
+        if self._nodes > MAX_NODES:
+            raise ReadError(f"yaml: document contains excessive aliasing or more than {MAX_NODES} nodes")
+        if isinstance(node, yaml.ScalarNode):
+            return _scalar(node)
+        if depth == MAX_DEPTH:
+            raise ReadError("yaml: exceeded max depth")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(part, depth + 1) for part in node.value]
+        return self._mapping(node, depth + 1)
 
-
-def _collection(event: Any, document: _Document) -> Any:
-    document.depth += 1
-    if document.depth > MAX_DEPTH:
-        raise ReadError("yaml: exceeded max depth")
-    value: Any
-    if isinstance(event, yaml.MappingStartEvent):
-        value = _mapping(document)
-    else:
-        value = [_value(item, document) for item in _until(yaml.SequenceEndEvent, document)]
-    document.depth -= 1
-    return value
-
-
-def _until(end: type[Any], document: _Document) -> Iterator[Any]:
-    event = next(document.events)
-    while not isinstance(event, end):
-        yield event
-        event = next(document.events)
-
-
-def _mapping(document: _Document) -> dict[str, Any]:
-    """A mapping; `<<` gives it the members of the mappings it names, where they are not its own."""
-    own: list[tuple[str, Any]] = []
-    merged: dict[str, Any] = {}
-    for event in _until(yaml.MappingEndEvent, document):
-        merging = isinstance(event, yaml.ScalarEvent) and _tag(event) == "merge"
-        key = _value(event, document)
-        value = _value(next(document.events), document)
-        if merging:
-            _merge(merged, value if isinstance(value, list) else [value])
-        else:
-            own.append((_key(key), value))
-    for name, _ in own:
-        merged.pop(name, None)
-    return object_of([*merged.items(), *own])
-
-
-def _merge(merged: dict[str, Any], sources: list[Any]) -> None:
-    for source in sources:
-        if not isinstance(source, dict):
-            raise ReadError("yaml: map merge requires map or sequence of maps as the value")
-        for name, value in source.items():
-            merged.setdefault(name, value)
+    def _mapping(self, node: Any, depth: int) -> dict[str, Any]:
+        """A mapping; `<<` gives it the members of the mappings it names, where they are not its own."""
+        own: list[tuple[str, Any]] = []
+        merged: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key, value = self.value(key_node, depth), self.value(value_node, depth)
+            if key_node.tag != f"{_TAG}merge":
+                own.append((_key(key), value))
+                continue
+            for source in value if isinstance(value, list) else [value]:
+                if not isinstance(source, dict):
+                    raise ReadError("yaml: map merge requires map or sequence of maps as the value")
+                merged = source | merged
+        names = {name for name, _ in own}
+        return object_of([*((name, value) for name, value in merged.items() if name not in names), *own])
 
 
 def _key(key: Any) -> str:
     """A YAML key as JSON spells it."""
     if isinstance(key, bool):
         return "true" if key else "false"
-    if isinstance(key, str):
-        return key
-    if isinstance(key, int):
+    if isinstance(key, str | int):
         return str(key)
     if isinstance(key, Float):
         return key.text
     raise ReadError(f"yaml: a map key must be a scalar, not {'null' if key is None else type(key).__name__}")
 
 
-def _tag(event: Any) -> str:
-    """What kind of scalar it is: by its tag, or else by its looks."""
-    tag = event.tag
-    if tag in {None, "!"}:
-        tag = _RESOLVER.resolve(yaml.ScalarNode, event.value, event.implicit)
-    return str(tag).rpartition(":")[2]
-
-
-def _scalar(event: Any) -> Any:
-    text, tag = str(event.value), _tag(event)
+def _scalar(node: Any) -> Any:
+    text = str(node.value)
     if SURROGATE.search(text):
         raise ReadError("yaml: found invalid Unicode character escape code")
-    if not event.style and event.tag is None:
-        if text in _BOOLS:
-            return _BOOLS[text]
-        if _EXPONENT.fullmatch(text):
+    match node.tag.removeprefix(_TAG):
+        case "null":
+            return None
+        case "bool":
+            return text.lower() in _TRUE
+        case "int":
+            return _integer(text)
+        case "float":
             return _float(text)
-    if tag == "null":
-        return None
-    if tag == "int":
-        return _integer(text)
-    return _float(text) if tag == "float" else text
+    return text
 
 
 def _integer(text: str) -> Any:

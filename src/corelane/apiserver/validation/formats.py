@@ -201,10 +201,6 @@ def local_path(text: str) -> list[str]:
     return relative_path(text) + (["must not start with '..'"] if reserved else [])
 
 
-def absolute_path(text: str) -> list[str]:
-    return [] if text.startswith("/") else ["must be an absolute path"]
-
-
 def ip_address(text: str) -> list[str]:
     """An address as new writes must have it: no leading zeros, no IPv4 inside IPv6."""
     address = parsed_address(text)
