@@ -75,4 +75,4 @@ def test_reserved_cpus_that_are_not_there_are_named_as_on_the_command_line() -> 
     said = given(reserved_cpus="1,99")
     with pytest.raises(OptionError) as refused:
         options.check_settings(said, options.settings(said), parse_spec("core:2"))
-    assert str(refused.value) == "--reserved-cpus 1,99: CPU 99 cannot be used here: choose from 0-1"
+    assert str(refused.value) == "--reserved-cpus 1,99: CPU 99 is unavailable: choose from 0-1"

@@ -44,9 +44,12 @@ def test_a_container_in_a_pool_shows_its_class_and_pool() -> None:
 def test_who_came_under_other_settings_is_not_said_to_be_bound() -> None:
     lane = guaranteed("a", "2", node="n")
     for config in (NodeConfig("static"), NodeConfig("pools")):
-        assert line(lane, config).why == "came in when the node had other settings: stays where it is"
+        assert (
+            line(lane, config).why
+            == "shared pool: admitted under other node settings; unchanged while it runs"
+        )
     told = line(lane, NodeConfig("pools", pools=PoolOptions(guaranteed_default=PodQOS.LS))).why
-    assert told == "Guaranteed: counts as LS on this node"
+    assert told == "Guaranteed pod: class LS on this node; runs in the shared pool"
 
 
 def test_a_label_that_cannot_be_meant_is_shown_and_spoils_no_table() -> None:

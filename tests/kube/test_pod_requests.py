@@ -5,7 +5,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.pod import Pod, PodStatus, ResourceRequirements
 from corelane.kube.translate import TranslationError
-from corelane.placement.reasons import Reason
+from corelane.reasons import Code, Reason
 from corelane.workload import ContainerKind, PodResources, QOSClass
 from support.pods import amounts, container, guaranteed, pod
 
@@ -206,14 +206,14 @@ def test_a_proposal_counts_only_once_the_pod_is_bound() -> None:
 
 def test_reasons_are_written_a_line_a_container_and_a_broken_line_counts_as_none() -> None:
     reasons = [
-        Reason("numa", "node 0", "main"),
-        Reason("pick", "CPUs 1-2", "main"),
-        Reason("shared", "", "x"),
+        Reason(Code.PROPOSAL_USED, (0b110,), "main"),
+        Reason(Code.NO_CPU_REQUEST, (), "x"),
+        Reason(Code.DEVICES, ("nvidia.com/gpu", ("gpu0",)), "main"),
     ]
     record = translate.reasons_annotation(reasons)
     assert translate.placement_reasons(guaranteed("a", "2", annotations=record)) == {
-        "main": "node 0; CPUs 1-2",
-        "x": "",
+        "main": "CPUs 1-2 used as proposed by the scheduler; nvidia.com/gpu: gpu0",
+        "x": "shared pool: no CPU request",
     }
     assert translate.reasons_annotation([]) == {}
     for text in ("{", "[]", '{"x":1}', "[" * 9999):

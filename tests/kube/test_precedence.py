@@ -8,11 +8,14 @@ from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import node_labels, placement_annotations
-from corelane.node.policies import BIND_CONFLICT, NOT_MULTIPLE, NUMA_CONFLICT, Conflict, NodePolicies, resolve
+from corelane.node.policies import NodePolicies, resolve
 from corelane.node.pools.options import PoolOptions
 from corelane.placement import topology
+from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 from support.pods import container, pod
+
+BIND_CONFLICT, NUMA_CONFLICT = Code.BIND_POLICY_CONFLICT, Code.NUMA_POLICY_CONFLICT
 
 FULL, SPREAD = BindPolicy.FULL_PCPUS, BindPolicy.SPREAD_BY_PCPUS
 MOST, LEAST, EVENLY = (
@@ -85,8 +88,20 @@ NOT_STATIC = ({"policy": "none", "options": {"full-pcpus-only": "true"}}, ())
         ({}, bind(""), SILENT, PoolOptions(bind=SPREAD), (SPREAD, False)),
         ({}, bind("FullPCPUsOnly"), SILENT, PoolOptions(bind=SPREAD), (FULL, True)),
         (spec(preferredCPUBindPolicy="FullPCPUs"), bind("SpreadByPCPUs"), SILENT, NOBODY, (SPREAD, True)),
-        (spec(requiredCPUBindPolicy="FullPCPUs"), bind("SpreadByPCPUs"), SILENT, NOBODY, BIND_CONFLICT),
-        (spec(preferredCPUBindPolicy="SpreadByPCPUs"), bind("FullPCPUsOnly"), SILENT, NOBODY, BIND_CONFLICT),
+        (
+            spec(requiredCPUBindPolicy="FullPCPUs"),
+            bind("SpreadByPCPUs"),
+            SILENT,
+            NOBODY,
+            BIND_CONFLICT,
+        ),
+        (
+            spec(preferredCPUBindPolicy="SpreadByPCPUs"),
+            bind("FullPCPUsOnly"),
+            SILENT,
+            NOBODY,
+            BIND_CONFLICT,
+        ),
         # The label before the profile's own requirement.
         ({}, bind("SpreadByPCPUs"), SILENT, PoolOptions(node_bind=FULL), (SPREAD, True)),
         ({}, {}, ONLY_FULL, PoolOptions(node_bind=SPREAD), (FULL, True)),
@@ -95,7 +110,7 @@ NOT_STATIC = ({"policy": "none", "options": {"full-pcpus-only": "true"}}, ())
 )
 def test_bind_policy(asked, labels, kubelet, profile, expected):
     found = resolved(asked, labels, kubelet, profile)
-    told = found.reason if isinstance(found, Conflict) else (found.bind, found.bind_required)
+    told = found.code if isinstance(found, Reason) else (found.bind, found.bind_required)
     assert told == expected
 
 
@@ -109,8 +124,8 @@ def test_bind_policy(asked, labels, kubelet, profile, expected):
 )
 def test_full_cores_that_somebody_requires_come_in_multiples_of_their_threads(asked, labels, kubelet):
     found = resolved(asked, labels, kubelet, NOBODY, cpus=3)
-    assert isinstance(found, Conflict)
-    assert found.reason == NOT_MULTIPLE
+    assert isinstance(found, Reason)
+    assert found.code == Code.POD_NOT_MULTIPLE_OF_CORE
 
 
 def strategy(text):
@@ -136,7 +151,7 @@ ACROSS = static(distribute_cpus_across_numa="true")
 )
 def test_numa_strategy(asked, labels, kubelet, profile, expected):
     found = resolved(asked, labels, kubelet, profile)
-    assert not isinstance(found, Conflict)
+    assert not isinstance(found, Reason)
     assert found.strategy is expected
 
 
@@ -181,4 +196,4 @@ STRICT = PoolOptions(numa=SINGLE)
 )  # fmt: skip
 def test_topology_policy(asked, labels, kubelet, profile, expected):
     found = resolved(asked, labels, kubelet, profile)
-    assert (found.reason if isinstance(found, Conflict) else found.numa) == expected
+    assert (found.code if isinstance(found, Reason) else found.numa) == expected

@@ -4,6 +4,7 @@ import pytest
 
 from corelane import node
 from corelane.machine.spec import parse_spec
+from corelane.reasons import label, sentence
 from corelane.workload import QOSClass
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE, container, cpus, init, pod, sidecar
 
@@ -23,7 +24,7 @@ def refused(state, request):
 
 
 def texts(decision, step):
-    return [reason.text for reason in decision.reasons if reason.step == step]
+    return [sentence(reason) for reason in decision.reasons if label(reason) == step]
 
 
 def test_whole_cpus_of_a_guaranteed_pod_are_exclusive_and_leave_the_shared_pool():
@@ -46,9 +47,9 @@ def test_the_reserved_cpu_is_the_lowest_of_the_lowest_core_and_never_exclusive()
 @pytest.mark.parametrize(
     ("pod", "why"),
     [
-        (pod("a", container("app", 1500)), "1500m is no whole number of CPUs"),
-        (pod("a", container("app", 0)), "requests no CPU"),
-        (pod("a", container("app", 2000), qos=QOSClass.BURSTABLE), "the pod is Burstable"),
+        (pod("a", container("app", 1500)), "shared pool: CPU request 1500m is not an integer"),
+        (pod("a", container("app", 0)), "shared pool: no CPU request"),
+        (pod("a", container("app", 2000), qos=QOSClass.BURSTABLE), "shared pool: pod is Burstable"),
     ],
 )
 def test_everything_else_shares_the_pool_and_is_told_why(pod, why):
@@ -112,7 +113,7 @@ def test_policy_none_touches_nothing():
     assert decision.assignments == {}
     assert len(state.shared_pool) == 8
     assert not state.free_exclusive
-    assert texts(decision, "shared") == ["policy none: no CPU is exclusive"]
+    assert texts(decision, "shared") == ["policy none: no exclusive CPUs on this node"]
 
 
 def test_the_fewest_numa_nodes_are_chosen_and_named():
@@ -120,11 +121,11 @@ def test_the_fewest_numa_nodes_are_chosen_and_named():
     state, decision = node.admit(state, pod("b", container("app", 8000)))
     assert str(decision.assignments["app"]) == "4-7,20-23"
     assert texts(decision, "numa") == [
-        "NUMA node 1 is the first that holds 8 (free CPUs by node: 0: 2, 1: 8, 2: 8, 3: 8)"
+        "NUMA node 1: the first with 8 free CPUs (free CPUs by node: 0: 2, 1: 8, 2: 8, 3: 8)"
     ]
     _, decision = node.admit(state, pod("c", container("app", 12000)))
     assert texts(decision, "numa") == [
-        "NUMA nodes 2,3 are the fewest that hold 12 (free CPUs by node: 0: 2, 1: 0, 2: 8, 3: 8)"
+        "NUMA nodes 2-3: the fewest with 12 free CPUs (free CPUs by node: 0: 2, 1: 0, 2: 8, 3: 8)"
     ]
 
 
@@ -153,12 +154,12 @@ def test_a_valid_proposal_is_taken_as_it_stands():
 @pytest.mark.parametrize(
     ("proposal", "why"),
     [
-        ("0,4", "of the proposed CPUs 0,4, 0 cannot be had: picked again"),
-        ("3", "proposed CPU 3 is 1, not 2: picked again"),
-        ("7-8", "of the proposed CPUs 7-8, 8 cannot be had: picked again"),
+        ("0,4", "proposed CPUs 0,4: 0 is unavailable; reallocated"),
+        ("3", "proposed CPU 3: 1 CPU, 2 required; reallocated"),
+        ("7-8", "proposed CPUs 7-8: 8 is unavailable; reallocated"),
     ],
 )
-def test_a_proposal_that_conflicts_is_picked_again(proposal, why):
+def test_a_proposal_that_conflicts_is_replaced(proposal, why):
     request = pod("a", container("app", 2000), proposal={"app": proposal})
     state, decision = node.admit(node.new(LAPTOP), request)
     assert decision.repicked is True
@@ -196,7 +197,7 @@ def test_what_one_node_decides_another_takes_as_a_proposal():
     ("config", "message"),
     [
         ({"reserved": cpus("")}, "reserved: names no CPU"),
-        ({"reserved": cpus("6-9")}, "reserved: 6-9: CPUs 8-9 cannot be used here: choose from 0-7"),
+        ({"reserved": cpus("6-9")}, "reserved: 6-9: CPUs 8-9 are unavailable: choose from 0-7"),
         ({"reserved_count": 0}, "reserved_count: 0 is not between 1 and 8"),
         ({"reserved_count": 9}, "reserved_count: 9 is not between 1 and 8"),
         ({"reserved": cpus("0"), "reserved_count": 2}, "reserved_count: 2 contradicts reserved: 0"),

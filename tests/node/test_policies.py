@@ -3,7 +3,8 @@
 import pytest
 
 from corelane.node import policies, qos
-from corelane.node.policies import Conflict, NodePolicies
+from corelane.node.policies import NodePolicies
+from corelane.reasons import Code, Reason, sentence
 from corelane.workload import (
     BindPolicy,
     ExclusivePolicy,
@@ -29,10 +30,10 @@ def resolved(placement_spec, *sources, default=None, cpus=4, threads=2):
     return policies.resolve(placement_spec, policies.merged(*sources), default, cpus=cpus, threads=threads)
 
 
-def says(conflict, reason, *words):
-    assert isinstance(conflict, Conflict)
-    assert conflict.reason == reason
-    assert all(word in conflict.detail for word in words)
+def says(conflict, code, *words):
+    assert isinstance(conflict, Reason)
+    assert conflict.code is code
+    assert all(word in sentence(conflict) for word in words)
 
 
 @pytest.mark.parametrize("pod", [None, FULL, SPREAD])
@@ -49,7 +50,7 @@ def test_bind_policies(pod, must, label, kubelet, profile):
     )
     node = label or kubelet
     if pod and node and pod is not node and (must or pod is SPREAD):
-        says(found, policies.BIND_CONFLICT, pod, node)
+        says(found, Code.BIND_POLICY_CONFLICT, pod, node)
         return
     assert found.bind is (node or pod or profile)
     assert found.bind_required == bool(node or (must and (pod or profile)))
@@ -77,7 +78,7 @@ def test_topology_policies(pod, label, kubelet, profile):
     found = resolved(PlacementSpec(numa=pod), *(NodePolicies(numa=one) for one in (label, kubelet, profile)))
     node = label if label is not None else (kubelet or profile or NONE)
     if pod and node and pod is not node:
-        says(found, policies.NUMA_CONFLICT, pod, node)
+        says(found, Code.NUMA_POLICY_CONFLICT, pod, node)
         return
     assert found.numa is (pod or node)
 
@@ -104,29 +105,34 @@ def test_gocranes_awareness_stands_in_for_a_policy(aware, expected):
 
 def test_full_cores_that_are_required_must_come_out_even():
     required = NodePolicies(bind=FULL)
-    says(resolved(PlacementSpec(), required, cpus=3), policies.NOT_MULTIPLE, "3 requested", "multiple of 2")
+    says(
+        resolved(PlacementSpec(), required, cpus=3),
+        Code.POD_NOT_MULTIPLE_OF_CORE,
+        "requests 3 CPUs",
+        "multiple of 2",
+    )
     assert resolved(PlacementSpec(), required, cpus=4).bind_required
     assert not resolved(PlacementSpec(bind=FULL), cpus=3).bind_required
     says(
         resolved(PlacementSpec(bind=FULL, bind_required=True), cpus=6, threads=4),
-        policies.NOT_MULTIPLE,
+        Code.POD_NOT_MULTIPLE_OF_CORE,
         "of 4",
     )
 
 
 def test_pods_without_cpus_of_their_own_do_not_contradict_a_bind_policy():
     found = resolved(PlacementSpec(bind=SPREAD, bind_required=True), NodePolicies(bind=FULL), cpus=0)
-    assert not isinstance(found, Conflict)
+    assert not isinstance(found, Reason)
 
 
 def test_a_core_with_one_thread_serves_neither_spreading_nor_core_exclusivity():
     found = resolved(PlacementSpec(bind=SPREAD, exclusive_policy=ExclusivePolicy.PCPU_LEVEL), threads=1)
     assert (found.bind, found.exclusive) == (FULL, ExclusivePolicy.NONE)
-    assert [note.split(" means")[0] for note in found.notes] == ["SpreadByPCPUs", "PCPULevel"]
+    assert [note.code for note in found.notes] == [Code.SPREAD_WITHOUT_SMT, Code.PCPU_LEVEL_WITHOUT_SMT]
     on_all = resolved(PlacementSpec(), NodePolicies(bind=SPREAD), threads=1)
     assert (on_all.bind, on_all.bind_required, len(on_all.notes)) == (FULL, False, 1)
     must = PlacementSpec(bind=SPREAD, bind_required=True)
-    says(resolved(must, threads=1), policies.BIND_CONFLICT, "one thread", "FullPCPUs")
+    says(resolved(must, threads=1), Code.BIND_POLICY_NEEDS_SMT, "SMT siblings", "FullPCPUs")
     numa = resolved(PlacementSpec(exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL), threads=1)
     assert (numa.exclusive, numa.notes) == (ExclusivePolicy.NUMA_NODE_LEVEL, ())
 
@@ -136,7 +142,7 @@ def test_spreading_means_something_where_only_some_cores_have_a_second_thread():
         bind=SPREAD, bind_required=True, exclusive_policy=ExclusivePolicy.PCPU_LEVEL
     )
     found = policies.resolve(placement_spec, UNSAID, None, cpus=3, threads=1, most_threads=2)
-    assert not isinstance(found, Conflict)
+    assert not isinstance(found, Reason)
     assert (found.bind, found.bind_required, found.exclusive) == (SPREAD, True, ExclusivePolicy.PCPU_LEVEL)
     assert found.notes == ()
 

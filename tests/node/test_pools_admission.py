@@ -7,6 +7,7 @@ from corelane.cpuset import CPUSet
 from corelane.machine.model import from_rows
 from corelane.machine.spec import parse_spec
 from corelane.node import Origin, Sharing
+from corelane.reasons import label, sentence
 from corelane.workload import (
     BindPolicy,
     CPUPolicy,
@@ -110,8 +111,8 @@ def test_withheld_cpus_are_nobodys():
 def test_best_effort_keeps_its_minimum():
     state = pools(LAPTOP, be_minimum=5)
     text = refused(state, labelled("e", LSE, 4000))
-    assert text.startswith("BestEffortExhausted: best effort would be left with 4 CPUs")
-    assert "at least 5 on this node (beMinimum)" in text
+    assert text.startswith("BestEffortExhausted: best-effort pool: 4 CPUs would be left")
+    assert "at least 5 must remain on this node (beMinimum)" in text
     assert bound(admitted(state, labelled("r", LSR, 4000)), "r"), "LSR lends, so best effort loses nothing"
 
 
@@ -165,7 +166,7 @@ def test_a_pod_may_want_cores_of_one_kind(allocator):
     assert "core kind P: 4 CPUs are asked for" in refused(
         pools(HYBRID, allocator="optimal"), labelled("p", LSE, 4000, core_kind="P")
     )
-    assert "this machine's cores are all of one kind" in refused(
+    assert "this machine has one kind only" in refused(
         pools(LAPTOP, allocator=allocator), labelled("p", LSE, 2000, core_kind="P")
     )
 
@@ -196,15 +197,15 @@ def test_of_a_running_pod_the_containers_that_may_stay_do_and_others_are_placed_
     assert decision.repicked
     assert bound(after, "a")["b"] == "7"
     assert cpus(bound(after, "a")["a"]).isdisjoint(taken | cpus("7"))
-    assert any("cannot be had: picked again" in reason.text for reason in decision.reasons)
+    assert any("unavailable; reallocated" in sentence(reason) for reason in decision.reasons)
 
 
 @pytest.mark.parametrize(
     ("proposal", "why"),
     [
-        ({"a": "1-2", "b": "5-6"}, "containers' proposed CPUs differ"),
-        ({"a": "1-3"}, "proposed CPUs 1-3 are 3, not 4"),
-        ({"a": "0-1,4-5"}, "of the proposed CPUs 0-1,4-5, 0 cannot be had"),
+        ({"a": "1-2", "b": "5-6"}, "proposed CPUs differ between containers"),
+        ({"a": "1-3"}, "proposed CPUs 1-3: 3 CPUs, 4 required"),
+        ({"a": "0-1,4-5"}, "proposed CPUs 0-1,4-5: 0 is unavailable"),
     ],
 )
 def test_a_proposal_that_cannot_be_is_told_why(proposal, why):
@@ -213,7 +214,7 @@ def test_a_proposal_that_cannot_be_is_told_why(proposal, why):
     )
     _, decision = node.admit(pools(LAPTOP), request)
     assert decision.repicked
-    assert any(why in reason.text for reason in decision.reasons)
+    assert any(why in sentence(reason) for reason in decision.reasons)
 
 
 def test_a_proposal_against_a_rule_of_the_node_is_not_kept():
@@ -221,7 +222,7 @@ def test_a_proposal_against_a_rule_of_the_node_is_not_kept():
     request = replace(labelled("a", LSE, 2000), proposal={"a": cpus("1,5")})
     _, decision = node.admit(state, request)
     assert decision.repicked
-    assert any("go against the node's or the pod's rules" in reason.text for reason in decision.reasons)
+    assert any("violates a rule of the node or the pod" in sentence(reason) for reason in decision.reasons)
 
 
 # -- policies of node and pod
@@ -258,7 +259,7 @@ def test_a_pod_that_must_lie_in_one_numa_node_does_or_is_refused(allocator):
         own = cpus(bound(state, f"p{one}")["a"]).mask
         assert sum(bool(mask & own) for mask in state.topology.numa) == 1
     text = refused(state, labelled("q", LSE, 4000))
-    assert "4 CPUs wanted, 6 of 32 free to be bound" in text
+    assert "4 CPUs requested, 6 of 32 free for exclusive use" in text
     assert "bound now: test/p0, test/p1, test/p2, test/p3" in text
 
 
@@ -338,7 +339,7 @@ def test_koordinators_allocator_distributes_as_little_as_upstream_unless_told_to
     counts = evenly(allocator="koordinator")
     assert max(counts) - min(counts) > 2
     _, decision = node.admit(pools(DUAL, allocator="koordinator"), EVENLY)
-    assert any("see distributeAsProposed" in reason.text for reason in decision.reasons)
+    assert any("see distributeAsProposed" in sentence(reason) for reason in decision.reasons)
 
 
 EVENLY = labelled("a", LSE, 18000, strategy=NUMAStrategy.DISTRIBUTE_EVENLY)
@@ -401,7 +402,9 @@ def test_only_beside_one_that_is_not_there_is_refused_but_for_the_first_of_its_k
 
 def test_a_required_wish_about_cpus_is_no_good_to_a_pod_without():
     request = floating("f", 500, affinities=avoid(X, TopologyLevel.CORE))
-    assert "has none of its own: Burstable: counts as LS" in refused(pools(LAPTOP), request)
+    assert "this pod is not: Burstable pod: class LS; runs in the shared pool" in refused(
+        pools(LAPTOP), request
+    )
 
 
 @both
@@ -420,40 +423,40 @@ def test_pods_with_the_same_exclusive_policy_keep_off_each_others_cores(allocato
 
 def test_reasons_say_which_class_and_what_the_placement_came_to():
     _, decision = node.admit(pools(QUAD_NUMA), labelled("a", None, 2000, 500))
-    told = [(reason.container, reason.step, reason.text) for reason in decision.reasons]
+    told = [(reason.container, label(reason), sentence(reason)) for reason in decision.reasons]
     assert told[0] == (
         "a",
         "class",
-        "Guaranteed: counts as LSR on this node: lends its CPUs to best effort only",
+        "Guaranteed pod: class LSR on this node; exclusive CPUs, shared with BE only",
     )
     assert told[1][:2] == ("a", "pick")
-    assert "NUMA nodes: 1" in told[1][2]
-    assert told[2] == ("b", "shared", "500m is no whole number of CPUs: shares the pool")
+    assert "on 1 NUMA node" in told[1][2]
+    assert told[2] == ("b", "shared", "shared pool: CPU request 500m is not an integer")
 
 
 def picked(state, name, *containers, **placement_spec):
     """What is said of the choice for each container."""
     decision = node.admit(state, labelled(name, None, *containers, **placement_spec))[1]
-    return {reason.container: reason.text for reason in decision.reasons if reason.step == "pick"}
+    return {reason.container: sentence(reason) for reason in decision.reasons if label(reason) == "pick"}
 
 
 def test_what_holds_of_all_cpus_of_a_pod_is_not_said_of_one_container():
     told = picked(pools(QUAD_NUMA), "vm", 4000, 1000)
-    assert told["a"].startswith("CPUs 1-2,17-18; of all the pod's, CPUs 1-3,17-18: NUMA nodes: 1")
-    assert told["b"].startswith("CPU 3; of all the pod's, CPUs 1-3,17-18: NUMA nodes: 1")
+    assert told["a"].startswith("CPUs 1-2,17-18 of the pod's CPUs 1-3,17-18 on 1 NUMA node")
+    assert told["b"].startswith("CPU 3 of the pod's CPUs 1-3,17-18 on 1 NUMA node")
 
 
 def test_a_wish_that_is_kept_is_told_too():
     plain = picked(pools(QUAD_NUMA), "p", 2000)["a"]
     alone = picked(pools(QUAD_NUMA), "p", 2000, exclusive_policy=ExclusivePolicy.PCPU_LEVEL)["a"]
     assert "units shared against the wish to be alone" not in plain
-    assert "units shared against the wish to be alone: 0" in alone
+    assert "exclusivity preference met" in alone
 
 
 def test_what_means_nothing_on_a_machine_without_smt_is_told():
     flat = parse_spec("core:8 smt:1")
     _, decision = node.admit(pools(flat), labelled("a", LSE, 2000, bind=BindPolicy.SPREAD_BY_PCPUS))
-    assert any("means nothing here" in reason.text for reason in decision.reasons)
+    assert any("has no effect" in sentence(reason) for reason in decision.reasons)
 
 
 def test_a_pod_that_is_in_keeps_what_it_has():
@@ -466,7 +469,13 @@ def test_a_pod_that_is_in_keeps_what_it_has():
 def test_why_a_container_shares_follows_from_the_ask_alone():
     state = pools(LAPTOP)
     burstable = floating("f", 500)
-    assert node.why_shared(state, burstable, burstable.containers[0]) == "Burstable: counts as LS"
+    assert (
+        sentence(node.why_shared(state, burstable, burstable.containers[0]))
+        == "Burstable pod: class LS; runs in the shared pool"
+    )
     assert CPUSet() == node.admit(state, burstable)[1].assignments.get("a", CPUSet())
     bare = pod("b", container("a", 0), qos=QOSClass.BEST_EFFORT)
-    assert node.why_shared(state, bare, bare.containers[0]) == "BestEffort: counts as BE"
+    assert (
+        sentence(node.why_shared(state, bare, bare.containers[0]))
+        == "BestEffort pod: class BE; runs in the best-effort pool"
+    )

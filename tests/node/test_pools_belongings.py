@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions, codec
+from corelane.reasons import label, sentence
 from corelane.workload import (
     ContainerKind,
     ContainerRequest,
@@ -52,7 +53,7 @@ def test_cpus_memory_and_devices_come_from_one_numa_node_where_the_node_is_stric
     entry = after.entries["a", "a"]
     assert (entry.mems, entry.devices[GPU]) == (cpus("1"), ("g1", "g2"))
     assert entry.cpus.mask & ~after.cpus_of(cpus("1")) == 0
-    told = [(reason.step, reason.text) for reason in decision.reasons][-2:]
+    told = [(label(reason), sentence(reason)) for reason in decision.reasons][-2:]
     assert told == [("devices", f"{GPU}: g1, g2"), ("memory", "2Gi of memory on NUMA node 1")]
 
 

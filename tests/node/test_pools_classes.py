@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.node import Sharing
-from corelane.node.errors import Refusal
+from corelane.node import Refusal, Sharing
 from corelane.node.pools.classes import pod_class
 from corelane.node.pools.options import PoolOptions
 from corelane.workload import (
@@ -89,14 +88,14 @@ def test_how_many_cpus_a_pod_needs_at_once_counts_init_containers_beside_sidecar
 @pytest.mark.parametrize(
     ("pod", "settings", "words"),
     [
-        (labelled("x", LSE, 1500), {}, "the requested CPUs must be integer: the pod requests 1500m"),
+        (labelled("x", LSE, 1500), {}, "the requested CPUs must be integer: pod requests 1500m"),
         (
             replace(labelled("x", LSR, 2000), containers=(ContainerRequest("a", cpu_request=2000),)),
             {"strict_requests": True},
-            "container a requests 2000m, its limit is not set",
+            "container a: request 2000m, limit not set",
         ),
         (labelled("x", LSE, 1000, bind=BindPolicy.CONSTRAINED_BURST), {}, "but the pod is labelled LSE"),
-        (floating("x", 500, bind=BindPolicy.CONSTRAINED_BURST), {}, "but container a has none: set one"),
+        (floating("x", 500, bind=BindPolicy.CONSTRAINED_BURST), {}, "container a has no CPU limit; set one"),
     ],
 )
 def test_a_pod_that_contradicts_itself_is_told_what_and_where(pod, settings, words):

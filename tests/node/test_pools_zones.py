@@ -53,7 +53,7 @@ def test_a_restricted_node_allows_as_many_numa_nodes_as_the_request_needs():
     assert zone(admitted(state, floating("a", 12_000)), "a") == "0-1"
     assert zone(admitted(state, floating("a", 8000)), "a") == "0"
     state = admitted(state, *(floating(f"p{i}", 5000) for i in range(4)))
-    assert "no NUMA node has a shared pool with room for the pod's request of 4000m" in refused(
+    assert "no NUMA node has 4000m left in the shared pool for the pod's CPU request" in refused(
         state, floating("q", 4000)
     )
 
@@ -74,8 +74,8 @@ def test_constrained_burst_goes_by_the_limit_and_is_refused_where_none_fits():
     assert sorted(zone(state, f"p{i}") for i in range(4)) == ["0", "1", "2", "3"]
     text = refused(state, floating("q", 500, 4000, bind=BURST))
     assert text.startswith("InsufficientNUMA: node(s) Insufficient NUMA Node resources")
-    assert "the pod's limit of 4000m" in text
-    assert "room by node: 0: 2000m" in text
+    assert "4000m left in the shared pool for the pod's CPU limit" in text
+    assert "remaining CPU by NUMA node: 0: 2000m" in text
     assert zone(admitted(state, floating("q", 500, 2000, bind=BURST)), "q") == "0"
 
 
@@ -83,7 +83,7 @@ def test_what_others_held_there_request_leaves_less_room_to_burst():
     """On a strict node LS pods are held to NUMA nodes too: each here has 3 of 8 CPUs for its requests."""
     state = pools(QUAD_NUMA, numa=SINGLE)
     state = admitted(state, *(floating(f"p{i}", 3000) for i in range(4)))
-    assert "room by node: 0: 5000m" in refused(state, floating("q", 500, 6000, bind=BURST))
+    assert "remaining CPU by NUMA node: 0: 5000m" in refused(state, floating("q", 500, 6000, bind=BURST))
     assert zone(admitted(state, floating("q", 500, 5000, bind=BURST)), "q") == "0"
 
 

@@ -8,6 +8,7 @@ from corelane import node
 from corelane.machine.spec import parse_spec
 from corelane.node import StaticOptions, TopologyOptions
 from corelane.node.kubelet.static import pod_cpus
+from corelane.reasons import sentence
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, sidecar
 
 
@@ -48,7 +49,7 @@ def test_full_cores_only_does_not_take_a_proposal_of_half_cores():
     _, decision = node.admit(state(LAPTOP, full_pcpus_only=True), request)
     assert decision.repicked
     assert sets(decision) == {"x": "1,5"}
-    assert "go against the node's options" in decision.reasons[0].text
+    assert "violates the node's CPU manager options" in sentence(decision.reasons[0])
 
 
 def test_strictly_reserved_cpus_are_not_in_the_shared_pool():

@@ -10,6 +10,7 @@ from corelane.machine import model
 from corelane.machine.spec import parse_spec
 from corelane.placement import optimal, topology
 from corelane.placement.optimal import Demand, Guard, Infeasible, Limit, Neighbour, Occupancy, Resource
+from corelane.reasons import label, sentence
 from corelane.workload.placement_spec import (
     BindPolicy,
     ExclusivePolicy,
@@ -196,8 +197,11 @@ def test_numa_node_level_falls_back_to_pcpu_level_and_says_so():
     there = parse_list("0,4")
     answer = optimal.place(TWO, wish, TWO.all & ~there, Occupancy((there,), same_numa=there), explain=True)
     assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 0)
-    told = {reason.step: reason.text for reason in answer.reasons}
-    assert told["exclusive"] == "NUMANodeLevel cannot be kept, so PCPULevel holds there: 0 cores are shared"
+    told = {label(reason): sentence(reason) for reason in answer.reasons}
+    assert (
+        told["exclusive"]
+        == "exclusive policy NUMANodeLevel is unavailable, so PCPULevel holds there: 0 cores are shared"
+    )
 
 
 def test_the_fallback_holds_only_in_nodes_that_are_shared():
@@ -229,7 +233,7 @@ def test_preferring_nobody_asks_for_nothing():
     nobody = Neighbour(False, TopologyLevel.CORE, 0, name="app=db")
     answer = optimal.place(DESK, Demand(2, neighbours=(nobody,)), DESK.all, explain=True)
     assert answer.values["affinity"] == 0
-    assert "nobody to be beside: app=db selects no bound CPUs" in {one.text for one in answer.reasons}
+    assert "CPU affinity: app=db selects no pod with bound CPUs" in {sentence(one) for one in answer.reasons}
 
 
 def test_one_whole_core_is_broken_rather_than_two_that_are_partly_used():
@@ -329,7 +333,7 @@ def test_without_steps_the_answer_says_what_is_not_proven():
     answer = optimal.place(ROME, Demand(12), ROME.all, budget=0, explain=True)
     assert not answer.proven
     assert answer.cpus.bit_count() == 12
-    assert {one.step for one in answer.reasons} >= {"proof"}
+    assert {label(one) for one in answer.reasons} >= {"proof"}
 
 
 def test_what_cannot_be_better_is_proven_though_the_search_is_not():
@@ -390,32 +394,32 @@ def test_where_one_change_is_not_enough_two_are_told():
 
 def test_reasons_tell_what_decided():
     answer = optimal.place(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"), explain=True)
-    told = [reason.text for reason in answer.reasons if reason.step == "decided"]
+    told = [sentence(reason) for reason in answer.reasons if label(reason) == "decided"]
     what = "requests of the demand profile for which whole free cores are left"
     assert told == [f"3,19 rather than 4,20: {what} decides, 43 against 41"]
 
 
 def test_reasons_tell_where_siblings_of_an_odd_cpu_stay():
     answer = optimal.place(DESK, Demand(3), DESK.all & ~parse_list("7"), explain=True)
-    told = {reason.step: reason.text for reason in answer.reasons}
-    assert told["bind"] == "of cores that are not wholly taken, 7 belong to others"
+    told = {label(reason): sentence(reason) for reason in answer.reasons}
+    assert told["bind"] == "cores partly used: CPU 7 allocated to other pods"
     answer = optimal.place(DESK, Demand(1), DESK.all, explain=True)
-    told = {reason.step: reason.text for reason in answer.reasons}
-    assert told["bind"] == "of cores that are not wholly taken, 4 stay free"
+    told = {label(reason): sentence(reason) for reason in answer.reasons}
+    assert told["bind"] == "cores partly used: CPU 4 free"
 
 
 def test_spread_without_siblings_is_said_to_make_no_difference():
     plain = shape("core:4")
     answer = optimal.place(plain, Demand(2, SPREAD), plain.all, explain=True)
-    assert "SpreadByPCPUs makes no difference: no core has a second thread" in {
-        reason.text for reason in answer.reasons
+    assert "bind policy SpreadByPCPUs has no effect: no core has SMT siblings" in {
+        sentence(reason) for reason in answer.reasons
     }
 
 
 def test_the_only_choice_is_called_so():
     answer = optimal.place(DESK, Demand(8), DESK.all, explain=True)
     assert answer.runner_up is None
-    assert answer.reasons[-1].text == "nothing but 0-7 fits"
+    assert sentence(answer.reasons[-1]) == "CPUs 0-7: no other CPUs fit"
 
 
 def test_an_l3_that_spans_numa_nodes_counts_once_in_each():

@@ -164,12 +164,12 @@ def test_a_floating_pod_is_bound_with_the_numa_node_whose_pool_it_stays_in() -> 
     [
         (
             guaranteed("a", "2", annotations=spec(requiredCPUBindPolicy="SpreadByPCPUs")),
-            "1 node(s) cpu bind policy conflicts with pod's required cpu bind policy: the pod requires",
+            "1 node(s) cpu bind policy conflicts with pod's required cpu bind policy: pod requires",
         ),
         (guaranteed("a", "3"), "1 node(s) requested cpus not multiple cpus per core: "),
         (
             guaranteed("a", "1500m", labels={keys.QOS_CLASS: "LSR"}),
-            "1 the requested CPUs must be integer: the pod requests 1500m in all.",
+            "1 the requested CPUs must be integer: pod requests 1500m.",
         ),
         (
             guaranteed("a", "8", labels={keys.QOS_CLASS: "LSE"}),
@@ -218,7 +218,7 @@ def test_replicas_are_answered_alike_until_the_node_changes() -> None:
     given = binds(story.wants(*(guaranteed(f"p{number}", "3") for number in range(4))))
     lanes = {(bind.node, str(bind.assignments["main"])) for bind in given}
     assert lanes == {("n1", "1-3"), ("n1", "4-6"), ("n2", "1-3"), ("n2", "4-6")}
-    assert "(2 wanted)" in why(story.wants(guaranteed("q", "2")))
+    assert "(2 requested)" in why(story.wants(guaranteed("q", "2")))
 
 
 def test_success_is_announced_once_whichever_news_comes_first() -> None:
@@ -291,7 +291,7 @@ def test_reasons_are_counted_and_said_as_kube_scheduler_says_them() -> None:
 def test_too_few_exclusive_cpus_is_a_reason_of_its_own() -> None:
     story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0, 1]))
     assert why(story.wants(guaranteed("a", "7"))) == (
-        "0/1 nodes are available: 1 node(s) had too few CPUs free for exclusive use (7 wanted)."
+        "0/1 nodes are available: 1 node(s) had too few CPUs free for exclusive use (7 requested)."
     )
 
 

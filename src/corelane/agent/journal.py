@@ -9,6 +9,7 @@ from corelane.agent.pods import Ended, PodPlan, Reason
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeConfig, PoolOptions
+from corelane.reasons import sentence
 
 _DEFAULTS: Final = PoolOptions()
 
@@ -21,7 +22,7 @@ class Journal(Reporter):
         self._log = structlog.get_logger("corelane.agent").bind(node=node)
 
     def admitted(self, plan: PodPlan, decision: Decision) -> None:
-        why = [f"{reason.container}: {reason.text}" for reason in decision.reasons]
+        why = [f"{reason.container}: {sentence(reason)}" for reason in decision.reasons]
         cpus = {name: str(found) for name, found in decision.assignments.items()}
         self._log.info("pod admitted", pod=plan.key, cpus=cpus, repicked=decision.repicked, why=why)
 

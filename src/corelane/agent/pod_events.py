@@ -9,8 +9,10 @@ from corelane.agent.pods import Container, Ended, Pod, Reason
 from corelane.agent.reporter import Reporter
 from corelane.cpuset import CPUSet, named
 from corelane.node import NodeState, Sharing
-from corelane.node.pools.binding import INSUFFICIENT_CPUS
+from corelane.reasons import Code, label
+from corelane.reasons import Reason as DecisionReason
 
+_INSUFFICIENT_CPUS: Final = label(DecisionReason(Code.INSUFFICIENT_CPUS))
 ONCE: Final = frozenset({"ImageIgnored"})
 """Reasons of warnings that one pod hears for all."""
 _WHOSE: Final = {Sharing.ALONE: "to itself", Sharing.LENT: "that only best effort shares"}
@@ -40,7 +42,7 @@ class EventRecorder:
     def refused(self, pod: Pod, refusal: Reason, ledger: NodeState) -> None:
         """Say why a pod was refused and, where CPUs are what it lacks, what would let it in."""
         if pod.present:
-            refused = (ledger, pod.plan.request) if refusal.reason == INSUFFICIENT_CPUS else None
+            refused = (ledger, pod.plan.request) if refusal.reason == _INSUFFICIENT_CPUS else None
             self._outbox.put(messages.Tell(pod.uid, refusal.reason, refusal.message, True, refused))
         self._reporter.refused(pod.plan, refusal)
 

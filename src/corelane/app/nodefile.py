@@ -83,12 +83,9 @@ def read(path: Path) -> NodeFile:
 
 def explain(error: NodeConfigError) -> str:
     """Describe a setting that this machine cannot satisfy, by its name in the file."""
-    name, _, rest = str(error).partition(":")
-    if "reserved memory" in str(error):
-        return f"reservedMemory: {error}"
-    if name in _POOL_FIELDS:
-        return f"pools.{_POOL_FIELDS[name]}:{rest}"
-    return f"{_FIELDS[name]}:{rest}" if name in _FIELDS else str(error)
+    if error.field in _POOL_FIELDS:
+        return f"pools.{_POOL_FIELDS[error.field]}: {error.detail}"
+    return f"{_FIELDS[error.field]}: {error.detail}" if error.field in _FIELDS else str(error)
 
 
 # The file's form. Members have the names of `NodeConfig` and `PoolOptions`, the file's names are below.

@@ -19,10 +19,10 @@ from corelane.kube.meta import Object, condition
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
-from corelane.node import Entry, NodeState, Sharing, admit, why_shared
-from corelane.node.errors import Refusal
+from corelane.node import Entry, NodeState, Refusal, Sharing, admit, why_shared
 from corelane.node.pools.classes import pod_class
 from corelane.node.pools.takeover import takeover
+from corelane.reasons import Code, Reason, sentence
 from corelane.view import status as view
 from corelane.view import tables
 from corelane.view.owners import Owner
@@ -258,8 +258,8 @@ def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
 
 def _why_in_pool(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:
     if _would_bind(state, request, container):
-        return "came in when the node had other settings: stays where it is"
-    return why_shared(state, request, container)
+        return sentence(Reason(Code.ADMITTED_UNDER_OTHER_SETTINGS))
+    return sentence(why_shared(state, request, container))
 
 
 def _would_bind(state: NodeState, request: PodRequest, container: ContainerRequest) -> bool:

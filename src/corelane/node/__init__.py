@@ -6,7 +6,7 @@
 from corelane.node import codec
 from corelane.node.admission import admit, why_shared
 from corelane.node.config import NodeConfig, default_reserved_count
-from corelane.node.decision import Decision
+from corelane.node.decision import Decision, Refusal
 from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.invariants import Problem, validate
@@ -16,7 +16,7 @@ from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
 from corelane.node.pools.options import PoolOptions
 from corelane.node.pools.zones import best_effort_cpus, pools_by_zone
 from corelane.node.recovery.rebasing import rebase
-from corelane.placement.reasons import Reason
+from corelane.reasons import Reason
 
 __all__ = [
     "Decision",
@@ -31,6 +31,7 @@ __all__ = [
     "PoolOptions",
     "Problem",
     "Reason",
+    "Refusal",
     "Sharing",
     "StaticOptions",
     "TopologyOptions",

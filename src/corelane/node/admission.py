@@ -11,37 +11,37 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from corelane.cpuset import CPUSet, format_list, named, verb
+from corelane.cpuset import CPUSet
 from corelane.node import managers, memory
-from corelane.node.decision import Decision
+from corelane.node.decision import Decision, Refusal
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.kubelet import podlevel, static
-from corelane.node.kubelet.static import Refusal
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.pools import admission as pools
 from corelane.node.pools import offer, takeover
-from corelane.placement.kubelet import picker
-from corelane.placement.memory import MemoryBlock, in_words
-from corelane.placement.reasons import Reason
+from corelane.placement.memory import MemoryBlock
 from corelane.placement.topologymanager import NUMAAffinity
-from corelane.workload import ContainerKind, ContainerRequest, PodRequest
+from corelane.reasons import Code, Reason
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 __all__ = ["Admission", "Decision", "admit", "why_shared"]
 
 ALLOCATOR = "kubelet"
 
 
-def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:
-    """Why a container has no CPUs to itself, in words."""
+def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
+    """Return why a container has no exclusive CPUs."""
     if state.config.policy == "pools":
         return pools.why_shared(state, request, container)
     if state.config.policy == "none":
-        return "policy none: no CPU is exclusive"
+        return Reason(Code.POLICY_NONE, (), container.name)
+    if container.whole_cpus and request.qos is not QOSClass.GUARANTEED:
+        return Reason(Code.NOT_GUARANTEED, (request.qos,), container.name)
     if container.whole_cpus:
-        return f"the pod is {request.qos}, not Guaranteed: shares the pool"
+        return Reason(Code.POD_LEVEL_RESOURCES, (), container.name)
     if container.cpu_request:
-        return f"{container.cpu_request}m is no whole number of CPUs: shares the pool"
-    return "requests no CPU: shares the pool"
+        return Reason(Code.CPU_REQUEST_NOT_INTEGER, (container.cpu_request,), container.name)
+    return Reason(Code.NO_CPU_REQUEST, (), container.name)
 
 
 def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
@@ -58,12 +58,12 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
         if state.config.policy == "pools":
             return pools.admit(state, request)
     except Refusal as refusal:
-        return state, Decision(False, refusal.reason, str(refusal), shared=state.shared_pool)
+        return state, Decision(False, refusal.reason, shared=state.shared_pool)
     admission = Admission(state, request)
     try:
         admission.run()
     except Refusal as refusal:
-        refused = Decision(False, refusal.reason, admission.words(refusal), shared=state.shared_pool)
+        refused = Decision(False, admission.reason(refusal), shared=state.shared_pool)
         return admission.state_refused(), refused
     after = admission.state_after(milli)
     return after, admission.decision(after)
@@ -71,8 +71,13 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
 
 def _again(state: NodeState, uid: str) -> Decision:
     assigned = {entry.container: entry.cpus for entry in state.of_pod(uid) if entry.cpus}
-    reason = Reason("existing", "the pod is already in the ledger: it keeps what it has")
-    return Decision(True, assignments=MappingProxyType(assigned), shared=state.shared_pool, reasons=(reason,))
+    return Decision(
+        True, assignments=MappingProxyType(assigned), shared=state.shared_pool, explanation=_existing
+    )
+
+
+def _existing() -> tuple[Reason]:
+    return (Reason(Code.ALREADY_ADMITTED),)
 
 
 def _checked_request(state: NodeState, request: PodRequest) -> int:
@@ -87,11 +92,7 @@ def _checked_request(state: NodeState, request: PodRequest) -> int:
         offer.check(state, request)
         return milli
     if state.requested + milli > state.allocatable and not state.config.exact:
-        raise Refusal(
-            "OutOfcpu",
-            f"Node didn't have enough resource: cpu, requested: {milli}, "
-            f"used: {state.requested}, capacity: {state.allocatable}",
-        )
+        raise Refusal(Code.OUT_OF_CPU, milli, state.requested, state.allocatable)
     return milli
 
 
@@ -150,12 +151,11 @@ class Admission:
         blocks = podlevel.allocate_memory(more.memory, self.request, affinity) if more.memory else ()
         if cpus or blocks:
             self.bubble = Bubble(CPUSet.from_mask(cpus), blocks)
-            self.reasons.append(Reason("pod", f"the pod as a whole: {named(cpus) if cpus else 'shared'}"))
+            self.reasons.append(Reason(Code.POD_CPUS, (cpus,)))
         for container in self.request.containers:
             more.allocate_devices(container, affinity)
             if self.assigned:
-                text = f"{named(self.assigned[container.name])}, of the pod's"
-                self.because(container, "part", text)
+                self.because(container, Code.PART_OF_POD_CPUS, self.assigned[container.name])
             else:
                 self.explain_sharing(container)
             self.explain_more(container)
@@ -226,7 +226,7 @@ class Admission:
         static.check_smt(self.state, self.available, n)
         proposed = self.kept.pop(container.name, 0)
         if proposed and self.fits(proposed, affinity):
-            self.because(container, "proposal", f"{named(proposed)} {verb(proposed)} free: taken as proposed")
+            self.because(container, Code.PROPOSAL_USED, proposed)
             return proposed
         if container.name in self.request.proposal:
             self.explain_conflict(container, n)
@@ -253,11 +253,7 @@ class Admission:
     def keep_a_shared_cpu(self) -> None:
         """As our own policy, unlike the kubelet's, the last CPU of the shared pool is never given away."""
         if not self.state.shared_pool.mask & ~self.all_assigned() and self.assigned:
-            raise Refusal(
-                "UnexpectedAdmissionError",
-                f"Allocate failed due to the shared pool {self.state.shared_pool} being used up: "
-                "one CPU must remain for all other containers, which is unexpected",
-            )
+            raise Refusal(Code.SHARED_POOL_NEEDS_A_CPU, self.state.shared_pool.mask)
 
     def all_assigned(self) -> int:
         assigned = self.bubble.cpus.mask if self.bubble else 0
@@ -266,26 +262,22 @@ class Admission:
         return assigned
 
     def too_few(self, n: int, pool: int) -> Refusal:
-        text = str(picker.NotEnoughCPUs(n, pool.bit_count()))
-        state = self.state
-        if not state.usable.mask & ~state.reserved.mask:
-            text += f" (the shared pool needs all CPUs of this node, {state.usable}: none can be exclusive)"
-        return Refusal("UnexpectedAdmissionError", f"Allocate failed due to {text}, which is unexpected")
+        usable = self.state.usable.mask
+        none_exclusive = 0 if usable & ~self.state.reserved.mask else usable
+        return Refusal(Code.NOT_ENOUGH_CPUS, n, pool.bit_count(), none_exclusive)
 
-    def because(self, container: ContainerRequest, step: str, text: str) -> None:
-        self.reasons.append(Reason(step, text, container.name))
+    def because(self, container: ContainerRequest, code: Code, *values: Any) -> None:
+        self.reasons.append(Reason(code, values, container.name))
 
     def explain_sharing(self, container: ContainerRequest) -> None:
-        self.because(container, "shared", why_shared(self.state, self.request, container))
+        self.reasons.append(why_shared(self.state, self.request, container))
 
     def explain_more(self, container: ContainerRequest) -> None:
         """Which devices and memory a container has."""
         for resource, ids in self.devices_of(container).items():
-            self.because(container, "devices", f"{resource}: {', '.join(ids)}")
+            self.because(container, Code.DEVICES, resource, ids)
         for block in self.blocks_of(container):
-            nodes = f"NUMA node{'s' * (len(block.nodes) > 1)} {block.nodes}"
-            text = f"{in_words(block.size)} of {block.resource} on {nodes}"
-            self.because(container, "memory", text)
+            self.because(container, Code.MEMORY, block.resource, block.size, block.nodes.mask)
 
     def devices_of(self, container: ContainerRequest) -> Mapping[str, tuple[str, ...]]:
         given = self.managers.devices.given if self.managers and self.managers.devices else {}
@@ -300,33 +292,21 @@ class Admission:
         cpus = self.request.proposal[container.name]
         taken = cpus.mask & ~(self.available | self.reusable) or cpus.mask & self.promised(container)
         if len(cpus) != n:
-            why = f"proposed {named(cpus.mask)} {verb(cpus.mask)} {len(cpus)}, not {n}"
+            self.because(container, Code.PROPOSAL_WRONG_COUNT, cpus.mask, n)
         elif taken:
-            why = f"of the proposed {named(cpus.mask)}, {format_list(taken)} cannot be had"
+            self.because(container, Code.PROPOSAL_UNAVAILABLE, cpus.mask, taken)
         else:
-            why = f"proposed {named(cpus.mask)} {verb(cpus.mask, 'goes', 'go')} against the node's options"
-        self.because(container, "conflict", f"{why}: picked again")
+            self.because(container, Code.PROPOSAL_VIOLATES_OPTIONS, cpus.mask)
 
     def explain_pick(
         self, container: ContainerRequest, n: int, affinity: NUMAAffinity, pool: int, cpus: int
     ) -> None:
         topology = self.state.topology
         if affinity.nodes is not None:
-            self.because(container, "numa", self.why_these_nodes(n, affinity.nodes, pool))
-        whole = topology.whole_cores(cpus) == cpus
-        how = "whole cores" if whole else "fullest cores first"
-        self.because(container, "pick", f"{named(cpus)}: {how}")
-
-    def why_these_nodes(self, n: int, nodes: int, pool: int) -> str:
-        topology = self.state.topology
-        free = dict(
-            zip(topology.numa_ids, ((node & pool).bit_count() for node in topology.numa), strict=True)
-        )
-        counts = f"(free CPUs by node: {', '.join(f'{node}: {count}' for node, count in free.items())})"
-        chosen = [node for node in free if nodes >> node & 1]
-        if len(chosen) == 1:
-            return f"NUMA node {chosen[0]} is the first that holds {n} {counts}"
-        return f"NUMA nodes {','.join(map(str, chosen))} are the fewest that hold {n} {counts}"
+            numa = zip(topology.numa_ids, topology.numa, strict=True)
+            free = tuple((node, (mask & pool).bit_count()) for node, mask in numa)
+            self.because(container, Code.NUMA_NODES, affinity.nodes, n, free)
+        self.because(container, Code.PICKED_BY_KUBELET, cpus, topology.whole_cores(cpus) == cpus)
 
     def state_after(self, milli: int) -> NodeState:
         state, request = self.state, self.request
@@ -345,12 +325,12 @@ class Admission:
             generation=state.generation + 1,
         )
 
-    def words(self, refusal: Refusal) -> str:
-        """A refusal's message; the topology manager has one of its own for pods with resources as a whole."""
+    def reason(self, refusal: Refusal) -> Reason:
+        """Return why; the topology manager has a text of its own for pods with pod-level resources."""
         config = self.state.config
-        if refusal.reason == "TopologyAffinityError" and self.request.level and config.pod_level:
-            return podlevel.misaligned(config.numa.scope)
-        return str(refusal)
+        if refusal.reason.code is Code.NOT_ALIGNED and self.request.level and config.pod_level:
+            return Reason(Code.POD_LEVEL_NOT_ALIGNED, (config.numa.scope,))
+        return refusal.reason
 
     def state_refused(self) -> NodeState:
         """The state as it was; but a kubelet whose first containers had memory for a moment shows that."""
@@ -392,5 +372,5 @@ class Admission:
             ),
             shared=after.shared_pool,
             repicked=self.repicked,
-            reasons=tuple(self.reasons),
+            explanation=lambda: self.reasons,
         )

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
-from corelane.cpuset import CPUSet, format_list, lowest, named
+from corelane.cpuset import CPUSet, format_list, lowest, named, verb
 from corelane.machine.model import Machine
 from corelane.node.errors import NodeConfigError
 from corelane.node.options import MemoryOptions, StaticOptions, TopologyOptions
@@ -66,7 +66,7 @@ def default_reserved_count(cpus: int) -> int:
 def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
     """Raises NodeConfigError where the settings make no sense, or not on this machine."""
     if config.policy not in get_args(Policy):
-        raise NodeConfigError(f"policy: {config.policy!r} is unknown: use {' or '.join(get_args(Policy))}")
+        raise NodeConfigError(f"{config.policy!r} is unknown: use {' or '.join(get_args(Policy))}", "policy")
     config.numa.check(len(machine.nodes))
     config.options.check(topology, config.numa.policy)
     config.memory.check(machine)
@@ -76,7 +76,7 @@ def check(config: NodeConfig, topology: Topology, machine: Machine) -> None:
     cpus, count = topology.all.bit_count(), config.reserved_count
     if count is not None and not 1 <= count <= cpus:
         raise NodeConfigError(
-            f"reserved_count: {count} is not between 1 and {cpus}, the CPUs of this machine"
+            f"{count} is not between 1 and {cpus}, the CPUs of this machine", "reserved_count"
         )
     if config.reserved is not None:
         _check_reserved(config.reserved, count, topology.all)
@@ -93,8 +93,9 @@ def _check_reserved_memory(options: MemoryOptions, machine: Machine) -> None:
         for name, size in options.reserved.get(node.id, {}).items():
             if node.memory and size > there.get(name, 0):
                 raise NodeConfigError(
-                    f"reserved_memory: NUMA node {node.id} has {in_words(there.get(name, 0))} of {name}, "
-                    f"of which {in_words(size)} cannot be reserved"
+                    f"NUMA node {node.id} has {in_words(there.get(name, 0))} of {name}, "
+                    f"of which {in_words(size)} cannot be reserved",
+                    "reserved_memory",
                 )
 
 
@@ -105,28 +106,31 @@ def check_devices(inventory: Inventory, numa: TopologyOptions, machine: Machine)
         for device, near in devices.items():
             if gone := near & ~nodes:
                 raise NodeConfigError(
-                    f"devices: {resource}: {device} is near NUMA node {format_list(gone)}, "
-                    f"but this machine has {format_list(nodes)}"
+                    f"{resource}: {device} is near NUMA node {format_list(gone)}, "
+                    f"but this machine has {format_list(nodes)}",
+                    "devices",
                 )
     if inventory and numa.policy != "none" and nodes.bit_count() > families.MOST_NODES:
         raise NodeConfigError(
-            f"devices: {nodes.bit_count()} NUMA nodes are more than {families.MOST_NODES}, whose sets are "
-            "too many to align devices over: use topology manager policy none"
+            f"{nodes.bit_count()} NUMA nodes are more than {families.MOST_NODES}, whose sets are "
+            "too many to align devices over: use topology manager policy none",
+            "devices",
         )
 
 
 def _check_reserved(reserved: CPUSet, count: int | None, usable: int) -> None:
     if not reserved:
         raise NodeConfigError(
-            "reserved: names no CPU, but the shared pool needs one: name one, or leave it out"
+            "names no CPU, but the shared pool needs one: name one, or leave it out", "reserved"
         )
     if missing := reserved.mask & ~usable:
         raise NodeConfigError(
-            f"reserved: {reserved}: {named(missing)} cannot be used here: choose from {format_list(usable)}"
+            f"{reserved}: {named(missing)} {verb(missing)} unavailable: choose from {format_list(usable)}",
+            "reserved",
         )
     if count not in (None, len(reserved)):
         raise NodeConfigError(
-            f"reserved_count: {count} contradicts reserved: {reserved}: leave one of them out"
+            f"{count} contradicts reserved: {reserved}: leave one of them out", "reserved_count"
         )
 
 

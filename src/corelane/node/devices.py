@@ -7,10 +7,11 @@ order are taken; what a device plugin might prefer is not asked.
 from collections.abc import Iterable, Mapping
 
 from corelane.node.config import Inventory
+from corelane.node.decision import Refusal
 from corelane.node.entries import Entry
-from corelane.node.errors import Refusal
 from corelane.placement.devices import device_hints
 from corelane.placement.topologymanager import Hints, NUMAAffinity
+from corelane.reasons import Code
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, peak
 
 __all__ = ["Handout", "held"]
@@ -81,15 +82,12 @@ class Handout:
     def picked(self, name: str, n: int, nodes: int | None) -> tuple[str, ...]:
         all_ = self.inventory[name]
         if not all_:
-            raise Refusal.unexpected(f"no healthy devices present; cannot allocate unhealthy devices {name}")
+            raise Refusal(Code.DEVICES_UNHEALTHY, name)
         lent = self.lent.get(name, set())
         taken = [one for one in all_ if one in lent][:n]
         free, missing = self.free(name), n - len(taken)
         if len(free) < missing:
-            raise Refusal.unexpected(
-                f"requested number of devices unavailable for {name}. "
-                f"Requested: {missing}, Available: {len(free)}"
-            )
+            raise Refusal(Code.DEVICES_UNAVAILABLE, name, missing, len(free))
         if nodes is not None:
             free.sort(key=lambda one: _distance(all_[one], nodes))
         return tuple(taken + free[:missing])

@@ -1,20 +1,15 @@
-"""What can be wrong with a node's settings, and why a pod cannot come in."""
+"""What can be wrong with a node's settings."""
 
-__all__ = ["NodeConfigError", "Refusal"]
+__all__ = ["NodeConfigError"]
 
 
 class NodeConfigError(ValueError):
-    """A setting that cannot be honoured, at all or on this machine: says which, its value, and what to do."""
+    """A setting that is invalid, or that this machine cannot honour.
 
+    `field` is the member of `NodeConfig` or `PoolOptions`, "" where the text is about several; `detail` is
+    the text without it. Where upstream has an error for it, the text is upstream's, without the field.
+    """
 
-class Refusal(Exception):  # noqa: N818 - an outcome, not an error
-    """Why a pod cannot come in: `reason` as in the pod's status, the message with upstream's text."""
-
-    def __init__(self, reason: str, message: str) -> None:
-        super().__init__(message)
-        self.reason = reason
-
-    @classmethod
-    def unexpected(cls, error: object) -> "Refusal":
-        """What the kubelet makes of an error that has no reason of its own."""
-        return cls("UnexpectedAdmissionError", f"Allocate failed due to {error}, which is unexpected")
+    def __init__(self, detail: str, field: str = "", *, upstream: bool = False) -> None:
+        super().__init__(detail if upstream or not field else f"{field}: {detail}")
+        self.field, self.detail = field, detail

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine, NUMANode
-from corelane.node.errors import Refusal
+from corelane.node.decision import Refusal
 from corelane.node.options import MemoryOptions
 from corelane.placement.memory import (
     MEMORY,
@@ -24,6 +24,7 @@ from corelane.placement.memory import (
     taken,
 )
 from corelane.placement.topologymanager import Hints, NUMAAffinity
+from corelane.reasons import Code
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, peak
 
 __all__ = ["Handout", "blocks_of", "mems", "nodes_of", "of_pod", "returned", "wanted"]
@@ -121,25 +122,23 @@ class Handout:
         if not holds(self.nodes, nodes, wanted):
             nodes = self.extended(wanted, nodes, preferred)
         if collides(self.nodes, nodes):
-            raise _refused("preferred hint violates NUMA node allocation")
+            raise Refusal(Code.MEMORY_GROUP_VIOLATED)
         return nodes
 
     def default(self, wanted: Mapping[str, int], preferred: bool) -> tuple[int, bool]:
         found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.lent))
         if found is None or found.nodes is None:
-            raise _refused(
-                "failed to get the default NUMA affinity, no NUMA nodes with enough memory is available"
-            )
+            raise Refusal(Code.NO_MEMORY_AFFINITY)
         if preferred and not found.preferred:
-            raise _refused("failed to find the default preferred hint")
+            raise Refusal(Code.NO_PREFERRED_MEMORY_HINT)
         return found.nodes, found.preferred
 
     def extended(self, wanted: Mapping[str, int], nodes: int, preferred: bool) -> int:
         found = best_hint(self.nodes, memory_hints(self.nodes, wanted, self.lent), including=nodes)
         if found is None or found.nodes is None:
-            raise _refused("failed to find NUMA nodes to extend the current topology hint")
+            raise Refusal(Code.NO_EXTENDED_MEMORY_AFFINITY)
         if preferred and not found.preferred:
-            raise _refused("failed to find the extended preferred hint")
+            raise Refusal(Code.NO_PREFERRED_EXTENDED_MEMORY_HINT)
         return found.nodes
 
     def lend(self, where: int, amounts: Mapping[str, int]) -> None:
@@ -167,7 +166,3 @@ def _shrunk(block: MemoryBlock, where: int, left: dict[str, int]) -> MemoryBlock
     if common:
         left[block.resource] -= common
     return replace(block, size=block.size - common)
-
-
-def _refused(text: str) -> Refusal:
-    return Refusal.unexpected(f"[memorymanager] {text}")

@@ -144,10 +144,16 @@ class MemoryOptions:
             if node not in nodes:
                 raise NodeConfigError(
                     f"the reserved memory configuration references a NUMA node {node} "
-                    "that does not exist on this machine"
+                    "that does not exist on this machine",
+                    "reserved_memory",
+                    upstream=True,
                 )
         if not sum(of.get(MEMORY, 0) for of in self.reserved.values()):
-            raise NodeConfigError("[memorymanager] you should specify the system reserved memory")
+            raise NodeConfigError(
+                "[memorymanager] you should specify the system reserved memory",
+                "reserved_memory",
+                upstream=True,
+            )
         if len(nodes) > families.MOST_NODES:
             raise NodeConfigError(
                 f"memory manager policy Static: {len(nodes)} NUMA nodes are more than {families.MOST_NODES}, "

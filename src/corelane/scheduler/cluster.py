@@ -17,7 +17,7 @@ from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.node import NodeState, PoolOptions
-from corelane.node.errors import Refusal
+from corelane.node.decision import Refusal
 from corelane.node.pools.classes import pod_class
 from corelane.quantity import QuantityError
 from corelane.workload import PodRequest

@@ -8,27 +8,29 @@ import msgspec
 from corelane.kube.meta import Wire
 from corelane.kube.objects import Taint
 from corelane.kube.pod import Pod
-from corelane.node import Decision
-from corelane.node.pools.binding import INSUFFICIENT_CPUS
+from corelane.reasons import Code, Reason, label, sentence
 from corelane.scheduler import matching
 from corelane.scheduler.cluster import NodeInfo, PodInfo
 from corelane.scheduler.plugins import Cycle, Filter, PreFilter, Wake
-from corelane.workload import NUMAPolicy
 
 __all__ = ["FILTERS", "PREFILTERS"]
 
 _UNSCHEDULABLE: Final = Taint("node.kubernetes.io/unschedulable", effect="NoSchedule")
-_TOLD_IN_FULL: Final = frozenset(
+_SAME_EVERYWHERE: Final = frozenset(
     {"CPUPolicyConflict", "NUMAPolicyConflict", "InvalidCPURequest", "SMTAlignmentError", "CoreKindMissing"}
 )
-"""Reasons of the ledger whose messages say the same of all nodes that are set up alike."""
-
-
-_AMPLIFIED: Final = "Insufficient amplified cpu"
-_NOT_ENOUGH: Final = "not enough cpus available to satisfy request"
-_NOT_AS_REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy"
-_NOT_ON_NODES: Final = "node(s) Insufficient NUMA Node resources"
-_ALIGNED: Final = tuple(f"{policy}: " for policy in NUMAPolicy if policy)
+"""Words of refusals whose messages are the same for all nodes that are set up alike."""
+_OF_KOORDINATOR: Final = frozenset(
+    {Code.KOORDINATOR_NOT_ENOUGH, Code.KOORDINATOR_BIND_POLICY, Code.KOORDINATOR_NUMA}
+)
+_SHORT: Final = {
+    Code.OUT_OF_CPU: "Insufficient cpu",
+    Code.OUT_OF_AMPLIFIED_CPU: "Insufficient amplified cpu",
+    Code.INSUFFICIENT_NUMA: sentence(Reason(Code.KOORDINATOR_NUMA)),
+    Code.SHARED_POOL_EXHAUSTED: "node(s) had no CPU left for the shared pool",
+    Code.BEST_EFFORT_EXHAUSTED: "node(s) had too few CPUs left for best effort",
+}
+"""kube-scheduler's or Koordinator's text where there is one."""
 
 
 class _PodAffinity(Wire, frozen=True):
@@ -113,45 +115,39 @@ def cpus_fit(cycle: Cycle, node: NodeInfo) -> Iterable[str]:
     if decision.admitted:
         cycle.admitted[node.name] = answer
         return
-    if decision.reason == INSUFFICIENT_CPUS:
+    assert decision.refusal is not None
+    if decision.refusal.code is Code.INSUFFICIENT_CPUS:
         cycle.lacking[node.name] = answer[0]
-    yield _refusal(decision, cycle.info)
+    yield _refusal(decision.refusal, cycle.info)
 
 
-def _refusal(decision: Decision, info: PodInfo) -> str:
+def _refusal(refusal: Reason, info: PodInfo) -> str:
     """In words that are the same for all nodes with the same reason, so that they can be counted.
 
     What stands before a colon is Koordinator's, where it has such a reason, and behind it what is the case.
     """
-    match decision.reason:
-        case "OutOfcpu":
-            return _AMPLIFIED if decision.message.startswith(_AMPLIFIED) else "Insufficient cpu"
-        case reason if reason == INSUFFICIENT_CPUS:
-            return _too_few(decision.message.partition(" (")[0], info)
-        case "InsufficientNUMA":
-            return decision.message.partition(": ")[0]
-        case "SharedPoolExhausted":
-            return "node(s) had no CPU left for the shared pool"
-        case "BestEffortExhausted":
-            return "node(s) had too few CPUs left for best effort"
-        case reason if reason in _TOLD_IN_FULL:
-            return decision.message
-    return f"node(s) had too few CPUs free for exclusive use ({info.exclusive_cpus} wanted)"
+    if refusal.code in _SHORT:
+        return _SHORT[refusal.code]
+    if refusal.code is Code.INSUFFICIENT_CPUS:
+        return _too_few(refusal.values[0], info)
+    if label(refusal) in _SAME_EVERYWHERE:
+        return sentence(refusal)
+    return f"node(s) had too few CPUs free for exclusive use ({info.exclusive_cpus} requested)"
 
 
-def _too_few(why: str, info: PodInfo) -> str:
+def _too_few(cause: Reason, info: PodInfo) -> str:
+    """Koordinator's own text, or the one that comes nearest to the optimal allocator's cause."""
     assert info.request is not None
-    placement_spec = info.request.placement_spec
-    if why.startswith((_NOT_ENOUGH, _NOT_AS_REQUIRED, _NOT_ON_NODES)):
-        return why
-    if why.startswith(_ALIGNED):
-        return f"{_NOT_ON_NODES}: {why}"
-    known = (
-        f"{_NOT_AS_REQUIRED} {placement_spec.bind}"
-        if placement_spec.bind_required and placement_spec.bind
-        else _NOT_ENOUGH
-    )
-    return f"{known}: {why}"
+    if cause.code in _OF_KOORDINATOR:
+        return sentence(cause)
+    spec = info.request.placement_spec
+    if cause.values[0] == "numa":
+        near = Reason(Code.KOORDINATOR_NUMA)
+    elif spec.bind_required and spec.bind:
+        near = Reason(Code.KOORDINATOR_BIND_POLICY, (spec.bind,))
+    else:
+        near = Reason(Code.KOORDINATOR_NOT_ENOUGH)
+    return f"{sentence(near)}: {sentence(cause)}"
 
 
 def _unknown_cpus(node: NodeInfo) -> str:

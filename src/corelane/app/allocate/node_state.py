@@ -78,9 +78,8 @@ class PoolOverrides:
 
     def explain(self, error: NodeConfigError) -> str:
         """Name a setting that the machine cannot satisfy by its option, or by its field in the file."""
-        name, _, rest = str(error).partition(":")
-        if name in self.options:
-            return f"--{name.replace('_', '-')}:{rest}"
+        if error.field in self.options:
+            return f"--{error.field.replace('_', '-')}: {error.detail}"
         return f"{self.config}: {nodefile.explain(error)}" if self.config else str(error)
 
 

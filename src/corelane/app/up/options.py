@@ -112,15 +112,11 @@ def check_settings(options: Options, config: NodeConfig, machine: Machine, withi
     try:
         check(config, usable_topology(machine), machine)
     except NodeConfigError as error:
-        if options.reserved_cpus and not within and str(error).startswith("reserved:"):
-            raise OptionError(f"--reserved-cpus {options.reserved_cpus}: {_without_field(error)}") from error
+        if options.reserved_cpus and not within and error.field == "reserved":
+            detail = error.detail.removeprefix(f"{config.reserved}: ")
+            raise OptionError(f"--reserved-cpus {options.reserved_cpus}: {detail}") from error
         where = f"{options.node_config}: " if options.node_config else ""
         raise OptionError(f"{where}{within}{nodefile.explain(error)}") from error
-
-
-def _without_field(error: NodeConfigError) -> str:
-    """What is wrong with a setting, less its name and value."""
-    return str(error).split(": ", 2)[-1]
 
 
 def elsewhere(config: NodeConfig, options: Options | None = None) -> NodeConfig:

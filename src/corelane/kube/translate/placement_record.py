@@ -31,7 +31,7 @@ from corelane.kube.translate.placement_annotations import (
     unresolved_resource_spec,
 )
 from corelane.machine.model import Machine
-from corelane.placement.reasons import Reason
+from corelane.reasons import Reason, sentence
 from corelane.workload import BindPolicy, CPUPolicy
 
 _ABSENT: Final = {RESOURCE_STATUS: "{}", CONTAINER_CPUSETS: ""}
@@ -151,7 +151,7 @@ def reasons_annotation(reasons: Iterable[Reason]) -> dict[str, str]:
     """Return the annotation with each container's reasons in one line; empty without reasons."""
     by_container: dict[str, list[str]] = {}
     for reason in reasons:
-        by_container.setdefault(reason.container, []).append(reason.text)
+        by_container.setdefault(reason.container, []).append(sentence(reason))
     lines = {name: "; ".join(texts)[:_LONGEST_REASONS] for name, texts in by_container.items()}
     return {PLACEMENT_REASONS: msgspec.json.encode(lines).decode()} if lines else {}
 

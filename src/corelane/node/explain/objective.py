@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from corelane.cpuset import CPUSet, format_list
-from corelane.node.errors import Refusal
+from corelane.node.decision import Refusal
 from corelane.node.explain.explanation import Objective, Remedy, TermValue
 from corelane.node.ledger import NodeState
 from corelane.node.pools import admission, pod_affinity
@@ -15,6 +15,7 @@ from corelane.node.pools.allocators import ALLOCATORS, Unplaceable
 from corelane.node.pools.binding import Question
 from corelane.placement import optimal
 from corelane.placement.optimal.result import Change, Infeasible, Placement
+from corelane.reasons import Code, sentence
 from corelane.workload import PodRequest
 
 __all__ = ["objective", "remedies", "term_values"]
@@ -79,9 +80,7 @@ def _answer(state: NodeState, question: Question) -> Placement | Infeasible:
 
 def _notes(best: Placement) -> tuple[str, ...]:
     """Return the reasons behind the terms, which come first."""
-    texts = [reason.text for reason in best.reasons]
-    steps = [reason.step for reason in best.reasons]
-    return tuple(texts[steps.index("decided") :]) if "decided" in steps else ()
+    return tuple(sentence(reason) for reason in best.reasons if reason.code is not Code.TERM)
 
 
 def _infeasible(state: NodeState, question: Question) -> Objective | None:

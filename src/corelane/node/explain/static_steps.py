@@ -7,8 +7,7 @@ from typing import Final
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.node.admission import Admission, why_shared
-from corelane.node.decision import Decision
-from corelane.node.errors import Refusal
+from corelane.node.decision import Decision, Refusal
 from corelane.node.explain import hint_merge, picker_steps
 from corelane.node.explain.explanation import (
     CandidateNodes,
@@ -23,6 +22,7 @@ from corelane.node.ledger import NodeState
 from corelane.node.managers import Managers, needed
 from corelane.placement import hints
 from corelane.placement.topologymanager import NUMAAffinity
+from corelane.reasons import Code, label, sentence
 from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["explain"]
@@ -40,7 +40,7 @@ def explain(
     if podlevel.applies(state, request):
         merge = _merge_of_one_piece(state, request)
         return [_by_decision(state, request, decision, one) for one in request.containers], merge
-    if any(not reason.container and reason.step == "existing" for reason in decision.reasons):
+    if any(not reason.container and reason.code is Code.ALREADY_ADMITTED for reason in decision.reasons):
         return [_by_decision(state, request, decision, one) for one in request.containers], None
     admission = _Explaining(state, request, decision)
     with suppress(Refusal):
@@ -62,9 +62,11 @@ def _by_decision(
     """Explain a container by the reasons of the decision alone."""
     cpus = decision.assignments.get(container.name, CPUSet())
     own = [reason for reason in decision.reasons if reason.container in ("", container.name)]
-    steps = [Step(one.step, one.text, str(cpus) if one.step == "part" else "") for one in own]
+    steps = [
+        Step(label(one), sentence(one), str(cpus) if one.code is Code.PART_OF_POD_CPUS else "") for one in own
+    ]
     if not steps and decision.admitted:
-        steps = [Step("shared", why_shared(state, request, container))]
+        steps = [Step("shared", sentence(why_shared(state, request, container)))]
     elif not steps:
         steps = [Step("shared", "runs on a part of the pod's CPUs")]
     n = request.exclusive_cpus(container, pod_level=state.config.pod_level)
@@ -112,7 +114,7 @@ class _Explaining(Admission):
             raise
         cpus = self.assigned.get(container.name, 0)
         explained = replace(explained, cpus=CPUSet.from_mask(cpus))
-        steps = [Step(reason.step, reason.text) for reason in self.reasons[before:]]
+        steps = [Step(label(reason), sentence(reason)) for reason in self.reasons[before:]]
         if not self.steps:
             self.containers.append(replace(explained, steps=tuple(steps), candidates=()))
             return
@@ -133,7 +135,7 @@ class _Explaining(Admission):
     def cpus_for(self, container: ContainerRequest, n: int, affinity: NUMAAffinity) -> int:
         before = len(self.reasons)
         cpus = super().cpus_for(container, n, affinity)
-        if not any(reason.step == "proposal" for reason in self.reasons[before:]):
+        if not any(reason.code is Code.PROPOSAL_USED for reason in self.reasons[before:]):
             self.chosen = affinity.nodes or 0
             pool = (self.available | self.reusable) & ~self.promised(container)
             self.steps = [self.why_nodes(affinity), *self.smt(n), *self.picked(pool, n, affinity)]
@@ -155,7 +157,7 @@ class _Explaining(Admission):
     def refused(self, n: int, refusal: Refusal) -> Step:
         """Return upstream's text, and for the topology manager's the free CPUs of each NUMA node."""
         text = str(refusal) if self.outcome.admitted else self.outcome.message
-        if self.managers is None and refusal.reason == "TopologyAffinityError":
+        if self.managers is None and refusal.reason.code is Code.NOT_ALIGNED:
             policy = self.state.config.numa.policy
             fewest = "one NUMA node" if policy == "single-numa-node" else "as few NUMA nodes as if idle"
             text = f"{refusal}: {n} CPUs requested from {fewest} (policy {policy}; {self.free_by_node()})"

@@ -17,6 +17,7 @@ from corelane.node.explain.explanation import (
     locality,
 )
 from corelane.node.ledger import NodeState
+from corelane.reasons import label, sentence
 from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["AllocatorAnswer", "Comparison", "compare", "explain"]
@@ -90,11 +91,11 @@ def _steps(
     state: NodeState, request: PodRequest, container: ContainerRequest, decision: Decision
 ) -> Iterator[Step]:
     reasons = [one for one in decision.reasons if one.container in ("", container.name)]
-    yield from (Step(one.step, one.text) for one in reasons)
+    yield from (Step(label(one), sentence(one)) for one in reasons)
     if not decision.admitted:
         yield Step("refused", decision.message)
     elif not reasons:
-        yield Step("shared", why_shared(state, request, container))
+        yield Step("shared", sentence(why_shared(state, request, container)))
 
 
 def _pool(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 
 from corelane.node import memory
 from corelane.node.config import pick
-from corelane.node.errors import Refusal
+from corelane.node.decision import Refusal
 from corelane.node.kubelet import static
 from corelane.node.ledger import NodeState
 from corelane.placement.memory import MemoryBlock, taken
 from corelane.placement.topologymanager import Hints, NUMAAffinity
+from corelane.reasons import Code
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
 
 __all__ = [
@@ -21,7 +22,6 @@ __all__ = [
     "applies",
     "cpu_hints",
     "memory_hints",
-    "misaligned",
     "whole_cpus",
 ]
 
@@ -32,14 +32,6 @@ def applies(state: NodeState, request: PodRequest) -> bool:
     return (
         request.level is not None and state.config.pod_level and numa.scope == "pod" and numa.policy != "none"
     )
-
-
-def misaligned(scope: str) -> str:
-    """What the topology manager says of such a pod where it does not admit."""
-    where = (
-        "under pod-scope topology manager" if scope == "pod" else "with a container-level topology manager"
-    )
-    return f"Pod Scope pod with pod-level resources failed admission {where}"
 
 
 def whole_cpus(state: NodeState, request: PodRequest) -> int:
@@ -73,13 +65,13 @@ def allocate_cpus(
     if not n:
         return 0, {}
     if fault := _cpu_fault(request, n):
-        raise Refusal("EmptyPodSharedPoolError", fault)
+        raise fault
     static.check_smt(state, available, n)
     bubble = static.allocate(state, available, n, affinity.nodes)
     try:
         return bubble, _cpus_shared_out(state, request, bubble)
     except ValueError as error:
-        raise Refusal.unexpected(error) from None
+        raise Refusal(Code.ALLOCATION_FAILED, str(error)) from None
 
 
 def _cpus_shared_out(state: NodeState, request: PodRequest, bubble: int) -> dict[str, int]:
@@ -95,22 +87,19 @@ def _cpus_shared_out(state: NodeState, request: PodRequest, bubble: int) -> dict
     return {container.name: found.get(container.name, pool) for container in request.containers}
 
 
-def _cpu_fault(request: PodRequest, total: int) -> str:
-    """Why some container would be left without CPUs; "" where none is."""
+def _cpu_fault(request: PodRequest, total: int) -> Refusal | None:
+    """Return why some container would be left without CPUs; None where none is."""
     lasting, shared = 0, False
     for container in request.containers:
         n = request.exclusive_cpus(container, pod_level=True)
         if container.kind is ContainerKind.INIT:
             if not n and lasting >= total:
-                return "pod rejected, pod has shared init containers but no cpus available for them"
+                return Refusal(Code.POD_LEVEL_INIT_WITHOUT_RESOURCE, "cpus")
         else:
             lasting, shared = lasting + n, shared or not n
     if shared and lasting >= total:
-        return (
-            "pod rejected, sum of exclusive container cpu requests equals pod budget, "
-            "leaving no cpus for shared containers"
-        )
-    return ""
+        return Refusal(Code.POD_LEVEL_SHARED_WITHOUT_CPUS)
+    return None
 
 
 def allocate_memory(
@@ -119,7 +108,7 @@ def allocate_memory(
     """Give the pod its memory and each container its part of it; the pod's blocks. Raises Refusal."""
     wanted = _amounts(request.level)
     if fault := _memory_fault(request, wanted):
-        raise Refusal("EmptyPodSharedPoolError", fault)
+        raise fault
     where = handout.where(wanted, affinity)
     for name, size in wanted.items():
         handout.nodes = taken(handout.nodes, where, name, size)
@@ -143,25 +132,22 @@ def _memory_shared_out(request: PodRequest, total: Mapping[str, int]) -> dict[st
     return {container.name: found.get(container.name, pool) for container in request.containers}
 
 
-def _memory_fault(request: PodRequest, total: Mapping[str, int]) -> str:
-    """Why some container would be left without memory; "" where none is."""
+def _memory_fault(request: PodRequest, total: Mapping[str, int]) -> Refusal | None:
+    """Return why some container would be left without memory; None where none is."""
     lasting: dict[str, int] = {}
     shared = False
     for container in request.containers:
         own = _own(container)
         if container.kind is ContainerKind.INIT:
             if not own and (name := next(_used_up(total, lasting), "")):
-                return f"pod rejected, pod has shared init containers but no {name} available for them"
+                return Refusal(Code.POD_LEVEL_INIT_WITHOUT_RESOURCE, name)
             continue
         shared = shared or not own
         for name, size in own.items():
             lasting[name] = lasting.get(name, 0) + size
     if shared and (name := next(_used_up(total, lasting), "")):
-        return (
-            f"pod rejected, sum of exclusive container {name} requests equals pod budget, "
-            "leaving no memory for shared containers"
-        )
-    return ""
+        return Refusal(Code.POD_LEVEL_SHARED_WITHOUT_MEMORY, name)
+    return None
 
 
 def _used_up(total: Mapping[str, int], lasting: Mapping[str, int]) -> Iterator[str]:

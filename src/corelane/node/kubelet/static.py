@@ -8,21 +8,20 @@ from collections.abc import Iterable
 
 from corelane.machine.model import default_distances
 from corelane.node.config import pick
-from corelane.node.errors import Refusal
+from corelane.node.decision import Refusal
 from corelane.node.ledger import NodeState
 from corelane.placement import hints, topologymanager
 from corelane.placement.families import Family
 from corelane.placement.topologymanager import Hints, NUMAAffinity
+from corelane.reasons import Code
 from corelane.workload import ContainerKind, PodRequest
 
 __all__ = [
-    "Refusal",
     "affinity",
     "aligned",
     "allocate",
     "check_smt",
     "cpu_hints",
-    "misaligned",
     "near",
     "pod_cpus",
 ]
@@ -62,7 +61,7 @@ def affinity(state: NodeState, available: int, reusable: int, n: int) -> NUMAAff
         hint = hints.Hint(None, False)
     found = topologymanager.judge(hint, state.numa_nodes, options.policy)
     if not found.admit:
-        raise misaligned()
+        raise Refusal(Code.NOT_ALIGNED)
     return found
 
 
@@ -82,13 +81,8 @@ def aligned(state: NodeState, said: Iterable[Hints]) -> NUMAAffinity:
     distances = _distances(state) if options.prefer_closest_numa_nodes else None
     found = topologymanager.merge(said, state.numa_nodes, options.policy, distances=distances)
     if not found.admit:
-        raise misaligned()
+        raise Refusal(Code.NOT_ALIGNED)
     return found
-
-
-def misaligned() -> Refusal:
-    """What a topology manager says that does not admit."""
-    return Refusal("TopologyAffinityError", "Resources cannot be allocated with Topology locality")
 
 
 def _distances(state: NodeState) -> hints.Distances:
@@ -104,17 +98,10 @@ def check_smt(state: NodeState, available: int, n: int) -> None:
         return
     threads = state.topology.cpus_per_core
     if n % threads:
-        raise Refusal(
-            "SMTAlignmentError",
-            f"SMT Alignment Error: requested {n} cpus not multiple cpus per core = {threads}",
-        )
+        raise Refusal(Code.SMT_NOT_MULTIPLE, n, threads)
     whole = available & ~state.topology.whole_cores(state.reserved.mask)
     if n > whole.bit_count():
-        raise Refusal(
-            "SMTAlignmentError",
-            "SMT Alignment Error: not enough free physical CPUs: "
-            f"available physical CPUs = {whole.bit_count()}, requested CPUs = {n}, CPUs per core = {threads}",
-        )
+        raise Refusal(Code.SMT_NOT_ENOUGH_CORES, whole.bit_count(), n, threads)
 
 
 def near(state: NodeState, nodes: int) -> int:
@@ -137,4 +124,4 @@ def allocate(state: NodeState, pool: int, n: int, nodes: int | None) -> int:
         missing = n - taken.bit_count()
         return taken | pick(state.config, state.topology, pool & ~taken, missing) if missing else taken
     except ValueError as error:
-        raise Refusal.unexpected(error) from None
+        raise Refusal(Code.ALLOCATION_FAILED, str(error)) from None

@@ -3,49 +3,42 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
 
 from corelane.cpuset import CPUSet
-from corelane.node.decision import Decision
+from corelane.node.decision import Decision, Refusal
 from corelane.node.entries import Entry, Key, Origin, Sharing
-from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.managers import Managers, needed
 from corelane.node.placed_pods import PlacedPod
-from corelane.node.policies import (
-    BIND_CONFLICT,
-    NOT_MULTIPLE,
-    NUMA_CONFLICT,
-    Conflict,
-    NodePolicies,
-    Policies,
-    resolve,
-)
+from corelane.node.policies import NodePolicies, Policies, resolve
 from corelane.node.pools import binding, memory_devices
 from corelane.node.pools.binding import Bound, Question, bind
 from corelane.node.pools.classes import PodClass, pod_class
 from corelane.node.pools.zone_assignment import STRICT, ZoneAssignment, assign_zone
-from corelane.placement.reasons import Reason
+from corelane.reasons import Code, Reason
 from corelane.workload import ContainerRequest, NUMAPolicy, PodRequest
 
 __all__ = ["admit", "question", "why_shared"]
 
-_CONFLICTS: Final = {
-    BIND_CONFLICT: "CPUPolicyConflict",
-    NUMA_CONFLICT: "NUMAPolicyConflict",
-    NOT_MULTIPLE: "SMTAlignmentError",
-}
 
-
-def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> str:
-    """Why a container is not bound to CPUs, in words."""
+def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
+    """Return why a container is not bound to CPUs."""
     try:
         decided = pod_class(request, state.config.pools)
     except Refusal as refusal:
-        return str(refusal)
-    if decided.own and container.name not in decided.own:
-        return f"{container.cpu_request}m is no whole number of CPUs: shares the pool"
-    return decided.why
+        return replace(refusal.reason, container=container.name)
+    return _why(decided, container)
+
+
+def _why(decided: PodClass, container: ContainerRequest) -> Reason:
+    if not decided.own or container.name in decided.own:
+        return replace(decided.why, container=container.name)
+    if container.cpu_request % 1000 or not container.cpu_request:
+        code = Code.CPU_REQUEST_NOT_INTEGER if container.cpu_request else Code.NO_CPU_REQUEST
+        return Reason(code, (container.cpu_request,), container.name)
+    if container.cpu_limit == container.cpu_request:
+        return Reason(Code.NOT_A_REGULAR_CONTAINER, (), container.name)
+    return Reason(Code.CPU_LIMIT_NOT_REQUEST, (container.cpu_request, container.cpu_limit), container.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +55,7 @@ class _Admitted:
 
 
 def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
-    """Give a pod that is not in the ledger its CPUs or its pool. Raises Refusal, with the reason in words."""
+    """Give a pod that is not in the ledger its CPUs or its pool. Raises Refusal."""
     pod = _decide(state, request)
     after = _after(state, pod)
     _check_what_is_left(state, after)
@@ -113,8 +106,8 @@ def policies_of(state: NodeState, request: PodRequest, decided: PodClass) -> Pol
         threads=topology.cpus_per_core,
         most_threads=topology.threads,
     )
-    if isinstance(found, Conflict):
-        raise Refusal(_CONFLICTS[found.reason], str(found))
+    if isinstance(found, Reason):
+        raise Refusal(found.code, *found.values)
     return found
 
 
@@ -132,17 +125,9 @@ def _check_what_is_left(before: NodeState, after: NodeState) -> None:
         return
     least, left = after.config.pools.be_minimum, len(after.best_effort_pool)
     if left < least and left < len(before.best_effort_pool):
-        raise Refusal(
-            "BestEffortExhausted",
-            f"best effort would be left with {left} CPU{'s' * (left != 1)} ({after.best_effort_pool}), but "
-            f"keeps at least {least} on this node (beMinimum)",
-        )
+        raise Refusal(Code.BEST_EFFORT_EXHAUSTED, after.best_effort_pool.mask, least)
     if not after.shared_pool or (_is_open(before) and not _is_open(after)):
-        raise Refusal(
-            "SharedPoolExhausted",
-            f"the shared pool {before.shared_pool} would be used up: one CPU must remain for containers "
-            "without CPUs of their own",
-        )
+        raise Refusal(Code.SHARED_POOL_EXHAUSTED, before.shared_pool.mask)
 
 
 def _is_open(state: NodeState) -> bool:
@@ -203,20 +188,17 @@ def _decision(after: NodeState, pod: _Admitted) -> Decision:
         repicked=pod.bound.repicked or pod.held.repicked,
         bind=pod.policies.bind if pod.pod_class.common else None,
         bind_required=pod.policies.bind_required,
-        reasons=tuple(_reasons(after, pod)),
+        explanation=lambda: _reasons(after, pod),
     )
 
 
 def _reasons(after: NodeState, pod: _Admitted) -> Iterator[Reason]:
     for container in pod.request.containers:
         name = container.name
-        if pod.pod_class.own and name not in pod.pod_class.own:
-            yield Reason("shared", why_shared(after, pod.request, container), name)
-        else:
-            yield Reason("class", pod.pod_class.why, name)
+        yield _why(pod.pod_class, container)
         if name in pod.bound.cpus:
-            yield from (Reason("note", note, name) for note in pod.policies.notes)
+            yield from (replace(note, container=name) for note in pod.policies.notes)
         yield from (reason for reason in pod.bound.reasons if reason.container == name)
         if pod.held.why:
-            yield Reason("zone", pod.held.why, name)
+            yield replace(pod.held.why, container=name)
         yield from memory_devices.reasons(after.entries[pod.request.uid, name])

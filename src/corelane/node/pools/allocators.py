@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from corelane.cpuset import bits
 from corelane.node.ledger import NodeState
@@ -14,36 +14,50 @@ from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
 from corelane.placement.optimal import shape as shapes
 from corelane.placement.optimal.demand import Demand, Occupancy
 from corelane.placement.optimal.problem import barriers
-from corelane.placement.optimal.result import Infeasible, Placement
+from corelane.placement.optimal.result import Infeasible
+from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
 __all__ = ["ALLOCATORS", "Allocator", "Placed", "Unplaceable", "permitted"]
 
 
 class Unplaceable(Exception):  # noqa: N818 - an answer as much as an error
-    """The CPUs cannot be had; the message says what is in the way."""
+    """No CPUs fit; `reason` says why."""
+
+    def __init__(self, code: Code, *values: Any) -> None:
+        super().__init__(code, *values)
+        self.reason = Reason(code, values)
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """CPUs as a mask, and in words what speaks for them."""
+    """CPUs as a mask, and why these: the values of the code behind the CPUs."""
 
     cpus: int
-    why: tuple[str, ...] = ()
+    code: Code = Code.COMPLETED_PROPOSAL
+    values: tuple[Any, ...] = ()
+
+    def why(self, cpus: int, container: str) -> Reason:
+        """Return why a container has these of the CPUs."""
+        if self.code is Code.COMPLETED_PROPOSAL:
+            return Reason(self.code, (cpus,), container)
+        return Reason(self.code, (cpus, self.cpus, *self.values), container)
 
 
 Allocator: TypeAlias = Callable[[NodeState, int, Demand, Occupancy], Placed]
 """From a node, CPUs that may be bound (a mask), the demand and what others hold. Raises Unplaceable."""
 
 
-def permitted(state: NodeState, available: int, demand: Demand, others: Occupancy) -> tuple[int, list[str]]:
-    """The available CPUs that rules about neighbours and kinds of CPUs leave, and what each rule takes."""
-    left, why = available, []
+def permitted(
+    state: NodeState, available: int, demand: Demand, others: Occupancy
+) -> tuple[int, list[tuple[str, int]]]:
+    """The available CPUs that rules about other pods and core kinds leave, and how many each rule takes."""
+    left, rules = available, []
     for barrier in barriers(shapes.from_machine(state.machine), demand, others):
         if lost := left & barrier.barred:
-            why.append(f"{barrier.text} rules out {lost.bit_count()}")
+            rules.append((barrier.text, lost.bit_count()))
             left &= ~barrier.barred
-    return left, why
+    return left, rules
 
 
 def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
@@ -73,22 +87,31 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
         narrowed = _preferred(state, free, demand, others)
         try:
             cpus = _taken(state, narrowed, demand, request, held, others)
-            return Placed(cpus, (f"{_how(state, cpus, request)}, every wish about neighbours kept",))
+            return _by_koordinator(state, cpus, request, met=True)
         except NotSatisfied:
             pass
     try:
         cpus = _taken(state, free, demand, request, held, others)
     except NotSatisfied as refused:
-        raise Unplaceable(str(refused)) from None
-    return Placed(cpus, (_how(state, cpus, request),))
+        raise Unplaceable(*_unsatisfied(refused, request)) from None
+    return _by_koordinator(state, cpus, request, met=False)
 
 
-def _how(state: NodeState, cpus: int, request: Request) -> str:
+def _unsatisfied(refused: NotSatisfied, request: Request) -> tuple[Any, ...]:
+    match refused.lack:
+        case "cpus":
+            return (Code.KOORDINATOR_NOT_ENOUGH,)
+        case "bind":
+            return Code.KOORDINATOR_BIND_POLICY, request.bind
+    return (Code.KOORDINATOR_NUMA,)
+
+
+def _by_koordinator(state: NodeState, cpus: int, request: Request, *, met: bool) -> Placed:
     whole = state.topology.whole_cores(cpus) == cpus
-    cores = "whole cores" if whole else f"{state.topology.cores_of(cpus).bit_count()} cores"
-    upstream = request.strategy is NUMAStrategy.DISTRIBUTE_EVENLY and not request.as_proposed
-    as_it_does = ", which Koordinator's scheduler takes for LeastAllocated (see distributeAsProposed)"
-    return f"{request.bind} by {request.strategy}{as_it_does if upstream else ''}: {cores}"
+    cores = state.topology.cores_of(cpus).bit_count()
+    as_least = request.strategy is NUMAStrategy.DISTRIBUTE_EVENLY and not request.as_proposed
+    values = (request.bind, request.strategy, as_least, whole, cores, met)
+    return Placed(cpus, Code.PICKED_BY_KOORDINATOR, values)
 
 
 def _taken(
@@ -103,7 +126,7 @@ def _taken(
             continue
     if demand.numa is NUMAPolicy.BEST_EFFORT:
         return allocator.take_valid(state.topology, free, demand.cpus, request, held)
-    raise NotSatisfied("node(s) Insufficient NUMA Node resources")
+    raise NotSatisfied("node(s) Insufficient NUMA Node resources", "numa")
 
 
 def _hints(
@@ -164,29 +187,11 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
     """The best by the objective of `placement.optimal`."""
     answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
     if isinstance(answer, Infeasible):
-        raise Unplaceable("; ".join((answer.text, *(change.text for change in answer.changes))))
-    why: tuple[str, ...] = (_terms(answer, demand),)
-    if not answer.proven:
-        bound = "" if answer.bound is None else f", which cannot be better than {answer.bound}"
-        why += (f"not proven to be the best by {answer.unproven_term}{bound}: the search ran out of steps",)
-    return Placed(answer.cpus, why)
-
-
-def _terms(placement: Placement, demand: Demand) -> str:
-    """The terms that say something of this placement, also that a wish is kept; one node has no distance."""
-    texts = {term.name: term.text for term in optimal.TERMS} | _BRIEF
-    placement_spec = {"exclusive"} if demand.exclusive or demand.exclusive_policy else set()
-    placement_spec |= {"affinity"} if demand.neighbours else set()
-    told = {name: value for name, value in placement.terms if value or name in placement_spec}
-    if told.get("numa-nodes") == 1:
-        told.pop("distance", None)
-    return ", ".join(f"{texts[name]}: {value}" for name, value in told.items())
-
-
-_BRIEF: Final = {
-    "distance": "their largest distance",
-    "room": "requests of usual sizes that still fit into whole cores",
-}
+        changes = tuple(change.text for change in answer.changes)
+        raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.text, changes)
+    preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.neighbours))
+    unproven = "" if answer.proven else answer.unproven_term
+    return Placed(answer.cpus, Code.PICKED_BY_OPTIMAL, (answer.terms, *preferences, unproven, answer.bound))
 
 
 ALLOCATORS: Final[Mapping[AllocatorName, Allocator]] = {"koordinator": by_koordinator, "optimal": by_optimal}

@@ -5,25 +5,20 @@ What the scheduler proposed, or where a running pod was found, is kept if the no
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
 
-from corelane.cpuset import format_list, named, verb
+from corelane.node.decision import Refusal
 from corelane.node.entries import Sharing
-from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
-from corelane.node.policies import NOT_MULTIPLE, Policies
+from corelane.node.policies import Policies
 from corelane.node.pools import pod_affinity, zones
 from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
 from corelane.node.pools.classes import PodClass
 from corelane.node.pools.zone_assignment import STRICT
 from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Occupancy, Resource
-from corelane.placement.reasons import Reason
+from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, ContainerKind, NUMAPolicy, PodRequest
 
-__all__ = ["INSUFFICIENT_CPUS", "Bound", "Question", "bind", "question"]
-
-INSUFFICIENT_CPUS: Final = "InsufficientCPUs"
-"""The reason of a refusal for which `explain.remedies` knows what would help."""
+__all__ = ["Bound", "Question", "bind", "question"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +90,7 @@ def _check_threads(state: NodeState, decided: PodClass) -> None:
     threads = state.topology.cpus_per_core
     for name, n in decided.own.items():
         if n % threads:
-            raise Refusal(
-                "SMTAlignmentError",
-                f"{NOT_MULTIPLE}: container {name} requests {n}, a core has {threads}, "
-                f"and {BindPolicy.FULL_PCPUS} is required",
-            )
+            raise Refusal(Code.CONTAINER_NOT_MULTIPLE_OF_CORE, name, n, threads)
 
 
 def _demand(state: NodeState, request: PodRequest, decided: PodClass, policies: Policies) -> Demand:
@@ -122,8 +113,7 @@ def _limits(state: NodeState, request: PodRequest, decided: PodClass) -> Iterato
     if kind is not None:
         mask = sum(1 << cpu.id for cpu in machine.cpus if cpu.kind == kind) & state.topology.all
         if not mask:
-            kinds = ", ".join(sorted({cpu.kind for cpu in machine.cpus} - {""})) or "all of one kind"
-            raise Refusal("CoreKindMissing", f"no core of kind {kind} here: this machine's cores are {kinds}")
+            raise Refusal(Code.CORE_KIND_MISSING, kind, sorted({cpu.kind for cpu in machine.cpus} - {""}))
         yield Limit(f"core kind {kind}", mask)
     if decided.sharing is Sharing.POOL and state.config.pools.isolated_cpus != "ignore":
         yield Limit("CPUs in the shared pool, which isolated ones are not", ~machine.isolated.mask)
@@ -174,15 +164,15 @@ class Binding:
         proposed = {cpus.mask for name, cpus in self.request.proposal.items() if name in names}
         cpus = proposed.pop() if len(proposed) == 1 else 0
         if cpus and self.holds(cpus):
-            self.tell("proposal", f"{named(cpus)} {verb(cpus)} free: taken as proposed")
+            self.because(names, Code.PROPOSAL_USED, cpus)
             return self.bound(dict.fromkeys(names, cpus), repicked=False)
         try:
             placed = self.place(self.available, self.demand)
         except Unplaceable as why:
-            raise Refusal(INSUFFICIENT_CPUS, self.in_the_way(str(why))) from None
+            raise self.refusal(why) from None
         if self.request.proposal:
-            self.tell("conflict", f"{self.conflict(cpus, self.demand.cpus)}: picked again")
-        self.tell("pick", _picked(placed, placed.cpus))
+            self.because(names, *self.conflict(cpus, self.demand.cpus))
+        self.reasons += [placed.why(placed.cpus, name) for name in names]
         return self.bound(dict.fromkeys(names, placed.cpus), repicked=bool(self.request.proposal))
 
     # -- each its own
@@ -240,7 +230,7 @@ class Binding:
         try:
             return self.divided({})
         except Unplaceable as why:
-            raise Refusal(INSUFFICIENT_CPUS, self.in_the_way(str(why))) from None
+            raise self.refusal(why) from None
 
     def near(self, cpus: int, n: int) -> int:
         """The CPUs on the NUMA nodes of some others, as far as they hold as many as are missing."""
@@ -286,44 +276,44 @@ class Binding:
     def place(self, available: int, demand: Demand) -> Placed:
         return ALLOCATORS[self.state.config.pools.allocator](self.state, available, demand, self.others)
 
-    def in_the_way(self, why: str) -> str:
-        state, n = self.state, self.demand.cpus
-        free = state.free_exclusive.mask
-        told = [f"{n} CPU{'s' * (n > 1)} wanted, {free.bit_count()} of {len(state.usable)} free to be bound"]
-        if held := (free & ~self.available).bit_count():
-            told.append(f"{held} stay in the shared pool for pods held to their NUMA node")
-        told += self.rules
-        if owners := pod_affinity.names_of(state, state.topology.all):
-            more = f" and {len(owners) - 5} more" if len(owners) > 5 else ""
-            told.append(f"bound now: {', '.join(owners[:5])}{more}")
-        return f"{why} ({'; '.join(told)})"
+    def refusal(self, why: Unplaceable) -> Refusal:
+        """What is in the way: the cause, then what is free, kept, ruled out, and bound to other pods."""
+        state, free = self.state, self.state.free_exclusive.mask
+        return Refusal(
+            Code.INSUFFICIENT_CPUS,
+            why.reason,
+            self.demand.cpus,
+            free.bit_count(),
+            len(state.usable),
+            (free & ~self.available).bit_count(),
+            tuple(self.rules),
+            tuple(pod_affinity.names_of(state, state.topology.all)),
+        )
 
     def bound(self, cpus: Mapping[str, int], *, repicked: bool) -> Bound:
         return Bound(cpus, tuple(self.reasons), repicked)
 
-    def tell(self, step: str, text: str) -> None:
-        self.reasons += [Reason(step, text, container.name) for container in self.request.containers]
+    def because(self, names: Iterable[str], code: Code, *values: int) -> None:
+        self.reasons += [Reason(code, values, name) for name in names]
 
     def explain(self, name: str, cpus: int, placed: Placed, kept: Mapping[str, int]) -> None:
         if name in kept:
-            text = f"{named(cpus)} {verb(cpus)} free: taken as proposed"
-            self.reasons.append(Reason("proposal", text, name))
+            self.because((name,), Code.PROPOSAL_USED, cpus)
             return
         if name in self.request.proposal:
             proposed = self.request.proposal[name].mask
-            text = f"{self.conflict(proposed, self.decided.own[name])}: picked again"
-            self.reasons.append(Reason("conflict", text, name))
-        self.reasons.append(Reason("pick", _picked(placed, cpus), name))
+            self.because((name,), *self.conflict(proposed, self.decided.own[name]))
+        self.reasons.append(placed.why(cpus, name))
 
-    def conflict(self, proposed: int, n: int) -> str:
+    def conflict(self, proposed: int, n: int) -> tuple[Code, *tuple[int, ...]]:
+        """Return why a proposal cannot be used: a code and its values."""
         if not proposed:
-            return "the containers' proposed CPUs differ, but the pod has them in common"
+            return (Code.PROPOSALS_DIFFER,)
         if proposed.bit_count() != n:
-            return f"proposed {named(proposed)} {verb(proposed)} {proposed.bit_count()}, not {n}"
+            return Code.PROPOSAL_WRONG_COUNT, proposed, n
         if taken := proposed & ~self.allowed:
-            return f"of the proposed {named(proposed)}, {format_list(taken)} cannot be had"
-        goes = verb(proposed, "goes", "go")
-        return f"proposed {named(proposed)} {goes} against the node's or the pod's rules"
+            return Code.PROPOSAL_UNAVAILABLE, proposed, taken
+        return Code.PROPOSAL_VIOLATES_RULES, proposed
 
 
 def _union(masks: Iterable[int]) -> int:
@@ -331,11 +321,3 @@ def _union(masks: Iterable[int]) -> int:
     for mask in masks:
         union |= mask
     return union
-
-
-def _picked(placed: Placed, cpus: int) -> str:
-    """What a container got, and why; the reasons are those of all CPUs of the pod."""
-    if cpus == placed.cpus or not placed.why:
-        return "; ".join((named(cpus), *placed.why))
-    first, *more = placed.why
-    return "; ".join((named(cpus), f"of all the pod's, {named(placed.cpus)}: {first}", *more))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+from corelane.node.decision import Refusal
 from corelane.node.entries import Sharing
-from corelane.node.errors import Refusal
 from corelane.node.pools.options import PoolOptions
+from corelane.reasons import Code, Reason
 from corelane.workload import (
     Band,
     BindPolicy,
@@ -28,7 +29,7 @@ __all__ = ["PodClass", "pod_class"]
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _BOUND: Final = {PodQOS.LSE: Sharing.ALONE, PodQOS.LSR: Sharing.LENT}
 _POOLS: Final = {PodQOS.BE: Sharing.BEST_EFFORT, PodQOS.SYSTEM: Sharing.SYSTEM}
-_NOT_WHOLE: Final = "the requested CPUs must be integer"
+_POOL_NAMES: Final = {PodQOS.BE: "best-effort", PodQOS.SYSTEM: "system"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,8 @@ class PodClass:
     """How a pod is to run. Containers that are not bound run in the pool of the pod's class."""
 
     qos: PodQOS
-    why: str
-    """In words, why it is of this class and bound or not."""
+    why: Reason
+    """Why it is of this class, and bound or not."""
     sharing: Sharing = Sharing.POOL
     """How its bound containers share their CPUs, or else all of its containers."""
     common: int = 0
@@ -64,89 +65,78 @@ def pod_class(request: PodRequest, options: PoolOptions) -> PodClass:
     Raises Refusal where it contradicts itself, with the words that Koordinator's users know.
     """
     placement_spec = request.placement_spec
-    qos, why = _class(request, options)
+    source, qos = _class(request, options)
     if qos in _POOLS:
-        return PodClass(qos, why, _POOLS[qos])
+        return PodClass(qos, Reason(Code.CLASS_POOL, (source, qos, _POOL_NAMES[qos])), _POOLS[qos])
     if placement_spec.bind is BindPolicy.CONSTRAINED_BURST:
-        return _confined(qos, why, request)
+        return _confined(source, qos, request)
     policy = placement_spec.cpu_policy
     if policy in (CPUPolicy.NONE, CPUPolicy.NUMA):
         local = policy is CPUPolicy.NUMA
-        return PodClass(PodQOS.LS, f"{why}; cpu-policy {policy}: no CPUs of its own", local=local)
+        why = Reason(Code.CLASS_CPU_POLICY_IN_POOL, (source, qos, policy))
+        return PodClass(PodQOS.LS, why, local=local)
     if placement_spec.qos in _BOUND:
-        return _labelled(request, qos, why, options)
+        return _labelled(request, source, qos, options)
     if policy in (CPUPolicy.EXCLUSIVE, CPUPolicy.IMMOVABLE) and placement_spec.qos is None:
         return _by_cpu_policy(request, policy)
     if qos in _BOUND:
-        return _guaranteed(request, qos, why)
-    return PodClass(qos, why)
+        return _guaranteed(request, source, qos)
+    return PodClass(qos, Reason(Code.CLASS_POOL, (source, qos, "shared")))
 
 
-def _class(request: PodRequest, options: PoolOptions) -> tuple[PodQOS, str]:
+def _class(request: PodRequest, options: PoolOptions) -> tuple[str, PodQOS]:
+    """Return where the class is from, and the class."""
     if request.placement_spec.qos is not None:
-        return request.placement_spec.qos, f"labelled {request.placement_spec.qos}"
-    if request.qos is QOSClass.BEST_EFFORT:
-        return PodQOS.BE, "BestEffort: counts as BE"
-    if request.qos is QOSClass.BURSTABLE:
-        return PodQOS.LS, "Burstable: counts as LS"
-    default = options.guaranteed_default
-    return default, f"Guaranteed: counts as {default} on this node"
+        return "label", request.placement_spec.qos
+    if request.qos is QOSClass.GUARANTEED:
+        return request.qos, options.guaranteed_default
+    return request.qos, PodQOS.BE if request.qos is QOSClass.BEST_EFFORT else PodQOS.LS
 
 
-def _confined(qos: PodQOS, why: str, request: PodRequest) -> PodClass:
+def _confined(source: str, qos: PodQOS, request: PodRequest) -> PodClass:
     if request.placement_spec.qos is PodQOS.LSE:
-        raise Refusal(
-            "CPUPolicyConflict",
-            "ConstrainedBurst is for pods without CPUs of their own, but the pod is labelled LSE: "
-            "label it LS, or bind it by FullPCPUs or SpreadByPCPUs",
-        )
+        raise Refusal(Code.CONSTRAINED_BURST_EXCLUSIVE)
     for container in request.containers:
         if not container.cpu_limit:
-            raise Refusal(
-                "InvalidCPURequest",
-                f"ConstrainedBurst goes by the CPU limit, but container {container.name} has none: set one",
-            )
-    return PodClass(PodQOS.LS, f"{why}; ConstrainedBurst: on the shared pool of one NUMA node", confined=True)
+            raise Refusal(Code.CONSTRAINED_BURST_NO_LIMIT, container.name)
+    return PodClass(PodQOS.LS, Reason(Code.CLASS_CONFINED, (source, qos)), confined=True)
 
 
-def _labelled(request: PodRequest, qos: PodQOS, why: str, options: PoolOptions) -> PodClass:
+def _labelled(request: PodRequest, source: str, qos: PodQOS, options: PoolOptions) -> PodClass:
     """LSE or LSR by label: the pod's whole number of CPUs, common to its containers, as Koordinator binds."""
     if request.placement_spec.band not in (None, Band.PROD):
-        return PodClass(
-            PodQOS.LS, f"{why}, but of priority {request.placement_spec.band}: only koord-prod is bound"
-        )
+        why = Reason(Code.CLASS_PRIORITY_NOT_BOUND, (source, qos, request.placement_spec.band))
+        return PodClass(PodQOS.LS, why)
     if not (options.node_bind or request.placement_spec.bind or options.bind):
-        return PodClass(PodQOS.LS, f"{why}, but with no bind policy: no CPUs of its own")
+        return PodClass(PodQOS.LS, Reason(Code.CLASS_NO_BIND_POLICY, (source, qos)))
     n = _whole_pod(request, options)
     if not n:
-        return PodClass(PodQOS.LS, f"{why}, but requests no CPU: no CPUs of its own")
+        return PodClass(PodQOS.LS, Reason(Code.CLASS_NO_CPU_REQUEST, (source, qos)))
     if request.placement_spec.cpu_policy is CPUPolicy.IMMOVABLE:
-        why, sharing = f"{why}; cpu-policy immovable: others in the shared pool use its CPUs", Sharing.POOL
-    else:
-        sharing = _BOUND[qos]
-        why = f"{why}: {_with_whom(sharing)}"
-    return PodClass(qos, why, sharing, common=n)
+        return PodClass(qos, Reason(Code.CLASS_IMMOVABLE, (source, qos)), Sharing.POOL, common=n)
+    return PodClass(qos, _exclusive(source, qos, _BOUND[qos]), _BOUND[qos], common=n)
 
 
-def _guaranteed(request: PodRequest, qos: PodQOS, why: str) -> PodClass:
+def _exclusive(source: str, qos: str, sharing: Sharing) -> Reason:
+    return Reason(Code.CLASS_EXCLUSIVE, (source, qos, sharing is Sharing.LENT))
+
+
+def _guaranteed(request: PodRequest, source: str, qos: PodQOS) -> PodClass:
     """As the kubelet's static policy: each container with a whole number of CPUs has its own."""
     own = {one.name: n for one in request.containers if (n := request.exclusive_cpus(one))}
     if not own:
-        return PodClass(PodQOS.LS, "Guaranteed, but no container requests a whole number of CPUs")
-    return PodClass(qos, f"{why}: {_with_whom(_BOUND[qos])}", _BOUND[qos], own=own)
+        return PodClass(PodQOS.LS, Reason(Code.CLASS_NO_INTEGER_REQUEST))
+    return PodClass(qos, _exclusive(source, qos, _BOUND[qos]), _BOUND[qos], own=own)
 
 
 def _by_cpu_policy(request: PodRequest, policy: CPUPolicy) -> PodClass:
     own = {one.name: n for one in request.containers if (n := _target_cpus(request, one))}
     if not own:
-        return PodClass(
-            PodQOS.LS, f"cpu-policy {policy}, but no container has a whole number of CPUs as limit"
-        )
+        return PodClass(PodQOS.LS, Reason(Code.CLASS_NO_INTEGER_LIMIT, (policy,)))
     if policy is CPUPolicy.IMMOVABLE:
-        why = "cpu-policy immovable: bound to CPUs that others in the shared pool use too"
+        why = Reason(Code.CLASS_IMMOVABLE, ("cpu-policy", policy))
         return PodClass(PodQOS.LS, why, Sharing.POOL, own=own)
-    why = f"cpu-policy exclusive: {_with_whom(Sharing.ALONE)}"
-    return PodClass(PodQOS.LSE, why, Sharing.ALONE, own=own)
+    return PodClass(PodQOS.LSE, _exclusive("cpu-policy", policy, Sharing.ALONE), Sharing.ALONE, own=own)
 
 
 def _target_cpus(request: PodRequest, container: ContainerRequest) -> int:
@@ -158,20 +148,12 @@ def _target_cpus(request: PodRequest, container: ContainerRequest) -> int:
     return container.whole_cpus
 
 
-def _with_whom(sharing: Sharing) -> str:
-    return "shares its CPUs with nobody" if sharing is Sharing.ALONE else "lends its CPUs to best effort only"
-
-
 def _whole_pod(request: PodRequest, options: PoolOptions) -> int:
     n, rest = divmod(request.cpu_request, 1000)
     if rest:
-        raise Refusal("InvalidCPURequest", f"{_NOT_WHOLE}: the pod requests {request.cpu_request}m in all")
+        raise Refusal(Code.POD_CPU_REQUEST_NOT_INTEGER, request.cpu_request)
     if options.strict_requests and request.level is None:
         for one in request.containers:
             if one.cpu_limit != one.cpu_request:
-                raise Refusal(
-                    "InvalidCPURequest",
-                    f"{_NOT_WHOLE}, and equal to the limit on this node: container {one.name} requests "
-                    f"{one.cpu_request}m, its limit is {f'{one.cpu_limit}m' if one.cpu_limit else 'not set'}",
-                )
+                raise Refusal(Code.CPU_LIMIT_DIFFERS, one.name, one.cpu_request, one.cpu_limit)
     return n

@@ -10,10 +10,9 @@ from corelane.cpuset import bits
 from corelane.node import memory
 from corelane.node.entries import Entry
 from corelane.node.managers import Managers
-from corelane.placement.memory import in_words
 from corelane.placement.optimal.demand import Resource
-from corelane.placement.reasons import Reason
 from corelane.placement.topologymanager import NUMAAffinity
+from corelane.reasons import Code, Reason
 from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["hand_out", "nodes_with", "of_entry", "reasons", "resources"]
@@ -70,13 +69,11 @@ def hand_out(more: Managers, request: PodRequest, nodes: int) -> None:
 
 
 def reasons(entry: Entry) -> Iterator[Reason]:
-    """Which devices and memory a container has, in words."""
+    """Yield which devices and memory a container has."""
     for resource, ids in entry.devices.items():
-        yield Reason("devices", f"{resource}: {', '.join(ids)}", entry.container)
+        yield Reason(Code.DEVICES, (resource, ids), entry.container)
     for block in entry.memory:
-        nodes = f"NUMA node{'s' * (len(block.nodes) > 1)} {block.nodes}"
-        text = f"{in_words(block.size)} of {block.resource} on {nodes}"
-        yield Reason("memory", text, entry.container)
+        yield Reason(Code.MEMORY, (block.resource, block.size, block.nodes.mask), entry.container)
 
 
 def of_entry(more: Managers | None, container: ContainerRequest) -> dict[str, Any]:

@@ -78,14 +78,14 @@ class PoolOptions:
         usable = machine.usable.mask
         if not 0 <= self.be_minimum <= usable.bit_count():
             raise NodeConfigError(
-                f"be_minimum: {self.be_minimum} is not between 0 and {usable.bit_count()}, "
-                "the CPUs of this machine"
+                f"{self.be_minimum} is not between 0 and {usable.bit_count()}, the CPUs of this machine",
+                "be_minimum",
             )
         if self.amplification < 1:
-            raise NodeConfigError(f"amplification: {self.amplification} is less than 1: leave it out")
+            raise NodeConfigError(f"{self.amplification} is less than 1: leave it out", "amplification")
         if not self.profile or min(self.profile) < 1:
             sizes = ", ".join(map(str, self.profile)) or "nothing"
-            raise NodeConfigError(f"profile: {sizes}: name sizes of requests, each at least 1 CPU")
+            raise NodeConfigError(f"{sizes}: name sizes of requests, each at least 1 CPU", "profile")
         if not usable & ~self.closed(machine):
             raise NodeConfigError(
                 f"withheld {str(self.withheld)!r}, system {str(self.system)!r} and isolated_cpus "
@@ -97,5 +97,5 @@ class PoolOptions:
 def _word(name: str, value: str | None, words: tuple[str | None, ...]) -> None:
     if value not in words:
         raise NodeConfigError(
-            f"{name}: {value!r} is unknown: use {' or '.join(str(word) for word in words if word)}"
+            f"{value!r} is unknown: use {' or '.join(str(word) for word in words if word)}", name
         )

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from corelane.cpuset import CPUSet
+from corelane.node.decision import Refusal
 from corelane.node.entries import Sharing
-from corelane.node.errors import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.pools import zones
 from corelane.node.pools.classes import PodClass
 from corelane.node.pools.memory_devices import nodes_with
 from corelane.placement.optimal.demand import Resource
+from corelane.reasons import Code, Reason
 from corelane.workload import NUMAPolicy, PodRequest, peak
 
 __all__ = ["STRICT", "ZoneAssignment", "assign_zone"]
@@ -25,7 +26,7 @@ class ZoneAssignment:
     """The NUMA nodes, None for all of the pool, and why."""
 
     zone: CPUSet | None = None
-    why: str = ""
+    why: Reason | None = None
     burst: int = 0
     """MilliCPU up to which a pod confined there may burst."""
     repicked: bool = False
@@ -53,11 +54,12 @@ def assign_zone(
         rooms = nodes_with(rooms, wanted)
     burst = milli if decided.confined else 0
     if request.zone and _fits(request.zone, rooms, milli, most):
-        why = f"NUMA nodes {request.zone} have room for {milli}m: taken as proposed"
+        why = Reason(Code.ZONE_PROPOSAL_USED, (request.zone.mask, milli))
         return ZoneAssignment(request.zone, why, burst)
     zone = zones.fitting(rooms, milli, most, request.placement_spec.strategy or state.config.pools.strategy)
     if zone is None and (decided.confined or strict):
-        raise _no_room(rooms, milli, most, "limit" if decided.confined else "request")
+        what = "limit" if decided.confined else "request"
+        raise Refusal(Code.INSUFFICIENT_NUMA, most, what, milli, tuple(rooms.items()))
     return ZoneAssignment(zone, _why(request, zone, rooms, milli), burst, repicked=bool(request.zone))
 
 
@@ -69,11 +71,7 @@ def _check_wishes_need_cpus(request: PodRequest, decided: PodClass) -> None:
         what = "CPU affinity"
     else:
         return
-    raise Refusal(
-        "CPUPolicyConflict",
-        f"required {what} is about CPUs that a pod is bound to, but this one has none of its own: "
-        f"{decided.why}",
-    )
+    raise Refusal(Code.REQUIREMENT_NEEDS_CPUS, what, decided.why)
 
 
 def _limit(request: PodRequest) -> int:
@@ -94,22 +92,9 @@ def _fits(zone: CPUSet, rooms: Mapping[int, int], milli: int, most: int) -> bool
     return len(inside) == len(zone) <= most and (sum(inside) >= milli or not milli)
 
 
-def _why(request: PodRequest, zone: CPUSet | None, rooms: Mapping[int, int], milli: int) -> str:
+def _why(request: PodRequest, zone: CPUSet | None, rooms: Mapping[int, int], milli: int) -> Reason:
+    by_node = tuple(rooms.items())
     if zone is None:
-        return f"no NUMA nodes' shared pools have room for {milli}m: on all of it ({_in_words(rooms)})"
-    nodes = f"NUMA {'node' if len(zone) == 1 else 'nodes'} {zone}"
-    why = f"held to the shared pool of {nodes}, with room for {milli}m ({_in_words(rooms)})"
-    return f"{why}, not of {request.zone} as proposed" if request.zone else why
-
-
-def _no_room(rooms: Mapping[int, int], milli: int, most: int, what: str) -> Refusal:
-    where = "no NUMA node has a shared pool" if most == 1 else f"no {most} NUMA nodes have shared pools"
-    return Refusal(
-        "InsufficientNUMA",
-        f"node(s) Insufficient NUMA Node resources: {where} with room for the pod's {what} of {milli}m "
-        f"({_in_words(rooms)})",
-    )
-
-
-def _in_words(rooms: Mapping[int, int]) -> str:
-    return "room by node: " + ", ".join(f"{node}: {milli}m" for node, milli in rooms.items())
+        return Reason(Code.ZONE_WHOLE_POOL, (milli, by_node))
+    proposed = request.zone.mask if request.zone else 0
+    return Reason(Code.ZONE_ASSIGNED, (zone.mask, milli, by_node, proposed))

@@ -22,7 +22,14 @@ _REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy "
 
 
 class NotSatisfied(ValueError):  # noqa: N818 - an answer as much as an error
-    """The CPUs that are available cannot serve the request; the text is upstream's."""
+    """The CPUs that are available cannot serve the request; the text is upstream's.
+
+    `lack` is what is missing: "cpus", cores as the "bind" policy requires, or "numa" resources.
+    """
+
+    def __init__(self, text: str, lack: str) -> None:
+        super().__init__(text)
+        self.lack = lack
 
 
 def held(records: Iterable[tuple[int, int, ExclusivePolicy]], most: int = 1) -> Held:
@@ -76,7 +83,7 @@ def _take(
     if n < 1:
         return 0
     if n > free.bit_count():
-        raise NotSatisfied(_MANY)
+        raise NotSatisfied(_MANY, "cpus")
     if request.as_proposed:
         others, request = _fall_back(cores, free, n, request, others)
     taken, wanted = 0, preferred & free
@@ -86,7 +93,7 @@ def _take(
     if n > 0:
         taken |= _pick(topology, free & ~wanted, n, request, others, exact=exact)
     if request.required and not _is_satisfied(cores, taken, request.bind):
-        raise NotSatisfied(f"{_REQUIRED}{request.bind}")
+        raise NotSatisfied(f"{_REQUIRED}{request.bind}", "bind")
     return taken
 
 

@@ -29,7 +29,7 @@ def split(
         parts[node] = min(available[node], even) // unit * unit
         rest -= parts[node]
     if rest:
-        raise NotSatisfied(f"Insufficient NUMA {resource}")
+        raise NotSatisfied(f"Insufficient NUMA {resource}", "numa")
     return {node: part for node, part in sorted(parts.items()) if part}
 
 

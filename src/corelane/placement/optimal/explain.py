@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
-from corelane.cpuset import format_list
 from corelane.placement.optimal.answer import answer
 from corelane.placement.optimal.lowest import lower
 from corelane.placement.optimal.problem import Problem, assemble
 from corelane.placement.optimal.result import TERMS, Alternative, Placement, rank
-from corelane.placement.reasons import Reason
+from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, TopologyLevel
 
 __all__ = ["explained"]
@@ -50,58 +49,50 @@ def _terms(placement: Placement, second: Alternative | None) -> Iterator[Reason]
     values = placement.values
     for term in TERMS:
         if term.name in values:
-            text = f"{term.number}. {term.text}: {values[term.name]}"
-            runner_up = f" (runner-up {others[term.name]})" if others else ""
-            yield Reason(term.name, text + runner_up)
+            runner_up = others[term.name] if others else None
+            yield Reason(Code.TERM, (term.name, term.number, term.text, values[term.name], runner_up))
 
 
 def _verdict(placement: Placement, second: Alternative | None) -> Iterator[Reason]:
     """What decided, and whether it is proven."""
-    yield Reason("decided", _decided(placement, second))
+    yield _decided(placement, second)
     if not placement.proven:
-        bound = "" if placement.bound is None else f", and cannot be better than {placement.bound}"
-        yield Reason("proof", f"the search ran out of steps: {placement.unproven_term} is not proven{bound}")
+        yield Reason(Code.NOT_PROVEN, (placement.unproven_term, placement.bound))
 
 
-def _decided(placement: Placement, second: Alternative | None) -> str:
-    chosen = format_list(placement.cpus)
+def _decided(placement: Placement, second: Alternative | None) -> Reason:
     if second is None:
-        return f"nothing but {chosen} fits"
-    other = format_list(second.cpus)
+        return Reason(Code.ONLY_ANSWER, (placement.cpus,))
+    both = placement.cpus, second.cpus
     for term in TERMS:
         for (name, value), (_, theirs) in zip(placement.terms, second.terms, strict=True):
             if name == term.name and value != theirs:
-                return f"{chosen} rather than {other}: {term.text} decides, {value} against {theirs}"
-    return f"{chosen} rather than {other}: they are equally good, and the lower ids win"
+                return Reason(Code.TERM_DECIDES, (*both, term.text, value, theirs))
+    return Reason(Code.LOWER_IDS_WIN, both)
 
 
 def _notes(problem: Problem, placement: Placement) -> Iterator[Reason]:
     """What wishes came to."""
     demand, values = problem.demand, placement.values
     if demand.spread and problem.shape.threads == 1:
-        yield Reason("bind", f"{BindPolicy.SPREAD_BY_PCPUS} makes no difference: no core has a second thread")
+        yield Reason(Code.SPREAD_WITHOUT_SMT, (BindPolicy.SPREAD_BY_PCPUS,))
     if not demand.spread and values["bind"]:
-        yield Reason("bind", _broken(problem, placement.cpus))
+        yield _broken(problem, placement.cpus)
     if demand.exclusive_policy and values["exclusive"]:
-        yield Reason("exclusive", _not_kept(problem, values))
+        yield _not_kept(problem, values)
     for one in demand.neighbours:
         if not one.avoid and not one.required and not one.cpus & problem.shape.all:
-            yield Reason(
-                "affinity", f"nobody to be beside: {one.name or 'the selector'} selects no bound CPUs"
-            )
+            yield Reason(Code.AFFINITY_SELECTS_NOTHING, (one.name or "the selector",))
 
 
-def _broken(problem: Problem, cpus: int) -> str:
+def _broken(problem: Problem, cpus: int) -> Reason:
     """Which siblings of the CPUs are not with them."""
     siblings = problem.shape.touched(TopologyLevel.CORE, cpus) & ~cpus
-    free, held = format_list(siblings & problem.free), format_list(siblings & ~problem.free)
-    parts = [f"{free} stay free" if free else "", f"{held} belong to others" if held else ""]
-    return "of cores that are not wholly taken, " + " and ".join(part for part in parts if part)
+    return Reason(Code.CORES_PARTLY_USED, (siblings & problem.free, siblings & ~problem.free))
 
 
-def _not_kept(problem: Problem, values: dict[str, int]) -> str:
-    policy, shared = problem.demand.exclusive_policy, values["exclusive"]
+def _not_kept(problem: Problem, values: dict[str, int]) -> Reason:
+    policy = problem.demand.exclusive_policy
     if policy is ExclusivePolicy.NUMA_NODE_LEVEL:
-        level = ExclusivePolicy.PCPU_LEVEL
-        return f"{policy} cannot be kept, so {level} holds there: {values['fallback']} cores are shared"
-    return f"{policy} cannot be kept: {shared} cores are shared"
+        return Reason(Code.EXCLUSIVE_POLICY_FALLBACK, (policy, values["fallback"]))
+    return Reason(Code.EXCLUSIVE_POLICY_UNMET, (policy, values["exclusive"]))

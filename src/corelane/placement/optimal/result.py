@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from corelane.placement.reasons import Reason
+from corelane.reasons import Reason
 
 __all__ = ["TERMS", "Alternative", "Change", "Infeasible", "Placement", "Term", "rank"]
 

@@ -1,0 +1,9 @@
+"""Why something was decided, as data: a code, its values, and the one sentence made from them.
+
+Deciding code makes a `Reason`; whoever needs to know why looks at its code; `sentence` phrases it for people.
+"""
+
+from corelane.reasons.codes import Code, Reason
+from corelane.reasons.sentences import label, sentence
+
+__all__ = ["Code", "Reason", "label", "sentence"]

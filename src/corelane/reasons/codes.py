@@ -1,0 +1,128 @@
+"""The codes of reasons, and a reason as a plain value."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+__all__ = ["Code", "Reason"]
+
+
+class Code(StrEnum):
+    """What happened. The values that come with each code are the parameters of its sentence."""
+
+    # -- how a container came to its CPUs
+    ALREADY_ADMITTED = "already-admitted"
+    PROPOSAL_USED = "proposal-used"
+    PROPOSAL_WRONG_COUNT = "proposal-wrong-count"
+    PROPOSAL_UNAVAILABLE = "proposal-unavailable"
+    PROPOSAL_VIOLATES_OPTIONS = "proposal-violates-options"
+    PROPOSAL_VIOLATES_RULES = "proposal-violates-rules"
+    PROPOSALS_DIFFER = "proposals-differ"
+    NUMA_NODES = "numa-nodes"
+    PICKED_BY_KUBELET = "picked-by-kubelet"
+    PICKED_BY_KOORDINATOR = "picked-by-koordinator"
+    PICKED_BY_OPTIMAL = "picked-by-optimal"
+    COMPLETED_PROPOSAL = "completed-proposal"
+    POD_CPUS = "pod-cpus"
+    PART_OF_POD_CPUS = "part-of-pod-cpus"
+    DEVICES = "devices"
+    MEMORY = "memory"
+    PCPU_LEVEL_WITHOUT_SMT = "pcpu-level-without-smt"
+    SPREAD_WITHOUT_SMT = "spread-without-smt"
+
+    # -- why a container runs in a pool
+    POLICY_NONE = "policy-none"
+    NOT_GUARANTEED = "not-guaranteed"
+    CPU_REQUEST_NOT_INTEGER = "cpu-request-not-integer"
+    NO_CPU_REQUEST = "no-cpu-request"
+    CPU_LIMIT_NOT_REQUEST = "cpu-limit-not-request"
+    NOT_A_REGULAR_CONTAINER = "not-a-regular-container"
+    POD_LEVEL_RESOURCES = "pod-level-resources"
+    ADMITTED_UNDER_OTHER_SETTINGS = "admitted-under-other-settings"
+
+    # -- a pod's class under policy `pools`
+    CLASS_POOL = "class-pool"
+    CLASS_EXCLUSIVE = "class-exclusive"
+    CLASS_IMMOVABLE = "class-immovable"
+    CLASS_CONFINED = "class-confined"
+    CLASS_CPU_POLICY_IN_POOL = "class-cpu-policy-in-pool"
+    CLASS_PRIORITY_NOT_BOUND = "class-priority-not-bound"
+    CLASS_NO_BIND_POLICY = "class-no-bind-policy"
+    CLASS_NO_CPU_REQUEST = "class-no-cpu-request"
+    CLASS_NO_INTEGER_REQUEST = "class-no-integer-request"
+    CLASS_NO_INTEGER_LIMIT = "class-no-integer-limit"
+
+    # -- the NUMA nodes whose part of the shared pool a pod runs in
+    ZONE_PROPOSAL_USED = "zone-proposal-used"
+    ZONE_ASSIGNED = "zone-assigned"
+    ZONE_WHOLE_POOL = "zone-whole-pool"
+
+    # -- refusals: capacity
+    OUT_OF_CPU = "out-of-cpu"
+    OUT_OF_AMPLIFIED_CPU = "out-of-amplified-cpu"
+    NOT_ENOUGH_CPUS = "not-enough-cpus"
+    ALLOCATION_FAILED = "allocation-failed"
+    SHARED_POOL_NEEDS_A_CPU = "shared-pool-needs-a-cpu"
+    SHARED_POOL_EXHAUSTED = "shared-pool-exhausted"
+    BEST_EFFORT_EXHAUSTED = "best-effort-exhausted"
+    INSUFFICIENT_CPUS = "insufficient-cpus"
+    INSUFFICIENT_NUMA = "insufficient-numa"
+
+    # -- refusals: alignment
+    NOT_ALIGNED = "not-aligned"
+    POD_LEVEL_NOT_ALIGNED = "pod-level-not-aligned"
+    SMT_NOT_MULTIPLE = "smt-not-multiple"
+    SMT_NOT_ENOUGH_CORES = "smt-not-enough-cores"
+    POD_NOT_MULTIPLE_OF_CORE = "pod-not-multiple-of-core"
+    CONTAINER_NOT_MULTIPLE_OF_CORE = "container-not-multiple-of-core"
+
+    # -- refusals: memory and devices
+    NO_MEMORY_AFFINITY = "no-memory-affinity"
+    NO_PREFERRED_MEMORY_HINT = "no-preferred-memory-hint"
+    NO_EXTENDED_MEMORY_AFFINITY = "no-extended-memory-affinity"
+    NO_PREFERRED_EXTENDED_MEMORY_HINT = "no-preferred-extended-memory-hint"
+    MEMORY_GROUP_VIOLATED = "memory-group-violated"
+    DEVICES_UNHEALTHY = "devices-unhealthy"
+    DEVICES_UNAVAILABLE = "devices-unavailable"
+
+    # -- refusals: pods with pod-level resources
+    POD_LEVEL_INIT_WITHOUT_RESOURCE = "pod-level-init-without-resource"
+    POD_LEVEL_SHARED_WITHOUT_CPUS = "pod-level-shared-without-cpus"
+    POD_LEVEL_SHARED_WITHOUT_MEMORY = "pod-level-shared-without-memory"
+
+    # -- refusals: settings of pod and node
+    BIND_POLICY_CONFLICT = "bind-policy-conflict"
+    BIND_POLICY_NEEDS_SMT = "bind-policy-needs-smt"
+    NUMA_POLICY_CONFLICT = "numa-policy-conflict"
+    CONSTRAINED_BURST_EXCLUSIVE = "constrained-burst-exclusive"
+    CONSTRAINED_BURST_NO_LIMIT = "constrained-burst-no-limit"
+    REQUIREMENT_NEEDS_CPUS = "requirement-needs-cpus"
+    POD_CPU_REQUEST_NOT_INTEGER = "pod-cpu-request-not-integer"
+    CPU_LIMIT_DIFFERS = "cpu-limit-differs"
+    CORE_KIND_MISSING = "core-kind-missing"
+
+    # -- causes of INSUFFICIENT_CPUS
+    KOORDINATOR_NOT_ENOUGH = "koordinator-not-enough"
+    KOORDINATOR_BIND_POLICY = "koordinator-bind-policy"
+    KOORDINATOR_NUMA = "koordinator-numa"
+    NO_PLACEMENT = "no-placement"
+
+    # -- why the optimal allocator prefers its answer
+    TERM = "term"
+    ONLY_ANSWER = "only-answer"
+    TERM_DECIDES = "term-decides"
+    LOWER_IDS_WIN = "lower-ids-win"
+    NOT_PROVEN = "not-proven"
+    CORES_PARTLY_USED = "cores-partly-used"
+    EXCLUSIVE_POLICY_UNMET = "exclusive-policy-unmet"
+    EXCLUSIVE_POLICY_FALLBACK = "exclusive-policy-fallback"
+    AFFINITY_SELECTS_NOTHING = "affinity-selects-nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One step of a decision, or why there is none; `values` are plain, in the order of the sentence."""
+
+    code: Code
+    values: tuple[Any, ...] = ()
+    container: str = ""

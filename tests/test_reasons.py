@@ -1,0 +1,149 @@
+"""Every code has a sentence, and each sentence is made from the reason's values."""
+
+import re
+
+import pytest
+
+from corelane.reasons import Code, Reason, label, sentence
+
+CAUSE = Reason(Code.NO_PLACEMENT, ("numa", "SingleNUMANode: 6 CPUs", ("4 CPUs would fit",)))
+CLASS = Reason(Code.CLASS_POOL, ("Burstable", "LS", "shared"))
+ROOMS = ((0, 500), (1, 3500))
+TERMS = (("numa-nodes", 2), ("distance", 20), ("l3-domains", 2), ("bind", 0), ("room", 6))
+
+VALUES: dict[Code, tuple[object, ...]] = {
+    Code.ALREADY_ADMITTED: (),
+    Code.PROPOSAL_USED: (0b110,),
+    Code.PROPOSAL_WRONG_COUNT: (0b110, 3),
+    Code.PROPOSAL_UNAVAILABLE: (0b110, 0b100),
+    Code.PROPOSAL_VIOLATES_OPTIONS: (0b110,),
+    Code.PROPOSAL_VIOLATES_RULES: (0b110,),
+    Code.PROPOSALS_DIFFER: (),
+    Code.NUMA_NODES: (0b10, 7, ((0, 3), (1, 8))),
+    Code.PICKED_BY_KUBELET: (0b110, True),
+    Code.PICKED_BY_KOORDINATOR: (0b110, 0b1110, "FullPCPUs", "LeastAllocated", False, False, 2, True),
+    Code.PICKED_BY_OPTIMAL: (0b110, 0b110, TERMS, False, True, "room", 8),
+    Code.COMPLETED_PROPOSAL: (0b110,),
+    Code.POD_CPUS: (0b110,),
+    Code.PART_OF_POD_CPUS: (0b110,),
+    Code.DEVICES: ("nvidia.com/gpu", ("gpu0", "gpu1")),
+    Code.MEMORY: ("memory", 3 << 30, 0b10),
+    Code.PCPU_LEVEL_WITHOUT_SMT: ("PCPULevel",),
+    Code.SPREAD_WITHOUT_SMT: ("SpreadByPCPUs",),
+    Code.POLICY_NONE: (),
+    Code.NOT_GUARANTEED: ("Burstable",),
+    Code.CPU_REQUEST_NOT_INTEGER: (50,),
+    Code.NO_CPU_REQUEST: (),
+    Code.CPU_LIMIT_NOT_REQUEST: (2000, 3000),
+    Code.NOT_A_REGULAR_CONTAINER: (),
+    Code.POD_LEVEL_RESOURCES: (),
+    Code.ADMITTED_UNDER_OTHER_SETTINGS: (),
+    Code.CLASS_POOL: ("BestEffort", "BE", "best-effort"),
+    Code.CLASS_EXCLUSIVE: ("Guaranteed", "LSR", True),
+    Code.CLASS_IMMOVABLE: ("label", "LSR"),
+    Code.CLASS_CONFINED: ("label", "LS"),
+    Code.CLASS_CPU_POLICY_IN_POOL: ("label", "LSR", "numa"),
+    Code.CLASS_PRIORITY_NOT_BOUND: ("label", "LSR", "koord-batch"),
+    Code.CLASS_NO_BIND_POLICY: ("label", "LSR"),
+    Code.CLASS_NO_CPU_REQUEST: ("label", "LSE"),
+    Code.CLASS_NO_INTEGER_REQUEST: (),
+    Code.CLASS_NO_INTEGER_LIMIT: ("exclusive",),
+    Code.ZONE_PROPOSAL_USED: (0b10, 1500),
+    Code.ZONE_ASSIGNED: (0b10, 1500, ROOMS, 0b100),
+    Code.ZONE_WHOLE_POOL: (4500, ROOMS),
+    Code.OUT_OF_CPU: (4000, 3000, 6000),
+    Code.OUT_OF_AMPLIFIED_CPU: (4000, 3000, 6000, 1.5),
+    Code.NOT_ENOUGH_CPUS: (4, 3, 0b11111),
+    Code.ALLOCATION_FAILED: ("accounting error",),
+    Code.SHARED_POOL_NEEDS_A_CPU: (0b110,),
+    Code.SHARED_POOL_EXHAUSTED: (0b110,),
+    Code.BEST_EFFORT_EXHAUSTED: (0b110, 3),
+    Code.INSUFFICIENT_CPUS: (CAUSE, 6, 10, 16, 2, (("core kind P", 4),), ("default/a", "default/b")),
+    Code.INSUFFICIENT_NUMA: (1, "limit", 4500, ROOMS),
+    Code.NOT_ALIGNED: (),
+    Code.POD_LEVEL_NOT_ALIGNED: ("pod",),
+    Code.SMT_NOT_MULTIPLE: (3, 2),
+    Code.SMT_NOT_ENOUGH_CORES: (4, 6, 2),
+    Code.POD_NOT_MULTIPLE_OF_CORE: (3, 2),
+    Code.CONTAINER_NOT_MULTIPLE_OF_CORE: ("main", 3, 2),
+    Code.NO_MEMORY_AFFINITY: (),
+    Code.NO_PREFERRED_MEMORY_HINT: (),
+    Code.NO_EXTENDED_MEMORY_AFFINITY: (),
+    Code.NO_PREFERRED_EXTENDED_MEMORY_HINT: (),
+    Code.MEMORY_GROUP_VIOLATED: (),
+    Code.DEVICES_UNHEALTHY: ("nvidia.com/gpu",),
+    Code.DEVICES_UNAVAILABLE: ("nvidia.com/gpu", 4, 3),
+    Code.POD_LEVEL_INIT_WITHOUT_RESOURCE: ("memory",),
+    Code.POD_LEVEL_SHARED_WITHOUT_CPUS: (),
+    Code.POD_LEVEL_SHARED_WITHOUT_MEMORY: ("hugepages-2Mi",),
+    Code.BIND_POLICY_CONFLICT: (True, "SpreadByPCPUs", "FullPCPUs"),
+    Code.BIND_POLICY_NEEDS_SMT: ("SpreadByPCPUs",),
+    Code.NUMA_POLICY_CONFLICT: ("Restricted", "SingleNUMANode"),
+    Code.CONSTRAINED_BURST_EXCLUSIVE: (),
+    Code.CONSTRAINED_BURST_NO_LIMIT: ("main",),
+    Code.REQUIREMENT_NEEDS_CPUS: ("exclusivity", CLASS),
+    Code.POD_CPU_REQUEST_NOT_INTEGER: (1500,),
+    Code.CPU_LIMIT_DIFFERS: ("main", 2000, 3000),
+    Code.CORE_KIND_MISSING: ("P", ["E", "LPE"]),
+    Code.KOORDINATOR_NOT_ENOUGH: (),
+    Code.KOORDINATOR_BIND_POLICY: ("FullPCPUs",),
+    Code.KOORDINATOR_NUMA: (),
+    Code.NO_PLACEMENT: CAUSE.values,
+    Code.TERM: ("room", 9, "slots", 6, 4),
+    Code.ONLY_ANSWER: (0b110,),
+    Code.TERM_DECIDES: (0b110, 0b11000, "L3 domains", 1, 2),
+    Code.LOWER_IDS_WIN: (0b110, 0b11000),
+    Code.NOT_PROVEN: ("room", 8),
+    Code.CORES_PARTLY_USED: (0b110, 0b11000),
+    Code.EXCLUSIVE_POLICY_UNMET: ("PCPULevel", 2),
+    Code.EXCLUSIVE_POLICY_FALLBACK: ("NUMANodeLevel", 2),
+    Code.AFFINITY_SELECTS_NOTHING: ("app=db",),
+}
+WORDS_OF_REFUSALS = {
+    "OutOfcpu", "UnexpectedAdmissionError", "SharedPoolExhausted", "BestEffortExhausted", "InsufficientCPUs",
+    "InsufficientNUMA", "TopologyAffinityError", "SMTAlignmentError", "EmptyPodSharedPoolError",
+    "CPUPolicyConflict", "NUMAPolicyConflict", "InvalidCPURequest", "CoreKindMissing",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("code", Code)
+def test_every_code_has_a_sentence(code: Code) -> None:
+    text = sentence(Reason(code, VALUES[code]))
+    assert text
+    assert not re.search(r"\{|\}|None|  |\(\)", text), text
+
+
+@pytest.mark.parametrize("code", [code for code in Code if VALUES[code]])
+def test_each_sentence_is_made_from_its_values(code: Code) -> None:
+    text, values = sentence(Reason(code, VALUES[code])), VALUES[code]
+    for i, value in enumerate(values):
+        if isinstance(value, int) and not isinstance(value, bool):
+            changed = (*values[:i], value + (1 << 9), *values[i + 1 :])
+            assert sentence(Reason(code, changed)) != text, f"{code}: value {i} is not in {text!r}"
+
+
+@pytest.mark.parametrize("code", Code)
+def test_a_label_is_a_step_or_the_word_of_a_pods_status(code: Code) -> None:
+    word = label(Reason(code, VALUES[code]))
+    assert word in WORDS_OF_REFUSALS or re.fullmatch("[a-z-]+", word), word
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        (Reason(Code.CPU_REQUEST_NOT_INTEGER, (50,)), "shared pool: CPU request 50m is not an integer"),
+        (
+            Reason(Code.PICKED_BY_OPTIMAL, (0x3FE03FE0, 0x3FE03FE0, TERMS, False, False, "", None)),
+            (
+                "CPUs 5-13,21-29 on 2 NUMA nodes (distance 20), 2 L3 domains; "
+                "6 whole-core slots left on the node"
+            ),
+        ),
+        (
+            Reason(Code.CLASS_EXCLUSIVE, ("Guaranteed", "LSR", True)),
+            "Guaranteed pod: class LSR on this node; exclusive CPUs, shared with BE only",
+        ),
+    ],
+)
+def test_sentences_read_as_the_project_writes(reason: Reason, expected: str) -> None:
+    assert sentence(reason) == expected
