@@ -1,0 +1,1 @@
+"""Recorded answers of upstream programs, replayed against corelane (`corelane vectors`)."""

@@ -1,4 +1,4 @@
-"""`corelane vectors FILE`: replay recorded answers of upstream programs and say how many we give too."""
+"""`corelane vectors FILE`: replay recorded answers of upstream programs, and count equal answers."""
 
 import asyncio
 import gzip
@@ -18,7 +18,7 @@ KUBE_API_APART = frozenset({"ssa"})
 
 
 class VectorsError(ValueError):
-    """The file is no vectors file that corelane knows; the text names the file, the line and the fault."""
+    """A file that is not a known vectors file; the text names file, line and fault."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,18 +71,17 @@ def replay(path: Path, *, topologies: Path | None = None, limit: int = 10) -> Re
     """Replay the vectors in `path` (JSON lines, gzipped or not), whose format shows in its first line.
 
     `topologies` is by default `topologies.json` beside it; only placement vectors need it. `limit` is how
-    many failed items are described. Raises `VectorsError` for a file that cannot be read or is of no known
+    many failed items are described. Raises `VectorsError` for a file that cannot be read or is of an unknown
     format.
     """
     rows = read_rows(path)
     source = Source(path, topologies or path.with_name("topologies.json"), limit)
-    for recognise, run in FORMATS:
-        if recognise(rows[0]):
+    for keys, run in FORMATS:
+        if keys <= rows[0].keys():
             return run(rows, source)
     raise VectorsError(
-        f"{path}: line 1 is of no known vectors format (its keys are {', '.join(sorted(rows[0]))}); "
-        "expected scenarios of requests to an API server, picks of CPUs (kubelet_take, koordinator_take), "
-        "or nodes with pods that come and go (kubelet_node)"
+        f"{path}: line 1: unknown vectors format, keys {', '.join(sorted(rows[0]))}; expected one of "
+        "kube_api, kubelet_take, koordinator_take, kubelet_node, kubelet_memory, kubelet_state_files"
     )
 
 
@@ -98,7 +97,9 @@ def read_topologies(path: Path) -> Topologies:
         raise VectorsError(f"{path}: is a JSON {type(found).__name__}, not an object of topologies")
     for name, rows in found.items():
         if not isinstance(rows, list) or not all(map(_is_cpu, rows)):
-            raise VectorsError(f"{path}: topology {name!r} is no list of [cpu, core, socket, node, uncore]")
+            raise VectorsError(
+                f"{path}: topology {name!r} is not a list of [cpu, core, socket, NUMA node, uncore]"
+            )
     return found
 
 
@@ -107,7 +108,7 @@ def _is_cpu(row: Any) -> bool:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """The file's objects, one a line; raises `VectorsError` naming the line that is none."""
+    """The file's objects, one a line; raises `VectorsError` naming a line that is not an object."""
     try:
         raw = path.read_bytes()
         text = (gzip.decompress(raw) if raw.startswith(_GZIP) else raw).decode()
@@ -129,84 +130,92 @@ def _row(path: Path, number: int, line: str) -> Row:
     return row
 
 
-def is_kube_api(row: Row) -> bool:
-    return {"scenario", "category", "steps"} <= row.keys()
-
-
-def replay_kube_api(rows: list[Row], source: Source) -> Report:
+def _kube_api(rows: list[Row], source: Source) -> Report:
     """Requests to a Kubernetes API server, replayed against a fresh embedded server for every scenario."""
     from corelane.conformance.api_replay import replay_scenarios
 
     outcomes = asyncio.run(replay_scenarios(list(rows)))
-    names = list(dict.fromkeys(outcome.category for outcome in outcomes))
     categories = []
-    for name in names:
+    for name in dict.fromkeys(outcome.category for outcome in outcomes):
         results = [not outcome.differences for outcome in outcomes if outcome.category == name]
         categories.append(Category(name, sum(results), len(results), name in KUBE_API_APART))
-    failed = [o for o in outcomes if o.differences and o.category not in KUBE_API_APART]
-    shown = tuple("\n    ".join((o.where, *o.differences)) for o in failed[: source.limit])
+    failed = [one for one in outcomes if one.differences and one.category not in KUBE_API_APART]
+    shown = tuple("\n    ".join((one.where, *one.differences)) for one in failed[: source.limit])
     return Report("kube_api", tuple(categories), shown)
 
 
-def is_kubelet_take(row: Row) -> bool:
-    return {"topo", "avail", "n", "mode", "strategy", "group", "expect"} <= row.keys()
-
-
-def replay_kubelet_take(rows: list[Row], source: Source) -> Report:
+def _kubelet_take(rows: list[Row], source: Source) -> Report:
     """Single picks of the kubelet's CPU manager."""
-    from corelane.conformance.placement import replay_take
+    from corelane.conformance.picks import replay_take
 
     return _by_topology("kubelet_take", rows, source, replay_take)
 
 
-def is_koordinator_take(row: Row) -> bool:
-    return {"topo", "avail", "n", "bind", "exclusive", "maxRef", "allocated", "expect"} <= row.keys()
-
-
-def replay_koordinator_take(rows: list[Row], source: Source) -> Report:
+def _koordinator_take(rows: list[Row], source: Source) -> Report:
     """Single picks of Koordinator's scheduler."""
-    from corelane.conformance.placement import replay_koordinator
+    from corelane.conformance.picks import replay_koordinator
 
     return _by_topology("koordinator_take", rows, source, replay_koordinator)
 
 
-def is_kubelet_node(row: Row) -> bool:
-    return {"topo", "options", "ops", "topologyPolicy", "expect"} <= row.keys()
-
-
-def replay_kubelet_node(rows: list[Row], source: Source) -> Report:
+def _kubelet_node(rows: list[Row], source: Source) -> Report:
     """Whole nodes: admissions, refusals, ends of pods, and the checkpoint that is left."""
-    from corelane.conformance.placement import replay_node
+    from corelane.conformance.nodes import replay_node
 
     return _by_topology("kubelet_node", rows, source, replay_node)
 
 
+def _kubelet_memory(rows: list[Row], source: Source) -> Report:
+    """Whole nodes with memory and device managers."""
+    from corelane.conformance.nodes import replay_memory
+
+    return _by_topology("kubelet_memory", rows, source, replay_memory)
+
+
+def _kubelet_state_files(rows: list[Row], source: Source) -> Report:
+    """Files of the CPU and memory managers."""
+    from corelane.conformance.state_files import replay_files
+
+    return _by_group("kubelet_state_files", rows, "kind", source, replay_files)
+
+
 def _by_topology(name: str, rows: list[Row], source: Source, run: Callable[..., Any]) -> Report:
-    """A category for each topology, in the order of their first rows."""
     topologies = read_topologies(source.topologies)
-    groups: dict[str, list[Row]] = defaultdict(list)
     for number, row in enumerate(rows, 1):
         if row.get("topo") not in topologies:
             raise VectorsError(
                 f"{source.path}: row {number}: topology {row.get('topo')!r} is not in {source.topologies}"
             )
-        groups[row["topo"]].append(row)
+    return _by_group(name, rows, "topo", source, lambda group: run(group, topologies))
+
+
+def _by_group(name: str, rows: list[Row], key: str, source: Source, run: Callable[..., Any]) -> Report:
+    """A category for each value of `key`, in the order of their first rows."""
+    groups: dict[str, list[Row]] = defaultdict(list)
+    for row in rows:
+        groups[str(row.get(key))].append(row)
     categories, differences = [], []
-    for topo, group in groups.items():
+    for value, group in groups.items():
         try:
-            outcome = run(group, topologies)
+            outcome = run(group)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise VectorsError(
-                f"{source.path}: a {name} row on {topo} is malformed: {type(error).__name__}: {error}"
+                f"{source.path}: a {name} row ({key} {value}) is malformed: {type(error).__name__}: {error}"
             ) from error
-        categories.append(Category(topo, outcome.passed, outcome.total))
+        categories.append(Category(value, outcome.passed, outcome.total))
         differences += [str(difference) for difference in outcome.differences]
     return Report(name, tuple(categories), tuple(differences[: source.limit]))
 
 
-FORMATS: tuple[tuple[Callable[[Row], bool], Callable[[list[Row], Source], Report]], ...] = (
-    (is_kube_api, replay_kube_api),
-    (is_kubelet_take, replay_kubelet_take),
-    (is_kubelet_node, replay_kubelet_node),
-    (is_koordinator_take, replay_koordinator_take),
+FORMATS: tuple[tuple[frozenset[str], Callable[[list[Row], Source], Report]], ...] = (
+    (frozenset({"scenario", "category", "steps"}), _kube_api),
+    (frozenset({"topo", "avail", "n", "mode", "strategy", "group", "expect"}), _kubelet_take),
+    (frozenset({"topo", "ops", "memoryPolicy", "nodes", "devices", "expect"}), _kubelet_memory),
+    (frozenset({"topo", "options", "ops", "topologyPolicy", "expect"}), _kubelet_node),
+    (
+        frozenset({"topo", "avail", "n", "bind", "exclusive", "maxRef", "allocated", "expect"}),
+        _koordinator_take,
+    ),
+    (frozenset({"kind", "gate", "text"}), _kubelet_state_files),
 )
+"""Keys of a first row by which a format is recognised, the more specific format first, and its replay."""

@@ -251,7 +251,7 @@ def test_the_report_counts_by_category_and_leaves_server_side_apply_apart(tmp_pa
         (b"", "is empty"),
         (b"{oops\n", "line 1 is not JSON"),
         (b"[1]\n", "line 1 is not a JSON object but list"),
-        (b'{"a": 1}\n', "no known vectors format (its keys are a)"),
+        (b'{"a": 1}\n', "unknown vectors format, keys a;"),
         (b"\x1f\x8bxx", "cannot be read"),
         (b"\xff\xfe", "cannot be read"),
     ],

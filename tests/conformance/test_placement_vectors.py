@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from corelane.cli.vectors import vectors
-from corelane.conformance import placement
+from corelane.conformance import nodes, picks
 
 DATA = Path(__file__).parents[1] / "data"
 TOPOLOGIES = json.loads((DATA / "topologies.json").read_text())
@@ -21,19 +21,19 @@ def rows(name):
 
 
 def test_every_recorded_pick_is_ours():
-    replay = placement.replay_take(rows("kubelet_take"), TOPOLOGIES)
+    replay = picks.replay_take(rows("kubelet_take"), TOPOLOGIES)
     assert [str(difference) for difference in replay.differences[:3]] == []
     assert (replay.passed, replay.total) == (12_000, 12_000)
 
 
 def test_every_recorded_node_is_ours_step_by_step_and_byte_by_byte():
-    replay = placement.replay_node(rows("kubelet_node"), TOPOLOGIES)
+    replay = nodes.replay_node(rows("kubelet_node"), TOPOLOGIES)
     assert [str(difference) for difference in replay.differences[:3]] == []
     assert (replay.passed, replay.total) == (2_500, 2_500)
 
 
 def test_every_recorded_pick_of_koordinator_is_ours():
-    replay = placement.replay_koordinator(rows("koordinator_take"), TOPOLOGIES)
+    replay = picks.replay_koordinator(rows("koordinator_take"), TOPOLOGIES)
     assert [str(difference) for difference in replay.differences[:3]] == []
     assert (replay.passed, replay.total) == (8_000, 8_000)
 
@@ -44,9 +44,9 @@ def altered(row, **expect):
 
 def test_a_pick_that_differs_is_shown():
     row = next(row for row in rows("kubelet_take") if "cpus" in row["expect"])
-    replay = placement.replay_take([altered(row, cpus="1")], TOPOLOGIES)
+    replay = picks.replay_take([altered(row, cpus="1")], TOPOLOGIES)
     assert (replay.passed, replay.total) == (0, 1)
-    assert 'pick: recorded {"cpus":"1"}, corelane says' in str(replay.differences[0])
+    assert 'pick: recorded {"cpus":"1"}, corelane answers' in str(replay.differences[0])
 
 
 @pytest.mark.parametrize("change", [{"checkpoint": ""}, {"steps": []}, {"startError": "x"}])
@@ -54,7 +54,7 @@ def test_a_node_that_differs_is_shown(change):
     row = next(row for row in rows("kubelet_node") if row["expect"].get("steps"))
     if "steps" in change:
         change = {"steps": [{**step, "default": "7"} for step in row["expect"]["steps"]]}
-    replay = placement.replay_node([altered(row, **change)], TOPOLOGIES)
+    replay = nodes.replay_node([altered(row, **change)], TOPOLOGIES)
     assert (replay.passed, len(replay.differences)) == (0, 1)
 
 
@@ -106,7 +106,7 @@ def test_missing_topologies_and_malformed_rows_are_one_line(tmp_path):
     path = written(tmp_path / "v.jsonl", [row])
     assert "topologies.json" in fault(path)
     (tmp_path / "topologies.json").write_text('{"x": [[0, 0]]}')
-    assert "topology 'x' is no list" in fault(path)
+    assert "topology 'x' is not a list" in fault(path)
     (tmp_path / "topologies.json").write_text("{}")
     assert f"row 1: topology '{row['topo']}' is not in" in fault(path)
     written(path, [row, {key: value for key, value in row.items() if key != "uncore"}])
