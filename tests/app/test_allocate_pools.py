@@ -12,7 +12,7 @@ from corelane import node
 from corelane.app.allocate import command, node_state
 from corelane.app.allocate.node_state import NodeQuery, PoolOverrides
 from corelane.app.allocate.pod_manifests import InputError
-from corelane.app.state.kubelet_settings import Settings
+from corelane.app.kubelet_settings import KubeletOptions
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, PoolOptions
@@ -159,7 +159,7 @@ def test_gocranes_node_is_told_to_be_a_machine(tmp_path):
     path.write_text(
         "apiVersion: topology.crane.io/v1alpha1\nkind: NodeResourceTopology\nattributes: {a: b}\n"
     )
-    where = NodeQuery(kubelet=Settings(policy="pools"), pools=PoolOverrides(node=path))
+    where = NodeQuery(kubelet=KubeletOptions(policy="pools"), pools=PoolOverrides(node=path))
     with pytest.raises(InputError, match=f"{path}: a NodeResourceTopology of gocrane counts"):
         node_state.read(where)
 
@@ -170,7 +170,7 @@ def test_what_a_node_publishes_is_the_state_that_is_asked(tmp_path):
     state, _ = node.admit(pools(), pod("there", 4, placement_spec=PlacementSpec(qos=PodQOS.LSE)))
     path = tmp_path / "node.json"
     path.write_text(json.dumps(translate.topology(MACHINE, "n", state)))
-    where = NodeQuery(kubelet=Settings(policy="pools"), pools=PoolOverrides(node=path))
+    where = NodeQuery(kubelet=KubeletOptions(policy="pools"), pools=PoolOverrides(node=path))
     read, notes = node_state.read(where)
     assert read.machine.usable == MACHINE.usable
     assert read.exclusive == state.exclusive

@@ -275,11 +275,13 @@ def test_what_is_no_list_of_pods_is_named(file, node_root, tmp_path, content):
 
 
 def test_repair_does_not_write_over_a_file_that_changed_meanwhile(file, node_root, monkeypatch):
+    from corelane.app.kubelet_settings import KubeletOptions
     from corelane.app.state import repair
     from corelane.app.state.files import StateFileError
-    from corelane.app.state.kubelet_settings import Settings
 
-    plan = repair.plan(file, MACHINE[1], Settings(reserved_cpus="0,2"), repair.RepairSources(node_root), None)
+    plan = repair.plan(
+        file, MACHINE[1], KubeletOptions(reserved_cpus="0,2"), repair.RepairSources(node_root), None
+    )
     file.write_bytes(checkpoint.encode(held({})))
     with pytest.raises(StateFileError, match="stop the kubelet"):
         repair.apply(plan)

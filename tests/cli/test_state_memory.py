@@ -175,9 +175,9 @@ def test_convert_and_repair_leave_it_alone_and_say_so(file, command):
     ("args", "words"),
     [
         (["--reserved-memory", "memory=1Gi"], "'memory=1Gi' is not NODE:RESOURCE=SIZE"),
-        (["--reserved-memory", "0:memory=much"], "'much' is no size such as 1Gi"),
-        (["--reserved-memory", "0:memory=-1"], "less than nothing"),
-        (["--reserved-memory", "7:memory=1Gi"], "references a NUMA node 7 that does not exist"),
+        (["--reserved-memory", "0:memory=much"], "'much' is not a size such as 1Gi"),
+        (["--reserved-memory", "0:memory=-1"], "is negative"),
+        (["--reserved-memory", "7:memory=1Gi"], "NUMA node 7 does not exist"),
         (["--kubernetes-version", "9"], "--kubernetes-version"),
     ],
 )
@@ -188,11 +188,14 @@ def test_settings_that_make_no_sense_are_named(file, tmp_path, args, words):
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ({"memoryManagerPolicy": "static"}, "memoryManagerPolicy: unknown policy: 'static'"),
-        ({"reservedMemory": {}}, "reservedMemory: is dict, not a list"),
-        ({"reservedMemory": [{"numaNode": "0"}]}, "reservedMemory[0]: is not numaNode"),
+        (
+            {"memoryManagerPolicy": "static"},
+            "memoryManagerPolicy: 'static' is invalid: use None, Static or BestEffort",
+        ),
+        ({"reservedMemory": {}}, "reservedMemory: {} is invalid: use a list such as"),
+        ({"reservedMemory": [{"numaNode": "0"}]}, "reservedMemory[0].numaNode: '0' is invalid"),
         ({"reservedMemory": [{"limits": {"memory": "x"}}]}, "reservedMemory[0].limits.memory: 'x'"),
-        ({"reservedMemory": [{"numaNode": 9, "limits": {}}]}, "NUMA node 9 that does not exist"),
+        ({"reservedMemory": [{"numaNode": 9, "limits": {}}]}, "NUMA node 9 does not exist"),
     ],
 )
 def test_a_bad_kubelet_configuration_is_named(file, tmp_path, fields, words):

@@ -22,9 +22,12 @@ __all__ = [
     "Option",
     "ReservedMemory",
     "SettingsError",
+    "camel",
+    "convert",
     "cpu_list",
     "given",
     "invalid",
+    "load",
     "option_texts",
     "parse",
     "reserved_memory",
@@ -111,17 +114,32 @@ def given(settings: Struct) -> dict[str, Any]:
     return {name: value for name, value in values if value is not UNSET}
 
 
-def parse(content: str | bytes, kind: type[_T]) -> _T:
-    """Decode YAML as a struct. Raises SettingsError, without the file's name; an empty file sets nothing."""
+def camel(name: str) -> str:
+    """Return a struct member's name in the kubelet's files: reservedSystemCPUs for reserved_system_cpus."""
+    first, *rest = name.split("_")
+    return first + "".join("CPUs" if word == "cpus" else word.title() for word in rest)
+
+
+def parse(content: bytes, kind: type[_T]) -> _T:
+    """Decode YAML as a struct. Raises SettingsError without the file's name; an empty file sets nothing."""
+    tree = load(content)
+    return convert({} if tree is None else tree, kind)
+
+
+def load(content: bytes) -> Any:
+    """Parse YAML. Raises SettingsError."""
     try:
-        tree = yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
     except yaml.YAMLError as error:
         raise SettingsError(f"not YAML: {' '.join(str(error).split())}") from None
     except UnicodeDecodeError as error:
         raise SettingsError(f"not UTF-8 text: {error}") from None
     except RecursionError:
         raise SettingsError("not YAML: nested too deeply") from None
-    tree = {} if tree is None else tree
+
+
+def convert(tree: Any, kind: type[_T]) -> _T:
+    """Decode a tree of plain values as a struct. Raises SettingsError."""
     try:
         return msgspec.convert(tree, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:

@@ -1,8 +1,8 @@
-"""The options by which commands are told of a kubelet's CPU settings."""
+"""Options for a kubelet's settings, shared by commands."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,25 +11,26 @@ import click
 from corelane.cli._errors import Fault
 
 if TYPE_CHECKING:
-    from corelane.app.node_settings import NodeSettings
-    from corelane.app.state.kubelet_settings import Settings
+    from corelane.app.kubelet_settings import KubeletOptions, NodeResources
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 _POLICY = (click.option("--policy", type=click.Choice(["none", "static"]), help="CPU manager policy."),)
 _OPTIONS = (
     click.option(
-        "--reserved-cpus", metavar="LIST", help="Reserved CPUs, such as 0,16; wins over --reserved."
+        "--reserved-cpus",
+        metavar="LIST",
+        help="Reserved CPUs, such as 0,16; overrides the file's reservations.",
     ),
     click.option(
-        "--reserved", metavar="N", help="How much CPU kubeReserved and systemReserved reserve, such as 2."
+        "--reserved", metavar="N", help="CPUs that kubeReserved and systemReserved reserve, such as 2."
     ),
     click.option(
         "--option",
         "options",
         metavar="NAME=VALUE",
         multiple=True,
-        help="A CPU manager policy option, such as full-pcpus-only=true; may be repeated.",
+        help="CPU manager policy option, such as full-pcpus-only=true; may be repeated.",
     ),
     click.option(
         "--topology-policy",
@@ -39,9 +40,9 @@ _OPTIONS = (
     click.option(
         "--kubelet-config",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="The kubelet's configuration file; options given here win over it.",
+        help="Configuration file of the kubelet; options override it.",
     ),
-    click.option("--kubernetes-version", metavar="1.N", help="The kubelet's release, such as 1.36."),
+    click.option("--kubernetes-version", metavar="1.N", help="Release of the kubelet, such as 1.36."),
 )
 _RESOURCES = (
     click.option(
@@ -53,13 +54,13 @@ _RESOURCES = (
         "--reserved-memory",
         metavar="NODE:TYPE=SIZE,…",
         multiple=True,
-        help="As the kubelet's flag: 0:memory=1Gi; may be repeated.",
+        help="As the kubelet's flag, such as 0:memory=1Gi; may be repeated.",
     ),
     click.option(
         "--node-memory",
         metavar="NODE:TYPE=SIZE,…",
         multiple=True,
-        help="What a NUMA node has: 0:memory=64Gi,hugepages-1Gi=8Gi; may be repeated.  "
+        help="Memory of a NUMA node, such as 0:memory=64Gi,hugepages-1Gi=8Gi; may be repeated.  "
         "[default: the machine's]",
     ),
     click.option(
@@ -67,7 +68,7 @@ _RESOURCES = (
         "node_devices",
         metavar="NAME=ID@NODE,…",
         multiple=True,
-        help="Devices and the NUMA nodes that they are near: nvidia.com/gpu=gpu0@0,gpu1@1; may be repeated.",
+        help="Devices and their NUMA nodes, such as nvidia.com/gpu=gpu0@0,gpu1@1; may be repeated.",
     ),
     click.option(
         "--feature-gate",
@@ -106,57 +107,49 @@ def resources(command: _F) -> _F:
     return _with(_RESOURCES, command)
 
 
-def node_settings(said: dict[str, Any]) -> NodeSettings:
-    """What these options say; they are taken out of `said`."""
-    from corelane.app.node_settings import NodeSettings
+def node_resources(given: Mapping[str, Any]) -> NodeResources:
+    """Return the node's memory and devices that the options give."""
+    from corelane.app import kubelet_settings
 
-    return NodeSettings(
-        memory_policy=(said.pop("memory_policy") or "").title(),
-        reserved_memory=said.pop("reserved_memory"),
-        memory=said.pop("node_memory"),
-        devices=said.pop("node_devices"),
-        gates=_pairs("--feature-gate", said.pop("gates"), "PodLevelResourceManagers=true"),
-        config=said["kubelet_config"],
+    return kubelet_settings.node_resources(given["node_memory"], given["node_devices"])
+
+
+def settings(given: Mapping[str, Any]) -> KubeletOptions:
+    """Return the kubelet's settings that the options give, completed by its configuration file."""
+    from corelane.app import kubelet_settings
+
+    if given["reserved"] and given["reserved_cpus"]:
+        raise Fault("--reserved-cpus and --reserved both reserve CPUs; give one of them")
+    reserved_memory = given.get("reserved_memory")
+    gates = _pairs("--feature-gate", given.get("gates", ()), "PodLevelResourceManagers=true")
+    options = kubelet_settings.KubeletOptions(
+        policy=given["policy"] or "",
+        reserved_cpus=given["reserved_cpus"] or "",
+        reserved=given["reserved"] or "",
+        options=_pairs("--option", given["options"], "full-pcpus-only=true"),
+        topology_policy=given["topology_policy"] or "",
+        topology_scope=given.get("topology_scope") or "",
+        topology_options=_pairs(
+            "--topology-option", given.get("topology_options", ()), "prefer-closest-numa-nodes=true"
+        ),
+        memory_policy=(given.get("memory_policy") or "").title(),
+        reserved_memory=(
+            kubelet_settings.memory_by_node("--reserved-memory", reserved_memory) if reserved_memory else None
+        ),
+        pod_level=kubelet_settings.pod_level(gates),
+        version=given["kubernetes_version"] or "",
     )
+    config = given["kubelet_config"]
+    return kubelet_settings.from_file(config, options) if config else options
 
 
-def settings(
-    *,
-    policy: str | None,
-    reserved_cpus: str | None,
-    reserved: str | None,
-    options: Iterable[str],
-    topology_policy: str | None,
-    kubelet_config: Path | None,
-    kubernetes_version: str | None,
-    topology_scope: str | None = None,
-    topology_options: Iterable[str] = (),
-) -> Settings:
-    """What the options say, completed by the configuration file."""
-    from corelane.app.state import kubelet_settings
-
-    said = kubelet_settings.Settings(
-        policy=policy or "",
-        reserved_cpus=reserved_cpus or "",
-        reserved=reserved or "",
-        options=_pairs("--option", options),
-        topology_policy=topology_policy or "",
-        topology_scope=topology_scope or "",
-        topology_options=_pairs("--topology-option", topology_options),
-        version=kubernetes_version or "",
-    )
-    if said.reserved and said.reserved_cpus:
-        raise Fault("--reserved-cpus and --reserved name two reservations: give one of them")
-    return kubelet_settings.from_file(kubelet_config, said) if kubelet_config else said
-
-
-def _pairs(option: str, texts: Iterable[str], example: str = "full-pcpus-only=true") -> dict[str, str]:
+def _pairs(option: str, texts: Iterable[str], example: str) -> dict[str, str]:
     pairs = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise Fault(f"{option}: {text!r} is not NAME=VALUE, such as {example}")
         if name in pairs:
-            raise Fault(f"{option}: {name} is given twice")
+            raise Fault(f"{option}: {name} is given twice; give it once")
         pairs[name] = value
     return pairs

@@ -61,8 +61,8 @@ def allocate(pods: PodOptions, node: NodeOptions, kubelet: dict[str, Any], outpu
     from corelane.app.allocate import command
     from corelane.app.allocate.node_state import NodeQuery
 
-    resources = _kubelet.node_settings(kubelet)
-    settings = _kubelet.settings(**kubelet, policy=policy)
+    settings = _kubelet.settings({**kubelet, "policy": policy})
+    resources = _kubelet.node_resources(kubelet)
     where = NodeQuery(node.machine, node.state, settings, resources, node.overrides())
     answer = command.compare if node.compare else command.main
     raise SystemExit(answer(pods.query(), where, output, click.echo))

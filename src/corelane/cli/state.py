@@ -1,4 +1,4 @@
-"""`corelane state`: the kubelet's state files, shown, verified, converted and repaired."""
+"""`corelane state`: show, verify, convert and repair the kubelet's state files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from corelane.cli import _kubelet
 from corelane.cli._errors import Fault, Group
 
-# Whether it can be read is for the application to say, in one line.
+# The application reports an unreadable file, in one line.
 _FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
 _OUTPUT = click.option(
     "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
@@ -20,10 +20,10 @@ _VERSION = click.Choice(["v2", "v3", "v4", "2", "3", "4"])
 
 @click.group(cls=Group)
 def state() -> None:
-    """Read, check and mend the kubelet's cpu_manager_state; read and check its memory_manager_state.
+    """Show, verify, convert and repair the kubelet's cpu_manager_state; show and verify memory_manager_state.
 
-    A kubelet whose policy, reservation or CPUs have changed does not start until this file fits again, or is
-    deleted with the node drained. `repair` makes it fit while pods run on.
+    After a change of policy, reservation or CPUs the kubelet does not start until the file fits again, or
+    until the node is drained and the file deleted. `repair` makes the file fit while pods keep running.
     """
 
 
@@ -31,7 +31,7 @@ def state() -> None:
 @_FILE
 @_OUTPUT
 def show(file: Path, output: str) -> None:
-    """Show what the file says: policy, who has which CPUs (or memory), checksum."""
+    """Show a state file: policy, CPUs (or memory) of each container, checksum."""
     from corelane.app.state import command
 
     raise SystemExit(command.show(file, as_json=output == "json", say=click.echo))
@@ -45,42 +45,42 @@ def show(file: Path, output: str) -> None:
     "--reserved-memory",
     metavar="NODE:RESOURCE=SIZE",
     multiple=True,
-    help="For a memory_manager_state, as the kubelet's flag: 0:memory=1Gi; may be repeated.",
+    help="For memory_manager_state, as the kubelet's flag, such as 0:memory=1Gi; may be repeated.",
 )
 @_OUTPUT
 def verify(
     file: Path, machine: str | None, output: str, reserved_memory: tuple[str, ...], **kubelet: Any
 ) -> None:
-    """Say whether the kubelet would start with the file, or which of its rules fails, and what to do.
+    """Check whether the kubelet would start with the file; show which rule fails, and the remedy.
 
-    Exits with 0 if it would start, with 1 if not. For a memory_manager_state, --policy is that manager's.
+    Exits with 0 if it would start, with 1 if not. For memory_manager_state, --policy is the memory manager's.
     """
     from corelane.app.state import command, files
 
     as_json = output == "json"
     if files.is_memory(file):
-        given = command.MemorySettings(
-            policy=kubelet["policy"] or "",
-            reserved=reserved_memory,
-            config=kubelet["kubelet_config"],
-            version=kubelet["kubernetes_version"] or "",
-        )
-        raise SystemExit(command.verify_memory(file, machine, given, as_json=as_json, say=click.echo))
-    settings = _kubelet.settings(**kubelet)
+        memory = {"policy": None, "memory_policy": kubelet["policy"], "reserved_memory": reserved_memory}
+        settings = _kubelet.settings(kubelet | memory)
+        raise SystemExit(command.verify_memory(file, machine, settings, as_json=as_json, say=click.echo))
+    settings = _kubelet.settings(kubelet)
     raise SystemExit(command.verify(file, machine, settings, as_json=as_json, say=click.echo))
 
 
 @state.command()
 @_FILE
-@click.option("--to", "version", type=_VERSION, required=True, help="The version to write.")
+@click.option("--to", "version", type=_VERSION, required=True, help="Version to write.")
 def convert(file: Path, version: str) -> None:
-    """Write the file in another version, keeping the old one as FILE.bak-TIME.
+    """Write the file in another version, and keep the old one as FILE.bak-TIME.
 
-    v2 is read by kubelets from 1.18 on, v3 by 1.36 with pod-level resource managers, v4 is what 1.37 writes.
+    v2 is read by kubelets from 1.18, v3 by 1.36 with pod-level resource managers; v4 is written by 1.37.
     """
-    from corelane.app.state import command as app
+    from corelane.app.state import command
 
-    raise SystemExit(app.convert(file, int(version.removeprefix("v")), say=click.echo))
+    raise SystemExit(command.convert(file, _version(version), say=click.echo))
+
+
+def _version(text: str) -> int:
+    return int(text.removeprefix("v"))
 
 
 @state.command()
@@ -97,7 +97,7 @@ def convert(file: Path, version: str) -> None:
     metavar="[SOCKET]",
     is_flag=False,
     flag_value="unix:///run/containerd/containerd.sock",
-    help="Ask the container runtime for names, through its CRI socket; without one containerd's.",
+    help="Get names from the container runtime's CRI socket; without SOCKET from containerd's.",
 )
 @click.option(
     "--root",
@@ -106,9 +106,9 @@ def convert(file: Path, version: str) -> None:
     show_default=True,
     help="The node's root directory, with sys/fs/cgroup and var/log/containers.",
 )
-@click.option("--to", "version", type=_VERSION, help="The version to write.  [default: the file's, or v2]")
+@click.option("--to", "version", type=_VERSION, help="Version to write.  [default: the file's, or v2]")
 @click.option("--dry-run", is_flag=True, help="Only show the difference.")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("-y", "--yes", is_flag=True, help="Write without confirmation.")
 @_OUTPUT
 def repair(
     file: Path,
@@ -123,20 +123,19 @@ def repair(
     yes: bool,
     **kubelet: Any,
 ) -> None:
-    """Rebuild the file from what is running, so that the kubelet starts and no pod loses its CPUs.
+    """Rebuild the file from the running containers: the kubelet starts, and pods keep their CPUs.
 
-    Reads the cpusets of the pods' cgroups, names them by the list of pods, by the container runtime (--cri)
-    or by the links in /var/log/containers, shows what changes, and asks. The old file stays as FILE.bak-TIME.
-    CPUs whose owner has no name stay blocked. Stop the kubelet before.
+    Reads the cpusets of the pods' cgroups, names containers by the list of pods, by the container runtime
+    (--cri) or by the links in /var/log/containers, shows the changes, and asks for confirmation. The old file
+    stays as FILE.bak-TIME. CPUs of containers without a known name stay allocated. Stop the kubelet first.
     """
     from corelane.app.state import repair as app
 
     as_json = output == "json"
     if as_json and not (yes or dry_run):
-        raise Fault("-o json asks no questions: give --yes or --dry-run as well")
-    settings = _kubelet.settings(**kubelet)
-    target = int(version.removeprefix("v")) if version else None
-    plan = app.plan(file, machine, settings, app.RepairSources(root, pods, cri or ""), target)
+        raise Fault("-o json cannot ask for confirmation: add --yes or --dry-run")
+    settings, sources = _kubelet.settings(kubelet), app.RepairSources(root, pods, cri or "")
+    plan = app.plan(file, machine, settings, sources, _version(version) if version else None)
     raise SystemExit(
         app.repair(
             plan,

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from corelane import node
-from corelane.app import machines, node_settings, nodefile
+from corelane.app import kubelet_settings, machines, nodefile
 from corelane.app.allocate.pod_manifests import InputError, objects
-from corelane.app.node_settings import NodeSettings
-from corelane.app.state import files, kubelet_settings
+from corelane.app.kubelet_settings import KubeletOptions, NodeResources
+from corelane.app.state import files
 from corelane.app.state.files import StateFileError
-from corelane.app.state.kubelet_settings import Settings
 from corelane.cpuset import CPUSet, CPUSetError, named, verb
 from corelane.machine.model import Machine
 from corelane.node import (
@@ -89,8 +88,8 @@ class NodeQuery:
 
     machine: str | None = None
     state: Path | None = None
-    kubelet: Settings = field(default_factory=Settings)
-    resources: NodeSettings = field(default_factory=NodeSettings)
+    kubelet: KubeletOptions = field(default_factory=KubeletOptions)
+    resources: NodeResources = field(default_factory=NodeResources)
     pools: PoolOverrides = field(default_factory=PoolOverrides)
 
 
@@ -137,7 +136,7 @@ def _machine(where: NodeQuery, published: _Published, *, all_online: bool) -> Ma
     else:
         load = kubelet_settings.hardware if all_online else machines.load
         machine = load(where.machine)
-    return node_settings.with_memory(_isolated(machine, where.pools.isolate), where.resources)
+    return kubelet_settings.with_memory(_isolated(machine, where.pools.isolate), where.resources)
 
 
 def _isolated(machine: Machine, text: str) -> Machine:
@@ -162,7 +161,8 @@ def _config(machine: Machine, where: NodeQuery, published: _Published) -> NodeCo
     if where.kubelet.policy != "pools":
         return kubelet_config(where, machine)
     kubelet = kubelet_settings.config(replace(where.kubelet, policy="static"), exact=False)
-    return node_settings.applied(_pool_config(kubelet, machine, where, published), machine, where.resources)
+    config = _pool_config(kubelet, machine, where, published)
+    return kubelet_settings.with_resources(config, machine, where.kubelet, where.resources)
 
 
 def kubelet_config(where: NodeQuery, machine: Machine) -> NodeConfig:
@@ -176,7 +176,7 @@ def kubelet_config(where: NodeQuery, machine: Machine) -> NodeConfig:
     config = kubelet_settings.config(settings, exact=exact)
     if where.pools.config:
         config = _with_file(config, where)
-    return node_settings.applied(config, machine, where.resources)
+    return kubelet_settings.with_resources(config, machine, where.kubelet, where.resources)
 
 
 def _with_file(config: NodeConfig, where: NodeQuery) -> NodeConfig:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from corelane.app import memory_settings
-from corelane.app.settings_file import SettingsError
-from corelane.app.state import files, kubelet_settings
+from corelane.app import kubelet_settings
+from corelane.app.kubelet_settings import KubeletOptions
+from corelane.app.state import files
 from corelane.app.state.files import Say, StateFileError
-from corelane.app.state.kubelet_settings import Settings
-from corelane.machine import Machine
 from corelane.node import NodeState
 from corelane.node.kubelet import memory_validation
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
-from corelane.node.kubelet.memory_validation import Reserved
 from corelane.node.recovery import start_rules, statefiles
 from corelane.node.recovery.start_rules import StartRule
 from corelane.node.recovery.statefiles import StateFile
@@ -28,7 +25,7 @@ from corelane.view import state_memory, tables
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["MemorySettings", "convert", "empty_node", "show", "verify", "verify_memory"]
+__all__ = ["convert", "empty_node", "show", "verify", "verify_memory"]
 
 _Content = TypeVar("_Content", Checkpoint, MemoryCheckpoint)
 
@@ -56,14 +53,14 @@ def _show(
     return 0
 
 
-def verify(path: Path, machine: str | None, settings: Settings, *, as_json: bool, say: Say) -> int:
+def verify(path: Path, machine: str | None, settings: KubeletOptions, *, as_json: bool, say: Say) -> int:
     """Print which rule of the kubelet's start would fail; 0 if it would start, else 1.
 
     Raises StateFileError for a file that cannot be read or whose checksum is wrong.
     """
     loaded = files.load_intact(path)
     state, settings = empty_node(machine, settings, loaded.checkpoint)
-    minor = _minor(settings.version, 37 if loaded.checkpoint.version == 4 else 36)
+    minor = _minor(settings, 37 if loaded.checkpoint.version == 4 else 36)
     try:
         visible = statefiles.read_by(loaded, minor)
     except CheckpointError as error:
@@ -82,72 +79,48 @@ def _print_rules(path: Path, rules: list[StartRule], facts: Mapping[str, Any], s
 
 
 def empty_node(
-    machine: str | None, settings: Settings, recorded: Checkpoint | None
-) -> tuple[NodeState, Settings]:
+    machine: str | None, settings: KubeletOptions, recorded: Checkpoint | None
+) -> tuple[NodeState, KubeletOptions]:
     """Return the node without pods, and its settings: without a policy of their own with the file's."""
     if not settings.policy and recorded and recorded.policy in ("none", "static"):
         settings = replace(settings, policy=recorded.policy)
     return kubelet_settings.start(kubelet_settings.hardware(machine), settings), settings
 
 
-def _minor(version: str, default: int) -> int:
+def _minor(settings: KubeletOptions, default: int) -> int:
     """The kubelet's release; by default one that writes such a file."""
-    return kubelet_settings.release(version) if version else default
+    return kubelet_settings.release(settings.version) if settings.version else default
 
 
-@dataclass(frozen=True, slots=True)
-class MemorySettings:
-    """A memory manager's settings; empty where none were given."""
-
-    policy: str = ""
-    reserved: Sequence[str] = ()
-    """As the kubelet's `--reserved-memory`: `0:memory=1Gi,hugepages-1Gi=2Gi`."""
-    config: Path | None = None
-    """The kubelet's configuration file, which the others override."""
-    version: str = ""
-
-
-def verify_memory(path: Path, machine: str | None, given: MemorySettings, *, as_json: bool, say: Say) -> int:
+def verify_memory(
+    path: Path, machine: str | None, settings: KubeletOptions, *, as_json: bool, say: Say
+) -> int:
     """Print which rule of the memory manager's start would fail; 0 if it would start, else 1.
 
-    Raises StateFileError for a file that cannot be read or whose checksum is wrong, and SettingsError.
+    What the settings lack is taken from the file, a reservation with a warning. Raises StateFileError for a
+    file that cannot be read or whose checksum is wrong, and SettingsError.
     """
     loaded = files.load_memory(path)
     if loaded.fault:
         raise StateFileError(f"{path}: {loaded.fault}")
     content, hardware = loaded.checkpoint, kubelet_settings.hardware(machine)
-    policy, reserved, notes = _memory_settings(content, hardware, given)
-    rules = start_rules.check_memory(content, hardware, policy, reserved, _minor(given.version, 36))
-    facts = {"policy": policy, "reserved": {str(node): dict(of) for node, of in reserved.items()}}
+    policy = settings.memory_policy or ("None" if settings.source else content.policy)
+    reserved, notes = settings.reserved_memory, []
+    if reserved is not None:
+        kubelet_settings.check_nodes(settings.reserved_memory_source, reserved, hardware)
+    elif policy == "Static":
+        reserved, notes = memory_validation.reserved_in(content), [_UNKNOWN_RESERVATION]
+    rules = start_rules.check_memory(content, hardware, policy, reserved or {}, _minor(settings, 36))
+    facts = {"policy": policy, "reserved": {str(node): dict(of) for node, of in (reserved or {}).items()}}
     return _print_rules(path, [*rules, *notes], facts, say if as_json else None)
 
 
-def _memory_settings(
-    content: MemoryCheckpoint, machine: Machine, given: MemorySettings
-) -> tuple[str, Reserved, list[StartRule]]:
-    """Policy and reservation; what is not given is taken from the file, with a warning."""
-    config = kubelet_settings.tree(given.config) if given.config else {}
-    where = str(given.config)
-    policy = given.policy.title() or (
-        memory_settings.policy(where, config) if given.config else content.policy
-    )
-    reserved = (
-        memory_settings.given(given.reserved)
-        if given.reserved
-        else memory_settings.configured(where, config.get("reservedMemory"))
-    )
-    nodes = {node.id for node in machine.nodes}
-    if reserved is not None and (missing := sorted(set(reserved) - nodes)):
-        option = "--reserved-memory" if given.reserved else f"{where}: reservedMemory"
-        raise SettingsError(
-            f"{option}: references a NUMA node "
-            f"{missing[0]} that does not exist on this machine: it has {', '.join(map(str, sorted(nodes)))}"
-        )
-    if reserved is not None or policy != "Static":
-        return policy, reserved or {}, []
-    note = "reservation unknown: the file's own is taken as right"
-    remedy = "give --kubelet-config FILE, or --reserved-memory 0:memory=1Gi for each NUMA node"
-    return policy, memory_validation.reserved_in(content), [StartRule("reservation", "warning", note, remedy)]
+_UNKNOWN_RESERVATION = StartRule(
+    "reservation",
+    "warning",
+    "reservation unknown: the file's own is taken as right",
+    "give --kubelet-config FILE, or --reserved-memory 0:memory=1Gi for each NUMA node",
+)
 
 
 def convert(path: Path, version: int, *, say: Say) -> int:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from corelane.app.kubelet_settings import KubeletOptions
 from corelane.app.state import cgroups, command, cri_names, files, pod_lists
 from corelane.app.state.cri_names import RuntimeReport
 from corelane.app.state.files import Say, StateFileError
-from corelane.app.state.kubelet_settings import Settings
 from corelane.node import NodeState
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint, Version
@@ -50,7 +50,7 @@ class RepairPlan:
 
 
 def plan(
-    path: Path, machine: str | None, settings: Settings, sources: RepairSources, version: int | None
+    path: Path, machine: str | None, settings: KubeletOptions, sources: RepairSources, version: int | None
 ) -> RepairPlan:
     """Return what a repair would write, and the difference.
 
