@@ -140,7 +140,7 @@ def _plain_answer(answer: AllocatorAnswer) -> dict[str, Any]:
 def show(pod: PodExplanation, to: Console, *, picture: bool = True) -> None:
     """Print the decision on a pod, the steps of each container, and the map of the machine with it."""
     key, decision = pod.request.key, pod.decision
-    verdict = "admitted" if decision.admitted else f"rejected: {decision.reason}: {decision.message}"
+    verdict = "admitted" if decision.admitted else f"rejected: {decision.reason}: {decision.message}\n"
     to.print(f"pod {key} ({_class(pod)}): {verdict}", markup=False)
     if decision.admitted:
         rows = [row for one in pod.containers for row in _rows(one, pod)]
@@ -153,10 +153,11 @@ def show(pod: PodExplanation, to: Console, *, picture: bool = True) -> None:
     if pod.objective:
         _show_objective(pod.objective, to)
     if picture:
-        to.print()
-        to.print(cpumap(pod.state.machine, _owners(pod), width=to.width).rstrip("\n"), markup=True)
+        to.print(cpumap(pod.state.machine, _owners(pod), width=to.width), markup=True, end="")
     for note in pod.notes:
-        to.print(f"note: {note}", markup=False)
+        to.print(f"\nnote: {note}", markup=False)
+    if not picture:
+        to.print()
 
 
 def _class(pod: PodExplanation) -> str:
@@ -186,7 +187,7 @@ def _show_container(container: ContainerExplanation, message: str, to: Console) 
     if container.candidates:
         wide = "more nodes than an idle machine needs"
         nodes = [
-            (one.nodes, str(one.free), "" if one.preferred else wide, "chosen" if one.chosen else "")
+            (one.nodes, str(one.free), "chosen" if one.chosen else "", "" if one.preferred else wide)
             for one in container.candidates
         ]
         title = f"{name}: NUMA nodes with enough free CPUs, best first"
@@ -253,18 +254,15 @@ def _amount(resource: str, amount: int) -> str:
 
 
 def _show_objective(objective: Objective, to: Console) -> None:
-    """Print the terms by priority, the deciding one marked; or the changes that would help."""
+    """Print the terms by priority, the deciding one marked; or the changes by which the pod would fit."""
     if objective.terms:
-        rows = list(_term_rows(objective))
-        headings = ("", "term", "chosen", "runner-up", "")
         title = f"terms of the objective ({objective.allocator}): {_against(objective)}"
-        _show_columns(title, headings, rows, to)
-    for note in objective.notes:
-        to.print(note, markup=False)
+        _show_columns(title, ("", "term", "chosen", "runner-up", ""), list(_term_rows(objective)), to)
     if objective.remedies:
         to.print("the pod would fit with one of these changes:")
-        for line in _remedies(objective):
-            to.print(f"  {line}", markup=False)
+    lines = [*objective.notes, *(f"  {line}" for line in _remedies(objective))]
+    if lines:
+        to.print("\n".join((*lines, "")), markup=False)
 
 
 def _against(objective: Objective) -> str:

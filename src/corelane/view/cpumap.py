@@ -1,12 +1,13 @@
 """A machine's CPUs as a map of letters for terminals: a row for each NUMA node, a cell for each core."""
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from corelane.cpuset import bits, format_list
 from corelane.machine.model import Machine
 from corelane.view import units
-from corelane.view.owners import Entry, Owner, legend
+from corelane.view.owners import LegendEntry, Owner, legend
 
 __all__ = ["cpumap"]
 
@@ -15,7 +16,7 @@ _FREE, _FORBIDDEN, _GAP = "·", "✕", " | "
 
 @dataclass(frozen=True, slots=True)
 class _Cell:
-    """A core: how many columns it takes, and its text, painted or not."""
+    """A core: the columns that it takes, and its text, with or without markup."""
 
     width: int
     text: str
@@ -25,10 +26,10 @@ class _Cell:
 def cpumap(
     machine: Machine, owners: Mapping[int, Owner] | None = None, *, width: int = 100, markup: bool = True
 ) -> str:
-    """The map and its legend in lines of at most `width` columns, in rich's markup or plain.
+    """Return the map and its legend in lines of at most `width` columns, in rich's markup or plain.
 
-    A cell has a letter for each thread of a core, and `|` parts L3 domains. CPUs without an owner are dots,
-    those not allowed to this process crosses.
+    A cell has a letter for each thread of a core; `|` separates L3 domains. A dot is a CPU without an owner,
+    a cross one that this process may not use.
     """
     entries = legend(machine, owners)
     by_cpu = {cpu: entry for entry in entries.values() for cpu in bits(entry.mask)}
@@ -45,7 +46,7 @@ def _label_width(machine: Machine) -> int:
     return max(len(f"node {node}") for node, _ in machine.numa_masks)
 
 
-def _cell(machine: Machine, core: units.Core, by_cpu: Mapping[int, Entry], markup: bool) -> _Cell:
+def _cell(machine: Machine, core: units.Core, by_cpu: Mapping[int, LegendEntry], markup: bool) -> _Cell:
     letters = [_letter(machine, cpu.id, by_cpu.get(cpu.id)) for cpu in core.cpus]
     painted = "".join(
         _painted(letter, by_cpu.get(cpu.id), markup) for letter, cpu in zip(letters, core.cpus, strict=True)
@@ -53,13 +54,13 @@ def _cell(machine: Machine, core: units.Core, by_cpu: Mapping[int, Entry], marku
     return _Cell(len(letters), painted, core.cpus[0].l3)
 
 
-def _letter(machine: Machine, cpu: int, entry: Entry | None) -> str:
+def _letter(machine: Machine, cpu: int, entry: LegendEntry | None) -> str:
     if entry:
         return entry.letter
     return _FREE if cpu in machine.usable else _FORBIDDEN
 
 
-def _painted(text: str, entry: Entry | None, markup: bool) -> str:
+def _painted(text: str, entry: LegendEntry | None, markup: bool) -> str:
     if not markup:
         return text
     return f"[{entry.text_colour} on {entry.colour}]{text}[/]" if entry else f"[dim]{text}[/]"
@@ -73,7 +74,7 @@ def _by_l3(cells: list[_Cell]) -> list[list[_Cell]]:
 
 
 def _rows(label: str, domains: list[list[_Cell]], cpus: str, width: int) -> Iterator[str]:
-    """The cells in lines, broken between L3 domains if possible; the node's CPUs last, if they fit."""
+    """Yield lines of cells, broken between L3 domains if possible; the node's CPUs last, if they fit."""
     start = len(label) + 1
     line, used = "", 0
     for domain in domains:
@@ -89,28 +90,47 @@ def _rows(label: str, domains: list[list[_Cell]], cpus: str, width: int) -> Iter
 
 
 def _legend(
-    machine: Machine, entries: Mapping[Owner, Entry], by_cpu: Mapping[int, Entry], width: int, markup: bool
+    machine: Machine,
+    entries: Mapping[Owner, LegendEntry],
+    by_cpu: Mapping[int, LegendEntry],
+    width: int,
+    markup: bool,
 ) -> Iterator[str]:
     rest = machine.cpus_mask & ~sum(1 << cpu for cpu in by_cpu)
     free, forbidden = rest & machine.usable.mask, rest & ~machine.usable.mask
     yield ""
     for entry in entries.values():
-        yield _line(
-            entry.letter, entry, f"{entry.owner.name}  {entry.owner.qos}".rstrip(), entry.mask, width, markup
-        )
+        yield from _lines(entry.letter, entry, entry.title, entry.mask, width, markup)
     if free:
-        yield _line(_FREE, None, "no owner", free, width, markup)
+        yield from _lines(_FREE, None, "no owner", free, width, markup)
     if forbidden:
-        yield _line(_FORBIDDEN, None, "not allowed to this process", forbidden, width, markup)
+        yield from _lines(_FORBIDDEN, None, "not allowed to this process", forbidden, width, markup)
     if machine.offline:
-        yield _line(" ", None, "offline", machine.offline.mask, width, markup)
+        yield from _lines(" ", None, "offline", machine.offline.mask, width, markup)
 
 
-def _line(letter: str, entry: Entry | None, name: str, mask: int, width: int, markup: bool) -> str:
-    text = f"{name}  {format_list(mask)} ({units.plural(mask.bit_count(), 'CPU')})"
-    room = max(width - 5, 20)
-    text = text if len(text) <= room else f"{text[: room - 1]}…"
-    return f"  {_painted(letter, entry, markup)}  {_escaped(text) if markup else text}"
+def _lines(
+    letter: str, entry: LegendEntry | None, title: str, mask: int, width: int, markup: bool
+) -> Iterator[str]:
+    """Yield one line of the legend, or several with breaks behind spaces and commas."""
+    count = units.plural(mask.bit_count(), "CPU")
+    for i, line in enumerate(_wrapped(f"{title}  {format_list(mask)} ({count})", max(width - 7, 20))):
+        mark = "       " if i else f"  {_painted(letter, entry, markup)}  "
+        yield mark + (_escaped(line) if markup else line)
+
+
+def _wrapped(text: str, width: int) -> Iterator[str]:
+    """Break a line behind commas, spaces, or where a word is too long."""
+    line = ""
+    for piece in re.split(r"(?<=[, ])(?!CPUs?\))", text):
+        if line and len(line) + len(piece.rstrip()) > width:
+            yield line.rstrip()
+            line = ""
+        line += piece
+        while len(line.rstrip()) > width:
+            yield line[:width]
+            line = line[width:]
+    yield line
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Who has a CPU, for pictures: owners with their colours and letters, the same in text and SVG."""
+"""The owners of CPUs for maps and drawings, with the same letters and colours in both."""
 
 import colorsys
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from corelane.machine.model import Machine
 
-__all__ = ["Entry", "Owner", "legend"]
+__all__ = ["LegendEntry", "Owner", "legend"]
 
 _PALETTE = (
     "#2f6db5", "#f2912f", "#3d8b4a", "#8e5ea2", "#d1495b", "#5ab8b2",
@@ -18,9 +18,9 @@ _NEUTRAL = {"shared": ("░", "#c3ccd6"), "reserved": ("R", "#8b949e")}
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who a CPU belongs to: a container as `namespace/pod/container`, and its class (LSE, Guaranteed …).
+    """A container as `namespace/pod/container` with its QoS class, or a pool.
 
-    The classes `shared` (the pool) and `reserved` (the system's CPUs) are drawn in grey.
+    The classes `shared` (shared pool) and `reserved` (the system's CPUs) are drawn in grey.
     """
 
     name: str
@@ -28,7 +28,7 @@ class Owner:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LegendEntry:
     """A line of the legend: `colour` is #rrggbb, `mask` the owner's CPUs."""
 
     owner: Owner
@@ -37,8 +37,14 @@ class Entry:
     mask: int
 
     @property
+    def title(self) -> str:
+        """Name and class; of the grey owners the name alone."""
+        grey = self.owner.qos in _NEUTRAL
+        return self.owner.name if grey else f"{self.owner.name}  {self.owner.qos}".rstrip()
+
+    @property
     def text_colour(self) -> str:
-        """Black or white, whichever stands out, by relative luminance (WCAG 2.2), in doubt white."""
+        """Black or white, by relative luminance (WCAG 2.2), in doubt white."""
         red, green, blue = (_linear(int(self.colour[i : i + 2], 16) / 255) for i in (1, 3, 5))
         return "#000000" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.22 else "#ffffff"
 
@@ -47,8 +53,8 @@ def _linear(channel: float) -> float:
     return channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4
 
 
-def legend(machine: Machine, owners: Mapping[int, Owner] | None) -> dict[Owner, Entry]:
-    """One entry for each owner of a CPU of this machine, in order of their lowest CPU; the grey ones last."""
+def legend(machine: Machine, owners: Mapping[int, Owner] | None) -> dict[Owner, LegendEntry]:
+    """Return an entry for each owner of a CPU of this machine, by their lowest CPU, the grey ones last."""
     masks: dict[Owner, int] = {}
     for cpu, owner in sorted((owners or {}).items()):
         if machine.cpus_mask >> cpu & 1:
@@ -56,15 +62,17 @@ def legend(machine: Machine, owners: Mapping[int, Owner] | None) -> dict[Owner, 
     coloured = [owner for owner in masks if owner.qos not in _NEUTRAL]
     grey = [owner for owner in masks if owner.qos in _NEUTRAL]
     entries = {owner: _entry(owner, index, masks[owner]) for index, owner in enumerate(coloured)}
-    return entries | {owner: Entry(owner, *_NEUTRAL[owner.qos], masks[owner]) for owner in grey}
+    return entries | {owner: LegendEntry(owner, *_NEUTRAL[owner.qos], masks[owner]) for owner in grey}
 
 
-def _entry(owner: Owner, index: int, mask: int) -> Entry:
+def _entry(owner: Owner, index: int, mask: int) -> LegendEntry:
     letter = _LETTERS[index] if index < len(_LETTERS) else "#"
-    return Entry(owner, letter, _PALETTE[index] if index < len(_PALETTE) else _further_colour(index), mask)
+    return LegendEntry(
+        owner, letter, _PALETTE[index] if index < len(_PALETTE) else _further_colour(index), mask
+    )
 
 
 def _further_colour(index: int) -> str:
-    """Hues a golden angle apart never come back to the same one; three lightnesses keep neighbours apart."""
+    """Return hues a golden angle apart, which never repeat; three lightnesses separate successive ones."""
     channels = colorsys.hls_to_rgb(index * 0.618034 % 1, (0.42, 0.56, 0.7)[index % 3], 0.5)
     return "#" + "".join(f"{round(channel * 255):02x}" for channel in channels)

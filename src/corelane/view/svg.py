@@ -14,7 +14,7 @@ from math import ceil, log
 from corelane.cpuset import bits, format_list
 from corelane.machine.model import CPU, Machine
 from corelane.view import units
-from corelane.view.owners import Entry, Owner, legend
+from corelane.view.owners import LegendEntry, Owner, legend
 
 __all__ = ["svg"]
 
@@ -99,7 +99,7 @@ class _Style:
     scale: _Scale
 
     machine: Machine
-    by_cpu: Mapping[int, Entry]
+    by_cpu: Mapping[int, LegendEntry]
     classes: Mapping[Owner, str]
     owned: bool
 
@@ -131,13 +131,13 @@ def _scale(machine: Machine) -> _Scale:
     return _Scale(42, 26, 13) if len(machine.cpus) <= 32 else _Scale(30 + 7 * max(wide, 0), 20, 11)
 
 
-def _classes(entries: Mapping[Owner, Entry]) -> dict[Owner, str]:
+def _classes(entries: Mapping[Owner, LegendEntry]) -> dict[Owner, str]:
     grey = ("shared", "reserved")
     return {owner: owner.qos if owner.qos in grey else f"o{index}" for index, owner in enumerate(entries)}
 
 
 def _opening(
-    machine: Machine, width: int, height: int, entries: Mapping[Owner, Entry], style: _Style
+    machine: Machine, width: int, height: int, entries: Mapping[Owner, LegendEntry], style: _Style
 ) -> Iterator[str]:
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
@@ -315,14 +315,14 @@ def _draw_thread(cpu: CPU, x: int, y: int, style: _Style) -> str:
     )
 
 
-def _fill(cpu: CPU, entry: Entry | None, style: _Style) -> tuple[str, str]:
+def _fill(cpu: CPU, entry: LegendEntry | None, style: _Style) -> tuple[str, str]:
     if entry:
         name = style.classes[entry.owner]
         return name, f"{name}-text"
     return (cpu.kind.lower() if cpu.kind and not style.owned else "free"), "free-text"
 
 
-def _tooltip(cpu: CPU, entry: Entry | None) -> str:
+def _tooltip(cpu: CPU, entry: LegendEntry | None) -> str:
     place = f"CPU {cpu.id}, core {cpu.core}, L3 {cpu.l3}, NUMA node {cpu.numa}, socket {cpu.socket}"
     kind = f", {cpu.kind}-core" if cpu.kind else ""
     owner = f": {entry.owner.name} {entry.owner.qos}".rstrip() if entry else ""
@@ -342,7 +342,7 @@ class _Key:
         return _SWATCH + 48 + _LETTER_W * (len(self.name) + len(self.detail))
 
 
-def _keys(machine: Machine, entries: Mapping[Owner, Entry], style: _Style) -> Iterator[_Key]:
+def _keys(machine: Machine, entries: Mapping[Owner, LegendEntry], style: _Style) -> Iterator[_Key]:
     for owner, entry in entries.items():
         qos = "" if style.classes[owner] in _LIGHT else owner.qos
         count = units.plural(entry.mask.bit_count(), "CPU")
