@@ -19,7 +19,9 @@ from corelane.workload.request import (
     PodRequest,
     PodResources,
     QOSClass,
+    exclusive_cpus,
     peak,
+    qos_class,
 )
 from corelane.workload.selectors import LabelRequirement, Operator, Selector
 
@@ -43,5 +45,7 @@ __all__ = [
     "QOSClass",
     "Selector",
     "TopologyLevel",
+    "exclusive_cpus",
     "peak",
+    "qos_class",
 ]

@@ -1,4 +1,7 @@
-"""A pod's ask: its containers, what each requests, and how the pod wants its CPUs."""
+"""What a pod requests: its containers, their amounts, and how the pod is to be placed.
+
+The pod's QoS class and the exclusive CPUs of a container follow from amounts alone; both rules are here.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, TypeAlias
 
 from corelane.cpuset import CPUSet
 from corelane.workload.placement_spec import PlacementSpec
 
 _NOTHING: Final[Mapping[str, CPUSet]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+_COUNTED: Final = ("cpu", "memory")
 _NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -25,16 +29,59 @@ class QOSClass(StrEnum):
 
 
 class ContainerKind(StrEnum):
-    """How a container's life lies within its pod's: before it, along it, or as its purpose."""
+    """When a container runs: before the others, beside them from the start, or as the pod's purpose."""
 
     INIT = "init"
     SIDECAR = "sidecar"
     APP = "app"
 
 
+Amounts: TypeAlias = Mapping[str, int]
+"""Resource name (`cpu`, `memory`) to an amount, in any unit that is the same for requests and limits."""
+
+
+def qos_class(parts: Iterable[tuple[Amounts, Amounts]], *, of_pod: bool = False) -> QOSClass:
+    """Return the QoS class that follows from requests and limits (upstream's `ComputePodQOS`, 1.36).
+
+    `parts` has (requests, limits) of each container, init containers included, with the defaults of the API
+    server applied; of a pod with pod-level resources (KEP-2837) it has only these, and `of_pod` is true.
+    Resources other than CPU and memory do not count, nor do amounts of 0; but upstream looks at the limits
+    of a pod only where some resource is listed there, so a pod's are to be given whole.
+    """
+    requested: dict[str, int] = {}
+    limited: dict[str, int] = {}
+    complete = True
+    for requests, limits in parts:
+        own = {name: limits[name] for name in _COUNTED if limits.get(name, 0) > 0}
+        complete = complete and (len(own) == len(_COUNTED) or (of_pod and not limits))
+        for name in _COUNTED:
+            if (amount := requests.get(name, 0)) > 0:
+                requested[name] = requested.get(name, 0) + amount
+        for name, amount in own.items():
+            limited[name] = limited.get(name, 0) + amount
+    if not requested and not limited:
+        return QOSClass.BEST_EFFORT
+    return QOSClass.GUARANTEED if complete and requested == limited else QOSClass.BURSTABLE
+
+
+def exclusive_cpus(
+    qos: QOSClass, request: int, *, unit: int = 1000, pod_level: bool = False, managed: bool = False
+) -> int:
+    """Return the number of CPUs that a container is to have exclusively, 0 in the shared pool.
+
+    The kubelet's rule (KEP-3570): a Guaranteed pod, and a CPU request that is an integer; `request` has
+    `unit` to a CPU. No container of a pod with pod-level resources (`pod_level`) has any, unless it is
+    `managed`: feature gate PodLevelResourceManagers (KEP-5526) is on, and the container's own requests equal
+    its limits.
+    """
+    if qos is not QOSClass.GUARANTEED or request % unit or (pod_level and not managed):
+        return 0
+    return request // unit
+
+
 @dataclass(frozen=True, slots=True)
 class ContainerRequest:
-    """One container's wish. CPU in milliCPU, memory in bytes; a limit of 0 means none was set."""
+    """What one container requests. CPU in milliCPU, memory in bytes; a limit of 0 means none was set."""
 
     name: str
     kind: ContainerKind = ContainerKind.APP
@@ -50,7 +97,7 @@ class ContainerRequest:
     @property
     def whole_cpus(self) -> int:
         """The CPU request in whole CPUs, or 0 where it is fractional or absent."""
-        return _whole(self.cpu_request)
+        return 0 if self.cpu_request % 1000 else self.cpu_request // 1000
 
     @property
     def guaranteed(self) -> bool:
@@ -74,12 +121,12 @@ class PodResources:
     @property
     def whole_cpus(self) -> int:
         """The CPU request in whole CPUs, or 0 where it is fractional or absent."""
-        return _whole(self.cpu_request)
+        return 0 if self.cpu_request % 1000 else self.cpu_request // 1000
 
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """One pod's wish, init containers first, each list in the order of the pod's spec."""
+    """What one pod requests, init containers first, each list in the order of the pod's spec."""
 
     uid: str
     namespace: str
@@ -102,17 +149,11 @@ class PodRequest:
         return f"{self.namespace}/{self.name}"
 
     def exclusive_cpus(self, container: ContainerRequest, *, pod_level: bool = False) -> int:
-        """Whole CPUs that a container is to have alone; 0 means the shared pool.
-
-        The kubelet's rule (KEP-3570): a Guaranteed pod, and a whole number of CPUs. Of a pod with resources
-        as a whole no container has any, unless `pod_level` (gate PodLevelResourceManagers, KEP-5526) and it
-        is itself guaranteed.
-        """
-        if self.qos is not QOSClass.GUARANTEED:
-            return 0
-        if self.level is not None and not (pod_level and container.guaranteed):
-            return 0
-        return container.whole_cpus
+        """Return a container's number of exclusive CPUs; `pod_level`: with PodLevelResourceManagers."""
+        if self.level is None:
+            return exclusive_cpus(self.qos, container.cpu_request)
+        managed = pod_level and container.guaranteed
+        return exclusive_cpus(self.qos, container.cpu_request, pod_level=True, managed=managed)
 
     @property
     def cpu_request(self) -> int:
@@ -125,11 +166,6 @@ class PodRequest:
         """Bytes that the whole pod needs at once; see `peak`."""
         of_pod = self.level.memory_request if self.level else 0
         return of_pod or peak((one.kind, one.memory_request) for one in self.containers)
-
-
-def _whole(milli: int) -> int:
-    whole, rest = divmod(milli, 1000)
-    return 0 if rest else whole
 
 
 def peak(amounts: Iterable[tuple[ContainerKind, int]]) -> int:

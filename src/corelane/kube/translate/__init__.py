@@ -20,6 +20,7 @@ from corelane.kube.translate.placement_record import (
 )
 from corelane.kube.translate.pod_requests import qos, request, requests
 from corelane.kube.translate.topology_zones import machine_from_zones
+from corelane.workload import qos_class
 
 __all__ = [
     "TranslationError",
@@ -33,6 +34,7 @@ __all__ = [
     "proposal_annotations",
     "proposed_cpus",
     "qos",
+    "qos_class",
     "reasons_annotation",
     "request",
     "requests",

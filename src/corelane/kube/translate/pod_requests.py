@@ -1,6 +1,6 @@
 """Pods to what they request: containers, QoS class, amounts, and the CPUs that a scheduler proposed."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 
 from corelane import quantity
 from corelane.kube.meta import ResourceList
@@ -16,6 +16,7 @@ from corelane.workload import (
     PodResources,
     QOSClass,
     peak,
+    qos_class,
 )
 
 _NO_SPEC = PlacementSpec()
@@ -55,43 +56,22 @@ def qos(pod: Pod) -> QOSClass:
     level = pod.spec.resources
     if level is not None:
         path = "spec.resources"
-        parts = [(_nano(f"{path}.requests", level.requests), _nano(f"{path}.limits", level.limits))]
-        must_be_limited = bool(level.limits)
-    else:
-        parts = [
-            (
-                _nano(f"{path}.requests", _defaulted(container)),
-                _nano(f"{path}.limits", container.resources.limits),
-            )
-            for path, _, container in _containers(pod)
-        ]
-        must_be_limited = True
-    return _classify(parts, must_be_limited)
-
-
-def _classify(parts: list[tuple[dict[str, int], dict[str, int]]], must_be_limited: bool) -> QOSClass:
-    requested = _sum(requests for requests, _ in parts)
-    limited = _sum(limits for _, limits in parts)
-    if not requested and not limited:
-        return QOSClass.BEST_EFFORT
-    all_limited = not must_be_limited or all(len(limits) == len(_COUNTED) for _, limits in parts)
-    return QOSClass.GUARANTEED if all_limited and requested == limited else QOSClass.BURSTABLE
-
-
-def _sum(lists: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for amounts in lists:
-        for name, more in amounts.items():
-            total[name] = total.get(name, 0) + more
-    return total
+        limits = dict.fromkeys(level.limits, 0) | _nano(f"{path}.limits", level.limits)
+        return qos_class([(_nano(f"{path}.requests", level.requests), limits)], of_pod=True)
+    return qos_class(
+        (
+            _nano(f"{path}.requests", _defaulted(container)),
+            _nano(f"{path}.limits", container.resources.limits),
+        )
+        for path, _, container in _containers(pod)
+    )
 
 
 def _nano(path: str, listed: ResourceList) -> dict[str, int]:
-    """CPU and memory above zero, exactly, in billionths."""
-    amounts = {
+    """CPU and memory, exactly, in billionths."""
+    return {
         n: _read(path, listed, n, lambda text: quantity.parse(text).nano) for n in _COUNTED if n in listed
     }
-    return {name: nano for name, nano in amounts.items() if nano > 0}
 
 
 def requests(pod: Pod) -> dict[str, int]:
@@ -110,7 +90,8 @@ def requests(pod: Pod) -> dict[str, int]:
         level = pod.spec.resources.requests
         named = {name: value for name, value in level.items() if name.startswith(_POD_LEVEL)}
         total |= _amounts("spec.resources.requests", named)
-    return _sum([total, _amounts("spec.overhead", pod.spec.overhead)])
+    overhead = _amounts("spec.overhead", pod.spec.overhead)
+    return {name: total.get(name, 0) + overhead.get(name, 0) for name in total | overhead}
 
 
 def _containers(pod: Pod) -> Iterator[tuple[str, ContainerKind, Container]]:
