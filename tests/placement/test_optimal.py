@@ -185,7 +185,7 @@ def test_answers_are_the_best_of_all_sets(case):
 @given(cases() | crowded())
 def test_the_runner_up_is_the_best_that_leaves_out_a_domain_or_else_a_core(case):
     world, demand, free, others = case
-    answer = optimal.place(shape_of(world), demand, free, others, explain=True)
+    answer = optimal.explain(shape_of(world), demand, free, others)
     if isinstance(answer, Infeasible):
         return
     chosen = reference.ids(answer.cpus)
@@ -233,7 +233,7 @@ def test_what_is_proven_with_few_steps_is_proven(case, steps):
 @given(cases())
 def test_what_is_said_to_make_a_misfit_fit_does(case):
     world, demand, free, others = case
-    answer = optimal.place(shape_of(world), demand, free, others, explain=True)
+    answer = optimal.explain(shape_of(world), demand, free, others)
     if not isinstance(answer, Infeasible):
         return
 

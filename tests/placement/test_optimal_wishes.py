@@ -43,7 +43,7 @@ def chosen(of, demand, taken="", **others):
 
 def missed(of, demand, taken="", **others):
     free = of.all & ~parse_list(taken)
-    answer = optimal.place(of, demand, free, Occupancy(**others), explain=True)
+    answer = optimal.explain(of, demand, free, Occupancy(**others))
     assert isinstance(answer, Infeasible), answer
     return answer
 
@@ -195,7 +195,7 @@ def test_pcpu_level_avoids_cores_of_the_same_policy_only():
 def test_numa_node_level_falls_back_to_pcpu_level_and_says_so():
     wish = Demand(2, exclusive_policy=ExclusivePolicy.NUMA_NODE_LEVEL)
     there = parse_list("0,4")
-    answer = optimal.place(TWO, wish, TWO.all & ~there, Occupancy((there,), same_numa=there), explain=True)
+    answer = optimal.explain(TWO, wish, TWO.all & ~there, Occupancy((there,), same_numa=there))
     assert (answer.values["exclusive"], answer.values["fallback"]) == (1, 0)
     told = {label(reason): sentence(reason) for reason in answer.reasons}
     assert (
@@ -231,7 +231,7 @@ def test_a_core_beside_whom_one_prefers_is_not_against_the_wish():
 
 def test_preferring_nobody_asks_for_nothing():
     nobody = Neighbour(False, TopologyLevel.CORE, 0, name="app=db")
-    answer = optimal.place(DESK, Demand(2, neighbours=(nobody,)), DESK.all, explain=True)
+    answer = optimal.explain(DESK, Demand(2, neighbours=(nobody,)), DESK.all)
     assert answer.values["affinity"] == 0
     assert "CPU affinity: app=db selects no pod with bound CPUs" in {sentence(one) for one in answer.reasons}
 
@@ -330,7 +330,7 @@ def test_nodes_that_hold_a_device_are_among_those_chosen():
 
 
 def test_without_steps_the_answer_says_what_is_not_proven():
-    answer = optimal.place(ROME, Demand(12), ROME.all, budget=0, explain=True)
+    answer = optimal.explain(ROME, Demand(12), ROME.all, budget=0)
     assert not answer.proven
     assert answer.cpus.bit_count() == 12
     assert {label(one) for one in answer.reasons} >= {"proof"}
@@ -393,31 +393,31 @@ def test_where_one_change_is_not_enough_two_are_told():
 
 
 def test_reasons_tell_what_decided():
-    answer = optimal.place(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"), explain=True)
+    answer = optimal.explain(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"))
     told = [sentence(reason) for reason in answer.reasons if label(reason) == "decided"]
     what = "requests of the demand profile for which whole free cores are left"
     assert told == [f"3,19 rather than 4,20: {what} decides, 43 against 41"]
 
 
 def test_reasons_tell_where_siblings_of_an_odd_cpu_stay():
-    answer = optimal.place(DESK, Demand(3), DESK.all & ~parse_list("7"), explain=True)
+    answer = optimal.explain(DESK, Demand(3), DESK.all & ~parse_list("7"))
     told = {label(reason): sentence(reason) for reason in answer.reasons}
     assert told["bind"] == "cores partly used: CPU 7 allocated to other pods"
-    answer = optimal.place(DESK, Demand(1), DESK.all, explain=True)
+    answer = optimal.explain(DESK, Demand(1), DESK.all)
     told = {label(reason): sentence(reason) for reason in answer.reasons}
     assert told["bind"] == "cores partly used: CPU 4 free"
 
 
 def test_spread_without_siblings_is_said_to_make_no_difference():
     plain = shape("core:4")
-    answer = optimal.place(plain, Demand(2, SPREAD), plain.all, explain=True)
+    answer = optimal.explain(plain, Demand(2, SPREAD), plain.all)
     assert "bind policy SpreadByPCPUs has no effect: no core has SMT siblings" in {
         sentence(reason) for reason in answer.reasons
     }
 
 
 def test_the_only_choice_is_called_so():
-    answer = optimal.place(DESK, Demand(8), DESK.all, explain=True)
+    answer = optimal.explain(DESK, Demand(8), DESK.all)
     assert answer.runner_up is None
     assert sentence(answer.reasons[-1]) == "CPUs 0-7: no other CPUs fit"
 
@@ -475,7 +475,7 @@ def test_a_pod_that_need_not_lie_in_one_numa_node_may_span_those_of_pods_that_do
     held = parse_list("4,12")
     free = TWO.all & ~held
     demand = Demand(10, numa=NUMAPolicy.SINGLE_NUMA_NODE, numa_exclusive=True)
-    answer = optimal.place(TWO, demand, free, Occupancy(holders=(held,)), explain=True)
+    answer = optimal.explain(TWO, demand, free, Occupancy(holders=(held,)))
     assert isinstance(answer, Infeasible)
     assert [change.text for change in answer.changes] == [
         "8 CPUs would fit",

@@ -75,7 +75,7 @@ def _question(state: NodeState, request: PodRequest) -> Question | None:
 
 def _answer(state: NodeState, question: Question) -> Placement | Infeasible:
     shape = optimal.from_machine(state.machine)
-    return optimal.place(shape, question.demand, question.free, question.others, explain=True)
+    return optimal.explain(shape, question.demand, question.free, question.others)
 
 
 def _notes(best: Placement) -> tuple[str, ...]:

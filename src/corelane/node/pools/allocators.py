@@ -12,8 +12,7 @@ from corelane.placement import optimal
 from corelane.placement.koordinator import allocator, numa
 from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
 from corelane.placement.optimal import shape as shapes
-from corelane.placement.optimal.demand import Demand, Occupancy
-from corelane.placement.optimal.problem import barriers
+from corelane.placement.optimal.demand import Demand, Occupancy, requirements
 from corelane.placement.optimal.result import Infeasible
 from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
@@ -53,10 +52,10 @@ def permitted(
 ) -> tuple[int, list[tuple[str, int]]]:
     """The available CPUs that rules about other pods and core kinds leave, and how many each rule takes."""
     left, rules = available, []
-    for barrier in barriers(shapes.from_machine(state.machine), demand, others):
-        if lost := left & barrier.barred:
-            rules.append((barrier.text, lost.bit_count()))
-            left &= ~barrier.barred
+    for rule in requirements(shapes.from_machine(state.machine), demand, others):
+        if lost := left & rule.barred:
+            rules.append((rule.text, lost.bit_count()))
+            left &= ~rule.barred
     return left, rules
 
 

@@ -1,6 +1,9 @@
-"""Our own allocator: exact by a lexicographic objective of ten terms (docs/placement.md), with reasons."""
+"""Our own allocator: exact by a lexicographic objective of ten terms (docs/placement.md), with reasons.
 
-from corelane.placement.optimal.allocator import BUDGET, place
+`place` answers a demand; `explain` does so with the runner-up, reasons and remedies; `evaluate` rates any
+CPUs.
+"""
+
 from corelane.placement.optimal.demand import (
     NOBODY,
     PROFILE,
@@ -11,8 +14,9 @@ from corelane.placement.optimal.demand import (
     Occupancy,
     Resource,
 )
-from corelane.placement.optimal.objective import evaluate
+from corelane.placement.optimal.explanation import evaluate, explain
 from corelane.placement.optimal.result import TERMS, Alternative, Change, Infeasible, Placement, Term
+from corelane.placement.optimal.search import BUDGET, place
 from corelane.placement.optimal.shape import Shape, build, from_machine
 
 __all__ = [
@@ -34,6 +38,7 @@ __all__ = [
     "Term",
     "build",
     "evaluate",
+    "explain",
     "from_machine",
     "place",
 ]

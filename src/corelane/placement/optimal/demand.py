@@ -1,11 +1,16 @@
-"""What is asked of the optimal allocator, with everything about pods already resolved to masks of CPUs."""
+"""What is asked of the optimal allocator, and which CPUs and units of a machine that rules out.
 
-from collections.abc import Iterable, Mapping
+Everything about other pods is already resolved to masks of CPUs.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
-from typing import Final
+from typing import Final, NamedTuple
 
+from corelane.placement.optimal.shape import Shape
+from corelane.placement.optimal.tables import Layout
 from corelane.workload.placement_spec import (
     BindPolicy,
     ExclusivePolicy,
@@ -15,7 +20,21 @@ from corelane.workload.placement_spec import (
     TopologyLevel,
 )
 
-__all__ = ["NOBODY", "PROFILE", "Demand", "Guard", "Limit", "Neighbour", "Occupancy", "Resource"]
+__all__ = [
+    "NOBODY",
+    "PROFILE",
+    "Demand",
+    "Guard",
+    "Limit",
+    "Neighbour",
+    "Occupancy",
+    "Preference",
+    "Requirement",
+    "Resource",
+    "preferences",
+    "requirements",
+    "union",
+]
 
 PROFILE: Final = (2, 4, 8, 16)
 """Sizes in CPUs of the requests for which room should be left: term 9's demand profile."""
@@ -138,3 +157,71 @@ class Demand:
 
 def union(masks: Iterable[int]) -> int:
     return reduce(or_, masks, 0)
+
+
+class Requirement(NamedTuple):
+    """A hard requirement that rules CPUs out, whatever else is chosen."""
+
+    requirement: str
+    text: str
+    barred: int
+
+
+class Preference(NamedTuple):
+    """A preferred exclusivity or affinity: what each unit of a level that touches `against` weighs.
+
+    Of cores `against` has the lowest CPUs, of other units all CPUs.
+    """
+
+    level: TopologyLevel
+    against: int
+    weight: int
+
+
+def requirements(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[Requirement]:
+    """The hard requirements that rule CPUs out, in the order in which they are told."""
+    for limit in demand.limits:
+        yield Requirement("limit", limit.name, shape.all & ~limit.cpus)
+    for guard in occupancy.guards:
+        text = f"{guard.level} units that others have to themselves"
+        yield Requirement("guard", text, shape.touched(guard.level, guard.cpus))
+    if demand.exclusive is not None and demand.exclusive.required:
+        level = demand.exclusive.level
+        yield Requirement(
+            "exclusive", f"exclusive at {level} level", shape.touched(level, occupancy.bound & shape.all)
+        )
+    for one in demand.neighbours:
+        if one.required:
+            touched = shape.touched(one.level, one.cpus & shape.all)
+            verb = "avoid" if one.avoid else "prefer"
+            text = f"{verb} {one.name or 'others'} at {one.level} level"
+            yield Requirement("affinity", text, touched if one.avoid else shape.all & ~touched)
+
+
+def preferences(shape: Shape, demand: Demand, occupancy: Occupancy, weights: Layout) -> Iterator[Preference]:
+    """The preferred exclusivity and affinities that a demand has."""
+    everything = shape.all
+    exclusive = demand.exclusive
+    if exclusive is not None and not exclusive.required:
+        against = _units(shape, exclusive.level, occupancy.bound & everything)
+        yield Preference(exclusive.level, against, weights.exclusive)
+    if demand.exclusive_policy is ExclusivePolicy.PCPU_LEVEL:
+        yield Preference(
+            TopologyLevel.CORE, shape.cores_of(occupancy.same_core & everything), weights.exclusive
+        )
+    if demand.exclusive_policy is ExclusivePolicy.NUMA_NODE_LEVEL and occupancy.same_numa:
+        nodes = shape.touched(TopologyLevel.NUMA, occupancy.same_numa & everything)
+        same = (occupancy.same_core | occupancy.same_numa) & nodes
+        yield Preference(TopologyLevel.NUMA, nodes, weights.exclusive)
+        yield Preference(TopologyLevel.CORE, shape.cores_of(same), weights.fallback)
+    for one in demand.neighbours:
+        cpus = one.cpus & everything
+        if not one.required and (one.avoid or cpus):
+            theirs = _units(shape, one.level, cpus)
+            against = theirs if one.avoid else _units(shape, one.level, everything) & ~theirs
+            yield Preference(one.level, against, weights.affinity)
+
+
+def _units(shape: Shape, level: TopologyLevel, cpus: int) -> int:
+    """The units of a level that have one of these CPUs: all their CPUs, of cores only the lowest."""
+    return shape.cores_of(cpus) if level is TopologyLevel.CORE else shape.touched(level, cpus)

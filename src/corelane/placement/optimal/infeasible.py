@@ -5,8 +5,8 @@ from dataclasses import replace
 from itertools import chain, combinations, islice
 
 from corelane.cpuset import format_list
-from corelane.placement.optimal.demand import Demand, Guard, Occupancy, union
-from corelane.placement.optimal.problem import Barrier, Problem, assemble, barriers, build
+from corelane.placement.optimal.demand import Demand, Guard, Occupancy, Requirement, requirements, union
+from corelane.placement.optimal.problem import Problem, assemble, build
 from corelane.placement.optimal.result import Change, Infeasible
 from corelane.placement.optimal.spans import possible
 from corelane.workload.placement_spec import BindPolicy, Exclusivity, NUMAPolicy
@@ -60,9 +60,9 @@ def _stages(problem: Problem) -> Iterator[Stage]:
         return assemble(shape, asked, problem.free, usable, others)
 
     yield "cpus", _count(usable, demand.cpus, "free"), stage(plain)
-    for barrier in barriers(shape, demand, others):
-        usable &= ~barrier.barred
-        yield barrier.requirement, _barred(barrier, problem.free, usable, demand.cpus), stage(plain)
+    for rule in requirements(shape, demand, others):
+        usable &= ~rule.barred
+        yield rule.requirement, _barred(rule, problem.free, usable, demand.cpus), stage(plain)
     plain = replace(plain, bind_required=demand.bind_required)
     yield "bind", _bind(problem, usable), stage(plain)
     plain = replace(plain, numa=demand.numa)
@@ -88,9 +88,9 @@ def _asked(cpus: int) -> str:
     return "1 CPU is asked for" if cpus == 1 else f"{cpus} CPUs are asked for"
 
 
-def _barred(barrier: Barrier, free: int, usable: int, wanted: int) -> str:
-    out = format_list(free & barrier.barred) or "none"
-    return f"{barrier.text}: {_count(usable, wanted, 'left')} (ruled out here: {out})"
+def _barred(rule: Requirement, free: int, usable: int, wanted: int) -> str:
+    out = format_list(free & rule.barred) or "none"
+    return f"{rule.text}: {_count(usable, wanted, 'left')} (ruled out here: {out})"
 
 
 def _bind(problem: Problem, usable: int) -> str:

@@ -1,34 +1,31 @@
-"""A demand on a machine as the search wants it: usable CPUs, cores by kind, and scores of touching units."""
+"""A demand on a machine: usable CPUs, cores by kind, scores of touching units, and the lowest ids.
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+Term 10 is decided here: of all equally good ways to take CPUs from the cores of a domain, the one with the
+lowest ids. Of two sets of the same size the lower is the one that has the smallest id of those in which they
+differ, so that what is lowest in each part is lowest altogether, and a greedy choice by id is exact.
+"""
+
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from operator import mul
-from typing import NamedTuple
 
-from corelane.placement.optimal.cores import Kind, Rules, rules
-from corelane.placement.optimal.demand import Demand, Occupancy
+from corelane.cpuset import bits
+from corelane.placement.optimal.demand import Demand, Occupancy, Preference, preferences, requirements
 from corelane.placement.optimal.shape import Shape
-from corelane.placement.optimal.tables import PAIRS, Table, Tables, tables, tables_of_pairs
-from corelane.placement.topology import by_threads
+from corelane.placement.optimal.tables import (
+    PAIRS,
+    Kind,
+    Rules,
+    Table,
+    Tables,
+    rules,
+    tables,
+    tables_of_pairs,
+)
+from corelane.placement.topology import by_threads, lowest
 from corelane.workload.placement_spec import ExclusivePolicy, TopologyLevel
 
-__all__ = ["Barrier", "Problem", "Wish", "assemble", "barriers", "build", "most_of", "placement_spec"]
-
-
-class Barrier(NamedTuple):
-    """A hard requirement that rules CPUs out, whatever else is chosen."""
-
-    requirement: str
-    text: str
-    barred: int
-
-
-class Wish(NamedTuple):
-    """A preferred exclusivity or affinity: what each unit of a level that touches `against` weighs."""
-
-    level: TopologyLevel
-    against: int
-    weight: int
+__all__ = ["Problem", "assemble", "build", "lower", "most_of", "pick"]
 
 
 @dataclass(slots=True, eq=False)
@@ -85,8 +82,8 @@ def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Prob
     """The problem of a demand and the CPUs that are free for it. Neither may name CPUs that do not exist."""
     usable = free = free & shape.all
     if not demand.plain or demand.limits or occupancy.guards:
-        for barrier in barriers(shape, demand, occupancy):
-            usable &= ~barrier.barred
+        for requirement in requirements(shape, demand, occupancy):
+            usable &= ~requirement.barred
     return assemble(shape, demand, free, usable, occupancy)
 
 
@@ -94,9 +91,13 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     plain = demand.plain
     wanted = _rules(demand, plain)
     against = (
-        [] if plain else [wish for wish in placement_spec(shape, demand, occupancy, wanted) if wish.against]
+        [] if plain else [one for one in preferences(shape, demand, occupancy, wanted.layout) if one.against]
     )
-    on_cores = [wish for wish in against if wish.level is TopologyLevel.CORE] if against else against
+    on_cores = (
+        [preference for preference in against if preference.level is TopologyLevel.CORE]
+        if against
+        else against
+    )
     if usable == free and shape.pairs:
         known, leads = _pairs(shape, free, on_cores, wanted)
     else:
@@ -107,11 +108,15 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     node_whole = _by_node(shape, whole)
     wanted.room(max(node_whole))
     touch, node_touch = [wanted.layout.domains] * len(caps), [0] * len(node_whole)
-    for wish in against:
-        if wish.level is not TopologyLevel.CORE:
+    for preference in against:
+        if preference.level is not TopologyLevel.CORE:
             _add(
-                wish,
-                *((touch, shape.domains) if wish.level is TopologyLevel.L3 else (node_touch, shape.nodes)),
+                preference,
+                *(
+                    (touch, shape.domains)
+                    if preference.level is TopologyLevel.L3
+                    else (node_touch, shape.nodes)
+                ),
             )
     return Problem(
         shape,
@@ -133,11 +138,11 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
     )
 
 
-def _add(wish: Wish, scores: list[int], units: Sequence[int]) -> None:
-    """What touching each unit of a level scores, by this wish too."""
+def _add(preference: Preference, scores: list[int], units: Sequence[int]) -> None:
+    """What touching each unit of a level scores, by this preference too."""
     for i, unit in enumerate(units):
-        if wish.against & unit:
-            scores[i] += wish.weight
+        if preference.against & unit:
+            scores[i] += preference.weight
 
 
 def _by_node(shape: Shape, amounts: Sequence[int]) -> Sequence[int]:
@@ -201,81 +206,36 @@ def _rules(demand: Demand, plain: bool) -> Rules:
     return rules(demand.spread, demand.bind_required, demand.sizes, exclusive, affinity, demand.steered)
 
 
-def barriers(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[Barrier]:
-    """The hard requirements that rule CPUs out, in the order in which they are told."""
-    for limit in demand.limits:
-        yield Barrier("limit", limit.name, shape.all & ~limit.cpus)
-    for guard in occupancy.guards:
-        text = f"{guard.level} units that others have to themselves"
-        yield Barrier("guard", text, shape.touched(guard.level, guard.cpus))
-    if demand.exclusive is not None and demand.exclusive.required:
-        level = demand.exclusive.level
-        yield Barrier(
-            "exclusive", f"exclusive at {level} level", shape.touched(level, occupancy.bound & shape.all)
-        )
-    for one in demand.neighbours:
-        if one.required:
-            touched = shape.touched(one.level, one.cpus & shape.all)
-            verb = "avoid" if one.avoid else "prefer"
-            text = f"{verb} {one.name or 'others'} at {one.level} level"
-            yield Barrier("affinity", text, touched if one.avoid else shape.all & ~touched)
-
-
-def placement_spec(shape: Shape, demand: Demand, occupancy: Occupancy, rules: Rules) -> Iterator[Wish]:
-    """The preferred exclusivity and affinities as the units against them; of cores the lowest CPUs."""
-    weights, everything = rules.layout, shape.all
-    exclusive = demand.exclusive
-    if exclusive is not None and not exclusive.required:
-        against = _units(shape, exclusive.level, occupancy.bound & everything)
-        yield Wish(exclusive.level, against, weights.exclusive)
-    if demand.exclusive_policy is ExclusivePolicy.PCPU_LEVEL:
-        yield Wish(TopologyLevel.CORE, shape.cores_of(occupancy.same_core & everything), weights.exclusive)
-    if demand.exclusive_policy is ExclusivePolicy.NUMA_NODE_LEVEL and occupancy.same_numa:
-        nodes = shape.touched(TopologyLevel.NUMA, occupancy.same_numa & everything)
-        same = (occupancy.same_core | occupancy.same_numa) & nodes
-        yield Wish(TopologyLevel.NUMA, nodes, weights.exclusive)
-        yield Wish(TopologyLevel.CORE, shape.cores_of(same), weights.fallback)
-    for one in demand.neighbours:
-        cpus = one.cpus & everything
-        if not one.required and (one.avoid or cpus):
-            theirs = _units(shape, one.level, cpus)
-            against = theirs if one.avoid else _units(shape, one.level, everything) & ~theirs
-            yield Wish(one.level, against, weights.affinity)
-
-
-def _units(shape: Shape, level: TopologyLevel, cpus: int) -> int:
-    """The units of a level that have one of these CPUs: all their CPUs, of cores only the lowest."""
-    return shape.cores_of(cpus) if level is TopologyLevel.CORE else shape.touched(level, cpus)
-
-
 def _whole(shape: Shape, free: int) -> list[tuple[int, int]]:
     """The cores of which every thread is free, and their number of threads."""
     return [(by_threads(free, *pattern)[-1], len(pattern.offsets) + 1) for pattern in shape.shapes]
 
 
-def _pairs(shape: Shape, free: int, against: Iterable[Wish], rules: Rules) -> tuple[Tables, Sequence[int]]:
+def _pairs(
+    shape: Shape, free: int, against: Iterable[Preference], rules: Rules
+) -> tuple[Tables, Sequence[int]]:
     """The kinds of cores where all have two threads and every free CPU may be used, and the cores of each."""
     _, half, whole = by_threads(free, *shape.shapes[0])
     if not against:
         return tables(rules, PAIRS), (half, whole)
     halves, wholes = {0: half}, {0: whole}
-    for wish in against:
-        if wish.against & half:
-            halves = _split(halves, wish)
-        if wish.against & whole:
-            wholes = _split(wholes, wish)
+    for preference in against:
+        if preference.against & half:
+            halves = _split(halves, preference)
+        if preference.against & whole:
+            wholes = _split(wholes, preference)
     return tables_of_pairs(rules, tuple(halves), tuple(wholes)), (*halves.values(), *wholes.values())
 
 
 def _kinds(
-    shape: Shape, usable: int, free: int, against: Sequence[Wish], rules: Rules
+    shape: Shape, usable: int, free: int, against: Sequence[Preference], rules: Rules
 ) -> tuple[Tables, Sequence[int]]:
     """The kinds of cores that have usable CPUs, and the cores of each kind."""
     parts = {kind: cores for kind, cores in sorted(_parts(shape, usable, free, against).items()) if cores}
     return tables(rules, tuple(parts)), tuple(parts.values())
 
 
-def _parts(shape: Shape, usable: int, free: int, against: Sequence[Wish]) -> dict[Kind, int]:
+def _parts(shape: Shape, usable: int, free: int, against: Sequence[Preference]) -> dict[Kind, int]:
     found: dict[Kind, int] = {}
     for pattern in shape.shapes:
         size, whole = len(pattern.offsets) + 1, by_threads(free, *pattern)[-1]
@@ -288,20 +248,95 @@ def _parts(shape: Shape, usable: int, free: int, against: Sequence[Wish]) -> dic
 
 
 def _by_cost(
-    size: int, usable: int, whole: bool, cores: int, against: Iterable[Wish]
+    size: int, usable: int, whole: bool, cores: int, against: Iterable[Preference]
 ) -> list[tuple[Kind, int]]:
     """These cores by what touching them costs."""
     groups = {0: cores}
-    for wish in against:
-        groups = _split(groups, wish)
+    for preference in against:
+        groups = _split(groups, preference)
     return [(Kind(size, usable, whole, cost), some) for cost, some in sorted(groups.items())]
 
 
-def _split(groups: dict[int, int], wish: Wish) -> dict[int, int]:
-    """Cores by what touching them costs, with what it costs against one more wish."""
+def _split(groups: dict[int, int], preference: Preference) -> dict[int, int]:
+    """Cores by what touching them costs, with what it costs against one more preference."""
     found = dict[int, int]()
     for cost, cores in groups.items():
-        for dearer, some in ((cost, cores & ~wish.against), (cost + wish.weight, cores & wish.against)):
+        for dearer, some in (
+            (cost, cores & ~preference.against),
+            (cost + preference.weight, cores & preference.against),
+        ):
             if some:
                 found[dearer] = found.get(dearer, 0) | some
     return dict(sorted(found.items()))
+
+
+def lower(a: int, b: int) -> int:
+    """The lower of two sets of equal size."""
+    apart = a ^ b
+    return a if a & apart & -apart else b
+
+
+def pick(problem: Problem, domain: int, taken: int) -> int:
+    """The lowest CPUs of a domain for an entry of its table; none for 0."""
+    if not taken:
+        return 0
+    shape, table, leads = problem.shape, problem.table(domain), problem.leads
+    unit, usable, found = shape.domains[domain], problem.usable, 0
+    for parts in table.ways(taken):
+        mask = 0
+        for kind, own, cores in parts:
+            mask |= _of_kind(shape, table, kind, leads[kind] & unit, usable, own, cores)
+        found = lower(found, mask) if found else mask
+    return found
+
+
+def _of_kind(shape: Shape, table: Table, kind: int, leads: int, usable: int, cpus: int, cores: int) -> int:
+    """The lowest CPUs on exactly so many cores of a kind that break the bind policy as little as can be."""
+    size, threads, _, _ = table.kinds[kind]
+    if threads == size and not table.rules.spread:
+        return _on_whole_cores(shape, lowest(leads, cores), cpus % size)
+    pool = leads if size == 1 else shape.threads_of(leads) & usable
+    if threads == 1:
+        return lowest(pool, cpus)
+    firsts = lowest(leads if threads == size else shape.one_of_each(pool), cores)
+    rest = cpus - cores
+    if not rest:
+        return firsts
+    others = shape.touched(TopologyLevel.CORE, firsts) & pool & ~firsts
+    if threads == 2 or not table.rules.spread:
+        return firsts | lowest(others, rest)
+    doubled = -(-(cpus - table.counts[kind]) // (threads - 1))
+    return firsts | _from_few(shape, others, rest, doubled)
+
+
+def _on_whole_cores(shape: Shape, leads: int, rest: int) -> int:
+    """All threads of these cores; with a rest, of one of them only its lowest so many."""
+    threads = shape.threads_of(leads)
+    if not rest:
+        return threads
+    if shape.pairs:
+        return threads ^ 1 << leads.bit_length() - 1 + shape.patterns[0].offsets[1]
+    spare = [shape.threads_of(1 << lead) for lead in bits(leads)]
+    spare = [core & ~lowest(core, rest) for core in spare]
+    return threads & ~max(spare, key=lambda core: core & -core)
+
+
+def _from_few(shape: Shape, pool: int, n: int, few: int) -> int:
+    """The lowest n CPUs in the pool that come from no more than so many cores, where these just suffice."""
+    core_of = {cpu: shape.touched(TopologyLevel.CORE, 1 << cpu) for cpu in bits(pool)}
+    spare = {core: core & pool for core in core_of.values()}
+    taken, opened = 0, set[int]()
+    for cpu, core in core_of.items():
+        tried = opened | {core}
+        if n and len(tried) <= few and _room(spare, tried, few, cpu) >= n - 1:
+            taken |= 1 << cpu
+            n -= 1
+            opened = tried
+    return taken
+
+
+def _room(spare: dict[int, int], opened: set[int], few: int, after: int) -> int:
+    """How many more CPUs with ids above `after` the open cores give, and as many more as may be opened."""
+    left = {core: (mask >> after + 1).bit_count() for core, mask in spare.items()}
+    closed = sorted((left[core] for core in left if core not in opened), reverse=True)
+    return sum(left[core] for core in opened) + sum(closed[: few - len(opened)])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from corelane.reasons import Reason
+from corelane.workload.placement_spec import NUMAStrategy
 
-__all__ = ["TERMS", "Alternative", "Change", "Infeasible", "Placement", "Term", "rank"]
+__all__ = ["TERMS", "Alternative", "Change", "Infeasible", "Placement", "Term", "Values", "names", "rank"]
 
 
 class Term(NamedTuple):
@@ -102,3 +104,14 @@ class Infeasible:
 def rank(terms: Values) -> tuple[int, ...]:
     """A key that sorts values of the same demand from best to worst, ids left aside."""
     return tuple(-value if name in _LARGER else value for name, value in terms)
+
+
+@lru_cache
+def names(strategy: NUMAStrategy | None) -> tuple[str, ...]:
+    """The terms that a demand with this strategy has."""
+    only = {
+        "uneven": NUMAStrategy.DISTRIBUTE_EVENLY,
+        "allocated": NUMAStrategy.MOST_ALLOCATED,
+        "balance": NUMAStrategy.LEAST_ALLOCATED,
+    }
+    return tuple(term.name for term in TERMS if only.get(term.name, strategy) is strategy)

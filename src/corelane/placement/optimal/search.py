@@ -2,18 +2,25 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from corelane.placement.optimal.alone import Alone
-from corelane.placement.optimal.bounds import Caps, aim, most
-from corelane.placement.optimal.combining import Combined
-from corelane.placement.optimal.filling import Budget, BudgetSpentError
-from corelane.placement.optimal.lowest import lower
-from corelane.placement.optimal.problem import Problem, most_of
-from corelane.placement.optimal.rough import rough
+from corelane.machine.model import LOCAL_DISTANCE
+from corelane.placement.optimal import infeasible
+from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy
+from corelane.placement.optimal.division import Alone, Combined, rough
+from corelane.placement.optimal.filling import Budget, BudgetSpentError, Caps, aim, most, steering
+from corelane.placement.optimal.problem import Problem, build, lower, most_of, pick
+from corelane.placement.optimal.result import Infeasible, Placement, Values, names
+from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.spans import Rank, Span, choices
+from corelane.placement.optimal.tables import MASK
+from corelane.workload.placement_spec import NUMAStrategy
 
-__all__ = ["Found", "search"]
+__all__ = ["BUDGET", "answer", "place"]
+
+
+BUDGET: Final = 40_000
+"""Steps of the search, about 20 ms of work."""
 
 
 class Found(NamedTuple):
@@ -27,6 +34,118 @@ class Found(NamedTuple):
     cpus: int
     fewest: int
     proven: bool = True
+
+
+def place(
+    shape: Shape, demand: Demand, free: int, occupancy: Occupancy = NOBODY, *, budget: int = BUDGET
+) -> Placement | Infeasible:
+    """Return the best `demand.cpus` of the CPUs in the mask `free`, by the objective of docs/placement.md.
+
+    `free` are the CPUs that no pod holds; those that the demand may not have are ruled out here. `explain`
+    does the same with the runner-up and reasons.
+    """
+    problem = build(shape, demand, free, occupancy)
+    return answer(problem, budget) or infeasible.why_not(problem)
+
+
+def answer(problem: Problem, budget: int) -> Placement | None:
+    """The best placement within so many steps; None when nothing fits."""
+    found = in_one_domain(problem) or search(problem, Budget(budget))
+    if found is None:
+        return None
+    terms = _values(problem, found)
+    if found.proven:
+        return Placement(found.cpus, terms)
+    term, bound = _unproven(problem, found, dict(terms))
+    return Placement(found.cpus, terms, False, term, bound)
+
+
+def _values(problem: Problem, found: Found) -> Values:
+    """The terms of what was found, from its rank and score."""
+    *shared, strategy, shape = problem.rules.layout.unpack(found.score)
+    values = [*found.rank, *shared]
+    if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
+        del values[0]
+    if problem.rules.layout.strategy:
+        values.append(_left_over(problem, strategy))
+    values.append(_room_before(problem) - shape)
+    return tuple(zip(names(problem.demand.strategy), values, strict=True))
+
+
+def _left_over(problem: Problem, score: int) -> int:
+    """Term 8: the squares of what is left free, from their part of the score."""
+    lost = score
+    if problem.demand.strategy is NUMAStrategy.LEAST_ALLOCATED:
+        lost = 2 * problem.demand.cpus * max(problem.node_free) - score
+    return _squares(problem) - lost
+
+
+def _squares(problem: Problem) -> int:
+    return sum([free * free for free in problem.node_free])
+
+
+def _room_before(problem: Problem) -> int:
+    """Term 9 if nothing were taken."""
+    room = problem.rules.rooms.__getitem__
+    return sum(map(room, problem.whole)) + sum(map(room, problem.node_whole))
+
+
+def _unproven(problem: Problem, found: Found, terms: dict[str, int]) -> tuple[str, int | None]:
+    """The first term that may not be the best possible, and what it cannot beat."""
+    bounds = {"l3-domains": found.fewest, "bind": _always_broken(problem), "room": _room_before(problem)}
+    bounds |= {"allocated": _squares(problem), "balance": 0}
+    for name, value in terms.items():
+        if name in ("uneven", "numa-nodes", "elsewhere", "distance"):
+            continue
+        if value != bounds.get(name, 0):
+            return name, bounds.get(name, 0)
+    return "ids", None
+
+
+def _always_broken(problem: Problem) -> int:
+    """Cores that break the bind policy however the CPUs are chosen: one, where their number asks for it."""
+    size = problem.shape.core_size
+    return int(not problem.rules.spread and size > 1 and problem.demand.cpus % size > 0)
+
+
+_RANK = Rank(0, 1, 0, LOCAL_DISTANCE)
+
+
+def in_one_domain(problem: Problem) -> Found | None:
+    """The best choice when one L3 domain of a node that is as good as any holds the demand; else None."""
+    n, demand = problem.demand.cpus, problem.demand
+    if max(problem.caps) < n or demand.resources or demand.numa_exclusive:
+        return None
+    caps, counts, touch, tables = problem.caps, problem.counts, problem.touch, problem.tables
+    rooms, steered = problem.rules.rooms, demand.steered
+    slope, curve = steering(problem) if steered else (0, 0)
+    best, tied = -1, list[tuple[int, int]]()
+    for node, inside in enumerate(problem.shape.inside):
+        whole = problem.node_whole[node]
+        base = problem.node_touch[node] + rooms[whole]
+        if steered:
+            base += n * (slope + curve * (n - 2 * problem.node_free[node]))
+        for domain in inside:
+            if caps[domain] < n:
+                continue
+            table = tables.known.get(counts[domain]) or tables.of(counts[domain])
+            for taken, cost in table.rows[n] or table.row(n):
+                score = base + touch[domain] + cost - rooms[whole - (taken & MASK)]
+                if score == best:
+                    tied.append((domain, taken))
+                elif score < best or best < 0:
+                    best, tied = score, [(domain, taken)]
+    return Found(_RANK, best, _lowest(problem, tied), 1) if tied else None
+
+
+def _lowest(problem: Problem, tied: list[tuple[int, int]]) -> int:
+    """The lowest CPUs of equally good domains: a domain whose lowest CPU is too high is not looked into."""
+    found = pick(problem, *tied[0])
+    for domain, taken in tied[1:]:
+        usable = problem.shape.domains[domain] & problem.usable
+        if found & -found >= usable & -usable:
+            found = lower(found, pick(problem, domain, taken))
+    return found
 
 
 def search(problem: Problem, budget: Budget) -> Found | None:

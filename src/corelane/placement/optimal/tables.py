@@ -1,16 +1,174 @@
-"""Inside one L3 domain: what it costs to take so many CPUs, told from how many cores of each kind there are.
+"""Inside one L3 domain: what it costs to take so many CPUs, from how many cores of each kind it has.
 
 Cores of a kind differ only in their ids. For a number of CPUs the cheapest way of taking them from a domain
-does not depend on the rest of the choice, so it is worked out once for each make-up of a domain, and kept.
+does not depend on the rest of the choice, so it is computed once for each make-up of a domain, and kept.
+
+Costs are scores: terms 5 to 9 of the objective packed into one integer, so that comparing two numbers
+compares term by term. Each term in play has a field, the earlier above the later; scores add up over cores,
+domains and nodes.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from corelane.placement.optimal.cores import Kind, Portion, Rules, portions
+__all__ = [
+    "BITS",
+    "MASK",
+    "PAIRS",
+    "SHAPE_BITS",
+    "Kind",
+    "Layout",
+    "Part",
+    "Portion",
+    "Row",
+    "Rules",
+    "Table",
+    "Tables",
+    "portions",
+    "rules",
+    "tables",
+    "tables_of_pairs",
+]
 
-__all__ = ["BITS", "MASK", "PAIRS", "Part", "Row", "Table", "Tables", "tables", "tables_of_pairs"]
+
+_WIDTHS: Final = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "affinity": 20, "strategy": 40}
+SHAPE_BITS: Final = 24
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Layout:
+    """What one unit of each term weighs in a score, 0 where the term is not in play; term 9 weighs 1."""
+
+    domains: int
+    bind: int
+    exclusive: int = 0
+    fallback: int = 0
+    affinity: int = 0
+    strategy: int = 0
+    shift: int = field(init=False)
+    """By how many bits the number of domains, the highest field, is shifted."""
+    _fields: tuple[tuple[int, int], ...] = field(init=False)
+    """Of each field, how far to shift a score, and what to mask it with."""
+
+    def __post_init__(self) -> None:
+        weights = [(getattr(self, name), width) for name, width in _WIDTHS.items()]
+        fields = [
+            (max(weight.bit_length() - 1, 0), (1 << width) - 1 if weight else 0) for weight, width in weights
+        ]
+        object.__setattr__(self, "shift", self.domains.bit_length() - 1)
+        object.__setattr__(self, "_fields", (*fields, (0, (1 << SHAPE_BITS) - 1)))
+
+    def unpack(self, score: int) -> list[int]:
+        """The value of every field, in the order above, 0 where it is not in play; that of term 9 is last."""
+        return [score >> shift & mask for shift, mask in self._fields]
+
+
+def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:
+    """Fields for what is asked; the fewer, the faster the arithmetic."""
+    played = {"exclusive": exclusive, "fallback": exclusive, "affinity": affinity, "strategy": strategy}
+    weights, shift = {}, SHAPE_BITS
+    for name in reversed(_WIDTHS):
+        if played.get(name, True):
+            weights[name] = 1 << shift
+            shift += _WIDTHS[name]
+    return Layout(**weights)
+
+
+class Kind(NamedTuple):
+    """What makes cores alike: threads, usable ones, whether all are free, and the score of touching one."""
+
+    size: int
+    usable: int
+    whole: bool
+    cost: int = 0
+
+
+class Portion(NamedTuple):
+    """CPUs from cores of one kind: score, CPUs of whole free cores that are whole no more, cores touched."""
+
+    score: int
+    broken: int
+    cores: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rules:
+    """How cores may and should be used."""
+
+    spread: bool
+    required: bool
+    sizes: tuple[int, ...]
+    layout: Layout
+    rooms: list[int] = field(default_factory=lambda: [0])
+
+    def room(self, cpus: int) -> int:
+        """For how many requests of the demand profile so many CPUs in whole free cores are good (term 9).
+
+        `rooms` then has it for all numbers up to this one.
+        """
+        rooms = self.rooms
+        while len(rooms) <= cpus:
+            rooms.append(sum(len(rooms) // size for size in self.sizes))
+        return rooms[cpus]
+
+    def most(self, kind: Kind, count: int) -> int:
+        """The most CPUs that so many cores of a kind can give."""
+        if not self.required:
+            return count * kind.usable
+        if self.spread:
+            return count if kind.usable else 0
+        return count * kind.size if kind.usable == kind.size else 0
+
+
+@lru_cache(maxsize=256)
+def rules(
+    spread: bool, required: bool, sizes: tuple[int, ...], exclusive: bool, affinity: bool, strategy: bool
+) -> Rules:
+    """The rules of a demand, the same object for the same; the last three say which terms are in play."""
+    return Rules(spread, required, sizes, layout(exclusive=exclusive, affinity=affinity, strategy=strategy))
+
+
+def portions(rules: Rules, kind: Kind, count: int, cpus: int) -> Iterator[Portion]:
+    """The ways to take CPUs from cores of one kind that break the bind policy in the fewest cores.
+
+    More than one where touching more cores breaks no more of them; those that only score worse are left out.
+    """
+    if not cpus:
+        yield Portion(0, 0, 0)
+    elif rules.spread:
+        yield from _spread(rules, kind, count, cpus)
+    else:
+        yield from _packed(rules, kind, cpus)
+
+
+def _portion(rules: Rules, kind: Kind, cores: int, against: int) -> Portion:
+    score = against * rules.layout.bind + cores * kind.cost
+    return Portion(score, cores * kind.size if kind.whole else 0, cores)
+
+
+def _packed(rules: Rules, kind: Kind, cpus: int) -> Iterator[Portion]:
+    """The fewest cores: of those wholly usable all but one are wholly taken."""
+    cores = -(-cpus // kind.usable)
+    entire = kind.usable == kind.size
+    if not entire or cpus % kind.size:
+        if not rules.required:
+            yield _portion(rules, kind, cores, 1 if entire else cores)
+    else:
+        yield _portion(rules, kind, cores, 0)
+
+
+def _spread(rules: Rules, kind: Kind, count: int, cpus: int) -> Iterator[Portion]:
+    """One CPU of each core; with more CPUs than cores, the fewest cores that give more than one."""
+    if cpus <= count:
+        yield _portion(rules, kind, cpus, 0)
+    elif not rules.required:
+        doubled = -(-(cpus - count) // (kind.usable - 1))
+        fewest = max(doubled, cpus - doubled * (kind.usable - 1))
+        for cores in range(fewest, (fewest if kind.cost else count) + 1):
+            yield _portion(rules, kind, cores, doubled)
+
 
 BITS: Final = 20
 MASK: Final = (1 << BITS) - 1

@@ -1,19 +1,31 @@
 """Why these CPUs: the next best answer, what each term came to, and what there is to know about the CPUs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from corelane.placement.optimal.answer import answer
-from corelane.placement.optimal.lowest import lower
-from corelane.placement.optimal.problem import Problem, assemble
-from corelane.placement.optimal.result import TERMS, Alternative, Placement, rank
+from corelane.placement.optimal import infeasible
+from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy, preferences
+from corelane.placement.optimal.problem import Problem, assemble, build, lower
+from corelane.placement.optimal.result import TERMS, Alternative, Infeasible, Placement, Values, names, rank
+from corelane.placement.optimal.search import BUDGET, answer
+from corelane.placement.optimal.shape import Shape
 from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, TopologyLevel
 
-__all__ = ["explained"]
+__all__ = ["evaluate", "explain"]
 
 
-def explained(problem: Problem, placement: Placement, budget: int) -> Placement:
-    """The placement with its runner-up and reasons."""
+def explain(
+    shape: Shape, demand: Demand, free: int, occupancy: Occupancy = NOBODY, *, budget: int = BUDGET
+) -> Placement | Infeasible:
+    """As `place`, with the runner-up and reasons, or with what would make the demand fit.
+
+    It takes some ten times as long.
+    """
+    problem = build(shape, demand, free, occupancy)
+    placement = answer(problem, budget)
+    if placement is None:
+        return replace(infeasible.why_not(problem), changes=infeasible.changes(problem))
     second = _runner_up(problem, placement, budget)
     reasons = (*_terms(placement, second), *_verdict(placement, second), *_notes(problem, placement))
     return placement._replace(runner_up=second, reasons=reasons)
@@ -96,3 +108,69 @@ def _not_kept(problem: Problem, values: dict[str, int]) -> Reason:
     if policy is ExclusivePolicy.NUMA_NODE_LEVEL:
         return Reason(Code.EXCLUSIVE_POLICY_FALLBACK, (policy, values["fallback"]))
     return Reason(Code.EXCLUSIVE_POLICY_UNMET, (policy, values["exclusive"]))
+
+
+def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occupancy = NOBODY) -> Values:
+    """Return terms 2 to 9 by their definition for any `cpus` of the `free` ones.
+
+    Hard requirements are not looked at. The search does not use this: tests compare the two, and the choices
+    of other allocators are rated by it.
+    """
+    problem = assemble(shape, demand, free & shape.all, cpus, occupancy)
+    nodes = [i for i, node in enumerate(shape.nodes) if node & cpus]
+    squares = sum((problem.free & node & ~cpus).bit_count() ** 2 for node in shape.nodes)
+    return _in_play(
+        demand,
+        {
+            "uneven": _uneven(problem, [(shape.nodes[i] & cpus).bit_count() for i in nodes]),
+            "numa-nodes": len(nodes),
+            "elsewhere": sum(
+                sum(one.free.get(shape.node_ids[i], 0) for i in nodes) < one.wanted
+                for one in demand.resources
+            ),
+            "distance": shape.farthest(nodes),
+            "l3-domains": sum(1 for domain in shape.domains if domain & cpus),
+            "bind": _cores_broken(shape, demand, cpus),
+            **_shared(problem, cpus),
+            "allocated": squares,
+            "balance": squares,
+            "room": _room(shape, demand, problem.free & ~cpus),
+        },
+    )
+
+
+def _in_play(demand: Demand, values: Mapping[str, int]) -> Values:
+    """The terms that a demand has, in their order, with their values."""
+    played = names(demand.strategy)
+    return tuple(zip(played, map(values.__getitem__, played), strict=True))
+
+
+def _room(shape: Shape, demand: Demand, free: int) -> int:
+    """Term 9 of a set of free CPUs: over L3 domains, NUMA nodes and sizes, how often a size fits."""
+    whole = sum(core for core in shape.cores() if not core & ~free)
+    counts = [(whole & unit).bit_count() for unit in (*shape.domains, *shape.nodes)]
+    return sum(count // size for count in counts for size in demand.sizes)
+
+
+def _uneven(problem: Problem, counts: list[int]) -> int:
+    granule = 1 if problem.rules.spread else problem.shape.threads
+    return max(0, max(counts) - min(counts) - granule)
+
+
+def _cores_broken(shape: Shape, demand: Demand, cpus: int) -> int:
+    cores = [(core, core & cpus) for core in shape.cores() if core & cpus]
+    if demand.spread:
+        return sum(ours.bit_count() > 1 for _, ours in cores)
+    return sum(core != ours for core, ours in cores)
+
+
+def _shared(problem: Problem, cpus: int) -> dict[str, int]:
+    """Term 7: per preference the touched units that are against it."""
+    layout = problem.rules.layout
+    found = {"exclusive": 0, "fallback": 0, "affinity": 0}
+    for preference in preferences(problem.shape, problem.demand, problem.occupancy, layout):
+        units = problem.shape.units(preference.level)
+        against = sum(1 for unit in units if unit & cpus and unit & preference.against)
+        name = next(name for name in found if getattr(layout, name) == preference.weight)
+        found[name] += against
+    return found
