@@ -24,7 +24,7 @@ from report import ROOT, Row, best
 from corelane import node
 from corelane.cpuset import parse_list
 from corelane.machine import model
-from corelane.placement import devices, hints, memory, topology, topologymanager
+from corelane.placement import hints, memory, topology, topologymanager
 from corelane.placement.kubelet import picker
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 
@@ -117,7 +117,7 @@ def merged() -> Iterator[Row]:
             def call(wanted: int = wanted, nodes: dict[int, memory.MemoryNode] = nodes) -> None:
                 cpus = hints.cpu_family(machine, machine.all & ~1, 0, 32 * wanted, 0xFFFF)
                 bytes_ = memory.memory_hints(nodes, {"memory": 16 * wanted})
-                gpus = devices.device_hints(
+                gpus = hints.device_hints(
                     [1 << i for i in range(16)], [1 << i for i in range(12)], wanted, 0xFFFF
                 )
                 topologymanager.merge([gpus, cpus, bytes_], 0xFFFF, "best-effort", distances=far)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, bits
-from corelane.placement import devices, families, hints, memory, topology, topologymanager
+from corelane.placement import families, hints, memory, topology, topologymanager
 from corelane.placement.hints import Hint
 from corelane.placement.memory import MemoryBlock, MemoryNode
 from support.numa_reference import fold
@@ -117,7 +117,7 @@ def test_device_hints_are_upstreams(data):
     lent = [device for device, what in zip(every, state, strict=True) if what == "reusable"]
     n, narrow = data.draw(st.integers(0, 6)), data.draw(st.booleans())
     nodes = sum(1 << node for node in ids)
-    found = devices.device_hints(every, free, n, nodes, reusable=lent, narrow=narrow)
+    found = hints.device_hints(every, free, n, nodes, reusable=lent, narrow=narrow)
     if not any(every):
         assert found is None
     elif len(free) + len(lent) < n:
@@ -143,7 +143,7 @@ def mixtures(draw):
     mask = sum(1 << node for node in ids)
     available, n = draw(st.integers(0, 63)), draw(st.integers(1, 6))
     said = [
-        devices.device_hints(every, free, draw(st.integers(0, 3)), mask, narrow=draw(st.booleans())),
+        hints.device_hints(every, free, draw(st.integers(0, 3)), mask, narrow=draw(st.booleans())),
         hints.cpu_family(cpus, available, 0, n, mask),
         *[memory.memory_hints(nodes, wanted)] * len(wanted),
     ]
@@ -187,7 +187,7 @@ def test_three_resources_on_sixteen_nodes_are_no_explosion(wanted, taken):
     start = time.thread_time()
     cpus = hints.cpu_family(SIXTEEN, SIXTEEN.all & ~1, 0, 16 * wanted, 0xFFFF)
     memories = memory.memory_hints(nodes, {"memory": wanted << 34})
-    gpus = devices.device_hints([1 << i for i in range(16)] * 2, [1 << i for i in range(16)], wanted, 0xFFFF)
+    gpus = hints.device_hints([1 << i for i in range(16)] * 2, [1 << i for i in range(16)], wanted, 0xFFFF)
     found = topologymanager.merge([gpus, cpus, memories], 0xFFFF, "best-effort", distances=FAR)
     assert time.thread_time() - start < 0.2
     assert found.admit

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from corelane.node.config import Inventory
 from corelane.node.decision import Refusal
 from corelane.node.entries import Entry
-from corelane.placement.devices import device_hints
+from corelane.placement.hints import device_hints
 from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, peak

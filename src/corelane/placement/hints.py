@@ -1,9 +1,12 @@
-"""NUMA hints for CPUs, as the kubelet's static policy gives them to its topology manager.
+"""NUMA hints for CPUs and devices, as the kubelet gives them to its topology manager.
 
 A hint is a set of NUMA nodes (a mask of node ids) that could hold a request; it is preferred when no smaller
-set could even on the idle machine. Upstream: `generateCPUTopologyHints` in `policy_static.go` (v1.36).
+set could even on the idle machine. Upstream (v1.36): `generateCPUTopologyHints` in `policy_static.go` of the
+CPU manager, and `topology_hints.go` of the device manager. A device is the mask of the ids of the NUMA nodes
+that it is near to, 0 where nothing is known.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
@@ -12,10 +15,18 @@ from typing import NamedTuple, TypeAlias
 from corelane.cpuset import bits
 from corelane.placement import families
 from corelane.placement.families import Family
-from corelane.placement.numa import fewest_nodes
 from corelane.placement.topology import Topology
 
-__all__ = ["Distances", "Hint", "best_cpu_hint", "cpu_family", "cpu_hints", "distance"]
+__all__ = [
+    "Distances",
+    "Hint",
+    "best_cpu_hint",
+    "cpu_family",
+    "cpu_hints",
+    "device_hints",
+    "distance",
+    "fewest_nodes",
+]
 
 Distances: TypeAlias = Mapping[int, Mapping[int, int]]
 """NUMA node id to node id to distance (10 is local)."""
@@ -158,3 +169,106 @@ def _sockets(topology: Topology, nodes: int) -> int:
     """How many sockets these nodes touch."""
     cpus = sum(mask for i, mask in enumerate(topology.numa) if nodes >> i & 1)
     return sum(1 for socket in topology.sockets if socket & cpus)
+
+
+def fewest_nodes(free: Sequence[int], wanted: int, required: int = 0) -> int | None:
+    """The smallest set of nodes whose free CPUs make up `wanted`, as a mask of positions; None if all do not.
+
+    `free` has the count of each node; nodes in the mask `required` must be in the set. Among sets of the same
+    size the one with the smallest mask wins: what upstream's best-effort merge of CPU hints comes to
+    (`pkg/kubelet/cm/topologymanager/policy.go`), found without listing all combinations.
+    """
+    if not required:
+        for node, count in enumerate(free):
+            if count >= wanted:
+                return 1 << node
+    if sum(free) < wanted:
+        return None
+    return _without_the_highest(free, wanted, required)
+
+
+def _without_the_highest(free: Sequence[int], wanted: int, required: int) -> int:
+    """Drop nodes from the highest down, as long as a set of the smallest possible size remains."""
+    nodes = list(range(len(free)))
+    size = _fewest(free, nodes, wanted, required)
+    for node in reversed(range(len(free))):
+        if required >> node & 1:
+            continue
+        rest = [other for other in nodes if other != node]
+        if _fewest(free, rest, wanted, required) == size:
+            nodes = rest
+    return sum(1 << node for node in nodes)
+
+
+def _fewest(free: Sequence[int], nodes: Sequence[int], wanted: int, required: int) -> int | None:
+    """How many of `nodes` it takes, required ones included; None if they do not suffice."""
+    missing = wanted - sum(free[node] for node in nodes if required >> node & 1)
+    size = required.bit_count()
+    for count in sorted((free[node] for node in nodes if not required >> node & 1), reverse=True):
+        if missing <= 0:
+            break
+        missing -= count
+        size += 1
+    return size if missing <= 0 else None
+
+
+def device_hints(
+    devices: Sequence[int],
+    free: Sequence[int],
+    n: int,
+    nodes: int,
+    *,
+    reusable: Sequence[int] = (),
+    narrow: bool = False,
+) -> Family | None:
+    """The sets of nodes to which n of the `free` devices are near; preferred are the smallest of all.
+
+    `devices` are all of the resource, used or not: by them the smallest possible size is judged. `nodes` is
+    the mask of all ids of the machine. `reusable` devices, of the pod's init containers, must be near too.
+    With `narrow`, as from 1.37 (kubernetes#138244), sets have no node but those that some device is near.
+    None, no preference, when nothing is known of any device; an empty family when there are too few. Raises
+    TooManyNodes beyond 16 nodes.
+    """
+    if not any(device & nodes for device in devices):
+        return None
+    ids = list(bits(nodes))
+    count = len(ids)
+    if len(free) + len(reusable) < n:
+        return families.preferring(count, bytes(1 << count), count)
+    known = [device for device in reusable if device]
+    sets = _near(ids, free, n - len(known))
+    for device in known:
+        sets = families.both(sets, families.touching(count, _positions(ids, device)))
+    if narrow:
+        sets = families.both(sets, *_without_deviceless(ids, devices))
+    possible = b"\0" + _near(ids, devices, n)[1:]
+    return families.preferring(count, b"\0" + sets[1:], families.smallest(count, possible))
+
+
+def _without_deviceless(ids: Sequence[int], devices: Sequence[int]) -> list[bytes]:
+    """For each node that no device is near, the family of all sets without it."""
+    near = 0
+    for device in devices:
+        near |= device
+    return [
+        families.without_and_with(len(ids), position)[0]
+        for position, node in enumerate(ids)
+        if not near >> node & 1
+    ]
+
+
+def _near(ids: Sequence[int], devices: Sequence[int], n: int) -> bytes:
+    """The sets of nodes to which at least n of the devices are near."""
+    at = Counter(_positions(ids, device) for device in devices)
+    single = [at.pop(1 << i, 0) for i in range(len(ids))]
+    at.pop(0, None)
+    if not at:
+        return families.covering(single, n)
+    near = families.sums(single)
+    for places, many in at.items():
+        near = [one + many if i & places else one for i, one in enumerate(near)]
+    return bytes(map(n.__le__, near))
+
+
+def _positions(ids: Sequence[int], nodes: int) -> int:
+    return sum(1 << i for i, node in enumerate(ids) if nodes >> node & 1)
