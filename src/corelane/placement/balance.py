@@ -16,15 +16,15 @@ from operator import or_
 __all__ = ["Plan", "hangs", "plan", "plan_by_socket"]
 
 EXHAUSTIVE = 10
-"""Up to so many nodes the answer is upstream's. With more, choices of bearers are fewer, and so are the
-combinations looked at: upstream's search would take seconds to hours."""
+"""Up to so many nodes the answer is upstream's. With more, fewer choices of bearers and fewer
+combinations are tried: upstream's search would take seconds to hours."""
 _VISITED, _SCORED = 15_000, 2000
-"""The most combinations looked at, and scored, when there are more nodes."""
+"""The most combinations tried, and scored, when there are more nodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Positions of nodes: all of `nodes` give `share` CPUs, then `bearers` one group each in turn."""
+    """Positions of nodes: all of `nodes` give `share` CPUs each, then `bearers` one group each in turn."""
 
     nodes: tuple[int, ...]
     share: int
@@ -32,7 +32,7 @@ class Plan:
 
 
 def plan(free: Sequence[int], n: int, group: int, fewest: int, *, alias: bool = True) -> Plan | None:
-    """How to take n CPUs (a multiple of `group`) evenly from the fewest nodes that can hold them.
+    """Return how to take n CPUs (a multiple of `group`) evenly from the fewest nodes that can hold them.
 
     `free` counts the free CPUs of each node, in the picker's order; `fewest` is the least number of nodes to
     try. None when no number of nodes can share evenly. With `alias`, a remembered combination of 4, 6, 7 or 8
@@ -48,9 +48,9 @@ def plan(free: Sequence[int], n: int, group: int, fewest: int, *, alias: bool = 
 
 
 def hangs(free: Sequence[int], n: int, group: int, fewest: int) -> bool:
-    """Whether upstream, before 1.38, meets bearers on its way to a plan that have enough CPUs but not groups.
+    """Return whether upstream, before 1.38, tries bearers with enough CPUs but too few whole groups.
 
-    There it loops for ever (kubernetes#140730). As slow as upstream, so never said of more than ten nodes.
+    There it loops for ever (kubernetes#140730). As slow as upstream, so always False beyond ten nodes.
     """
     if group == 1 or len(free) > EXHAUSTIVE:
         return False
@@ -174,7 +174,7 @@ class _Search:
         return self.planned(score, nodes, alias, broken_off=score == 0)
 
     def planned(self, score: int, nodes: Sequence[int], alias: bool, *, broken_off: bool) -> Plan:
-        """What each of the nodes gives, as upstream remembers it; `broken_off` tells that none came after."""
+        """What each of the nodes gives, as upstream remembers it; `broken_off`: none came after."""
         left = [self.free[i] - self.share for i in nodes]
         bearing = [i for i, count in zip(nodes, left, strict=True) if count >= self.group]
         bearers: Sequence[int] = ()
@@ -297,10 +297,10 @@ def _next(tail: Sequence[int], of: int) -> Sequence[int]:
 def best_gain(
     left: Sequence[int], groups: int, group: int, better: Callable[[int], int], *, thorough: bool = True
 ) -> int | None:
-    """The highest gain of any choice that bears all `groups`; None when there is none.
+    """Return the highest gain of any choice that gives all `groups`; None when there is none.
 
-    `better` tells the least gain that is of more use than another, so that fruitless sizes are passed over.
-    Unless `thorough`, either as many bear as there are groups, or all.
+    `better` returns the least gain that beats another, so that fruitless sizes are skipped. Unless
+    `thorough`, either as many nodes as there are groups give one, or all nodes give some.
     """
     descending = sorted(left, reverse=True)
     best = _gain(descending[:groups], groups, group) if len(left) >= groups else None
@@ -362,7 +362,7 @@ def most_gain(descending: Sequence[int], groups: int, group: int) -> int:
 
 
 def _sizes(nodes: int, groups: int, thorough: bool) -> Sequence[int]:
-    """The sizes of choices of which some member bears more than one group."""
+    """The sizes of choices of which some member gives more than one group."""
     if not thorough:
         return (nodes,) if nodes < groups else ()
     return range(min(groups - 1, nodes), 0, -1)
@@ -371,7 +371,7 @@ def _sizes(nodes: int, groups: int, thorough: bool) -> Sequence[int]:
 def _bound(descending: Sequence[int], size: int, groups: int, group: int) -> int:
     """What no choice of this size gains more than.
 
-    Either all members can bear their turns, at best the fullest ones; or the turns of at least one that
+    Either all members can give their turns, at best the fullest ones; or the turns of at least one that
     cannot fall to the others.
     """
     rounds, more = divmod(groups, size)
@@ -388,7 +388,7 @@ def _bound(descending: Sequence[int], size: int, groups: int, group: int) -> int
 
 
 def _gain(bearers: Sequence[int], groups: int, group: int) -> int | None:
-    """What is gained when these bear the groups in turn; None where they do not have enough."""
+    """The gain when these give the groups in turn; None where they do not have enough."""
     rounds, more = divmod(groups, len(bearers))
     if min(bearers) >= group * (rounds + (more > 0)):
         return _equal_gain(bearers, rounds, more, group)
@@ -399,7 +399,7 @@ def _gain(bearers: Sequence[int], groups: int, group: int) -> int | None:
 
 
 def _equal_gain(bearers: Sequence[int], rounds: int, more: int, group: int) -> int:
-    """The gain when all bear `rounds` groups, and the first `more` one above that."""
+    """The gain when all give `rounds` groups, and the first `more` one above that."""
     squares = rounds * rounds * len(bearers) + more * (2 * rounds + 1)
     return group * (2 * (rounds * sum(bearers) + sum(bearers[:more])) - group * squares)
 

@@ -24,6 +24,7 @@ __all__ = [
     "of_size",
     "overlaps",
     "pair_sums",
+    "positions",
     "preferring",
     "sizes",
     "smallest",
@@ -35,19 +36,19 @@ __all__ = [
 MOST_NODES = 16
 
 
-class TooManyNodes(ValueError):  # noqa: N818 - says what, and what to do
+class TooManyNodes(ValueError):  # noqa: N818 - a plain statement
     """So many NUMA nodes that their sets cannot be listed."""
 
     def __init__(self, nodes: int) -> None:
         super().__init__(
             f"{nodes} NUMA nodes are more than {MOST_NODES}: their sets are too many to align several "
-            "resources; use topology manager policy none, or leave memory and devices to themselves"
+            "resources; use topology manager policy none, or do not align memory and devices"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """What one provider says of one resource: `sets` are its hints, `preferred` those it prefers.
+    """The hints of one provider for one resource: `sets` are all of them, `preferred` those it prefers.
 
     `count` is the number of the machine's NUMA nodes, `anywhere` a preferred hint for no nodes in particular.
     """
@@ -58,6 +59,11 @@ class Family:
     anywhere: bool = False
     narrowest: int = 0
     """The size of the smallest hint, 0 when none names nodes."""
+
+
+def positions(ids: Sequence[int], nodes: int) -> int:
+    """Return a mask of NUMA node ids as a mask of their positions in `ids`."""
+    return sum(1 << i for i, node in enumerate(ids) if nodes >> node & 1)
 
 
 def preferring(count: int, sets: bytes, size: int) -> Family:
@@ -101,10 +107,11 @@ def sums(weights: Sequence[int]) -> list[int]:
     return found
 
 
-def covering(weights: Sequence[int], wanted: int) -> bytes:
-    """The family of the sets whose weights make up what is wanted.
+def covering(weights: Sequence[int], need: int) -> bytes:
+    """Return the family of the sets whose weights add up to `need` or more.
 
-    All sets of the first eight nodes are ranked once; what the other nodes bring says from which rank on.
+    All sets of the first eight nodes are ranked once; the sum of the other nodes gives the first rank that
+    suffices.
     """
     sizes(len(weights))
     low = sums(weights[:8])
@@ -115,7 +122,7 @@ def covering(weights: Sequence[int], wanted: int) -> bytes:
         rows.append(bytes(row))
         row[one] = 0
     rows.append(bytes(row))
-    return b"".join(rows[bisect_left(ascending, wanted - rest)] for rest in sums(weights[8:]))
+    return b"".join(rows[bisect_left(ascending, need - rest)] for rest in sums(weights[8:]))
 
 
 def both(*families: bytes) -> bytes:

@@ -96,7 +96,7 @@ def best_cpu_hint(
     by_socket: bool = False,
     distances: Distances | None = None,
 ) -> Hint:
-    """What merging `cpu_hints` alone comes to, without listing them; nodes are None when there is none.
+    """Return the merge of `cpu_hints` alone, without listing them; nodes are None when there is none.
 
     The narrowest preferred set, else the narrowest; of equals the closest if `distances` are given
     (prefer-closest-numa-nodes), then the one with the lowest mask.
@@ -171,8 +171,8 @@ def _sockets(topology: Topology, nodes: int) -> int:
     return sum(1 for socket in topology.sockets if socket & cpus)
 
 
-def fewest_nodes(free: Sequence[int], wanted: int, required: int = 0) -> int | None:
-    """The smallest set of nodes whose free CPUs make up `wanted`, as a mask of positions; None if all do not.
+def fewest_nodes(free: Sequence[int], need: int, required: int = 0) -> int | None:
+    """The smallest set of nodes whose free CPUs make up `need`, as a mask of positions; None if all do not.
 
     `free` has the count of each node; nodes in the mask `required` must be in the set. Among sets of the same
     size the one with the smallest mask wins: what upstream's best-effort merge of CPU hints comes to
@@ -180,29 +180,29 @@ def fewest_nodes(free: Sequence[int], wanted: int, required: int = 0) -> int | N
     """
     if not required:
         for node, count in enumerate(free):
-            if count >= wanted:
+            if count >= need:
                 return 1 << node
-    if sum(free) < wanted:
+    if sum(free) < need:
         return None
-    return _without_the_highest(free, wanted, required)
+    return _without_the_highest(free, need, required)
 
 
-def _without_the_highest(free: Sequence[int], wanted: int, required: int) -> int:
+def _without_the_highest(free: Sequence[int], need: int, required: int) -> int:
     """Drop nodes from the highest down, as long as a set of the smallest possible size remains."""
     nodes = list(range(len(free)))
-    size = _fewest(free, nodes, wanted, required)
+    size = _fewest(free, nodes, need, required)
     for node in reversed(range(len(free))):
         if required >> node & 1:
             continue
         rest = [other for other in nodes if other != node]
-        if _fewest(free, rest, wanted, required) == size:
+        if _fewest(free, rest, need, required) == size:
             nodes = rest
     return sum(1 << node for node in nodes)
 
 
-def _fewest(free: Sequence[int], nodes: Sequence[int], wanted: int, required: int) -> int | None:
+def _fewest(free: Sequence[int], nodes: Sequence[int], need: int, required: int) -> int | None:
     """How many of `nodes` it takes, required ones included; None if they do not suffice."""
-    missing = wanted - sum(free[node] for node in nodes if required >> node & 1)
+    missing = need - sum(free[node] for node in nodes if required >> node & 1)
     size = required.bit_count()
     for count in sorted((free[node] for node in nodes if not required >> node & 1), reverse=True):
         if missing <= 0:
@@ -238,7 +238,7 @@ def device_hints(
     known = [device for device in reusable if device]
     sets = _near(ids, free, n - len(known))
     for device in known:
-        sets = families.both(sets, families.touching(count, _positions(ids, device)))
+        sets = families.both(sets, families.touching(count, families.positions(ids, device)))
     if narrow:
         sets = families.both(sets, *_without_deviceless(ids, devices))
     possible = b"\0" + _near(ids, devices, n)[1:]
@@ -259,7 +259,7 @@ def _without_deviceless(ids: Sequence[int], devices: Sequence[int]) -> list[byte
 
 def _near(ids: Sequence[int], devices: Sequence[int], n: int) -> bytes:
     """The sets of nodes to which at least n of the devices are near."""
-    at = Counter(_positions(ids, device) for device in devices)
+    at = Counter(families.positions(ids, device) for device in devices)
     single = [at.pop(1 << i, 0) for i in range(len(ids))]
     at.pop(0, None)
     if not at:
@@ -268,7 +268,3 @@ def _near(ids: Sequence[int], devices: Sequence[int], n: int) -> bytes:
     for places, many in at.items():
         near = [one + many if i & places else one for i, one in enumerate(near)]
     return bytes(map(n.__le__, near))
-
-
-def _positions(ids: Sequence[int], nodes: int) -> int:
-    return sum(1 << i for i, node in enumerate(ids) if nodes >> node & 1)

@@ -1,4 +1,4 @@
-"""Memory and huge pages of NUMA nodes as the kubelet's memory manager keeps them: hints, taking, giving back.
+"""Memory and huge pages of NUMA nodes as the kubelet's memory manager keeps them: hints, taking, releasing.
 
 Upstream: `pkg/kubelet/cm/memorymanager/policy_static.go` (v1.36, KEP-1769). Sizes are in bytes; a resource is
 `memory` or `hugepages-<size>`; a set of nodes is a mask of their ids.
@@ -79,42 +79,42 @@ def hugepages(kib: int) -> str:
 
 def memory_hints(
     nodes: Nodes,
-    wanted: Mapping[str, int],
+    requested: Mapping[str, int],
     reusable: Mapping[int, Mapping[str, int]] | None = None,
 ) -> Family | None:
-    """The sets of nodes on which each resource fits into what is free; one family for all of `wanted`.
+    """The sets of nodes on which each resource fits into what is free; one family for all of `requested`.
 
     Preferred are those of the smallest size that could hold it on the idle machine. A node never serves
-    assignments to itself and to a group, nor to two groups. `reusable` is what a pod's init containers lend,
-    by the exact set of nodes (a mask of ids). None, which is no preference, not only when nothing is wanted
-    but, as upstream, also when nothing fits: the allocation fails later. Raises TooManyNodes.
+    assignments to itself and to a group, nor to two groups. `reusable` is what a pod's init containers leave,
+    by the exact set of nodes (a mask of ids). None, which is no preference, not only when nothing is
+    requested but, as upstream, also when nothing fits: the allocation fails later. Raises TooManyNodes.
     """
     ids = sorted(nodes)
-    if not wanted:
+    if not requested:
         return None
     count = len(ids)
     sets = possible = families.both(
         *(
             families.covering([nodes[i].allocatable.get(name, 0) for i in ids], n)
-            for name, n in wanted.items()
+            for name, n in requested.items()
         )
     )
-    sets = families.both(possible, _fitting(nodes, wanted, reusable or {}))
+    sets = families.both(possible, _fitting(nodes, requested, reusable or {}))
     sets = families.both(sets, _ungrouped(nodes))
     if 1 not in sets[1:]:
         return None
     return families.preferring(count, b"\0" + sets[1:], families.smallest(count, possible))
 
 
-def _fitting(nodes: Nodes, wanted: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]) -> bytes:
-    """The sets with enough free, and those that have it with what is lent to just them."""
+def _fitting(nodes: Nodes, requested: Mapping[str, int], reusable: Mapping[int, Mapping[str, int]]) -> bytes:
+    """The sets with enough free, and those that have it with what init containers left on just them."""
     ids = sorted(nodes)
-    free = {name: [nodes[i].free.get(name, 0) for i in ids] for name in wanted}
-    fitting = bytearray(families.both(*(families.covering(free[name], n) for name, n in wanted.items())))
-    for lenders, lent in reusable.items():
-        one = _positions(ids, lenders)
+    free = {name: [nodes[i].free.get(name, 0) for i in ids] for name in requested}
+    fitting = bytearray(families.both(*(families.covering(free[name], n) for name, n in requested.items())))
+    for left_on, left in reusable.items():
+        one = families.positions(ids, left_on)
         fitting[one] = all(
-            sum(free[name][i] for i in bits(one)) + lent.get(name, 0) >= n for name, n in wanted.items()
+            sum(free[name][i] for i in bits(one)) + left.get(name, 0) >= n for name, n in requested.items()
         )
     return bytes(fitting)
 
@@ -133,7 +133,7 @@ def _ungrouped(nodes: Nodes) -> bytes:
         if nodes[node].assignments:
             allowed = families.both(allowed, families.either(without, singles))
             if not alone:
-                groups.append(_positions(ids, group))
+                groups.append(families.positions(ids, group))
         if not alone:
             allowed = allowed[: 1 << position] + b"\0" + allowed[(1 << position) + 1 :]
     return _with_groups(allowed, groups, nodes)
@@ -145,13 +145,9 @@ def _with_groups(allowed: bytes, groups: list[int], nodes: Nodes) -> bytes:
     for group in groups:
         members = [nodes[ids[i]] for i in bits(group)]
         found[group] = all(
-            not node.assignments or _positions(ids, node.group or 0) == group for node in members
+            not node.assignments or families.positions(ids, node.group or 0) == group for node in members
         )
     return bytes(found)
-
-
-def _positions(ids: list[int], nodes: int) -> int:
-    return sum(1 << i for i, node in enumerate(ids) if nodes >> node & 1)
 
 
 def best_hint(nodes: Nodes, family: Family | None, including: int = 0) -> Hint | None:
@@ -171,9 +167,9 @@ def best_hint(nodes: Nodes, family: Family | None, including: int = 0) -> Hint |
     return None
 
 
-def holds(nodes: Nodes, where: int, wanted: Mapping[str, int]) -> bool:
+def holds(nodes: Nodes, where: int, requested: Mapping[str, int]) -> bool:
     """Whether as much of each resource is free on these nodes together."""
-    return all(sum(nodes[i].free.get(name, 0) for i in bits(where)) >= n for name, n in wanted.items())
+    return all(sum(nodes[i].free.get(name, 0) for i in bits(where)) >= n for name, n in requested.items())
 
 
 def collides(nodes: Nodes, where: int) -> bool:

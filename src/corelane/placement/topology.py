@@ -61,7 +61,7 @@ class Pattern(NamedTuple):
 
 
 class Patterned:
-    """What is told of the cores of any machine that has their patterns."""
+    """Questions about the cores of any machine that has their patterns."""
 
     __slots__ = ()
 
@@ -251,9 +251,9 @@ def from_machine(machine: Machine) -> Topology:
 
 
 def core_keys(machine: Machine) -> dict[int, int]:
-    """CPU to Koordinator's key of its core: the socket, then 16 bits of core id.
+    """Return, by CPU, Koordinator's key of its core: the socket, then 16 bits of core id.
 
-    The kernel's core ids where they tell a socket's cores apart, else the lowest CPU ids.
+    The kernel's core ids where these are distinct within a socket, else the lowest CPU ids.
     """
     keys = {cpu.id: cpu.socket << 16 | cpu.core_id for cpu in machine.cpus}
     pairs = {(cpu.core, keys[cpu.id]) for cpu in machine.cpus}
@@ -263,7 +263,7 @@ def core_keys(machine: Machine) -> dict[int, int]:
 
 
 def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counters | None = None) -> Topology:
-    """The topology of these CPUs; `counters` stands in for what cAdvisor counted, if it differs.
+    """Return the topology of these CPUs; `counters` stands in for what cAdvisor counted, if it differs.
 
     Raises ValueError when there is no CPU, or one twice.
     """
@@ -354,7 +354,7 @@ def _average(cpus: int, units: int) -> int:
 
 
 def fullest(units: Sequence[int], free: int) -> Sequence[int]:
-    """Units by free CPUs, fewest first, then by id: upstream's sort at every level."""
+    """Sort units by free CPUs, fewest first, then by id, as upstream does at every level."""
     if len(units) == 2:
         one, other = units
         return units if (one & free).bit_count() <= (other & free).bit_count() else (other, one)

@@ -17,7 +17,7 @@ __all__ = ["Hints", "NUMAAffinity", "Policy", "Scope", "family", "is_single", "j
 Policy: TypeAlias = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope: TypeAlias = Literal["container", "pod"]
 Hints: TypeAlias = Sequence[Hint] | Family | None
-"""What a provider says of one resource: None does not care, no hint at all means that it is impossible."""
+"""A provider's hints for one resource: None is no preference, an empty list means that it is impossible."""
 
 
 class NUMAAffinity(NamedTuple):
@@ -31,7 +31,7 @@ class NUMAAffinity(NamedTuple):
 def merge(
     providers: Iterable[Hints], nodes: int, policy: Policy, *, distances: Distances | None = None
 ) -> NUMAAffinity:
-    """The affinity that a policy makes of the hints of all resources on a machine with these NUMA nodes.
+    """Return the affinity that a policy makes of the hints of all resources on these NUMA nodes.
 
     `nodes` is the mask of all node ids, CPU-less ones included; a `Family` is over these in ascending order.
     `distances` is prefer-closest-numa-nodes. Raises TooManyNodes beyond 16 nodes, and ValueError for a hint
@@ -39,15 +39,15 @@ def merge(
     """
     if policy == "none":
         return NUMAAffinity(None, True, True)
-    said = [_family(hints, nodes) for hints in providers]
+    provided = [_family(hints, nodes) for hints in providers]
     if policy == "single-numa-node":
-        said = [_single(one) for one in said]
+        provided = [_single(one) for one in provided]
         distances = None
-    return judge(_best(said, nodes, distances), nodes, policy)
+    return judge(_best(provided, nodes, distances), nodes, policy)
 
 
 def judge(best: Hint, nodes: int, policy: Policy) -> NUMAAffinity:
-    """What a policy says to the best hint."""
+    """Return the affinity that a policy makes of the best hint."""
     found = nodes if best.nodes is None else best.nodes
     if policy == "single-numa-node" and found == nodes:
         return NUMAAffinity(None, best.preferred, best.preferred)
@@ -85,34 +85,34 @@ def _family(hints: Hints, nodes: int) -> Family:
     return family(hints, nodes)
 
 
-def _single(said: Family) -> Family:
+def _single(provided: Family) -> Family:
     """Only preferred hints for one node, or for any."""
-    preferred = families.both(said.preferred, families.of_size(said.count, 1))
+    preferred = families.both(provided.preferred, families.of_size(provided.count, 1))
     sets = bytearray(preferred)
-    if said.anywhere:
+    if provided.anywhere:
         sets[-1] = 1
-    return Family(said.count, bytes(sets), preferred, said.anywhere, int(1 in preferred))
+    return Family(provided.count, bytes(sets), preferred, provided.anywhere, int(1 in preferred))
 
 
-def _best(said: Sequence[Family], nodes: int, distances: Distances | None) -> Hint:
-    if not all(1 in one.sets for one in said):
+def _best(provided: Sequence[Family], nodes: int, distances: Distances | None) -> Hint:
+    if not all(1 in one.sets for one in provided):
         return Hint(None, False)
     ids = list(bits(nodes))
     order = _Order(ids, distances)
-    chosen = order.first(_agreed(said, len(ids)), range(1, len(ids) + 1))
+    chosen = order.first(_agreed(provided, len(ids)), range(1, len(ids) + 1))
     preferred = chosen is not None
     if chosen is None:
-        chosen = order.first_overlap(said, max(one.narrowest for one in said))
+        chosen = order.first_overlap(provided, max(one.narrowest for one in provided))
     if chosen is None:
         return Hint(None, False)
     return Hint(sum(1 << ids[i] for i in bits(chosen)), preferred)
 
 
-def _agreed(said: Sequence[Family], count: int) -> bytes:
+def _agreed(provided: Sequence[Family], count: int) -> bytes:
     """The sets on which all providers agree as preferred: the very same one, wherever they care."""
-    if caring := [one.preferred for one in said if not one.anywhere]:
+    if caring := [one.preferred for one in provided if not one.anywhere]:
         return families.both(*caring)
-    agreed = bytearray(families.either(bytes(1 << count), *(one.preferred for one in said)))
+    agreed = bytearray(families.either(bytes(1 << count), *(one.preferred for one in provided)))
     agreed[-1] = 1
     return bytes(agreed)
 
@@ -140,31 +140,31 @@ class _Order:
                 return min(families.members(found), key=lambda one: (apart[one], one))
         return None
 
-    def first_overlap(self, said: Sequence[Family], wanted: int) -> int | None:
-        """The best overlap: of the wanted size, else the largest that is smaller, else the smallest."""
-        limiting = [one.sets for one in said if one.sets.find(1) != len(one.sets) - 1]
+    def first_overlap(self, provided: Sequence[Family], size: int) -> int | None:
+        """The best overlap: of the size size, else the largest that is smaller, else the smallest."""
+        limiting = [one.sets for one in provided if one.sets.find(1) != len(one.sets) - 1]
         if not limiting:
             return len(families.sizes(self.count)) - 1
-        obvious = self.first(_obvious(limiting), [wanted])
-        if obvious is not None and obvious == self.first(_possible(limiting, self.count), [wanted]):
+        obvious = self.first(_obvious(limiting), [size])
+        if obvious is not None and obvious == self.first(_possible(limiting, self.count), [size]):
             return obvious
-        downwards, upwards = range(wanted, 0, -1), range(wanted + 1, self.count + 1)
+        downwards, upwards = range(size, 0, -1), range(size + 1, self.count + 1)
         return self.first(families.overlaps(limiting), [*downwards, *upwards])
 
 
-def _obvious(said: Sequence[bytes]) -> bytes:
+def _obvious(provided: Sequence[bytes]) -> bytes:
     """Hints of one provider where all others would take any nodes: each is an overlap."""
-    picky = [sets for sets in said if not sets[-1]]
+    picky = [sets for sets in provided if not sets[-1]]
     if len(picky) > 1:
-        return bytes(len(said[0]))
-    return picky[0] if picky else families.either(*said)
+        return bytes(len(provided[0]))
+    return picky[0] if picky else families.either(*provided)
 
 
-def _possible(said: Sequence[bytes], count: int) -> bytes:
+def _possible(provided: Sequence[bytes], count: int) -> bytes:
     """All sets but those that lack a node which every hint of every provider has."""
     possible = b"\1" * (1 << count)
     for node in range(count):
         without, having = families.without_and_with(count, node)
-        if all(1 not in families.both(sets, without) for sets in said):
+        if all(1 not in families.both(sets, without) for sets in provided):
             possible = families.both(possible, having)
     return possible

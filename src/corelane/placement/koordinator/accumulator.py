@@ -27,7 +27,7 @@ class Request:
     exclusive: ExclusivePolicy = ExclusivePolicy.NONE
     strategy: NUMAStrategy = NUMAStrategy.LEAST_ALLOCATED
     required: bool = False
-    """Refuse rather than break the bind policy."""
+    """Reject what would break the bind policy."""
     as_proposed: bool = False
     """DistributeEvenly spreads over the fewest NUMA nodes that allow it, as the kubelet's
     distribute-cpus-across-numa; NUMANodeLevel falls back to PCPULevel where no NUMA node is left."""
@@ -35,10 +35,10 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """CPUs of pods that are there, as masks: of those that asked for exclusivity, by its level, and of all.
+    """CPUs of running pods, as masks: of those with an exclusive policy, by its level, and of all.
 
-    Element i of `references` has the CPUs that more than i pods hold; it stays empty where a CPU can have
-    but one owner.
+    Element i of `references` has the CPUs that more than i pods hold; it is empty where a CPU has one owner
+    at most.
     """
 
     cores: int = 0

@@ -15,13 +15,13 @@ __all__ = ["split", "take_on"]
 
 
 def split(
-    available: Mapping[int, int], wanted: int, *, unit: int = 1, resource: str = "cpu"
+    available: Mapping[int, int], requested: int, *, unit: int = 1, resource: str = "cpu"
 ) -> dict[int, int]:
-    """NUMA node to its part of `wanted`: even parts in multiples of `unit`, the poorest nodes first.
+    """NUMA node to its part of `requested`: even parts in multiples of `unit`, the poorest nodes first.
 
     Raises NotSatisfied, naming the resource, where the nodes do not have it in such parts.
     """
-    parts, rest = {}, wanted
+    parts, rest = {}, requested
     poorest_first = sorted(available, key=lambda node: (available[node], node))
     for visited, node in enumerate(poorest_first):
         last = visited == len(poorest_first) - 1

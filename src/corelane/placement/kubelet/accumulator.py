@@ -133,8 +133,8 @@ class Accumulator:
             self.whole("l3", list(_cache_order(topology, free)))
         if not 0 < self.need <= topology.largest_cache:
             return
-        alone = len(topology.uncore) == 1
-        for cache in topology.uncore if alone else _cache_order(topology, free):
+        single = len(topology.uncore) == 1
+        for cache in topology.uncore if single else _cache_order(topology, free):
             if (cache & self.free).bit_count() >= self.need:
                 self.part_of_cache(cache & self.free)
                 if self.need < 1:
@@ -144,9 +144,9 @@ class Accumulator:
         """Claim exactly what is needed from the cores with these CPUs, or nothing."""
         topology, need = self.topology, self.need
         leads = topology.cores_of(free)
-        wanted = -(-need // topology.cpus_per_core)
-        if leads.bit_count() > wanted:
-            leads = lowest(leads, wanted)
+        count = -(-need // topology.cpus_per_core)
+        if leads.bit_count() > count:
+            leads = lowest(leads, count)
         cpus = topology.threads_of(leads) & self.free
         if need % 2 and topology.cpus_per_core > 1 and cpus.bit_count() > need:
             cpus ^= 1 << cpus.bit_length() - 1
@@ -181,18 +181,18 @@ class Accumulator:
         size, full = len(offsets) + 1, leads & self.free
         for offset in offsets:
             full &= self.free >> offset
-        wanted, found = self.need // size, full.bit_count()
-        if found > wanted:
-            full, found = _first(full, wanted, self.places()), wanted
+        count, found = self.need // size, full.bit_count()
+        if found > count:
+            full, found = _first(full, count, self.places()), count
         cpus = full
         for offset in offsets:
             cpus |= full << offset
         self.claim(cpus, found * size)
 
     def cores_of_size(self, full: int, size: int) -> None:
-        wanted, found = self.need // size, full.bit_count()
-        if found > wanted:
-            full, found = lowest(full, wanted), wanted
+        count, found = self.need // size, full.bit_count()
+        if found > count:
+            full, found = lowest(full, count), count
         if found > 0:
             self.claim(self.topology.threads_of(full), found * size)
 
@@ -216,13 +216,13 @@ class Accumulator:
 
     def threads_of_cores(self, some: int, size: int, free: int) -> None:
         """Claim the free threads, `size` each, of the lowest cores; of the last perhaps only some."""
-        wanted, found = self.need // size, some.bit_count()
-        if found <= wanted:
+        count, found = self.need // size, some.bit_count()
+        if found <= count:
             self.claim(self.topology.threads_of(some) & free, found * size)
             return
-        whole = lowest(some, wanted)
+        whole = lowest(some, count)
         cpus = self.topology.threads_of(whole) & free
-        missing = self.need - wanted * size
+        missing = self.need - count * size
         if missing:
             rest = some ^ whole
             cpus |= lowest(self.topology.threads_of(rest & -rest) & free, missing)

@@ -287,7 +287,7 @@ def _distribute(packer: _Packer, available: int, n: int, strategy: Strategy, hin
 def _single_node(topology: Topology, free: int, n: int) -> int:
     """The node that gives all n CPUs: what then stays free is the most even if it is the one with the most.
 
-    0 where none has so many, or where so few are asked for that different evenness could round to the same.
+    0 where none has so many, or where so few are requested that different evenness could round to the same.
     """
     counts = [(node & free).bit_count() for node in topology.numa]
     most = max(counts)
@@ -324,10 +324,10 @@ def _carry_out(
     remainder = n - plan.share * len(plan.nodes)
     while remainder > 0:
         rest = free & ~taken
-        bearing = [nodes[i] for i in plan.bearers if (nodes[i] & rest).bit_count() >= group]
-        if not bearing:
+        able = [nodes[i] for i in plan.bearers if (nodes[i] & rest).bit_count() >= group]
+        if not able:
             return packer.rest(taken, free, n)
-        for node in bearing[: remainder // group]:
+        for node in able[: remainder // group]:
             cpus = packer(node & free & ~taken, group, node)
             taken |= cpus
             need -= cpus.bit_count()

@@ -26,6 +26,7 @@ __all__ = [
     "Window",
     "aim",
     "closing",
+    "fewest",
     "fill",
     "most",
     "most_from",
@@ -100,6 +101,15 @@ def most(amounts: Iterable[int], count: int) -> int:
     return sum(sorted(amounts, reverse=True)[:count])
 
 
+def fewest(amounts: Iterable[int], need: int, otherwise: int) -> int:
+    """Return how many of the largest amounts add up to the need; `otherwise` where all of them do not."""
+    for count, amount in enumerate(sorted(amounts, reverse=True), start=1):
+        need -= amount
+        if need <= 0:
+            return count
+    return otherwise
+
+
 def most_from(units: Iterable[Iterable[int]], beside: Iterable[int], domains: int) -> list[list[int]]:
     """For each unit the most CPUs that 0, 1, 2 … domains before it, or beside, can give.
 
@@ -157,7 +167,7 @@ def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
 
 
 def steering(problem: Problem) -> tuple[int, int]:
-    """Term 8, told so that smaller is better and never negative.
+    """Term 8 as a score: smaller is better, never negative.
 
     A node that has f CPUs free and gives c of them adds c * (slope + curve * (c - 2 * f)).
     """

@@ -89,9 +89,9 @@ def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Prob
 
 def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> Problem:
     plain = demand.plain
-    wanted = _rules(demand, plain)
+    rules_ = _rules(demand, plain)
     against = (
-        [] if plain else [one for one in preferences(shape, demand, occupancy, wanted.layout) if one.against]
+        [] if plain else [one for one in preferences(shape, demand, occupancy, rules_.layout) if one.against]
     )
     on_cores = (
         [preference for preference in against if preference.level is TopologyLevel.CORE]
@@ -99,15 +99,15 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         else against
     )
     if usable == free and shape.pairs:
-        known, leads = _pairs(shape, free, on_cores, wanted)
+        known, leads = _pairs(shape, free, on_cores, rules_)
     else:
-        known, leads = _kinds(shape, usable, free, on_cores, wanted)
+        known, leads = _kinds(shape, usable, free, on_cores, rules_)
     counts = _counts(shape, usable, free, known.kinds, leads)
     caps = most_of(known.each, counts)
     whole = [count[0] for count in counts]
     node_whole = _by_node(shape, whole)
-    wanted.room(max(node_whole))
-    touch, node_touch = [wanted.layout.domains] * len(caps), [0] * len(node_whole)
+    rules_.room(max(node_whole))
+    touch, node_touch = [rules_.layout.domains] * len(caps), [0] * len(node_whole)
     for preference in against:
         if preference.level is not TopologyLevel.CORE:
             _add(
@@ -124,7 +124,7 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         occupancy,
         free,
         usable,
-        rules=wanted,
+        rules=rules_,
         tables=known,
         leads=leads,
         counts=counts,
@@ -133,7 +133,7 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
         whole=whole,
         node_caps=_by_node(shape, caps),
         node_touch=node_touch,
-        node_free=[(free & node).bit_count() for node in shape.nodes] if wanted.layout.strategy else (),
+        node_free=[(free & node).bit_count() for node in shape.nodes] if rules_.layout.strategy else (),
         node_whole=node_whole,
     )
 

@@ -8,7 +8,7 @@ from corelane.machine.model import LOCAL_DISTANCE
 from corelane.placement.optimal import infeasible
 from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy
 from corelane.placement.optimal.division import Alone, Combined, rough
-from corelane.placement.optimal.filling import Budget, BudgetSpentError, Caps, aim, most, steering
+from corelane.placement.optimal.filling import Budget, BudgetSpentError, Caps, aim, fewest, most, steering
 from corelane.placement.optimal.problem import Problem, build, lower, most_of, pick
 from corelane.placement.optimal.result import Infeasible, Placement, Values, names
 from corelane.placement.optimal.shape import Shape
@@ -170,11 +170,11 @@ def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budge
         least = min(_least_broken(problem, span, domains, unbroken) for span in within)
         for broken in (least, least + 1, least + 2, least + 4, None):
             filled: list[Alone | Combined] = []
-            wanted = aim(problem, domains, broken)
+            goal = aim(problem, domains, broken)
             try:
                 for span in within:
                     look = Alone if span.count == 1 else Combined
-                    filled.append(look(problem, span, wanted, caps, budget))
+                    filled.append(look(problem, span, goal, caps, budget))
             except BudgetSpentError:
                 return Found(rank, *(_best(filled) or rough(problem, spans[0])), domains, proven=False)
             best = _best(filled)
@@ -224,7 +224,9 @@ def _best(filled: Iterable[Alone | Combined]) -> tuple[int, int] | None:
 def _fewest_domains(problem: Problem, span: Span) -> int:
     """A number of L3 domains that no choice in the span can do without."""
     if span.count == 1:
-        return min(_enough(problem, problem.shape.inside[node]) for node in span.nodes)
+        n, none = problem.demand.cpus, len(problem.caps) + 1
+        inside = ((problem.caps[i] for i in problem.shape.inside[node]) for node in span.nodes)
+        return min(fewest(caps, n, none) for caps in inside)
     most: list[dict[int, int]] = [{0: 0}] + [{} for _ in range(span.count)]
     for node in span.nodes:
         must = span.musts >> node & 1
@@ -244,13 +246,3 @@ def _prefixes(problem: Problem, span: Span, node: int) -> list[int]:
     """The most CPUs of 0, 1, 2 … of a node's domains that the span allows it to give."""
     caps = sorted((problem.caps[i] for i in problem.shape.inside[node]), reverse=True)
     return [min(total, span.high) for total in accumulate(caps, initial=0)]
-
-
-def _enough(problem: Problem, domains: Iterable[int]) -> int:
-    missing, count = problem.demand.cpus, 0
-    for cap in sorted((problem.caps[i] for i in domains), reverse=True):
-        if missing <= 0:
-            break
-        missing -= cap
-        count += 1
-    return count if missing <= 0 else len(problem.caps) + 1

@@ -40,7 +40,7 @@ class Shape(Patterned):
     pairs: bool
     """Whether every core has two threads, all equally far apart."""
     distances: tuple[tuple[int, ...], ...]
-    """Between nodes, by position; the larger one where firmware says two."""
+    """Between nodes, by position; the larger one where firmware has two."""
     nearness: tuple[Nearness, ...]
     """By distance, nearest first; the last has all nodes in one group."""
 
@@ -76,7 +76,7 @@ def from_machine(machine: Machine) -> Shape:
 
 
 def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None = None) -> Shape:
-    """The shape of a topology; `distances` are the kernel's, by NUMA node id (20 where not told)."""
+    """Return the shape of a topology; `distances` are the kernel's, by NUMA node id (20 where missing)."""
     domains: list[int] = []
     inside: list[range] = []
     for node in topology.numa:
@@ -117,10 +117,10 @@ def _cores(topology: Topology, domains: Iterable[int]) -> Iterator[int]:
             left ^= core
 
 
-def _distances(ids: Sequence[int], told: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
+def _distances(ids: Sequence[int], known: Mapping[int, Mapping[int, int]]) -> tuple[tuple[int, ...], ...]:
     def one(a: int, b: int) -> int:
         far = LOCAL_DISTANCE if a == b else REMOTE_DISTANCE
-        return max(told.get(a, {}).get(b, far), told.get(b, {}).get(a, far))
+        return max(known.get(a, {}).get(b, far), known.get(b, {}).get(a, far))
 
     return tuple(tuple(one(a, b) for b in ids) for a in ids)
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from corelane.cpuset import bits
 from corelane.machine.model import LOCAL_DISTANCE
 from corelane.placement.optimal.demand import Resource
+from corelane.placement.optimal.filling import fewest, most
 from corelane.placement.optimal.problem import Problem
 from corelane.workload.placement_spec import NUMAPolicy, NUMAStrategy
 
@@ -89,25 +90,12 @@ def _widest(problem: Problem) -> int:
 def _needed_when_empty(problem: Problem) -> int:
     """As many nodes as CPUs, or any resource, would need on the empty machine, whatever the limits."""
     demand, ids = problem.demand, problem.shape.node_ids
-    need = _fewest([node.bit_count() for node in problem.shape.nodes], demand.cpus)
+    count = len(ids)
+    need = fewest([node.bit_count() for node in problem.shape.nodes], demand.cpus, count)
     for one in demand.resources:
         capacity = one.free if one.capacity is None else one.capacity
-        need = max(need, _fewest([capacity.get(node, 0) for node in ids], one.wanted))
+        need = max(need, fewest([capacity.get(node, 0) for node in ids], one.wanted, count))
     return need
-
-
-def _fewest(amounts: Iterable[int], wanted: int) -> int:
-    count = 0
-    for amount in sorted(amounts, reverse=True):
-        if wanted <= 0:
-            break
-        wanted -= amount
-        count += 1
-    return max(count, 1)
-
-
-def _most(amounts: Iterable[int], count: int) -> int:
-    return sum(sorted(amounts, reverse=True)[:count])
 
 
 def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
@@ -131,8 +119,8 @@ def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
 def _in_group(problem: Problem, nodes: Sequence[int], count: int, uneven: int) -> Iterator[Span]:
     """The spans of one group of nodes."""
     if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
-        most = _most((problem.node_caps[i] for i in nodes), count)
-        if len(nodes) >= count and count * problem.grain <= problem.demand.cpus <= most:
+        total = most((problem.node_caps[i] for i in nodes), count)
+        if len(nodes) >= count and count * problem.grain <= problem.demand.cpus <= total:
             yield Span(tuple(nodes), count, 1, problem.demand.cpus)
         return
     for least, low, high in _even(problem, nodes, count):
@@ -145,7 +133,7 @@ def _even(problem: Problem, nodes: Iterable[int], count: int) -> Iterator[tuple[
     """The least (unevenness, low, high) with which so many of the nodes can give all CPUs between them.
 
     The nodes that can give most make both the lowest maximum and the highest minimum possible, so that these
-    two tell the unevenness. Where it is 0 there may be several pairs of low and high.
+    two determine the unevenness. Where it is 0 there may be several pairs of low and high.
     """
     n, grain = problem.demand.cpus, problem.grain
     caps = sorted((problem.node_caps[i] for i in nodes), reverse=True)[:count]

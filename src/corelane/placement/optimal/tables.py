@@ -66,7 +66,7 @@ class Layout:
 
 
 def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:
-    """Fields for what is asked; the fewer, the faster the arithmetic."""
+    """Return the fields of the terms in play; the fewer, the faster the arithmetic."""
     played = {"exclusive": exclusive, "fallback": exclusive, "affinity": affinity, "strategy": strategy}
     weights, shift = {}, SHAPE_BITS
     for name in reversed(_WIDTHS):
@@ -86,7 +86,7 @@ class Kind(NamedTuple):
 
 
 class Portion(NamedTuple):
-    """CPUs from cores of one kind: score, CPUs of whole free cores that are whole no more, cores touched."""
+    """CPUs from cores of one kind: score, CPUs of whole free cores that then are not, cores touched."""
 
     score: int
     broken: int
@@ -126,7 +126,7 @@ class Rules:
 def rules(
     spread: bool, required: bool, sizes: tuple[int, ...], exclusive: bool, affinity: bool, strategy: bool
 ) -> Rules:
-    """The rules of a demand, the same object for the same; the last three say which terms are in play."""
+    """Return the rules of a demand, one object for equal ones; the last three are the terms in play."""
     return Rules(spread, required, sizes, layout(exclusive=exclusive, affinity=affinity, strategy=strategy))
 
 
@@ -174,14 +174,15 @@ BITS: Final = 20
 MASK: Final = (1 << BITS) - 1
 
 PAIRS: Final = (Kind(2, 1, False), Kind(2, 2, True))
-"""The kinds of cores on a machine with two threads everywhere, when nothing about single cores is asked."""
+"""The kinds of cores on a machine with two threads everywhere, when no preference concerns single cores."""
 _KEPT = 5_000
 
 Row = tuple[tuple[int, int], ...]
 """The (CPUs << BITS | broken, score) worth considering for a number of CPUs.
 
-`broken` counts the CPUs of whole free cores that are whole no more. The score has everything that is decided
-inside the domain but what it costs to touch it at all. More broken CPUs can be better in their ids only.
+`broken` counts the CPUs of whole free cores that are then no longer whole. The score has everything that is
+decided inside the domain but what it costs to touch it at all. More broken CPUs can be better in their ids
+only.
 """
 
 Part = tuple[int, int, int]
@@ -280,7 +281,7 @@ class Table:
 
 
 class _PairTable(Table):
-    """The same for PAIRS whose threads are to stay together, told without trying every split.
+    """The same for PAIRS whose threads are to stay together, without trying every split.
 
     Of n CPUs as many as can be are pairs. The others, of which a core each is broken, come from half-free
     cores as far as there are any: taken from whole ones, as well, they would break more.
