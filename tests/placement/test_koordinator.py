@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import bits, format_list, parse_list
 from corelane.placement import topology
-from corelane.placement.koordinator import allocator, numa
+from corelane.placement.koordinator import allocator
 from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 from support import koordinator_reference as reference
@@ -288,23 +288,23 @@ def test_a_request_is_split_wherever_the_nodes_have_it_in_whole_units(available,
     wanted = unit * data.draw(st.integers(0, most + 1))
     if wanted > most * unit:
         with pytest.raises(NotSatisfied, match=r"^Insufficient NUMA cpu$"):
-            numa.split(available, wanted, unit=unit)
+            allocator.split(available, wanted, unit=unit)
         return
-    parts = numa.split(available, wanted, unit=unit)
+    parts = allocator.split(available, wanted, unit=unit)
     assert sum(parts.values()) == wanted
     assert all(part % unit == 0 and 0 < part <= available[node] for node, part in parts.items())
 
 
 def test_the_poorest_node_gives_first_so_what_fits_is_not_refused():
-    assert numa.split({0: 8, 1: 2}, 8) == {0: 6, 1: 2}
-    with pytest.raises(NotSatisfied, match=r"^Insufficient NUMA memory$"):
-        numa.split({0: 8, 1: 2}, 11, resource="memory")
+    assert allocator.split({0: 8, 1: 2}, 8) == {0: 6, 1: 2}
+    with pytest.raises(NotSatisfied, match=r"^Insufficient NUMA cpu$"):
+        allocator.split({0: 8, 1: 2}, 11)
 
 
 def test_the_nodes_of_a_hint_give_even_parts():
     of = machine(2, 2, 4, 2)
-    assert format_list(numa.take_on(of, of.all, 6, [1, 3], Request())) == "8-10,24-26"
+    assert format_list(allocator.take_on(of, of.all, 6, [1, 3], Request())) == "8-10,24-26"
     full = Request(required=True)
-    assert format_list(numa.take_on(of, of.all, 6, [1, 3], full)) == "8-9,24-27"
+    assert format_list(allocator.take_on(of, of.all, 6, [1, 3], full)) == "8-9,24-27"
     with pytest.raises(NotSatisfied, match=r"^Insufficient NUMA cpu$"):
-        numa.take_on(of, parse_list("8,10,24"), 2, [1, 3], full)
+        allocator.take_on(of, parse_list("8,10,24"), 2, [1, 3], full)

@@ -9,7 +9,7 @@ from corelane.cpuset import bits
 from corelane.node.ledger import NodeState
 from corelane.node.pools.options import AllocatorName
 from corelane.placement import optimal
-from corelane.placement.koordinator import allocator, numa
+from corelane.placement.koordinator import allocator
 from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
 from corelane.placement.optimal import shape as shapes
 from corelane.placement.optimal.demand import Demand, Occupancy, requirements
@@ -120,7 +120,7 @@ def _taken(
         return allocator.take_valid(state.topology, free, demand.cpus, request, held)
     for nodes in _hints(state, free, demand, request, others):
         try:
-            return numa.take_on(state.topology, free, demand.cpus, nodes, request, held)
+            return allocator.take_on(state.topology, free, demand.cpus, nodes, request, held)
         except NotSatisfied:
             continue
     if demand.numa is NUMAPolicy.BEST_EFFORT:

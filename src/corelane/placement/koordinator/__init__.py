@@ -1,1 +1,1 @@
-"""Koordinator's NodeNUMAResource plugin, bit for bit: `allocator.take`, and `numa.take_on` on NUMA nodes."""
+"""Koordinator's NodeNUMAResource plugin, bit for bit: `allocator.take`, and `take_on` given NUMA nodes."""

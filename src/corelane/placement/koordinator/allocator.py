@@ -4,7 +4,7 @@
 `Request` may ask for what the proposal says instead, where that commit does otherwise.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -15,7 +15,18 @@ from corelane.placement.koordinator.core_layout import Cores
 from corelane.placement.topology import Topology, node_order
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
-__all__ = ["NOTHING_HELD", "Held", "NotSatisfied", "Request", "held", "take", "take_valid", "usable"]
+__all__ = [
+    "NOTHING_HELD",
+    "Held",
+    "NotSatisfied",
+    "Request",
+    "held",
+    "split",
+    "take",
+    "take_on",
+    "take_valid",
+    "usable",
+]
 
 _MANY: Final = "not enough cpus available to satisfy request"
 _REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy "
@@ -157,3 +168,45 @@ def _shares(free: list[int], n: int, group: int) -> list[int]:
             shares[i] += group
         rest -= group * len(bearing)
     return shares
+
+
+def split(available: Mapping[int, int], requested: int, *, unit: int = 1) -> dict[int, int]:
+    """Return, by NUMA node, even parts of the CPUs requested in multiples of `unit`, poorest nodes first.
+
+    Raises NotSatisfied where the nodes do not have the CPUs in such parts.
+    """
+    parts, rest = {}, requested
+    poorest_first = sorted(available, key=lambda node: (available[node], node))
+    for visited, node in enumerate(poorest_first):
+        last = visited == len(poorest_first) - 1
+        even = rest if last else rest // (len(poorest_first) - visited)
+        parts[node] = min(available[node], even) // unit * unit
+        rest -= parts[node]
+    if rest:
+        raise NotSatisfied("Insufficient NUMA cpu", "numa")
+    return {node: part for node, part in sorted(parts.items()) if part}
+
+
+def take_on(
+    topology: Topology,
+    available: int,
+    n: int,
+    nodes: Sequence[int],
+    request: Request,
+    others: Held = NOTHING_HELD,
+) -> int:
+    """Return the mask of n CPUs, evenly from the NUMA nodes (their ids) that a hint chose.
+
+    Raises NotSatisfied.
+
+    As `allocateResourcesByHint` of the plugin means it: upstream looks up what a node has by its place in a
+    list that is being sorted, so that a request which fits may be rejected; here nodes are visited by what
+    they have.
+    """
+    inside = {node: topology.numa[topology.numa_ids.index(node)] & available for node in nodes}
+    counts = {node: usable(topology, cpus, request).bit_count() for node, cpus in inside.items()}
+    whole = request.required and request.bind is BindPolicy.FULL_PCPUS
+    taken = 0
+    for node, share in split(counts, n, unit=topology.cpus_per_core if whole else 1).items():
+        taken |= take_valid(topology, inside[node], share, request, others)
+    return taken
