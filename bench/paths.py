@@ -9,7 +9,7 @@ requests 4 whole CPUs.
   scheduler's core. Two nodes, so that they are scored. Decoding the watch's JSON (3 files more) is left out.
 - sysfs -> Machine: from the path of a copy of /sys and /proc to the Machine. 2 sockets, SMT, one PCI device.
 - PodSeen -> Start: from the event PodSeen, which carries the pod's plan, to the instruction Start of the
-  agent's core. Making the plan of the manifest (8 files more) is left out.
+  agent's state machine. Making the plan of the manifest (8 files more) is left out.
 - counters -> advice: `corelane limits advise --cgroup DIRECTORY`, from the cgroup's files, read twice with
   10 s between, to the advice. Presenting the advice (`view/`) is left out.
 
@@ -34,10 +34,10 @@ from report import Row
 
 import corelane
 from corelane import node as nodes
-from corelane.agent import intake
-from corelane.agent import messages as agent_messages
-from corelane.agent.core import Core as Agent
-from corelane.agent.manifest import RunPod
+from corelane.agent import instructions as agent_messages
+from corelane.agent import pod_manifest
+from corelane.agent.pod_manifest import RunPod
+from corelane.agent.state_machine import StateMachine
 from corelane.app.limits import advise
 from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology
@@ -106,14 +106,14 @@ def sysfs() -> Runs:
 
 def pod_seen() -> Runs:
     """Start pods of a node."""
-    core = Agent(nodes.new(parse_spec(MACHINE), CONFIG))
-    core.handle(agent_messages.Found(runs=(), at=0), agent_messages.Synced(at=0))
+    core = StateMachine(nodes.new(parse_spec(MACHINE), CONFIG))
+    core.handle(agent_messages.ContainersListed(runs=(), at=0), agent_messages.PodsListed(at=0))
     for number in count(1):
-        plan = intake.plan(_decode(_pod(number, nodeName="n0"), RunPod), processes=False)
+        plan = pod_manifest.pod_plan(_decode(_pod(number, nodeName="n0"), RunPod), processes=False)
         yield lambda: _start(core, agent_messages.PodSeen(plan=plan, at=number))  # noqa: B023
 
 
-def _start(core: Agent, event: agent_messages.PodSeen) -> None:
+def _start(core: StateMachine, event: agent_messages.PodSeen) -> None:
     instructions = core.handle(event)
     assert any(isinstance(one, agent_messages.Start) for one in instructions), instructions
 

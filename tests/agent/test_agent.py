@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from corelane.agent import checkpoint
-from corelane.agent.agent import Agent, NoLogs
+from corelane.agent import saved_state
+from corelane.agent.agent import Agent, LogNotFound
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.client import APIError
@@ -77,7 +77,7 @@ async def lab(directory, mode="auto"):
 
 async def allowed(agent, name):
     """What /proc says of the one live container with this name."""
-    for container_, _ in agent._core.roster.live():
+    for container_, _ in agent._state_machine.index.live():
         if container_.name == name:
             tasks = await agent._runtime.allowed(container_.id)
             assert tasks
@@ -190,7 +190,7 @@ def test_a_running_pod_outlives_an_annotation_that_was_broken_since(tmp_path):
             await client.patch(Pod, "web", broken, namespace="default")
 
             async def known():
-                return next(iter(agent._core.pods.values())).plan.refusal
+                return next(iter(agent._state_machine.pods.values())).plan.refusal
 
             await until(known)
             os.kill((await agent._runtime.containers())[0].pid, signal.SIGKILL)
@@ -252,9 +252,9 @@ def test_logs_of_this_run_and_the_one_before(tmp_path):
 
             await until(second)
             assert await text(previous=True) == b"first\n"
-            with pytest.raises(NoLogs, match="is waiting to start"):
+            with pytest.raises(LogNotFound, match="is waiting to start"):
                 await agent.logs("default", "web", "nobody")
-            with pytest.raises(NoLogs, match="previous terminated container"):
+            with pytest.raises(LogNotFound, match="previous terminated container"):
                 await agent.logs("default", "nobody", "c", previous=True)
 
             following = asyncio.create_task(text(follow=True))
@@ -272,7 +272,7 @@ def test_a_pod_that_local_processes_cannot_run_is_refused_with_the_reason(tmp_pa
             await client.create(pod("image", {"name": "c", "image": "nginx"}))
             found = await phase(client, "image", "Failed")
             assert found.status.reason == "CommandMissing"
-            assert "container c has no command" in await event(client, "image", "CommandMissing")
+            assert "container c: command is not set" in await event(client, "image", "CommandMissing")
 
     asyncio.run(scenario())
 
@@ -440,7 +440,7 @@ def test_a_damaged_ledger_is_kept_and_made_again_from_what_runs(tmp_path):
                 await confirmed(agent, "lane")
                 assert agent.ledger.exclusive == lane
                 assert (tmp_path / "ledger.json.damaged-1").read_text() == '{"half": '
-                assert "made anew from what runs" in await event(client, "here", "LedgerDamaged")
+                assert "rebuilt from the running containers" in await event(client, "here", "LedgerDamaged")
                 assert (await read_pod(client, "fast")).status.container_statuses[0].restart_count == 0
 
     asyncio.run(scenario())
@@ -606,7 +606,7 @@ def test_devices_are_offered_handed_out_near_their_cpus_and_gone_when_they_are_n
 
 
 def test_a_disk_that_is_full_is_told_and_nothing_starts_until_there_is_room(tmp_path, monkeypatch):
-    full, save = [], checkpoint.save
+    full, save = [], saved_state.save_ledger
 
     def saving(path, ledger):
         if full:
@@ -635,7 +635,7 @@ def test_a_disk_that_is_full_is_told_and_nothing_starts_until_there_is_room(tmp_
                 full.append(True)
                 await client.create(pod("late", {"name": "c", "image": "none"}, node="far"))
                 told = await pressure(client, "True")
-                assert "ledger.json: No space left on device: until it can, no pod is started" in told.message
+                assert "ledger.json: No space left on device; no pod is started" in told.message
                 assert "No space left on device" in await event(client, "far", "LedgerUnwritable")
                 assert (await read_pod(client, "late")).status.phase == "Pending"
                 full.clear()
@@ -645,6 +645,6 @@ def test_a_disk_that_is_full_is_told_and_nothing_starts_until_there_is_room(tmp_
                 reasons = [reason for reason, _ in await events(client, "far")]
                 assert reasons.count("LedgerUnwritable") == 1
 
-    monkeypatch.setattr(checkpoint, "save", saving)
-    monkeypatch.setattr("corelane.agent.agent._RETRY_CHECKPOINT", 0.2)
+    monkeypatch.setattr(saved_state, "save_ledger", saving)
+    monkeypatch.setattr("corelane.agent.agent._RETRY_SAVE", 0.2)
     asyncio.run(scenario())

@@ -4,10 +4,9 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.agent import intake
-from corelane.agent import settings as node_settings
-from corelane.agent.manifest import RunPod
-from corelane.agent.settings import Record
+from corelane.agent import pod_manifest
+from corelane.agent.pod_manifest import RunPod
+from corelane.agent.saved_state import EffectiveSettings, SavedSettings
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, admit, new, validate
 from support.garbage import ON_NODES, ON_PODS, RECORDS, written
@@ -26,7 +25,7 @@ def manifest(annotations, labels):
 @settings(max_examples=80, deadline=None)
 @given(written(ON_PODS + RECORDS), st.booleans())
 def test_a_pod_is_planned_with_what_it_asks_for_or_with_a_reason_why_not(said, labelled):
-    plan = intake.plan(manifest(said, said if labelled else {}), processes=True)
+    plan = pod_manifest.pod_plan(manifest(said, said if labelled else {}), processes=True)
     assert [one.name for one in plan.request.containers] == ["x"]
     if plan.refusal is not None:
         assert plan.refusal.message.startswith("metadata.")
@@ -39,8 +38,8 @@ def test_a_pod_is_planned_with_what_it_asks_for_or_with_a_reason_why_not(said, l
 @settings(max_examples=80, deadline=None)
 @given(written(ON_NODES))
 def test_a_node_holds_what_can_be_meant_and_says_what_cannot(said):
-    node = node_settings.Settings(NodeConfig(policy="pools"), MACHINE, Record())
-    faults = node.hear(MACHINE, said, said)
+    node = EffectiveSettings(NodeConfig(policy="pools"), MACHINE, SavedSettings())
+    faults = node.update(MACHINE, said, said)
     assert all(text.isprintable() for text in faults)
     assert validate(new(MACHINE, node.config)) == []
-    assert node.hear(MACHINE, said, said) == []
+    assert node.update(MACHINE, said, said) == []

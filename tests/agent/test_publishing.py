@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from corelane.agent.publishing import Publisher, WriteQueue
-from corelane.agent.reporter import Reporter
+from corelane.agent.reporting import AgentReporter
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
 
@@ -127,23 +127,23 @@ def test_a_full_lane_takes_no_more():
 def test_what_takes_long_to_say_is_found_out_beside_the_loop_and_ends_the_event():
     async def scenario():
         client, caller = Recording(), threading.get_ident()
-        publisher = Publisher(client, "here", Reporter(), lambda: 0.0)
-        task = asyncio.create_task(publisher.lanes[-1].run())
+        publisher = Publisher(client, "here", AgentReporter(), lambda: 0.0)
+        task = asyncio.create_task(publisher.queues[-1].run())
         pod = msgspec.convert({"metadata": {"name": "p", "namespace": "ns", "uid": "u"}}, Pod)
         threads = []
 
-        def more():
+        def remedy():
             threads.append(threading.get_ident())
             return "1 CPUs would fit"
 
-        publisher.event(pod, "InsufficientCPUs", "2 CPUs are asked for", warning=True, more=more)
-        publisher.event(pod, "InsufficientCPUs", "nothing helps", warning=True, more=str)
+        publisher.event(pod, "InsufficientCPUs", "2 CPUs are asked for", warning=True, remedy=remedy)
+        publisher.event(pod, "InsufficientCPUs", "nothing helps", warning=True, remedy=str)
         await publisher.idle()
         task.cancel()
         assert caller not in threads
         return [event["message"] for event in client.created]
 
     assert asyncio.run(scenario()) == [
-        "2 CPUs are asked for; what would help: 1 CPUs would fit",
+        "2 CPUs are asked for; remedy: 1 CPUs would fit",
         "nothing helps",
     ]

@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from corelane.agent.manifest import RunPod
-from corelane.agent.reporter import Reporter
+from corelane.agent.pod_manifest import RunPod
+from corelane.agent.reporting import AgentReporter
 from corelane.agent.watching import SharedWatch
 from corelane.kube.informer import ObjectChange
 from corelane.kube.objects import Node
@@ -59,7 +59,7 @@ def test_an_agent_hears_of_its_own_node_and_pods_alone() -> None:
     async def scene() -> None:
         async with asyncio.timeout(20), fake_api.serving() as (fake, client):
             script(fake)
-            watch, one, two = SharedWatch(client, Reporter(), nodes="simulated=true"), Heard(), Heard()
+            watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(watch.run())
                 await watch.follow("one", one, group)
@@ -80,7 +80,7 @@ def test_one_that_joins_late_is_told_of_the_pods_that_are_still_there() -> None:
     async def scene() -> None:
         async with asyncio.timeout(20), fake_api.serving() as (fake, client):
             script(fake)
-            watch, one, two = SharedWatch(client, Reporter(), nodes="simulated=true"), Heard(), Heard()
+            watch, one, two = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard(), Heard()
             async with asyncio.TaskGroup() as group:
                 running = group.create_task(watch.run())
                 await watch.follow("two", two, group)

@@ -7,11 +7,11 @@ core, what was ordered and what was not told yet. The kernel's own view is check
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from corelane.agent import messages
-from corelane.agent.core import Core
-from corelane.agent.messages import Run
-from corelane.agent.pods import ContainerPlan, PodPlan, RestartPolicy
-from corelane.agent.reporter import Reporter
+from corelane.agent import instructions
+from corelane.agent.instructions import ContainerRun
+from corelane.agent.pod_records import ContainerPlan, PodPlan, RestartPolicy
+from corelane.agent.reporting import AgentReporter
+from corelane.agent.state_machine import StateMachine
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import Sharing, codec
@@ -75,7 +75,7 @@ class World:
     pools: PoolOptions | None = None
     kubelet: Checkpoint | None = None
     """What a kubelet beside the agent has pinned."""
-    reporter: Reporter = field(default_factory=Reporter)
+    reporter: AgentReporter = field(default_factory=AgentReporter)
     at: float = 1_000_000.0
     api: dict[str, PodPlan] = field(default_factory=dict)
     statuses: dict[str, dict] = field(default_factory=dict)
@@ -100,32 +100,32 @@ class World:
     def boot(self) -> None:
         ledger, problems = rebase(codec.decode(self.disk, self.machine, self.config), self.machine)
         assert not problems
-        self.core = Core(
+        self.core = StateMachine(
             ledger, reporter=self.reporter, validate=True, follows_kubelet=self.kubelet is not None
         )
         self.pending, self.inbox = [], []
         if self.kubelet is not None:
-            self.feed(messages.KubeletSaid(checkpoint=self.kubelet, at=self.at))
+            self.feed(instructions.KubeletStateRead(checkpoint=self.kubelet, at=self.at))
         runs = tuple(self.run_of(process) for process in self.processes.values())
-        self.feed(messages.Found(runs=runs, at=self.at))
+        self.feed(instructions.ContainersListed(runs=runs, at=self.at))
         for uid in self.api:
-            self.feed(messages.PodSeen(plan=self.as_listed(uid), at=self.at))
-        self.feed(messages.Synced(at=self.at))
+            self.feed(instructions.PodSeen(plan=self.as_listed(uid), at=self.at))
+        self.feed(instructions.PodsListed(at=self.at))
 
     def lose_ledger(self) -> None:
         self.disk = codec.encode(new(self.machine, self.config))
         self.boot()
 
-    def kubelet_says(self, file: Checkpoint) -> None:
+    def set_kubelet_state(self, file: Checkpoint) -> None:
         self.kubelet = file
-        self.inbox.append(messages.KubeletSaid(checkpoint=file, at=self.at))
+        self.inbox.append(instructions.KubeletStateRead(checkpoint=file, at=self.at))
 
     def as_listed(self, uid: str) -> PodPlan:
         ended = self.statuses.get(uid, {}).get("phase") in ("Succeeded", "Failed")
         return replace(self.api[uid], ended=ended)
 
-    def run_of(self, process: Process) -> Run:
-        return Run(
+    def run_of(self, process: Process) -> ContainerRun:
+        return ContainerRun(
             id=process.id,
             uid=process.uid,
             container=process.container,
@@ -137,7 +137,7 @@ class World:
             exit_code=process.exit_code,
         )
 
-    def feed(self, event: messages.Event) -> None:
+    def feed(self, event: instructions.Event) -> None:
         self.pending += self.core.handle(event)
         assert validate(self.core.ledger) == []
 
@@ -145,44 +145,44 @@ class World:
 
     def add(self, pod: PodPlan) -> None:
         self.api[pod.uid] = replace(pod, created_at=self.at)
-        self.inbox.append(messages.PodSeen(plan=self.api[pod.uid], at=self.at))
+        self.inbox.append(instructions.PodSeen(plan=self.api[pod.uid], at=self.at))
 
     def delete(self, uid: str, grace: float = 30.0) -> None:
         if self.api[uid].deletion_grace is None:
             self.api[uid] = replace(self.api[uid], deletion_grace=grace)
-            self.inbox.append(messages.PodSeen(plan=self.as_listed(uid), at=self.at))
+            self.inbox.append(instructions.PodSeen(plan=self.as_listed(uid), at=self.at))
 
     def vanish(self, uid: str) -> None:
         del self.api[uid]
-        self.inbox.append(messages.PodGone(uid=uid, at=self.at))
+        self.inbox.append(instructions.PodGone(uid=uid, at=self.at))
 
     def exit(self, process: Process, code: int) -> None:
         process.live = False
         process.exit_code = code
-        self.inbox.append(messages.Exited(run=self.run_of(process), at=self.at))
+        self.inbox.append(instructions.Exited(run=self.run_of(process), at=self.at))
 
     def tick(self, seconds: float) -> None:
         self.at += seconds
         for process in self.live():
-            self.inbox.append(messages.Observed(id=process.id, allowed=process.cpus, at=self.at))
-        self.inbox.append(messages.Tick(at=self.at))
+            self.inbox.append(instructions.AllowedCPUsRead(id=process.id, allowed=process.cpus, at=self.at))
+        self.inbox.append(instructions.TimePassed(at=self.at))
 
     # -- what the shell does
 
     def choices(self) -> list[int]:
         """Which of the pending instructions may be next: a checkpoint goes before all that follow it."""
         for i, one in enumerate(self.pending):
-            if isinstance(one, messages.Checkpoint):
+            if isinstance(one, instructions.SaveLedger):
                 return list(range(i + 1))
         return list(range(len(self.pending)))
 
     def carry_out(self, choice: int, *, fails: bool = False) -> None:
         instruction = self.pending[choice]
-        if isinstance(instruction, messages.DeletePod):
+        if isinstance(instruction, instructions.DeletePod):
             earlier = [
                 one
                 for one in self.pending[:choice]
-                if isinstance(one, messages.PublishStatus) and one.uid == instruction.uid
+                if isinstance(one, instructions.PublishStatus) and one.uid == instruction.uid
             ]
             if earlier:
                 return
@@ -194,21 +194,21 @@ class World:
     def deliver(self, choice: int) -> None:
         """Tell one thing; pods' changes keep their order."""
         event = self.inbox[choice]
-        if isinstance(event, messages.PodSeen | messages.PodGone):
-            event = next(e for e in self.inbox if isinstance(e, messages.PodSeen | messages.PodGone))
+        if isinstance(event, instructions.PodSeen | instructions.PodGone):
+            event = next(e for e in self.inbox if isinstance(e, instructions.PodSeen | instructions.PodGone))
         self.inbox.remove(event)
         self.feed(event)
 
-    def _checkpoint(self, order: messages.Checkpoint, fails: bool) -> None:
+    def _saveledger(self, order: instructions.SaveLedger, fails: bool) -> None:
         self.disk = codec.encode(order.ledger)
 
-    def _start(self, order: messages.Start, fails: bool) -> None:
+    def _start(self, order: instructions.Start, fails: bool) -> None:
         uid = order.plan.uid
         answer = {"uid": uid, "container": order.container, "attempt": order.attempt, "at": self.at}
         if fails:
             code = 128 if order.attempt % 2 else None
             self.inbox.append(
-                messages.StartFailed(reason="StartError", message="no", exit_code=code, **answer)
+                instructions.StartFailed(reason="StartError", message="no", exit_code=code, **answer)
             )
             return
         ident = f"{uid}-{order.container}-{order.attempt}"
@@ -219,7 +219,7 @@ class World:
             ident, uid, order.container, order.attempt, order.cpus, sharing, common
         )
         self.ran[uid, order.container] = self.ran.get((uid, order.container), 0) + 1
-        self.inbox.append(messages.Started(id=ident, started_at=self.at, **answer))
+        self.inbox.append(instructions.Started(id=ident, started_at=self.at, **answer))
 
     def promised(self, pod: PodRequest, container: ContainerRequest) -> tuple[Sharing, bool]:
         """With whom its pod's class lets a container share, and whether it has its CPUs with its siblings."""
@@ -230,57 +230,57 @@ class World:
             return Sharing.POOL, False
         return decided.sharing, bool(decided.common)
 
-    def _pin(self, order: messages.Pin, fails: bool) -> None:
+    def _pin(self, order: instructions.Pin, fails: bool) -> None:
         process = self.processes.get(order.id)
         if process is None or not process.live or fails:
-            self.inbox.append(messages.PinFailed(id=order.id, message="no", at=self.at))
+            self.inbox.append(instructions.PinFailed(id=order.id, message="no", at=self.at))
             return
         process.cpus = order.cpus
         process.returning |= process.escaped
         process.escaped = False
-        self.inbox.append(messages.Pinned(id=order.id, cpus=order.cpus, allowed=order.cpus, at=self.at))
+        self.inbox.append(instructions.Pinned(id=order.id, cpus=order.cpus, allowed=order.cpus, at=self.at))
 
-    def _read(self, order: messages.Read, fails: bool) -> None:
+    def _readallowedcpus(self, order: instructions.ReadAllowedCPUs, fails: bool) -> None:
         process = self.processes.get(order.id)
         allowed = process.cpus if process and process.live else CPUSet()
-        self.inbox.append(messages.Observed(id=order.id, allowed=allowed, at=self.at))
+        self.inbox.append(instructions.AllowedCPUsRead(id=order.id, allowed=allowed, at=self.at))
 
-    def _stop(self, order: messages.Stop, fails: bool) -> None:
+    def _stop(self, order: instructions.Stop, fails: bool) -> None:
         process = self.processes.get(order.id)
         if process is None or not process.live:
             return
         if fails:
-            self.inbox.append(messages.StopFailed(id=order.id, message="no", at=self.at))
+            self.inbox.append(instructions.StopFailed(id=order.id, message="no", at=self.at))
             return
         self.exit(process, 143)
 
-    def _remove(self, order: messages.Remove, fails: bool) -> None:
+    def _remove(self, order: instructions.Remove, fails: bool) -> None:
         assert not self.processes[order.id].live
         del self.processes[order.id]
 
-    def _removepod(self, order: messages.RemovePod, fails: bool) -> None:
+    def _removepod(self, order: instructions.RemovePod, fails: bool) -> None:
         for process in [one for one in self.processes.values() if one.uid == order.uid]:
             assert not process.live
             del self.processes[process.id]
 
-    def _publishstatus(self, order: messages.PublishStatus, fails: bool) -> None:
+    def _publishstatus(self, order: instructions.PublishStatus, fails: bool) -> None:
         if order.uid in self.api:
             self.statuses[order.uid] = dict(order.status)
 
-    def _deletepod(self, order: messages.DeletePod, fails: bool) -> None:
+    def _deletepod(self, order: instructions.DeletePod, fails: bool) -> None:
         if order.uid in self.api:
             self.vanish(order.uid)
 
-    def _annotate(self, order: messages.Annotate, fails: bool) -> None:
+    def _annotate(self, order: instructions.Annotate, fails: bool) -> None:
         if order.uid in self.api:
             self.annotated[order.uid] = dict(order.cpus)
             pod = self.api[order.uid]
             self.api[order.uid] = replace(pod, request=replace(pod.request, proposal=dict(order.cpus)))
 
-    def _tell(self, order: messages.Tell, fails: bool) -> None:
+    def _recordevent(self, order: instructions.RecordEvent, fails: bool) -> None:
         self.told.append(order)
 
-    def _publishtopology(self, order: messages.PublishTopology, fails: bool) -> None:
+    def _publishtopology(self, order: instructions.PublishTopology, fails: bool) -> None:
         pass
 
     def settle(self, rounds: int = 10_000) -> None:

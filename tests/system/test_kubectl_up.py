@@ -59,7 +59,7 @@ def test_the_main_job_by_kubectl_alone(kubectl: program.Kubectl) -> None:
 
         told = kubectl("describe", "pod", "latency-critical").stdout
         assert "CPUs: server" in told
-        assert "the kernel confirms it" in told
+        assert "confirmed by the kernel" in told
         assert "Insufficient cpu" in kubectl("describe", "pod", "too-big").stdout
         assert "simulated" in kubectl("describe", "node", "sim-1").stdout
 

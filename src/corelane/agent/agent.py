@@ -1,7 +1,7 @@
-"""The node agent: the thin shell that feeds the core with what happens, and carries out what it orders.
+"""The node agent: feeds events to the state machine, and carries out the instructions that it returns.
 
-One task takes events from a queue; instructions for the runtime run as tasks of their own, once the ledger
-that they rest on is on disk. Everything else here listens: to the API server, the runtime, the clock, /proc.
+One task takes events from a queue. Instructions for the runtime run as tasks of their own, after the ledger
+is on disk. The other tasks watch the API server, the runtime, the clock and /proc.
 """
 
 import asyncio
@@ -11,20 +11,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from corelane.agent import intake, messages, registration
-from corelane.agent.admission import Capacity
-from corelane.agent.core import Core
-from corelane.agent.environment import Host
+from corelane.agent import instructions, node_status
+from corelane.agent.container_env import NodeFields
 from corelane.agent.execution import ENDED, Execution
-from corelane.agent.heartbeat import Heartbeat
-from corelane.agent.journal import Journal
-from corelane.agent.kubelet import Kubelet
-from corelane.agent.manifest import RunPod
-from corelane.agent.messages import Event, Instruction
+from corelane.agent.instructions import Event, Instruction
+from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.node_status import NodeIdentity
+from corelane.agent.pod_admission import NodeCapacity
+from corelane.agent.pod_manifest import RunPod, pod_plan
 from corelane.agent.publishing import Publisher
-from corelane.agent.reporter import Reporter
-from corelane.agent.statefiles import StateFiles
-from corelane.agent.status import Place
+from corelane.agent.registration import Heartbeat, RegisteredNode
+from corelane.agent.reported_status import PodHost
+from corelane.agent.reporting import AgentReporter, LogReporter
+from corelane.agent.saved_state import StateFiles
+from corelane.agent.state_machine import StateMachine
 from corelane.agent.watching import OwnWatch, SharedWatch
 from corelane.kube.client import KubeClient
 from corelane.kube.informer import ObjectChange
@@ -38,20 +38,20 @@ from corelane.runtime.base import ContainerStatus, Runtime, RuntimeFailure, Unkn
 SIMULATED: Final = "simulated"
 _BATCH: Final = 50
 _TICK: Final = 1.0
-_FAREWELL: Final = 2.0
+_LAST_WRITES: Final = 2.0
 _DRAIN_MARGIN: Final = 10.0
-_RETRY_CHECKPOINT: Final = 2.0
+_RETRY_SAVE: Final = 2.0
 
 
-class NoLogs(LookupError):  # noqa: N818 - says what is the case
-    """There is no such log; the text says why, in the kubelet's words."""
+class LogNotFound(LookupError):  # noqa: N818 - as LookupError
+    """There is no such log; the message is the kubelet's."""
 
 
 class Agent:
-    """One node's agent. `run` it until cancelled; `shutdown` ends it in good order.
+    """One node's agent. `run` it until cancelled; `shutdown` ends it after its last writes.
 
-    `runtime` is closed by `shutdown`. State is kept in `state_dir`. Times are Unix seconds by `clock`.
-    It watches its Node and pods itself, unless it is given a `watch` that it shares with others.
+    `shutdown` closes `runtime`. State is saved in `state_dir`. `clock` returns Unix seconds. Without a shared
+    `watch` the agent watches its Node and pods itself.
     """
 
     def __init__(
@@ -65,21 +65,20 @@ class Agent:
         state_dir: Path,
         labels: Mapping[str, str] | None = None,
         addresses: tuple[str, ...] | None = None,
-        reporter: Reporter | None = None,
+        reporter: AgentReporter | None = None,
         reconcile_seconds: float = 5.0,
         validate: bool = False,
         watch: SharedWatch | None = None,
         clock: Callable[[], float] = time.time,
-        kubelet: Kubelet | None = None,
+        kubelet: KubeletStateFile | None = None,
     ) -> None:
-        """Read ledger and settings; `config` holds as far as the Node does not say otherwise.
+        """Read ledger and settings; labels and annotations of the Node override `config`.
 
-        What a `kubelet` has pinned on this machine is held for its pods, and free as they end.
-
-        Raises OSError, NodeConfigError.
+        CPUs pinned by a `kubelet` on this machine stay allocated until its pods end. Raises OSError,
+        NodeConfigError.
         """
         self.node_name = node_name
-        self.reporter = reporter or Journal(node_name)
+        self.reporter = reporter or LogReporter(node_name)
         self._client = client
         self._runtime = runtime
         self._clock = clock
@@ -87,8 +86,8 @@ class Agent:
         self._files = StateFiles(state_dir, config or NodeConfig(), machine, self.reporter)
         self._settings = self._files.settings
         simulated = runtime.enforcement == SIMULATED
-        local = () if simulated else registration.own_addresses()
-        self._identity = registration.Identity(
+        local = () if simulated else node_status.own_addresses()
+        self._identity = NodeIdentity(
             node_name,
             simulated,
             runtime.name,
@@ -97,10 +96,10 @@ class Agent:
             ips=local if addresses is None else addresses,
             labels=labels or {},
         )
-        self._core = Core(
+        self._state_machine = StateMachine(
             self._files.ledger,
-            place=Place(self._identity.ips, runtime.name, confirms=not simulated),
-            capacity=Capacity(self._identity.pods, registration.memory_for_pods(self._files.ledger)),
+            host=PodHost(self._identity.ips, runtime.name, confirms=not simulated),
+            capacity=NodeCapacity(self._identity.pods, node_status.memory_for_pods(self._files.ledger)),
             reporter=self.reporter,
             validate=validate,
             follows_kubelet=kubelet is not None,
@@ -114,7 +113,7 @@ class Agent:
             runtime,
             pods=self._pods,
             ledger=lambda: self.ledger,
-            host=self._host,
+            node_fields=self._node_fields,
             put=self._put,
             reporter=self.reporter,
             clock=clock,
@@ -122,8 +121,8 @@ class Agent:
         self._runner: asyncio.Task[Any] | None = None
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
-        told = CPUFacts() if simulated else facts.read()
-        self._publisher = Publisher(client, node_name, self.reporter, clock, told)
+        cpu_facts = CPUFacts() if simulated else facts.read()
+        self._publisher = Publisher(client, node_name, self.reporter, clock, cpu_facts)
         self._heartbeat = Heartbeat(
             client,
             self._identity,
@@ -131,29 +130,29 @@ class Agent:
             clock,
             lambda: self.ledger,
             registered=self._registered,
-            said_again=lambda: self._put_topology(if_damaged=True),
+            reposted=lambda: self._put_topology(if_damaged=True),
         )
         self._watch = watch or OwnWatch(client, self.reporter)
 
     @property
     def ledger(self) -> NodeState:
-        """Who has which CPUs now, and how far the kernel has confirmed it."""
-        return self._core.ledger
+        """Current CPU allocation, with the phase of every entry."""
+        return self._state_machine.ledger
 
     def machine_changed(self, machine: Machine) -> None:
-        """CPUs came or went: fit ledger and containers to what is there now."""
-        self._put(messages.MachineChanged(machine=machine, at=self._clock()))
+        """Fit ledger and containers to a machine whose CPUs changed."""
+        self._put(instructions.MachineChanged(machine=machine, at=self._clock()))
 
     async def ready(self) -> None:
-        """Wait until the node is registered and every pod of it is known."""
+        """Wait until the node is registered and all its pods are listed."""
         await self._ready.wait()
 
     async def run(self) -> None:
-        """Work until cancelled, or until `shutdown`. The pods' processes go on running after either."""
+        """Run until cancelled, or until `shutdown`. The pods' processes keep running after either."""
         self._runner = asyncio.current_task()
         changes = self._runtime.wait_events()
-        await self._look_at_kubelet()
-        self._put(messages.Found(runs=await self._execution.inventory(), at=self._clock()))
+        await self._read_kubelet_state()
+        self._put(instructions.ContainersListed(runs=await self._execution.inventory(), at=self._clock()))
         try:
             async with asyncio.TaskGroup() as group:
                 for part in (
@@ -162,7 +161,7 @@ class Agent:
                     self._tick(),
                     self._reconcile(),
                     self._come_up(),
-                    *(lane.run() for lane in self._publisher.lanes),
+                    *(queue.run() for queue in self._publisher.queues),
                 ):
                     group.create_task(part)
         finally:
@@ -170,9 +169,9 @@ class Agent:
             self._runner = None
 
     async def shutdown(self, *, stop_pods: bool = False) -> None:
-        """End `run`, and close the runtime; with `stop_pods` end the pods' processes first, with their grace.
+        """End `run` and close the runtime; with `stop_pods` stop the pods first, within their grace periods.
 
-        The pods stay bound to the node: the next start takes them over, or starts them again.
+        The pods stay bound to the node: the next start adopts their processes, or starts them again.
         """
         runner = self._runner
         if runner is None:
@@ -182,78 +181,80 @@ class Agent:
             if stop_pods:
                 await self._drain()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._publisher.idle(), _FAREWELL)
+                await asyncio.wait_for(self._publisher.idle(), _LAST_WRITES)
             runner.cancel()
             await asyncio.wait([runner])
         await self._runtime.close()
 
     async def _drain(self) -> None:
-        """Stop everything in its order; what cannot be stopped is left, and said to be."""
-        longest = max((pod.plan.grace for pod in self._core.pods.values()), default=0.0) + _DRAIN_MARGIN
-        self._put(messages.Drain(at=self._clock()))
+        """Stop all pods; report a timeout."""
+        longest = (
+            max((pod.plan.grace for pod in self._state_machine.pods.values()), default=0.0) + _DRAIN_MARGIN
+        )
+        self._put(instructions.DrainRequested(at=self._clock()))
         try:
             await asyncio.wait_for(self._drained.wait(), longest)
         except TimeoutError as error:
             self.reporter.malfunction("stopping the pods", error)
 
-    # -- what happens
+    # -- events
 
     def _put(self, event: Event) -> None:
         self._events.put_nowait(event)
 
     async def _come_up(self) -> None:
-        """Register the node, learn how it is set up, then of its pods; from then on the core acts."""
+        """Register the node, apply its settings, list its pods; from then on the state machine acts."""
         await self._heartbeat.register()
-        for news in self._files.news():
-            self._carry_out(news)
+        for event in self._files.startup_events():
+            self._carry_out(event)
         if self._files.settings_fault:
-            self._refuse_setting(self._files.settings_fault)
+            self._report_invalid_setting(self._files.settings_fault)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat.run())
             await self._watch.follow(self.node_name, self, group)
-            self._put(messages.Synced(at=self._clock()))
+            self._put(instructions.PodsListed(at=self._clock()))
             self._ready.set()
 
-    def _registered(self, node: registration.Registered) -> None:
-        self._hear(node.labels, node.annotations)
+    def _registered(self, node: RegisteredNode) -> None:
+        self._update_settings(node.labels, node.annotations)
         self._publish_topology()
 
     def node_changed(self, change: ObjectChange[Node]) -> None:
-        """Labels and annotations of our own Node are settings, and may change at any time."""
+        """Apply the Node's labels and annotations, which are settings and may change at any time."""
         if change.new is not None:
             before = self._node_annotations
-            self._hear(change.new.metadata.labels, change.new.metadata.annotations)
+            self._update_settings(change.new.metadata.labels, change.new.metadata.annotations)
             if before != self._node_annotations:
                 self._publish_topology()
 
-    def _hear(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
-        """Take settings over; what cannot be meant is told once, and changes nothing."""
-        known, self._node_annotations = self._settings.config, annotations
-        for fault in self._settings.hear(self.ledger.machine, labels, annotations):
-            self._refuse_setting(fault)
-        if self._settings.config != known:
+    def _update_settings(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+        """Apply settings; an invalid one is reported once, and changes nothing."""
+        before, self._node_annotations = self._settings.config, annotations
+        for fault in self._settings.update(self.ledger.machine, labels, annotations):
+            self._report_invalid_setting(fault)
+        if self._settings.config != before:
             self.reporter.configured(self._settings.config)
-            self._put(messages.Configured(config=self._settings.config, at=self._clock()))
+            self._put(instructions.ConfigChanged(config=self._settings.config, at=self._clock()))
 
-    def _refuse_setting(self, text: str) -> None:
+    def _report_invalid_setting(self, text: str) -> None:
         self.reporter.setting_refused(text)
         self._publisher.node_event("InvalidSetting", text, warning=True)
 
     def pod_changed(self, change: ObjectChange[RunPod]) -> None:
-        """A pod of this node came, changed or went."""
+        """Report a pod of this node that was added, changed or deleted."""
         pod = change.new
         if pod is None:
             if change.old:
                 self._pods.pop(change.old.metadata.uid, None)
-                self._put(messages.PodGone(uid=change.old.metadata.uid, at=self._clock()))
+                self._put(instructions.PodGone(uid=change.old.metadata.uid, at=self._clock()))
             return
         self._pods[pod.metadata.uid] = pod
-        plan = intake.plan(pod, processes=not self._identity.simulated)
-        self._put(messages.PodSeen(plan=plan, at=self._clock()))
+        plan = pod_plan(pod, processes=not self._identity.simulated)
+        self._put(instructions.PodSeen(plan=plan, at=self._clock()))
 
-    def _host(self) -> Host:
-        memory = registration.memory_offered(self.ledger)
-        return Host(self.node_name, self._identity.ips, self.ledger.allocatable, memory)
+    def _node_fields(self) -> NodeFields:
+        memory = node_status.allocatable_memory(self.ledger)
+        return NodeFields(self.node_name, self._identity.ips, self.ledger.allocatable, memory)
 
     async def _listen(self, changes: AsyncIterator[ContainerStatus]) -> None:
         async for status in changes:
@@ -263,84 +264,91 @@ class Agent:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(_TICK)
-            self._put(messages.Tick(at=self._clock()))
+            self._put(instructions.TimePassed(at=self._clock()))
 
     async def _reconcile(self) -> None:
-        """Now and then look at everything: what ended unnoticed, and what the kernel allows the others."""
+        """Compare periodically all containers with the runtime and the kernel."""
         while True:
             await asyncio.sleep(self._reconcile_seconds)
             try:
-                await self._look_at_kubelet()
-                await self._execution.look_around(self._core.roster.live())
+                await self._read_kubelet_state()
+                await self._execution.compare(self._state_machine.index.live())
             except (RuntimeFailure, OSError) as error:
                 self.reporter.malfunction("reconcile", error)
 
-    async def _look_at_kubelet(self) -> None:
-        """Tell the core what a kubelet beside us has pinned; what cannot be read is told once."""
+    async def _read_kubelet_state(self) -> None:
+        """Report CPUs pinned by a kubelet on this machine; a fault is reported once."""
         if self._kubelet is None:
             return
-        said = await asyncio.to_thread(self._kubelet.look)
-        if said.checkpoint is not None:
-            found, at = said.checkpoint, self._clock()
-            self._put(messages.KubeletSaid(checkpoint=found, running=said.running, names=said.names, at=at))
-        if said.fault not in ("", self._kubelet_fault):
-            self.reporter.kubelet_unreadable(said.fault)
-            self._publisher.node_event("KubeletStateUnreadable", said.fault, warning=True)
-        self._kubelet_fault = said.fault
+        state = await asyncio.to_thread(self._kubelet.read)
+        if state.checkpoint is not None:
+            event = instructions.KubeletStateRead(
+                checkpoint=state.checkpoint, running=state.running, names=state.names, at=self._clock()
+            )
+            self._put(event)
+        if state.fault not in ("", self._kubelet_fault):
+            self.reporter.kubelet_unreadable(state.fault)
+            self._publisher.node_event("KubeletStateUnreadable", state.fault, warning=True)
+        self._kubelet_fault = state.fault
 
-    # -- what is ordered
+    # -- instructions
 
     async def _work(self) -> None:
-        """Events to the core, its instructions to whom they concern; a burst of events is one batch."""
+        """Feed events to the state machine, a burst as one batch, and carry out its instructions."""
         while True:
             events = [await self._events.get()]
             while not self._events.empty() and len(events) < _BATCH:
                 events.append(self._events.get_nowait())
-            batch = self._core.handle(*events)
+            batch = self._state_machine.handle(*events)
             await self._files.save_settings()
-            await self._checkpoint(batch)
+            await self._save_ledger(batch)
             for instruction in batch:
                 self._carry_out(instruction)
-            if self._core.drained:
+            if self._state_machine.drained:
                 self._drained.set()
 
-    async def _checkpoint(self, batch: list[Instruction]) -> None:
-        """Write the last ledger of a batch; until that is done, nothing else is."""
-        ledgers = [one.ledger for one in batch if isinstance(one, messages.Checkpoint)]
+    async def _save_ledger(self, batch: list[Instruction]) -> None:
+        """Write the last ledger of a batch; retry until that succeeds."""
+        ledgers = [order.ledger for order in batch if isinstance(order, instructions.SaveLedger)]
         while ledgers:
             fault = await self._files.save_ledger(ledgers[-1])
-            self._disk_is(fault)
+            self._report_disk(fault)
             if not fault:
                 return
-            await asyncio.sleep(_RETRY_CHECKPOINT)
+            await asyncio.sleep(_RETRY_SAVE)
 
-    def _disk_is(self, fault: str) -> None:
-        """Say in the Node's status, and in an event, that the ledger cannot be written, or can again."""
-        halts = f"the ledger cannot be written: {fault}: until it can, no pod is started, moved or ended"
-        if not self._heartbeat.disk_is(halts if fault else ""):
+    def _report_disk(self, fault: str) -> None:
+        """Report in the Node's status and in an event that writing the ledger fails, or succeeds again."""
+        text = f"ledger cannot be written: {fault}; no pod is started, moved or stopped until it can be"
+        if not self._heartbeat.set_disk_fault(text if fault else ""):
             return
         self._publisher.node_status(self._heartbeat.post)
         if fault:
-            self._publisher.node_event("LedgerUnwritable", halts, warning=True)
+            self._publisher.node_event("LedgerUnwritable", text, warning=True)
         else:
-            self._publisher.node_event("LedgerWritable", "the ledger can be written again", warning=False)
+            self._publisher.node_event("LedgerWritable", "ledger can be written again", warning=False)
 
     def _carry_out(self, order: Instruction) -> None:
         if self._execution.carry_out(order):
             return
         match order:
-            case messages.PublishTopology():
+            case instructions.PublishTopology():
                 self._publish_topology()
-            case messages.Tell(uid=""):
+            case instructions.RecordEvent(uid=""):
                 self._publisher.node_event(order.reason, order.message, warning=order.warning)
-            case messages.PublishStatus() | messages.DeletePod() | messages.Annotate() | messages.Tell():
+            case (
+                instructions.PublishStatus()
+                | instructions.DeletePod()
+                | instructions.Annotate()
+                | instructions.RecordEvent()
+            ):
                 pod = self._pods.get(order.uid)
                 if pod is not None:
                     self._publisher.publish(pod, order, self.ledger.machine)
 
     def _publish_topology(self) -> None:
         self._put_topology()
-        if self._heartbeat.offers_other():
+        if self._heartbeat.allocatable_changed():
             self._publisher.node_status(self._heartbeat.post)
 
     def _put_topology(self, *, if_damaged: bool = False) -> None:
@@ -351,7 +359,7 @@ class Agent:
             if_damaged=if_damaged,
         )
 
-    # -- what others ask
+    # -- logs
 
     async def logs(
         self,
@@ -367,11 +375,11 @@ class Agent:
         limit_bytes: int | None = None,
     ) -> AsyncIterator[bytes]:
         """Open the log of a container's current or `previous` run; `since` in Unix seconds. Raises NoLogs."""
-        run = self._core.roster.run_of(namespace, pod, container, previous=previous)
+        run = self._state_machine.index.run_of(namespace, pod, container, previous=previous)
         if not run:
             missing = f'previous terminated container "{container}" in pod "{pod}" not found'
             waiting = f'container "{container}" in pod "{pod}" is waiting to start: ContainerCreating'
-            raise NoLogs(missing if previous else waiting)
+            raise LogNotFound(missing if previous else waiting)
         try:
             return self._runtime.logs(
                 run,
@@ -382,4 +390,4 @@ class Agent:
                 limit_bytes=limit_bytes,
             )
         except UnknownContainer as error:
-            raise NoLogs(f'the log of container "{container}" in pod "{pod}" is gone') from error
+            raise LogNotFound(f'the log of container "{container}" in pod "{pod}" is gone') from error

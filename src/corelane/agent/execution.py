@@ -1,7 +1,7 @@
-"""The agent's hands: carries out the core's orders with the runtime, and looks at what the runtime holds.
+"""Carries out the state machine's instructions with the runtime, and lists what the runtime holds.
 
-Every order is a task of its own and answers with an event. An order that fails in a way nobody foresaw is
-reported and answered as a failure; it never ends the agent.
+Each instruction is a task of its own and answers with an event. An unexpected error is reported and answered
+as a failure; it never ends the agent.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from corelane.agent import environment, messages
-from corelane.agent.environment import Host
-from corelane.agent.manifest import RunPod
-from corelane.agent.messages import Event, Instruction, Run
-from corelane.agent.pods import NO_CPUS, Container
-from corelane.agent.reporter import Reporter
-from corelane.agent.runs import LOST, LOST_CODE
+from corelane.agent import container_env, instructions
+from corelane.agent.container_env import NodeFields
+from corelane.agent.container_lifecycle import LOST, LOST_CODE
+from corelane.agent.instructions import ContainerRun, Event, Instruction
+from corelane.agent.pod_manifest import RunPod
+from corelane.agent.pod_records import NO_CPUS, ContainerRecord
+from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
@@ -27,7 +27,7 @@ _STARTS_AT_ONCE: Final = 8
 
 
 class Execution:
-    """`pods` are the manifests by UID, `put` takes the answers, `host` is what environments may tell of."""
+    """Runtime side of the agent: `pods` are manifests by UID, `put` takes the answering events."""
 
     def __init__(
         self,
@@ -36,16 +36,16 @@ class Execution:
         *,
         pods: Mapping[str, RunPod],
         ledger: Callable[[], NodeState],
-        host: Callable[[], Host],
+        node_fields: Callable[[], NodeFields],
         put: Callable[[Event], None],
-        reporter: Reporter,
+        reporter: AgentReporter,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
         self._runtime = runtime
         self._pods = pods
         self._ledger = ledger
-        self._host = host
+        self._node_fields = node_fields
         self._put = put
         self._reporter = reporter
         self._clock = clock
@@ -53,26 +53,26 @@ class Execution:
         self._starts = asyncio.Semaphore(_STARTS_AT_ONCE)
 
     def carry_out(self, order: Instruction) -> bool:
-        """Begin to carry out an order, if it is one for the runtime."""
+        """Begin to carry out an instruction; return whether it is one for the runtime."""
         match order:
-            case messages.Start():
+            case instructions.Start():
                 self._spawn(self._start(order))
-            case messages.Pin():
+            case instructions.Pin():
                 self._spawn(self._pin(order))
-            case messages.Read():
+            case instructions.ReadAllowedCPUs():
                 self._spawn(self.read(order.id))
-            case messages.Stop():
+            case instructions.Stop():
                 self._spawn(self._stop(order))
-            case messages.Remove():
+            case instructions.Remove():
                 self._spawn(self._runtime.remove(order.id))
-            case messages.RemovePod():
+            case instructions.RemovePod():
                 self._spawn(self._runtime.remove_pod(order.uid))
             case _:
                 return False
         return True
 
     def cancel(self) -> None:
-        """Wait for no answer any more; what was begun may still happen."""
+        """Cancel outstanding tasks; the runtime may still complete what was begun."""
         for task in self._tasks:
             task.cancel()
 
@@ -84,12 +84,12 @@ class Execution:
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - reported; the core asks again where it matters
-            self._reporter.malfunction(getattr(work, "__qualname__", "an order"), error)
+        except Exception as error:  # noqa: BLE001 - reported; the state machine retries where it matters
+            self._reporter.malfunction(getattr(work, "__qualname__", "an instruction"), error)
 
     # -- starting
 
-    async def _start(self, order: messages.Start) -> None:
+    async def _start(self, order: instructions.Start) -> None:
         answer: dict[str, Any] = {
             "uid": order.plan.uid,
             "container": order.container,
@@ -100,54 +100,55 @@ class Execution:
                 status = await self._runtime.start(await self._spec(order))
         except RuntimeFailure as failure:
             answer |= {"reason": failure.reason, "message": failure.message, "exit_code": failure.exit_code}
-            self._put(messages.StartFailed(at=self._clock(), **answer))
+            self._put(instructions.StartFailed(at=self._clock(), **answer))
         except Exception as error:
             answer |= {"reason": "CreateContainerError", "message": str(error) or type(error).__name__}
-            self._put(messages.StartFailed(at=self._clock(), **answer))
+            self._put(instructions.StartFailed(at=self._clock(), **answer))
             if not isinstance(error, APIError):
                 raise
         else:
             now = self._clock()
-            self._put(messages.Started(id=status.id, started_at=status.started_at or now, at=now, **answer))
+            self._put(
+                instructions.Started(id=status.id, started_at=status.started_at or now, at=now, **answer)
+            )
 
-    async def _spec(self, order: messages.Start) -> ContainerSpec:
-        """What to run. Raises RuntimeFailure for what is not to be, APIError where a config map fails."""
+    async def _spec(self, order: instructions.Start) -> ContainerSpec:
+        """Return what to start. Raises RuntimeFailure for a pod that must not start, APIError."""
         pod = self._pods.get(order.plan.uid)
         if pod is None:
             raise RuntimeFailure("CreateContainerError", "the pod is gone")
-        if pod.metadata.deletion_timestamp:  # since the order, which may have waited for its turn
+        if pod.metadata.deletion_timestamp:  # since the instruction, which may have waited for its turn
             raise RuntimeFailure("CreateContainerError", "the pod is being deleted")
         container = pod.container(order.container)
-        wanted = next((one for one in order.plan.request.containers if one.name == order.container), None)
-        if wanted is None:
-            why = order.plan.refusal
-            raise RuntimeFailure(
-                "CreateContainerConfigError", why.message if why else "the pod does not ask for it"
-            )
-        known = await self._config_maps(pod.metadata.namespace, environment.config_maps(container))
-        env = environment.variables(pod, container, self._host(), known)
+        request = next((r for r in order.plan.request.containers if r.name == order.container), None)
+        if request is None:
+            refusal = order.plan.refusal
+            text = refusal.message if refusal else "the pod's request lacks this container"
+            raise RuntimeFailure("CreateContainerConfigError", text)
+        maps = await self._config_maps(pod.metadata.namespace, container_env.config_maps(container))
+        env = container_env.variables(pod, container, self._node_fields(), maps)
         return ContainerSpec(
             pod_uid=order.plan.uid,
             namespace=pod.metadata.namespace,
             pod=pod.metadata.name,
             name=order.container,
-            command=environment.command_line(container, env),
+            command=container_env.command_line(container, env),
             env=tuple(env.items()),
             working_dir=container.working_dir,
             cpus=order.cpus,
             mems=order.mems,
-            cpu_shares_milli=wanted.cpu_request,
-            quota_milli=self._quota(order, wanted.cpu_limit),
+            cpu_shares_milli=request.cpu_request,
+            quota_milli=self._quota(order, request.cpu_limit),
             attempt=order.attempt,
         )
 
-    def _quota(self, order: messages.Start, limit: int) -> int | None:
-        """No quota on exclusive CPUs: they are the limit (upstream: DisableCPUQuotaWithExclusiveCPUs)."""
+    def _quota(self, order: instructions.Start, limit: int) -> int | None:
+        """Return the quota in milliCPU; None on exclusive CPUs (DisableCPUQuotaWithExclusiveCPUs)."""
         entry = self._ledger().entries.get((order.plan.uid, order.container))
         exclusive = entry is not None and entry.exclusive
         return None if exclusive or not limit else limit
 
-    async def _config_maps(self, namespace: str, names: Iterable[str]) -> environment.ConfigMaps:
+    async def _config_maps(self, namespace: str, names: Iterable[str]) -> container_env.ConfigMaps:
         return {name: await self._config_map(namespace, name) for name in names}
 
     async def _config_map(self, namespace: str, name: str) -> Mapping[str, str] | None:
@@ -160,24 +161,24 @@ class Execution:
 
     # -- changing and ending
 
-    async def _pin(self, order: messages.Pin) -> None:
+    async def _pin(self, order: instructions.Pin) -> None:
         try:
             await self._runtime.update(order.id, cpus=order.cpus, mems=order.mems)
             allowed = await self._allowed(order.id)
         except Exception as error:
-            self._put(messages.PinFailed(id=order.id, message=str(error), at=self._clock()))
+            self._put(instructions.PinFailed(id=order.id, message=str(error), at=self._clock()))
             if not isinstance(error, RuntimeFailure | UnknownContainer):
                 raise
         else:
-            self._put(messages.Pinned(id=order.id, cpus=order.cpus, allowed=allowed, at=self._clock()))
+            self._put(instructions.Pinned(id=order.id, cpus=order.cpus, allowed=allowed, at=self._clock()))
 
-    async def _stop(self, order: messages.Stop) -> None:
+    async def _stop(self, order: instructions.Stop) -> None:
         try:
             await self._runtime.stop(order.id, order.grace)
         except UnknownContainer:
-            pass  # the next look around finds it lost
+            pass  # the next `compare` reports it as lost
         except Exception as error:
-            self._put(messages.StopFailed(id=order.id, message=str(error), at=self._clock()))
+            self._put(instructions.StopFailed(id=order.id, message=str(error), at=self._clock()))
             if not isinstance(error, RuntimeFailure):
                 raise
         for status in await self._runtime.containers():
@@ -185,56 +186,56 @@ class Execution:
                 self.ended(status)
 
     async def stop_all(self, grace: float) -> None:
-        """Stop every process without the core, where that has ended or never begun."""
-        found = await self._runtime.containers()
-        stops = (self._runtime.stop(one.id, grace) for one in found if one.state != ENDED)
+        """Stop every process without the state machine, after it ended or before it began."""
+        statuses = await self._runtime.containers()
+        stops = (self._runtime.stop(status.id, grace) for status in statuses if status.state != ENDED)
         for failed in await asyncio.gather(*stops, return_exceptions=True):
             if failed:
                 self._reporter.malfunction("stopping a container", failed)
 
-    # -- looking
+    # -- observing
 
     def ended(self, status: ContainerStatus) -> None:
-        """Tell that a run is over."""
-        self._put(messages.Exited(run=run(status), at=self._clock()))
+        """Report that a run ended."""
+        self._put(instructions.Exited(run=run(status), at=self._clock()))
 
     async def read(self, container_id: str) -> None:
-        """Look what the kernel allows a container."""
+        """Report the CPUs that the kernel allows a container."""
         allowed = await self._allowed(container_id)
-        self._put(messages.Observed(id=container_id, allowed=allowed, at=self._clock()))
+        self._put(instructions.AllowedCPUsRead(id=container_id, allowed=allowed, at=self._clock()))
 
-    async def inventory(self) -> tuple[Run, ...]:
-        """Everything that the runtime holds, live or ended."""
-        return tuple([await self._found(status) for status in await self._runtime.containers()])
+    async def inventory(self) -> tuple[ContainerRun, ...]:
+        """Return every run that the runtime knows, live or ended."""
+        return tuple([await self._run(status) for status in await self._runtime.containers()])
 
-    async def _found(self, status: ContainerStatus) -> Run:
+    async def _run(self, status: ContainerStatus) -> ContainerRun:
         return run(status, await self._allowed(status.id) if status.state != ENDED else NO_CPUS)
 
-    async def look_around(self, believed: Iterable[tuple[Container, str]]) -> None:
-        """Hold what the core believes to be live against the runtime and the kernel."""
-        believed = tuple(believed)  # before the question: what is begun meanwhile is not lost
-        known = {status.id: status for status in await self._runtime.containers()}
-        for container, uid in believed:
-            status = known.get(container.id)
+    async def compare(self, recorded: Iterable[tuple[ContainerRecord, str]]) -> None:
+        """Compare the containers that are recorded as live with the runtime and the kernel."""
+        recorded = tuple(recorded)  # before listing: a container that is started meanwhile is not lost
+        statuses = {status.id: status for status in await self._runtime.containers()}
+        for container, uid in recorded:
+            status = statuses.get(container.id)
             if status is None:
-                self._put(messages.Exited(run=_lost(container, uid), at=self._clock()))
+                self._put(instructions.Exited(run=_lost(container, uid), at=self._clock()))
             elif status.state == ENDED:
                 self.ended(status)
             else:
                 await self.read(container.id)
 
     async def _allowed(self, container_id: str) -> CPUSet:
-        """What the kernel allows all tasks of a container together; nothing of one that is gone."""
-        found = NO_CPUS
+        """Return the CPUs that the kernel allows all tasks of a container; none if it is gone."""
+        cpus = NO_CPUS
         with suppress(UnknownContainer):
             for task in await self._runtime.allowed(container_id):
-                found |= task.cpus
-        return found
+                cpus |= task.cpus
+        return cpus
 
 
-def run(status: ContainerStatus, allowed: CPUSet = NO_CPUS) -> Run:
-    """A run in the core's words."""
-    return Run(
+def run(status: ContainerStatus, allowed: CPUSet = NO_CPUS) -> ContainerRun:
+    """Convert the runtime's status."""
+    return ContainerRun(
         id=status.id,
         uid=status.pod_uid,
         container=status.name,
@@ -249,8 +250,8 @@ def run(status: ContainerStatus, allowed: CPUSet = NO_CPUS) -> Run:
     )
 
 
-def _lost(container: Container, uid: str) -> Run:
-    return Run(
+def _lost(container: ContainerRecord, uid: str) -> ContainerRun:
+    return ContainerRun(
         id=container.id,
         uid=uid,
         container=container.name,

@@ -1,136 +1,180 @@
-"""What people are told of the pods: each pod's events at the API server, and the reporter's hooks."""
+"""Instructions collected while the state machine handles events, and the Kubernetes events among them."""
 
+from collections.abc import Mapping
 from typing import Final
 
-from corelane.agent import messages, runs, status
-from corelane.agent.admission import Verdict
-from corelane.agent.outbox import Outbox
-from corelane.agent.pods import Container, Ended, Pod, Reason
-from corelane.agent.reporter import Reporter
+from corelane.agent import instructions, pinning, reported_status
+from corelane.agent.instructions import Instruction
+from corelane.agent.pod_admission import AdmissionResult
+from corelane.agent.pod_records import ContainerExit, ContainerRecord, PodRecord, StatusReason
+from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet, named
 from corelane.node import NodeState, Sharing
-from corelane.reasons import Code, label
-from corelane.reasons import Reason as DecisionReason
+from corelane.reasons import Code, Reason, label
 
-_INSUFFICIENT_CPUS: Final = label(DecisionReason(Code.INSUFFICIENT_CPUS))
-ONCE: Final = frozenset({"ImageIgnored"})
-"""Reasons of warnings that one pod hears for all."""
-_WHOSE: Final = {Sharing.ALONE: "to itself", Sharing.LENT: "that only best effort shares"}
+_INSUFFICIENT_CPUS: Final = label(Reason(Code.INSUFFICIENT_CPUS))
+_ONCE_A_NODE: Final = frozenset({"ImageIgnored"})
+"""Reasons of warnings that apply to every pod; only the first pod gets the event."""
+_EXCLUSIVITY: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "exclusive, shared with BE"}
+
+
+class Outbox:
+    """Instructions in the order in which they are to be carried out."""
+
+    def __init__(self, host: reported_status.PodHost) -> None:
+        self._host = host
+        self._orders: list[Instruction] = []
+        self._changed: set[str] = set()
+
+    def put(self, order: Instruction) -> None:
+        self._orders.append(order)
+
+    def take(self) -> list[Instruction]:
+        """Return all instructions so far, and start a new batch."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    def touch(self, pod: PodRecord) -> None:
+        """Mark a pod whose status may have changed."""
+        self._changed.add(pod.uid)
+
+    def publish_touched(self, pods: Mapping[str, PodRecord], at: float) -> None:
+        """Publish every status that changed."""
+        touched, self._changed = self._changed, set()
+        for uid in touched:
+            if uid in pods:
+                self.publish(pods[uid], at)
+
+    def publish(self, pod: PodRecord, at: float) -> None:
+        """Publish a pod's status, unless it is unchanged, or the API server has a terminal one."""
+        if not pod.present or pod.plan.ended:
+            return
+        status = reported_status.pod_status(pod, at, self._host)
+        if status != pod.published:
+            pod.published = status
+            self.put(instructions.PublishStatus(pod.uid, status))
+
+    def delete(self, pod: PodRecord) -> None:
+        """Delete an ended pod from the API server; ordered once."""
+        if not pod.deletion_ordered:
+            pod.deletion_ordered = True
+            self.put(instructions.DeletePod(pod.uid))
 
 
 class EventRecorder:
-    """Says what became of pods and containers; a pod that the API server has no more gets no events."""
+    """Records what happened to pods and containers; a pod that was deleted gets no Kubernetes events."""
 
-    def __init__(self, outbox: Outbox, reporter: Reporter) -> None:
+    def __init__(self, outbox: Outbox, reporter: AgentReporter) -> None:
         self._outbox = outbox
         self._reporter = reporter
         self._warned: set[str] = set()
 
-    # -- a pod comes in, or does not
+    # -- admission
 
-    def admitted(self, pod: Pod, verdict: Verdict) -> None:
-        """A pod has come in by a decision, was known to the ledger, or runs and is left as it is."""
-        if verdict.refusal:
-            self._tell(pod, "CPUsUnknown", verdict.refusal.message, warning=True)
-            self._reporter.untouchable(pod.plan, verdict.refusal)
-        elif verdict.decision:
-            self._reporter.admitted(pod.plan, verdict.decision)
-            self._warn(pod)
+    def admitted(self, pod: PodRecord, result: AdmissionResult) -> None:
+        """A pod was admitted by a decision, was in the ledger already, or runs and is left unchanged."""
+        if result.refusal:
+            self._record(pod, "CPUsUnknown", result.refusal.message, warning=True)
+            self._reporter.left_unmanaged(pod.plan, result.refusal)
+        elif result.decision:
+            self._reporter.admitted(pod.plan, result.decision)
+            self._warn_of_ignored_fields(pod)
         else:
             self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
 
-    def refused(self, pod: Pod, refusal: Reason, ledger: NodeState) -> None:
-        """Say why a pod was refused and, where CPUs are what it lacks, what would let it in."""
+    def refused(self, pod: PodRecord, refusal: StatusReason, ledger: NodeState) -> None:
+        """A pod was rejected; for lack of CPUs, the event names remedies."""
         if pod.present:
-            refused = (ledger, pod.plan.request) if refusal.reason == _INSUFFICIENT_CPUS else None
-            self._outbox.put(messages.Tell(pod.uid, refusal.reason, refusal.message, True, refused))
+            rejected = (ledger, pod.plan.request) if refusal.reason == _INSUFFICIENT_CPUS else None
+            event = instructions.RecordEvent(pod.uid, refusal.reason, refusal.message, True, rejected)
+            self._outbox.put(event)
         self._reporter.refused(pod.plan, refusal)
 
-    def _warn(self, pod: Pod) -> None:
-        """Say what the pod will not get; what holds for every pod is said once."""
+    def _warn_of_ignored_fields(self, pod: PodRecord) -> None:
         for warning in pod.plan.warnings:
-            if warning.reason in ONCE:
+            if warning.reason in _ONCE_A_NODE:
                 if warning.reason in self._warned:
                     continue
                 self._warned.add(warning.reason)
-            self._tell(pod, warning.reason, warning.message, warning=True)
+            self._record(pod, warning.reason, warning.message, warning=True)
 
-    # -- its containers start and end
+    # -- start and end of containers
 
-    def waiting(self, pod: Pod, container: Container, cpus: CPUSet) -> None:
-        """It cannot start before others have left these CPUs."""
+    def waiting(self, pod: PodRecord, container: ContainerRecord, cpus: CPUSet) -> None:
+        """A container waits to start until other containers have left these CPUs."""
         self._reporter.waiting(pod.plan, container.name, cpus)
 
-    def backs_off(self, pod: Pod, container: Container) -> None:
-        """It failed, and waits before it is started again."""
-        text = f"Back-off restarting failed container {container.name} in pod {status.full_name(pod)}"
-        self._tell(pod, "BackOff", text, warning=True)
+    def backs_off(self, pod: PodRecord, container: ContainerRecord) -> None:
+        """A container failed and is restarted after a delay."""
+        name = reported_status.full_name(pod)
+        text = f"Back-off restarting failed container {container.name} in pod {name}"
+        self._record(pod, "BackOff", text, warning=True)
 
-    def started(self, pod: Pod, container: Container) -> None:
-        """It runs on the CPUs that were applied."""
+    def started(self, pod: PodRecord, container: ContainerRecord) -> None:
+        """A container runs on the CPUs that were applied."""
         text = f"Container {container.name} started on {named(container.applied.mask)}"
-        self._tell(pod, "Started", text)
+        self._record(pod, "Started", text)
         self._reporter.started(pod.plan, container.name, container.attempt, container.applied)
 
-    def start_failed(self, pod: Pod, container: Container, reason: Reason) -> None:
-        """It could not be started; of a pod that has to end anyway, that is no event."""
-        if pod.doom is None:
-            self._tell(pod, "Failed", f"Error: {reason.message}", warning=True)
+    def start_failed(self, pod: PodRecord, container: ContainerRecord, reason: StatusReason) -> None:
+        """A container could not be started; a pod that is terminating gets no event about it."""
+        if pod.termination is None:
+            self._record(pod, "Failed", f"Error: {reason.message}", warning=True)
         self._reporter.start_failed(pod.plan, container.name, reason)
 
-    def stopping(self, pod: Pod, container: Container) -> None:
-        """It is told to end."""
-        self._tell(pod, "Killing", f"Stopping container {container.name}")
+    def stopping(self, pod: PodRecord, container: ContainerRecord) -> None:
+        """A container is being stopped."""
+        self._record(pod, "Killing", f"Stopping container {container.name}")
 
-    def stop_failed(self, pod: Pod, container: Container, message: str) -> None:
-        """It could not be ended."""
-        self._tell(pod, "FailedKillPod", f"error killing pod: {message}", warning=True)
+    def stop_failed(self, pod: PodRecord, container: ContainerRecord, message: str) -> None:
+        """A container could not be stopped."""
+        self._record(pod, "FailedKillPod", f"error killing pod: {message}", warning=True)
         self._reporter.stop_failed(pod.plan, container.name, message)
 
-    def ended(self, pod: Pod, container: Container, ended: Ended) -> None:
-        """Its run is over."""
+    def ended(self, pod: PodRecord, container: ContainerRecord, ended: ContainerExit) -> None:
+        """A container's run ended."""
         self._reporter.ended(pod.plan, container.name, ended)
 
-    # -- they are held to their CPUs, or not
+    # -- CPUs applied and confirmed
 
-    def pinned(self, pod: Pod, container: Container, cpus: CPUSet) -> None:
-        """The runtime gave it these CPUs."""
+    def pinned(self, pod: PodRecord, container: ContainerRecord, cpus: CPUSet) -> None:
+        """The runtime applied these CPUs."""
         self._reporter.pinned(pod.plan, container.name, cpus)
 
-    def pin_failed(self, pod: Pod, container: Container, wanted: CPUSet, message: str) -> None:
-        """The runtime could not give it the CPUs that it wants for it."""
-        if runs.is_news(container, wanted, message):
-            self._reporter.pin_failed(pod.plan, container.name, wanted, message)
-        text = f"Container {container.name}: {named(wanted.mask)}: {message}"
-        self._warn_once(pod, container, "PinFailed", text)
+    def pin_failed(self, pod: PodRecord, container: ContainerRecord, cpus: CPUSet, message: str) -> None:
+        """The runtime failed to apply these CPUs."""
+        if pinning.is_first_report(container, cpus, message):
+            self._reporter.pin_failed(pod.plan, container.name, cpus, message)
+        text = f"Container {container.name} could not be pinned to {named(cpus.mask)}: {message}; retrying"
+        self._warn_once_a_run(pod, container, "PinFailed", text)
 
-    def drifted(self, pod: Pod, container: Container) -> None:
-        """The kernel allows it CPUs that were not applied."""
-        if runs.is_news(container, container.applied, container.seen):
+    def drifted(self, pod: PodRecord, container: ContainerRecord) -> None:
+        """The kernel allows CPUs that were not applied."""
+        if pinning.is_first_report(container, container.applied, container.seen):
             self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
         text = (
-            f"Container {container.name} was given {named(container.applied.mask)}, but the kernel "
-            f"allows it {container.seen}; applying them again"
+            f"Container {container.name}: kernel allows {named(container.seen.mask)}, "
+            f"allocated {named(container.applied.mask)}; applying the allocation again"
         )
-        self._warn_once(pod, container, "CPUsDrifted", text)
+        self._warn_once_a_run(pod, container, "CPUsDrifted", text)
 
-    def confirmed(self, pod: Pod, container: Container, sharing: Sharing | None) -> None:
-        """The kernel holds it to its CPUs; `sharing` is None where the ledger grants it none."""
+    def confirmed(self, pod: PodRecord, container: ContainerRecord, sharing: Sharing | None) -> None:
+        """The kernel confines a container to its CPUs; `sharing` is None without an allocation."""
         self._reporter.confirmed(pod.plan, container.name, container.applied)
         if sharing is not None and sharing.exclusive:
+            cpus = named(container.applied.mask)
             text = (
-                f"Container {container.name} has {named(container.applied.mask)} {_WHOSE[sharing]}; "
-                "the kernel confirms it"
+                f"Container {container.name} pinned to {cpus} ({_EXCLUSIVITY[sharing]}), "
+                "confirmed by the kernel"
             )
-            self._tell(pod, "CPUsPinned", text)
+            self._record(pod, "CPUsPinned", text)
 
-    def _warn_once(self, pod: Pod, container: Container, reason: str, message: str) -> None:
-        """Warn of trouble with a container's CPUs, once in each of its runs."""
-        if not container.drift_told:
-            container.drift_told = True
-            self._tell(pod, reason, message, warning=True)
+    def _warn_once_a_run(self, pod: PodRecord, container: ContainerRecord, reason: str, message: str) -> None:
+        """Record a problem with a container's CPUs, once in each of its runs."""
+        if not container.drift_reported:
+            container.drift_reported = True
+            self._record(pod, reason, message, warning=True)
 
-    def _tell(self, pod: Pod, reason: str, message: str, *, warning: bool = False) -> None:
-        """Record an event about a pod that is still there."""
+    def _record(self, pod: PodRecord, reason: str, message: str, *, warning: bool = False) -> None:
         if pod.present:
-            self._outbox.put(messages.Tell(pod.uid, reason, message, warning))
+            self._outbox.put(instructions.RecordEvent(pod.uid, reason, message, warning))

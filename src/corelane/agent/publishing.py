@@ -1,7 +1,7 @@
-"""Writes to the API server: the newer replaces what waits, failures are tried again, the moot is dropped.
+"""Writes to the API server: a newer write replaces a waiting one, and failed ones are retried.
 
-A lane carries out its jobs one after another, so that a pod's last status goes before its deletion.
-Events have a lane of their own and never hold up anything else.
+A queue carries out its writes one after another, so that a pod's last status precedes its deletion. Events
+have a queue of their own and delay nothing else.
 """
 
 import asyncio
@@ -13,9 +13,9 @@ from itertools import count
 from typing import Any, Final
 from uuid import uuid4
 
-from corelane.agent import messages
-from corelane.agent.reporter import Reporter
-from corelane.agent.status import rfc3339
+from corelane.agent import instructions
+from corelane.agent.reported_status import rfc3339
+from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
@@ -26,75 +26,75 @@ from corelane.machine.model import Machine
 from corelane.node import NodeState, Reason
 from corelane.node.explain.objective import remedies
 
-Job = Callable[[], Awaitable[None]]
+Write = Callable[[], Awaitable[None]]
 
 _FIRST_DELAY: Final = 0.2
 _LONGEST_DELAY: Final = 10.0
-_POD_LANES: Final = 4
+_POD_QUEUES: Final = 4
 _MOST_EVENTS: Final = 1000
 _COMPONENT: Final = "corelane-agent"
 _NO_FACTS: Final = CPUFacts()
 
 
 class WriteQueue:
-    """Jobs by key, in the order in which the keys came; a job put again takes the place of the old one."""
+    """Writes by key, in the order in which the keys came; a new write replaces a waiting one."""
 
     def __init__(self, report: Callable[[str, Exception], None], limit: int = 0) -> None:
-        self._jobs: dict[Hashable, Job] = {}
+        self._writes: dict[Hashable, Write] = {}
         self._report = report
         self._limit = limit
         self._work = asyncio.Event()
-        self._rest = asyncio.Event()
-        self._rest.set()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
-    def put(self, key: Hashable, job: Job) -> None:
-        if self._limit and len(self._jobs) >= self._limit:
+    def put(self, key: Hashable, write: Write) -> None:
+        if self._limit and len(self._writes) >= self._limit:
             return
-        self._jobs[key] = job
+        self._writes[key] = write
         self._work.set()
-        self._rest.clear()
+        self._idle.clear()
 
     async def idle(self) -> None:
-        """Wait until everything is written."""
-        await self._rest.wait()
+        """Wait until nothing is left to write."""
+        await self._idle.wait()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Write until cancelled."""
         failures = 0
         while True:
             await self._work.wait()
-            key, job = next(iter(self._jobs.items()))
-            failures = failures + 1 if await self._failed(str(key), job) else 0
+            key, write = next(iter(self._writes.items()))
+            failures = failures + 1 if await self._failed(str(key), write) else 0
             if failures:
                 longest = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** min(failures, 20))
                 await asyncio.sleep(longest * random.uniform(0.5, 1.0))  # noqa: S311 - jitter
-            elif self._jobs[key] is job:
+            elif self._writes[key] is write:
                 self._finish(key)
 
-    async def _failed(self, what: str, job: Job) -> bool:
-        """Whether to try again."""
+    async def _failed(self, what: str, write: Write) -> bool:
+        """Carry out a write; return whether to retry it."""
         try:
-            await job()
+            await write()
         except APIError as error:
             self._report(what, error)
             return error.code in (0, 429) or error.code >= 500
         return False
 
     def _finish(self, key: Hashable) -> None:
-        del self._jobs[key]
-        if not self._jobs:
+        del self._writes[key]
+        if not self._writes:
             self._work.clear()
-            self._rest.set()
+            self._idle.set()
 
 
 class Publisher:
-    """What one agent writes about its pods and its node."""
+    """Writes of one agent about its pods and its node."""
 
     def __init__(
         self,
         client: KubeClient,
         node_name: str,
-        reporter: Reporter,
+        reporter: AgentReporter,
         clock: Callable[[], float],
         facts: CPUFacts = _NO_FACTS,
     ) -> None:
@@ -103,42 +103,45 @@ class Publisher:
         self._node = node_name
         self._clock = clock
         self._numbers = count()
-        self._pods = [WriteQueue(reporter.api_failed) for _ in range(_POD_LANES)]
+        self._pods = [WriteQueue(reporter.api_failed) for _ in range(_POD_QUEUES)]
         self._events = WriteQueue(reporter.api_failed, _MOST_EVENTS)
         self._topology = WriteQueue(reporter.api_failed)
-        self.lanes = (*self._pods, self._topology, self._events)
+        self.queues = (*self._pods, self._topology, self._events)
 
-    def _lane(self, uid: str) -> WriteQueue:
+    def _queue(self, uid: str) -> WriteQueue:
         return self._pods[hash(uid) % len(self._pods)]
 
     async def idle(self) -> None:
-        """Wait until everything is written."""
-        await asyncio.gather(*(lane.idle() for lane in self.lanes))
+        """Wait until nothing is left to write."""
+        await asyncio.gather(*(queue.idle() for queue in self.queues))
 
     def publish(
         self,
         pod: Pod,
-        order: messages.PublishStatus | messages.DeletePod | messages.Annotate | messages.Tell,
+        order: instructions.PublishStatus
+        | instructions.DeletePod
+        | instructions.Annotate
+        | instructions.RecordEvent,
         machine: Machine,
     ) -> None:
-        """Write what the core ordered about a pod on this machine."""
+        """Carry out an instruction about a pod on this machine."""
         match order:
-            case messages.PublishStatus():
+            case instructions.PublishStatus():
                 self.status(pod, order.status)
-            case messages.DeletePod():
+            case instructions.DeletePod():
                 self.delete(pod)
-            case messages.Annotate():
+            case instructions.Annotate():
                 self.annotate(pod, order.cpus, order.reasons, machine, order.zone)
-            case messages.Tell():
-                more = partial(remedies, *order.refused) if order.refused else None
-                self.event(pod, order.reason, order.message, warning=order.warning, more=more)
+            case instructions.RecordEvent():
+                remedy = partial(remedies, *order.rejected) if order.rejected else None
+                self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)
 
     def status(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        """Write a pod's status, unless by now another pod has its name."""
+        """Write a pod's status, unless its name belongs to a newer pod."""
         meta = pod.metadata
         body = {"metadata": {"uid": meta.uid}, "status": status}
 
-        async def job() -> None:
+        async def write() -> None:
             await self._client.patch(
                 Pod,
                 meta.name,
@@ -148,16 +151,16 @@ class Publisher:
                 subresource="status",
             )
 
-        self._lane(meta.uid).put(f"status of {pod.title} ({meta.uid})", job)
+        self._queue(meta.uid).put(f"status of {pod.title} ({meta.uid})", write)
 
     def delete(self, pod: Pod) -> None:
-        """Take a pod away that has ended, unless by now another pod has its name."""
+        """Delete an ended pod, unless its name belongs to a newer pod."""
         meta = pod.metadata
 
-        async def job() -> None:
+        async def write() -> None:
             await self._client.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0, uid=meta.uid)
 
-        self._lane(meta.uid).put(f"deletion of {pod.title} ({meta.uid})", job)
+        self._queue(meta.uid).put(f"deletion of {pod.title} ({meta.uid})", write)
 
     def annotate(
         self,
@@ -167,16 +170,16 @@ class Publisher:
         machine: Machine | None = None,
         zone: CPUSet | None = None,
     ) -> None:
-        """Record the CPUs that a pod's containers really have, or the machine's NUMA nodes that hold them."""
+        """Annotate a pod with its containers' CPUs, or with the NUMA nodes to which they are bound."""
         meta = pod.metadata
         record = translate.proposal_annotations(cpus, pod, machine, zone)
         annotations = record | translate.reasons_annotation(reasons)
         body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
 
-        async def job() -> None:
+        async def write() -> None:
             await self._client.patch(Pod, meta.name, body, namespace=meta.namespace)
 
-        self._lane(meta.uid).put(f"annotations of {pod.title} ({meta.uid})", job)
+        self._queue(meta.uid).put(f"annotations of {pod.title} ({meta.uid})", write)
 
     def topology(
         self,
@@ -186,9 +189,9 @@ class Publisher:
         *,
         if_damaged: bool = False,
     ) -> None:
-        """Write the NodeResourceTopology as it is when its turn comes; or only if somebody damaged it."""
+        """Write the NodeResourceTopology of the then current ledger; or only if its content was damaged."""
 
-        async def job() -> None:
+        async def write() -> None:
             state = ledger()
             body = translate.topology(
                 state.machine,
@@ -207,21 +210,21 @@ class Publisher:
                     raise
                 await self._client.create(body)
 
-        self._topology.put("topology as it was" if if_damaged else "topology", job)
+        self._topology.put("topology check" if if_damaged else "topology", write)
 
     async def _is_damaged(self, body: Mapping[str, Any]) -> bool:
-        """Raises APIError."""
+        """Whether the object at the API server lacks parts of `body`. Raises APIError."""
         path = NodeResourceTopology.api.path(name=self._node)
         return translate.is_damaged(json.loads(await self._client.raw("GET", path)), body)
 
-    def node_status(self, write: Job) -> None:
-        """Write the Node's status, which is not as it was."""
+    def node_status(self, write: Write) -> None:
+        """Write the Node's status."""
         self._topology.put("status of the node", write)
 
     def event(
-        self, pod: Pod, reason: str, message: str, *, warning: bool, more: Callable[[], str] | None = None
+        self, pod: Pod, reason: str, message: str, *, warning: bool, remedy: Callable[[], str] | None = None
     ) -> None:
-        """Record an event about a pod; what takes long to say, `more`, is found out in a thread."""
+        """Record an event about a pod; `remedy` may compute for long, and runs in a thread."""
         meta = pod.metadata
         about = {
             "apiVersion": "v1",
@@ -230,10 +233,10 @@ class Publisher:
             "namespace": meta.namespace,
             "uid": meta.uid,
         }
-        self._put_event(meta.namespace, meta.name, about, reason, message, warning=warning, more=more)
+        self._put_event(meta.namespace, meta.name, about, reason, message, warning=warning, remedy=remedy)
 
     def node_event(self, reason: str, message: str, *, warning: bool) -> None:
-        """Record an event about the node; as the kubelet does, with its name for a UID."""
+        """Record an event about the node; its UID is the node's name, as in the kubelet's events."""
         about = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
         self._put_event("default", self._node, about, reason, message, warning=warning)
 
@@ -246,7 +249,7 @@ class Publisher:
         message: str,
         *,
         warning: bool,
-        more: Callable[[], str] | None = None,
+        remedy: Callable[[], str] | None = None,
     ) -> None:
         at = rfc3339(self._clock())
         event = {
@@ -265,9 +268,10 @@ class Publisher:
             "count": 1,
         }
 
-        async def job() -> None:
-            found = await asyncio.to_thread(more) if more else ""
-            whole = event | {"message": f"{message}; what would help: {found}"[:1024]} if found else event
-            await self._client.create(whole)
+        async def write() -> None:
+            text = await asyncio.to_thread(remedy) if remedy else ""
+            await self._client.create(
+                event | ({"message": f"{message}; remedy: {text}"[:1024]} if text else {})
+            )
 
-        self._events.put(f"event {next(self._numbers)} {reason} of {name}", job)
+        self._events.put(f"event {next(self._numbers)} {reason} of {name}", write)

@@ -1,15 +1,15 @@
-"""What an agent hears from the API server: of its Node, and of the pods that are bound to it.
+"""Watches of an agent's Node and of the pods bound to it.
 
-An agent alone watches both itself. Of a thousand agents in one process each would be offered the changes of
-all nodes and pods; they share one watch of either.
+A single agent has a watch of its own. Many agents in one process share one, so that each change is decoded
+and dispatched once.
 """
 
 import asyncio
 from collections import defaultdict
 from typing import Final, Protocol
 
-from corelane.agent.manifest import RunPod
-from corelane.agent.reporter import Reporter
+from corelane.agent.pod_manifest import RunPod
+from corelane.agent.reporting import AgentReporter
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Malformed
 from corelane.kube.informer import Informer, InformerReporter, Key, ObjectChange
@@ -19,18 +19,18 @@ from corelane.kube.objects import Node
 _BOUND: Final = "spec.nodeName!="
 
 
-class Listener(Protocol):
-    """An agent, as far as it is told of changes; neither method may block."""
+class ChangeListener(Protocol):
+    """Receiver of changes; neither method may block."""
 
     def node_changed(self, change: ObjectChange[Node]) -> None: ...
 
     def pod_changed(self, change: ObjectChange[RunPod]) -> None: ...
 
 
-class Listening(InformerReporter):
-    """What an informer has to say, to the agent's reporter."""
+class WatchReporter(InformerReporter):
+    """Forwards an informer's reports to the agent's reporter."""
 
-    def __init__(self, reporter: Reporter) -> None:
+    def __init__(self, reporter: AgentReporter) -> None:
         self._reporter = reporter
 
     def malformed(self, bad: Malformed) -> None:
@@ -41,14 +41,14 @@ class Listening(InformerReporter):
 
 
 class OwnWatch:
-    """One agent's informers."""
+    """The informers of one agent."""
 
-    def __init__(self, client: KubeClient, reporter: Reporter) -> None:
+    def __init__(self, client: KubeClient, reporter: AgentReporter) -> None:
         self._client = client
-        self._reporter = Listening(reporter)
+        self._reporter = WatchReporter(reporter)
 
-    async def follow(self, name: str, listener: Listener, group: asyncio.TaskGroup) -> None:
-        """Tell of the Node of that name and its pods until `group` ends; returns once all pods are told."""
+    async def follow(self, name: str, listener: ChangeListener, group: asyncio.TaskGroup) -> None:
+        """Report the Node of that name and its pods until `group` ends; return once all pods are listed."""
         pods = Informer(
             self._client,
             RunPod,
@@ -69,23 +69,23 @@ class OwnWatch:
 
 
 class SharedWatch:
-    """The informers of many agents; `run` it until cancelled."""
+    """The informers that many agents share; `run` it until cancelled."""
 
-    def __init__(self, client: KubeClient, reporter: Reporter, *, nodes: str) -> None:
-        """`nodes` is a label selector of the Nodes whose agents share it."""
-        told = Listening(reporter)
-        self._listeners: dict[str, Listener] = {}
+    def __init__(self, client: KubeClient, reporter: AgentReporter, *, nodes: str) -> None:
+        """`nodes` is a label selector of the agents' Nodes."""
+        own = WatchReporter(reporter)
+        self._listeners: dict[str, ChangeListener] = {}
         self._by_node: dict[str, dict[Key, RunPod]] = defaultdict(dict)
-        self._pods = Informer(client, RunPod, field_selector=_BOUND, handler=self._pod_changed, reporter=told)
-        self._nodes = Informer(client, Node, label_selector=nodes, handler=self._node_changed, reporter=told)
+        self._pods = Informer(client, RunPod, field_selector=_BOUND, handler=self._pod_changed, reporter=own)
+        self._nodes = Informer(client, Node, label_selector=nodes, handler=self._node_changed, reporter=own)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._pods.run())
             group.create_task(self._nodes.run())
 
-    async def follow(self, name: str, listener: Listener, _group: asyncio.TaskGroup) -> None:
-        """Tell of the Node of that name and its pods from now on; returns once all pods are told."""
+    async def follow(self, name: str, listener: ChangeListener, _group: asyncio.TaskGroup) -> None:
+        """Report the Node of that name and its pods from now on; return once all pods are listed."""
         await self._pods.synced()
         self._listeners[name] = listener
         if node := self._nodes.objects.get(("", name)):
@@ -94,14 +94,14 @@ class SharedWatch:
             listener.pod_changed(ObjectChange(None, pod))
 
     def _pod_changed(self, change: ObjectChange[RunPod]) -> None:
-        known = change.new or change.old
-        assert known is not None
-        pods = self._by_node[known.spec.node_name]
+        pod = change.new or change.old
+        assert pod is not None
+        pods = self._by_node[pod.spec.node_name]
         if change.new is None:
-            pods.pop(known.key, None)
+            pods.pop(pod.key, None)
         else:
-            pods[known.key] = change.new
-        if listener := self._listeners.get(known.spec.node_name):
+            pods[pod.key] = change.new
+        if listener := self._listeners.get(pod.spec.node_name):
             listener.pod_changed(change)
 
     def _node_changed(self, change: ObjectChange[Node]) -> None:

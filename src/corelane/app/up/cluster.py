@@ -8,9 +8,9 @@ import os
 from typing import Final
 
 from corelane.agent.agent import Agent
-from corelane.agent.journal import Journal
-from corelane.agent.kubelet import Kubelet
-from corelane.agent.registration import SIMULATED
+from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.node_status import SIMULATED
+from corelane.agent.reporting import LogReporter
 from corelane.agent.watching import SharedWatch
 from corelane.apiserver.http.auth import MASTERS, User
 from corelane.apiserver.http.server import APIServer
@@ -123,7 +123,7 @@ class Cluster:
     async def _add_simulated(self, machine: Machine) -> None:
         """Agents that share a client and a watch, some at a time."""
         client, config = self.client(), checks.elsewhere(self.settings, self.options)
-        watch = SharedWatch(client, Journal("all simulated nodes"), nodes=f"{SIMULATED}=true")
+        watch = SharedWatch(client, LogReporter("all simulated nodes"), nodes=f"{SIMULATED}=true")
         self.parts.start("the watch of simulated nodes", watch.run())
         names = [checks.simulated_name(number) for number in range(1, self.options.simulated + 1)]
         for first in range(0, len(names), _AT_ONCE):
@@ -141,7 +141,7 @@ class Cluster:
         client: KubeClient,
         watch: SharedWatch | None = None,
         *,
-        kubelet: Kubelet | None = None,
+        kubelet: KubeletStateFile | None = None,
     ) -> None:
         agent = Agent(
             client,

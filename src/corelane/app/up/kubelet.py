@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from corelane.agent.kubelet import Kubelet
+from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.app.state import cgroups
 
 __all__ = ["beside", "names", "running"]
@@ -14,9 +14,9 @@ LOGS = Path("/var/log/pods")
 """Where a kubelet has a directory `NAMESPACE_NAME_UID` for each pod."""
 
 
-def beside(state_file: Path | None, mounted: str = CGROUPS, logs: Path = LOGS) -> Kubelet | None:
+def beside(state_file: Path | None, mounted: str = CGROUPS, logs: Path = LOGS) -> KubeletStateFile | None:
     """The kubelet with that state file; None where none is named."""
-    return Kubelet(state_file, lambda: running(mounted), lambda: names(logs)) if state_file else None
+    return KubeletStateFile(state_file, lambda: running(mounted), lambda: names(logs)) if state_file else None
 
 
 def names(logs: Path = LOGS) -> dict[str, str]:

@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from corelane.agent.agent import Agent, NoLogs
+from corelane.agent.agent import Agent, LogNotFound
 from corelane.apiserver import status_errors
 from corelane.apiserver.http.pod_logs import LogOptions, LogUnavailableError
 
@@ -36,7 +36,7 @@ class PodLogs:
                 timestamps=options.timestamps,
                 limit_bytes=options.limit_bytes,
             )
-        except NoLogs as error:
+        except LogNotFound as error:
             raise status_errors.bad_request(str(error)) from error
 
 

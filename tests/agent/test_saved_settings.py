@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.agent import admission, messages, registration, settings
-from corelane.agent.admission import Capacity
-from corelane.agent.pods import Pod
-from corelane.agent.settings import Record, Said, Settings
+from corelane.agent import instructions, node_status, pod_admission, saved_state
+from corelane.agent.pod_admission import NodeCapacity
+from corelane.agent.pod_records import PodRecord
+from corelane.agent.saved_state import EffectiveSettings, NodeOverrides, SavedSettings
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
@@ -32,8 +32,8 @@ MACHINE = parse_spec("socket:2 core:4 smt:2")
 POOLS = NodeConfig(policy="pools")
 
 
-def started(record: Record = Record(), profile: NodeConfig = POOLS) -> Settings:  # noqa: B008 - frozen
-    return Settings(profile, MACHINE, record)
+def started(record: SavedSettings = SavedSettings(), profile: NodeConfig = POOLS) -> EffectiveSettings:  # noqa: B008 - frozen
+    return EffectiveSettings(profile, MACHINE, record)
 
 
 def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> None:
@@ -47,41 +47,41 @@ def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> N
         "unrelated": "x",
     }
     system = '{"cpuset": "7", "cpusetExclusive": true}'
-    assert node.hear(MACHINE, labels, {keys.SYSTEM_QOS: system}) == []
+    assert node.update(MACHINE, labels, {keys.SYSTEM_QOS: system}) == []
     pools = node.config.pools
     assert (pools.allocator, pools.node_bind) == ("koordinator", BindPolicy.FULL_PCPUS)
     assert (pools.strategy, pools.numa) == (NUMAStrategy.MOST_ALLOCATED, NUMAPolicy.SINGLE_NUMA_NODE)
     assert pools.system == CPUSet([7])
-    assert "unrelated" not in node.said.labels
+    assert "unrelated" not in node.overrides.labels
 
-    node.hear(MACHINE, {}, {})
+    node.update(MACHINE, {}, {})
     assert node.config == profile
 
 
 def test_an_amplified_node_offers_more_and_says_what_it_has() -> None:
     node = started()
-    assert registration.raw_allocatable(new(MACHINE, node.config)) is None
-    node.hear(MACHINE, {}, {keys.AMPLIFICATION: '{"cpu": 1.5}'})
+    assert node_status.raw_allocatable(new(MACHINE, node.config)) is None
+    node.update(MACHINE, {}, {keys.AMPLIFICATION: '{"cpu": 1.5}'})
     ledger = new(MACHINE, node.config)
     assert ledger.allocatable == 24_000
-    assert json.loads(registration.raw_allocatable(ledger) or "") == {"cpu": "16000m"}
+    assert json.loads(node_status.raw_allocatable(ledger) or "") == {"cpu": "16000m"}
 
 
 @pytest.mark.parametrize(("apply", "withheld"), [("Default", 3), ("ReservedCPUsOnly", 0)])
 def test_memory_is_withheld_unless_only_cpus_are(apply: str, withheld: int) -> None:
     node, machine = started(), parse_spec("core:4 mem:8G")
     told = {"resources": {"memory": "3Gi"}, "reservedCPUs": "3", "applyPolicy": apply}
-    assert node.hear(machine, {}, {keys.RESERVATION: json.dumps(told)}) == []
+    assert node.update(machine, {}, {keys.RESERVATION: json.dumps(told)}) == []
     ledger = new(machine, node.config)
     gib = 2**30
-    assert registration.memory_offered(ledger) == (8 - withheld) * gib
-    identity = registration.Identity("n", True, "r", "", "")
-    assert registration.allocatable(identity, ledger)["memory"] == f"{(8 - withheld) << 20}Ki"
+    assert node_status.allocatable_memory(ledger) == (8 - withheld) * gib
+    identity = node_status.NodeIdentity("n", True, "r", "", "")
+    assert node_status.allocatable(identity, ledger)["memory"] == f"{(8 - withheld) << 20}Ki"
     for size, refused in ((8 - withheld, None), (8 - withheld + 1, "OutOfmemory")):
         asking = plan("p", ("a", APP, 0))
         request = replace(asking.request, containers=(ContainerRequest("a", memory_request=size * gib),))
-        pod = Pod(replace(asking, request=request), {})
-        verdict = admission.decide(ledger, pod, (), Capacity(memory=8 * gib))[1]
+        pod = PodRecord(replace(asking, request=request), {})
+        verdict = pod_admission.admit_pod(ledger, pod, (), NodeCapacity(memory=8 * gib))[1]
         assert (verdict.refusal and verdict.refusal.reason) == refused
 
 
@@ -89,7 +89,7 @@ def test_memory_is_withheld_unless_only_cpus_are(apply: str, withheld: int) -> N
 def test_withheld_cpus_are_in_no_pool_and_offered_only_if_that_is_asked_for(apply: str, offered: int) -> None:
     node = started()
     told = {"reservedCPUs": "0-1", "applyPolicy": apply}
-    assert node.hear(MACHINE, {}, {keys.RESERVATION: json.dumps(told)}) == []
+    assert node.update(MACHINE, {}, {keys.RESERVATION: json.dumps(told)}) == []
     ledger = new(MACHINE, node.config)
     assert ledger.allocatable == offered
     assert not ledger.best_effort_pool & CPUSet([0, 1])
@@ -97,22 +97,23 @@ def test_withheld_cpus_are_in_no_pool_and_offered_only_if_that_is_asked_for(appl
 
 def test_the_policy_is_a_label_too() -> None:
     node = started()
-    node.hear(MACHINE, {keys.NODE_POLICY: "static"}, {})
+    node.update(MACHINE, {keys.NODE_POLICY: "static"}, {})
     assert node.config.policy == "static"
 
 
 def test_a_broken_label_is_told_once_and_what_it_said_before_stays() -> None:
     node = started()
-    node.hear(MACHINE, {keys.NODE_NUMA_STRATEGY: "MostAllocated", keys.NODE_BIND_POLICY: "FullPCPUsOnly"}, {})
+    valid = {keys.NODE_NUMA_STRATEGY: "MostAllocated", keys.NODE_BIND_POLICY: "FullPCPUsOnly"}
+    node.update(MACHINE, valid, {})
     broken = {keys.NODE_NUMA_STRATEGY: "Fullest", keys.NODE_BIND_POLICY: "SpreadByPCPUs"}
-    (told,) = node.hear(MACHINE, broken, {})
+    (told,) = node.update(MACHINE, broken, {})
     assert keys.NODE_NUMA_STRATEGY in told
     assert "'Fullest': use MostAllocated" in told
     assert node.config.pools.strategy is NUMAStrategy.MOST_ALLOCATED
     assert node.config.pools.node_bind is BindPolicy.SPREAD_BY_PCPUS
-    assert node.hear(MACHINE, broken, {}) == []
-    assert node.hear(MACHINE, {}, {}) == []
-    assert len(node.hear(MACHINE, broken, {})) == 1
+    assert node.update(MACHINE, broken, {}) == []
+    assert node.update(MACHINE, {}, {}) == []
+    assert len(node.update(MACHINE, broken, {})) == 1
     assert node.config.pools.strategy is None
 
 
@@ -127,7 +128,7 @@ def test_a_broken_label_is_told_once_and_what_it_said_before_stays() -> None:
 )
 def test_a_broken_annotation_names_itself_and_changes_nothing(key: str, value: str) -> None:
     node = started()
-    (told,) = node.hear(MACHINE, {}, {key: value})
+    (told,) = node.update(MACHINE, {}, {key: value})
     assert key in told
     assert node.config == POOLS
 
@@ -135,48 +136,48 @@ def test_a_broken_annotation_names_itself_and_changes_nothing(key: str, value: s
 def test_settings_that_the_machine_cannot_honour_change_nothing_at_all() -> None:
     node = started()
     everything = {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'}
-    (told,) = node.hear(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything)
+    (told,) = node.update(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything)
     assert "leave none of CPUs 0-15 to the shared pool" in told
     assert node.config == POOLS
-    assert node.hear(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything) == []
+    assert node.update(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything) == []
 
 
 def test_what_held_is_known_at_the_next_start_without_an_api_server(tmp_path) -> None:
     node = started()
-    assert not node.saved
-    node.hear(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, {keys.RESERVATION: '{"reservedCPUs": "3"}'})
-    path = tmp_path / settings.FILE_NAME
-    settings.save(path, node.record)
-    record, fault = settings.load(path)
+    assert not node.is_saved
+    node.update(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, {keys.RESERVATION: '{"reservedCPUs": "3"}'})
+    path = tmp_path / saved_state.SETTINGS_FILE
+    saved_state.save_settings(path, node.to_save)
+    record, fault = saved_state.load_settings(path)
     assert fault == ""
     again = started(record)
-    assert again.saved
+    assert again.is_saved
     assert again.config == node.config
     assert again.config.pools.withheld == CPUSet([3])
 
 
 def test_a_start_under_another_policy_knows_the_one_before(tmp_path) -> None:
-    assert settings.load(tmp_path / "none.json") == (Record(), "")
-    path = tmp_path / settings.FILE_NAME
-    settings.save(path, started().record)
-    record, _ = settings.load(path)
+    assert saved_state.load_settings(tmp_path / "none.json") == (SavedSettings(), "")
+    path = tmp_path / saved_state.SETTINGS_FILE
+    saved_state.save_settings(path, started().to_save)
+    record, _ = saved_state.load_settings(path)
     assert record.policy == "pools"
-    assert not started(record, NodeConfig(policy="static")).saved
+    assert not started(record, NodeConfig(policy="static")).is_saved
 
 
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"policy": "pools", "labels": 3, "annotations": {}}', "\xff"]
 )
 def test_a_damaged_file_is_named_and_counts_for_none(tmp_path, text: str) -> None:
-    path = tmp_path / settings.FILE_NAME
+    path = tmp_path / saved_state.SETTINGS_FILE
     path.write_text(text, encoding="latin-1")
-    record, fault = settings.load(path)
-    assert record == Record()
+    record, fault = saved_state.load_settings(path)
+    assert record == SavedSettings()
     assert str(path) in fault
 
 
 def test_a_record_that_the_machine_of_today_cannot_honour_is_left_out() -> None:
-    gone = Record("pools", Said({}, {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'}))
+    gone = SavedSettings("pools", NodeOverrides({}, {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'}))
     assert started(gone).config == POOLS
     with pytest.raises(NodeConfigError):
         started(profile=NodeConfig(policy="pools", pools=PoolOptions(be_minimum=99)))
@@ -189,7 +190,7 @@ def test_other_settings_move_the_pools_and_nobody_who_has_cpus() -> None:
     before = world.core.ledger
     held = before.entries["p", "a"].cpus
     config = NodeConfig(policy="pools", reserved_count=1, pools=PoolOptions(withheld=held | CPUSet([5])))
-    world.core.handle(messages.Configured(config=config, at=world.at))
+    world.core.handle(instructions.ConfigChanged(config=config, at=world.at))
     after = world.core.ledger
     assert after.entries["p", "a"].cpus == held
     assert after.config == config
@@ -202,7 +203,9 @@ def test_another_policy_leaves_who_runs_where_it_is(policy) -> None:
     world.add(plan("p", ("a", APP, 2000)))
     world.settle()
     entry = world.core.ledger.entries["p", "a"]
-    world.core.handle(messages.Configured(config=NodeConfig(policy=policy, reserved_count=1), at=world.at))
+    world.core.handle(
+        instructions.ConfigChanged(config=NodeConfig(policy=policy, reserved_count=1), at=world.at)
+    )
     assert world.core.ledger.entries["p", "a"] == entry
     assert world.core.ledger.config.policy == policy
 
@@ -235,7 +238,7 @@ def test_whatever_settings_come_nobody_who_has_cpus_moves_and_all_rules_hold(con
     held = {key: entry.cpus for key, entry in world.core.ledger.entries.items()}
     before = processes(world)
     for config in configs:
-        world.feed(messages.Configured(config=config, at=world.at))
+        world.feed(instructions.ConfigChanged(config=config, at=world.at))
         world.settle()
         ledger = world.core.ledger
         assert {key: entry.cpus for key, entry in ledger.entries.items()} == held

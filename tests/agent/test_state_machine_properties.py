@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.agent.pods import RestartPolicy
+from corelane.agent.pod_records import RestartPolicy
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions
 from corelane.node.kubelet.checkpoint import Checkpoint
@@ -128,7 +128,7 @@ class Life:
     def kubelet(self, choice: int) -> None:
         """One beside the agent pins other CPUs; a few of these may be somebody's already."""
         pinned = {f"k{i}": {"a": CPUSet([choice // 3**i % 10])} for i in range(choice % 4)}
-        self.world.kubelet_says(Checkpoint("static", entries=pinned))
+        self.world.set_kubelet_state(Checkpoint("static", entries=pinned))
 
     def crash(self, choice: int) -> None:
         self.world.boot()
@@ -194,7 +194,7 @@ def check_life(life: Life, lived: list[tuple[str, int]]) -> None:
         if phase == "Running" and pod.restart_policy is RestartPolicy.NEVER:
             assert world.ran[uid, "a"] == 1, "a pod that must not restart ran twice"
     for process in world.live():
-        if world.core.pods[process.uid].untouched:
+        if world.core.pods[process.uid].unmanaged:
             continue
         entry = world.core.ledger.entries[process.uid, process.container]
         assert process.cpus == world.core.ledger.runs_on(entry)

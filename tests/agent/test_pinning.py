@@ -2,8 +2,8 @@ import itertools
 
 import pytest
 
-from corelane.agent import messages
-from corelane.agent.pins import CPUAllocation, Occupation, start_cpus
+from corelane.agent import instructions
+from corelane.agent.pinning import CPUAllocation, OccupiedCPUs, start_cpus
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions, Sharing, codec
 from corelane.node.kubelet.checkpoint import Checkpoint
@@ -28,7 +28,7 @@ def test_who_may_meet_on_a_cpu_is_the_same_seen_from_both_sides(one, other):
 
 
 def test_a_lane_of_its_own_waits_for_those_who_must_leave_it_and_a_pool_goes_round_it():
-    occupied = Occupation()
+    occupied = OccupiedCPUs()
     occupied.add(CPUSet.parse("0-3"), Sharing.BEST_EFFORT)
     lent = CPUAllocation(CPUSet.parse("0-1"), Sharing.LENT)
     assert start_cpus(lent, occupied) == lent.cpus
@@ -89,9 +89,9 @@ def test_a_container_starts_when_those_have_left_its_cpus_whom_it_must_not_meet(
     world.settle()
     world.add(plan("own", ("a", APP, 2000), placement_spec=PlacementSpec(qos=qos)))
     world.deliver(0)
-    moved = {one.id.partition("-")[0] for one in world.pending if isinstance(one, messages.Pin)}
+    moved = {one.id.partition("-")[0] for one in world.pending if isinstance(one, instructions.Pin)}
     assert moved == waits_for
-    assert not any(isinstance(one, messages.Start) for one in world.pending)
+    assert not any(isinstance(one, instructions.Start) for one in world.pending)
     world.settle()
     own, best, shared = (world.container(uid, "a").cpus for uid in ("own", "be", "ls"))
     assert own == CPUSet.parse("1-2")

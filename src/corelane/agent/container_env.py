@@ -1,7 +1,7 @@
-"""A container's environment and command line, as the kubelet makes them from its spec.
+"""A container's environment and command line, made from its spec as the kubelet does.
 
-Sources first (`envFrom`), then `env` in order; `$(NAME)` refers to what is set by then, `$$` is a dollar,
-and a reference to nothing stays as it is (upstream: `third_party/forked/golang/expansion`).
+First the sources (`envFrom`), then `env` in order; `$(NAME)` refers to a variable set before, `$$` is a
+dollar, and a reference to an unset name stays unchanged (upstream: `third_party/forked/golang/expansion`).
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from corelane import quantity
-from corelane.agent.manifest import RunContainer, RunPod
+from corelane.agent.pod_manifest import RunContainer, RunPod
 from corelane.kube.pod import EnvVar, KeySelector, ResourceFieldSelector
 from corelane.runtime.base import RuntimeFailure
 
@@ -22,8 +22,8 @@ _KEYED: Final = re.compile(r"metadata\.(labels|annotations)\['([^']+)'\]")
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
-    """What the environment may tell of the node; milliCPU and bytes that pods may have."""
+class NodeFields:
+    """Fields of the node that an environment may reference; allocatable milliCPU and bytes."""
 
     name: str
     ips: tuple[str, ...] = ()
@@ -32,63 +32,65 @@ class Host:
 
 
 def config_maps(container: RunContainer) -> set[str]:
-    """The names of the config maps that its environment needs."""
+    """Return the names of the config maps that the environment references."""
     keyed = (var.value_from.config_map_key_ref for var in container.env if var.value_from)
     whole = (source.config_map_ref for source in container.env_from)
     return {ref.name for ref in (*keyed, *whole) if ref is not None}
 
 
 def command_line(container: RunContainer, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Entry point and arguments, references replaced."""
+    """Return entry point and arguments, with references expanded."""
     return tuple(expand(part, env) for part in (*container.command, *container.args))
 
 
 def expand(text: str, env: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by its value."""
+    """Replace each `$(NAME)` by the value of that variable."""
 
-    def replaced(found: re.Match[str]) -> str:
-        name = found.group(1)
-        return "$" if name is None else env.get(name, found.group())
+    def replaced(match: re.Match[str]) -> str:
+        name = match.group(1)
+        return "$" if name is None else env.get(name, match.group())
 
     return _REFERENCE.sub(replaced, text)
 
 
-def variables(pod: RunPod, container: RunContainer, host: Host, known: ConfigMaps) -> dict[str, str]:
-    """Every variable of a container. Raises RuntimeFailure that says what is missing."""
-    env = dict(_sourced(container, known))
+def variables(pod: RunPod, container: RunContainer, node: NodeFields, maps: ConfigMaps) -> dict[str, str]:
+    """Return all variables of a container. Raises RuntimeFailure for a missing or unsupported source."""
+    env = dict(_sourced(container, maps))
     for var in container.env:
-        value = _value(pod, container, var, host, known)
+        value = _value(pod, container, var, node, maps)
         if value is not None:
             env[var.name] = expand(value, env) if var.value_from is None else value
     return env
 
 
-def _sourced(container: RunContainer, known: ConfigMaps) -> Iterator[tuple[str, str]]:
+def _sourced(container: RunContainer, maps: ConfigMaps) -> Iterator[tuple[str, str]]:
     for source in container.env_from:
         if source.config_map_ref is None:
             continue
-        data = known.get(source.config_map_ref.name)
+        data = maps.get(source.config_map_ref.name)
         if data is None and not source.config_map_ref.optional:
             raise _missing(f'configmap "{source.config_map_ref.name}" not found')
         for key, value in (data or {}).items():
             yield source.prefix + key, value
 
 
-def _value(pod: RunPod, container: RunContainer, var: EnvVar, host: Host, known: ConfigMaps) -> str | None:
+def _value(
+    pod: RunPod, container: RunContainer, var: EnvVar, node: NodeFields, maps: ConfigMaps
+) -> str | None:
     source = var.value_from
     if source is None:
         return var.value
     if source.field_ref is not None:
-        return _field(pod, source.field_ref.field_path, host)
+        return _field(pod, source.field_ref.field_path, node)
     if source.resource_field_ref is not None:
-        return _resource(pod, container, source.resource_field_ref, host)
+        return _resource(pod, container, source.resource_field_ref, node)
     if source.config_map_key_ref is not None:
-        return _keyed(source.config_map_key_ref, known)
+        return _keyed(source.config_map_key_ref, maps)
     raise _missing(f"env {var.name}: corelane cannot resolve this valueFrom")
 
 
-def _keyed(ref: KeySelector, known: ConfigMaps) -> str | None:
-    data = known.get(ref.name)
+def _keyed(ref: KeySelector, maps: ConfigMaps) -> str | None:
+    data = maps.get(ref.name)
     if data is not None and ref.key in data:
         return data[ref.key]
     if ref.optional:
@@ -98,40 +100,40 @@ def _keyed(ref: KeySelector, known: ConfigMaps) -> str | None:
     raise _missing(f"couldn't find key {ref.key} in ConfigMap {ref.name}")
 
 
-def _field(pod: RunPod, path: str, host: Host) -> str:
+def _field(pod: RunPod, path: str, node: NodeFields) -> str:
     keyed = _KEYED.fullmatch(path)
     if keyed:
-        listed: dict[str, str] = getattr(pod.metadata, keyed[1])
-        return listed.get(keyed[2], "")
+        values: dict[str, str] = getattr(pod.metadata, keyed[1])
+        return values.get(keyed[2], "")
     reader = _FIELDS.get(path)
     if reader is None:
         raise _missing(f"unsupported fieldPath: {path}")
-    return reader(pod, host)
+    return reader(pod, node)
 
 
-_FIELDS: Final[Mapping[str, Callable[[RunPod, Host], str]]] = {
+_FIELDS: Final[Mapping[str, Callable[[RunPod, NodeFields], str]]] = {
     "metadata.name": lambda pod, _: pod.metadata.name,
     "metadata.namespace": lambda pod, _: pod.metadata.namespace,
     "metadata.uid": lambda pod, _: pod.metadata.uid,
-    "spec.nodeName": lambda _, host: host.name,
+    "spec.nodeName": lambda _, node: node.name,
     "spec.serviceAccountName": lambda pod, _: pod.spec.service_account_name,
-    "status.hostIP": lambda _, host: host.ips[0] if host.ips else "",
-    "status.hostIPs": lambda _, host: ",".join(host.ips),
-    "status.podIP": lambda _, host: host.ips[0] if host.ips else "",
-    "status.podIPs": lambda _, host: ",".join(host.ips),
+    "status.hostIP": lambda _, node: node.ips[0] if node.ips else "",
+    "status.hostIPs": lambda _, node: ",".join(node.ips),
+    "status.podIP": lambda _, node: node.ips[0] if node.ips else "",
+    "status.podIPs": lambda _, node: ",".join(node.ips),
 }
 
 
-def _resource(pod: RunPod, own: RunContainer, ref: ResourceFieldSelector, host: Host) -> str:
-    """In units of the divisor, rounded up; a limit that was not set is what the node has."""
+def _resource(pod: RunPod, own: RunContainer, ref: ResourceFieldSelector, node: NodeFields) -> str:
+    """Return a resource in units of the divisor, rounded up; an unset limit is the node's allocatable."""
     part, _, resource = ref.resource.partition(".")
     if part not in ("requests", "limits") or resource not in ("cpu", "memory"):
         raise _missing(f"unsupported container resource: {ref.resource}")
     container = pod.container(ref.container_name) if ref.container_name else own
-    listed = container.resources.limits if part == "limits" else container.resources.requests
+    amounts = container.resources.limits if part == "limits" else container.resources.requests
     reader = quantity.milli if resource == "cpu" else quantity.value
-    whole = {"cpu": host.cpu, "memory": host.memory}[resource] if part == "limits" else 0
-    amount = reader(str(listed[resource])) if resource in listed else whole
+    default = {"cpu": node.cpu, "memory": node.memory}[resource] if part == "limits" else 0
+    amount = reader(str(amounts[resource])) if resource in amounts else default
     return str(-(-amount // (reader(str(ref.divisor or "1")) or reader("1"))))
 
 

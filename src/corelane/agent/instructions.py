@@ -1,13 +1,13 @@
-"""What goes into the agent's core and what comes out: events that tell, instructions that order.
+"""Events that the agent's state machine takes, and instructions that it returns: plain values both ways.
 
-Every event carries the time `at` which it was noticed, in Unix seconds: the core has no clock of its own.
+Every event carries the time `at` which it was noticed, in Unix seconds: the state machine has no clock.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from corelane.agent.pods import NO_CPUS, PodPlan
+from corelane.agent.pod_records import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, Reason
@@ -21,10 +21,10 @@ class _Event:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of a container as the runtime knows it.
+class ContainerRun:
+    """One run of a container as the runtime reports it.
 
-    `allowed` is what /proc shows of a live one, all tasks together.
+    `allowed` is the union of the CPUs that /proc shows for its tasks, empty unless it is live.
     """
 
     id: str
@@ -42,10 +42,10 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found(_Event):
-    """First event of all: everything the runtime holds, in any order."""
+class ContainersListed(_Event):
+    """Every run that the runtime knows, in any order; the first event of all."""
 
-    runs: tuple[Run, ...]
+    runs: tuple[ContainerRun, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,19 +57,19 @@ class PodSeen(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodGone(_Event):
-    """The API server no longer has the pod."""
+    """The API server does not have the pod any more."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synced(_Event):
-    """Every pod that the API server has for this node was told; whoever was not, is gone."""
+class PodsListed(_Event):
+    """All pods of this node were listed: a PodSeen came for each; other pods are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started(_Event):
-    """The runtime started what was ordered."""
+    """The ordered run was started."""
 
     uid: str
     container: str
@@ -80,9 +80,9 @@ class Started(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFailed(_Event):
-    """The runtime could not start what was ordered.
+    """The ordered run could not be started.
 
-    With an `exit_code` the run counts as ended; without one nothing was run, and it is tried again.
+    With an `exit_code` the run counts as ended; without one there was no process, and the start is retried.
     """
 
     uid: str
@@ -95,14 +95,14 @@ class StartFailed(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited(_Event):
-    """A run ended (or is `lost`: the runtime does not know it any more). Told twice, it counts once."""
+    """A run ended, or the runtime does not know it any more. A repeated event has no effect."""
 
-    run: Run
+    run: ContainerRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopFailed(_Event):
-    """A container could not be ended; it is tried again."""
+    """A container could not be stopped; the stop is retried."""
 
     id: str
     message: str
@@ -110,7 +110,7 @@ class StopFailed(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pinned(_Event):
-    """The runtime applied `cpus`, and /proc shows `allowed` (empty where there is no process to look at)."""
+    """The runtime applied `cpus`, and /proc shows `allowed` (empty if there is no process)."""
 
     id: str
     cpus: CPUSet
@@ -119,77 +119,77 @@ class Pinned(_Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PinFailed(_Event):
-    """The runtime could not apply a CPU set; what the container may use now is not known."""
+    """The runtime failed to apply a CPU set; the container may run on the old or the new CPUs."""
 
     id: str
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed(_Event):
-    """What /proc shows of a running container."""
+class AllowedCPUsRead(_Event):
+    """CPUs that /proc shows for all tasks of a running container."""
 
     id: str
     allowed: CPUSet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletSaid(_Event):
-    """What a kubelet's state file says; `running` are the UIDs of the pods under it, where that is known."""
+class KubeletStateRead(_Event):
+    """A kubelet's CPU manager state; `running` are the UIDs of its pods, None if unknown."""
 
     checkpoint: checkpoint.Checkpoint
     running: frozenset[str] | None = None
     names: Mapping[str, str] = field(default_factory=dict)
-    """UID to `namespace/name`, of pods under it."""
+    """UID to `namespace/name`, of the kubelet's pods."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineChanged(_Event):
-    """CPUs came or went."""
+    """CPUs were added or removed, or went online or offline."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configured(_Event):
-    """The node's settings are others than they were."""
+class ConfigChanged(_Event):
+    """The node's settings changed."""
 
     config: NodeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drain(_Event):
-    """Stop every container, each with its pod's grace; pods stay bound, and run again at the next start."""
+class DrainRequested(_Event):
+    """Stop every container within its pod's grace period; pods stay bound and run again at the next start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tick(_Event):
+class TimePassed(_Event):
     """Time passed."""
 
 
 Event: TypeAlias = (
-    Found
+    ContainersListed
     | PodSeen
     | PodGone
-    | Synced
+    | PodsListed
     | Started
     | StartFailed
     | Exited
     | StopFailed
     | Pinned
     | PinFailed
-    | Observed
-    | KubeletSaid
+    | AllowedCPUsRead
+    | KubeletStateRead
     | MachineChanged
-    | Configured
-    | Drain
-    | Tick
+    | ConfigChanged
+    | DrainRequested
+    | TimePassed
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """Write the ledger down, durably, before anything that follows is done."""
+class SaveLedger:
+    """Write the ledger to disk, durably, before the next instructions are carried out."""
 
     ledger: NodeState
 
@@ -207,7 +207,7 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Pin:
-    """Apply a CPU set and read back; answered by Pinned or PinFailed."""
+    """Apply a CPU set and read it back; answered by Pinned or PinFailed."""
 
     id: str
     cpus: CPUSet
@@ -215,15 +215,15 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Look what the kernel allows; answered by Observed."""
+class ReadAllowedCPUs:
+    """Read the CPUs that the kernel allows; answered by AllowedCPUsRead."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End a container within `grace` seconds; answered by Exited or StopFailed."""
+    """Stop a container within `grace` seconds; answered by Exited or StopFailed."""
 
     id: str
     grace: float
@@ -231,14 +231,14 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Forget one ended run; its log stays."""
+    """Remove one ended run; its log stays."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class RemovePod:
-    """Forget all runs of a pod, with their logs."""
+    """Remove all runs of a pod, and their logs."""
 
     uid: str
 
@@ -260,7 +260,7 @@ class DeletePod:
 
 @dataclass(frozen=True, slots=True)
 class Annotate:
-    """CPUs or NUMA nodes differ from those that the scheduler proposed: write what is true."""
+    """Write a pod's CPUs or NUMA nodes, which differ from those that the scheduler proposed."""
 
     uid: str
     cpus: Mapping[str, CPUSet]
@@ -269,37 +269,37 @@ class Annotate:
 
 
 @dataclass(frozen=True, slots=True)
-class Tell:
+class RecordEvent:
     """Record a Kubernetes event about a pod, or with an empty `uid` about the node.
 
-    With `refused`, a ledger and the ask that it did not let in, it goes on with what would help.
+    `rejected` is a ledger and the request that it rejected: the message then ends with possible remedies.
     """
 
     uid: str
     reason: str
     message: str
     warning: bool = False
-    refused: tuple[NodeState, PodRequest] | None = None
+    rejected: tuple[NodeState, PodRequest] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PublishTopology:
-    """Write the NodeResourceTopology: the ledger changed."""
+    """Write the NodeResourceTopology, as the ledger changed."""
 
     ledger: NodeState
 
 
 Instruction: TypeAlias = (
-    Checkpoint
+    SaveLedger
     | Start
     | Pin
-    | Read
+    | ReadAllowedCPUs
     | Stop
     | Remove
     | RemovePod
     | PublishStatus
     | DeletePod
     | Annotate
-    | Tell
+    | RecordEvent
     | PublishTopology
 )

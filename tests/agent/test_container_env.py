@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from corelane.agent import environment
-from corelane.agent.environment import Host, expand
-from corelane.agent.manifest import RunPod
+from corelane.agent import container_env
+from corelane.agent.container_env import NodeFields, expand
+from corelane.agent.pod_manifest import RunPod
 from corelane.runtime.base import RuntimeFailure
 
-HOST = Host("n1", ("10.0.0.7", "fd00::7"), cpu=4000, memory=1 << 30)
+HOST = NodeFields("n1", ("10.0.0.7", "fd00::7"), cpu=4000, memory=1 << 30)
 
 
 def pod(**container):
@@ -27,7 +27,7 @@ def pod(**container):
 
 def variables(known=None, **container):
     made = pod(**container)
-    return environment.variables(made, made.container("c"), HOST, known or {})
+    return container_env.variables(made, made.container("c"), HOST, known or {})
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_an_optional_config_map_may_be_missing():
 
 def test_command_and_arguments_are_expanded():
     made = pod(command=["run", "$(A)"], args=["--x=$(A)", "$$(A)"])
-    line = environment.command_line(made.container("c"), {"A": "1"})
+    line = container_env.command_line(made.container("c"), {"A": "1"})
     assert line == ("run", "1", "--x=1", "$(A)")
 
 
@@ -139,4 +139,4 @@ def test_the_config_maps_that_are_needed():
         envFrom=[{"configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}],
         env=[{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "n", "key": "k"}}}],
     )
-    assert environment.config_maps(made.container("c")) == {"m", "n"}
+    assert container_env.config_maps(made.container("c")) == {"m", "n"}

@@ -4,9 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.agent import messages, runs
-from corelane.agent.pods import Ended, Past, Pod, PodPlan, Reason, RestartPolicy
-from corelane.agent.reporter import Reporter
+from corelane.agent import container_lifecycle, instructions
+from corelane.agent.pod_records import (
+    ContainerExit,
+    PastRuns,
+    PodPlan,
+    PodRecord,
+    RestartPolicy,
+    StatusReason,
+)
+from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import MemoryOptions, PoolOptions, rebase, validate
@@ -46,7 +53,7 @@ def test_an_exclusive_container_waits_until_the_shared_ones_have_left_its_cpus()
     assert world.container("s", "a").cpus == CPUSet.parse("0-3")
     world.add(plan("x", ("a", APP, 2000)))
     world.deliver(0)
-    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
     assert world.core.pods["x"].containers["a"].waiting.reason == "WaitingForCPUs"
     while world.container("x", "a") is None:
         world.carry_out(0) if world.pending else world.deliver(0)
@@ -58,8 +65,8 @@ def test_the_shared_pool_grows_only_when_the_last_exclusive_process_is_gone():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 2000)))
     world.delete("x")
     world.deliver(0)
-    stop = next_of(world, messages.Stop)
-    assert not [one for one in world.pending if isinstance(one, messages.Pin)]
+    stop = next_of(world, instructions.Stop)
+    assert not [one for one in world.pending if isinstance(one, instructions.Pin)]
     world.carry_out(stop)
     assert world.container("s", "a").cpus == CPUSet.parse("0,3")
     world.settle()
@@ -71,8 +78,8 @@ def test_the_ledger_is_on_disk_before_anything_starts():
     world = World(cpus=4)
     world.add(plan("x", ("a", APP, 1000)))
     world.deliver(0)
-    assert isinstance(world.pending[0], messages.Checkpoint)
-    assert isinstance(world.pending[next_of(world, messages.Start)].cpus, CPUSet)
+    assert isinstance(world.pending[0], instructions.SaveLedger)
+    assert isinstance(world.pending[next_of(world, instructions.Start)].cpus, CPUSet)
 
 
 def test_confirmed_is_said_once_with_the_cpus():
@@ -80,7 +87,7 @@ def test_confirmed_is_said_once_with_the_cpus():
     for _ in range(3):
         world.tick(5)
         world.settle()
-    assert told(world, "CPUsPinned") == ["Container a has CPU 1 to itself; the kernel confirms it"]
+    assert told(world, "CPUsPinned") == ["Container a pinned to CPU 1 (exclusive), confirmed by the kernel"]
     assert world.core.ledger.entries["x", "a"].phase == "confirmed"
 
 
@@ -93,17 +100,17 @@ def test_drift_is_corrected_and_said_once():
         world.settle()
         assert world.container("x", "a").cpus == CPUSet.parse("1")
     assert len(told(world, "CPUsDrifted")) == 1
-    assert "given CPU 1, but the kernel allows it 0-3" in told(world, "CPUsDrifted")[0]
+    assert "kernel allows CPUs 0-3, allocated CPU 1" in told(world, "CPUsDrifted")[0]
 
 
 def test_while_one_has_drifted_nobody_is_let_onto_the_cpus_it_may_use():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
     process = world.container("x", "a")
     process.cpus, process.escaped = CPUSet.parse("1-2"), True
-    world.feed(messages.Observed(id=process.id, allowed=process.cpus, at=world.at))
+    world.feed(instructions.AllowedCPUsRead(id=process.id, allowed=process.cpus, at=world.at))
     world.add(plan("y", ("a", APP, 1000), proposal={"a": CPUSet.parse("2")}))
     world.deliver(0)
-    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
     world.settle()
     assert world.container("y", "a").cpus == CPUSet.parse("2")
 
@@ -112,11 +119,11 @@ def test_a_process_that_gives_up_cpus_itself_is_corrected_once_and_then_left():
     world = running(plan("x", ("a", APP, 2000)))
     one = world.container("x", "a").id
     own = CPUSet.parse("1")
-    world.feed(messages.Observed(id=one, allowed=own, at=world.at))
-    assert world.pending.pop(next_of(world, messages.Pin)).cpus == CPUSet.parse("1-2")
-    world.feed(messages.Pinned(id=one, cpus=CPUSet.parse("1-2"), allowed=own, at=world.at))
-    world.feed(messages.Observed(id=one, allowed=own, at=world.at))
-    assert not [order for order in world.pending if isinstance(order, messages.Pin)]
+    world.feed(instructions.AllowedCPUsRead(id=one, allowed=own, at=world.at))
+    assert world.pending.pop(next_of(world, instructions.Pin)).cpus == CPUSet.parse("1-2")
+    world.feed(instructions.Pinned(id=one, cpus=CPUSet.parse("1-2"), allowed=own, at=world.at))
+    world.feed(instructions.AllowedCPUsRead(id=one, allowed=own, at=world.at))
+    assert not [order for order in world.pending if isinstance(order, instructions.Pin)]
     assert world.core.ledger.entries["x", "a"].phase == "confirmed"
 
 
@@ -143,12 +150,12 @@ def test_init_containers_run_in_order_and_sidecars_before_and_after():
 
     world.delete("p")
     world.deliver(0)
-    stops = [one.id for one in world.pending if isinstance(one, messages.Stop)]
+    stops = [one.id for one in world.pending if isinstance(one, instructions.Stop)]
     assert stops == ["p-a-0"]
-    world.carry_out(next_of(world, messages.Stop))
+    world.carry_out(next_of(world, instructions.Stop))
     while world.inbox:
         world.deliver(0)
-    assert [one.id for one in world.pending if isinstance(one, messages.Stop)] == ["p-s-0"]
+    assert [one.id for one in world.pending if isinstance(one, instructions.Stop)] == ["p-s-0"]
 
 
 def test_a_job_with_a_sidecar_succeeds_when_its_containers_have():
@@ -216,14 +223,16 @@ def test_a_refused_pod_fails_in_the_kubelets_words():
 
 
 def test_a_pod_that_cannot_run_here_is_refused_with_the_reason():
-    refused = replace(plan("p", ("a", APP, 0), **SHARED), refusal=Reason("CommandMissing", "no command"))
+    refused = replace(
+        plan("p", ("a", APP, 0), **SHARED), refusal=StatusReason("CommandMissing", "no command")
+    )
     world = running(refused)
     assert world.statuses["p"]["reason"] == "CommandMissing"
     assert world.processes == {}
 
 
 def test_the_warning_about_images_is_given_once_others_to_every_pod():
-    warnings = (Reason("ImageIgnored", "i"), Reason("ProbesIgnored", "p"))
+    warnings = (StatusReason("ImageIgnored", "i"), StatusReason("ProbesIgnored", "p"))
     world = running(*(replace(plan(uid, ("a", APP, 0), **SHARED), warnings=warnings) for uid in "pq"))
     assert (len(told(world, "ImageIgnored")), len(told(world, "ProbesIgnored"))) == (1, 2)
 
@@ -271,7 +280,7 @@ def test_until_its_processes_are_gone_a_pod_past_its_deadline_still_runs():
     world.tick(61)
     while world.inbox:
         world.deliver(0)
-    stop = next_of(world, messages.Stop)
+    stop = next_of(world, instructions.Stop)
     world.pending = [one for i, one in enumerate(world.pending) if i != stop]
     world.settle()
     assert world.phase("p") == "Running"
@@ -280,7 +289,7 @@ def test_until_its_processes_are_gone_a_pod_past_its_deadline_still_runs():
 def test_a_pod_that_somebody_declared_ended_is_stopped():
     world = running(plan("p", ("a", APP, 1000)))
     world.statuses["p"] = {"phase": "Failed"}
-    world.feed(messages.PodSeen(plan=world.as_listed("p"), at=world.at))
+    world.feed(instructions.PodSeen(plan=world.as_listed("p"), at=world.at))
     world.settle()
     assert world.live() == []
     assert world.core.ledger.entries == {}
@@ -291,10 +300,10 @@ def test_a_shorter_grace_overtakes_the_first():
     world = running(plan("p", ("a", APP, 1000)))
     world.delete("p", grace=30)
     world.deliver(0)
-    assert world.pending[next_of(world, messages.Stop)].grace == 30
+    assert world.pending[next_of(world, instructions.Stop)].grace == 30
     world.api["p"] = replace(world.api["p"], deletion_grace=1.0)
-    world.feed(messages.PodSeen(plan=world.api["p"], at=world.at))
-    assert [one.grace for one in world.pending if isinstance(one, messages.Stop)] == [30, 1]
+    world.feed(instructions.PodSeen(plan=world.api["p"], at=world.at))
+    assert [one.grace for one in world.pending if isinstance(one, instructions.Stop)] == [30, 1]
 
 
 def test_deleting_a_pod_that_never_started_ends_it():
@@ -332,7 +341,9 @@ def test_after_a_crash_running_containers_are_taken_over_without_being_touched()
     before = {process.id: process.cpus for process in world.live()}
     world.boot()
     assert not [
-        one for one in world.pending if isinstance(one, messages.Start | messages.Pin | messages.Stop)
+        one
+        for one in world.pending
+        if isinstance(one, instructions.Start | instructions.Pin | instructions.Stop)
     ]
     world.settle()
     assert {process.id: process.cpus for process in world.live()} == before
@@ -359,7 +370,7 @@ def test_without_a_ledger_cpus_of_unknown_owners_stay_blocked_until_they_are_gon
     world.add(plan("y", ("a", APP, 1000)))
     world.inbox.clear()
     world.lose_ledger()
-    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
     world.settle()
     assert world.container("y", "a").cpus == CPUSet.parse("1")
 
@@ -378,7 +389,7 @@ def test_a_running_pod_that_the_ledger_has_no_room_for_is_left_alone():
 
 
 def test_what_the_runtime_has_lost_counts_as_ended_and_is_started_again():
-    past = {"a": Past(2, None)}
+    past = {"a": PastRuns(2, None)}
     world = running(plan("p", ("a", APP, 1000), past=past))
     assert world.container("p", "a").attempt == 3
     shown = statuses(world, "p")["a"]
@@ -388,13 +399,13 @@ def test_what_the_runtime_has_lost_counts_as_ended_and_is_started_again():
 
 def test_a_run_that_nobody_saw_end_counts_as_ended_when_it_was_found():
     """After a restart of the machine there is no time on record, and 1970 helps nobody."""
-    unseen = messages.Run(id="r", uid="x", container="a", attempt=0, live=False, exit_code=255)
-    pod = Pod(plan("x", ("a", APP, 100), **SHARED), {})
-    assert runs.adopt(pod, unseen, CPUSet(), 1000.0).ended.finished_at == 1000.0
+    unseen = instructions.ContainerRun(id="r", uid="x", container="a", attempt=0, live=False, exit_code=255)
+    pod = PodRecord(plan("x", ("a", APP, 100), **SHARED), {})
+    assert container_lifecycle.adopt_run(pod, unseen, CPUSet(), 1000.0).ended.finished_at == 1000.0
 
 
 def test_what_the_runtime_has_lost_is_not_run_twice_if_it_must_not():
-    past = {"a": Past(0, Ended(0, 5.0))}
+    past = {"a": PastRuns(0, ContainerExit(0, 5.0))}
     world = running(plan("p", ("a", APP, 1000), past=past, policy=RestartPolicy.NEVER))
     assert world.phase("p") == "Succeeded"
     assert world.processes == {}
@@ -402,7 +413,7 @@ def test_what_the_runtime_has_lost_is_not_run_twice_if_it_must_not():
 
 def test_draining_stops_everything_and_ends_nothing():
     world = running(plan("x", ("a", APP, 1000)), plan("s", ("a", APP, 100), **SHARED))
-    world.feed(messages.Drain(at=world.at))
+    world.feed(instructions.DrainRequested(at=world.at))
     world.settle()
     assert world.live() == []
     assert world.core.drained
@@ -418,8 +429,8 @@ def test_a_terminal_pod_is_left_as_it_is_after_a_restart_and_its_log_is_kept():
     world.exit(world.container("p", "a"), 0)
     world.settle()
     world.boot()
-    assert not [one for one in world.pending if isinstance(one, messages.PublishStatus)]
-    assert world.core.roster.run_of("default", "pod-p", "a", previous=False) == "p-a-0"
+    assert not [one for one in world.pending if isinstance(one, instructions.PublishStatus)]
+    assert world.core.index.run_of("default", "pod-p", "a", previous=False) == "p-a-0"
     world.vanish("p")
     world.settle()
     assert world.processes == {}
@@ -427,7 +438,7 @@ def test_a_terminal_pod_is_left_as_it_is_after_a_restart_and_its_log_is_kept():
 
 def test_fewer_cpus_after_a_hotplug_move_containers_to_what_is_left():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
-    world.feed(messages.MachineChanged(machine=world.machine.restricted(0b0011), at=world.at))
+    world.feed(instructions.MachineChanged(machine=world.machine.restricted(0b0011), at=world.at))
     world.settle()
     assert world.container("s", "a").cpus == CPUSet.parse("0")
     assert world.container("x", "a").cpus == CPUSet.parse("1")
@@ -438,8 +449,8 @@ def test_a_start_that_fails_is_said_and_tried_again(code):
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
-    start = world.pending.pop(next_of(world, messages.Start))
-    failed = messages.StartFailed(
+    start = world.pending.pop(next_of(world, instructions.Start))
+    failed = instructions.StartFailed(
         uid="p",
         container="a",
         attempt=start.attempt,
@@ -464,11 +475,11 @@ def test_a_start_given_up_because_the_pod_is_deleted_is_no_warning():
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
-    start = world.pending.pop(next_of(world, messages.Start))
+    start = world.pending.pop(next_of(world, instructions.Start))
     world.delete("p")
     world.deliver(0)
     world.feed(
-        messages.StartFailed(
+        instructions.StartFailed(
             uid="p",
             container="a",
             attempt=start.attempt,
@@ -497,15 +508,15 @@ def test_an_admission_that_came_to_nothing_is_undone_when_the_pod_is_gone():
 def test_after_a_move_that_failed_a_container_may_be_on_either_cpus():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 2000)))
     world.delete("x")
-    while not any(isinstance(one, messages.Pin) for one in world.pending):
+    while not any(isinstance(one, instructions.Pin) for one in world.pending):
         world.carry_out(0) if world.pending else world.deliver(0)
-    pin = world.pending.pop(next_of(world, messages.Pin))
-    world.feed(messages.PinFailed(id=pin.id, message="half-way", at=world.at))
+    pin = world.pending.pop(next_of(world, instructions.Pin))
+    world.feed(instructions.PinFailed(id=pin.id, message="half-way", at=world.at))
     assert told(world, "PinFailed") or world.pending
     world.add(plan("y", ("a", APP, 2000)))
     while world.inbox:
         world.deliver(0)
-    assert not [one for one in world.pending if isinstance(one, messages.Start)]
+    assert not [one for one in world.pending if isinstance(one, instructions.Start)]
     world.tick(6)
     world.settle()
     assert world.container("y", "a").cpus == CPUSet.parse("1-2")
@@ -516,8 +527,8 @@ def test_an_answer_about_an_earlier_run_says_nothing_of_this_one():
     earlier = world.container("s", "a")
     world.exit(earlier, 0)
     world.deliver(0)
-    world.carry_out(next_of(world, messages.Start))
-    world.feed(messages.PinFailed(id=earlier.id, message="gone", at=world.at))
+    world.carry_out(next_of(world, instructions.Start))
+    world.feed(instructions.PinFailed(id=earlier.id, message="gone", at=world.at))
     world.add(plan("x", ("a", APP, 1000)))
     world.settle()
     assert world.container("x", "a").cpus == CPUSet.parse("1")
@@ -527,16 +538,16 @@ def test_an_answer_about_an_earlier_run_says_nothing_of_this_one():
 def test_what_is_routine_is_no_work():
     world = running(plan("x", ("a", APP, 1000)))
     before = world.core.ledger
-    assert world.core.handle(messages.Tick(at=world.at + 1)) == []
+    assert world.core.handle(instructions.TimePassed(at=world.at + 1)) == []
     one = world.container("x", "a")
-    assert world.core.handle(messages.Observed(id=one.id, allowed=one.cpus, at=world.at)) == []
+    assert world.core.handle(instructions.AllowedCPUsRead(id=one.id, allowed=one.cpus, at=world.at)) == []
     assert world.core.ledger is before
 
 
-def annotated(world: World, pod: PodPlan) -> list[messages.Annotate]:
+def annotated(world: World, pod: PodPlan) -> list[instructions.Annotate]:
     """What is ordered to be written on a pod that comes in."""
-    orders = world.core.handle(messages.PodSeen(plan=pod, at=world.at))
-    return [order for order in orders if isinstance(order, messages.Annotate)]
+    orders = world.core.handle(instructions.PodSeen(plan=pod, at=world.at))
+    return [order for order in orders if isinstance(order, instructions.Annotate)]
 
 
 @pytest.mark.parametrize(
@@ -558,12 +569,12 @@ def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
     first, second = plan("x", ("a", APP, 2000)), plan("y", ("a", APP, 2000))
     world.add(first)
     world.settle()
-    orders = world.core.handle(messages.PodSeen(plan=second, at=world.at))
-    (tell,) = [order for order in orders if isinstance(order, messages.Tell)]
+    orders = world.core.handle(instructions.PodSeen(plan=second, at=world.at))
+    (tell,) = [order for order in orders if isinstance(order, instructions.RecordEvent)]
     assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
-    assert tell.refused == (world.core.ledger, second.request)
+    assert tell.rejected == (world.core.ledger, second.request)
     assert (
-        remedies(*tell.refused) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPU would fit"
+        remedies(*tell.rejected) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPU would fit"
     )
 
 
@@ -585,15 +596,15 @@ def test_the_memory_of_init_containers_is_free_once_those_after_them_run():
     assert world.core.ledger.entries["p", "a"].memory
 
 
-class Heard(Reporter):
+class Heard(AgentReporter):
     def __init__(self):
-        self.troubles = []
+        self.reported_problems = []
 
     def drifted(self, plan, container, cpus, allowed):
-        self.troubles.append(f"on {allowed}, not {cpus}")
+        self.reported_problems.append(f"on {allowed}, not {cpus}")
 
     def pin_failed(self, plan, container, cpus, message):
-        self.troubles.append(f"{cpus}: {message}")
+        self.reported_problems.append(f"{cpus}: {message}")
 
 
 def test_trouble_that_cannot_be_put_right_is_reported_once_as_long_as_it_is_the_same():
@@ -607,18 +618,18 @@ def test_trouble_that_cannot_be_put_right_is_reported_once_as_long_as_it_is_the_
         while world.inbox:
             world.deliver(0)
         while world.pending:
-            world.carry_out(0, fails=isinstance(world.pending[0], messages.Pin))
+            world.carry_out(0, fails=isinstance(world.pending[0], instructions.Pin))
         while world.inbox:
             world.deliver(0)
 
     for text in ("0-3", "0-3", "0-3", "0-1"):
         looked(text)
     first = ["on 0-3, not 1", "1: no"]
-    assert heard.troubles == [*first, "on 0-1, not 1"]
+    assert heard.reported_problems == [*first, "on 0-1, not 1"]
     world.settle()
     world.tick(5)
     world.settle()
     assert world.container("x", "a").cpus == CPUSet.parse("1")
-    reported = len(heard.troubles)
+    reported = len(heard.reported_problems)
     looked("0-3")
-    assert heard.troubles[reported:] == first, "it was put right in between"
+    assert heard.reported_problems[reported:] == first, "it was put right in between"

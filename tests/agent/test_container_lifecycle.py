@@ -2,8 +2,8 @@
 
 import pytest
 
-from corelane.agent import restarts
-from corelane.agent.pods import Ended, RestartPolicy
+from corelane.agent import container_lifecycle
+from corelane.agent.pod_records import ContainerExit, RestartPolicy
 from corelane.workload import ContainerKind
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
@@ -28,23 +28,25 @@ ALWAYS, ON_FAILURE, NEVER = RestartPolicy
     ],
 )
 def test_who_runs_again(policy, kind, code, expected):
-    assert restarts.again(policy, kind, Ended(code, 0.0)) is expected
+    assert container_lifecycle.should_restart(policy, kind, ContainerExit(code, 0.0)) is expected
 
 
 def test_the_first_restart_is_immediate_then_the_wait_doubles_up_to_five_minutes():
     backoff, at, waits = None, 1000.0, []
     for _ in range(8):
-        ended = Ended(1, at)
-        ready = restarts.ready_at(backoff, ended)
+        ended = ContainerExit(1, at)
+        ready = container_lifecycle.restart_time(backoff, ended)
         waits.append(max(0.0, ready - at))
         at = max(at, ready)
-        backoff = restarts.raised(backoff, ended, at)
+        backoff = container_lifecycle.raised_backoff(backoff, ended, at)
     assert waits == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
 
 
 def test_a_run_of_ten_minutes_clears_the_record():
-    ended = Ended(1, 1000.0)
-    backoff = restarts.raised(restarts.raised(None, ended, 1000.0), ended, 1000.0)
-    assert restarts.ready_at(backoff, Ended(1, 1600.0)) == 1620.0
-    assert restarts.ready_at(backoff, Ended(1, 1601.0)) == 0.0
-    assert restarts.raised(backoff, Ended(1, 1601.0), 1601.0).delay == 10.0
+    ended = ContainerExit(1, 1000.0)
+    backoff = container_lifecycle.raised_backoff(
+        container_lifecycle.raised_backoff(None, ended, 1000.0), ended, 1000.0
+    )
+    assert container_lifecycle.restart_time(backoff, ContainerExit(1, 1600.0)) == 1620.0
+    assert container_lifecycle.restart_time(backoff, ContainerExit(1, 1601.0)) == 0.0
+    assert container_lifecycle.raised_backoff(backoff, ContainerExit(1, 1601.0), 1601.0).delay == 10.0

@@ -1,29 +1,38 @@
 """A pod's status as people and tools read it."""
 
-from corelane.agent import runs, status
-from corelane.agent.messages import Run
-from corelane.agent.pods import Ended, Pod, Reason, RestartPolicy, Stage, Termination, Transition, records
-from corelane.agent.status import PINNED, Place
+from corelane.agent import container_lifecycle, pinning, reported_status
+from corelane.agent.instructions import ContainerRun
+from corelane.agent.pod_records import (
+    ConditionTransition,
+    ContainerExit,
+    ContainerStage,
+    PodRecord,
+    RestartPolicy,
+    StatusReason,
+    Termination,
+    container_records,
+)
+from corelane.agent.reported_status import PINNED, PodHost
 from corelane.cpuset import CPUSet
 from support.agent_world import APP, INIT, SIDECAR, plan
 
-PLACE = Place(("10.0.0.7", "fd00::7"))
+PLACE = PodHost(("10.0.0.7", "fd00::7"))
 
 
 def a_pod(*containers, **more):
     made = plan("u", *(containers or (("a", APP, 1000),)), **more)
-    return Pod(made, records(made.containers), started_at=1000.0)
+    return PodRecord(made, container_records(made.containers), started_at=1000.0)
 
 
 def run(pod, name, attempt=0):
     container = pod.containers[name]
-    container.stage, container.attempt, container.pending = Stage.STARTING, attempt, CPUSet([1])
-    runs.began(container, f"id-{name}-{attempt}", 1000.0, 1000.0)
+    container.stage, container.attempt, container.pending = ContainerStage.STARTING, attempt, CPUSet([1])
+    container_lifecycle.note_started(container, f"id-{name}-{attempt}", 1000.0, 1000.0)
     return container
 
 
 def shown(pod, at=1000.0, place=PLACE):
-    return status.of(pod, at, place)
+    return reported_status.pod_status(pod, at, place)
 
 
 def condition(pod, kind, at=1000.0):
@@ -80,7 +89,7 @@ def test_a_condition_keeps_its_time_until_it_changes():
 
 def test_a_condition_known_from_before_the_agent_keeps_its_time():
     pod = a_pod()
-    pod.conditions = {"PodScheduled": Transition("True", 500.0)}
+    pod.conditions = {"PodScheduled": ConditionTransition("True", 500.0)}
     assert condition(pod, "PodScheduled")["lastTransitionTime"] == "1970-01-01T00:08:20Z"
 
 
@@ -90,23 +99,23 @@ def test_pinned_says_whether_the_kernel_confirms():
     one, other = run(pod, "a"), run(pod, "b")
     assert condition(pod, PINNED)["message"].endswith("[a b]")
     for container in (one, other):
-        runs.observed(container, CPUSet([1]))
-        runs.judge(container)
+        pinning.note_allowed(container, CPUSet([1]))
+        pinning.confirm(container)
     assert condition(pod, PINNED)["status"] == "True"
-    runs.observed(one, CPUSet([1, 2]))
-    runs.judge(one)
+    pinning.note_allowed(one, CPUSet([1, 2]))
+    pinning.confirm(one)
     assert condition(pod, PINNED)["message"].endswith("[a]")
 
 
 def test_where_nothing_can_be_confirmed_nothing_is_said_of_it():
-    kinds = [one["type"] for one in shown(a_pod(), place=Place(confirms=False))["conditions"]]
+    kinds = [one["type"] for one in shown(a_pod(), place=PodHost(confirms=False))["conditions"]]
     assert PINNED not in kinds
 
 
 def test_a_run_that_ended_is_told_whole():
     pod = a_pod(policy=RestartPolicy.NEVER)
     container = run(pod, "a")
-    ended = Run(
+    ended = ContainerRun(
         id=container.id,
         uid="u",
         container="a",
@@ -117,7 +126,7 @@ def test_a_run_that_ended_is_told_whole():
         exit_code=137,
         signal=9,
     )
-    runs.ended(container, runs.end_of(ended, 1006.0))
+    container_lifecycle.note_exit(container, container_lifecycle.exit_of(ended, 1006.0))
     found = shown(pod)
     assert found["phase"] == "Failed"
     assert found["containerStatuses"][0]["state"]["terminated"] == {
@@ -133,7 +142,7 @@ def test_a_run_that_ended_is_told_whole():
 
 def test_between_two_runs_the_last_one_is_shown():
     pod = a_pod()
-    runs.ended(run(pod, "a"), Ended(3, 1005.0, id="id-a-0"))
+    container_lifecycle.note_exit(run(pod, "a"), ContainerExit(3, 1005.0, id="id-a-0"))
     assert shown(pod, 1006.0)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
     run(pod, "a", 1)
     found = shown(pod, 1007.0)["containerStatuses"][0]
@@ -144,7 +153,7 @@ def test_between_two_runs_the_last_one_is_shown():
 
 def test_a_refused_pod_says_no_more_than_why():
     pod = a_pod()
-    pod.rejected = Reason("OutOfcpu", "Node didn't have enough resource: cpu")
+    pod.rejected = StatusReason("OutOfcpu", "Node didn't have enough resource: cpu")
     assert shown(pod) == {
         "phase": "Failed",
         "reason": "OutOfcpu",
@@ -155,7 +164,7 @@ def test_a_refused_pod_says_no_more_than_why():
 
 def test_a_pod_past_its_deadline_says_so():
     pod = a_pod()
-    pod.doom = Termination(2000.0, Reason("DeadlineExceeded", "too long"))
+    pod.termination = Termination(2000.0, StatusReason("DeadlineExceeded", "too long"))
     assert (shown(pod)["phase"], shown(pod)["reason"], shown(pod)["message"]) == (
         "Failed",
         "DeadlineExceeded",

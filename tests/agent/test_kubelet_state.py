@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.agent import messages
+from corelane.agent import instructions
 from corelane.agent.agent import Agent
-from corelane.agent.kubelet import Kubelet
+from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.cpuset import CPUSet, named
 from corelane.kube import translate
 from corelane.kube.keys import POD_CPU_ALLOCS
@@ -37,7 +37,7 @@ def told(world, reason):
 def test_a_file_is_read_as_it_stands(tmp_path):
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(pinned(web="1-2")))
-    said = Kubelet(path).look()
+    said = KubeletStateFile(path).read()
     assert (said.checkpoint, said.running, said.fault) == (pinned(web="1-2"), None, "")
 
 
@@ -60,30 +60,30 @@ def test_what_cannot_be_read_is_said_and_changes_nothing(tmp_path, content, why)
     path = tmp_path / "cpu_manager_state"
     if content is not None:
         path.write_bytes(content)
-    said = Kubelet(path).look()
+    said = KubeletStateFile(path).read()
     assert said.checkpoint is None
     assert said.fault.startswith(f"{path}: ")
     assert why in said.fault
-    assert said.fault.endswith("what the kubelet pinned before stays as it is")
+    assert said.fault.endswith("CPUs pinned by the kubelet stay allocated as last read")
     assert "\n" not in said.fault
 
 
 def test_a_directory_is_no_file(tmp_path):
-    assert "Is a directory" in Kubelet(tmp_path).look().fault
+    assert "Is a directory" in KubeletStateFile(tmp_path).read().fault
 
 
 def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
     path = tmp_path / "cpu_manager_state"
     os.mkfifo(path)
-    assert Kubelet(path).look().checkpoint is None
+    assert KubeletStateFile(path).read().checkpoint is None
 
 
 def test_who_runs_is_asked_only_where_the_file_does_not_tell(tmp_path):
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(Checkpoint("none")))
-    assert Kubelet(path, lambda: ["web"]).look().running == {"web"}
+    assert KubeletStateFile(path, lambda: ["web"]).read().running == {"web"}
     path.write_bytes(encode(pinned(web="1-2")))
-    assert Kubelet(path, lambda: ["web"]).look().running is None
+    assert KubeletStateFile(path, lambda: ["web"]).read().running is None
 
 
 # -- what follows from it
@@ -102,17 +102,15 @@ def test_cpus_that_a_kubelet_pinned_are_nobodys_until_it_gives_them_up():
     world.add(plan("r", ("a", APP, 3000)))
     world.settle()
     assert world.statuses["r"]["reason"] in ("OutOfcpu", "InsufficientCPUs")
-    world.kubelet_says(pinned(db="3"))
+    world.set_kubelet_state(pinned(db="3"))
     world.settle()
     assert world.container("s", "a").cpus == CPUSet.parse("0-2,4-5")
     assert told(world, "KubeletCPUsHeld") == [
-        "CPUs 1-3 are held for what a kubelet pinned: pod with UID db/app 3, pod with UID web/app 1-2"
+        "CPUs 1-3 pinned by a kubelet: pod with UID db/app 3, pod with UID web/app 1-2"
     ]
-    assert told(world, "KubeletCPUsFreed") == [
-        "CPUs 1-2 were a kubelet's, for pod with UID web/app 1-2: free now"
-    ]
+    assert told(world, "KubeletCPUsFreed") == ["CPUs 1-2 released by a kubelet: pod with UID web/app 1-2"]
     assert told(world, "TakeoverDone") == []
-    world.kubelet_says(pinned())
+    world.set_kubelet_state(pinned())
     world.settle()
     assert world.container("b", "a").cpus == world.machine.usable
     assert len(told(world, "TakeoverDone")) == 1
@@ -122,7 +120,7 @@ def test_who_runs_leaves_cpus_that_a_kubelet_pins_only_now():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned())
     world.add(plan("s", ("a", APP, 100), qos=QOSClass.BURSTABLE))
     world.settle()
-    world.kubelet_says(pinned(web="4-5"))
+    world.set_kubelet_state(pinned(web="4-5"))
     world.settle()
     assert world.container("s", "a").cpus == CPUSet.parse("0-3")
 
@@ -132,7 +130,7 @@ def test_a_start_without_the_file_holds_what_was_held_before():
     world.settle()
     ledger = world.core.ledger
     world.core = type(world.core)(ledger, validate=True, follows_kubelet=True)
-    world.feed(messages.Synced(at=world.at))
+    world.feed(instructions.PodsListed(at=world.at))
     assert world.core.ledger.bound == CPUSet.parse("1-2")
 
 
@@ -147,10 +145,10 @@ def test_without_the_setting_nothing_is_held_any_more():
 def test_with_another_policy_what_is_pinned_is_held_before_anybody_comes():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
     none = replace(world.config, policy="none")
-    world.feed(messages.Configured(config=none, at=world.at))
-    world.kubelet_says(pinned(web="1-2", db="3"))
+    world.feed(instructions.ConfigChanged(config=none, at=world.at))
+    world.set_kubelet_state(pinned(web="1-2", db="3"))
     world.settle()
-    world.feed(messages.Configured(config=world.config, at=world.at))
+    world.feed(instructions.ConfigChanged(config=world.config, at=world.at))
     assert world.core.ledger.bound == CPUSet.parse("1-3")
 
 
@@ -160,7 +158,7 @@ def test_cpus_that_are_somebodys_already_stay_his_and_that_is_told_once():
     world.settle()
     own = world.container("r", "a").cpus
     for _ in range(3):
-        world.kubelet_says(pinned(web=str(own)))
+        world.set_kubelet_state(pinned(web=str(own)))
         world.settle()
     assert world.container("r", "a").cpus == own
     (text,) = told(world, "KubeletCPUsConflict")
@@ -181,7 +179,7 @@ def test_an_agent_follows_the_file_says_what_is_wrong_with_it_and_publishes_who_
             state_dir=tmp_path,
             reconcile_seconds=0.05,
             validate=True,
-            kubelet=Kubelet(path),
+            kubelet=KubeletStateFile(path),
         )
 
     async def scenario():
@@ -189,9 +187,7 @@ def test_an_agent_follows_the_file_says_what_is_wrong_with_it_and_publishes_who_
             async with working(make(client)) as agent:
                 assert agent.ledger.entries["web", "app"].origin is Origin.KUBELET
                 path.write_bytes(b'{"policyName":"sta')
-                assert "what the kubelet pinned before stays" in await event(
-                    client, "far", "KubeletStateUnreadable"
-                )
+                assert "stay allocated as last read" in await event(client, "far", "KubeletStateUnreadable")
                 assert agent.ledger.bound == CPUSet.parse("1-2")
                 path.write_bytes(encode(pinned(web="1-2", db="4")))
 

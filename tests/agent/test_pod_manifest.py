@@ -5,9 +5,9 @@ import os
 import msgspec
 import pytest
 
-from corelane.agent import intake
-from corelane.agent.manifest import RunPod
-from corelane.agent.pods import RestartPolicy
+from corelane.agent import pod_manifest
+from corelane.agent.pod_manifest import RunPod
+from corelane.agent.pod_records import RestartPolicy
 from corelane.kube.keys import RESOURCE_STATUS
 from corelane.workload import ContainerKind
 
@@ -29,7 +29,7 @@ def pod(container=None, metadata=None, status=None, **spec):
 
 
 def planned(*args, processes=True, **more):
-    return intake.plan(pod(*args, **more), processes=processes)
+    return pod_manifest.pod_plan(pod(*args, **more), processes=processes)
 
 
 def test_containers_in_order_with_their_kinds():
@@ -46,13 +46,13 @@ def test_containers_in_order_with_their_kinds():
 @pytest.mark.parametrize(
     ("container", "spec", "reason", "words"),
     [
-        ({"command": []}, {}, "CommandMissing", "container c has no command"),
-        ({"command": [], "args": ["x"]}, {}, "CommandMissing", "container c has no command"),
+        ({"command": []}, {}, "CommandMissing", "container c: command is not set"),
+        ({"command": [], "args": ["x"]}, {}, "CommandMissing", "container c: command is not set"),
         (
             {"volumeMounts": [{"name": "v", "mountPath": "/data"}]},
             {},
             "VolumesUnsupported",
-            "mounts volume v at /data",
+            "volume v cannot be mounted at /data",
         ),
         ({"volumeDevices": [{"name": "v", "devicePath": "/d"}]}, {}, "VolumesUnsupported", "volumeDevices"),
         ({"envFrom": [{"secretRef": {"name": "s"}}]}, {}, "SecretsUnsupported", "secret"),
@@ -66,13 +66,13 @@ def test_containers_in_order_with_their_kinds():
             {"securityContext": {"runAsUser": os.geteuid() + 1}},
             {},
             "UserUnsupported",
-            f"run as user {os.geteuid() + 1}",
+            f"runAsUser {os.geteuid() + 1} is not supported",
         ),
         (
             {},
             {"securityContext": {"runAsUser": os.geteuid() + 1}},
             "UserUnsupported",
-            f"agent's user, {os.geteuid()}",
+            f"agent's user {os.geteuid()}",
         ),
         ({}, {"resourceClaims": [{"name": "gpu"}]}, "ResourceClaimsUnsupported", "resourceClaims"),
     ],
@@ -137,9 +137,9 @@ def test_an_annotation_that_breaks_later_takes_nothing_from_what_the_containers_
 
 def test_only_a_pod_that_a_scheduler_bound_was_promised_something():
     scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
-    assert planned(schedulerName=intake.SCHEDULER, status=scheduled).lane_bound
-    assert not planned(schedulerName=intake.SCHEDULER).lane_bound
-    assert not planned(schedulerName="default-scheduler", status=scheduled).lane_bound
+    assert planned(schedulerName=pod_manifest.SCHEDULER, status=scheduled).bound_by_corelane
+    assert not planned(schedulerName=pod_manifest.SCHEDULER).bound_by_corelane
+    assert not planned(schedulerName="default-scheduler", status=scheduled).bound_by_corelane
 
 
 def test_a_pod_that_is_being_deleted_has_its_grace():
@@ -179,4 +179,4 @@ def test_the_past_is_what_the_api_server_remembers():
     [("", 0.0), ("1970-01-01T00:00:10Z", 10.0), ("1970-01-01T00:00:10.5Z", 10.5), ("x", 0.0)],
 )
 def test_timestamps(text, expected):
-    assert intake.seconds(text) == expected
+    assert pod_manifest.seconds(text) == expected

@@ -1,0 +1,249 @@
+"""A pod's next steps: containers due to start or stop, its phase, and its containers' records as runs change.
+
+Init containers run one by one; a sidecar (restartable init container, KEP-753) counts as initialized once it
+has started, outlives the ordinary containers and stops after them, in reverse order.
+
+Restarts follow the kubelet (`kuberuntime_manager.go`, `client-go/util/flowcontrol/backoff.go`): the first is
+immediate, the next 10 s after the end of the run, doubling up to 300 s; a run of ten minutes resets it.
+"""
+
+from typing import Final
+
+from corelane.agent.instructions import ContainerRun
+from corelane.agent.pod_records import (
+    INIT_KINDS,
+    NO_CPUS,
+    ContainerExit,
+    ContainerPlan,
+    ContainerRecord,
+    ContainerStage,
+    PodRecord,
+    RestartBackoff,
+    RestartPolicy,
+    StatusReason,
+)
+from corelane.cpuset import CPUSet
+from corelane.workload import ContainerKind
+
+DEADLINE_EXCEEDED: Final = StatusReason(
+    "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"
+)
+LOST: Final = StatusReason(
+    "ContainerStatusUnknown", "The container could not be located when the pod was looked for"
+)
+LOST_CODE: Final = 137
+_FIRST_DELAY: Final = 10.0
+_LONGEST_DELAY: Final = 300.0
+_MAIN_KINDS: Final = (ContainerKind.INIT, ContainerKind.APP)
+
+# -- decisions about a pod
+
+
+def will_restart(pod: PodRecord, container: ContainerRecord) -> bool:
+    """Whether an ended container is to run again."""
+    return container.ended is not None and should_restart(
+        pod.plan.restart_policy, container.kind, container.ended
+    )
+
+
+def startable(pod: PodRecord, container: ContainerRecord) -> bool:
+    """Whether the container needs a process, regardless of its turn and its back-off."""
+    if container.stage is ContainerStage.WAITING:
+        return True
+    return container.stage is ContainerStage.EXITED and will_restart(pod, container)
+
+
+def initialization_failed(pod: PodRecord) -> bool:
+    """Whether an init container failed and will not be restarted."""
+    return any(
+        container.stage is ContainerStage.EXITED
+        and not container.succeeded
+        and not will_restart(pod, container)
+        for container in pod.of(ContainerKind.INIT)
+    )
+
+
+def is_ending(pod: PodRecord) -> bool:
+    """Whether no container of the pod is to be started any more."""
+    return (
+        pod.termination is not None
+        or initialization_failed(pod)
+        or all(
+            container.stage is ContainerStage.EXITED and not will_restart(pod, container)
+            for container in pod.of(ContainerKind.APP)
+        )
+    )
+
+
+def exceeds_deadline(pod: PodRecord, at: float) -> bool:
+    """Whether the pod has been on the node for longer than its `activeDeadlineSeconds`."""
+    deadline = pod.plan.active_deadline
+    return deadline is not None and at >= pod.started_at + deadline
+
+
+def has_ended(pod: PodRecord) -> bool:
+    """Whether the pod has ended and none of its processes is left."""
+    return is_ending(pod) and not pod.live
+
+
+def is_initialized(pod: PodRecord) -> bool:
+    """Whether the init containers are complete, so that the ordinary ones may run."""
+    return all(container.initialized for container in pod.of(*INIT_KINDS))
+
+
+def due_to_start(pod: PodRecord) -> list[ContainerRecord]:
+    """Return the containers whose turn it is to start, regardless of back-off."""
+    if is_ending(pod):
+        return []
+    due: list[ContainerRecord] = []
+    for container in pod.of(*INIT_KINDS):
+        if not container.succeeded or container.kind is ContainerKind.SIDECAR:
+            due += [container] if startable(pod, container) else []
+        if not container.initialized:
+            return due
+    return due + [container for container in pod.of(ContainerKind.APP) if startable(pod, container)]
+
+
+def due_to_stop(pod: PodRecord) -> list[ContainerRecord]:
+    """Return the running containers to stop now: all but the sidecars, then those in reverse order."""
+    main = [container for container in pod.of(*_MAIN_KINDS) if container.live]
+    sidecars = [container for container in pod.of(ContainerKind.SIDECAR) if container.live]
+    return [record for record in main or sidecars[-1:] if record.stage is ContainerStage.RUNNING]
+
+
+def phase(pod: PodRecord) -> str:
+    """Return the pod's phase as the kubelet computes it (`kubelet_pods.go`, getPhase)."""
+    terminated = pod.termination is not None and pod.termination.reason is not None
+    if pod.rejected or (not pod.live and (terminated or initialization_failed(pod))):
+        return "Failed"
+    apps = pod.of(ContainerKind.APP)
+    if has_ended(pod):
+        return "Succeeded" if apps and all(container.succeeded for container in apps) else "Failed"
+    if not is_initialized(pod) or not all(container.ran for container in apps):
+        return "Pending"
+    return "Running"
+
+
+def needs_ticks(pod: PodRecord, at: float) -> bool:
+    """Whether passing time alone may change the pod's next step; errs on the side of true."""
+    if pod.finished:
+        return False
+    return pod.plan.active_deadline is not None or any(
+        record.stage is not ContainerStage.RUNNING or record.drifted or at < record.retry_at
+        for record in pod.containers.values()
+        if not (record.kind is ContainerKind.INIT and record.succeeded)
+    )
+
+
+# -- restarts
+
+
+def should_restart(policy: RestartPolicy, kind: ContainerKind, ended: ContainerExit) -> bool:
+    """Whether a container that ended like this runs again while its pod continues."""
+    if kind is ContainerKind.SIDECAR:
+        return True
+    if kind is ContainerKind.INIT:
+        return ended.exit_code != 0 and policy is not RestartPolicy.NEVER
+    if policy is RestartPolicy.ON_FAILURE:
+        return ended.exit_code != 0
+    return policy is RestartPolicy.ALWAYS
+
+
+def restart_time(backoff: RestartBackoff | None, ended: ContainerExit) -> float:
+    """Return the earliest time of the next start; 0 for immediately."""
+    if backoff is None or _is_reset(backoff, ended):
+        return 0.0
+    return ended.finished_at + backoff.delay
+
+
+def raised_backoff(backoff: RestartBackoff | None, ended: ContainerExit, at: float) -> RestartBackoff:
+    """Return the back-off after a restart at the time `at`."""
+    if backoff is None or _is_reset(backoff, ended):
+        return RestartBackoff(_FIRST_DELAY, at)
+    return RestartBackoff(min(2 * backoff.delay, _LONGEST_DELAY), at)
+
+
+def _is_reset(backoff: RestartBackoff, ended: ContainerExit) -> bool:
+    return ended.finished_at - backoff.raised_at > 2 * _LONGEST_DELAY
+
+
+def in_backoff(container: ContainerRecord, at: float) -> bool:
+    """Whether the back-off keeps an ended container from starting at the time `at`."""
+    return container.ended is not None and at < restart_time(container.backoff, container.ended)
+
+
+# -- a container's record as its runs start and end
+
+
+def adopt_run(pod: PodRecord, run: ContainerRun, allocated: CPUSet, at: float) -> ContainerRecord:
+    """Record a run that an earlier agent started; runs of one container must come in their order.
+
+    A run without a known end, as before a restart of the machine, counts as ended `at` this time. A live run
+    on other CPUs than those allocated will be moved to them.
+    """
+    container = pod.containers.setdefault(run.container, ContainerRecord(ContainerPlan(run.container)))
+    container.last = container.ended or container.last
+    container.id, container.attempt = run.id, run.attempt
+    container.started_at = run.started_at
+    container.stage = ContainerStage.RUNNING if run.live else ContainerStage.EXITED
+    container.ended = None if run.live else exit_of(run, at)
+    container.seen = run.allowed
+    container.applied = allocated if run.allowed == allocated else NO_CPUS
+    container.unread = run.live
+    return container
+
+
+def exit_of(run: ContainerRun, at: float) -> ContainerExit:
+    """Return how a run ended; `at` is its end where the runtime does not know it."""
+    finished_at = run.finished_at or at
+    return ContainerExit(
+        run.exit_code, finished_at, run.started_at, run.signal, run.reason, run.message, run.id
+    )
+
+
+def note_start_ordered(container: ContainerRecord, cpus: CPUSet) -> None:
+    """Record that the next run is ordered, on these CPUs."""
+    container.stage = ContainerStage.STARTING
+    container.id = ""  # late answers about the run before must not match
+    container.attempt += 1
+    container.pending = cpus
+
+
+def note_started(container: ContainerRecord, run_id: str, started_at: float, at: float) -> str:
+    """Record that the ordered run is up. Return the id of a run whose record is now obsolete, or ""."""
+    obsolete = container.last.id if container.ended and container.last else ""
+    if container.ended:
+        container.backoff = raised_backoff(container.backoff, container.ended, at)
+        container.last = container.ended
+    container.ended = container.waiting = None
+    container.id, container.started_at = run_id, started_at
+    container.stage = ContainerStage.RUNNING
+    container.applied, container.pending, container.seen = container.pending or NO_CPUS, None, NO_CPUS
+    container.confirmed = container.drifted = container.drift_reported = False
+    container.reported_problems.clear()
+    container.unread = container.narrowed = True
+    return obsolete
+
+
+def note_exit(container: ContainerRecord, ended: ContainerExit) -> None:
+    """Record that the current run is over."""
+    container.ended = ended
+    container.stage = ContainerStage.EXITED
+    container.applied, container.pending, container.seen = NO_CPUS, None, NO_CPUS
+    container.confirmed = container.drifted = container.unread = False
+    container.retry_at = 0.0
+
+
+def note_start_failure(container: ContainerRecord, reason: StatusReason, retry_at: float) -> None:
+    """Record that the start failed before there was a process."""
+    container.stage = ContainerStage.EXITED if container.ended else ContainerStage.WAITING
+    container.attempt -= 1
+    container.pending = None
+    container.waiting = reason
+    container.retry_at = retry_at
+
+
+def note_stop_failure(container: ContainerRecord, retry_at: float) -> None:
+    """Record that the container could not be stopped and still runs."""
+    container.stage = ContainerStage.RUNNING
+    container.retry_at = retry_at

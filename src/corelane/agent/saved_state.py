@@ -1,0 +1,273 @@
+"""Files that an agent keeps between two runs: its ledger, and the node settings in effect.
+
+Labels and annotations of the Node override the configuration that the agent was started with. An invalid
+label or annotation changes nothing: its last valid value stays in effect. The values in effect are saved, so
+that a start does not depend on an API server.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from corelane.agent.instructions import RecordEvent
+from corelane.agent.reporting import AgentReporter
+from corelane.kernel import files
+from corelane.kube import keys
+from corelane.kube.translate import node_labels
+from corelane.kube.translate.node_labels import KubeletSettings
+from corelane.machine.model import Machine
+from corelane.node import LedgerError, NodeConfig, NodeConfigError, NodeState, codec, new, rebase
+from corelane.node.config import check
+from corelane.node.ledger import usable_topology
+
+LEDGER_FILE: Final = "ledger.json"
+SETTINGS_FILE: Final = "settings.json"
+_LABELS: Final = (
+    keys.NODE_POLICY,
+    keys.NODE_ALLOCATOR,
+    keys.NODE_BIND_POLICY,
+    keys.NODE_BIND_POLICY_PROPOSED,
+    keys.NODE_NUMA_STRATEGY,
+    keys.NODE_NUMA_POLICY,
+    keys.NODE_NUMA_ALIGNMENT,
+    keys.CRANE_AWARENESS,
+)
+_ANNOTATIONS: Final = (keys.RESERVATION, keys.SYSTEM_QOS, keys.AMPLIFICATION)
+_NONE: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class NodeOverrides:
+    """The Node's labels and annotations that override settings, each with its last valid value."""
+
+    labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+
+
+@dataclass(frozen=True, slots=True)
+class SavedSettings:
+    """Content of the settings file: the policy of the last run, "" before the first, and the overrides."""
+
+    policy: str = ""
+    overrides: NodeOverrides = field(default_factory=NodeOverrides)
+
+
+class EffectiveSettings:
+    """The settings in effect on one node: `config`, made from the agent's configuration and the overrides."""
+
+    def __init__(self, profile: NodeConfig, machine: Machine, saved: SavedSettings) -> None:
+        """Raises NodeConfigError for a profile that is invalid on this machine."""
+        self._profile = profile
+        self._reported: set[str] = set()
+        self.overrides = saved.overrides
+        try:
+            self.config = _effective(profile, machine, saved.overrides)
+        except NodeConfigError:
+            self.overrides = NodeOverrides()
+            self.config = _effective(profile, machine, self.overrides)
+        self.is_saved = saved == self.to_save
+
+    @property
+    def to_save(self) -> SavedSettings:
+        """Content for the settings file."""
+        return SavedSettings(self.config.policy, self.overrides)
+
+    def update(
+        self, machine: Machine, labels: Mapping[str, str], annotations: Mapping[str, str]
+    ) -> list[str]:
+        """Apply the Node's labels and annotations; return the faults that the last call did not return."""
+        overrides, faults = _valid_overrides(self.overrides, labels, annotations)
+        try:
+            config = _effective(self._profile, machine, overrides)
+        except NodeConfigError as error:
+            faults.append(f"labels and annotations of the node, together with its settings: {error}")
+        else:
+            self.is_saved = self.is_saved and (config, overrides) == (self.config, self.overrides)
+            self.config, self.overrides = config, overrides
+        new_faults = [fault for fault in faults if fault not in self._reported]
+        self._reported = set(faults)
+        return new_faults
+
+
+def _valid_overrides(
+    before: NodeOverrides, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> tuple[NodeOverrides, list[str]]:
+    """Take every valid label and annotation; an invalid one keeps its value of before, and is a fault."""
+    faults: list[str] = []
+
+    def valid(
+        names: tuple[str, ...], current: Mapping[str, str], last: Mapping[str, str]
+    ) -> Iterator[tuple[str, str]]:
+        for key in names:
+            if key in current and (problems := list(_faults(current, key))):
+                faults.extend(problems)
+                if key in last:
+                    yield key, last[key]
+            elif key in current:
+                yield key, current[key]
+
+    return NodeOverrides(
+        dict(valid(_LABELS, labels, before.labels)),
+        dict(valid(_ANNOTATIONS, annotations, before.annotations)),
+    ), faults
+
+
+def _faults(current: Mapping[str, str], key: str) -> Iterator[str]:
+    single = {key: current[key]}
+    settings = node_labels.node_labels(single, {}) if key in _LABELS else node_labels.node_labels({}, single)
+    return map(str, settings.faults)
+
+
+def _effective(profile: NodeConfig, machine: Machine, overrides: NodeOverrides) -> NodeConfig:
+    """Return the profile with the overrides applied. Raises NodeConfigError."""
+    settings = node_labels.node_labels(overrides.labels, overrides.annotations)
+    topology = usable_topology(machine)
+    pools = node_labels.pool_options(settings, KubeletSettings(), profile.pools, topology)
+    config = replace(profile, policy=settings.policy or profile.policy, pools=pools)
+    check(config, topology, machine)
+    return config
+
+
+def load_settings(path: Path) -> tuple[SavedSettings, str]:
+    """Read the settings file; return what is wrong with a damaged one, which counts as empty.
+
+    Raises OSError for a file that cannot be read.
+    """
+    try:
+        tree = json.loads(path.read_bytes())
+        overrides = NodeOverrides(_texts(tree["labels"]), _texts(tree["annotations"]))
+        return SavedSettings(str(tree["policy"]), overrides), ""
+    except FileNotFoundError:
+        return SavedSettings(), ""
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return (
+            SavedSettings(),
+            f"{path}: invalid settings file ({error}), read again from the Node",
+        )
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(key): str(text) for key, text in value.items()}
+
+
+def save_settings(path: Path, settings: SavedSettings) -> None:
+    """Replace the settings file. Raises OSError."""
+    tree = {
+        "policy": settings.policy,
+        "labels": dict(settings.overrides.labels),
+        "annotations": dict(settings.overrides.annotations),
+    }
+    files.write_atomic(path, json.dumps(tree, indent=2).encode() + b"\n", mode=0o600)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedLedger:
+    """A ledger to start with; `problems` are entries that do not fit the machine or the settings any more.
+
+    Where the file was corrupt, `damage` says why, and `backup` is its new name.
+    """
+
+    ledger: NodeState
+    problems: tuple[str, ...] = ()
+    damage: str = ""
+    backup: Path | None = None
+
+
+def load_ledger(path: Path, machine: Machine, config: NodeConfig) -> LoadedLedger:
+    """Read the ledger and fit it to machine and settings; without a file it is empty.
+
+    A corrupt file is renamed, and the ledger is empty: it is rebuilt from the running containers. Raises
+    OSError for a file that cannot be read, NodeConfigError for settings that are invalid on the machine.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return LoadedLedger(new(machine, config))
+    try:
+        ledger = codec.decode(data, machine, config)
+    except LedgerError as error:
+        return LoadedLedger(new(machine, config), damage=str(error), backup=_rename_damaged(path))
+    ledger, problems = rebase(ledger, machine, config)
+    return LoadedLedger(ledger, tuple(problem.text for problem in problems))
+
+
+def save_ledger(path: Path, ledger: NodeState) -> None:
+    """Replace the ledger's file; until the new content is on disk the old file stays. Raises OSError."""
+    files.write_atomic(path, codec.encode(ledger), mode=0o600)
+
+
+def _rename_damaged(path: Path) -> Path:
+    """Rename to the first free name of `ledger.json.damaged-1`, `-2` and so on."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    backup = next(name for name in names if not name.exists())
+    path.rename(backup)
+    return backup
+
+
+class StateFiles:
+    """The two files of one agent: the ledger as it was read, and the settings in effect."""
+
+    def __init__(
+        self, directory: Path, profile: NodeConfig, machine: Machine, reporter: AgentReporter
+    ) -> None:
+        """Read both files and fit them to the machine. Raises OSError, NodeConfigError."""
+        self._reporter = reporter
+        self._ledger_path = directory / LEDGER_FILE
+        self._settings_path = directory / SETTINGS_FILE
+        saved, self.settings_fault = load_settings(self._settings_path)
+        self._policy_before = saved.policy
+        self.settings = EffectiveSettings(profile, machine, saved)
+        self._loaded = load_ledger(self._ledger_path, machine, self.settings.config)
+        self.ledger = self._loaded.ledger
+
+    def startup_events(self) -> Iterator[RecordEvent]:
+        """Report a corrupt ledger, and what changed since the last run; yield the Node's events about it."""
+        damage, backup = self._loaded.damage, self._loaded.backup
+        if backup is not None:
+            self._reporter.ledger_lost(str(self._ledger_path), str(backup), damage)
+            text = f"{damage}; file renamed to {backup} (corrupt), ledger rebuilt from the running containers"
+            yield RecordEvent("", "LedgerDamaged", text, True)
+        for problem in self._loaded.problems:
+            self._reporter.ledger_changed(problem)
+            yield RecordEvent("", "LedgerChanged", problem, True)
+        before, now = self._policy_before, self.settings.config.policy
+        if before not in ("", now):
+            text = f"CPU policy changed from {before} to {now}; running containers keep their CPUs"
+            yield RecordEvent("", "PolicyChanged", text, False)
+
+    async def save_ledger(self, ledger: NodeState) -> str:
+        """Replace the ledger's file; return why that failed, or ""."""
+        started = time.monotonic()
+        try:
+            await _to_completion(save_ledger, self._ledger_path, ledger)
+        except OSError as error:
+            self._reporter.checkpoint_failed(str(self._ledger_path), str(error))
+            return f"{self._ledger_path}: {error.strerror or error}"
+        self._reporter.checkpointed(ledger.generation, time.monotonic() - started)
+        return ""
+
+    async def save_settings(self) -> None:
+        """Save the settings in effect; where that fails the next start reads them from the API server."""
+        if self.settings.is_saved:
+            return
+        self.settings.is_saved = True
+        try:
+            await _to_completion(save_settings, self._settings_path, self.settings.to_save)
+        except OSError as error:
+            self._reporter.checkpoint_failed(str(self._settings_path), str(error))
+
+
+async def _to_completion(work: Callable[..., None], *args: Any) -> None:
+    """Run in a thread; a cancellation waits for its end, so that nothing is written after the agent ended."""
+    task = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
