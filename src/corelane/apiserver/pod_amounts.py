@@ -1,7 +1,5 @@
 """Resource lists of pods: sums, maxima and the quality-of-service class, by upstream's rules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The kinds that are served: their names in paths and in discovery, and the table of each version."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

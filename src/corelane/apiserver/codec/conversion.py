@@ -1,7 +1,5 @@
 """One stored object in the forms of several groups and versions, and the labels of its fields."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

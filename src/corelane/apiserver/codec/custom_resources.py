@@ -3,8 +3,6 @@
 Types are not checked here (validation does, in kube-openapi's words); only metadata is, as for any kind.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from corelane.apiserver.codec import decoding

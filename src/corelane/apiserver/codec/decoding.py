@@ -4,8 +4,6 @@ Values are checked against their rows, zero values that Go would leave out are l
 writes are filled in, quantities and times get their canonical text. Unknown and repeated fields are noted.
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import re

@@ -1,7 +1,5 @@
 """The outside of a request's body: is it JSON or YAML, which kind and version does it say it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from corelane.apiserver import served_kinds, status_errors

@@ -1,7 +1,5 @@
 """Objects as upstream's internal Go types show in error texts: all fields, by Go name, in Go's order."""
 
-from __future__ import annotations
-
 import difflib
 import json
 from typing import Any

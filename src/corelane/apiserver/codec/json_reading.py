@@ -4,8 +4,6 @@ The result holds dict, list, str, bool, None, int and `Float`, which keeps its t
 key is an `Object` whose `pairs` has all its members.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

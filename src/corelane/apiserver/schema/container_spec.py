@@ -88,11 +88,7 @@ ENV_VAR = record(
     valueFrom=opt(ENV_VAR_SOURCE, 3),
 )
 
-RESOURCE_CLAIM = record(
-    "ResourceClaim",
-    name=req(STRING, 1),
-    request=val(STRING, 2),
-)
+RESOURCE_CLAIM = record("ResourceClaim", name=req(STRING, 1), request=val(STRING, 2))
 
 RESOURCE_REQUIREMENTS = record(
     "ResourceRequirements",
@@ -131,22 +127,11 @@ VOLUME_MOUNT = record(
     subPathExpr=val(STRING, 6),
 )
 
-VOLUME_DEVICE = record(
-    "VolumeDevice",
-    name=req(STRING, 1),
-    devicePath=req(STRING, 2),
-)
+VOLUME_DEVICE = record("VolumeDevice", name=req(STRING, 1), devicePath=req(STRING, 2))
 
-EXEC_ACTION = record(
-    "ExecAction",
-    command=val(List(STRING), 1, check="required"),
-)
+EXEC_ACTION = record("ExecAction", command=val(List(STRING), 1, check="required"))
 
-HTTP_HEADER = record(
-    "HTTPHeader",
-    name=req(STRING, 1),
-    value=req(STRING, 2),
-)
+HTTP_HEADER = record("HTTPHeader", name=req(STRING, 1), value=req(STRING, 2))
 
 HTTP_GET_ACTION = record(
     "HTTPGetAction",
@@ -188,11 +173,7 @@ PROBE = record(
     terminationGracePeriodSeconds=opt(INT64, 7, check="above-0"),
 )
 
-SLEEP_ACTION = record(
-    "SleepAction",
-    "@sleep",
-    seconds=req(INT64, 1),
-)
+SLEEP_ACTION = record("SleepAction", "@sleep", seconds=req(INT64, 1))
 
 LIFECYCLE_HANDLER = record(
     "LifecycleHandler",
@@ -211,11 +192,7 @@ LIFECYCLE = record(
     stopSignal=opt(STRING, 3),
 )
 
-CAPABILITIES = record(
-    "Capabilities",
-    add=val(List(STRING), 1),
-    drop=val(List(STRING), 2),
-)
+CAPABILITIES = record("Capabilities", add=val(List(STRING), 1), drop=val(List(STRING), 2))
 
 SE_LINUX_OPTIONS = record(
     "SELinuxOptions",
@@ -234,12 +211,7 @@ WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
     hostProcess=opt(BOOL, 4),
 )
 
-SECCOMP_PROFILE = record(
-    "SeccompProfile",
-    "@seccomp",
-    type=req(STRING, 1),
-    localhostProfile=opt(STRING, 2),
-)
+SECCOMP_PROFILE = record("SeccompProfile", "@seccomp", type=req(STRING, 1), localhostProfile=opt(STRING, 2))
 
 APP_ARMOR_PROFILE = record(
     "AppArmorProfile",

@@ -20,10 +20,7 @@ from corelane.apiserver.schema.object_meta import DELETE_OPTIONS, kind
 
 COORDINATION = "io.k8s.api.coordination.v1."
 
-NAMESPACE_SPEC = record(
-    "NamespaceSpec",
-    finalizers=val(List(STRING), 1),
-)
+NAMESPACE_SPEC = record("NamespaceSpec", finalizers=val(List(STRING), 1))
 
 NAMESPACE_CONDITION = record(
     "NamespaceCondition",
@@ -68,12 +65,7 @@ LEASE_SPEC = record(
     preferredHolder=opt(STRING, 7),
 )
 
-LEASE = kind(
-    "Lease",
-    "spec",
-    COORDINATION,
-    spec=req(LEASE_SPEC, 2, optional=True),
-)
+LEASE = kind("Lease", "spec", COORDINATION, spec=req(LEASE_SPEC, 2, optional=True))
 
 PRIORITY_CLASS = kind(
     "PriorityClass",
@@ -98,17 +90,8 @@ OBJECT_REFERENCE = record(
     fieldPath=val(STRING, 7),
 )
 
-BINDING = kind(
-    "Binding",
-    "@binding-target",
-    target=req(OBJECT_REFERENCE, 2),
-)
+BINDING = kind("Binding", "@binding-target", target=req(OBJECT_REFERENCE, 2))
 
-EVICTION = kind(
-    "Eviction",
-    "",
-    "io.k8s.api.policy.v1.",
-    deleteOptions=opt(DELETE_OPTIONS, 2),
-)
+EVICTION = kind("Eviction", "", "io.k8s.api.policy.v1.", deleteOptions=opt(DELETE_OPTIONS, 2))
 
 NAMESPACE = filling(NAMESPACE, namespace_label)

@@ -1,7 +1,5 @@
 """Defaults that depend on more than the field they fill: named in the rows and records of the tables."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -6,11 +6,7 @@ from corelane.apiserver.schema.object_meta import kind
 
 EVENTS_V1 = "io.k8s.api.events.v1."
 
-EVENT_SOURCE = record(
-    "EventSource",
-    component=val(STRING, 1),
-    host=val(STRING, 2),
-)
+EVENT_SOURCE = record("EventSource", component=val(STRING, 1), host=val(STRING, 2))
 
 EVENT_SERIES = record(
     "EventSeries",

@@ -35,10 +35,7 @@ CONFIG_MAP_NODE_CONFIG_SOURCE = record(
     kubeletConfigKey=req(STRING, 5),
 )
 
-NODE_CONFIG_SOURCE = record(
-    "NodeConfigSource",
-    configMap=opt(CONFIG_MAP_NODE_CONFIG_SOURCE, 2),
-)
+NODE_CONFIG_SOURCE = record("NodeConfigSource", configMap=opt(CONFIG_MAP_NODE_CONFIG_SOURCE, 2))
 
 NODE_SPEC = record(
     "NodeSpec",
@@ -61,26 +58,16 @@ NODE_CONDITION = record(
     message=val(STRING, 6),
 )
 
-NODE_ADDRESS = record(
-    "NodeAddress",
-    type=req(STRING, 1),
-    address=req(STRING, 2),
-)
+NODE_ADDRESS = record("NodeAddress", type=req(STRING, 1), address=req(STRING, 2))
 
-DAEMON_ENDPOINT = record(
-    "DaemonEndpoint",
-    Port=req(INT32, 1),
-)
+DAEMON_ENDPOINT = record("DaemonEndpoint", Port=req(INT32, 1))
 
 NODE_DAEMON_ENDPOINTS = record(
     "NodeDaemonEndpoints",
     kubeletEndpoint=req(DAEMON_ENDPOINT, 1, optional=True),
 )
 
-NODE_SWAP_STATUS = record(
-    "NodeSwapStatus",
-    capacity=opt(INT64, 1),
-)
+NODE_SWAP_STATUS = record("NodeSwapStatus", capacity=opt(INT64, 1))
 
 NODE_SYSTEM_INFO = record(
     "NodeSystemInfo",
@@ -103,11 +90,7 @@ CONTAINER_IMAGE = record(
     sizeBytes=val(INT64, 2),
 )
 
-ATTACHED_VOLUME = record(
-    "AttachedVolume",
-    name=req(STRING, 1),
-    devicePath=req(STRING, 2),
-)
+ATTACHED_VOLUME = record("AttachedVolume", name=req(STRING, 1), devicePath=req(STRING, 2))
 
 NODE_CONFIG_STATUS = record(
     "NodeConfigStatus",
@@ -129,10 +112,7 @@ NODE_RUNTIME_HANDLER = record(
     features=opt(NODE_RUNTIME_HANDLER_FEATURES, 2),
 )
 
-NODE_FEATURES = record(
-    "NodeFeatures",
-    supplementalGroupsPolicy=opt(BOOL, 1),
-)
+NODE_FEATURES = record("NodeFeatures", supplementalGroupsPolicy=opt(BOOL, 1))
 
 NODE_STATUS = record(
     "NodeStatus",

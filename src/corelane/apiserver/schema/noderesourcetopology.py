@@ -34,13 +34,7 @@ ZONE = record(
     resources=val(List(RESOURCE)),
     type=req(STRING),
 )
-V1ALPHA1 = kind(
-    "NodeResourceTopology",
-    "",
-    V1,
-    topologyPolicies=req(List(STRING)),
-    zones=req(List(ZONE)),
-)
+V1ALPHA1 = kind("NodeResourceTopology", "", V1, topologyPolicies=req(List(STRING)), zones=req(List(ZONE)))
 V1ALPHA2 = kind(
     "NodeResourceTopology",
     "",

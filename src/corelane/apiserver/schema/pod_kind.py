@@ -36,26 +36,13 @@ POD_CONDITION = record(
     message=val(STRING, 6),
 )
 
-HOST_IP = record(
-    "HostIP",
-    ip=req(STRING, 1, go="IP"),
-)
+HOST_IP = record("HostIP", ip=req(STRING, 1, go="IP"))
 
-POD_IP = record(
-    "PodIP",
-    ip=req(STRING, 1, go="IP"),
-)
+POD_IP = record("PodIP", ip=req(STRING, 1, go="IP"))
 
-CONTAINER_STATE_WAITING = record(
-    "ContainerStateWaiting",
-    reason=val(STRING, 1),
-    message=val(STRING, 2),
-)
+CONTAINER_STATE_WAITING = record("ContainerStateWaiting", reason=val(STRING, 1), message=val(STRING, 2))
 
-CONTAINER_STATE_RUNNING = record(
-    "ContainerStateRunning",
-    startedAt=req(TIME, 1, optional=True),
-)
+CONTAINER_STATE_RUNNING = record("ContainerStateRunning", startedAt=req(TIME, 1, optional=True))
 
 CONTAINER_STATE_TERMINATED = record(
     "ContainerStateTerminated",
@@ -75,15 +62,9 @@ CONTAINER_STATE = record(
     terminated=opt(CONTAINER_STATE_TERMINATED, 3),
 )
 
-IMAGE_VOLUME_STATUS = record(
-    "ImageVolumeStatus",
-    imageRef=val(STRING, 1),
-)
+IMAGE_VOLUME_STATUS = record("ImageVolumeStatus", imageRef=val(STRING, 1))
 
-VOLUME_STATUS = record(
-    "VolumeStatus",
-    image=opt(IMAGE_VOLUME_STATUS, 1, gated=True),
-)
+VOLUME_STATUS = record("VolumeStatus", image=opt(IMAGE_VOLUME_STATUS, 1, gated=True))
 
 VOLUME_MOUNT_STATUS = record(
     "VolumeMountStatus",
@@ -101,10 +82,7 @@ LINUX_CONTAINER_USER = record(
     supplementalGroups=val(List(INT64), 3),
 )
 
-CONTAINER_USER = record(
-    "ContainerUser",
-    linux=opt(LINUX_CONTAINER_USER, 1),
-)
+CONTAINER_USER = record("ContainerUser", linux=opt(LINUX_CONTAINER_USER, 1))
 
 RESOURCE_HEALTH = record(
     "ResourceHealth",
@@ -191,10 +169,6 @@ POD_STATUS = record(
 
 POD_STATUS = filling(POD_STATUS, pod_ips)
 
-POD = kind(
-    "Pod",
-    spec=req(POD_SPEC, 2, optional=True),
-    status=req(POD_STATUS, 3, optional=True),
-)
+POD = kind("Pod", spec=req(POD_SPEC, 2, optional=True), status=req(POD_STATUS, 3, optional=True))
 
 POD = filling(POD, requests_from_limits, pod_level_resources, host_network_ports, grace_period)

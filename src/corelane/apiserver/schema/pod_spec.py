@@ -27,11 +27,7 @@ from corelane.apiserver.schema.notation import (
 from corelane.apiserver.schema.object_meta import LABEL_SELECTOR
 from corelane.apiserver.schema.volume_sources import LOCAL_OBJECT_REFERENCE, VOLUME
 
-SYSCTL = record(
-    "Sysctl",
-    name=req(STRING, 1),
-    value=req(STRING, 2),
-)
+SYSCTL = record("Sysctl", name=req(STRING, 1), value=req(STRING, 2))
 
 POD_SECURITY_CONTEXT = record(
     "PodSecurityContext",
@@ -136,11 +132,7 @@ HOST_ALIAS = record(
     hostnames=val(List(STRING), 2, check="dns-subdomains"),
 )
 
-POD_DNS_CONFIG_OPTION = record(
-    "PodDNSConfigOption",
-    name=val(STRING, 1),
-    value=opt(STRING, 2),
-)
+POD_DNS_CONFIG_OPTION = record("PodDNSConfigOption", name=val(STRING, 1), value=opt(STRING, 2))
 
 POD_DNS_CONFIG = record(
     "PodDNSConfig",
@@ -149,10 +141,7 @@ POD_DNS_CONFIG = record(
     options=val(List(POD_DNS_CONFIG_OPTION), 3),
 )
 
-POD_READINESS_GATE = record(
-    "PodReadinessGate",
-    conditionType=req(STRING, 1, check="qualified-name!"),
-)
+POD_READINESS_GATE = record("PodReadinessGate", conditionType=req(STRING, 1, check="qualified-name!"))
 
 TOPOLOGY_SPREAD_CONSTRAINT = record(
     "TopologySpreadConstraint",
@@ -168,15 +157,9 @@ TOPOLOGY_SPREAD_CONSTRAINT = record(
     matchLabelKeys=val(List(STRING), 8),
 )
 
-POD_OS = record(
-    "PodOS",
-    name=req(STRING, 1),
-)
+POD_OS = record("PodOS", name=req(STRING, 1))
 
-POD_SCHEDULING_GATE = record(
-    "PodSchedulingGate",
-    name=req(STRING, 1),
-)
+POD_SCHEDULING_GATE = record("PodSchedulingGate", name=req(STRING, 1))
 
 POD_RESOURCE_CLAIM = record(
     "PodResourceClaim",
@@ -185,10 +168,7 @@ POD_RESOURCE_CLAIM = record(
     resourceClaimTemplateName=opt(STRING, 4),
 )
 
-POD_SCHEDULING_GROUP = record(
-    "PodSchedulingGroup",
-    podGroupName=opt(STRING, 1),
-)
+POD_SCHEDULING_GROUP = record("PodSchedulingGroup", podGroupName=opt(STRING, 1))
 
 POD_SPEC = record(
     "PodSpec",

@@ -20,10 +20,7 @@ from corelane.apiserver.schema.notation import (
 )
 from corelane.apiserver.schema.object_meta import LABEL_SELECTOR, OBJECT_META
 
-LOCAL_OBJECT_REFERENCE = record(
-    "LocalObjectReference",
-    name=val(STRING, 1, default=""),
-)
+LOCAL_OBJECT_REFERENCE = record("LocalObjectReference", name=val(STRING, 1, default=""))
 
 HOST_PATH_VOLUME_SOURCE = record(
     "HostPathVolumeSource",
@@ -45,11 +42,7 @@ HOST_PATH_VOLUME_SOURCE = record(
     ),
 )
 
-EMPTY_DIR_VOLUME_SOURCE = record(
-    "EmptyDirVolumeSource",
-    medium=val(STRING, 1),
-    sizeLimit=opt(QUANTITY, 2),
-)
+EMPTY_DIR_VOLUME_SOURCE = record("EmptyDirVolumeSource", medium=val(STRING, 1), sizeLimit=opt(QUANTITY, 2))
 
 KEY_TO_PATH = record(
     "KeyToPath",
@@ -118,10 +111,7 @@ SECRET_PROJECTION = record(
     optional=opt(BOOL, 4),
 )
 
-DOWNWARD_API_PROJECTION = record(
-    "DownwardAPIProjection",
-    items=val(List(DOWNWARD_API_VOLUME_FILE), 1),
-)
+DOWNWARD_API_PROJECTION = record("DownwardAPIProjection", items=val(List(DOWNWARD_API_VOLUME_FILE), 1))
 
 CONFIG_MAP_PROJECTION = record(
     "ConfigMapProjection",

@@ -1,7 +1,5 @@
 """Validation by the tables: the faults of an object, in the order and the words of upstream."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any

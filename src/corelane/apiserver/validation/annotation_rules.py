@@ -1,7 +1,5 @@
 """Rules on annotations that pods give a meaning to, some of them older than the fields that replaced them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from corelane.apiserver.codec import decoding, json_reading

@@ -1,7 +1,5 @@
 """Faults in upstream's words (apimachinery's `field.Error`), and the paths they name."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -1,7 +1,5 @@
 """Rules on containers that look at more than one field: names, ports, probes, restarts, privileges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

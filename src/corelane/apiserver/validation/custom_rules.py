@@ -3,8 +3,6 @@
 Its quirks are kept: a number that is no integer is faulted twice, and some faults have `<nil>` for a field.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Any

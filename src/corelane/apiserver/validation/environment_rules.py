@@ -1,7 +1,5 @@
 """Rules on environment variables, and on the downward API that also volumes use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from corelane import quantity

@@ -3,8 +3,6 @@
 Upstream: apimachinery's `pkg/util/validation` and `pkg/api/validate/content`.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 

@@ -1,7 +1,5 @@
 """Rules on nodes, namespaces, config maps, leases, priority classes, events and bindings."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Rules on metadata, the same for every kind (apimachinery's `pkg/api/validation/objectmeta.go`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 from corelane.apiserver.status_errors import Cause

@@ -1,7 +1,5 @@
 """Rules on how containers use the volumes of their pod."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from corelane.apiserver.status_errors import Cause

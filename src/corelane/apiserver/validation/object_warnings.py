@@ -1,7 +1,5 @@
 """Warnings about what is allowed but hardly meant (upstream: `pkg/api/pod/warnings.go`)."""
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice

@@ -1,7 +1,5 @@
 """Rules on a pod's specification that look at more than one field."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from corelane.apiserver.codec import go_rendering

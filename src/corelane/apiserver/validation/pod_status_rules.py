@@ -1,7 +1,5 @@
 """Rules on updates of a pod's status (upstream: `ValidatePodStatusUpdate`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from corelane.apiserver.status_errors import Cause

@@ -1,7 +1,5 @@
 """Rules on resource requests and limits, of containers and of whole pods (`validateResourceRequirements`)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Rules on where a pod may go: selectors, affinity, tolerations, spreading, gates."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Iterator
 

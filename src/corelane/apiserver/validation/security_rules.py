@@ -1,7 +1,5 @@
 """Rules on security contexts: seccomp, AppArmor, Windows options, sysctls."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ A rule is a function named in the tables. Rules on a value get it when it is the
 runs on the zero value); `required` is one of them. Rules on a record (`@name` in its order) get the object.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias

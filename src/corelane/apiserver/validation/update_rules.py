@@ -1,7 +1,5 @@
 """What an update may not change, a function a kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any

@@ -1,7 +1,5 @@
 """The rules on single values that the tables name."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

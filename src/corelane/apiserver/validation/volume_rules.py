@@ -1,7 +1,5 @@
 """Rules on volumes and their sources."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from corelane import quantity

@@ -3,8 +3,6 @@
 Absent and null members read the same, `replace` may set a new member, and indexes may count from the end.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Patches of stored objects: JSON Patch, JSON merge patch (RFC 7386), Kubernetes' strategic merge patch."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -4,8 +4,6 @@ Directives: `$patch` (replace, delete), `$retainKeys`, `$setElementOrder/x`, `$d
 The merge, and above all the order of merged lists, is that of apimachinery's `pkg/util/strategicpatch`.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Callable, Hashable
