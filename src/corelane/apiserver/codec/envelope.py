@@ -26,12 +26,7 @@ JSON = "application/json"
 
 
 def decode(
-    kind: Kind,
-    version: str,
-    body: bytes,
-    *,
-    field_validation: str = "Warn",
-    content_type: str = JSON,
+    kind: Kind, version: str, body: bytes, *, field_validation: str = "Warn", content_type: str = JSON
 ) -> tuple[Object, list[str]]:
     """Read a request's body as an object of the kind, and the warnings to answer with.
 

@@ -10,14 +10,7 @@ from typing import Any
 
 import yaml
 
-from corelane.apiserver.codec.json_reading import (
-    MAX_DEPTH,
-    SHOWN,
-    SURROGATE,
-    Float,
-    ReadError,
-    object_of,
-)
+from corelane.apiserver.codec.json_reading import MAX_DEPTH, SHOWN, SURROGATE, Float, ReadError, object_of
 
 MAX_NODES = 100_000  # of a document with its aliases expanded; JSON is there for more
 

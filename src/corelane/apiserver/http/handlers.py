@@ -327,11 +327,7 @@ async def _decoded(call: Call, options_kind: str, kind: Kind) -> tuple[WriteOpti
     )
     version = kind.version if kind in {BINDINGS, EVICTIONS} else call.target.version
     obj, warnings = envelope.decode(
-        kind,
-        version,
-        body,
-        field_validation=options.field_validation,
-        content_type=media,
+        kind, version, body, field_validation=options.field_validation, content_type=media
     )
     return options, obj, warnings
 

@@ -99,21 +99,15 @@ RESOURCE_REQUIREMENTS = record(
 )
 
 CONTAINER_RESIZE_POLICY = record(
-    "ContainerResizePolicy",
-    resourceName=req(STRING, 1),
-    restartPolicy=req(STRING, 2),
+    "ContainerResizePolicy", resourceName=req(STRING, 1), restartPolicy=req(STRING, 2)
 )
 
 CONTAINER_RESTART_RULE_ON_EXIT_CODES = record(
-    "ContainerRestartRuleOnExitCodes",
-    operator=val(STRING, 1),
-    values=val(List(INT32), 2, list="set"),
+    "ContainerRestartRuleOnExitCodes", operator=val(STRING, 1), values=val(List(INT32), 2, list="set")
 )
 
 CONTAINER_RESTART_RULE = record(
-    "ContainerRestartRule",
-    action=val(STRING, 1),
-    exitCodes=opt(CONTAINER_RESTART_RULE_ON_EXIT_CODES, 2),
+    "ContainerRestartRule", action=val(STRING, 1), exitCodes=opt(CONTAINER_RESTART_RULE_ON_EXIT_CODES, 2)
 )
 
 VOLUME_MOUNT = record(
@@ -144,17 +138,11 @@ HTTP_GET_ACTION = record(
 )
 
 TCP_SOCKET_ACTION = record(
-    "TCPSocketAction",
-    "port",
-    port=req(INT_OR_STRING, 1, check="port-or-name!"),
-    host=val(STRING, 2),
+    "TCPSocketAction", "port", port=req(INT_OR_STRING, 1, check="port-or-name!"), host=val(STRING, 2)
 )
 
 GRPC_ACTION = record(
-    "GRPCAction",
-    "port",
-    port=req(INT32, 1, check="port!"),
-    service=opt(STRING, 2, default=""),
+    "GRPCAction", "port", port=req(INT32, 1, check="port!"), service=opt(STRING, 2, default="")
 )
 
 PROBE = record(
@@ -195,11 +183,7 @@ LIFECYCLE = record(
 CAPABILITIES = record("Capabilities", add=val(List(STRING), 1), drop=val(List(STRING), 2))
 
 SE_LINUX_OPTIONS = record(
-    "SELinuxOptions",
-    user=val(STRING, 1),
-    role=val(STRING, 2),
-    type=val(STRING, 3),
-    level=val(STRING, 4),
+    "SELinuxOptions", user=val(STRING, 1), role=val(STRING, 2), type=val(STRING, 3), level=val(STRING, 4)
 )
 
 WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
@@ -214,10 +198,7 @@ WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
 SECCOMP_PROFILE = record("SeccompProfile", "@seccomp", type=req(STRING, 1), localhostProfile=opt(STRING, 2))
 
 APP_ARMOR_PROFILE = record(
-    "AppArmorProfile",
-    "@app-armor",
-    type=req(STRING, 1),
-    localhostProfile=opt(STRING, 2),
+    "AppArmorProfile", "@app-armor", type=req(STRING, 1), localhostProfile=opt(STRING, 2)
 )
 
 SECURITY_CONTEXT = record(

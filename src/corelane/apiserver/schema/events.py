@@ -8,17 +8,9 @@ EVENTS_V1 = "io.k8s.api.events.v1."
 
 EVENT_SOURCE = record("EventSource", component=val(STRING, 1), host=val(STRING, 2))
 
-EVENT_SERIES = record(
-    "EventSeries",
-    count=val(INT32, 1),
-    lastObservedTime=req(MICRO_TIME, 2, optional=True),
-)
+EVENT_SERIES = record("EventSeries", count=val(INT32, 1), lastObservedTime=req(MICRO_TIME, 2, optional=True))
 NEW_EVENT_SERIES = record(
-    "EventSeries",
-    "",
-    EVENTS_V1,
-    count=req(INT32, 1),
-    lastObservedTime=req(MICRO_TIME, 2),
+    "EventSeries", "", EVENTS_V1, count=req(INT32, 1), lastObservedTime=req(MICRO_TIME, 2)
 )
 
 EVENT = kind(

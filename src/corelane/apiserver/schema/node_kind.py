@@ -62,10 +62,7 @@ NODE_ADDRESS = record("NodeAddress", type=req(STRING, 1), address=req(STRING, 2)
 
 DAEMON_ENDPOINT = record("DaemonEndpoint", Port=req(INT32, 1))
 
-NODE_DAEMON_ENDPOINTS = record(
-    "NodeDaemonEndpoints",
-    kubeletEndpoint=req(DAEMON_ENDPOINT, 1, optional=True),
-)
+NODE_DAEMON_ENDPOINTS = record("NodeDaemonEndpoints", kubeletEndpoint=req(DAEMON_ENDPOINT, 1, optional=True))
 
 NODE_SWAP_STATUS = record("NodeSwapStatus", capacity=opt(INT64, 1))
 
@@ -84,11 +81,7 @@ NODE_SYSTEM_INFO = record(
     swap=opt(NODE_SWAP_STATUS, 11),
 )
 
-CONTAINER_IMAGE = record(
-    "ContainerImage",
-    names=req(List(STRING), 1, optional=True),
-    sizeBytes=val(INT64, 2),
-)
+CONTAINER_IMAGE = record("ContainerImage", names=req(List(STRING), 1, optional=True), sizeBytes=val(INT64, 2))
 
 ATTACHED_VOLUME = record("AttachedVolume", name=req(STRING, 1), devicePath=req(STRING, 2))
 
@@ -101,15 +94,11 @@ NODE_CONFIG_STATUS = record(
 )
 
 NODE_RUNTIME_HANDLER_FEATURES = record(
-    "NodeRuntimeHandlerFeatures",
-    recursiveReadOnlyMounts=opt(BOOL, 1),
-    userNamespaces=opt(BOOL, 2),
+    "NodeRuntimeHandlerFeatures", recursiveReadOnlyMounts=opt(BOOL, 1), userNamespaces=opt(BOOL, 2)
 )
 
 NODE_RUNTIME_HANDLER = record(
-    "NodeRuntimeHandler",
-    name=req(STRING, 1, optional=True),
-    features=opt(NODE_RUNTIME_HANDLER_FEATURES, 2),
+    "NodeRuntimeHandler", name=req(STRING, 1, optional=True), features=opt(NODE_RUNTIME_HANDLER_FEATURES, 2)
 )
 
 NODE_FEATURES = record("NodeFeatures", supplementalGroupsPolicy=opt(BOOL, 1))

@@ -94,12 +94,7 @@ LABEL_SELECTOR = record(
 )
 
 STATUS_CAUSE = record(
-    "StatusCause",
-    "",
-    META,
-    reason=val(STRING, 1, go="Type"),
-    message=val(STRING, 2),
-    field=val(STRING, 3),
+    "StatusCause", "", META, reason=val(STRING, 1, go="Type"), message=val(STRING, 2), field=val(STRING, 3)
 )
 
 STATUS_DETAILS = record(
@@ -129,11 +124,7 @@ STATUS = record(
 )
 
 PRECONDITIONS = record(
-    "Preconditions",
-    "",
-    META,
-    uid=opt(STRING, 1, go="UID"),
-    resourceVersion=opt(STRING, 2),
+    "Preconditions", "", META, uid=opt(STRING, 1, go="UID"), resourceVersion=opt(STRING, 2)
 )
 
 DELETE_OPTIONS = record(

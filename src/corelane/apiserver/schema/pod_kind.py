@@ -85,10 +85,7 @@ LINUX_CONTAINER_USER = record(
 CONTAINER_USER = record("ContainerUser", linux=opt(LINUX_CONTAINER_USER, 1))
 
 RESOURCE_HEALTH = record(
-    "ResourceHealth",
-    resourceID=req(STRING, 1),
-    health=val(STRING, 2),
-    message=opt(STRING, 6),
+    "ResourceHealth", resourceID=req(STRING, 1), health=val(STRING, 2), message=opt(STRING, 6)
 )
 
 RESOURCE_STATUS = record(
@@ -117,9 +114,7 @@ CONTAINER_STATUS = record(
 )
 
 POD_RESOURCE_CLAIM_STATUS = record(
-    "PodResourceClaimStatus",
-    name=req(STRING, 1),
-    resourceClaimName=opt(STRING, 2),
+    "PodResourceClaimStatus", name=req(STRING, 1), resourceClaimName=opt(STRING, 2)
 )
 
 CONTAINER_EXTENDED_RESOURCE_REQUEST = record(

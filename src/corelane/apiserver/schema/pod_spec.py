@@ -49,10 +49,7 @@ POD_SECURITY_CONTEXT = record(
 )
 
 NODE_SELECTOR_REQUIREMENT = record(
-    "NodeSelectorRequirement",
-    key=req(STRING, 1),
-    operator=req(STRING, 2),
-    values=val(List(STRING), 3),
+    "NodeSelectorRequirement", key=req(STRING, 1), operator=req(STRING, 2), values=val(List(STRING), 3)
 )
 
 NODE_SELECTOR_TERM = record(
@@ -69,9 +66,7 @@ NODE_SELECTOR = record(
 )
 
 PREFERRED_SCHEDULING_TERM = record(
-    "PreferredSchedulingTerm",
-    weight=req(INT32, 1, check="weight!"),
-    preference=req(NODE_SELECTOR_TERM, 2),
+    "PreferredSchedulingTerm", weight=req(INT32, 1, check="weight!"), preference=req(NODE_SELECTOR_TERM, 2)
 )
 
 NODE_AFFINITY = record(

@@ -61,15 +61,11 @@ SECRET_VOLUME_SOURCE = record(
 )
 
 PERSISTENT_VOLUME_CLAIM_VOLUME_SOURCE = record(
-    "PersistentVolumeClaimVolumeSource",
-    claimName=req(STRING, 1, check="required"),
-    readOnly=val(BOOL, 2),
+    "PersistentVolumeClaimVolumeSource", claimName=req(STRING, 1, check="required"), readOnly=val(BOOL, 2)
 )
 
 OBJECT_FIELD_SELECTOR = record(
-    "ObjectFieldSelector",
-    apiVersion=val(STRING, 1, go="APIVersion", default="v1"),
-    fieldPath=req(STRING, 2),
+    "ObjectFieldSelector", apiVersion=val(STRING, 1, go="APIVersion", default="v1"), fieldPath=req(STRING, 2)
 )
 
 RESOURCE_FIELD_SELECTOR = record(
@@ -165,9 +161,7 @@ PROJECTED_VOLUME_SOURCE = record(
 )
 
 VOLUME_RESOURCE_REQUIREMENTS = record(
-    "VolumeResourceRequirements",
-    limits=val(RESOURCE_LIST, 1),
-    requests=val(RESOURCE_LIST, 2),
+    "VolumeResourceRequirements", limits=val(RESOURCE_LIST, 1), requests=val(RESOURCE_LIST, 2)
 )
 
 TYPED_LOCAL_OBJECT_REFERENCE = record(
@@ -207,8 +201,7 @@ PERSISTENT_VOLUME_CLAIM_TEMPLATE = record(
 )
 
 EPHEMERAL_VOLUME_SOURCE = record(
-    "EphemeralVolumeSource",
-    volumeClaimTemplate=opt(PERSISTENT_VOLUME_CLAIM_TEMPLATE, 1, check="required"),
+    "EphemeralVolumeSource", volumeClaimTemplate=opt(PERSISTENT_VOLUME_CLAIM_TEMPLATE, 1, check="required")
 )
 
 IMAGE_VOLUME_SOURCE = record(

@@ -26,12 +26,7 @@ _OPERATION = {"op", "path", "from", "value"}
 
 
 def apply(
-    kind: Kind,
-    content_type: str,
-    current: Object,
-    body: bytes,
-    *,
-    field_validation: str = "Warn",
+    kind: Kind, content_type: str, current: Object, body: bytes, *, field_validation: str = "Warn"
 ) -> tuple[Object, list[str]]:
     """The object after a patch, and the warnings to answer with.
 

@@ -148,11 +148,7 @@ def patch_object(
     old = reg.find(target).object()
     view = wire.View(kind, target.version)
     new, warnings = patching.apply(
-        kind,
-        content_type,
-        wire.to_wire(view, deepcopy(old)),
-        body,
-        field_validation=options.field_validation,
+        kind, content_type, wire.to_wire(view, deepcopy(old)), body, field_validation=options.field_validation
     )
     _check_name(target, new["metadata"])
     check_namespace(target, kind, new["metadata"])

@@ -67,12 +67,7 @@ def _assign(pod: Object, node: str, meta: Object, now: str) -> None:
             pod["metadata"][part] = {**(pod["metadata"].get(part) or {}), **meta[part]}
     state = pod.setdefault("status", {})
     state.pop("nominatedNodeName", None)
-    scheduled = {
-        "type": "PodScheduled",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": now,
-    }
+    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     others = [c for c in state.get("conditions") or () if c.get("type") != "PodScheduled"]
     state["conditions"] = [*others, scheduled]
 
