@@ -7,35 +7,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^ \t\r\n=!<>(),]+|$)")
-_BINARY = {
-    "in": "in",
-    "notin": "notin",
-    "=": "in",
-    "==": "in",
-    "!=": "notin",
-    ">": "gt",
-    "<": "lt",
-}
-_NAME = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
-_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+from corelane.apiserver import formats
 
-_NAME_RULE = (
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
-    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
-)
-_VALUE_RULE = (
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used "
-    "for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
-)
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must "
-    "start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
+_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!<>(),]|[^ \t\r\n=!<>(),]+|$)")
+_BINARY = {"in": "in", "notin": "notin", "=": "in", "==": "in", "!=": "notin", ">": "gt", "<": "lt"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,15 +186,7 @@ def _integer(text: str) -> int | None:
 
 
 def _check_key(key: str) -> None:
-    prefix, slash, name = key.rpartition("/")
-    faults = []
-    if slash and not _SUBDOMAIN.fullmatch(prefix):
-        faults.append(f"prefix part {_SUBDOMAIN_RULE}" if prefix else "prefix part must be non-empty")
-    if len(name) > 63:
-        faults.append("name part must be no more than 63 bytes")
-    if not _NAME.fullmatch(name):
-        faults.append(f"name part {_NAME_RULE}" if name else "name part must be non-empty")
-    if faults:
+    if faults := formats.qualified_name(key):
         raise ValueError(f'<nil>: Invalid value: "{key}": {"; ".join(faults)}')
 
 
@@ -227,10 +194,8 @@ def _check_value(key: str, value: str, index: int, *, numeric: bool) -> None:
     if numeric and _integer(value) is None:
         rule = "for 'Gt', 'Lt' operators, the value must be an integer"
         raise ValueError(f'values[{index}]: Invalid value: "{value}": {rule}')
-    if len(value) > 63:
-        raise ValueError(f'values[{index}][{key}]: Invalid value: "{value}": must be no more than 63 bytes')
-    if not _VALUE.fullmatch(value):
-        raise ValueError(f'values[{index}][{key}]: Invalid value: "{value}": {_VALUE_RULE}')
+    if faults := formats.label_value(value):
+        raise ValueError(f'values[{index}][{key}]: Invalid value: "{value}": {"; ".join(faults)}')
 
 
 def _split_terms(text: str) -> list[str]:

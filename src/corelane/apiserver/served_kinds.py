@@ -7,12 +7,13 @@ from corelane.apiserver.schema import noderesourcetopology
 from corelane.apiserver.schema.core_kinds import (
     BINDING,
     CONFIG_MAP,
+    EVENT,
     EVICTION,
     LEASE,
     NAMESPACE,
+    NEW_EVENT,
     PRIORITY_CLASS,
 )
-from corelane.apiserver.schema.events import EVENT, NEW_EVENT
 from corelane.apiserver.schema.node_kind import NODE
 from corelane.apiserver.schema.notation import Record
 from corelane.apiserver.schema.pod_kind import POD

@@ -21,7 +21,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
-from corelane.apiserver.validation import formats
+from corelane.apiserver import formats
 from corelane.app import settings_file
 from corelane.app.settings_file import (
     Count,

@@ -7,26 +7,17 @@ apiextensions-apiserver's default columns); the columns' descriptions are our ow
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
 from corelane.apiserver.print import pod_cells
 from corelane.apiserver.print.pod_cells import NONE
+from corelane.apiserver.served_kinds import Kind
 
 Object = Mapping[str, Any]
 Cells = Callable[[Object, datetime], list[Any]]
 
 UNKNOWN = "<unknown>"
 INCLUDE = ("None", "Metadata", "Object")
-
-
-class HasKind(Protocol):
-    """What a table needs to know of a kind: its API group ("" for core) and its name."""
-
-    @property
-    def group(self) -> str: ...
-
-    @property
-    def kind(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,7 @@ class Layout:
 
 
 def to_table(
-    kind: HasKind,
+    kind: Kind,
     objects: Iterable[Object],
     list_meta: Object,
     include: str = "Metadata",
@@ -94,7 +85,7 @@ def partial(item: Object, version: str = "v1") -> dict[str, Any]:
 
 
 def _row(
-    kind: HasKind, layout: Layout, item: Object, include: str, version: str, now: datetime
+    kind: Kind, layout: Layout, item: Object, include: str, version: str, now: datetime
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"cells": layout.cells(item, now)}
     conditions = pod_cells.row_conditions(item) if kind.kind == "Pod" else []

@@ -9,6 +9,7 @@ from corelane.apiserver.schema.notation import (
     RESOURCE_LIST,
     STRING,
     List,
+    alike,
     extend,
     opt,
     record,
@@ -33,11 +34,7 @@ CONFIG_MAP_ENV_SOURCE = record(
     optional=opt(BOOL, 2),
 )
 
-SECRET_ENV_SOURCE = record(
-    "SecretEnvSource",
-    name=val(STRING, "1.1", default="", check="required name-prefix"),
-    optional=opt(BOOL, 2),
-)
+SECRET_ENV_SOURCE = alike(CONFIG_MAP_ENV_SOURCE, "SecretEnvSource")
 
 ENV_FROM_SOURCE = record(
     "EnvFromSource",
@@ -54,12 +51,7 @@ CONFIG_MAP_KEY_SELECTOR = record(
     optional=opt(BOOL, 3),
 )
 
-SECRET_KEY_SELECTOR = record(
-    "SecretKeySelector",
-    name=val(STRING, "1.1", default="", check="dns-subdomain!"),
-    key=req(STRING, 2, check="required config-key"),
-    optional=opt(BOOL, 3),
-)
+SECRET_KEY_SELECTOR = alike(CONFIG_MAP_KEY_SELECTOR, "SecretKeySelector")
 
 FILE_KEY_SELECTOR = record(
     "FileKeySelector",

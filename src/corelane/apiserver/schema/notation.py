@@ -179,6 +179,11 @@ def extend(base: Record, name: str, order: str = "", package: str = CORE, /, **r
     return replace(made, defaults=base.defaults)
 
 
+def alike(base: Record, name: str) -> Record:
+    """A type with the same rows as another of its package."""
+    return replace(base, name=name, model=base.model.removesuffix(base.name) + name)
+
+
 def filling(base: Record, *defaults: Filler) -> Record:
     """The type with functions that default what depends on more than one field."""
     return replace(base, defaults=defaults)

@@ -18,6 +18,7 @@ from corelane.apiserver.schema.notation import (
     STRING,
     List,
     Map,
+    alike,
     filling,
     opt,
     record,
@@ -98,11 +99,7 @@ POD_AFFINITY = record(
     preferredDuringSchedulingIgnoredDuringExecution=val(List(WEIGHTED_POD_AFFINITY_TERM), 2),
 )
 
-POD_ANTI_AFFINITY = record(
-    "PodAntiAffinity",
-    requiredDuringSchedulingIgnoredDuringExecution=val(List(POD_AFFINITY_TERM), 1),
-    preferredDuringSchedulingIgnoredDuringExecution=val(List(WEIGHTED_POD_AFFINITY_TERM), 2),
-)
+POD_ANTI_AFFINITY = alike(POD_AFFINITY, "PodAntiAffinity")
 
 AFFINITY = record(
     "Affinity",

@@ -12,6 +12,7 @@ from corelane.apiserver.schema.notation import (
     List,
     Map,
     Shape,
+    alike,
     filling,
     opt,
     record,
@@ -109,12 +110,7 @@ SECRET_PROJECTION = record(
 
 DOWNWARD_API_PROJECTION = record("DownwardAPIProjection", items=val(List(DOWNWARD_API_VOLUME_FILE), 1))
 
-CONFIG_MAP_PROJECTION = record(
-    "ConfigMapProjection",
-    name=val(STRING, "1.1", default=""),
-    items=val(List(KEY_TO_PATH), 2),
-    optional=opt(BOOL, 4),
-)
+CONFIG_MAP_PROJECTION = alike(SECRET_PROJECTION, "ConfigMapProjection")
 
 SERVICE_ACCOUNT_TOKEN_PROJECTION = record(
     "ServiceAccountTokenProjection",

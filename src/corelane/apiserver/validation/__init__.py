@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from itertools import chain
 from typing import Any
 
+from corelane.apiserver import formats
 from corelane.apiserver.schema.pod_spec import POD_SPEC
 from corelane.apiserver.served_kinds import Kind
 from corelane.apiserver.status_errors import Cause
@@ -12,10 +13,8 @@ from corelane.apiserver.validation import (  # noqa: F401 - most only for the ru
     container_rules,
     custom_rules,
     environment_rules,
-    formats,
     kind_rules,
     metadata_rules,
-    mount_rules,
     pod_rules,
     pod_status_rules,
     resource_rules,

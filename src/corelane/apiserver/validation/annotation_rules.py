@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 
+from corelane.apiserver import formats
 from corelane.apiserver.codec import decoding, json_reading
 from corelane.apiserver.codec.decoding import DecodeError, Notes
 from corelane.apiserver.codec.json_reading import ReadError
 from corelane.apiserver.schema.pod_spec import TOLERATION
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.pod_rules import each_container
 from corelane.apiserver.validation.table_rules import Object, Scope, walk

@@ -3,10 +3,11 @@
 import base64
 from collections.abc import Iterator
 
+from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import node_kind as node_tables
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.metadata_rules import kube_finalizer
 from corelane.apiserver.validation.resource_rules import amount

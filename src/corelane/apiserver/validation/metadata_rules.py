@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
+from corelane.apiserver import formats
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, unless_equal
 from corelane.apiserver.validation.table_rules import Object
 from corelane.apiserver.validation.value_rules import labels

@@ -6,8 +6,8 @@ from itertools import chain, islice
 from typing import Any
 
 from corelane import quantity
+from corelane.apiserver import formats
 from corelane.apiserver.served_kinds import Kind
-from corelane.apiserver.validation import formats
 from corelane.apiserver.validation.causes import child, item, key, quoted
 from corelane.apiserver.validation.pod_rules import each_container
 

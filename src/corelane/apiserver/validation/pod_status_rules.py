@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
+from corelane.apiserver import formats
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats, update_rules
+from corelane.apiserver.validation import causes, update_rules
 from corelane.apiserver.validation.causes import child, item, unless_equal
 from corelane.apiserver.validation.kind_rules import dual_stack
 from corelane.apiserver.validation.table_rules import Object

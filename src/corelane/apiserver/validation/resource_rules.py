@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from corelane import quantity
-from corelane.apiserver import pod_amounts
+from corelane.apiserver import formats, pod_amounts
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.table_rules import Object, Scope, rule
 

@@ -3,8 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from corelane.apiserver import formats
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.table_rules import Object, Scope, rule
 

@@ -3,10 +3,11 @@
 import re
 from collections.abc import Iterator
 
+from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import container_spec as tables
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.table_rules import Object, Scope, rule
 

@@ -5,13 +5,13 @@ from copy import deepcopy
 from typing import Any
 
 from corelane.apiserver.codec import go_rendering
+from corelane.apiserver.formats import MAX_INT32, between
 from corelane.apiserver.schema.node_kind import NODE_ADDRESS
 from corelane.apiserver.schema.pod_spec import POD_SPEC
 from corelane.apiserver.status_errors import Cause
 from corelane.apiserver.validation import causes, kind_rules
 from corelane.apiserver.validation.annotation_rules import APP_ARMOR
 from corelane.apiserver.validation.causes import child, item, unless_equal
-from corelane.apiserver.validation.formats import MAX_INT32, between
 from corelane.apiserver.validation.table_rules import Object, Scope
 
 _POD_MAY_CHANGE = ",".join(

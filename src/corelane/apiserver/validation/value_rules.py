@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
+from corelane.apiserver import formats
 from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.validation import causes, formats
+from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import item, key
 from corelane.apiserver.validation.table_rules import Scope, format_rule, rule
 

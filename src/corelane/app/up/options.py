@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from corelane.apiserver.validation import formats
+from corelane.apiserver import formats
 from corelane.app import nodefile
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine import Machine
