@@ -45,8 +45,8 @@ from corelane.kube.pod import Pod
 from corelane.machine import sources
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
-from corelane.scheduler import messages as scheduler_messages
-from corelane.scheduler.core import Core as Scheduler
+from corelane.scheduler import scheduling as scheduler_messages
+from corelane.scheduler.scheduling import Core as Scheduler
 
 SOURCE = Path(corelane.__file__).parent
 MACHINE = "socket:2 numa:2 core:8 smt:2"

@@ -24,7 +24,7 @@ from corelane.node.amplification import amplify
 from corelane.node.entries import Sharing
 from corelane.node.errors import NodeConfigError
 from corelane.node.ledger import with_entries
-from corelane.scheduler.cluster import NodeCache
+from corelane.scheduler.node_cache import NodeCache
 from corelane.workload import NUMAPolicy, PodRequest
 from support import koordinator_eyes, openapi
 from support.pods import container, pod

@@ -5,8 +5,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from corelane.kube import keys
-from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.messages import Bind, CycleDue, NodeChanged, PodChanged, SetCondition, TopologyChanged
+from corelane.scheduler.scheduling import (
+    Bind,
+    CycleDue,
+    NodeChanged,
+    PodChanged,
+    SchedulerCore,
+    SetCondition,
+    TopologyChanged,
+)
 from support import objects
 from support.garbage import ON_PODS, PUBLISHED, RECORDS, written
 from support.pods import guaranteed

@@ -3,9 +3,8 @@ from hypothesis import strategies as st
 
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.pod import Pod, PodSpec
-from corelane.scheduler.cluster import PodInfo
-from corelane.scheduler.plugins import Wake
-from corelane.scheduler.queue import LONGEST_PARKED, QueuePlace, SchedulingQueue, backoff
+from corelane.scheduler.node_cache import PodInfo
+from corelane.scheduler.queue import LONGEST_PARKED, QueuePlace, SchedulingQueue, Wake, backoff
 
 
 def info(name: str, priority: int = 0, created: str = "2026-01-01T00:00:00Z") -> PodInfo:

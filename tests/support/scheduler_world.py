@@ -14,8 +14,7 @@ from corelane.kube import translate
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.messages import (
+from corelane.scheduler.scheduling import (
     Bind,
     BindFailed,
     BindSucceeded,
@@ -23,6 +22,7 @@ from corelane.scheduler.messages import (
     Event,
     NodeChanged,
     PodChanged,
+    SchedulerCore,
     TopologyChanged,
 )
 from support import objects

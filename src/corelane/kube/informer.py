@@ -12,14 +12,12 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeVar
 
 from corelane.kube.apierrors import APIError, Unreachable
+from corelane.kube.client import KubeClient
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
-
-if TYPE_CHECKING:
-    from corelane.kube.client import KubeClient
 
 T = TypeVar("T", bound=Object)
 Key = tuple[str, str]
@@ -104,7 +102,7 @@ class Informer(Generic[T]):
 
     def __init__(
         self,
-        client: "KubeClient",
+        client: KubeClient,
         kind: type[T],
         *,
         handler: Callable[[ObjectChange[T]], None] = lambda _: None,

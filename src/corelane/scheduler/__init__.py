@@ -1,7 +1,6 @@
-"""The cluster scheduler: picks the node and the very CPUs, and binds in one call."""
+"""The cluster scheduler: chooses the node and the CPUs of a pod, and binds it in one call."""
 
-from corelane.scheduler.core import DEFAULT_NAME, SchedulerCore
-from corelane.scheduler.reporter import SchedulerReporter
-from corelane.scheduler.shell import Scheduler
+from corelane.scheduler.scheduler import Scheduler, SchedulerReporter
+from corelane.scheduler.scheduling import DEFAULT_NAME
 
-__all__ = ["DEFAULT_NAME", "Scheduler", "SchedulerCore", "SchedulerReporter"]
+__all__ = ["DEFAULT_NAME", "Scheduler", "SchedulerReporter"]

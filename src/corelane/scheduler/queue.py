@@ -1,28 +1,37 @@
-"""Pods that wait for a node: ready ones by priority and age, others until something helps.
+"""Pods without a node: ready ones by priority and age, others until a time or a change in the cluster.
 
-A pod waits in one of three places. Ready: to be tried next. Backing off: tried lately, ready at a known time.
-Parked: it fits nowhere; a change that can help its failed filters makes it ready (or back off, if that is not
-over), and after five minutes it is tried anyway. The numbers are kube-scheduler's.
+A pod is in one of three places. Ready: to be tried next. Backing off: tried before, ready at a set time.
+Parked: no node fits; a change that can help its failed filters makes it ready (or back off, if its back-off
+is not over), and five minutes make it ready in any case. The numbers are kube-scheduler's.
 """
 
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import Enum, Flag, auto
 from typing import Final
 
-from corelane.scheduler.cluster import PodInfo
-from corelane.scheduler.plugins import Wake
-
-__all__ = ["QueuePlace", "SchedulingQueue", "Waiting"]
+from corelane.scheduler.node_cache import PodInfo
 
 FIRST_BACKOFF: Final = 1.0
 LONGEST_BACKOFF: Final = 10.0
 LONGEST_PARKED: Final = 300.0
 
 
+class Wake(Flag):
+    """Kinds of change that can make a parked pod fit."""
+
+    NOTHING = 0
+    NODE = auto()
+    """A node was added, or its labels, taints, conditions or amounts changed."""
+    FREED = auto()
+    """A pod ended, or its binding failed."""
+    LEDGER = auto()
+    """A node's agent published another machine or ledger."""
+
+
 class QueuePlace(Enum):
-    """Where a pod waits; OUT is nowhere: it is being bound."""
+    """The place of a pod in the queue; OUT is outside, while it is tried or bound."""
 
     READY = auto()
     BACKING_OFF = auto()
@@ -32,7 +41,7 @@ class QueuePlace(Enum):
 
 @dataclass(slots=True, eq=False)
 class Waiting:
-    """A pod without a node, and how its attempts went. Times are in seconds, as told."""
+    """A pod without a node, with the history of its attempts. Times are in seconds, of the events' clock."""
 
     info: PodInfo
     place: QueuePlace = QueuePlace.OUT
@@ -42,15 +51,16 @@ class Waiting:
     parked_at: float = 0.0
     helped_by: Wake = Wake.NOTHING
     reason: str = ""
-    """Why the last attempt failed, in the words of its condition."""
-    announced: str = ""
-    announced_at: float = float("-inf")
+    """Why the last attempt failed: the message of its condition."""
+    event: str = ""
+    """Message of the last event about it."""
+    event_at: float = float("-inf")
     number: int = 0
-    """Of its latest place in a heap; what a heap holds under an older number is void."""
+    """Number of its latest heap entry; entries with older numbers are void."""
 
 
 class SchedulingQueue:
-    """Every pod in it is in exactly one place."""
+    """Pods without a node, each in exactly one place."""
 
     def __init__(self) -> None:
         self._pods: dict[str, Waiting] = {}
@@ -69,19 +79,19 @@ class SchedulingQueue:
         return self._pods.get(uid)
 
     def add(self, info: PodInfo) -> None:
-        """A new pod, ready at once."""
+        """Add a pod, ready at once."""
         waiting = self._pods[info.uid] = Waiting(info)
         self._make_ready(waiting)
 
     def remove(self, uid: str) -> Waiting | None:
-        """Take a pod out for good."""
+        """Remove a pod."""
         waiting = self._pods.pop(uid, None)
         if waiting:
             self._leave(waiting)
         return waiting
 
     def pop(self, now: float) -> Waiting | None:
-        """Take the next ready pod out, to try it."""
+        """Take out the next ready pod, for an attempt."""
         if not self.has_ready(now):
             return None
         *_, uid = heapq.heappop(self._ready)
@@ -91,7 +101,7 @@ class SchedulingQueue:
         return waiting
 
     def park(self, waiting: Waiting, now: float, helped_by: Wake) -> None:
-        """Put back a pod that fits nowhere."""
+        """Put back a pod that fits on no node."""
         self._pods[waiting.info.uid] = waiting
         waiting.ready_at = now + backoff(waiting.attempts)
         waiting.parked_at, waiting.helped_by = now, helped_by
@@ -99,38 +109,38 @@ class SchedulingQueue:
         self._parked[waiting.info.uid] = waiting
 
     def retry(self, waiting: Waiting, now: float) -> None:
-        """Put back a pod whose binding failed; it is tried again when its back-off ends."""
+        """Put back a pod whose binding failed, to be tried again after its back-off."""
         self._pods[waiting.info.uid] = waiting
         waiting.ready_at = now + backoff(waiting.attempts)
         self._back_off(waiting)
 
     def wake(self, now: float, change: Wake) -> None:
-        """Something changed: parked pods that it can help are tried again."""
+        """Make ready the parked pods that the change can help."""
         for waiting in [w for w in self._parked.values() if w.helped_by & change]:
-            self._stir(waiting, now)
+            self._unpark(waiting, now)
 
     def update(self, info: PodInfo, now: float) -> None:
-        """A waiting pod itself changed, so it may fit now."""
+        """Replace a pod that may fit now, and try it again."""
         waiting = self._pods[info.uid]
         waiting.info = info
         if waiting.place is QueuePlace.PARKED:
-            self._stir(waiting, now)
+            self._unpark(waiting, now)
         elif waiting.place is QueuePlace.READY:
             self._make_ready(waiting)
 
     def refresh(self, info: PodInfo) -> None:
-        """A waiting pod changed in a way that does not matter for its fit."""
+        """Replace a pod whose change does not affect where it fits."""
         self._pods[info.uid].info = info
 
     def has_ready(self, now: float) -> bool:
-        """Whether `pop` would find a pod."""
+        """Whether `pop` would return a pod."""
         self._advance(now)
         while self._ready and not self._holds(QueuePlace.READY, *self._ready[0][-2:]):
             heapq.heappop(self._ready)
         return bool(self._ready)
 
     def next_time(self) -> float | None:
-        """When something becomes ready by itself."""
+        """When the next pod becomes ready without a change; None if none will."""
         times = [self._backing_off[0][0]] if self._backing_off else []
         if self._parked:
             times.append(next(iter(self._parked.values())).parked_at + LONGEST_PARKED)
@@ -148,11 +158,11 @@ class SchedulingQueue:
             self._make_ready(oldest)
 
     def _holds(self, place: QueuePlace, number: int, uid: str) -> bool:
-        """Whether what a heap says is still so."""
+        """Whether a heap entry is valid."""
         waiting = self._pods.get(uid)
         return waiting is not None and waiting.place is place and waiting.number == number
 
-    def _stir(self, waiting: Waiting, now: float) -> None:
+    def _unpark(self, waiting: Waiting, now: float) -> None:
         if waiting.ready_at <= now:
             self._make_ready(waiting)
         else:
@@ -179,5 +189,5 @@ class SchedulingQueue:
 
 
 def backoff(attempts: int) -> float:
-    """Seconds to wait after so many attempts: 1, 2, 4, 8, then 10."""
+    """Return the seconds to wait after that many attempts: 1, 2, 4, 8, then 10."""
     return float(min(LONGEST_BACKOFF, FIRST_BACKOFF * 2.0 ** min(attempts - 1, 30)))

@@ -1,36 +1,45 @@
-"""The scores, 0 to 100 each: which of the nodes that can do does best.
+"""Scores of the nodes that passed all filters, 0 to 100 each; the weighted sum decides.
 
-| score | weight | says |
+| score | weight | measures |
 |---|---|---|
-| NUMALocality | 4 | how few NUMA nodes each container's exclusive CPUs lie in |
-| SnugFit | 2 | how little is left free in the NUMA nodes that the exclusive CPUs come from |
-| PoolPressure | 2 | if it shares: how much CPU its pool has left (best effort: what is lent too) |
+| NUMALocality | 4 | how few NUMA nodes each container's exclusive CPUs are on |
+| SnugFit | 2 | how little is left free on the NUMA nodes of the exclusive CPUs |
+| PoolPressure | 2 | for pods without exclusive CPUs: how much CPU their pool has left |
 | TaintToleration | 3 | how few PreferNoSchedule taints are not tolerated |
-| NodeAffinity | 2 | what part of the preferred terms is met |
+| NodeAffinity | 2 | the share of the preferred terms that match |
 | Allocated | 1 | how empty (or, for packing, how full) CPU and memory are |
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import reduce
 from operator import or_
 from typing import Final, Literal
 
 from corelane.cpuset import CPUSet
+from corelane.kube.objects import Node
+from corelane.kube.pod import Pod
 from corelane.node import NodeState
 from corelane.node.pools.classes import pod_class
-from corelane.scheduler import matching
-from corelane.scheduler.cluster import NodeInfo
-from corelane.scheduler.plugins import Cycle, Score
-
-__all__ = ["Strategy", "scores"]
+from corelane.scheduler.filters import Cycle, term_matches, tolerated
+from corelane.scheduler.node_cache import NodeInfo
 
 Strategy = Literal["LeastAllocated", "MostAllocated"]
 _BEST: Final = 100.0
 _WEIGHED: Final = ("cpu", "memory")
 
 
+@dataclass(frozen=True, slots=True)
+class Score:
+    """`score` returns 0 to 100 for a node that passed all filters."""
+
+    name: str
+    weight: float
+    score: Callable[[Cycle, NodeInfo], float]
+
+
 def numa_locality(cycle: Cycle, node: NodeInfo) -> float:
-    """100 where every container stays within one NUMA node, 50 within two, and so on; the mean of them."""
+    """The mean over containers: 100 for CPUs on one NUMA node, 50 on two, and so on."""
     admitted = cycle.admitted.get(node.name)
     if admitted is None or not admitted[1].assignments:
         return _BEST
@@ -44,7 +53,7 @@ def _nodes_touched(state: NodeState, cpus: CPUSet) -> int:
 
 
 def snug_fit(cycle: Cycle, node: NodeInfo) -> float:
-    """Best fit: a NUMA node in use is filled up before another is begun, which leaves room for large pods."""
+    """Best fit: NUMA nodes in use are filled before others, which keeps whole ones free for large pods."""
     admitted = cycle.admitted.get(node.name)
     if admitted is None or not admitted[1].assignments:
         return _BEST
@@ -56,9 +65,9 @@ def snug_fit(cycle: Cycle, node: NodeInfo) -> float:
 
 
 def pool_pressure(cycle: Cycle, node: NodeInfo) -> float:
-    """The part of the pod's pool that is not requested, with this pod in; 0 where no pool is known.
+    """The share of the pod's pool that is not requested, this pod included; 0 without a ledger.
 
-    What those request who lend their CPUs to best effort does not count against it.
+    Requests for exclusive CPUs that best effort may use as well do not count.
     """
     admitted = cycle.admitted.get(node.name)
     if admitted is None:
@@ -71,7 +80,7 @@ def pool_pressure(cycle: Cycle, node: NodeInfo) -> float:
 
 
 def _pool(cycle: Cycle, state: NodeState) -> CPUSet:
-    """Where the pod would run: no container of it has CPUs of its own."""
+    """The pool of a pod without exclusive CPUs."""
     assert cycle.info.request is not None
     if state.config.policy != "pools":
         return state.shared_pool
@@ -79,15 +88,23 @@ def _pool(cycle: Cycle, state: NodeState) -> CPUSet:
 
 
 def taint_toleration(cycle: Cycle, node: NodeInfo) -> float:
-    assert node.node is not None
-    disliked = [taint for taint in matching.taints_of(node.node) if taint.effect == "PreferNoSchedule"]
     tolerations = cycle.info.pod.spec.tolerations
-    return _BEST / (1 + sum(not matching.tolerated(taint, tolerations) for taint in disliked))
+    soft = [taint for taint in node.taints if taint.effect == "PreferNoSchedule"]
+    return _BEST / (1 + sum(not tolerated(taint, tolerations) for taint in soft))
 
 
 def node_affinity(cycle: Cycle, node: NodeInfo) -> float:
     assert node.node is not None
-    return _BEST * matching.preferred_share(cycle.info.pod, node.node)
+    return _BEST * preferred_share(cycle.info.pod, node.node)
+
+
+def preferred_share(pod: Pod, node: Node) -> float:
+    """Return the share of the weights of the pod's preferred terms that match the node; 0 without terms."""
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    preferred = affinity.preferred if affinity else ()
+    total = sum(term.weight for term in preferred)
+    matched = sum(term.weight for term in preferred if term_matches(term.preference, node))
+    return matched / total if total > 0 else 0.0
 
 
 def least_allocated(cycle: Cycle, node: NodeInfo) -> float:
@@ -106,12 +123,12 @@ def _allocated(cycle: Cycle, node: NodeInfo) -> float:
 def _shares(cycle: Cycle, node: NodeInfo) -> Iterator[float]:
     for name in _WEIGHED:
         if allocatable := node.allocatable.get(name, 0):
-            wanted = node.requested.get(name, 0) + cycle.info.requests.get(name, 0)
-            yield min(1.0, wanted / allocatable)
+            requested = node.requested.get(name, 0) + cycle.info.requests.get(name, 0)
+            yield min(1.0, requested / allocatable)
 
 
 def scores(strategy: Strategy = "LeastAllocated") -> tuple[Score, ...]:
-    """The table, for spreading pods over nodes or for packing them."""
+    """Return the table of scores, for spreading pods over nodes or for packing them."""
     allocated = least_allocated if strategy == "LeastAllocated" else most_allocated
     return (
         Score("NUMALocality", 4, numa_locality),

@@ -12,10 +12,10 @@ from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
-from corelane.scheduler import matching
-from corelane.scheduler.cluster import PodInfo
-from corelane.scheduler.messages import Bind
+from corelane.scheduler import filters
+from corelane.scheduler.node_cache import PodInfo, taints_of
 from corelane.scheduler.queue import LONGEST_PARKED
+from corelane.scheduler.scheduling import Bind
 from support.pods import container, guaranteed, pod
 from support.scheduler_world import World
 
@@ -172,7 +172,7 @@ class History:
     def fits(self, waiting: Pod, name: str) -> bool:
         node = self.world.nodes[name]
         _, decision = nodes.admit(self.world.agents[name], translate.request(waiting))
-        open_to_it = not node.spec.unschedulable and matching.untolerated(waiting, node) is None
+        open_to_it = not node.spec.unschedulable and filters.untolerated(waiting, taints_of(node)) is None
         return decision.admitted and open_to_it
 
 

@@ -11,7 +11,8 @@ from corelane.kube.pod import (
     PreferredSchedulingTerm,
     Toleration,
 )
-from corelane.scheduler import matching
+from corelane.scheduler import filters, scores
+from corelane.scheduler.node_cache import taints_of
 from support.objects import node
 from support.pods import pod
 
@@ -48,15 +49,15 @@ def term(*rules: tuple[str, str, tuple[str, ...]], names: tuple[str, ...] = ()) 
     ],
 )
 def test_every_operator(rule: tuple[str, str, tuple[str, ...]], holds: bool) -> None:
-    assert matching.term_matches(term(rule), LABELLED) is holds
+    assert filters.term_matches(term(rule), LABELLED) is holds
 
 
 def test_a_term_needs_all_its_requirements_and_an_empty_one_matches_nothing() -> None:
     in_a, in_b = ("zone", "In", ("a",)), ("zone", "In", ("b",))
-    assert matching.term_matches(term(in_a, names=("n1",)), LABELLED)
-    assert not matching.term_matches(term(in_a, names=("n2",)), LABELLED)
-    assert not matching.term_matches(term(in_b, names=("n1",)), LABELLED)
-    assert not matching.term_matches(term(), LABELLED)
+    assert filters.term_matches(term(in_a, names=("n1",)), LABELLED)
+    assert not filters.term_matches(term(in_a, names=("n2",)), LABELLED)
+    assert not filters.term_matches(term(in_b, names=("n1",)), LABELLED)
+    assert not filters.term_matches(term(), LABELLED)
 
 
 def required(*terms: NodeSelectorTerm) -> Affinity:
@@ -65,7 +66,7 @@ def required(*terms: NodeSelectorTerm) -> Affinity:
 
 def test_one_of_the_terms_and_the_whole_selector_must_hold() -> None:
     in_a, in_b = term(("zone", "In", ("a",))), term(("zone", "In", ("b",)))
-    matches = matching.matches_required_affinity
+    matches = filters.matches_required_affinity
     assert matches(pod("p"), LABELLED)
     assert matches(pod("p", node_selector={"zone": "a"}, affinity=required(in_b, in_a)), LABELLED)
     assert not matches(pod("p", node_selector={"zone": "b"}, affinity=required(in_a)), LABELLED)
@@ -80,8 +81,8 @@ def test_preferred_terms_count_by_weight() -> None:
         for weight, zone in ((30, "a"), (10, "b"))
     )
     wishful = pod("p", affinity=Affinity(NodeAffinity(None, preferred)))
-    assert matching.preferred_share(wishful, LABELLED) == 0.75
-    assert matching.preferred_share(pod("p"), LABELLED) == 0.0
+    assert scores.preferred_share(wishful, LABELLED) == 0.75
+    assert scores.preferred_share(pod("p"), LABELLED) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -99,15 +100,15 @@ def test_preferred_terms_count_by_weight() -> None:
     ],
 )
 def test_a_toleration_is_upstreams(toleration: Toleration, tolerates: bool) -> None:
-    assert matching.tolerates(toleration, Taint("k", "v", "NoSchedule")) is tolerates
+    assert filters.tolerates(toleration, Taint("k", "v", "NoSchedule")) is tolerates
 
 
 def test_only_repelling_taints_keep_a_pod_off() -> None:
     soft, hard = Taint("soft", effect="PreferNoSchedule"), Taint("hard", "x", "NoExecute")
-    assert matching.untolerated(pod("p"), node("n", taints=(soft,))) is None
-    assert matching.untolerated(pod("p"), node("n", taints=(soft, hard))) == hard
+    assert filters.untolerated(pod("p"), taints_of(node("n", taints=(soft,)))) is None
+    assert filters.untolerated(pod("p"), taints_of(node("n", taints=(soft, hard)))) == hard
     tolerant = pod("p", tolerations=(Toleration("hard", "Exists"),))
-    assert matching.untolerated(tolerant, node("n", taints=(soft, hard))) is None
+    assert filters.untolerated(tolerant, taints_of(node("n", taints=(soft, hard)))) is None
 
 
 @pytest.mark.parametrize(
@@ -119,13 +120,13 @@ def test_only_repelling_taints_keep_a_pod_off() -> None:
     ],
 )
 def test_a_node_that_is_not_ready_counts_as_tainted(ready: str, key: str | None) -> None:
-    found = matching.untolerated(pod("p"), node("n", ready=ready))
+    found = filters.untolerated(pod("p"), taints_of(node("n", ready=ready)))
     assert (found.key if found else None) == key
-    assert matching.untolerated(pod("p"), Node(metadata=ObjectMeta(name="silent"))) is None
+    assert filters.untolerated(pod("p"), taints_of(Node(metadata=ObjectMeta(name="silent")))) is None
 
 
 def test_the_taint_of_a_node_controller_is_not_doubled() -> None:
     set_by_it = Taint("node.kubernetes.io/not-ready", effect="NoExecute")
     status = NodeStatus(conditions=(Condition("Ready", "False"),))
     tainted = Node(spec=NodeSpec(taints=(set_by_it,)), status=status)
-    assert list(matching.taints_of(tainted)) == [set_by_it]
+    assert list(taints_of(tainted)) == [set_by_it]

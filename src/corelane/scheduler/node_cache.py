@@ -1,8 +1,8 @@
-"""What the scheduler knows of the nodes: published facts, and its own claims on top of them.
+"""The scheduler's cache of nodes: what their agents published, with the scheduler's claims added.
 
-The agent's ledger is the fact; a pod that is bound or about to be, and is not in the ledger yet, is a claim.
-Each node's `state` is the ledger with the claims admitted into it, by the function that the agent uses too.
-Facts end only when the agent publishes so: a pod that ends frees its claim, never another's CPUs early.
+A claim is a pod that is bound or about to be bound, and not yet in the node's published ledger.
+Each node's `state` is its ledger with the claims admitted into it, by the same function that the agent uses.
+Entries of the ledger end only when the agent publishes a new one: a pod that ends releases its claim only.
 """
 
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,8 @@ from corelane import node as nodes
 from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.meta import condition
+from corelane.kube.objects import Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.node import NodeState, PoolOptions
@@ -22,19 +23,17 @@ from corelane.node.pools.classes import pod_class
 from corelane.quantity import QuantityError
 from corelane.workload import PodRequest
 
-__all__ = ["NodeCache", "NodeInfo", "PodInfo"]
-
-_ANSWERS_KEPT: Final = 64
+_CACHED_ADMISSIONS: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
 class PodInfo:
-    """A pod with its request; `problem` says why that cannot be read, and then `request` is None."""
+    """A pod and its request; `request` is None where it is invalid, and `problem` says why."""
 
     pod: Pod
     request: PodRequest | None
     requests: dict[str, int]
-    """CPU in milliCPU, all else in whole units."""
+    """Resource to amount: CPU in milliCPU, others in whole units."""
     problem: str = ""
 
     @classmethod
@@ -54,17 +53,17 @@ class PodInfo:
 
     @property
     def shape(self) -> str:
-        """Equal for pods that ask for the same: all of the ask but who it is."""
+        """A text that is equal for pods with equal requests: all of the request but UID and name."""
         return repr(replace(self.request, uid="", name="")) if self.request else ""
 
     @property
     def exclusive_cpus(self) -> int:
-        """The CPUs that its containers are to have alone under the static policy, all together."""
+        """Exclusive CPUs of all containers together, under the static policy."""
         return sum(map(self.request.exclusive_cpus, self.request.containers)) if self.request else 0
 
     @property
     def binds(self) -> bool:
-        """Whether it is to have CPUs of its own, as far as a pod can tell without its node."""
+        """Whether the pod requests exclusive CPUs; the node's settings are not considered."""
         if self.request is None:
             return False
         try:
@@ -75,76 +74,74 @@ class PodInfo:
 
 @dataclass(slots=True)
 class NodeInfo:
-    """One node. `node` is None for one known only by its pods or topology; no pod is placed there."""
+    """One node. `node` is None while only pods or a topology name it; no pod is placed there."""
 
     name: str
     node: Node | None = None
     ledger: NodeState | None = None
-    """What its agent published."""
+    """As its agent published it."""
     problem: str = ""
-    """Why what it published cannot be used."""
+    """Why the published topology cannot be used."""
     koordlets: NodeResourceTopology | None = None
-    """What koordlet published of it, which the labels of its Node add to."""
+    """Topology that koordlet published; the labels of the Node add to it."""
     pods: dict[str, PodInfo] = field(default_factory=dict)
     requested: dict[str, int] = field(default_factory=dict)
     allocatable: dict[str, int] = field(default_factory=dict)
     state: NodeState | None = None
     """The ledger and the claims."""
-    _answers: dict[str, tuple[NodeState, nodes.Decision]] = field(default_factory=dict)
-    """What `admission` answered since `state` was last another."""
+    taints: tuple[Taint, ...] = ()
+    """The Node's taints, and those that follow from its conditions."""
+    _admissions: dict[str, tuple[NodeState, nodes.Decision]] = field(default_factory=dict)
+    """Results of `admission` since `state` changed, by shape."""
 
     def admission(self, request: PodRequest, shape: str) -> tuple[NodeState, nodes.Decision] | None:
-        """The ledger's answer to an ask, and the state that would follow; None where there is no ledger.
+        """Return the state with the pod admitted, and the decision; None without a ledger.
 
-        It is kept for asks of the same shape (see `PodInfo.shape`): replicas differ in name only, and a node
-        on which nothing has changed answers them all alike.
+        Results are cached by `PodInfo.shape`: replicas differ in name only, and get equal answers until the
+        node's state changes.
         """
         if self.state is None:
             return None
-        answer = self._answers.get(shape)
-        if answer is None:
-            if len(self._answers) >= _ANSWERS_KEPT:
-                self._answers.clear()
-            answer = self._answers[shape] = nodes.admit(self.state, request)
-        return answer
+        result = self._admissions.get(shape)
+        if result is None:
+            if len(self._admissions) >= _CACHED_ADMISSIONS:
+                self._admissions.clear()
+            result = self._admissions[shape] = nodes.admit(self.state, request)
+        return result
 
     def put(self, info: PodInfo) -> None:
-        """Count a pod in; one that is in already is counted anew."""
-        known = self.pods.get(info.uid)
+        """Add a pod, or replace it."""
+        old = self.pods.get(info.uid)
         self.pods[info.uid] = info
-        if known is not None:
-            self._count(known, -1)
+        if old is not None:
+            self._count(old, -1)
         self._count(info, 1)
-        if known is not None and known.request != info.request:
+        if old is None:
+            self._set_state(self._admitted(self.state, info))
+        elif old.request != info.request:
             self.rebuild()
-        elif known is None:
-            self._become(self._admitted(self.state, info))
 
-    def drop(self, uid: str) -> bool:
-        """Count a pod out; False if it was not in."""
-        known = self.pods.pop(uid, None)
-        if known is None:
-            return False
-        self._count(known, -1)
+    def drop(self, uid: str) -> None:
+        """Remove a pod."""
+        self._count(self.pods.pop(uid), -1)
         self.rebuild()
-        return True
 
     def publish(self, ledger: NodeState | None, problem: str = "") -> None:
-        """Take over what the agent published."""
+        """Replace the ledger."""
         self.ledger, self.problem = ledger, problem
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Admit all claims into the ledger again, in the order in which they came."""
+        """Admit all pods into the ledger again, in the order in which they were added."""
         state = self.ledger
         for info in self.pods.values():
             state = self._admitted(state, info)
-        self._become(state)
+        self._set_state(state)
 
-    def _become(self, state: NodeState | None) -> None:
+    def _set_state(self, state: NodeState | None) -> None:
         if state is not self.state:
             self.state = state
-            self._answers.clear()
+            self._admissions.clear()
 
     @staticmethod
     def _admitted(state: NodeState | None, info: PodInfo) -> NodeState | None:
@@ -162,7 +159,7 @@ class NodeInfo:
 
     @property
     def amplified(self) -> bool:
-        """Whether it offers more CPUs than it has."""
+        """Whether more CPUs are allocatable than the node has."""
         config = self.state.config if self.state else None
         return config is not None and config.policy == "pools" and config.pools.amplification > 1
 
@@ -172,43 +169,43 @@ class NodeInfo:
 
 
 class NodeCache:
-    """All nodes by name."""
+    """All nodes, by name."""
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
-        self._where: dict[str, str] = {}
+        self._node_of_pod: dict[str, str] = {}
 
     def placeable(self) -> Iterator[NodeInfo]:
-        """The nodes that exist as Node objects."""
+        """Yield the nodes with a Node object."""
         return (info for info in self._nodes.values() if info.node is not None)
 
     def get(self, name: str) -> NodeInfo | None:
         return self._nodes.get(name)
 
     def node_of(self, uid: str) -> str | None:
-        """Where a pod is counted in."""
-        return self._where.get(uid)
+        """Return the name of the node that the pod is counted on."""
+        return self._node_of_pod.get(uid)
 
     def put_pod(self, name: str, info: PodInfo) -> None:
-        """Count a pod in on a node, and out wherever else it was."""
-        if self._where.get(info.uid, name) != name:
+        """Count a pod on a node, and no longer on another."""
+        if self._node_of_pod.get(info.uid, name) != name:
             self.drop_pod(info.uid)
-        self._where[info.uid] = name
+        self._node_of_pod[info.uid] = name
         self._at(name).put(info)
 
     def drop_pod(self, uid: str) -> bool:
-        """Count a pod out; False if it was nowhere."""
-        name = self._where.pop(uid, None)
+        """Remove a pod; False if it was on no node."""
+        name = self._node_of_pod.pop(uid, None)
         if name is None:
             return False
         self._nodes[name].drop(uid)
-        self._forget_if_empty(name)
+        self._remove_if_empty(name)
         return True
 
     def claim(
         self, name: str, info: PodInfo, assignments: Mapping[str, CPUSet], zone: CPUSet | None = None
     ) -> None:
-        """Count in a pod that is about to be bound, with the CPUs and the NUMA nodes proposed for it."""
+        """Count a pod that is about to be bound, with the CPUs and NUMA nodes proposed for it."""
         assert info.request is not None
         self.put_pod(name, replace(info, request=replace(info.request, proposal=assignments, zone=zone)))
 
@@ -216,22 +213,23 @@ class NodeCache:
         info = self._at(name)
         before, info.node = info.labels, node
         info.allocatable = _amounts(node) if node else {}
+        info.taints = tuple(taints_of(node)) if node else ()
         if info.koordlets is not None and info.labels != before:
             info.publish(*_read(info.koordlets, info.koordlets, info))
-        self._forget_if_empty(name)
+        self._remove_if_empty(name)
 
     def put_topology(self, old: NodeResourceTopology | None, new: NodeResourceTopology | None) -> None:
-        known = new or old
-        assert known is not None
-        info = self._at(known.metadata.name)
+        topology = new or old
+        assert topology is not None
+        info = self._at(topology.metadata.name)
         info.koordlets = new if new is not None and translate.is_koordlets(new) else None
         info.publish(*_read(old, new, info))
-        self._forget_if_empty(info.name)
+        self._remove_if_empty(info.name)
 
     def _at(self, name: str) -> NodeInfo:
         return self._nodes.setdefault(name, NodeInfo(name))
 
-    def _forget_if_empty(self, name: str) -> None:
+    def _remove_if_empty(self, name: str) -> None:
         if self._nodes[name].empty:
             del self._nodes[name]
 
@@ -241,10 +239,10 @@ def _read(
 ) -> tuple[NodeState | None, str]:
     if new is None:
         return None, ""
-    known = info.ledger
-    same = known is not None and old is not None and translate.same_machine(old, new)
+    same = info.ledger and old and translate.same_machine(old, new)
     try:
-        return translate.state_from_topology(new, known.machine if same and known else None, info.labels), ""
+        machine = info.ledger.machine if info.ledger and same else None
+        return translate.state_from_topology(new, machine, info.labels), ""
     except TranslationError as error:
         return None, str(error)
 
@@ -257,3 +255,22 @@ def _amounts(node: Node) -> dict[str, int]:
         except QuantityError:
             amounts[name] = 0
     return amounts
+
+
+def taints_of(node: Node) -> Iterator[Taint]:
+    """Yield the node's taints, and those that upstream's node controller derives from its conditions.
+
+    On the embedded server they may be missing, and placement must not depend on them.
+    """
+    yield from node.spec.taints
+    present = {taint.key for taint in node.spec.taints}
+    yield from (Taint(key, effect="NoSchedule") for key in _derived_taints(node) if key not in present)
+
+
+def _derived_taints(node: Node) -> Iterator[str]:
+    ready = condition(node.status.conditions, "Ready")
+    if ready is not None and ready.status != "True":
+        yield f"node.kubernetes.io/{'not-ready' if ready.status == 'False' else 'unreachable'}"
+    disk = condition(node.status.conditions, "DiskPressure")
+    if disk is not None and disk.status == "True":
+        yield "node.kubernetes.io/disk-pressure"

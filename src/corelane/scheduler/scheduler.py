@@ -1,26 +1,31 @@
-"""The scheduler at work: informers feed the core, its instructions become requests to the API server."""
+"""The scheduler: informers feed the core, whose instructions become requests to the API server."""
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
+from corelane.cpuset import CPUSet
 from corelane.kube.apierrors import APIError, Unreachable
-from corelane.kube.informer import Informer, ObjectChange
+from corelane.kube.client import KubeClient
+from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.scheduler import messages, notes
-from corelane.scheduler.core import DEFAULT_NAME, DEFAULT_PLUGINS, SchedulerCore
-from corelane.scheduler.messages import Bind, BindFailed, BindSucceeded, CycleDue, Instruction, SetCondition
-from corelane.scheduler.plugins import Plugins
-from corelane.scheduler.reporter import SchedulerReporter
-
-if TYPE_CHECKING:
-    from corelane.kube.client import KubeClient
-
-__all__ = ["Scheduler"]
+from corelane.scheduler import pod_status_writer, scheduling
+from corelane.scheduler.pod_status_writer import PodStatusWriter
+from corelane.scheduler.scheduling import (
+    DEFAULT_NAME,
+    Bind,
+    BindFailed,
+    BindSucceeded,
+    CycleDue,
+    Instruction,
+    Plugins,
+    SchedulerCore,
+    SetCondition,
+)
 
 T = TypeVar("T", bound=Object)
 
@@ -28,42 +33,72 @@ _ALIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
 _BINDS_AT_ONCE: Final = 16
 
 
+class SchedulerReporter(InformerReporter):
+    """Hooks for logs, metrics and tests, empty by default; the informers' hooks included."""
+
+    def started(self, name: str) -> None:
+        """All objects are listed, and scheduling starts."""
+
+    def binding(self, pod: Pod, node: str, assignments: Mapping[str, CPUSet]) -> None:
+        """A binding is sent, with these CPUs for the pod's containers."""
+
+    def bound(self, pod: Pod, node: str, seconds: float) -> None:
+        """The API server accepted the binding, after that many seconds."""
+
+    def bind_failed(self, pod: Pod, node: str, error: APIError) -> None:
+        """The API server did not accept the binding."""
+
+    def unschedulable(self, pod: Pod, reason: str, message: str) -> None:
+        """A pod did not fit on any node, or its binding failed."""
+
+    def unusable_topology(self, node: str, problem: str) -> None:
+        """The NodeResourceTopology of a node is invalid."""
+
+    def write_failed(self, what: str, error: APIError) -> None:
+        """A condition or event could not be written; scheduling goes on."""
+
+    def dropped(self, what: str) -> None:
+        """A condition or event is not written, because too many are waiting."""
+
+
 class Scheduler:
-    """Places the pods whose `schedulerName` is `name`. `clock` gives the time for events and conditions."""
+    """Schedules the pods whose `schedulerName` is `name`; `clock` gives the time for what it writes."""
 
     def __init__(
         self,
-        client: "KubeClient",
+        client: KubeClient,
         *,
         name: str = DEFAULT_NAME,
-        plugins: Plugins = DEFAULT_PLUGINS,
-        clock: Callable[[], datetime] = notes.now,
+        plugins: Plugins | None = None,
+        clock: Callable[[], datetime] = pod_status_writer.now,
         rng: random.Random | None = None,
         reporter: SchedulerReporter | None = None,
     ) -> None:
         self.core = SchedulerCore(name, plugins)
         self._client = client
         self._reporter = reporter or SchedulerReporter()
-        self._notes = notes.PodStatusWriter(client, name, self._reporter, clock)
-        self._news = asyncio.Event()
+        self._writer = PodStatusWriter(
+            client, name, dropped=self._reporter.dropped, failed=self._reporter.write_failed, clock=clock
+        )
+        self._changed = asyncio.Event()
         self._slots = asyncio.Semaphore(_BINDS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         self._informers: tuple[Informer[Node], Informer[NodeResourceTopology], Informer[Pod]] = (
-            self._informer(Node, messages.NodeChanged, rng),
-            self._informer(NodeResourceTopology, messages.TopologyChanged, rng),
-            self._informer(Pod, messages.PodChanged, rng, field_selector=_ALIVE),
+            self._informer(Node, scheduling.NodeChanged, rng),
+            self._informer(NodeResourceTopology, scheduling.TopologyChanged, rng),
+            self._informer(Pod, scheduling.PodChanged, rng, field_selector=_ALIVE),
         )
 
     def _informer(
         self,
         kind: type[T],
-        event: Callable[[float, T | None, T | None], messages.Event],
+        event: Callable[[float, T | None, T | None], scheduling.Event],
         rng: random.Random | None,
         field_selector: str | None = None,
     ) -> Informer[T]:
         def handle(change: ObjectChange[T]) -> None:
-            self._tell(event(_now(), change.old, change.new))
-            self._complain(kind, change.new)
+            self._handle(event(_now(), change.old, change.new))
+            self._report_problem(kind, change.new)
 
         return Informer(
             self._client,
@@ -74,17 +109,17 @@ class Scheduler:
             rng=rng,
         )
 
-    def _complain(self, kind: type[Object], new: Object | None) -> None:
+    def _report_problem(self, kind: type[Object], new: Object | None) -> None:
         if kind is NodeResourceTopology and new is not None:
             node = self.core.cluster.get(new.metadata.name)
             if node is not None and node.problem:
                 self._reporter.unusable_topology(node.name, node.problem)
 
     async def run(self) -> None:
-        """Schedule until cancelled. Nothing is placed before nodes, topologies and pods are all known."""
+        """Schedule until cancelled. No pod is placed before nodes, topologies and pods are listed."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            tasks.create_task(self._notes.run())
+            tasks.create_task(self._writer.run())
             for informer in self._informers:
                 tasks.create_task(informer.run())
             for informer in self._informers:
@@ -94,23 +129,23 @@ class Scheduler:
 
     async def _schedule(self) -> None:
         while True:
-            self._news.clear()
+            self._changed.clear()
             while self.core.ready(_now()):
-                self._tell(CycleDue(_now()))
+                self._handle(CycleDue(_now()))
                 await asyncio.sleep(0)
-            await self._news_or(self.core.next_time())
+            await self._wait(self.core.next_time())
 
-    async def _news_or(self, time: float | None) -> None:
+    async def _wait(self, time: float | None) -> None:
         try:
             async with asyncio.timeout_at(time):
-                await self._news.wait()
+                await self._changed.wait()
         except TimeoutError:
             pass
 
-    def _tell(self, event: messages.Event) -> None:
+    def _handle(self, event: scheduling.Event) -> None:
         for instruction in self.core.handle(event):
             self._carry_out(instruction)
-        self._news.set()
+        self._changed.set()
 
     def _carry_out(self, instruction: Instruction) -> None:
         if isinstance(instruction, Bind):
@@ -120,7 +155,7 @@ class Scheduler:
             return
         if isinstance(instruction, SetCondition):
             self._reporter.unschedulable(instruction.pod, instruction.reason, instruction.message)
-        self._notes.take(instruction)
+        self._writer.put(instruction)
 
     async def _bind(self, bind: Bind) -> None:
         pod, begun = bind.pod.metadata, _now()
@@ -129,10 +164,10 @@ class Scheduler:
                 await self._client.bind(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations)
         except APIError as error:
             self._reporter.bind_failed(bind.pod, bind.node, error)
-            self._tell(BindFailed(_now(), pod.uid, _outcome(error), str(error)))
+            self._handle(BindFailed(_now(), pod.uid, _outcome(error), str(error)))
         else:
             self._reporter.bound(bind.pod, bind.node, _now() - begun)
-            self._tell(BindSucceeded(_now(), pod.uid))
+            self._handle(BindSucceeded(_now(), pod.uid))
 
 
 def _outcome(error: APIError) -> Literal["rejected", "conflict", "unknown"]:

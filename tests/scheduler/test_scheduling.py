@@ -15,10 +15,8 @@ from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
 from corelane.node import NodeState
 from corelane.node.pools.options import AllocatorName, PoolOptions
-from corelane.scheduler.cluster import PodInfo
-from corelane.scheduler.core import SchedulerCore
-from corelane.scheduler.messages import (
-    Announce,
+from corelane.scheduler.node_cache import PodInfo
+from corelane.scheduler.scheduling import (
     Bind,
     BindFailed,
     BindSucceeded,
@@ -26,6 +24,8 @@ from corelane.scheduler.messages import (
     Instruction,
     NodeChanged,
     PodChanged,
+    RecordEvent,
+    SchedulerCore,
     SetCondition,
     TopologyChanged,
 )
@@ -107,7 +107,7 @@ def only_bind(instructions: Iterable[Instruction]) -> Bind:
 def why(instructions: Iterable[Instruction]) -> str:
     """The reason why a pod was not placed, the same in condition and event."""
     (condition,) = [one for one in instructions if isinstance(one, SetCondition)]
-    (event,) = [one for one in instructions if isinstance(one, Announce)]
+    (event,) = [one for one in instructions if isinstance(one, RecordEvent)]
     assert (condition.reason, event.type, event.reason) == ("Unschedulable", "Warning", "FailedScheduling")
     assert condition.message == event.message
     return event.message
@@ -120,7 +120,7 @@ def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
     assert bind.assignments == {"main": CPUSet([1, 2])}
     assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {"cpuset": "1-2"}
     (event,) = story.tell(BindSucceeded(0, "uid-a"))
-    assert isinstance(event, Announce)
+    assert isinstance(event, RecordEvent)
     assert (event.type, event.reason) == ("Normal", "Scheduled")
     assert event.message == "Successfully assigned ns/a to n1 (CPUs: main 1-2)"
     story.shows_bound(bind)
@@ -226,7 +226,7 @@ def test_success_is_announced_once_whichever_news_comes_first() -> None:
     bind = only_bind(story.wants(guaranteed("a", "2")))
     story.shows_bound(bind)
     story.tell(BindSucceeded(0, "uid-a"))
-    assert [one.reason for one in story.done if isinstance(one, Announce)] == ["Scheduled"]
+    assert [one.reason for one in story.done if isinstance(one, RecordEvent)] == ["Scheduled"]
 
 
 def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
@@ -234,7 +234,7 @@ def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
     bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
     assert bind.annotations == {}
     (event,) = story.tell(BindSucceeded(0, "uid-a"))
-    assert isinstance(event, Announce)
+    assert isinstance(event, RecordEvent)
     assert event.message == "Successfully assigned ns/a to n1"
 
 
@@ -258,7 +258,7 @@ def test_gated_pods_wait_until_their_gates_are_gone() -> None:
     story = Story().has(node("n1"), spec="core:8")
     gated = ours(guaranteed("a", "1", scheduling_gates=(SchedulingGate("g"),)))
     assert story.wants(gated) == []
-    assert story.core.pending() == {"uid-a": "is held back by its scheduling gates"}
+    assert story.core.pending() == {"uid-a": "has scheduling gates"}
     story.tell(PodChanged(0, gated, replace(gated, spec=replace(gated.spec, scheduling_gates=()))))
     assert only_bind(story.schedules()).node == "n1"
 
@@ -297,14 +297,14 @@ def test_too_few_exclusive_cpus_is_a_reason_of_its_own() -> None:
 
 def test_exclusive_cpus_need_a_published_topology_and_shared_ones_do_not() -> None:
     story = Story().has(node("plain"))
-    assert "1 node(s) invalid CPU Topology: none is published" in why(story.wants(guaranteed("a", "2")))
+    assert "1 node(s) invalid CPU Topology: no NodeResourceTopology" in why(story.wants(guaranteed("a", "2")))
     assert only_bind(story.wants(pod("b", container("x", "cpu=1")))).node == "plain"
 
 
 def test_a_labelled_pod_needs_a_published_topology_too() -> None:
     story = Story().has(node("plain"))
     labelled = pod("a", container("x", "cpu=2"), labels={keys.QOS_CLASS: "LSR"})
-    assert "1 node(s) invalid CPU Topology: none is published" in why(story.wants(labelled))
+    assert "1 node(s) invalid CPU Topology: no NodeResourceTopology" in why(story.wants(labelled))
 
 
 def test_a_pod_whose_annotation_is_broken_stays_pending_and_disturbs_nobody() -> None:
@@ -373,7 +373,7 @@ def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
     story.tell(TopologyChanged(0, None, broken))
     assert only_bind(story.wants(guaranteed("a", "2"))).node == "good"
     told = why(story.wants(guaranteed("b", "8")))
-    assert "1 node(s) invalid CPU Topology: what is published is broken (metadata.annotations[" in told
+    assert "1 node(s) invalid CPU Topology: invalid NodeResourceTopology (metadata.annotations[" in told
     assert f"[{keys.CPU_ALLOCATIONS}]: invalid value '{{'" in told
 
 
@@ -418,9 +418,9 @@ def test_an_event_is_not_repeated_while_nothing_changes_but_the_condition_is_kep
         story.tell(NodeChanged(story.now, node("n1", 4), node("n1", 3)))
         story.tell(NodeChanged(story.now, node("n1", 3), node("n1", 4)))
         again = story.schedules(11)
-        assert version and not [one for one in again if isinstance(one, Announce)]
+        assert version and not [one for one in again if isinstance(one, RecordEvent)]
     said = story.schedules(301)
-    assert [one.message for one in said if isinstance(one, Announce)]
+    assert [one.message for one in said if isinstance(one, RecordEvent)]
 
 
 def test_another_reason_is_told_but_not_more_often_than_every_ten_seconds() -> None:
@@ -433,7 +433,7 @@ def test_another_reason_is_told_but_not_more_often_than_every_ten_seconds() -> N
     assert [type(one) for one in soon] == [SetCondition]
     story.tell(NodeChanged(story.now, cordoned, node("n1", 3, unschedulable=True)))
     later = story.schedules(12)
-    assert any(isinstance(one, Announce) and "unschedulable" in one.message for one in later)
+    assert any(isinstance(one, RecordEvent) and "unschedulable" in one.message for one in later)
 
 
 def test_a_condition_that_is_there_already_is_not_written_again() -> None:
@@ -633,9 +633,9 @@ def test_an_event_names_the_node_that_is_nearest_to_fitting() -> None:
         taken = {"full": "6", "large": "2", "small": "1"}[name]
         story.publishes(name, nodes.admit(story.states[name], translate.request(guaranteed("x", taken)))[0])
     instructions = story.wants(guaranteed("a", "6"))
-    (event,) = [one for one in instructions if isinstance(one, Announce)]
+    (event,) = [one for one in instructions if isinstance(one, RecordEvent)]
     assert event.nearest is not None
-    assert event.nearest.node == "large"
+    assert event.nearest.name == "large"
     assert event.nearest.state.bound == story.states["large"].bound
     assert event.nearest.request.name == "a"
 
