@@ -18,7 +18,7 @@ from report import Row, best
 
 from corelane.cpuset import bits, parse_list
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import Demand, Neighbour, Occupancy, Resource, Shape
+from corelane.placement.optimal import Demand, Occupancy, PodAffinityTerm, Resource, Shape
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 from corelane.workload.placement_spec import Exclusivity, NUMAPolicy, TopologyLevel
 
@@ -145,7 +145,7 @@ def _demand(shape: Shape, free: int, chance: random.Random) -> Demand:
         "exclusive": Exclusivity(chance.choice(list(TopologyLevel)), chance.random() < 0.3),
         "exclusive_policy": chance.choice(list(ExclusivePolicy)),
         "neighbours": (
-            Neighbour(
+            PodAffinityTerm(
                 chance.random() < 0.5, chance.choice(list(TopologyLevel)), chance.getrandbits(24) & shape.all
             ),
         ),

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import Demand, Guard, Infeasible, Limit, Neighbour, Occupancy, Resource
+from corelane.placement.optimal import (
+    AntiAffinity,
+    Demand,
+    Infeasible,
+    Limit,
+    Occupancy,
+    PodAffinityTerm,
+    Resource,
+)
 from corelane.workload.placement_spec import (
     BindPolicy,
     ExclusivePolicy,
@@ -92,12 +100,14 @@ def occupancies(draw, world, free):
         CPUSet(c for c in taken if owner[c] == one).mask for one in range(4) if one in owner.values()
     )
     same = [draw(st.sampled_from(["", "core", "numa", "both"])) for _ in holders]
-    guards = tuple(Guard(draw(LEVELS), holder) for holder in holders if draw(st.integers(0, 7)) == 0)
+    anti_affinity = tuple(
+        AntiAffinity(draw(LEVELS), holder) for holder in holders if draw(st.integers(0, 7)) == 0
+    )
     return Occupancy(
         holders,
         same_core=reduce(or_, (h for h, s in zip(holders, same, strict=True) if s in ("core", "both")), 0),
         same_numa=reduce(or_, (h for h, s in zip(holders, same, strict=True) if s in ("numa", "both")), 0),
-        guards=guards,
+        anti_affinity=anti_affinity,
     )
 
 
@@ -113,8 +123,8 @@ def demands(draw, world, most):
     resources = st.lists(
         st.builds(Resource, st.just("r"), st.integers(1, 6), amounts, st.none() | amounts), max_size=2
     )
-    neighbours = st.lists(
-        st.builds(Neighbour, st.booleans(), LEVELS, masks(cpus), st.sampled_from([False, False, True])),
+    pod_affinity = st.lists(
+        st.builds(PodAffinityTerm, st.booleans(), LEVELS, masks(cpus), st.sampled_from([False, False, True])),
         max_size=2,
     )
     return Demand(
@@ -123,7 +133,7 @@ def demands(draw, world, most):
         bind_required=rarely(draw, st.booleans(), False),
         exclusive=rarely(draw, st.builds(Exclusivity, LEVELS, st.booleans()), None),
         exclusive_policy=rarely(draw, st.sampled_from(list(ExclusivePolicy)), ExclusivePolicy.NONE),
-        neighbours=tuple(rarely(draw, neighbours, [])),
+        pod_affinity=tuple(rarely(draw, pod_affinity, [])),
         limits=tuple(rarely(draw, st.builds(Limit, st.just("kind"), masks(cpus)).map(lambda one: [one]), [])),
         numa=rarely(draw, st.sampled_from(list(NUMAPolicy)), NUMAPolicy.NONE),
         numa_exclusive=rarely(draw, st.booleans(), False),
@@ -263,7 +273,7 @@ def without(demand, free, others, gone):
         tuple(holder for i, holder in enumerate(others.holders) if i not in gone),
         others.same_core & ~cpus,
         others.same_numa & ~cpus,
-        tuple(Guard(one.level, one.cpus & ~cpus) for one in others.guards),
+        tuple(AntiAffinity(one.level, one.cpus & ~cpus) for one in others.anti_affinity),
     )
-    neighbours = tuple(replace(one, cpus=one.cpus & ~cpus) for one in demand.neighbours)
-    return replace(demand, neighbours=neighbours), free | cpus, rest
+    pod_affinity = tuple(replace(one, cpus=one.cpus & ~cpus) for one in demand.pod_affinity)
+    return replace(demand, pod_affinity=pod_affinity), free | cpus, rest

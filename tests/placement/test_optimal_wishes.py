@@ -9,7 +9,15 @@ from corelane.cpuset import format_list, parse_list
 from corelane.machine import model
 from corelane.machine.spec import parse_spec
 from corelane.placement import optimal, topology
-from corelane.placement.optimal import Demand, Guard, Infeasible, Limit, Neighbour, Occupancy, Resource
+from corelane.placement.optimal import (
+    AntiAffinity,
+    Demand,
+    Infeasible,
+    Limit,
+    Occupancy,
+    PodAffinityTerm,
+    Resource,
+)
 from corelane.reasons import label, sentence
 from corelane.workload.placement_spec import (
     BindPolicy,
@@ -183,8 +191,8 @@ def test_required_exclusivity_bars_units_of_other_holders(level):
 
 def test_what_another_pod_has_to_itself_is_nobody_elses():
     there = parse_list("0")
-    guards = (Guard(TopologyLevel.NUMA, there),)
-    assert chosen(TWO, Demand(2), taken="0", holders=(there,), guards=guards) == "4,12"
+    anti_affinity = (AntiAffinity(TopologyLevel.NUMA, there),)
+    assert chosen(TWO, Demand(2), taken="0", holders=(there,), anti_affinity=anti_affinity) == "4,12"
 
 
 def test_pcpu_level_avoids_cores_of_the_same_policy_only():
@@ -222,16 +230,16 @@ def test_the_fallback_keeps_off_the_cores_of_both_levels():
 
 
 def test_a_core_beside_whom_one_prefers_is_not_against_the_wish():
-    beside = Neighbour(False, TopologyLevel.CORE, parse_list("0"), name="app=db")
-    demand, free = Demand(1, neighbours=(beside,)), DESK.all & ~parse_list("0")
+    beside = PodAffinityTerm(False, TopologyLevel.CORE, parse_list("0"), name="app=db")
+    demand, free = Demand(1, pod_affinity=(beside,)), DESK.all & ~parse_list("0")
     answer = optimal.place(DESK, demand, free)
     assert (format_list(answer.cpus), answer.values["affinity"]) == ("4", 0)
     assert optimal.evaluate(DESK, demand, free, answer.cpus) == answer.terms
 
 
 def test_preferring_nobody_asks_for_nothing():
-    nobody = Neighbour(False, TopologyLevel.CORE, 0, name="app=db")
-    answer = optimal.explain(DESK, Demand(2, neighbours=(nobody,)), DESK.all)
+    nobody = PodAffinityTerm(False, TopologyLevel.CORE, 0, name="app=db")
+    answer = optimal.explain(DESK, Demand(2, pod_affinity=(nobody,)), DESK.all)
     assert answer.values["affinity"] == 0
     assert "CPU affinity: app=db selects no pod with bound CPUs" in {sentence(one) for one in answer.reasons}
 
@@ -346,15 +354,15 @@ def test_what_cannot_be_better_is_proven_though_the_search_is_not():
 def test_a_busy_thread_may_be_paired_with_a_quiet_one():
     """User story 4: beside the batch application, never beside the other service, one CPU of each core."""
     batch, service = parse_list("0-1"), parse_list("2")
-    beside = Neighbour(False, TopologyLevel.CORE, batch, name="batch")
-    never = Neighbour(True, TopologyLevel.CORE, service, required=True, name="service")
-    demand = Demand(2, SPREAD, neighbours=(beside, never))
+    beside = PodAffinityTerm(False, TopologyLevel.CORE, batch, name="batch")
+    never = PodAffinityTerm(True, TopologyLevel.CORE, service, required=True, name="service")
+    demand = Demand(2, SPREAD, pod_affinity=(beside, never))
     assert chosen(DESK, demand, taken="0-2", holders=(batch, service)) == "4-5"
 
 
 def test_a_required_neighbour_that_is_nowhere_is_missed():
-    beside = Neighbour(False, TopologyLevel.L3, 0, required=True, name="app=db")
-    answer = missed(ROME, Demand(1, neighbours=(beside,)))
+    beside = PodAffinityTerm(False, TopologyLevel.L3, 0, required=True, name="app=db")
+    answer = missed(ROME, Demand(1, pod_affinity=(beside,)))
     assert answer.requirement == "affinity"
     assert answer.text.startswith("prefer app=db at l3 level: 1 CPU is asked for, 0 are left")
     assert answer.changes[-1].requirement == "prefer app=db at l3 level"

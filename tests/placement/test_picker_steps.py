@@ -10,7 +10,7 @@ from corelane.machine.spec import parse_spec
 from corelane.placement import topology
 from corelane.placement.kubelet import picker
 from corelane.placement.kubelet.picker import Strategy
-from corelane.placement.kubelet.steps import Steps, Why
+from corelane.placement.kubelet.steps import PickerSteps, Why
 
 
 def hybrid():
@@ -62,7 +62,7 @@ def test_steps_take_the_cpus_that_the_silent_picker_takes(machine, available, n,
         expected = take(units, available, n, strategy, hinted=hinted)
     except picker.AccountingError:
         return
-    steps = Steps()
+    steps = PickerSteps()
     assert take(units, available, n, strategy, hinted=hinted, reporter=steps) == expected
     together = 0
     for step in steps.steps:
@@ -81,11 +81,11 @@ def test_steps_take_the_cpus_that_the_silent_picker_takes(machine, available, n,
 def test_picker_with_a_reporter_rejects_too_few_cpus():
     units = topology.from_machine(MACHINES[0])
     with pytest.raises(picker.NotEnoughCPUs):
-        picker.take(units, 0b11, 3, Strategy(), reporter=Steps())
+        picker.take(units, 0b11, 3, Strategy(), reporter=PickerSteps())
 
 
 def steps_of(machine, available, n, **strategy):
-    steps = Steps()
+    steps = PickerSteps()
     units = topology.from_machine(machine)
     picker.take(units, CPUSet.parse(available).mask, n, Strategy(**strategy), reporter=steps)
     return steps.steps

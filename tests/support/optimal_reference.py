@@ -52,12 +52,12 @@ def usable(world: World, demand: Demand, free: Cpus, others: Occupancy) -> Itera
         here = {level: units[cpu] for level, units in world.at.items()}
         if any(cpu not in ids(limit.cpus) for limit in demand.limits):
             continue
-        if any(here[guard.level] & ids(guard.cpus) for guard in others.guards):
+        if any(here[guard.level] & ids(guard.cpus) for guard in others.anti_affinity):
             continue
         exclusive = demand.exclusive
         if exclusive and exclusive.required and here[exclusive.level] & bound:
             continue
-        if any(bool(here[a.level] & ids(a.cpus)) is a.avoid for a in demand.neighbours if a.required):
+        if any(bool(here[a.level] & ids(a.cpus)) is a.avoid for a in demand.pod_affinity if a.required):
             continue
         yield cpu
 
@@ -151,7 +151,7 @@ def shared(world: World, demand: Demand, others: Occupancy, cpus: Cpus) -> dict[
         found["fallback"] += sum(
             bool(core & either) for node in conflicts for core in world.touched("core", cpus & node)
         )
-    for one in demand.neighbours:
+    for one in demand.pod_affinity:
         theirs = ids(one.cpus) & world.node.keys()
         if not one.required and (one.avoid or theirs):
             found["affinity"] += sum(

@@ -72,8 +72,8 @@ def _built(topologies: Topologies) -> dict[str, topology.Topology]:
     return {name: topology.build(_row(row) for row in rows) for name, rows in topologies.items()}
 
 
-def _row(row: Sequence[int]) -> topology.Row:
-    return topology.Row(*row)
+def _row(row: Sequence[int]) -> topology.CPURow:
+    return topology.CPURow(*row)
 
 
 def _take(row: Row, of: topology.Topology) -> Difference | None:

@@ -17,11 +17,11 @@ from corelane.cpuset import bits
 from corelane.machine.model import Machine, kubelet_uncore_ids
 
 __all__ = [
-    "Counters",
+    "CPURow",
     "Pattern",
     "Patterned",
-    "Row",
     "Topology",
+    "UnitCounts",
     "build",
     "by_threads",
     "core_keys",
@@ -169,7 +169,7 @@ def lowest(mask: int, n: int) -> int:
     return taken
 
 
-class Row(NamedTuple):
+class CPURow(NamedTuple):
     """One logical CPU and the units that it lies in; `core` may be any key that its siblings share."""
 
     cpu: int
@@ -179,7 +179,7 @@ class Row(NamedTuple):
     uncore: int
 
 
-class Counters(NamedTuple):
+class UnitCounts(NamedTuple):
     """How many of each there are, as cAdvisor reports it: upstream divides these, right or wrong."""
 
     cpus: int
@@ -232,7 +232,7 @@ class Topology(Patterned):
     cpus_per_core: int
     cpus_per_socket: int
     cpus_per_uncore: int
-    counters: Counters
+    counters: UnitCounts
     core_order: tuple[int, ...] = ()
     """The lowest CPU of each core by socket and core id, as Koordinator sorts; empty where ascending does."""
 
@@ -246,7 +246,7 @@ def from_machine(machine: Machine) -> Topology:
     """Return the topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
     usable, keys, caches = machine.usable, core_keys(machine), kubelet_uncore_ids(machine.cpus)
     return build(
-        Row(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable
+        CPURow(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable
     )
 
 
@@ -262,19 +262,21 @@ def core_keys(machine: Machine) -> dict[int, int]:
     return {cpu.id: cpu.socket << 16 | cpu.core for cpu in machine.cpus}
 
 
-def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counters | None = None) -> Topology:
+def build(
+    rows: Iterable[CPURow | tuple[int, int, int, int, int]], counters: UnitCounts | None = None
+) -> Topology:
     """Return the topology of these CPUs; `counters` stands in for what cAdvisor counted, if it differs.
 
     Raises ValueError when there is no CPU, or one twice.
     """
-    cpus = [Row(*row) for row in rows]
+    cpus = [CPURow(*row) for row in rows]
     if not cpus:
         raise ValueError("could not detect number of cpus")
     if len({row.cpu for row in cpus}) != len(cpus):
         raise ValueError("a CPU id appears twice in the topology")
     numa, sockets = _units(cpus, "numa"), _units(cpus, "socket")
     uncore, cores = _units(cpus, "uncore"), _units(cpus, "core")
-    count = counters or Counters(len(cpus), len(cores), len(sockets), len(numa), len(uncore))
+    count = counters or UnitCounts(len(cpus), len(cores), len(sockets), len(numa), len(uncore))
     numa_first = count.sockets >= count.numa
     nodes, packages, domains = tuple(numa.values()), tuple(sockets.values()), tuple(uncore.values())
     first, second = (nodes, packages) if numa_first else (packages, nodes)
@@ -318,7 +320,7 @@ def build(rows: Iterable[Row | tuple[int, int, int, int, int]], counters: Counte
     )
 
 
-def _units(rows: list[Row], level: str) -> dict[int, int]:
+def _units(rows: list[CPURow], level: str) -> dict[int, int]:
     """Unit id to the mask of its CPUs, ascending by id."""
     units: dict[int, int] = {}
     for row in rows:
@@ -327,7 +329,7 @@ def _units(rows: list[Row], level: str) -> dict[int, int]:
     return dict(sorted(units.items()))
 
 
-def _core_order(rows: list[Row], units: Iterable[int]) -> tuple[int, ...]:
+def _core_order(rows: list[CPURow], units: Iterable[int]) -> tuple[int, ...]:
     lowest: dict[tuple[int, int], int] = {}
     for row in rows:
         key = row.socket, row.core

@@ -64,7 +64,7 @@ def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -
     touched = shapes.from_machine(state.machine).touched
     if demand.exclusive:
         free &= ~touched(demand.exclusive.level, others.bound)
-    for one in demand.neighbours:
+    for one in demand.pod_affinity:
         beside = touched(one.level, one.cpus)
         free &= ~beside if one.avoid else beside
     return free
@@ -82,7 +82,7 @@ def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occ
         as_proposed=options.as_proposed,
     )
     held = Held(others.same_core, others.same_numa)
-    if demand.exclusive or demand.neighbours:
+    if demand.exclusive or demand.pod_affinity:
         narrowed = _preferred(state, free, demand, others)
         try:
             cpus = _taken(state, narrowed, demand, request, held, others)
@@ -188,7 +188,7 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
     if isinstance(answer, Infeasible):
         changes = tuple(change.text for change in answer.changes)
         raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.text, changes)
-    preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.neighbours))
+    preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.pod_affinity))
     unproven = "" if answer.proven else answer.unproven_term
     return Placed(answer.cpus, Code.PICKED_BY_OPTIMAL, (answer.terms, *preferences, unproven, answer.bound))
 

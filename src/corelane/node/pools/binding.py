@@ -14,7 +14,7 @@ from corelane.node.pools import pod_affinity, zones
 from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
 from corelane.node.pools.classes import PodClass
 from corelane.node.pools.zone_assignment import STRICT
-from corelane.placement.optimal.demand import NOBODY, Demand, Limit, Occupancy, Resource
+from corelane.placement.optimal.demand import UNOCCUPIED, Demand, Limit, Occupancy, Resource
 from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, ContainerKind, NUMAPolicy, PodRequest
 
@@ -137,7 +137,7 @@ class Binding:
     def __init__(self, state: NodeState, request: PodRequest, decided: PodClass, demand: Demand) -> None:
         self.state, self.request, self.decided = state, request, decided
         held = pod_affinity.holdings(state)
-        self.demand = replace(demand, neighbours=pod_affinity.neighbours(state, request, held))
+        self.demand = replace(demand, pod_affinity=pod_affinity.neighbours(state, request, held))
         self.others = pod_affinity.occupancy(state, request, held)
         self.available = state.free_exclusive.mask
         self.allowed, self.rules = permitted(state, self.available, self.demand, self.others)
@@ -259,7 +259,7 @@ class Binding:
         part = Demand(
             n, bind=self.demand.bind, bind_required=self.demand.bind_required, sizes=self.demand.sizes
         )
-        return ALLOCATORS[self.state.config.pools.allocator](self.state, free, part, NOBODY).cpus
+        return ALLOCATORS[self.state.config.pools.allocator](self.state, free, part, UNOCCUPIED).cpus
 
     # -- what both need
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from corelane.node.ledger import NodeState
 from corelane.node.placed_pods import PlacedPod
-from corelane.placement.optimal.demand import Guard, Neighbour, Occupancy
+from corelane.placement.optimal.demand import AntiAffinity, Occupancy, PodAffinityTerm
 from corelane.workload import ExclusivePolicy, PodCPUAffinity, PodRequest
 
 __all__ = ["holdings", "names_of", "neighbours", "occupancy"]
@@ -30,7 +30,7 @@ def names_of(state: NodeState, cpus: int) -> list[str]:
 def occupancy(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Occupancy:
     """Who holds which CPUs, and where those who are there bar this pod."""
     same = {ExclusivePolicy.PCPU_LEVEL: 0, ExclusivePolicy.NUMA_NODE_LEVEL: 0}
-    guards: list[Guard] = []
+    anti_affinity: list[AntiAffinity] = []
     for uid, placed_pod in state.placed_pods.items():
         cpus = held.get(uid, 0)
         if not cpus or uid == request.uid:
@@ -38,17 +38,19 @@ def occupancy(state: NodeState, request: PodRequest, held: Mapping[str, int]) ->
         if placed_pod.exclusive_policy in same:
             same[placed_pod.exclusive_policy] |= cpus
         if placed_pod.exclusive and placed_pod.exclusive.required:
-            guards.append(Guard(placed_pod.exclusive.level, cpus))
-        guards += [Guard(one.level, cpus) for one in _against(placed_pod, request) if one.required]
+            anti_affinity.append(AntiAffinity(placed_pod.exclusive.level, cpus))
+        anti_affinity += [
+            AntiAffinity(one.level, cpus) for one in _against(placed_pod, request) if one.required
+        ]
     return Occupancy(
         holders=tuple(held.values()),
         same_core=same[ExclusivePolicy.PCPU_LEVEL],
         same_numa=same[ExclusivePolicy.NUMA_NODE_LEVEL],
-        guards=tuple(guards),
+        anti_affinity=tuple(anti_affinity),
     )
 
 
-def neighbours(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> tuple[Neighbour, ...]:
+def neighbours(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> tuple[PodAffinityTerm, ...]:
     """The pod's named affinities, and what those who are there would rather not have beside them.
 
     The first of a group that requires to be beside its own is let in anywhere, as in Kubernetes.
@@ -56,7 +58,7 @@ def neighbours(state: NodeState, request: PodRequest, held: Mapping[str, int]) -
     return (*_wished(state, request, held), *_disliked(state, request, held))
 
 
-def _wished(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[Neighbour]:
+def _wished(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[PodAffinityTerm]:
     for one in request.placement_spec.affinities:
         cpus = 0
         for uid, placed_pod in state.placed_pods.items():
@@ -68,23 +70,25 @@ def _wished(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> I
                 cpus |= held.get(uid, 0)
         first = not cpus and not one.avoid and one.others.matches(request.labels)
         if cpus or (one.required and not one.avoid and not first):
-            yield Neighbour(one.avoid, one.level, cpus, one.required, _in_words(one))
+            yield PodAffinityTerm(one.avoid, one.level, cpus, one.required, _in_words(one))
 
 
 def _in_words(one: PodCPUAffinity) -> str:
     return str(one.others) or "any pod"
 
 
-def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[Neighbour]:
+def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[PodAffinityTerm]:
     for uid, placed_pod in state.placed_pods.items():
         cpus = held.get(uid, 0)
         if not cpus or uid == request.uid:
             continue
         if placed_pod.exclusive and not placed_pod.exclusive.required:
-            yield Neighbour(True, placed_pod.exclusive.level, cpus, name="who would rather be by themselves")
+            yield PodAffinityTerm(
+                True, placed_pod.exclusive.level, cpus, name="who would rather be by themselves"
+            )
         for one in _against(placed_pod, request):
             if not one.required:
-                yield Neighbour(True, one.level, cpus, name="who would rather not be beside this pod")
+                yield PodAffinityTerm(True, one.level, cpus, name="who would rather not be beside this pod")
 
 
 def _against(placed_pod: PlacedPod, request: PodRequest) -> Iterator[PodCPUAffinity]:

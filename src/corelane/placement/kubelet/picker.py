@@ -19,7 +19,14 @@ from typing import Literal, NamedTuple, TypeAlias
 from corelane.placement import balance
 from corelane.placement.kubelet import steps
 from corelane.placement.kubelet.accumulator import Accumulator
-from corelane.placement.kubelet.steps import SILENT, Reporter, ReportingAccumulator, Step, Steps, Why
+from corelane.placement.kubelet.steps import (
+    SILENT,
+    PickerReporter,
+    PickerStep,
+    PickerSteps,
+    ReportingAccumulator,
+    Why,
+)
 from corelane.placement.topology import Topology, lowest, node_order
 
 __all__ = ["AccountingError", "NotEnoughCPUs", "Strategy", "Version", "take", "take_valid"]
@@ -68,7 +75,7 @@ def take(
     strategy: Strategy,
     *,
     hinted: int = 0,
-    reporter: Reporter = SILENT,
+    reporter: PickerReporter = SILENT,
 ) -> int:
     """Return the mask of n of the `available` CPUs; where upstream would loop for ever, some valid set.
 
@@ -90,7 +97,7 @@ def take_valid(
     strategy: Strategy,
     *,
     hinted: int = 0,
-    reporter: Reporter = SILENT,
+    reporter: PickerReporter = SILENT,
 ) -> int:
     """As `take`, but return only available CPUs, and exactly n.
 
@@ -114,7 +121,7 @@ def take_valid(
                 return taken
     taken = lowest(free, n)
     reporter.starting_over()
-    reporter.step(Step("pick", Why.LOWEST_IDS, taken, n))
+    reporter.step(PickerStep("pick", Why.LOWEST_IDS, taken, n))
     return taken
 
 
@@ -126,7 +133,7 @@ def _take(
     sizes: Sizes,
     hinted: int,
     alias: bool,
-    reporter: Reporter,
+    reporter: PickerReporter,
 ) -> int:
     spread, rounds = strategy.spread, strategy.version == "1.38"
     if strategy.distribute:
@@ -154,7 +161,7 @@ def pack(
     sizes: Sizes = "average",
     rounds: bool = False,
     node: int = 0,
-    reporter: Reporter = SILENT,
+    reporter: PickerReporter = SILENT,
 ) -> int:
     """Return the mask of n of the `available` CPUs; ids that the topology does not know are never taken.
 
@@ -195,7 +202,7 @@ class _Packer(NamedTuple):
     spread: bool
     sizes: Sizes
     rounds: bool
-    reporter: Reporter
+    reporter: PickerReporter
 
     def __call__(self, cpus: int, n: int, node: int = 0) -> int:
         topology, spread, sizes, rounds, reporter = self
@@ -207,20 +214,20 @@ class _Packer(NamedTuple):
     def undistributed(self, cpus: int, n: int) -> int:
         """N of these CPUs wherever they are."""
         if self.reporter is not SILENT and len(self.topology.numa) > 1:
-            self.reporter.step(Step("distribute", Why.NOT_DISTRIBUTED, need=n))
+            self.reporter.step(PickerStep("distribute", Why.NOT_DISTRIBUTED, need=n))
         return self(cpus, n)
 
     def reported(self, free: int, pick: Callable[["_Packer"], int], alias: bool) -> int:
         """Pick from several NUMA nodes, and report what each gives, and then the steps inside them."""
         if self.reporter is SILENT:
             return pick(self)
-        inside = Steps()
+        inside = PickerSteps()
         taken = pick(self._replace(reporter=inside))
         nodes = steps.shares(node_order(self.topology, free), free, taken)
-        self.reporter.step(Step("distribute", Why.DISTRIBUTED, nodes=nodes))
+        self.reporter.step(PickerStep("distribute", Why.DISTRIBUTED, nodes=nodes))
         giving = sum(1 for node in nodes if node.taken)
         if alias and giving in ALIASED:
-            self.reporter.step(Step("distribute", Why.MIXED_UP_NODES, need=giving))
+            self.reporter.step(PickerStep("distribute", Why.MIXED_UP_NODES, need=giving))
         for step in inside.steps:
             if step.cpus:
                 self.reporter.step(step)

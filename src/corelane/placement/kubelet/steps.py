@@ -1,7 +1,7 @@
 """The picker's steps: what it takes at each level of the machine, and why, as plain values.
 
-A picker reports to a `Reporter`, whose hooks are empty; `Steps` keeps what is reported. `SILENT` costs
-nothing: only with another reporter does the accumulator run that observes its own claims.
+A picker reports to a `PickerReporter`, whose hooks are empty; `PickerSteps` keeps what is reported. `SILENT`
+costs nothing: only with another reporter does the accumulator run that observes its own claims.
 """
 
 from collections.abc import Sequence
@@ -14,11 +14,20 @@ from typing import Final, NamedTuple
 from corelane.placement.kubelet.accumulator import Accumulator, by_free_threads, full_cores
 from corelane.placement.topology import Topology
 
-__all__ = ["SILENT", "NodeShare", "Reporter", "ReportingAccumulator", "Step", "Steps", "Why", "shares"]
+__all__ = [
+    "SILENT",
+    "NodeShare",
+    "PickerReporter",
+    "PickerStep",
+    "PickerSteps",
+    "ReportingAccumulator",
+    "Why",
+    "shares",
+]
 
 
 class Why(StrEnum):
-    """Why a step took these CPUs, or none; each names the values of `Step` that it uses."""
+    """Why a step took these CPUs, or none; each names the values of `PickerStep` that it uses."""
 
     WHOLE_UNIT = "whole-unit"
     """All of `unit`: it is idle and no larger than the `need`."""
@@ -59,7 +68,7 @@ class NodeShare(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PickerStep:
     """One step of a pick. Sets of CPUs are masks; which values are set depends on `why`.
 
     `level` is "distribute", "numa node", "socket", "l3", "core", "cpu", "spread" or "pick".
@@ -81,29 +90,29 @@ class Step:
     """The NUMA nodes that had free CPUs."""
 
 
-class Reporter:
+class PickerReporter:
     """What a picker reports to; the hooks are empty."""
 
     def starting_over(self) -> None:
         """Discard what was reported so far: the pick starts again."""
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PickerStep) -> None:
         """Take note of a step."""
 
 
-SILENT: Final = Reporter()
+SILENT: Final = PickerReporter()
 
 
 @dataclass(slots=True)
-class Steps(Reporter):
+class PickerSteps(PickerReporter):
     """Keep the steps of the pick that counts; their `cpus` together are the CPUs picked."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PickerStep] = field(default_factory=list)
 
     def starting_over(self) -> None:
         self.steps.clear()
 
-    def step(self, step: Step) -> None:
+    def step(self, step: PickerStep) -> None:
         self.steps.append(step)
 
 
@@ -123,7 +132,7 @@ class ReportingAccumulator(Accumulator):
 
     quick = False
 
-    def __init__(self, topology: Topology, free: int, need: int, node: int, reporter: Reporter) -> None:
+    def __init__(self, topology: Topology, free: int, need: int, node: int, reporter: PickerReporter) -> None:
         super().__init__(topology, free, need, node)
         self.claims: list[tuple[int, int]] = []
         """The CPUs of each claim, and how many were missing before it."""
@@ -144,23 +153,23 @@ class ReportingAccumulator(Accumulator):
         before, need = len(self.claims), self.need
         super().whole(level, units, average=average)
         for unit, missing in self.claims[before:]:
-            self.reporter.step(Step(level, Why.WHOLE_UNIT, unit, missing, unit))
+            self.reporter.step(PickerStep(level, Why.WHOLE_UNIT, unit, missing, unit))
         if len(self.claims) == before:
             smallest = min((unit.bit_count() for unit in units), default=0)
-            self.reporter.step(Step(level, Why.NO_WHOLE_UNIT, need=need, smallest=smallest))
+            self.reporter.step(PickerStep(level, Why.NO_WHOLE_UNIT, need=need, smallest=smallest))
 
     def caches(self) -> None:
         before, need = len(self.claims), self.need
         super().caches()
         if len(self.claims) == before:
-            self.reporter.step(Step("l3", Why.NO_CACHE_FITS, need=need))
+            self.reporter.step(PickerStep("l3", Why.NO_CACHE_FITS, need=need))
 
     def part_of_cache(self, free: int) -> None:
         before, need = len(self.claims), self.need
         super().part_of_cache(free)
         if cpus := self.claimed(before):
             unit = next(cache for cache in self.topology.uncore if cache & cpus)
-            self.reporter.step(Step("l3", Why.FITS_CACHE, cpus, need, unit, free.bit_count()))
+            self.reporter.step(PickerStep("l3", Why.FITS_CACHE, cpus, need, unit, free.bit_count()))
 
     def whole_cores(self, averaged: bool) -> None:
         before, free, need, places = len(self.claims), self.free, self.need, [*self.places()]
@@ -170,9 +179,11 @@ class ReportingAccumulator(Accumulator):
             rest = (idle & place & ~cpus for place in places)
             following = next((self.topology.threads_of(cores & -cores) for cores in rest if cores), 0)
             nodes = self.node_shares(free, cpus)
-            self.reporter.step(Step("core", Why.WHOLE_CORES, cpus, need, following=following, nodes=nodes))
+            self.reporter.step(
+                PickerStep("core", Why.WHOLE_CORES, cpus, need, following=following, nodes=nodes)
+            )
         elif not idle:
-            self.reporter.step(Step("core", Why.NO_IDLE_CORE, need=need))
+            self.reporter.step(PickerStep("core", Why.NO_IDLE_CORE, need=need))
 
     def single_by_core(self) -> None:
         topology, before, free, need, places = (
@@ -188,7 +199,7 @@ class ReportingAccumulator(Accumulator):
         rest = (cores & place for place in places for cores in by_free_threads(topology, others))
         following = next((topology.threads_of(cores & -cores) & free for cores in rest if cores), 0)
         in_part = bool(topology.whole_cores(free) & ~free)
-        step = Step("cpu", Why.SINGLE_CPUS, cpus, need, following=following, in_part=in_part)
+        step = PickerStep("cpu", Why.SINGLE_CPUS, cpus, need, following=following, in_part=in_part)
         self.reporter.step(step)
 
     def single_by_socket(self, rounds: bool) -> None:
@@ -196,4 +207,4 @@ class ReportingAccumulator(Accumulator):
         super().single_by_socket(rounds)
         cpus = self.claimed(before)
         why = Why.SPREAD_IN_TURN if rounds else Why.SPREAD_BY_ID
-        self.reporter.step(Step("spread", why, cpus, need, nodes=self.node_shares(free, cpus)))
+        self.reporter.step(PickerStep("spread", why, cpus, need, nodes=self.node_shares(free, cpus)))

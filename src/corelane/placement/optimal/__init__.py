@@ -5,13 +5,13 @@ CPUs.
 """
 
 from corelane.placement.optimal.demand import (
-    NOBODY,
     PROFILE,
+    UNOCCUPIED,
+    AntiAffinity,
     Demand,
-    Guard,
     Limit,
-    Neighbour,
     Occupancy,
+    PodAffinityTerm,
     Resource,
 )
 from corelane.placement.optimal.explanation import evaluate, explain
@@ -21,18 +21,18 @@ from corelane.placement.optimal.shape import Shape, build, from_machine
 
 __all__ = [
     "BUDGET",
-    "NOBODY",
     "PROFILE",
     "TERMS",
+    "UNOCCUPIED",
     "Alternative",
+    "AntiAffinity",
     "Change",
     "Demand",
-    "Guard",
     "Infeasible",
     "Limit",
-    "Neighbour",
     "Occupancy",
     "Placement",
+    "PodAffinityTerm",
     "Resource",
     "Shape",
     "Term",

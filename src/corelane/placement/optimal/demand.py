@@ -10,7 +10,7 @@ from operator import or_
 from typing import Final, NamedTuple
 
 from corelane.placement.optimal.shape import Shape
-from corelane.placement.optimal.tables import Layout
+from corelane.placement.optimal.tables import ScoreLayout
 from corelane.workload.placement_spec import (
     BindPolicy,
     ExclusivePolicy,
@@ -21,15 +21,15 @@ from corelane.workload.placement_spec import (
 )
 
 __all__ = [
-    "NOBODY",
     "PROFILE",
+    "UNOCCUPIED",
+    "AntiAffinity",
     "Demand",
-    "Guard",
+    "HardRequirement",
     "Limit",
-    "Neighbour",
     "Occupancy",
+    "PodAffinityTerm",
     "Preference",
-    "Requirement",
     "Resource",
     "preferences",
     "requirements",
@@ -49,7 +49,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
+class PodAffinityTerm:
     """The CPUs of the pods that a named affinity selects, to be avoided or sought at a level.
 
     Against the wish is every touched unit that has such a CPU (avoid), or has none (prefer). A `prefer` that
@@ -78,7 +78,7 @@ class Resource:
 
 
 @dataclass(frozen=True, slots=True)
-class Guard:
+class AntiAffinity:
     """CPUs of a pod that bars others from all units that it touches at a level."""
 
     level: TopologyLevel
@@ -95,14 +95,14 @@ class Occupancy:
     """CPUs of the pods whose exclusive policy is PCPULevel."""
     same_numa: int = 0
     """CPUs of the pods whose exclusive policy is NUMANodeLevel."""
-    guards: tuple[Guard, ...] = ()
+    anti_affinity: tuple[AntiAffinity, ...] = ()
 
     @property
     def bound(self) -> int:
         return union(self.holders)
 
 
-NOBODY: Final = Occupancy()
+UNOCCUPIED: Final = Occupancy()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Demand:
     """Against the bound CPUs of every other holder."""
     exclusive_policy: ExclusivePolicy = ExclusivePolicy.NONE
     """Koordinator's, preferred, against pods of the same policy."""
-    neighbours: tuple[Neighbour, ...] = ()
+    pod_affinity: tuple[PodAffinityTerm, ...] = ()
     limits: tuple[Limit, ...] = ()
     numa: NUMAPolicy = NUMAPolicy.NONE
     """SingleNUMANode and Restricted are hard, for CPUs and resources; Restricted allows as many nodes as the
@@ -141,7 +141,7 @@ class Demand:
         if any(size < 1 for size in self.sizes):
             raise ValueError(f"sizes: {self.sizes} must all be 1 CPU or more")
         plain = (
-            self.exclusive is None and self.exclusive_policy is ExclusivePolicy.NONE and not self.neighbours
+            self.exclusive is None and self.exclusive_policy is ExclusivePolicy.NONE and not self.pod_affinity
         )
         object.__setattr__(self, "plain", plain)
 
@@ -159,7 +159,7 @@ def union(masks: Iterable[int]) -> int:
     return reduce(or_, masks, 0)
 
 
-class Requirement(NamedTuple):
+class HardRequirement(NamedTuple):
     """A hard requirement that rules CPUs out, whatever else is chosen."""
 
     requirement: str
@@ -178,27 +178,29 @@ class Preference(NamedTuple):
     weight: int
 
 
-def requirements(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[Requirement]:
+def requirements(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[HardRequirement]:
     """The hard requirements that rule CPUs out, in the order in which they are told."""
     for limit in demand.limits:
-        yield Requirement("limit", limit.name, shape.all & ~limit.cpus)
-    for guard in occupancy.guards:
+        yield HardRequirement("limit", limit.name, shape.all & ~limit.cpus)
+    for guard in occupancy.anti_affinity:
         text = f"{guard.level} units that others have to themselves"
-        yield Requirement("guard", text, shape.touched(guard.level, guard.cpus))
+        yield HardRequirement("guard", text, shape.touched(guard.level, guard.cpus))
     if demand.exclusive is not None and demand.exclusive.required:
         level = demand.exclusive.level
-        yield Requirement(
+        yield HardRequirement(
             "exclusive", f"exclusive at {level} level", shape.touched(level, occupancy.bound & shape.all)
         )
-    for one in demand.neighbours:
+    for one in demand.pod_affinity:
         if one.required:
             touched = shape.touched(one.level, one.cpus & shape.all)
             verb = "avoid" if one.avoid else "prefer"
             text = f"{verb} {one.name or 'others'} at {one.level} level"
-            yield Requirement("affinity", text, touched if one.avoid else shape.all & ~touched)
+            yield HardRequirement("affinity", text, touched if one.avoid else shape.all & ~touched)
 
 
-def preferences(shape: Shape, demand: Demand, occupancy: Occupancy, weights: Layout) -> Iterator[Preference]:
+def preferences(
+    shape: Shape, demand: Demand, occupancy: Occupancy, weights: ScoreLayout
+) -> Iterator[Preference]:
     """The preferred exclusivity and affinities that a demand has."""
     everything = shape.all
     exclusive = demand.exclusive
@@ -214,7 +216,7 @@ def preferences(shape: Shape, demand: Demand, occupancy: Occupancy, weights: Lay
         same = (occupancy.same_core | occupancy.same_numa) & nodes
         yield Preference(TopologyLevel.NUMA, nodes, weights.exclusive)
         yield Preference(TopologyLevel.CORE, shape.cores_of(same), weights.fallback)
-    for one in demand.neighbours:
+    for one in demand.pod_affinity:
         cpus = one.cpus & everything
         if not one.required and (one.avoid or cpus):
             theirs = _units(shape, one.level, cpus)

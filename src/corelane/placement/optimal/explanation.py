@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from corelane.placement.optimal import infeasible
-from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy, preferences
+from corelane.placement.optimal.demand import UNOCCUPIED, Demand, Occupancy, preferences
 from corelane.placement.optimal.problem import Problem, assemble, build, lower
 from corelane.placement.optimal.result import TERMS, Alternative, Infeasible, Placement, Values, names, rank
 from corelane.placement.optimal.search import BUDGET, answer
@@ -16,7 +16,7 @@ __all__ = ["evaluate", "explain"]
 
 
 def explain(
-    shape: Shape, demand: Demand, free: int, occupancy: Occupancy = NOBODY, *, budget: int = BUDGET
+    shape: Shape, demand: Demand, free: int, occupancy: Occupancy = UNOCCUPIED, *, budget: int = BUDGET
 ) -> Placement | Infeasible:
     """As `place`, with the runner-up and reasons, or with what would make the demand fit.
 
@@ -92,7 +92,7 @@ def _notes(problem: Problem, placement: Placement) -> Iterator[Reason]:
         yield _broken(problem, placement.cpus)
     if demand.exclusive_policy and values["exclusive"]:
         yield _not_kept(problem, values)
-    for one in demand.neighbours:
+    for one in demand.pod_affinity:
         if not one.avoid and not one.required and not one.cpus & problem.shape.all:
             yield Reason(Code.AFFINITY_SELECTS_NOTHING, (one.name or "the selector",))
 
@@ -110,7 +110,7 @@ def _not_kept(problem: Problem, values: dict[str, int]) -> Reason:
     return Reason(Code.EXCLUSIVE_POLICY_UNMET, (policy, values["exclusive"]))
 
 
-def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occupancy = NOBODY) -> Values:
+def evaluate(shape: Shape, demand: Demand, free: int, cpus: int, occupancy: Occupancy = UNOCCUPIED) -> Values:
     """Return terms 2 to 9 by their definition for any `cpus` of the `free` ones.
 
     Hard requirements are not looked at. The search does not use this: tests compare the two, and the choices

@@ -5,7 +5,14 @@ from dataclasses import replace
 from itertools import chain, combinations, islice
 
 from corelane.cpuset import format_list
-from corelane.placement.optimal.demand import Demand, Guard, Occupancy, Requirement, requirements, union
+from corelane.placement.optimal.demand import (
+    AntiAffinity,
+    Demand,
+    HardRequirement,
+    Occupancy,
+    requirements,
+    union,
+)
 from corelane.placement.optimal.problem import Problem, assemble, build
 from corelane.placement.optimal.result import Change, Infeasible
 from corelane.placement.optimal.spans import possible
@@ -88,7 +95,7 @@ def _asked(cpus: int) -> str:
     return "1 CPU is asked for" if cpus == 1 else f"{cpus} CPUs are asked for"
 
 
-def _barred(rule: Requirement, free: int, usable: int, wanted: int) -> str:
+def _barred(rule: HardRequirement, free: int, usable: int, wanted: int) -> str:
     out = format_list(free & rule.barred) or "none"
     return f"{rule.text}: {_count(usable, wanted, 'left')} (ruled out here: {out})"
 
@@ -137,11 +144,11 @@ def _softened(demand: Demand) -> Iterator[tuple[str, Demand]]:
     if demand.exclusive is not None and demand.exclusive.required:
         level = demand.exclusive.level
         yield f"exclusive at {level} level", replace(demand, exclusive=Exclusivity(level))
-    for i, one in enumerate(demand.neighbours):
+    for i, one in enumerate(demand.pod_affinity):
         if one.required:
             wish = f"{'avoid' if one.avoid else 'prefer'} {one.name or 'others'} at {one.level} level"
-            rest = (*demand.neighbours[:i], replace(one, required=False), *demand.neighbours[i + 1 :])
-            yield wish, replace(demand, neighbours=rest)
+            rest = (*demand.pod_affinity[:i], replace(one, required=False), *demand.pod_affinity[i + 1 :])
+            yield wish, replace(demand, pod_affinity=rest)
     if demand.bind_required:
         yield f"required {demand.bind or BindPolicy.FULL_PCPUS}", replace(demand, bind_required=False)
     if demand.numa in _STRICT:
@@ -189,8 +196,8 @@ def _fits_without(problem: Problem, gone: tuple[int, ...]) -> bool:
         tuple(holder for i, holder in enumerate(others.holders) if i not in gone),
         others.same_core & ~cpus,
         others.same_numa & ~cpus,
-        tuple(Guard(one.level, one.cpus & ~cpus) for one in others.guards),
+        tuple(AntiAffinity(one.level, one.cpus & ~cpus) for one in others.anti_affinity),
     )
-    neighbours = tuple(replace(one, cpus=one.cpus & ~cpus) for one in demand.neighbours)
-    asked = replace(demand, neighbours=neighbours)
+    pod_affinity = tuple(replace(one, cpus=one.cpus & ~cpus) for one in demand.pod_affinity)
+    asked = replace(demand, pod_affinity=pod_affinity)
     return possible(build(problem.shape, asked, problem.free | cpus, rest))

@@ -14,9 +14,9 @@ from corelane.placement.optimal.demand import Demand, Occupancy, Preference, pre
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import (
     PAIRS,
-    Kind,
+    CoreKind,
+    DomainTable,
     Rules,
-    Table,
     Tables,
     rules,
     tables,
@@ -56,10 +56,10 @@ class Problem:
     """CPUs in whole free cores of each node."""
 
     @property
-    def kinds(self) -> tuple[Kind, ...]:
+    def kinds(self) -> tuple[CoreKind, ...]:
         return self.tables.kinds
 
-    def table(self, domain: int) -> Table:
+    def table(self, domain: int) -> DomainTable:
         """What a domain can give."""
         return self.tables.of(self.counts[domain])
 
@@ -81,7 +81,7 @@ class Problem:
 def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Problem:
     """The problem of a demand and the CPUs that are free for it. Neither may name CPUs that do not exist."""
     usable = free = free & shape.all
-    if not demand.plain or demand.limits or occupancy.guards:
+    if not demand.plain or demand.limits or occupancy.anti_affinity:
         for requirement in requirements(shape, demand, occupancy):
             usable &= ~requirement.barred
     return assemble(shape, demand, free, usable, occupancy)
@@ -161,7 +161,7 @@ def most_of(each: Sequence[int], counts: Iterable[tuple[int, ...]]) -> list[int]
 
 
 def _counts(
-    shape: Shape, usable: int, free: int, kinds: Sequence[Kind], leads: Sequence[int]
+    shape: Shape, usable: int, free: int, kinds: Sequence[CoreKind], leads: Sequence[int]
 ) -> list[tuple[int, ...]]:
     """Of each domain, the CPUs in whole free cores, and how many cores of each kind."""
     if usable == free and kinds is PAIRS:
@@ -202,7 +202,7 @@ def _rules(demand: Demand, plain: bool) -> Rules:
     else:
         preferred = demand.exclusive is not None and not demand.exclusive.required
         exclusive = preferred or demand.exclusive_policy is not ExclusivePolicy.NONE
-        affinity = any(not one.required for one in demand.neighbours) if demand.neighbours else False
+        affinity = any(not one.required for one in demand.pod_affinity) if demand.pod_affinity else False
     return rules(demand.spread, demand.bind_required, demand.sizes, exclusive, affinity, demand.steered)
 
 
@@ -235,8 +235,8 @@ def _kinds(
     return tables(rules, tuple(parts)), tuple(parts.values())
 
 
-def _parts(shape: Shape, usable: int, free: int, against: Sequence[Preference]) -> dict[Kind, int]:
-    found: dict[Kind, int] = {}
+def _parts(shape: Shape, usable: int, free: int, against: Sequence[Preference]) -> dict[CoreKind, int]:
+    found: dict[CoreKind, int] = {}
     for pattern in shape.shapes:
         size, whole = len(pattern.offsets) + 1, by_threads(free, *pattern)[-1]
         for count, leads in enumerate(by_threads(usable, *pattern)):
@@ -249,12 +249,12 @@ def _parts(shape: Shape, usable: int, free: int, against: Sequence[Preference]) 
 
 def _by_cost(
     size: int, usable: int, whole: bool, cores: int, against: Iterable[Preference]
-) -> list[tuple[Kind, int]]:
+) -> list[tuple[CoreKind, int]]:
     """These cores by what touching them costs."""
     groups = {0: cores}
     for preference in against:
         groups = _split(groups, preference)
-    return [(Kind(size, usable, whole, cost), some) for cost, some in sorted(groups.items())]
+    return [(CoreKind(size, usable, whole, cost), some) for cost, some in sorted(groups.items())]
 
 
 def _split(groups: dict[int, int], preference: Preference) -> dict[int, int]:
@@ -290,7 +290,9 @@ def pick(problem: Problem, domain: int, taken: int) -> int:
     return found
 
 
-def _of_kind(shape: Shape, table: Table, kind: int, leads: int, usable: int, cpus: int, cores: int) -> int:
+def _of_kind(
+    shape: Shape, table: DomainTable, kind: int, leads: int, usable: int, cpus: int, cores: int
+) -> int:
     """The lowest CPUs on exactly so many cores of a kind that break the bind policy as little as can be."""
     size, threads, _, _ = table.kinds[kind]
     if threads == size and not table.rules.spread:

@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from corelane.machine.model import LOCAL_DISTANCE
 from corelane.placement.optimal import infeasible
-from corelane.placement.optimal.demand import NOBODY, Demand, Occupancy
+from corelane.placement.optimal.demand import UNOCCUPIED, Demand, Occupancy
 from corelane.placement.optimal.division import Alone, Combined, rough
 from corelane.placement.optimal.filling import Budget, BudgetSpentError, Caps, aim, fewest, most, steering
 from corelane.placement.optimal.problem import Problem, build, lower, most_of, pick
@@ -23,7 +23,7 @@ BUDGET: Final = 40_000
 """Steps of the search, about 20 ms of work."""
 
 
-class Found(NamedTuple):
+class Choice(NamedTuple):
     """The CPUs chosen, with the values of terms 2 to 4 and the score of terms 5 to 9.
 
     `fewest` is a number of L3 domains below which there is no choice of this rank.
@@ -37,7 +37,7 @@ class Found(NamedTuple):
 
 
 def place(
-    shape: Shape, demand: Demand, free: int, occupancy: Occupancy = NOBODY, *, budget: int = BUDGET
+    shape: Shape, demand: Demand, free: int, occupancy: Occupancy = UNOCCUPIED, *, budget: int = BUDGET
 ) -> Placement | Infeasible:
     """Return the best `demand.cpus` of the CPUs in the mask `free`, by the objective of docs/placement.md.
 
@@ -60,7 +60,7 @@ def answer(problem: Problem, budget: int) -> Placement | None:
     return Placement(found.cpus, terms, False, term, bound)
 
 
-def _values(problem: Problem, found: Found) -> Values:
+def _values(problem: Problem, found: Choice) -> Values:
     """The terms of what was found, from its rank and score."""
     *shared, strategy, shape = problem.rules.layout.unpack(found.score)
     values = [*found.rank, *shared]
@@ -90,7 +90,7 @@ def _room_before(problem: Problem) -> int:
     return sum(map(room, problem.whole)) + sum(map(room, problem.node_whole))
 
 
-def _unproven(problem: Problem, found: Found, terms: dict[str, int]) -> tuple[str, int | None]:
+def _unproven(problem: Problem, found: Choice, terms: dict[str, int]) -> tuple[str, int | None]:
     """The first term that may not be the best possible, and what it cannot beat."""
     bounds = {"l3-domains": found.fewest, "bind": _always_broken(problem), "room": _room_before(problem)}
     bounds |= {"allocated": _squares(problem), "balance": 0}
@@ -111,7 +111,7 @@ def _always_broken(problem: Problem) -> int:
 _RANK = Rank(0, 1, 0, LOCAL_DISTANCE)
 
 
-def in_one_domain(problem: Problem) -> Found | None:
+def in_one_domain(problem: Problem) -> Choice | None:
     """The best choice when one L3 domain of a node that is as good as any holds the demand; else None."""
     n, demand = problem.demand.cpus, problem.demand
     if max(problem.caps) < n or demand.resources or demand.numa_exclusive:
@@ -135,7 +135,7 @@ def in_one_domain(problem: Problem) -> Found | None:
                     tied.append((domain, taken))
                 elif score < best or best < 0:
                     best, tied = score, [(domain, taken)]
-    return Found(_RANK, best, _lowest(problem, tied), 1) if tied else None
+    return Choice(_RANK, best, _lowest(problem, tied), 1) if tied else None
 
 
 def _lowest(problem: Problem, tied: list[tuple[int, int]]) -> int:
@@ -148,7 +148,7 @@ def _lowest(problem: Problem, tied: list[tuple[int, int]]) -> int:
     return found
 
 
-def search(problem: Problem, budget: Budget) -> Found | None:
+def search(problem: Problem, budget: Budget) -> Choice | None:
     """The best choice, or None when the demand does not fit."""
     for rank, spans in choices(problem):
         found = _in_spans(problem, rank, spans, budget)
@@ -157,7 +157,7 @@ def search(problem: Problem, budget: Budget) -> Found | None:
     return None
 
 
-def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budget) -> Found | None:
+def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budget) -> Choice | None:
     """The best choice of a rank: numbers of L3 domains in turn, and in each growing numbers of broken cores.
 
     The fewest that there could be of either are mostly possible, and keep the search small.
@@ -176,10 +176,10 @@ def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budge
                     look = Alone if span.count == 1 else Combined
                     filled.append(look(problem, span, goal, caps, budget))
             except BudgetSpentError:
-                return Found(rank, *(_best(filled) or rough(problem, spans[0])), domains, proven=False)
+                return Choice(rank, *(_best(filled) or rough(problem, spans[0])), domains, proven=False)
             best = _best(filled)
             if best is not None:
-                return Found(rank, *best, domains)
+                return Choice(rank, *best, domains)
     return None
 
 

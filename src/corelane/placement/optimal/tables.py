@@ -18,13 +18,13 @@ __all__ = [
     "MASK",
     "PAIRS",
     "SHAPE_BITS",
-    "Kind",
-    "Layout",
+    "CoreKind",
+    "DomainTable",
     "Part",
     "Portion",
     "Row",
     "Rules",
-    "Table",
+    "ScoreLayout",
     "Tables",
     "portions",
     "rules",
@@ -38,7 +38,7 @@ SHAPE_BITS: Final = 24
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Layout:
+class ScoreLayout:
     """What one unit of each term weighs in a score, 0 where the term is not in play; term 9 weighs 1."""
 
     domains: int
@@ -65,7 +65,7 @@ class Layout:
         return [score >> shift & mask for shift, mask in self._fields]
 
 
-def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:
+def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> ScoreLayout:
     """Return the fields of the terms in play; the fewer, the faster the arithmetic."""
     played = {"exclusive": exclusive, "fallback": exclusive, "affinity": affinity, "strategy": strategy}
     weights, shift = {}, SHAPE_BITS
@@ -73,10 +73,10 @@ def layout(*, exclusive: bool, affinity: bool, strategy: bool) -> Layout:
         if played.get(name, True):
             weights[name] = 1 << shift
             shift += _WIDTHS[name]
-    return Layout(**weights)
+    return ScoreLayout(**weights)
 
 
-class Kind(NamedTuple):
+class CoreKind(NamedTuple):
     """What makes cores alike: threads, usable ones, whether all are free, and the score of touching one."""
 
     size: int
@@ -100,7 +100,7 @@ class Rules:
     spread: bool
     required: bool
     sizes: tuple[int, ...]
-    layout: Layout
+    layout: ScoreLayout
     rooms: list[int] = field(default_factory=lambda: [0])
 
     def room(self, cpus: int) -> int:
@@ -113,7 +113,7 @@ class Rules:
             rooms.append(sum(len(rooms) // size for size in self.sizes))
         return rooms[cpus]
 
-    def most(self, kind: Kind, count: int) -> int:
+    def most(self, kind: CoreKind, count: int) -> int:
         """The most CPUs that so many cores of a kind can give."""
         if not self.required:
             return count * kind.usable
@@ -130,7 +130,7 @@ def rules(
     return Rules(spread, required, sizes, layout(exclusive=exclusive, affinity=affinity, strategy=strategy))
 
 
-def portions(rules: Rules, kind: Kind, count: int, cpus: int) -> Iterator[Portion]:
+def portions(rules: Rules, kind: CoreKind, count: int, cpus: int) -> Iterator[Portion]:
     """The ways to take CPUs from cores of one kind that break the bind policy in the fewest cores.
 
     More than one where touching more cores breaks no more of them; those that only score worse are left out.
@@ -143,12 +143,12 @@ def portions(rules: Rules, kind: Kind, count: int, cpus: int) -> Iterator[Portio
         yield from _packed(rules, kind, cpus)
 
 
-def _portion(rules: Rules, kind: Kind, cores: int, against: int) -> Portion:
+def _portion(rules: Rules, kind: CoreKind, cores: int, against: int) -> Portion:
     score = against * rules.layout.bind + cores * kind.cost
     return Portion(score, cores * kind.size if kind.whole else 0, cores)
 
 
-def _packed(rules: Rules, kind: Kind, cpus: int) -> Iterator[Portion]:
+def _packed(rules: Rules, kind: CoreKind, cpus: int) -> Iterator[Portion]:
     """The fewest cores: of those wholly usable all but one are wholly taken."""
     cores = -(-cpus // kind.usable)
     entire = kind.usable == kind.size
@@ -159,7 +159,7 @@ def _packed(rules: Rules, kind: Kind, cpus: int) -> Iterator[Portion]:
         yield _portion(rules, kind, cores, 0)
 
 
-def _spread(rules: Rules, kind: Kind, count: int, cpus: int) -> Iterator[Portion]:
+def _spread(rules: Rules, kind: CoreKind, count: int, cpus: int) -> Iterator[Portion]:
     """One CPU of each core; with more CPUs than cores, the fewest cores that give more than one."""
     if cpus <= count:
         yield _portion(rules, kind, cpus, 0)
@@ -173,7 +173,7 @@ def _spread(rules: Rules, kind: Kind, count: int, cpus: int) -> Iterator[Portion
 BITS: Final = 20
 MASK: Final = (1 << BITS) - 1
 
-PAIRS: Final = (Kind(2, 1, False), Kind(2, 2, True))
+PAIRS: Final = (CoreKind(2, 1, False), CoreKind(2, 2, True))
 """The kinds of cores on a machine with two threads everywhere, when no preference concerns single cores."""
 _KEPT = 5_000
 
@@ -189,12 +189,12 @@ Part = tuple[int, int, int]
 """A position of a kind, CPUs taken from its cores, and how many of its cores give them."""
 
 
-class Table:
+class DomainTable:
     """What a domain can give, from its CPUs in whole free cores and its number of cores of each kind."""
 
     __slots__ = ("_best", "_ways", "counts", "kinds", "limits", "most", "rows", "rules", "whole")
 
-    def __init__(self, rules: Rules, kinds: tuple[Kind, ...], counts: tuple[int, ...]) -> None:
+    def __init__(self, rules: Rules, kinds: tuple[CoreKind, ...], counts: tuple[int, ...]) -> None:
         self.rules, self.kinds = rules, kinds
         self.whole, *self.counts = counts
         rules.room(self.whole)
@@ -280,7 +280,7 @@ class Table:
                 yield from (part + parts for parts in self._split_up(kind + 1, rest, left))
 
 
-class _PairTable(Table):
+class _PairTable(DomainTable):
     """The same for PAIRS whose threads are to stay together, without trying every split.
 
     Of n CPUs as many as can be are pairs. The others, of which a core each is broken, come from half-free
@@ -312,13 +312,13 @@ class _PairTable(Table):
 class Tables:
     """The tables of one set of rules and kinds met so far; `each` is the most CPUs of a core of each kind."""
 
-    def __init__(self, rules: Rules, kinds: tuple[Kind, ...]) -> None:
+    def __init__(self, rules: Rules, kinds: tuple[CoreKind, ...]) -> None:
         self.rules, self.kinds = rules, PAIRS if kinds == PAIRS else kinds
         self.each = [rules.most(kind, 1) for kind in kinds]
-        self.make = _PairTable if kinds == PAIRS and not rules.spread else Table
-        self.known: dict[tuple[int, ...], Table] = {}
+        self.make = _PairTable if kinds == PAIRS and not rules.spread else DomainTable
+        self.known: dict[tuple[int, ...], DomainTable] = {}
 
-    def of(self, counts: tuple[int, ...]) -> Table:
+    def of(self, counts: tuple[int, ...]) -> DomainTable:
         """The table of a domain with so many CPUs in whole free cores, and so many cores of each kind."""
         known = self.known.get(counts)
         if known is None:
@@ -341,6 +341,6 @@ def tables_of_pairs(rules: Rules, halves: tuple[int, ...], wholes: tuple[int, ..
 
 
 @lru_cache(maxsize=512)
-def tables(rules: Rules, kinds: tuple[Kind, ...]) -> Tables:
+def tables(rules: Rules, kinds: tuple[CoreKind, ...]) -> Tables:
     """The tables of these rules and kinds, the same object for the same ones."""
     return Tables(rules, kinds)
