@@ -1,7 +1,8 @@
 """How fast the optimal allocator is, and how often it proves its answer.
 
 The requests are Koordinator's recorded ones (random states of every topology, with their bind, exclusive and
-allocation policies), the best of some calls each; and, called once, random demands with every kind of wish.
+allocation policies), the best of some calls each; and, called once, random demands with every kind of
+preference.
 """
 
 import gzip
@@ -86,7 +87,7 @@ def _proven(answer: Any) -> bool:
 
 
 def _recorded(recorded: dict[str, Any]) -> tuple[int, Demand, Occupancy]:
-    """The free CPUs, the demand, and who holds the others; a recorded CPU that is free may be shared."""
+    """The free CPUs, the demand, and the owners of the others; a recorded CPU that is free may be shared."""
     same = dict.fromkeys(ExclusivePolicy, 0)
     for one in recorded["allocated"]:
         same[ExclusivePolicy(one["exclusive"])] |= 1 << one["cpu"]
@@ -103,7 +104,7 @@ def _recorded(recorded: dict[str, Any]) -> tuple[int, Demand, Occupancy]:
 
 
 def _wishes(shapes: dict[str, Shape]) -> Iterator[Row]:
-    """Random demands with every wish, each asked once."""
+    """Random demands with every preference, each placed once."""
     small: list[float] = []
     large: list[float] = []
     proven: list[bool] = []
@@ -116,11 +117,11 @@ def _wishes(shapes: dict[str, Shape]) -> Iterator[Row]:
             answer = optimal.place(shape, demand, free, others)
             (small if demand.cpus <= SMALL else large).append((thread_time_ns() - start) / 1000)
             proven.append(_proven(answer))
-    yield Row("optimal, every wish, asked once, median", median(small), "µs", None)
-    yield Row("optimal, every wish, asked once, p99", _p99(small), "µs", None)
-    yield Row(f"optimal, every wish, over {SMALL} CPUs, median", median(large), "µs", None)
-    yield Row(f"optimal, every wish, over {SMALL} CPUs, p99", _p99(large), "µs", None)
-    yield Row("optimal, every wish, proven", 100 * sum(proven) / len(proven), "%", PROVEN, "higher")
+    yield Row("optimal, every preference, once, median", median(small), "µs", None)
+    yield Row("optimal, every preference, once, p99", _p99(small), "µs", None)
+    yield Row(f"optimal, every preference, over {SMALL} CPUs, median", median(large), "µs", None)
+    yield Row(f"optimal, every preference, over {SMALL} CPUs, p99", _p99(large), "µs", None)
+    yield Row("optimal, every preference, proven", 100 * sum(proven) / len(proven), "%", PROVEN, "higher")
 
 
 def _state(shape: Shape, chance: random.Random) -> tuple[int, Occupancy]:

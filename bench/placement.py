@@ -1,6 +1,6 @@
 """How fast CPUs are picked: the recorded picks of every topology, 16 NUMA nodes, and the admission of pods.
 
-Times are of a call, in one thread, without the parsing of the vectors' texts. A yardstick tells how fast the
+Times are of a call, in one thread, without the parsing of the vectors' texts. A yardstick shows how fast the
 machine was meanwhile. `make bench-placement` prints a table and writes build/bench/placement.json.
 """
 
@@ -127,7 +127,7 @@ def merged() -> Iterator[Row]:
 
 
 def admissions() -> Iterator[Row]:
-    """Pods of 1 to 16 CPUs that fill a node, again and again; only those that come in count."""
+    """Pods of 1 to 16 CPUs that fill a node, again and again; only admitted pods count."""
     topologies = json.loads((DATA / "topologies.json").read_text())
     for name in ("laptop-1s4c2t", "epyc-milan-2s64c2t-nps4", "epyc-genoa-2s96c2t-nps1"):
         empty = state = node.new(model.from_rows(name, map(tuple, topologies[name])))

@@ -11,8 +11,7 @@ from corelane.app.limits import watch
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ContainerSpec
-from corelane.runtime.outcome import Stored
-from corelane.runtime.records import State
+from corelane.runtime.records import ContainerRecord, RecordStore
 from support import busy_groups
 from support.cpu_groups import Clock, counters, pressure, quiet, version1
 from support.kubepods import Kubepods, listed, write
@@ -235,11 +234,13 @@ def test_corelanes_own_containers_are_found_by_their_records(tmp_path, monkeypat
     group = tmp_path / "cg"
     write(group / "cgroup.procs", "1")
     quiet(group)
-    state = State(tmp_path / "data/nodes/n1/containers")
+    state = RecordStore(tmp_path / "data/nodes/n1/containers")
     spec = ContainerSpec(pod_uid="u", namespace="ns", pod="web", name="app", command=("x",), cpus=CPUSet([0]))
     for ident, directories in (("c1", (str(group),)), ("c2", ()), ("c3", (str(tmp_path / "gone"),))):
         state.directory(ident).mkdir()
-        state.save(Stored(id=ident, spec=spec, created_at=0.0, log=tmp_path, directories=directories))
+        state.save(
+            ContainerRecord(id=ident, spec=spec, created_at=0.0, log=tmp_path, directories=directories)
+        )
     state.close()
     write(state.directory("c4") / "spec.json", "no json")
     play(monkeypatch)

@@ -7,7 +7,7 @@ import pytest
 from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup
 from corelane.kernel.cgroup import Groups2
-from corelane.kernel.cgroup_tree import Settings
+from corelane.kernel.cgroup_tree import GroupSettings
 from support.cgroup2_fake import FakeV2
 
 POD, CONTAINER = "corelane/i/pod", "corelane/i/pod/main"
@@ -53,7 +53,7 @@ def test_settings_are_read_back_as_they_were_set(groups):
     groups.set_cpus(CONTAINER, CPUSet([2, 3]))
     groups.set_request(CONTAINER, 1000, "container")
     groups.set_quota(CONTAINER, 250_000, 50_000)
-    assert groups.read(CONTAINER) == Settings(
+    assert groups.read(CONTAINER) == GroupSettings(
         cpus=CPUSet([2, 3]), effective=CPUSet([2, 3]), mems=CPUSet([0]),
         shares=None, weight=100, quota_us=250_000, period_us=50_000,
     )  # fmt: skip

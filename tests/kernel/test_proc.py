@@ -42,7 +42,7 @@ def test_a_name_with_parentheses_and_spaces_is_read_whole(tmp_path):
     (tmp_path / "77").mkdir()
     fields = ["S", "5", "77", "70", *["0"] * 15, "123456", "0"]
     (tmp_path / "77" / "stat").write_text("77 (a) b (c) " + " ".join(fields))
-    assert proc.stat(77, tmp_path) == proc.Stat(77, "a) b (c", "S", 5, 70, 123456)
+    assert proc.stat(77, tmp_path) == proc.ProcessStat(77, "a) b (c", "S", 5, 70, 123456)
 
 
 def test_every_thread_is_listed_with_its_own_affinity():

@@ -242,7 +242,7 @@ def test_a_container_whose_shim_is_killed_goes_on_and_its_end_is_not_taken_for_a
             await runtime.stop(found.id, 5)
             end = await status(runtime, found.id)
             assert (end.state, end.exit_code) == ("exited", 255)
-            assert "nobody saw it end" in end.message
+            assert "end not observed" in end.message
             await eventually(lambda: not any(map(alive, everybody)))
 
     run(main())

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from corelane.runtime import cri
-from corelane.runtime.cri import CRIError, Resources, Runtime
+from corelane.runtime.cri import CRIError, CRIResources, RuntimeVersion
 from support import fake_cri
 from support.protobuf import encode, strings
 
@@ -42,7 +42,7 @@ def test_pods_and_containers_are_read_with_their_labels(path):
     }
     with fake_cri.serving(path, answers) as endpoint:
         runtime, sandboxes, containers = request(endpoint, "version", "sandboxes", "containers")
-    assert runtime == Runtime("fake", "1.0")
+    assert runtime == RuntimeVersion("fake", "1.0")
     assert [(one.id, one.uid, one.namespace, one.name, one.ready) for one in sandboxes] == [
         ("s1", "u1", "default", "db", True),
         ("s2", "u2", "default", "web", False),
@@ -74,12 +74,12 @@ def specified(cpu):
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
-        (fake_cri.linux(2048, "2,10"), Resources(2048, -1, 100_000, "2,10")),
+        (fake_cri.linux(2048, "2,10"), CRIResources(2048, -1, 100_000, "2,10")),
         (
             specified({"shares": 512, "period": 100_000, "cpus": "0-1", "mems": "0"}),
-            Resources(512, 0, 100_000, "0-1", "0"),
+            CRIResources(512, 0, 100_000, "0-1", "0"),
         ),
-        (specified({}), Resources()),
+        (specified({}), CRIResources()),
         (specified(None), None),
         ({1: {1: "id"}}, None),
         ({1: {1: "id"}, 2: strings({"info": "no JSON"})}, None),

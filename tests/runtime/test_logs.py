@@ -20,7 +20,7 @@ def run(main):
 
 
 async def read(path, **choice):
-    return b"".join([piece async for piece in logs.stream(path, lambda: True, logs.Selection(**choice))])
+    return b"".join([piece async for piece in logs.stream(path, lambda: True, logs.LogSelection(**choice))])
 
 
 def writer(path, max_bytes=1 << 20, max_files=5):
@@ -160,7 +160,7 @@ def test_a_follower_sees_every_line_once_while_the_log_is_moved_aside_under_it(t
 
     async def main():
         writing = asyncio.create_task(write())
-        seen = [piece async for piece in logs.stream(path, lambda: done, logs.Selection())]
+        seen = [piece async for piece in logs.stream(path, lambda: done, logs.LogSelection())]
         await writing
         return b"".join(seen)
 
@@ -188,7 +188,7 @@ def test_what_is_written_between_a_look_at_the_end_and_the_move_is_not_missed(tm
     path = tmp_path / "0.log"
     log = writer(path, max_bytes=100)
     log.feed("stdout", b"one\n")
-    reader = logs._Reader(path, logs.Selection())
+    reader = logs._Reader(path, logs.LogSelection())
 
     def happen():
         log.feed("stdout", b"two" * 30 + b"\n")

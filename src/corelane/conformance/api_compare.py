@@ -24,7 +24,7 @@ _RANDOM = "[a-z0-9]{5}(?![a-z0-9])"
 
 @dataclass(slots=True)
 class Normaliser:
-    """Replaces run-dependent text in answers; knows the name prefixes that random parts followed so far."""
+    """Replaces run-dependent text in answers; keeps the name prefixes that random parts followed so far."""
 
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     managed_fields: bool = False

@@ -16,19 +16,19 @@ from typing import Literal
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
-from corelane.kernel.cgroup_tree import OWN, Groups, Level, Settings, join
+from corelane.kernel.cgroup_tree import OWN, Groups, GroupSettings, Level, join
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
 __all__ = [
     "OWN",
     "CgroupError",
     "CgroupsUnavailable",
+    "GroupSettings",
     "Groups",
     "Groups1",
     "Groups2",
     "Level",
     "Mount",
-    "Settings",
     "find",
     "join",
     "mounts",
@@ -109,9 +109,9 @@ class Groups1(Groups):
             self._write(group, "cpu", "cpu.cfs_period_us", str(period_us))
         self._write(group, "cpu", "cpu.cfs_quota_us", str(quota_us or -1))
 
-    def read(self, group: str) -> Settings:
+    def read(self, group: str) -> GroupSettings:
         quota = int(self._read(group, "cpu", "cpu.cfs_quota_us"))
-        return Settings(
+        return GroupSettings(
             cpus=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus")),
             effective=CPUSet.parse(self._read(group, "cpuset", "cpuset.effective_cpus")),
             mems=CPUSet.parse(self._read(group, "cpuset", "cpuset.effective_mems")),
@@ -180,9 +180,9 @@ class Groups2(Groups):
     def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
         self._write(group, "cpu", "cpu.max", f"{quota_us or 'max'} {period_us}")
 
-    def read(self, group: str) -> Settings:
+    def read(self, group: str) -> GroupSettings:
         quota, period = self._read(group, "cpu", "cpu.max").split()
-        return Settings(
+        return GroupSettings(
             cpus=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus")),
             effective=CPUSet.parse(self._read(group, "cpuset", "cpuset.cpus.effective")),
             mems=CPUSet.parse(self._read(group, "cpuset", "cpuset.mems.effective")),
@@ -193,7 +193,7 @@ class Groups2(Groups):
         )
 
     def kill(self, group: str) -> list[int]:
-        """By the kernel itself where it can (Linux 5.14), so that nobody escapes by forking."""
+        """By the kernel where it can (Linux 5.14), so that no process escapes by forking."""
         found = self.pids(group)
         try:
             self.files.write(self._directory(group, self._controller) / "cgroup.kill", "1")
@@ -213,8 +213,8 @@ _NEEDED = ("cpuset", "cpu")
 _USEFUL = ("cpuacct",)
 
 
-class CgroupsUnavailable(Exception):  # noqa: N818 - says what is the case; often no error
-    """No hierarchy with the needed controllers can be written; the message says why, place by place."""
+class CgroupsUnavailable(Exception):  # noqa: N818 - a state, often not an error
+    """No hierarchy with the needed controllers can be written; the message gives the cause for each place."""
 
 
 def find(root: Path = Path("/"), files: Files = KERNEL) -> Groups:

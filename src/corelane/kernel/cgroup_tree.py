@@ -16,7 +16,7 @@ from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
-__all__ = ["OWN", "Groups", "Level", "Settings", "join"]
+__all__ = ["OWN", "GroupSettings", "Groups", "Level", "join"]
 
 OWN = "corelane"
 """The first segment of every path of ours."""
@@ -28,7 +28,7 @@ _CREATE_ATTEMPTS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class GroupSettings:
     """What a group's files say. `effective` is what the kernel grants now; v1 has `shares`, v2 `weight`.
 
     Times in microseconds; `quota_us` None is no limit.
@@ -52,7 +52,10 @@ def join(*names: str) -> str:
 
 
 class Groups(ABC):
-    """Our groups in one set of hierarchies; `bases` says below which directory each controller has them."""
+    """Our groups in one set of hierarchies.
+
+    `bases` is the directory of each controller below which they lie.
+    """
 
     version: int
 
@@ -75,7 +78,7 @@ class Groups(ABC):
         """Set the CFS quota and period in microseconds; None takes the limit away. Raises CgroupError."""
 
     @abstractmethod
-    def read(self, group: str) -> Settings:
+    def read(self, group: str) -> GroupSettings:
         """What the kernel has now. Raises CgroupError."""
 
     @abstractmethod
@@ -162,7 +165,7 @@ class Groups(ABC):
     def gather(self, group: str) -> list[int]:
         """Bring back the processes that were moved out of the group in some of its hierarchies, but not all.
 
-        Returns their pids. Who has left them all cannot be known. Raises CgroupError.
+        Returns their pids. Processes that left all of them are not counted. Raises CgroupError.
         """
         inside = {directory: set(self._pids_below(directory)) for directory in self.directories(group)}
         every = set().union(*inside.values())
@@ -186,7 +189,7 @@ class Groups(ABC):
         return found
 
     def empty(self, group: str, timeout_seconds: float = 5.0) -> list[int]:
-        """Kill until nobody is left, blocking; the pids still there after the timeout."""
+        """Kill until no process is left, blocking; the pids still there after the timeout."""
         deadline = time.monotonic() + timeout_seconds
         while (left := self.kill(group)) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
@@ -202,7 +205,10 @@ class Groups(ABC):
             self._delete_below(directory, deadline)
 
     def prune(self, group: str) -> None:
-        """Remove a group wherever it is empty; who has just begun to use it keeps it. Raises CgroupError."""
+        """Remove a group wherever it is empty; a group that has just come into use stays.
+
+        Raises CgroupError.
+        """
         for directory in self.directories(group):
             try:
                 self.files.rmdir(directory)
@@ -241,6 +247,6 @@ class Groups(ABC):
 
 
 def _kill(pid: int) -> None:
-    # Gone, or of another user: whoever waits for the group to empty sees the difference.
+    # Gone, or of another user: the wait for an empty group sees the difference.
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ _MEANING: dict[tuple[str, int], str] = {
     ): "some of these CPUs do not exist, are offline, or belong to an exclusive sibling",
     ("cpuset.cpus", errno.EBUSY): "a group below still uses CPUs that would be taken away",
     ("cpuset.cpus", errno.ENOSPC): "the group has processes and would be left without a CPU",
-    ("cpuset.cpus", errno.ERANGE): "some of these CPUs are beyond what this kernel knows",
+    ("cpuset.cpus", errno.ERANGE): "some of these CPUs are beyond the highest CPU id of this kernel",
     (
         "cpuset.mems",
         errno.EACCES,

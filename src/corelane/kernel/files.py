@@ -20,13 +20,13 @@ class Tree(Protocol):
     """
 
     def read(self, path: str) -> str | None:
-        """The text of a file, as it stands; None when there is none to be had."""
+        """The text of a file as it is; None when it is missing or unreadable."""
 
     def names(self, path: str) -> list[str]:
         """The names in a directory, sorted; none when there is no such directory."""
 
     def target(self, path: str) -> str | None:
-        """The last part of what a symbolic link points to; None when it is no link."""
+        """The last part of what a symbolic link points to; None when it is not a link."""
 
     def mode(self, path: str) -> int:
         """The permission bits of a file; 0 when there is none."""
@@ -70,7 +70,7 @@ class Directory:
 
 
 def _read_all(fd: int) -> bytes:
-    """All of a file: /proc and sysfs answer in pieces and know no size beforehand."""
+    """All of a file: /proc and sysfs give it in pieces, without a size beforehand."""
     data = chunk = os.read(fd, _CHUNK)
     while chunk:
         chunk = os.read(fd, _CHUNK)
@@ -79,7 +79,7 @@ def _read_all(fd: int) -> bytes:
 
 
 def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> None:
-    """Replace a file whole: readers, and whoever comes after a crash, see the old content or the new one.
+    """Replace a file whole: readers, also after a crash, see the old content or the new one.
 
     Content and directory entry are fsynced before this returns. Raises OSError, with `path` untouched.
     """

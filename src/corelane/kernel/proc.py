@@ -1,4 +1,4 @@
-"""Processes as /proc shows them: who is who (despite reused pids), who descends from whom, their CPUs.
+"""Processes as /proc shows them: identity (despite reused pids), descendants, allowed CPUs.
 
 Everything takes `proc`, the directory that plays /proc. A process that ends while it is read is left out,
 never an error.
@@ -15,7 +15,7 @@ from corelane.cpuset import CPUSet
 __all__ = [
     "PROC",
     "Identity",
-    "Stat",
+    "ProcessStat",
     "TaskAffinity",
     "allowed",
     "bearing",
@@ -45,8 +45,8 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Stat:
-    """What /proc/PID/stat says, as far as it is needed; `state` is the kernel's letter."""
+class ProcessStat:
+    """The fields of /proc/PID/stat that are needed; `state` is the kernel's letter."""
 
     pid: int
     name: str
@@ -90,18 +90,18 @@ def pids(proc: Path = PROC) -> list[int]:
     return _ids(proc)
 
 
-def stat(pid: int, proc: Path = PROC) -> Stat | None:
+def stat(pid: int, proc: Path = PROC) -> ProcessStat | None:
     """What is known of a process; None when there is none."""
     text = _read(proc / str(pid) / "stat")
     return None if text is None else _parse_stat(text)
 
 
-def _parse_stat(text: str) -> Stat:
+def _parse_stat(text: str) -> ProcessStat:
     """The name stands in parentheses and may hold any character, so the last ends it (proc_pid_stat(5))."""
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     fields = tail.split()
-    return Stat(int(pid), name, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
+    return ProcessStat(int(pid), name, fields[0], int(fields[1]), int(fields[3]), int(fields[19]))
 
 
 def identity(pid: int, proc: Path = PROC) -> Identity | None:
@@ -110,12 +110,14 @@ def identity(pid: int, proc: Path = PROC) -> Identity | None:
     return None if found is None else Identity(found.pid, found.start_ticks)
 
 
-def is_alive(who: Identity, proc: Path = PROC) -> bool:
+def is_alive(process: Identity, proc: Path = PROC) -> bool:
     """Whether that very process still has a thread that runs; one that only waits to be reaped has not."""
-    found = stat(who.pid, proc)
-    if found is None or found.start_ticks != who.start_ticks:
+    found = stat(process.pid, proc)
+    if found is None or found.start_ticks != process.start_ticks:
         return False
-    return found.state not in _DEAD or any(_task_lives(who.pid, tid, proc) for tid in tasks(who.pid, proc))
+    return found.state not in _DEAD or any(
+        _task_lives(process.pid, tid, proc) for tid in tasks(process.pid, proc)
+    )
 
 
 def _task_lives(pid: int, tid: int, proc: Path) -> bool:
@@ -129,7 +131,7 @@ def tasks(pid: int, proc: Path = PROC) -> list[int]:
 
 
 def allowed(pid: int, tid: int | None = None, proc: Path = PROC) -> CPUSet | None:
-    """Cpus_allowed_list of a task (the main thread unless said); None once it has ended."""
+    """Cpus_allowed_list of a task (by default the main thread); None once it has ended."""
     text = _read(proc / str(pid) / "task" / str(tid or pid) / "status")
     if text is None:
         return None
@@ -159,9 +161,9 @@ def children(pid: int, proc: Path = PROC) -> list[int]:
 def descendants(pid: int, proc: Path = PROC) -> list[int]:
     """Children, their children and so on, parents first, without `pid` itself.
 
-    A process whose parent ended is its nearest subreaper's child, so below a subreaper nobody is lost. What
-    forks while it is listed may be missed: whoever must have them all looks again until nothing new turns
-    up.
+    A process whose parent ended is its nearest subreaper's child, so below a subreaper no process is lost.
+    What forks while it is listed may be missed: a caller that must have them all looks again until nothing
+    new turns up.
     """
     if _lists_children(pid, proc):
         return list(_walk(pid, lambda parent: _children_listed(parent, proc)))
@@ -201,30 +203,30 @@ def bearing(variable: str, proc: Path = PROC) -> list[int]:
     return [pid for pid in pids(proc) if wanted in f"\0{_read(proc / str(pid) / 'environ')}\0"]
 
 
-def _all(proc: Path) -> Iterator[Stat]:
+def _all(proc: Path) -> Iterator[ProcessStat]:
     return (found for pid in pids(proc) if (found := stat(pid, proc)) is not None)
 
 
-def open_pidfd(who: Identity) -> int:
+def open_pidfd(process: Identity) -> int:
     """A descriptor that becomes readable when the process ends.
 
     Raises ProcessLookupError if it has ended, and OSError where the kernel has no such descriptors.
     """
-    fd = os.pidfd_open(who.pid)
-    if identity(who.pid) == who:
+    fd = os.pidfd_open(process.pid)
+    if identity(process.pid) == process:
         return fd
     os.close(fd)
-    raise ProcessLookupError(f"process {who.pid} has ended")
+    raise ProcessLookupError(f"process {process.pid} has ended")
 
 
-def send(who: Identity, number: int) -> bool:
+def send(process: Identity, number: int) -> bool:
     """Send a signal; False if the process has ended. Raises PermissionError."""
     try:
-        fd = open_pidfd(who)
+        fd = open_pidfd(process)
     except ProcessLookupError:
         return False
     except OSError:
-        return _send_by_pid(who, number)
+        return _send_by_pid(process, number)
     try:
         signal.pidfd_send_signal(fd, number)
     except ProcessLookupError:
@@ -234,8 +236,8 @@ def send(who: Identity, number: int) -> bool:
     return True
 
 
-def _send_by_pid(who: Identity, number: int) -> bool:
-    if identity(who.pid) != who:
+def _send_by_pid(process: Identity, number: int) -> bool:
+    if identity(process.pid) != process:
         return False
-    os.kill(who.pid, number)
+    os.kill(process.pid, number)
     return True

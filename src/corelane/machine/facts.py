@@ -10,12 +10,12 @@ _TURBO = (
     ("sys/devices/system/cpu/intel_pstate/no_turbo", "0"),
     ("sys/devices/system/cpu/cpufreq/boost", "1"),
 )
-"""Files that tell, and what they hold when cores may run faster than their base frequency."""
+"""Files, and their content when cores may run faster than their base frequency."""
 
 
 @dataclass(frozen=True, slots=True)
 class CPUFacts:
-    """Empty where the machine does not tell."""
+    """Empty where the machine does not report a fact."""
 
     model: str = ""
     vendor: str = ""
@@ -27,11 +27,11 @@ class CPUFacts:
 def read(root: Path = Path("/")) -> CPUFacts:
     """The facts of the machine whose /proc and /sys are under `root`; what cannot be read is left empty."""
     cpu = _first_cpu(_text(root / "proc/cpuinfo"))
-    told = [(text, on) for name, on in _TURBO if (text := _text(root / name).strip())]
+    switches = [(text, on) for name, on in _TURBO if (text := _text(root / name).strip())]
     return CPUFacts(
         model=cpu.get("model name", ""),
         vendor=cpu.get("vendor_id", cpu.get("CPU implementer", "")),
-        turbo=bool(told) and told[0][0] == told[0][1],
+        turbo=bool(switches) and switches[0][0] == switches[0][1],
         cache_ways=_text(root / "sys/fs/resctrl/info/L3/cbm_mask").strip(),
     )
 

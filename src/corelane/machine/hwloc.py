@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 from corelane.cpuset import CPUSet, CPUSetError, bits, parse_hex
 from corelane.machine import model
 from corelane.machine.model import Device, Machine, MachineError, device_kind
-from corelane.machine.tables import NodeFacts, Row, assemble
+from corelane.machine.tables import CPURow, NodeFacts, assemble
 
 __all__ = ["parse_hwloc"]
 
@@ -88,7 +88,7 @@ def _walk(element: Element, near: int, found: _Found) -> None:
 
 
 def _kind(element: Element) -> str:
-    """Version 1 said Socket and Cache of depth 3."""
+    """Version 1 has Socket, and Cache of depth 3."""
     kind = element.get("type", "")
     if kind == "Cache":
         return f"L{element.get('depth', '')}Cache"
@@ -120,7 +120,7 @@ def _what(element: Element) -> str:
     return f"<{element.tag} type={element.get('type', '')!r} gp_index={element.get('gp_index', '')!r}>"
 
 
-def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[Row]:
+def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[CPURow]:
     cores, dies = _groups(found, "Core"), _groups(found, "Die")
     l3 = _groups(found, "L3Cache")
     numa = _numa(found)
@@ -128,7 +128,7 @@ def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[Row]:
     distinct = len({group.id for group in l3.values()} - {None}) == len({*l3.values()})
     for cpu in found.cpus:
         core, cache, die = cores.get(cpu), l3.get(cpu), dies.get(cpu)
-        yield Row(
+        yield CPURow(
             cpu=cpu,
             core=core.lowest if core else None,
             core_id=core.id if core else None,

@@ -7,7 +7,7 @@ from typing import Any
 
 from corelane.cpuset import CPUSet, CPUSetError, bits, parse_list
 from corelane.machine.model import Machine, MachineError
-from corelane.machine.tables import Row, assemble
+from corelane.machine.tables import CPURow, assemble
 
 __all__ = ["is_lscpu", "parse_lscpu"]
 
@@ -16,9 +16,9 @@ _NODE_FIELD = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)", re.ASCII)
 _INSTANCES = re.compile(r"\(([0-9]{1,4}) instances?\)", re.ASCII)
 _HEADER_P = re.compile(r"^#\s*CPU\b", re.MULTILINE)
 _BARE_DASH = re.compile(r":\s*-(?=\s*[,}])")
-"""How lscpu writes what it does not know, which is no JSON."""
+"""How lscpu writes an unknown value, which is not JSON."""
 _GUESSED = (
-    "lscpu's summary tells neither siblings nor sockets of CPUs: siblings i and i + N assumed, "
+    "lscpu's summary lists neither siblings nor sockets of CPUs: siblings i and i + N assumed, "
     "and nodes in order of sockets; use `lscpu -J -e`"
 )
 _BEST = "use the output of `lscpu -p` or `lscpu -J -e`"
@@ -35,8 +35,8 @@ def is_lscpu(text: str) -> bool:
 def parse_lscpu(text: str, *, name: str, source: str) -> Machine:
     """The machine; MachineError naming line or field when the text cannot be used.
 
-    lscpu tells no memory, no distances, and sockets and cores by index rather than by the kernel's ids. The
-    summary does not even tell the siblings: there they are assumed as Linux numbers them on x86.
+    lscpu reports no memory, no distances, and sockets and cores by index rather than by the kernel's ids. The
+    summary does not list siblings: they are assumed as Linux numbers them on x86.
     """
     if text.lstrip().startswith("{"):
         return _from_json(text, name, source)
@@ -98,17 +98,17 @@ def _from_records(records: Sequence[Mapping[str, str]], name: str, source: str) 
             offline |= 1 << cpu
         else:
             rows.append(row)
-    rows = rows or [Row(cpu, None, None, None) for cpu in bits(offline)]
+    rows = rows or [CPURow(cpu, None, None, None) for cpu in bits(offline)]
     return assemble(rows, name=name, source=source, offline=CPUSet.from_mask(offline))
 
 
-def _is_blank(row: Row) -> bool:
-    """Without a column ONLINE, offline CPUs are those of which nothing is told."""
+def _is_blank(row: CPURow) -> bool:
+    """Without a column ONLINE, offline CPUs are those with empty columns."""
     return row.core is row.socket is row.numa is None
 
 
-def _row(cpu: int, record: Mapping[str, str], source: str) -> Row:
-    return Row(
+def _row(cpu: int, record: Mapping[str, str], source: str) -> CPURow:
+    return CPURow(
         cpu=cpu,
         core=_number(record, "core", source),
         socket=_number(record, "socket", source),
@@ -188,23 +188,23 @@ def _summary_nodes(fields: Mapping[str, str], online: int, source: str) -> dict[
     return dict(sorted(nodes.items()))
 
 
-def _guess(node: int, place: int, mask: int, nodes: int, sockets: int, threads: int) -> Iterator[Row]:
+def _guess(node: int, place: int, mask: int, nodes: int, sockets: int, threads: int) -> Iterator[CPURow]:
     """A node's CPUs: as many equal runs as there are threads a core, and nodes dealt to sockets in order."""
     cpus = list(bits(mask))
     cores = max(len(cpus) // threads, 1)
     for index, cpu in enumerate(cpus):
         first = cpus[index % cores]
         socket = place * sockets // nodes if nodes >= sockets else index % cores * sockets // cores
-        yield Row(cpu, first, socket, node)
+        yield CPURow(cpu, first, socket, node)
 
 
-def _with_l3(rows: Sequence[Row], caches: int) -> list[Row]:
+def _with_l3(rows: Sequence[CPURow], caches: int) -> list[CPURow]:
     """Cores dealt to so many caches in order of node and number."""
     cores = sorted({(row.socket or 0, row.numa or 0, row.core or 0) for row in rows})
     if not caches or caches > len(cores):
         return list(rows)
     cache = {core: index * caches // len(cores) for index, (_, _, core) in enumerate(cores)}
-    return [Row(row.cpu, row.core, row.socket, row.numa, cache[row.core or 0]) for row in rows]
+    return [CPURow(row.cpu, row.core, row.socket, row.numa, cache[row.core or 0]) for row in rows]
 
 
 def _cpus(fields: Mapping[str, str], field: str, source: str) -> int:

@@ -50,7 +50,7 @@ class CPU:
     `die` is the kernel's, within the socket. `cluster` is the lowest CPU id of the CPUs that share a
     cluster (an L2 cache, mostly), the core where there are none. `l3` is the kernel's id of the L3 cache;
     see docs/machines.md for what stands in when the kernel has none. `numa` is the id of the NUMA node.
-    `uncore` is the id by which a kubelet knows the L3 where `uncore.kubelet_ids` cannot tell.
+    `uncore` is the id by which a kubelet knows the L3 where `kubelet_uncore_ids` cannot derive it.
     `kind` is "" on machines with equal cores, else "P", "M" or "E" (most to least powerful).
     `capacity` is the kernel's relative performance, at most 1024; 0 is unknown, as for `max_khz`.
     """
@@ -104,7 +104,7 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class IRQ:
-    """An interrupt whose affinity the kernel manages itself: nobody can move it away from `cpus`."""
+    """An interrupt whose affinity the kernel manages: it cannot be moved away from `cpus`."""
 
     number: int
     cpus: CPUSet
@@ -117,8 +117,8 @@ class Machine:
 
     `offline` are the CPUs that are present but switched off; `allowed` those this process may use;
     `isolated` are taken from the scheduler's domains (isolcpus), `nohz_full` run without a tick, and
-    `managed_irq` are spared managed interrupts (isolcpus=managed_irq). `notes` says in sentences where
-    the source contradicted itself and what was assumed. `source` tells where all this was read.
+    `managed_irq` are kept free of managed interrupts (isolcpus=managed_irq). `notes` are sentences: where
+    the source contradicted itself, and what was assumed. `source` is where the machine was read.
 
     The tables are derived: `core_masks`, `l3_masks`, `socket_masks` and `numa_masks` (nodes with CPUs only)
     pair an id with the mask of its CPUs. A restricted machine keeps the ids of the whole one.

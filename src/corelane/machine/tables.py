@@ -7,11 +7,11 @@ from corelane.cpuset import CPUSet
 from corelane.machine import model
 from corelane.machine.model import CPU, Device, Machine, MachineError, NUMANode, default_distances
 
-__all__ = ["NodeFacts", "Row", "assemble"]
+__all__ = ["CPURow", "NodeFacts", "assemble"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CPURow:
     """One online CPU. Equal numbers belong together (in `core` within a socket); None is unknown."""
 
     cpu: int
@@ -35,7 +35,7 @@ class NodeFacts:
 
 
 def assemble(
-    rows: Iterable[Row],
+    rows: Iterable[CPURow],
     *,
     name: str,
     source: str,
@@ -44,7 +44,10 @@ def assemble(
     devices: Collection[Device] = (),
     notes: Collection[str] = (),
 ) -> Machine:
-    """The machine; what a row does not know is as in docs/machines.md. Raises MachineError without rows."""
+    """The machine; values that rows leave out are as in docs/machines.md.
+
+    Raises MachineError without rows.
+    """
     rows = sorted(rows, key=lambda row: row.cpu)
     if not rows:
         raise MachineError(f"{source}: it names no CPU that is online")
@@ -65,7 +68,7 @@ def assemble(
     )
 
 
-def _cpus(rows: list[Row]) -> tuple[CPU, ...]:
+def _cpus(rows: list[CPURow]) -> tuple[CPU, ...]:
     first: dict[tuple[int, int], int] = {}
     for row in rows:
         first.setdefault(_core_key(row), row.cpu)
@@ -91,7 +94,7 @@ def _cpus(rows: list[Row]) -> tuple[CPU, ...]:
     )
 
 
-def _numa(rows: list[Row]) -> dict[int, int]:
+def _numa(rows: list[CPURow]) -> dict[int, int]:
     """An unknown node is the lowest of the socket's, else the lowest of all."""
     known = [(row.socket, row.numa) for row in rows if row.numa is not None]
     lowest = min((numa for _, numa in known), default=0)
@@ -103,7 +106,7 @@ def _first_known(*values: int | None) -> int:
     return next(value for value in values if value is not None)
 
 
-def _core_key(row: Row) -> tuple[int, int]:
+def _core_key(row: CPURow) -> tuple[int, int]:
     return (row.socket or 0, row.core) if row.core is not None else (-1, row.cpu)
 
 

@@ -1,6 +1,6 @@
 """What the agent asks of whatever runs containers: one small protocol, and the plain values that cross it.
 
-Nothing here knows how containers are run. Times are Unix seconds, CPU amounts are milliCPU.
+Nothing here depends on how containers are run. Times are Unix seconds, CPU amounts are milliCPU.
 """
 
 import enum
@@ -65,8 +65,8 @@ class ContainerSpec:
 class ContainerStatus:
     """What is known of one run. A process ended by signal n has `signal` n and `exit_code` 128 + n.
 
-    `exit_code` is never None once `state` is "exited": 255 stands for one that nobody could learn, and
-    `message` says why.
+    `exit_code` is never None once `state` is "exited": 255 stands for an unknown one, and
+    `message` gives the cause.
     """
 
     id: str

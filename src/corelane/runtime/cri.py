@@ -1,4 +1,4 @@
-"""What a container runtime says of its pods and containers, through the CRI: a client that only reads.
+"""Pods and containers of a container runtime through the CRI: a client that only reads.
 
 Kubernetes' container runtime interface (KEP-2041, `runtime.v1`): containerd from 1.6 and CRI-O from 1.24 on.
 """
@@ -18,17 +18,17 @@ __all__ = [
     "POD_NAME",
     "POD_NAMESPACE",
     "POD_UID",
+    "CRIClient",
+    "CRIContainer",
     "CRIError",
-    "Client",
-    "Container",
-    "Resources",
-    "Runtime",
+    "CRIResources",
+    "RuntimeVersion",
     "Sandbox",
     "connect",
 ]
 
 CONTAINERD: Final = "unix:///run/containerd/containerd.sock"
-"""Where containerd listens unless told otherwise; CRI-O: unix:///var/run/crio/crio.sock."""
+"""Where containerd listens by default; CRI-O: unix:///var/run/crio/crio.sock."""
 
 POD_NAME: Final = "io.kubernetes.pod.name"
 POD_NAMESPACE: Final = "io.kubernetes.pod.namespace"
@@ -46,11 +46,11 @@ _OPTIONS = (
 
 
 class CRIError(Exception):
-    """A runtime that cannot be asked; names its endpoint, and says what to do."""
+    """A runtime that cannot be reached; names the endpoint and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
-class Runtime:
+class RuntimeVersion:
     """Which runtime answers: containerd 1.7.24, say."""
 
     name: str
@@ -59,7 +59,7 @@ class Runtime:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """A pod as the runtime knows it. `uid` is the kubelet's, for static pods too."""
+    """A pod as the runtime lists it. `uid` is the kubelet's, for static pods too."""
 
     id: str
     uid: str
@@ -71,8 +71,8 @@ class Sandbox:
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
-    """A container, an ended one too as long as the runtime remembers it."""
+class CRIContainer:
+    """A container, an ended one too as long as the runtime lists it."""
 
     id: str
     sandbox: str
@@ -86,8 +86,8 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Resources:
-    """A container's CPU settings, as the runtime was told; 0 and "" where it was told nothing."""
+class CRIResources:
+    """A container's CPU settings as passed to the runtime; 0 and "" where none was passed."""
 
     shares: int = 0
     """cpu.shares of cgroup v1: 1024 for each CPU requested."""
@@ -98,28 +98,31 @@ class Resources:
     mems: str = ""
 
 
-class Client:
+class CRIClient:
     """A connection; every call raises CRIError. Made by `connect`."""
 
     def __init__(self, channel: Any, endpoint: str, seconds: float) -> None:
         self._channel, self._endpoint, self._seconds = channel, endpoint, seconds
 
-    async def version(self) -> Runtime:
+    async def version(self) -> RuntimeVersion:
         answer = await self._call("Version", version="v1")
-        return Runtime(answer.runtime_name, answer.runtime_version)
+        return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
     async def sandboxes(self) -> list[Sandbox]:
         """Every pod's sandbox, those that ended too, by namespace and name."""
         answer = await self._call("ListPodSandbox")
         return sorted(map(_sandbox, answer.items), key=lambda one: (one.namespace, one.name, one.id))
 
-    async def containers(self) -> list[Container]:
+    async def containers(self) -> list[CRIContainer]:
         """Every container, those that ended too."""
         answer = await self._call("ListContainers")
         return sorted(map(_container, answer.containers), key=lambda one: (one.sandbox, one.name, one.id))
 
-    async def resources(self, container: str) -> Resources | None:
-        """The CPU settings of a container, as far as this runtime tells; None also where it is gone."""
+    async def resources(self, container: str) -> CRIResources | None:
+        """The CPU settings of a container, as far as this runtime reports them.
+
+        None also where it is gone.
+        """
         answer = await self._call("ContainerStatus", missing=True, container_id=container, verbose=True)
         return _resources(answer) if answer is not None else None
 
@@ -143,7 +146,7 @@ class Client:
 
 
 def _said(error: Any, seconds: float) -> str:
-    """A status in words that tell what to do."""
+    """A gRPC status as a sentence with the remedy."""
     code, details = error.code().name, " ".join((error.details() or "").split())
     if code == "UNIMPLEMENTED":
         return (
@@ -158,7 +161,7 @@ def _said(error: Any, seconds: float) -> str:
 
 
 @asynccontextmanager
-async def connect(endpoint: str = CONTAINERD, seconds: float = 10.0) -> AsyncIterator[Client]:
+async def connect(endpoint: str = CONTAINERD, seconds: float = 10.0) -> AsyncIterator[CRIClient]:
     """A client for the runtime that listens there; a call may take so many seconds.
 
     Raises CRIError where the socket is missing or refuses, or something else than a runtime listens; and
@@ -170,7 +173,7 @@ async def connect(endpoint: str = CONTAINERD, seconds: float = 10.0) -> AsyncIte
     await _reach(endpoint, path, seconds)
     channel = grpc.aio.insecure_channel(f"unix://{path}", options=_OPTIONS)
     try:
-        yield Client(channel, endpoint, seconds)
+        yield CRIClient(channel, endpoint, seconds)
     finally:
         await channel.close(grace=0)
 
@@ -185,7 +188,7 @@ def _path(endpoint: str) -> str:
 
 
 async def _reach(endpoint: str, path: str, seconds: float) -> None:
-    """The system's own word on a socket that cannot be reached; gRPC tells one fault from another badly."""
+    """The operating system's error for an unreachable socket; gRPC's codes do not tell these errors apart."""
     try:
         async with asyncio.timeout(seconds):
             _, writer = await asyncio.open_unix_connection(path)
@@ -210,9 +213,9 @@ def _sandbox(item: Any) -> Sandbox:
     )
 
 
-def _container(item: Any) -> Container:
+def _container(item: Any) -> CRIContainer:
     labels = dict(item.labels)
-    return Container(
+    return CRIContainer(
         item.id,
         item.pod_sandbox_id,
         labels.get(CONTAINER_NAME) or item.metadata.name,
@@ -223,22 +226,22 @@ def _container(item: Any) -> Container:
     )
 
 
-def _resources(answer: Any) -> Resources | None:
+def _resources(answer: Any) -> CRIResources | None:
     """Of the status where the runtime fills it in (containerd from 1.7), else of the specification it ran."""
     linux = answer.status.resources.linux
     if answer.status.resources.HasField("linux"):
-        return Resources(
+        return CRIResources(
             linux.cpu_shares, linux.cpu_quota, linux.cpu_period, linux.cpuset_cpus, linux.cpuset_mems
         )
     cpu = _specified(answer.info.get("info", ""))
     if cpu is None:
         return None
     shares, quota, period = (cpu.get(key) or 0 for key in ("shares", "quota", "period"))
-    return Resources(shares, quota, period, cpu.get("cpus") or "", cpu.get("mems") or "")
+    return CRIResources(shares, quota, period, cpu.get("cpus") or "", cpu.get("mems") or "")
 
 
 def _specified(info: str) -> dict[str, Any] | None:
-    """`linux.resources.cpu` of the OCI specification, which containerd and CRI-O tell on request."""
+    """`linux.resources.cpu` of the OCI specification, which containerd and CRI-O give on request."""
     try:
         cpu = json.loads(info)["runtimeSpec"]["linux"]["resources"]["cpu"]
     except (ValueError, KeyError, TypeError):

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from corelane.cpuset import CPUSet
 from corelane.kernel import affinity, cfs, cgroup, proc
 from corelane.runtime.base import ContainerSpec
-from corelane.runtime.outcome import Outcome, Stored
+from corelane.runtime.records import ContainerRecord, ShimOutcome
 
 __all__ = ["ByAffinity", "ByCgroup", "Enforcement", "Mode", "choose", "mark"]
 
@@ -28,23 +28,26 @@ class Enforcement(Protocol):
     def place(self, spec: ContainerSpec) -> tuple[str | None, tuple[str, ...]]:
         """The cgroup that is to hold a container, and its directories. Raises ValueError for a bad name."""
 
-    def prepare(self, stored: Stored) -> None:
+    def prepare(self, stored: ContainerRecord) -> None:
         """Get that place ready for a start. Raises CgroupError."""
 
-    def apply(self, old: Stored, new: Stored, outcome: Outcome) -> None:
+    def apply(self, old: ContainerRecord, new: ContainerRecord, outcome: ShimOutcome) -> None:
         """Make the kernel follow a change of the spec. Raises CgroupError, AffinityError."""
 
-    def repair(self, stored: Stored, outcome: Outcome) -> affinity.Repinned:
+    def repair(self, stored: ContainerRecord, outcome: ShimOutcome) -> affinity.Repinned:
         """Bring back the tasks that left their CPUs. Raises AffinityError."""
 
-    def processes(self, stored: Stored, outcome: Outcome) -> list[int]:
+    def processes(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
         """Every process of a running container."""
 
-    def release(self, stored: Stored, outcome: Outcome | None) -> None:
-        """Tidy up after an end: kill who is left, remove what was prepared. Raises CgroupError."""
+    def release(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> None:
+        """Tidy up after an end: kill processes that are left, remove what was prepared.
+
+        Raises CgroupError.
+        """
 
     def weigh(self, pod_uid: str, milli: int) -> None:
-        """Tell the kernel the CPU requests of a pod's running containers, summed. Raises CgroupError."""
+        """Set in the kernel the CPU requests of a pod's running containers, summed. Raises CgroupError."""
 
 
 def choose(mode: Mode, instance: str, root: Path = Path("/")) -> "tuple[Enforcement, str]":
@@ -90,7 +93,7 @@ class ByCgroup:
         group = cgroup.join(self.instance, spec.pod_uid, spec.name)
         return group, tuple(map(str, self.groups.directories(group)))
 
-    def prepare(self, stored: Stored) -> None:
+    def prepare(self, stored: ContainerRecord) -> None:
         group = stored.group or ""
         self._clear(group)
         self.groups.create(group)
@@ -103,7 +106,7 @@ class ByCgroup:
         self.groups.set_request(group, spec.cpu_shares_milli, "container")
         self.groups.set_quota(group, cfs.quota_us(spec.quota_milli or 0) or None)
 
-    def apply(self, old: Stored, new: Stored, outcome: Outcome) -> None:
+    def apply(self, old: ContainerRecord, new: ContainerRecord, outcome: ShimOutcome) -> None:
         """Only what changed is written: every write of a quota grants a fresh one."""
         group, was, now = new.group or "", old.spec, new.spec
         if now.mems and now.mems != was.mems:
@@ -116,14 +119,14 @@ class ByCgroup:
         if now.quota_milli != was.quota_milli:
             self.groups.set_quota(group, cfs.quota_us(now.quota_milli or 0) or None)
 
-    def repair(self, stored: Stored, outcome: Outcome) -> affinity.Repinned:
-        """Nobody leaves a cpuset."""
+    def repair(self, stored: ContainerRecord, outcome: ShimOutcome) -> affinity.Repinned:
+        """No process leaves a cpuset."""
         return affinity.Repinned(0, ())
 
-    def processes(self, stored: Stored, outcome: Outcome) -> list[int]:
+    def processes(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
         return self.groups.pids(stored.group or "")
 
-    def release(self, stored: Stored, outcome: Outcome | None) -> None:
+    def release(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> None:
         self._clear(stored.group or "")
 
     def _clear(self, group: str) -> None:
@@ -136,7 +139,7 @@ class ByCgroup:
             self.groups.set_request(self._pod(pod_uid), milli, "pod")
 
     def tidy(self, known: Collection[str | None]) -> None:
-        """Remove the groups of containers that nobody knows, as a crash may leave them."""
+        """Remove the groups of unknown containers, as a crash may leave them."""
         for pod in self.groups.children(self.root):
             names = {f"{self.root}/{pod}/{name}" for name in self.groups.children(f"{self.root}/{pod}")}
             for group in names.difference(known):
@@ -149,7 +152,7 @@ class ByCgroup:
         self._clear(self._pod(pod_uid))
 
     def leave(self) -> None:
-        """Remove this instance's groups in which nothing runs; nobody is killed, known or not."""
+        """Remove this instance's groups in which nothing runs; no process is killed, known or not."""
         for pod in self.groups.children(self.root):
             for name in self.groups.children(f"{self.root}/{pod}"):
                 self.groups.prune(f"{self.root}/{pod}/{name}")
@@ -171,26 +174,28 @@ class ByAffinity:
     def place(self, spec: ContainerSpec) -> tuple[str | None, tuple[str, ...]]:
         return None, ()
 
-    def prepare(self, stored: Stored) -> None:
+    def prepare(self, stored: ContainerRecord) -> None:
         """Nothing: the shim takes the affinity itself."""
 
-    def apply(self, old: Stored, new: Stored, outcome: Outcome) -> None:
+    def apply(self, old: ContainerRecord, new: ContainerRecord, outcome: ShimOutcome) -> None:
         self._repin(new, outcome, new.previous)
 
-    def repair(self, stored: Stored, outcome: Outcome) -> affinity.Repinned:
+    def repair(self, stored: ContainerRecord, outcome: ShimOutcome) -> affinity.Repinned:
         return self._repin(stored, outcome, stored.previous)
 
-    def _repin(self, stored: Stored, outcome: Outcome, previous: CPUSet | None) -> affinity.Repinned:
+    def _repin(
+        self, stored: ContainerRecord, outcome: ShimOutcome, previous: CPUSet | None
+    ) -> affinity.Repinned:
         return affinity.repin(lambda: self.processes(stored, outcome), stored.spec.cpus, previous)
 
-    def processes(self, stored: Stored, outcome: Outcome) -> list[int]:
+    def processes(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
         """Those below the shim, which inherits all orphans; without it, those that are marked."""
         if proc.is_alive(outcome.shim):
             return proc.descendants(outcome.shim.pid)
         return proc.bearing(mark(stored.id))
 
-    def release(self, stored: Stored, outcome: Outcome | None) -> None:
-        """Nothing was prepared, and the shim leaves nobody behind, unless it was killed."""
+    def release(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> None:
+        """Nothing was prepared, and the shim leaves no process behind, unless it was killed."""
         for pid in proc.bearing(mark(stored.id)) if outcome and outcome.state == "running" else ():
             with suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)

@@ -12,8 +12,7 @@ from pathlib import Path
 from corelane.runtime import shim
 from corelane.runtime.base import ContainerSpec
 from corelane.runtime.enforce import mark
-from corelane.runtime.outcome import Outcome, Stored
-from corelane.runtime.records import State
+from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 
 __all__ = ["LaunchError", "launch"]
 
@@ -27,15 +26,18 @@ class LaunchError(Exception):
 
 
 def environment(spec: ContainerSpec, container_id: str) -> list[tuple[str, str]]:
-    """What an image would have brought (here: from corelane's own environment), then what the spec says."""
+    """What an image would have brought (here: from corelane's own environment), then the environment of the spec."""
     given = {name: value for name in _INHERITED if (value := os.environ.get(name)) is not None}
     own = {"PATH": _DEFAULT_PATH, **given, "HOSTNAME": spec.pod, **dict(spec.env)}
     name, _, value = mark(container_id).partition("=")
     return [*own.items(), (name, value)]
 
 
-def launch(state: State, stored: Stored, log_bytes: int, log_files: int) -> Outcome:
-    """Start the container in a shim of its own; what the shim says of it. Raises LaunchError, OSError."""
+def launch(state: RecordStore, stored: ContainerRecord, log_bytes: int, log_files: int) -> ShimOutcome:
+    """Start the container in a shim of its own, and return what the shim recorded.
+
+    Raises LaunchError, OSError.
+    """
     stored.log.parent.mkdir(parents=True, exist_ok=True)
     spec = stored.spec
     instructions = {
@@ -55,7 +57,7 @@ def launch(state: State, stored: Stored, log_bytes: int, log_files: int) -> Outc
     return outcome
 
 
-def _run(state: State, container_id: str, instructions: bytes) -> None:
+def _run(state: RecordStore, container_id: str, instructions: bytes) -> None:
     """Start a shim that holds the container's lock, and wait until it closes its end of the report pipe."""
     lock = state.supervise(container_id)
     reader, writer = os.pipe()

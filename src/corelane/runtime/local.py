@@ -1,7 +1,7 @@
 """Containers as local processes, each under a shim of its own that outlives corelane.
 
-The records (see `records`) are the truth: a shim's status file says how its container fares, the lock that
-it holds says that it lives, and a restarted runtime reads both to adopt what runs and to learn what ended
+The records (see `records`) are the truth: a shim's status file holds its container's state, the lock that
+it holds shows that it lives, and a restarted runtime reads both to adopt what runs and to learn what ended
 meanwhile. An end is noticed through a pidfd, or else by the sweep, which also brings back tasks that left
 their CPUs where affinity alone holds them.
 """
@@ -23,7 +23,7 @@ from corelane.kernel.affinity import AffinityError
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime import enforce, logs
-from corelane.runtime import outcome as outcomes
+from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
     KEEP,
     ContainerSpec,
@@ -32,10 +32,9 @@ from corelane.runtime.base import (
     RuntimeFailure,
 )
 from corelane.runtime.launch import LaunchError, launch
-from corelane.runtime.outcome import Outcome, Stored
 from corelane.runtime.process_watch import Tasks
-from corelane.runtime.records import State
-from corelane.runtime.registry import Container, Registry
+from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
+from corelane.runtime.registry import ContainerRegistry, LocalContainer
 
 __all__ = ["LocalRuntime"]
 
@@ -52,14 +51,14 @@ class LocalRuntime:
     name = "corelane"
 
     def __init__(
-        self, state: State, enforcement: enforce.Enforcement, notice: str, sweep_seconds: float
+        self, state: RecordStore, enforcement: enforce.Enforcement, notice: str, sweep_seconds: float
     ) -> None:
         self.notice = notice
         self.log_bytes, self.log_files = LOG_BYTES, LOG_FILES
         self._state = state
         self._default = enforcement
         self._affinity = enforce.ByAffinity()
-        self._known = Registry(state, self._on_end)
+        self._known = ContainerRegistry(state, self._on_end)
         self._tasks = Tasks()
         self._closed = False
         self._sweeper = asyncio.create_task(self._sweep(sweep_seconds))
@@ -73,7 +72,7 @@ class LocalRuntime:
         sweep_seconds: float = 1.0,
         root: Path = Path("/"),
     ) -> "LocalRuntime":
-        """Take a state directory, and adopt the containers of whoever had it before.
+        """Take a state directory, and adopt the containers of its former owner.
 
         `cgroups`: "auto" uses them where they can be written, "off" never, "required" raises
         CgroupsUnavailable without them. `root` is where /proc/self/mountinfo and the mounts are looked for.
@@ -82,7 +81,7 @@ class LocalRuntime:
         opening = asyncio.ensure_future(cls._open(state, cgroups, sweep_seconds, root))
         try:
             return await asyncio.shield(opening)
-        except asyncio.CancelledError:  # a thread ends what it began, so what it took has to be given back
+        except asyncio.CancelledError:  # a thread ends what it began, so what it took has to be released
             with suppress(Exception):
                 await (await opening).close()
             raise
@@ -91,7 +90,7 @@ class LocalRuntime:
     async def _open(
         cls, state: Path, cgroups: enforce.Mode, sweep_seconds: float, root: Path
     ) -> "LocalRuntime":
-        held = await asyncio.to_thread(State, state)
+        held = await asyncio.to_thread(RecordStore, state)
         try:
             enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)
         except BaseException:
@@ -122,7 +121,7 @@ class LocalRuntime:
     # What is asked of it.
 
     async def start(self, spec: ContainerSpec) -> ContainerStatus:
-        """As `Runtime.start`; a caller who is cancelled leaves the start to run its course."""
+        """As `Runtime.start`; when the caller is cancelled, the start goes on to its end."""
         container = self._reserve(spec)
         return await asyncio.shield(self._tasks.spawn(self._start(container)))
 
@@ -204,7 +203,7 @@ class LocalRuntime:
         limit_bytes: int | None = None,
     ) -> AsyncIterator[bytes]:
         container = self._known.find(container_id)
-        choice = logs.Selection(
+        choice = logs.LogSelection(
             tail_lines=tail_lines, since=since, timestamps=timestamps, limit_bytes=limit_bytes
         )
         ended = container.ended.is_set if follow else lambda: True
@@ -241,7 +240,7 @@ class LocalRuntime:
 
     # Starting.
 
-    def _reserve(self, spec: ContainerSpec) -> Container:
+    def _reserve(self, spec: ContainerSpec) -> LocalContainer:
         """A place for a new container, if nothing speaks against it."""
         if not spec.command:
             raise RuntimeFailure("CreateContainerConfigError", "the container has no command")
@@ -253,10 +252,10 @@ class LocalRuntime:
                 taken = f'"{spec.name}" is there already, attempt {theirs.attempt}, as {other.stored.id}'
                 raise RuntimeFailure("CreateContainerError", taken)
         new, log = secrets.token_hex(16), self._state.log_path(spec)
-        stored = Stored(id=new, spec=spec, created_at=time.time(), log=log)
-        return self._known.know(stored, None, supervised=True)
+        stored = ContainerRecord(id=new, spec=spec, created_at=time.time(), log=log)
+        return self._known.add(stored, None, supervised=True)
 
-    async def _start(self, container: Container) -> ContainerStatus:
+    async def _start(self, container: LocalContainer) -> ContainerStatus:
         try:
             async with container.pod:
                 started = await asyncio.to_thread(self._launch, container)
@@ -274,7 +273,7 @@ class LocalRuntime:
         self._known.refresh(container)
         return container.status
 
-    def _launch(self, container: Container) -> Outcome:
+    def _launch(self, container: LocalContainer) -> ShimOutcome:
         """The part of a start that blocks; recorded first, so that nothing is started unknown."""
         group, directories = self._default.place(container.stored.spec)
         self._state.directory(container.stored.id).mkdir(mode=0o700)
@@ -284,7 +283,7 @@ class LocalRuntime:
 
     # Changing.
 
-    async def _change(self, container: Container, spec: ContainerSpec) -> None:
+    async def _change(self, container: LocalContainer, spec: ContainerSpec) -> None:
         if container.ended.is_set():
             return
         try:
@@ -294,8 +293,8 @@ class LocalRuntime:
             if not container.ended.is_set():
                 raise RuntimeFailure("UpdateContainerError", str(error)) from error
 
-    def _apply(self, container: Container, spec: ContainerSpec) -> None:
-        """Recorded first: after a crash half-way, whoever comes next knows both where from and where to."""
+    def _apply(self, container: LocalContainer, spec: ContainerSpec) -> None:
+        """Recorded first: after a crash half-way, the next owner finds both the old and the new CPUs."""
         assert container.outcome is not None
         old = container.stored
         new = replace(old, spec=spec, previous=old.spec.cpus)
@@ -307,16 +306,16 @@ class LocalRuntime:
             raise
         self._known.keep(container, replace(new, previous=None))
 
-    async def _weigh(self, container: Container) -> None:
+    async def _weigh(self, container: LocalContainer) -> None:
         """Give the pod's cgroup the weight of what runs in it; called with the pod's lock held."""
         uid = container.stored.spec.pod_uid
         live = (other.stored.spec for other in self._known.of_pod(uid) if not other.ended.is_set())
         await asyncio.to_thread(self._default.weigh, uid, sum(spec.cpu_shares_milli for spec in live))
 
-    def _on_end(self, container: Container) -> None:
+    def _on_end(self, container: LocalContainer) -> None:
         self._tasks.spawn(self._release(container))
 
-    async def _release(self, container: Container) -> None:
+    async def _release(self, container: LocalContainer) -> None:
         """Tidy up after an end, unless the next run of the same container has taken over its place."""
         try:
             async with container.pod:
@@ -328,18 +327,18 @@ class LocalRuntime:
         finally:
             container.released.set()
 
-    def _has_successor(self, container: Container) -> bool:
+    def _has_successor(self, container: LocalContainer) -> bool:
         spec = container.stored.spec
         later = (other for other in self._known.of_pod(spec.pod_uid) if other.stored.spec.name == spec.name)
         return any(not other.ended.is_set() for other in later)
 
     # Ending.
 
-    def _send(self, container: Container, number: int) -> None:
+    def _send(self, container: LocalContainer, number: int) -> None:
         if container.outcome and not container.ended.is_set():
             proc.send(container.outcome.main, number)
 
-    async def _kill(self, container: Container) -> None:
+    async def _kill(self, container: LocalContainer) -> None:
         """SIGKILL to the main process and all others, again until the container has ended."""
         deadline = time.monotonic() + KILL_SECONDS
         while not container.ended.is_set():
@@ -351,17 +350,17 @@ class LocalRuntime:
                 names = ", ".join(map(str, left)) or "none that can be seen"
                 raise RuntimeFailure("KillContainerError", f"SIGKILL did not end it; its processes: {names}")
 
-    def _kill_once(self, container: Container) -> list[int]:
+    def _kill_once(self, container: LocalContainer) -> list[int]:
         with suppress(PermissionError):
             self._send(container, signal.SIGKILL)
         left = self._processes(container)
         for pid in left:
-            if who := proc.identity(pid):
+            if process := proc.identity(pid):
                 with suppress(PermissionError):
-                    proc.send(who, signal.SIGKILL)
+                    proc.send(process, signal.SIGKILL)
         return left
 
-    async def _discard(self, container: Container) -> None:
+    async def _discard(self, container: LocalContainer) -> None:
         """Forget a container of which nothing runs, and its pod's cgroup if it was the last."""
         container.ended.set()
         container.released.set()
@@ -371,7 +370,7 @@ class LocalRuntime:
             last = not self._known.of_pod(container.stored.spec.pod_uid)
             await asyncio.to_thread(self._clear, container, last=last)
 
-    def _clear(self, container: Container, *, last: bool) -> None:
+    def _clear(self, container: LocalContainer, *, last: bool) -> None:
         stored = container.stored
         with suppress(*_REFUSED):
             if not self._has_successor(container):
@@ -383,7 +382,7 @@ class LocalRuntime:
     # Adopting and sweeping.
 
     async def _adopt(self) -> None:
-        """Know all again before anything is done about one: they share pods, and names with former runs."""
+        """Adopt all before anything is done about one: they share pods, and names with former runs."""
         for container_id in await asyncio.to_thread(self._state.ids):
             self._recall(container_id)
         adopted = self._known.all()
@@ -398,21 +397,21 @@ class LocalRuntime:
                 _log.warning("a cgroup without a record is left: %s", error)
 
     def _recall(self, container_id: str) -> None:
-        """Know a container again; one whose start was cut short before anything ran is forgotten."""
+        """Adopt a container; one whose start was cut short before anything ran is forgotten."""
         stored = self._state.load(container_id)
         supervised = self._state.is_supervised(container_id)
         found = self._state.outcome(container_id)
         if stored is None or (found is None and not supervised):
             shutil.rmtree(self._state.directory(container_id), ignore_errors=True)
         else:
-            self._known.know(stored, found, supervised=supervised)
+            self._known.add(stored, found, supervised=supervised)
 
-    async def _finish(self, container: Container) -> None:
+    async def _finish(self, container: LocalContainer) -> None:
         """See to the end what a crash came between: a start, or a change."""
         try:
             await self._known.settle(container)
             if container.outcome is None:
-                await self._discard(container)  # its shim was never told what to do
+                await self._discard(container)  # its shim never got its instructions
             elif container.stored.previous:
                 await self._change(container, container.stored.spec)
         except RuntimeFailure as error:
@@ -427,7 +426,7 @@ class LocalRuntime:
                 except _REFUSED as error:
                     _log.warning("container %s: %s", container.stored.id, error)
 
-    async def _look_after(self, container: Container) -> None:
+    async def _look_after(self, container: LocalContainer) -> None:
         if not container.started.is_set():
             return
         async with container.lock:
@@ -441,10 +440,10 @@ class LocalRuntime:
                         "container %s: %d tasks had left CPUs %s", stored.id, done.changed, stored.spec.cpus
                     )
 
-    def _by(self, container: Container) -> enforce.Enforcement:
+    def _by(self, container: LocalContainer) -> enforce.Enforcement:
         return self._affinity if container.stored.group is None else self._default
 
-    def _processes(self, container: Container) -> list[int]:
+    def _processes(self, container: LocalContainer) -> list[int]:
         if container.outcome is None or container.ended.is_set():
             return []
         return self._by(container).processes(container.stored, container.outcome)

@@ -1,4 +1,4 @@
-"""Container logs as they lie on disk (CRI: `TIME STREAM F|P TEXT`), read the way `kubectl logs` wants them.
+"""Container logs as they lie on disk (CRI: `TIME STREAM F|P TEXT`), read as `kubectl logs` shows them.
 
 A log that was moved aside goes on as PATH.1, PATH.2 …, the highest number being the oldest; readers see one
 stream.
@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["Selection", "stream"]
+__all__ = ["LogSelection", "stream"]
 
 _CHUNK = 1 << 18
 _HEAD = 64
@@ -23,7 +23,7 @@ _RECORD = re.compile(rb"(\S+) (stdout|stderr) ([FP])(?: (.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class LogSelection:
     """Which part of a log is wanted, and how; `since` in Unix seconds."""
 
     tail_lines: int | None = None
@@ -32,8 +32,8 @@ class Selection:
     limit_bytes: int | None = None
 
 
-async def stream(path: Path, ended: Callable[[], bool], choice: Selection) -> AsyncIterator[bytes]:
-    """The log's text in pieces, until `ended` says that nothing more can come and all is read."""
+async def stream(path: Path, ended: Callable[[], bool], choice: LogSelection) -> AsyncIterator[bytes]:
+    """The log's text in pieces, until `ended` returns true and all is read."""
     reader = await asyncio.to_thread(_Reader, path, choice)
     try:
         while not reader.full:
@@ -57,7 +57,7 @@ def _files(path: Path) -> list[Path]:
 class _Reader:
     """Reads on from where it is, across files that are moved aside meanwhile."""
 
-    def __init__(self, path: Path, choice: Selection) -> None:
+    def __init__(self, path: Path, choice: LogSelection) -> None:
         self.path = path
         self.file: BinaryIO | None = None
         self.rest = b""
@@ -147,7 +147,7 @@ def _ends_line(record: bytes) -> bool:
 class _Text:
     """Turns records into what is shown: those since a moment, with or without times, up to so many bytes."""
 
-    def __init__(self, choice: Selection) -> None:
+    def __init__(self, choice: LogSelection) -> None:
         self.since = b"" if choice.since is None else _moment(choice.since)
         self.timestamps = choice.timestamps
         self.left = choice.limit_bytes

@@ -1,4 +1,4 @@
-"""Who is told of what: processes that end, and changes that many want to hear of."""
+"""Notification: of processes that end, and of changes to any number of listeners."""
 
 import asyncio
 import os
@@ -7,12 +7,12 @@ from typing import Any, Generic, TypeVar
 
 from corelane.kernel.proc import Identity, open_pidfd
 
-__all__ = ["Broadcast", "Tasks", "Watch", "watch"]
+__all__ = ["Broadcast", "ProcessWatch", "Tasks", "watch"]
 
 T = TypeVar("T")
 
 
-class Watch:
+class ProcessWatch:
     """One process being waited for."""
 
     def __init__(self, fd: int, ended: Callable[[], None]) -> None:
@@ -31,10 +31,10 @@ class Watch:
             self._fd = None
 
 
-def watch(who: Identity, ended: Callable[[], None]) -> Watch | None:
-    """Have `ended` called once the process has ended, soon if it has; None if this kernel cannot tell."""
+def watch(process: Identity, ended: Callable[[], None]) -> ProcessWatch | None:
+    """Have `ended` called once the process has ended, soon if it has; None if this kernel has no pidfd."""
     try:
-        return Watch(open_pidfd(who), ended)
+        return ProcessWatch(open_pidfd(process), ended)
     except ProcessLookupError:
         asyncio.get_running_loop().call_soon(ended)
     except OSError:
@@ -43,7 +43,7 @@ def watch(who: Identity, ended: Callable[[], None]) -> Watch | None:
 
 
 class Tasks:
-    """Work that nobody may wait for, kept from being lost; `finish` waits for all of it."""
+    """Background tasks, referenced until they end; `finish` waits for all of them."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -57,7 +57,7 @@ class Tasks:
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # whoever waits for it gets it; if nobody does, it is no news
+            task.exception()  # retrieved, so that asyncio does not warn when no caller awaits the task
 
     async def finish(self) -> None:
         while self._tasks:
@@ -65,7 +65,7 @@ class Tasks:
 
 
 class Broadcast(Generic[T]):
-    """Values to everybody who listens, each from when they began to; nobody slows down anybody else."""
+    """Values to every listener, from when each began to listen; a slow listener delays no other."""
 
     def __init__(self) -> None:
         self._queues: set[asyncio.Queue[T | None]] = set()
@@ -90,7 +90,7 @@ class Broadcast(Generic[T]):
             self._queues.discard(queue)
 
     def close(self) -> None:
-        """End what everybody listens to, after what was published before."""
+        """End all listeners, after the values published before."""
         self._closed = True
         for queue in self._queues:
             queue.put_nowait(None)

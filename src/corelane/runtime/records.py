@@ -1,4 +1,4 @@
-"""What is kept of every container in files, so that a restarted runtime knows it again.
+"""Every container's records in files, from which a restarted runtime adopts it, and the status that they mean.
 
 STATE/instance             this runtime's own name, made once; it names our cgroups STATE/lock
 held by the runtime that uses STATE STATE/containers/ID/       spec.json (ours), status.json (the shim's),
@@ -8,26 +8,30 @@ Nothing of this must survive the machine, only corelane's own death; so it is re
 fsynced.
 """
 
+from __future__ import annotations
+
+import errno
 import fcntl
 import os
 import secrets
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from corelane.cpuset import CPUSet
-from corelane.runtime.base import ContainerSpec
-from corelane.runtime.outcome import Outcome, Stored
+from corelane.kernel import proc
+from corelane.runtime.base import ContainerSpec, ContainerState, ContainerStatus, RuntimeFailure
 
-__all__ = ["State", "StateInUse"]
+__all__ = ["UNKNOWN_EXIT", "ContainerRecord", "RecordStore", "ShimOutcome", "StateInUse", "failure", "status"]
 
 _LOCK_SECONDS = 1.0
 
 
-class StateInUse(RuntimeError):  # noqa: N818 - says what is the case
+class StateInUse(RuntimeError):  # noqa: N818 - a state
     """Another process has this state directory."""
 
 
@@ -45,7 +49,7 @@ def _decode(kind: type, value: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-class State:
+class RecordStore:
     """The state directory, ours alone until closed. Raises StateInUse, OSError."""
 
     def __init__(self, root: Path) -> None:
@@ -95,23 +99,23 @@ class State:
         """The log directories of a pod."""
         return [path for path in self.logs.iterdir() if path.name.rpartition("_")[2] == pod_uid]
 
-    def save(self, stored: Stored) -> None:
+    def save(self, stored: ContainerRecord) -> None:
         data = msgspec.json.encode(stored, enc_hook=_encode)
         _replace(self.directory(stored.id) / "spec.json", data)
 
-    def load(self, container_id: str) -> Stored | None:
+    def load(self, container_id: str) -> ContainerRecord | None:
         """What was ordered; None if it was never written, or is no use."""
         try:
             data = (self.directory(container_id) / "spec.json").read_bytes()
-            return msgspec.json.decode(data, type=Stored, dec_hook=_decode)
+            return msgspec.json.decode(data, type=ContainerRecord, dec_hook=_decode)
         except (OSError, msgspec.DecodeError):
             return None
 
-    def outcome(self, container_id: str) -> Outcome | None:
+    def outcome(self, container_id: str) -> ShimOutcome | None:
         """What the shim has written so far; None while it has not."""
         try:
             data = (self.directory(container_id) / "status.json").read_bytes()
-            return msgspec.json.decode(data, type=Outcome)
+            return msgspec.json.decode(data, type=ShimOutcome)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -141,7 +145,7 @@ class State:
 
 
 def _lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
-    """A file descriptor that holds the lock of a file, or None if somebody else does."""
+    """A file descriptor that holds the lock of a file, or None if another process does."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(fd, kind | fcntl.LOCK_NB)
@@ -155,3 +159,112 @@ def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f"{path.name}.tmp")
     temporary.write_bytes(data)
     temporary.replace(path)
+
+
+Known = dict[str, Any]
+
+UNKNOWN_EXIT = 255
+_NEVER = "its shim ended before it could start it"
+_LOST = "end not observed: its shim was killed"
+_ORPHAN = "its shim was killed: it goes on, but its exit code will not be known"
+_REBOOT = "the machine was restarted while it ran"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRecord:
+    """One container as ordered. `group` is its cgroup, None where affinity alone holds it.
+
+    `previous` is what it was pinned to before a change that is (or was, at a crash) under way.
+    """
+
+    id: str
+    spec: ContainerSpec
+    created_at: float
+    log: Path
+    group: str | None = None
+    directories: tuple[str, ...] = ()
+    previous: CPUSet | None = None
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShimOutcome:
+    """What the shim wrote; see there."""
+
+    boot_id: str
+    shim_pid: int
+    shim_ticks: int
+    state: Literal["running", "failed", "exited"]
+    pid: int = 0
+    ticks: int = 0
+    started_at: float | None = None
+    finished_at: float | None = None
+    wait_status: int = 0
+    stage: str = ""
+    errno: int = 0
+    left: tuple[int, ...] = ()
+
+    @property
+    def main(self) -> proc.Identity:
+        return proc.Identity(self.pid, self.ticks)
+
+    @property
+    def shim(self) -> proc.Identity:
+        return proc.Identity(self.shim_pid, self.shim_ticks)
+
+
+def status(
+    stored: ContainerRecord, outcome: ShimOutcome | None, *, supervised: bool, boot_id: str
+) -> ContainerStatus:
+    """A container's status from its records and whether its shim lives."""
+    if outcome is None:
+        return (
+            _status(stored, "created")
+            if supervised
+            else _status(stored, "exited", exit_code=128, message=_NEVER)
+        )
+    if outcome.state == "failed":
+        failed = failure(stored, outcome)
+        end: Known = {
+            "exit_code": failed.exit_code,
+            "finished_at": outcome.finished_at,
+            "message": failed.message,
+        }
+        return _status(stored, "exited", **end)
+    seen: Known = {"pid": outcome.pid, "started_at": outcome.started_at}
+    if outcome.state == "exited":
+        return _status(stored, "exited", **seen, **_end(outcome))
+    if supervised:
+        return _status(stored, "running", **seen)
+    if outcome.boot_id == boot_id and proc.is_alive(outcome.main):
+        return _status(stored, "running", **seen, message=_ORPHAN)
+    message = _LOST if outcome.boot_id == boot_id else _REBOOT
+    return _status(stored, "exited", **seen, exit_code=UNKNOWN_EXIT, message=message)
+
+
+def _status(stored: ContainerRecord, state: ContainerState, **known: Any) -> ContainerStatus:
+    spec = stored.spec
+    identity: Known = {"id": stored.id, "pod_uid": spec.pod_uid, "name": spec.name, "attempt": spec.attempt}
+    return ContainerStatus(**identity, state=state, **known)
+
+
+def _end(outcome: ShimOutcome) -> Known:
+    killed = os.WTERMSIG(outcome.wait_status) if os.WIFSIGNALED(outcome.wait_status) else None
+    code = 128 + killed if killed else os.waitstatus_to_exitcode(outcome.wait_status)
+    left = (
+        f"could not kill processes {', '.join(map(str, outcome.left))} that it left" if outcome.left else ""
+    )
+    return {"exit_code": code, "signal": killed, "finished_at": outcome.finished_at, "message": left}
+
+
+def failure(stored: ContainerRecord, outcome: ShimOutcome) -> RuntimeFailure:
+    """A start that failed, in the words of Kubernetes and its runtimes."""
+    command, why = stored.spec.command[0], os.strerror(outcome.errno).lower()
+    if outcome.stage == "exec":
+        missing = outcome.errno in (errno.ENOENT, errno.ENOTDIR)
+        if missing and "/" not in command:
+            why = "executable file not found in $PATH"
+        return RuntimeFailure("StartError", f'exec: "{command}": {why}', 127 if missing else 126)
+    if outcome.stage == "chdir":
+        return RuntimeFailure("StartError", f'working directory "{stored.spec.working_dir}": {why}', 128)
+    return RuntimeFailure("RunContainerError", f"{outcome.stage}: {why}", 128)

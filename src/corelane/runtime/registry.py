@@ -1,4 +1,4 @@
-"""Which containers are known, how each of them fares, and who is told when that changes."""
+"""The known containers, their status, and notification when it changes."""
 
 import asyncio
 import time
@@ -8,87 +8,86 @@ from functools import partial
 from weakref import WeakValueDictionary
 
 from corelane.kernel import proc
-from corelane.runtime import outcome as outcomes
+from corelane.runtime import records as outcomes
 from corelane.runtime.base import ContainerStatus, UnknownContainer
-from corelane.runtime.outcome import Outcome, Stored
-from corelane.runtime.process_watch import Broadcast, Watch, watch
-from corelane.runtime.records import State
+from corelane.runtime.process_watch import Broadcast, ProcessWatch, watch
+from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 
-__all__ = ["Container", "Registry"]
+__all__ = ["ContainerRegistry", "LocalContainer"]
 
 _SETTLE_SECONDS = 60.0
 _SETTLE_POLL_SECONDS = 0.02
 
 
 @dataclass(slots=True, eq=False)
-class Container:
+class LocalContainer:
     """One known container. `lock` is held while it is changed, `pod` while its pod's cgroup is.
 
-    Until `started` is set it has no records to go by; nobody but who starts or adopts it touches it.
+    Until `started` is set it has no records; only the start or adoption under way changes it.
     """
 
-    stored: Stored
+    stored: ContainerRecord
     status: ContainerStatus
     pod: asyncio.Lock
-    outcome: Outcome | None = None
-    watch: Watch | None = None
+    outcome: ShimOutcome | None = None
+    watch: ProcessWatch | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-class Registry:
+class ContainerRegistry:
     """The known containers by id. `on_end` is called once for each that ends, or is adopted as ended."""
 
-    def __init__(self, state: State, on_end: Callable[[Container], None]) -> None:
+    def __init__(self, state: RecordStore, on_end: Callable[[LocalContainer], None]) -> None:
         self.events = Broadcast[ContainerStatus]()
         self._state = state
         self._on_end = on_end
         self._boot = proc.boot_id()
-        self._containers: dict[str, Container] = {}
+        self._containers: dict[str, LocalContainer] = {}
         self._pods: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def all(self) -> list[Container]:
+    def all(self) -> list[LocalContainer]:
         return list(self._containers.values())
 
-    def get(self, container_id: str) -> Container | None:
+    def get(self, container_id: str) -> LocalContainer | None:
         return self._containers.get(container_id)
 
-    def know(self, stored: Stored, found: Outcome | None, *, supervised: bool) -> Container:
+    def add(self, stored: ContainerRecord, found: ShimOutcome | None, *, supervised: bool) -> LocalContainer:
         status = outcomes.status(stored, found, supervised=supervised, boot_id=self._boot)
         pod = self._pods.setdefault(stored.spec.pod_uid, asyncio.Lock())
-        container = self._containers[stored.id] = Container(stored, status, pod, found)
+        container = self._containers[stored.id] = LocalContainer(stored, status, pod, found)
         return container
 
-    def find(self, container_id: str) -> Container:
+    def find(self, container_id: str) -> LocalContainer:
         try:
             return self._containers[container_id]
         except KeyError:
             raise UnknownContainer(container_id) from None
 
-    async def settled(self, container_id: str) -> Container:
+    async def settled(self, container_id: str) -> LocalContainer:
         """The container once its start has come to an end, one way or the other. Raises UnknownContainer."""
         await self.find(container_id).started.wait()
         return self.find(container_id)
 
-    async def settle(self, container: Container) -> None:
-        """Wait for a start that a former owner began: its shim may still be on its way."""
+    async def settle(self, container: LocalContainer) -> None:
+        """Wait for a start that a former owner began: its shim may still be starting."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         while container.status.state == "created" and time.monotonic() < deadline:
             await asyncio.sleep(_SETTLE_POLL_SECONDS)
             self.refresh(container)
         container.started.set()
 
-    def of_pod(self, pod_uid: str) -> list[Container]:
+    def of_pod(self, pod_uid: str) -> list[LocalContainer]:
         return [c for c in self._containers.values() if c.stored.spec.pod_uid == pod_uid]
 
-    def keep(self, container: Container, stored: Stored) -> None:
+    def keep(self, container: LocalContainer, stored: ContainerRecord) -> None:
         self._state.save(stored)
         container.stored = stored
 
-    def refresh(self, container: Container) -> None:
-        """Read how a container fares, tell what is new, and see to it that the next change is noticed.
+    def refresh(self, container: LocalContainer) -> None:
+        """Read a container's status, publish a change, and watch for the next one.
 
         The lock is tried before the record is read: once the shim is gone, what it wrote last is there.
         """
@@ -107,22 +106,22 @@ class Registry:
                 found.shim if supervised else found.main, partial(self._changed, container)
             )
 
-    def _changed(self, container: Container) -> None:
+    def _changed(self, container: LocalContainer) -> None:
         container.watch = None
         self.refresh(container)
 
-    def _ended(self, container: Container) -> None:
+    def _ended(self, container: LocalContainer) -> None:
         container.ended.set()
         self._unwatch(container)
         self._on_end(container)
 
-    def _unwatch(self, container: Container) -> None:
+    def _unwatch(self, container: LocalContainer) -> None:
         if container.watch:
             container.watch.cancel()
             container.watch = None
 
-    def forget(self, container: Container) -> bool:
-        """Know a container no more; False if that was so already."""
+    def forget(self, container: LocalContainer) -> bool:
+        """Remove a container; False if it was not known."""
         return self._containers.pop(container.stored.id, None) is not None
 
     def close(self) -> None:

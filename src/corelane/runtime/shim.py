@@ -8,7 +8,7 @@ replaced whole at each step:
     failed   it could not be; `stage` and `errno` say why
     exited   the main process ended, and so did, by SIGKILL where need be, everything that it left behind
 
-Whoever finds LOCK_FD's file unlocked knows that the shim is gone. REPORT_FD is closed once the container
+When LOCK_FD's file is unlocked, the shim is gone. REPORT_FD is closed once the container
 runs or has failed. As a subreaper the shim inherits every orphan of the container, so that nothing escapes
 it.
 
@@ -119,7 +119,7 @@ def _records(head: bytes, line: bytes, tag: bytes) -> list[bytes]:
     return [head + b"P " + part + b"\n" for part in parts[:-1]] + [head + tag + b" " + parts[-1] + b"\n"]
 
 
-class Record:
+class OutcomeRecord:
     """status.json, replaced atomically."""
 
     def __init__(self, directory: str) -> None:
@@ -167,7 +167,10 @@ def start_ticks(pid: int) -> int:
 
 
 def children(pid: int) -> list[int]:
-    """The children of all threads of a process; on kernels that do not list them, by a look at everybody."""
+    """The children of all threads of a process.
+
+    On kernels that do not list them, by a look at all processes.
+    """
     found: list[int] = []
     try:
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -297,7 +300,7 @@ def start(spec: Spec, output: dict[str, int], oom_score: str) -> int:
     return pid
 
 
-class Container:
+class ShimProcess:
     """A container that runs: its output is logged, its processes are waited for until the main one ended."""
 
     def __init__(self, pid: int, log: Log, output: dict[str, int], wakeup: int) -> None:
@@ -334,7 +337,7 @@ class Container:
         return bool(data)
 
     def reap(self) -> bool:
-        """Collect everybody who has ended; False once nobody is left to wait for."""
+        """Collect all processes that have ended; False once none is left to wait for."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -346,7 +349,7 @@ class Container:
                 self.ended = status
 
     def end_rest(self, cgroups: list[str]) -> list[int]:
-        """Kill what the main process left behind; who is left after `KILL_SECONDS` may not be ours."""
+        """Kill what the main process left behind; what is left after `KILL_SECONDS` may not be ours."""
         deadline = time.monotonic() + KILL_SECONDS
         while True:
             unreaped = self.reap()
@@ -383,7 +386,7 @@ def detach() -> tuple[int, str]:
 
 
 def protect() -> str:
-    """Ask the OOM killer to spare us as far as we may, so that somebody can tell how the container ended."""
+    """Lower our OOM score as far as allowed, so that the end of the container is recorded."""
     with open(OOM_SCORE) as file:
         found = file.read().strip()
     try:
@@ -401,7 +404,7 @@ def pipes() -> tuple[dict[str, int], dict[str, int]]:
     return {name: end[0] for name, end in ends.items()}, {name: end[1] for name, end in ends.items()}
 
 
-def supervise(spec: Spec, record: Record, report: int) -> None:
+def supervise(spec: Spec, record: OutcomeRecord, report: int) -> None:
     """A container's whole life.
 
     `spec`: command (list), env (list of pairs), working_dir, cgroups (directories to enter), cpus (list,
@@ -423,10 +426,10 @@ def supervise(spec: Spec, record: Record, report: int) -> None:
     try:
         record.write(state="running", pid=pid, ticks=start_ticks(pid), started_at=began)
     except OSError:
-        os.kill(pid, signal.SIGKILL)  # nobody would ever find it again
+        os.kill(pid, signal.SIGKILL)  # nothing would ever find it again
         raise
     os.close(report)
-    container = Container(pid, log, readers, wakeup)
+    container = ShimProcess(pid, log, readers, wakeup)
     status = container.run()
     finished = time.time()
     left = container.end_rest(spec["cgroups"])
@@ -437,13 +440,13 @@ def supervise(spec: Spec, record: Record, report: int) -> None:
 
 def main() -> None:
     if os.fork():
-        os._exit(0)  # nobody's child: corelane need not wait for us, and may end when it likes
+        os._exit(0)  # reparented to init: corelane need not wait for us, and may end at any time
     directory, lock, report = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     for fd in (lock, report):
         os.set_inheritable(fd, False)
     spec: Spec = marshal.load(sys.stdin.buffer)  # noqa: S302 - from the corelane that started us
     os.chdir("/")
-    supervise(spec, Record(directory), report)
+    supervise(spec, OutcomeRecord(directory), report)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A runtime for nodes that exist only as a description: containers "run" there without any process.
 
-Nothing is pinned, so there is nothing that the kernel could confirm, and `allowed` says so by being empty.
+Nothing is pinned, so the kernel confirms nothing, and `allowed` is empty.
 Everything else is as with real containers: they outlive the agent, and a restarted one adopts them.
 """
 
@@ -33,7 +33,7 @@ _NO_OUTPUT = b"corelane: this node is simulated: no process runs here, so there 
 
 
 class SimulationStateError(ValueError):
-    """The file of simulated containers cannot be read; the message says which and what to do."""
+    """The file of simulated containers cannot be read; the message names the file and the remedy."""
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class SimulatedRuntime:
         return []
 
     def assigned(self, container_id: str) -> CPUSet:
-        """The CPUs that a container was last told to use; no kernel was asked."""
+        """The CPUs last set for a container; no kernel is involved."""
         return self._find(container_id).cpus
 
     def logs(
@@ -135,7 +135,10 @@ class SimulatedRuntime:
         timestamps: bool = False,
         limit_bytes: int | None = None,
     ) -> AsyncIterator[bytes]:
-        """One line that says why there is no output; with `follow`, held open until the container ends."""
+        """One line with the reason why there is no output.
+
+        With `follow`, held open until the container ends.
+        """
         return self._explain(self._find(container_id), follow=follow)
 
     @staticmethod

@@ -43,10 +43,10 @@ def request(endpoint: str, containers: Sequence[RunningContainer]) -> RuntimeRep
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    runtime: cri.Runtime
+    runtime: cri.RuntimeVersion
     pods: Mapping[str, cri.Sandbox]
-    containers: Sequence[cri.Container]
-    resources: Mapping[str, cri.Resources | None]
+    containers: Sequence[cri.CRIContainer]
+    resources: Mapping[str, cri.CRIResources | None]
     """By container id: of Guaranteed pods' containers, and of those without a visible cgroup."""
 
 
@@ -89,14 +89,14 @@ def _without_cgroup(containers: Sequence[RunningContainer], answers: _Answers) -
             yield RunningContainer(answers.pods[one.sandbox].uid, one.id, cpus)
 
 
-def _cpus(resources: cri.Resources) -> CPUSet:
+def _cpus(resources: cri.CRIResources) -> CPUSet:
     try:
         return CPUSet.parse(resources.cpus)
     except CPUSetError:
         return CPUSet()
 
 
-def _exclusive_cpus(resources: cri.Resources | None) -> int | None:
+def _exclusive_cpus(resources: cri.CRIResources | None) -> int | None:
     """Of a Guaranteed pod's container: 1024 shares for each CPU, so only whole CPUs give a multiple."""
     if resources is None or not resources.shares or resources.shares >= _MAX_SHARES:
         return None

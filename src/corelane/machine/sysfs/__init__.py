@@ -1,7 +1,7 @@
 """A machine from sysfs and procfs: live, or a copy of them in a directory or an archive.
 
 Kernel ABI: ABI/stable/sysfs-devices-system-cpu and -node, admin-guide/cputopology in its Documentation.
-Firmware and old kernels lie and leave out; what stands in for what is told in docs/machines.md.
+Firmware and old kernels give wrong values or none; docs/machines.md lists the substitutes.
 """
 
 import os

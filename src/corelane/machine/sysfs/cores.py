@@ -1,6 +1,6 @@
 """CPUs and their place: core, cluster, die, socket, L3 domain and NUMA node.
 
-Sibling masks decide who belongs together, as in lscpu; ids only name the groups.
+Sibling masks decide which CPUs belong together, as in lscpu; ids only name the groups.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +17,7 @@ __all__ = ["read"]
 
 
 def partition(mask: int, mates: Callable[[int], int]) -> list[int]:
-    """Disjoint groups covering `mask`, each as its lowest CPU tells: a CPU named twice stays in the first."""
+    """Disjoint groups covering `mask`, each as listed by its lowest CPU: a CPU listed twice stays in the first."""
     groups = []
     while mask:
         low = mask & -mask
@@ -102,9 +102,9 @@ def _place_orphans(
 def socket_ids(
     sys: Tree, packages: Sequence[int], cores: int, numa: Mapping[int, int], notes: list[str]
 ) -> dict[int, int]:
-    """The socket of every CPU: the physical package id where the kernel knows distinct ones.
+    """The socket of every CPU: the physical package id where the kernel has distinct ones.
 
-    Where it knows none and takes every core for a package (POWER), a NUMA node is a socket; else packages are
+    Where it has none and takes every core for a package (POWER), a NUMA node is a socket; else packages are
     numbered in order of their lowest CPU.
     """
     ids = [read_int(sys, f"{CPU_DIR}/cpu{_lowest(group)}/topology/physical_package_id") for group in packages]

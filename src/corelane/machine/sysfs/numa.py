@@ -79,7 +79,7 @@ def build(raw: Sequence[RawNode], cpus: Sequence[CPU]) -> tuple[NUMANode, ...]:
 
 
 def _distances(node: RawNode, ids: list[int]) -> dict[int, int]:
-    """The kernel's row has one number a node; any other length cannot be told apart and is not believed."""
+    """The kernel's row has one number a node; a row of any other length is ignored."""
     if len(node.distances) == len(ids):
         return dict(zip(ids, node.distances, strict=True))
     return default_distances(node.id, ids)
@@ -119,15 +119,18 @@ def _read_device(sys: Tree, address: str, online: int, numa: dict[int, int]) -> 
     )
 
 
-def _device_node(told: int | None, near: set[int]) -> int | None:
-    """What firmware tells; where it does not (-1), the one node that holds all the device's near CPUs."""
-    if told is not None and told >= 0:
-        return told
+def _device_node(reported: int | None, near: set[int]) -> int | None:
+    """The node that firmware reports.
+
+    Where it does not (-1), the one node that holds all the device's near CPUs.
+    """
+    if reported is not None and reported >= 0:
+        return reported
     return near.pop() if len(near) == 1 else None
 
 
 def read_irqs(proc: Tree) -> tuple[IRQ, ...]:
-    """The interrupts whose affinity nobody may write, as Linux since 6.11 shows what it manages itself."""
+    """The interrupts whose affinity is not writable, as Linux since 6.11 shows what it manages itself."""
     found = (_read_irq(proc, number) for number in numbered(proc.names("irq"), ""))
     return tuple(irq for irq in found if irq)
 
