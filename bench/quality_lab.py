@@ -42,7 +42,7 @@ class Lab:
         return sum(core & cpus != core for core in touched)
 
     def dropped(self, cpus: int, free: int, same: int, bind: BindPolicy) -> bool:
-        """Whether cores are shared against the preference, though as many NUMA nodes have enough that are not.
+        """Whether cores are shared against the preference, though as many NUMA nodes have enough free ones.
 
         Only what is no farther apart and breaks the bind policy no more counts; every NUMA node must be one
         L3 domain, and every core have two threads.

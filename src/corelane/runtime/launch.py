@@ -26,7 +26,7 @@ class LaunchError(Exception):
 
 
 def environment(spec: ContainerSpec, container_id: str) -> list[tuple[str, str]]:
-    """What an image would have brought (here: from corelane's own environment), then the environment of the spec."""
+    """The environment of an image (here: corelane's own), then that of the spec."""
     given = {name: value for name in _INHERITED if (value := os.environ.get(name)) is not None}
     own = {"PATH": _DEFAULT_PATH, **given, "HOSTNAME": spec.pod, **dict(spec.env)}
     name, _, value = mark(container_id).partition("=")

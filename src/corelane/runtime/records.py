@@ -1,10 +1,12 @@
-"""Every container's records in files, from which a restarted runtime adopts it, and the status that they mean.
+"""Every container's records in files, from which a restarted runtime adopts it, and the status they mean.
 
-STATE/instance             this runtime's own name, made once; it names our cgroups STATE/lock
-held by the runtime that uses STATE STATE/containers/ID/       spec.json (ours), status.json (the shim's),
-lock (held while the shim lives), shim.err STATE/logs/NS_POD_UID/NAME/ATTEMPT.log
+    STATE/instance              the runtime's own name, made once; it is part of the names of its cgroups
+    STATE/lock                  held by the runtime that uses STATE
+    STATE/containers/ID/        spec.json (ours), status.json (the shim's), lock (held while the shim lives),
+                                shim.err
+    STATE/logs/NS_POD_UID/NAME/ATTEMPT.log
 
-Nothing of this must survive the machine, only corelane's own death; so it is replaced atomically, but not
+The records must survive corelane's own death, not the machine's; so they are replaced atomically, but not
 fsynced.
 """
 

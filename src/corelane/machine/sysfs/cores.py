@@ -17,7 +17,10 @@ __all__ = ["read"]
 
 
 def partition(mask: int, mates: Callable[[int], int]) -> list[int]:
-    """Disjoint groups covering `mask`, each as listed by its lowest CPU: a CPU listed twice stays in the first."""
+    """Disjoint groups covering `mask`, each as its lowest CPU lists it.
+
+    A CPU that is listed twice stays in the first group.
+    """
     groups = []
     while mask:
         low = mask & -mask
