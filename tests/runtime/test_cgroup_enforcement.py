@@ -215,7 +215,7 @@ def test_a_start_of_corelane_that_fails_half_way_kills_nobody(tmp_path, groups, 
             found = await runtime.start(spec("sleep", "60"))
             await runtime.close()
             with monkeypatch.context() as patch:
-                patch.setattr("corelane.runtime.records.State.ids", fail)
+                patch.setattr("corelane.runtime.records.RecordStore.ids", fail)
                 with pytest.raises(OSError, match="Input/output error"):
                     await LocalRuntime.open(tmp_path / "state", cgroups="required")
             assert groups.pids(cgroup.join(runtime.instance)) == [found.pid]
