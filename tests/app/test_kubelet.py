@@ -1,4 +1,4 @@
-"""The kubelet beside corelane: who still runs under it, from its cgroups."""
+"""A kubelet beside corelane: its running pods, from its cgroups."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ def test_pods_with_processes_in_their_cgroups_run(tmp_path: Path, version: int, 
     assert kubelet.running(str(tmp_path / "sys/fs/cgroup")) == {UID}
 
 
-def test_they_are_looked_for_once_the_kubelet_leaves_cpus_alone(tmp_path: Path) -> None:
+def test_running_pods_are_read_once_the_kubelet_has_policy_none(tmp_path: Path) -> None:
     Kubepods(tmp_path).add(UID, "c0ffee", "1-2")
     path = tmp_path / "cpu_manager_state"
     beside = kubelet.beside(path, str(tmp_path / "sys/fs/cgroup"))
     assert beside is not None
     path.write_bytes(encode(Checkpoint("static", entries={UID: {"app": CPUSet([1, 2])}})))
-    assert beside.look().running is None
+    assert beside.read().running is None
     path.write_bytes(encode(Checkpoint("none")))
-    assert beside.look().running == {UID}
+    assert beside.read().running == {UID}
 
 
-def test_where_there_are_no_cgroups_that_is_said_and_nothing_is_freed(tmp_path: Path) -> None:
+def test_without_cgroups_the_fault_is_reported_and_nothing_is_released(tmp_path: Path) -> None:
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(Checkpoint("none")))
     beside = kubelet.beside(path, str(tmp_path))
     assert beside is not None
-    said = beside.look()
-    assert said.checkpoint is None
-    assert "has no cgroups" in said.fault
+    state = beside.read()
+    assert state.checkpoint is None
+    assert "has no cgroups" in state.fault
 
 
-def test_no_kubelet_is_looked_for_where_none_is_named() -> None:
+def test_without_a_state_file_there_is_no_kubelet() -> None:
     assert kubelet.beside(None) is None
 
 
-def test_pods_are_called_as_the_directories_of_their_logs(tmp_path: Path) -> None:
+def test_pods_have_the_names_of_their_log_directories(tmp_path: Path) -> None:
     logs = tmp_path / "logs"
     (logs / f"shop_front-0_{UID}").mkdir(parents=True)
     (logs / "something_else").mkdir()
@@ -58,4 +58,4 @@ def test_pods_are_called_as_the_directories_of_their_logs(tmp_path: Path) -> Non
     path.write_bytes(encode(Checkpoint("static", entries={UID: {"app": CPUSet([1, 2])}})))
     beside = kubelet.beside(path, logs=logs)
     assert beside is not None
-    assert beside.look().names == {UID: "shop/front-0"}
+    assert beside.read().names == {UID: "shop/front-0"}

@@ -193,7 +193,7 @@ def test_options_override_the_file(tmp_path: Path) -> None:
 
 
 def test_an_allocator_requires_policy_pools() -> None:
-    with pytest.raises(OptionError, match="--allocator optimal counts under policy pools only"):
+    with pytest.raises(OptionError, match="--allocator optimal requires policy pools"):
         options.settings(Options(data_dir=Path("/nowhere"), policy="static", allocator="optimal"))
 
 

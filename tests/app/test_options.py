@@ -1,4 +1,4 @@
-"""Options of `corelane up` that cannot be used are refused before anything is touched."""
+"""Invalid options of `corelane up` are rejected before anything is changed."""
 
 from __future__ import annotations
 
@@ -21,39 +21,37 @@ def given(**settings: object) -> Options:
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/../b", "..", ".", "", "A", "a_b", "ü", "a b", "-a", "a" * 64])
-def test_a_node_name_that_kubernetes_refuses_is_refused_and_makes_no_directory(
-    name: str, tmp_path: Path
-) -> None:
+def test_an_invalid_node_name_is_rejected_and_creates_no_directory(name: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--node-name"):
         Cluster(Options(data_dir=tmp_path / "data", node_name=name))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_host_whose_name_is_no_node_name_is_told_to_give_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_host_name_requires_the_node_name_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.node", lambda: "my_laptop")
     with pytest.raises(OptionError, match=r"the host's name 'my_laptop' .* give --node-name"):
         options.node_name(given())
 
 
-def test_the_host_name_is_lowered_as_the_kubelet_does(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_name_becomes_lower_case_as_in_the_kubelet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.node", lambda: "Rack-1.Lab")
     assert options.node_name(given()) == "rack-1.lab"
 
 
-def test_this_machine_cannot_take_the_name_of_a_simulated_node() -> None:
+def test_this_machine_cannot_have_the_name_of_a_simulated_node() -> None:
     with pytest.raises(OptionError, match="sim-2"):
         options.node_name(given(node_name=options.simulated_name(2), simulated=2))
     assert options.node_name(given(node_name=options.simulated_name(2), simulated=1)) == "sim-2"
 
 
-def test_reserved_cpus_are_a_list_or_nothing() -> None:
+def test_reserved_cpus_are_a_cpu_list_or_none() -> None:
     assert options.reserved(given()) is None
     assert options.reserved(given(reserved_cpus="0-1,8")) == CPUSet((0, 1, 8))
     with pytest.raises(OptionError, match="--reserved-cpus '0-x'"):
         options.reserved(given(reserved_cpus="0-x"))
 
 
-def test_a_port_that_another_program_has_is_named_with_a_way_out(tmp_path: Path) -> None:
+def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         cluster = Cluster(Options(data_dir=tmp_path / "data", port=port, cgroups="off"))
@@ -61,7 +59,7 @@ def test_a_port_that_another_program_has_is_named_with_a_way_out(tmp_path: Path)
             asyncio.run(cluster.start())
 
 
-def test_a_kubeconfig_that_cannot_be_read_is_named_on_one_line(tmp_path: Path) -> None:
+def test_an_unreadable_kubeconfig_is_an_error_of_one_line(tmp_path: Path) -> None:
     (tmp_path / "kubeconfig").write_text("{\n")
     directory = DataDir(tmp_path)
     with pytest.raises(DataDirError, match="not a kubeconfig that corelane wrote") as refused:
@@ -71,7 +69,7 @@ def test_a_kubeconfig_that_cannot_be_read_is_named_on_one_line(tmp_path: Path) -
     assert str(tmp_path / "kubeconfig") in str(refused.value)
 
 
-def test_reserved_cpus_that_are_not_there_are_named_as_on_the_command_line() -> None:
+def test_missing_reserved_cpus_are_an_error_that_names_the_option() -> None:
     said = given(reserved_cpus="1,99")
     with pytest.raises(OptionError) as refused:
         options.check_settings(said, options.settings(said), parse_spec("core:2"))

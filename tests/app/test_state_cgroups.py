@@ -1,4 +1,4 @@
-"""Containers' cpusets are found in both cgroup versions, of both drivers, wherever pods begin."""
+"""Containers' cpusets are read from both cgroup versions and drivers, at any depth."""
 
 import pytest
 
@@ -41,7 +41,7 @@ def test_a_container_whose_processes_are_one_level_down_runs(tmp_path):
     assert [group.id for group in found(tree)] == [A]
 
 
-def test_monitors_of_cri_o_are_no_containers(tmp_path):
+def test_monitors_of_cri_o_are_not_containers(tmp_path):
     tree = Kubepods(tmp_path)
     scope = tree.add(UID, A, "2-3").parent
     write(scope / f"crio-conmon-{B}.scope/cpuset.cpus", "0")
@@ -59,7 +59,7 @@ def test_the_hierarchy_may_begin_further_down(tmp_path, below):
     assert [(group.uid, group.id) for group in found(tree)] == [(UID, A)]
 
 
-def test_kubelets_own_prefix_of_slices_is_understood(tmp_path):
+def test_the_kubelets_prefix_of_slices_is_accepted(tmp_path):
     base = tmp_path / "sys/fs/cgroup"
     write(base / "cgroup.controllers", "cpuset")
     slices = "kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-besteffort.slice"
@@ -69,12 +69,12 @@ def test_kubelets_own_prefix_of_slices_is_understood(tmp_path):
     assert [(group.uid, group.qos, group.id) for group in only] == [(UID, "besteffort", A)]
 
 
-def test_a_directory_without_cgroups_is_named(tmp_path):
+def test_a_directory_without_cgroups_is_an_error_with_a_remedy(tmp_path):
     with pytest.raises(StateFileError, match=r"has no cgroups.*--root"):
         cgroups.read(str(tmp_path))
 
 
-def test_a_cpuset_that_makes_no_sense_is_named(tmp_path):
+def test_an_invalid_cpuset_is_an_error_that_names_the_file(tmp_path):
     tree = Kubepods(tmp_path)
     tree.add(UID, A, "2-x")
     with pytest.raises(StateFileError, match=r"cpuset\.cpus: '2-x' is not a CPU list"):

@@ -1,4 +1,4 @@
-"""A repair keeps what runs: no CPU twice, nobody loses one that may be exclusive, and the kubelet starts."""
+"""A repair keeps running containers' CPUs: none has two owners, and the kubelet starts."""
 
 import json
 import random
@@ -117,7 +117,7 @@ def evidence(state, requests, draw_list, draw_file, draw_names, draw_runtime=Fal
 
 
 def sound(found, state):
-    """What must hold of every file that is written: the kubelet starts, and no CPU has two pods."""
+    """Assert that the kubelet starts with the file, and that no CPU has two pods."""
     assert not start_rules.broken(start_rules.check(found, state))
     pods = dict.fromkeys(found.entries, 0)
     for uid, containers in found.entries.items():
@@ -131,7 +131,7 @@ def sound(found, state):
 
 @settings(max_examples=70, deadline=None)
 @given(nodes(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
-def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
+def test_every_running_owner_keeps_its_cpus_from_any_source_of_names(
     drawn, with_list, with_file, with_names, with_runtime
 ):
     state, requests = drawn
@@ -139,7 +139,9 @@ def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
     try:
         rebuilt = rebuilding.rebuild(cpu_owners(found), node.new(state.machine, state.config), found.recorded)
     except RepairError as error:
-        assert not (with_list or with_runtime), "only a guess may take the pool for somebody's own"
+        assert not (with_list or with_runtime), (
+            "only without a list of pods the shared pool may be taken for exclusive CPUs"
+        )
         assert "--pods" in str(error)
         return
     sound(rebuilt.checkpoint, state)
@@ -153,7 +155,7 @@ def test_every_owner_that_runs_keeps_its_cpus_whatever_is_known(
 
 @settings(max_examples=60, deadline=None)
 @given(nodes(), st.sampled_from(["list", "runtime"]))
-def test_a_file_that_fits_stays_as_it_is(drawn, known_by):
+def test_a_file_that_fits_stays_unchanged(drawn, known_by):
     state, requests = drawn
     found = evidence(state, requests, known_by == "list", True, False, known_by == "runtime")
     rebuilt = rebuilding.rebuild(cpu_owners(found), node.new(state.machine, state.config), found.recorded)
@@ -162,7 +164,7 @@ def test_a_file_that_fits_stays_as_it_is(drawn, known_by):
 
 @settings(max_examples=70, deadline=None)
 @given(nodes(), st.integers(1, 5), st.booleans(), st.integers(0, 3), st.booleans(), st.randoms())
-def test_after_any_change_of_settings_and_cpus_the_file_is_sound(
+def test_after_any_change_of_settings_and_cpus_the_kubelet_starts(
     drawn, reserved, strict, gone, with_list, rng
 ):
     state, requests = drawn
@@ -197,7 +199,7 @@ def test_after_any_change_of_settings_and_cpus_the_file_is_sound(
     st.integers(1, 4),
     st.booleans(),
 )
-def test_whatever_is_claimed_no_cpu_gets_two_pods(drawn, reserved, strict):
+def test_no_cpu_gets_two_pods_whatever_the_owners(drawn, reserved, strict):
     state = node.new(MACHINES[0], config(reserved, strict))
     claimed = [
         CPUOwner(f"u{uid}", f"c{name}", CPUSet.from_mask(mask), running, request=4 if known else None)
@@ -238,23 +240,23 @@ def old(entries_, default="0-15"):
     return checkpoint.Checkpoint("static", CPUSet.parse(default), sets)
 
 
-def test_an_owner_without_a_name_keeps_its_cpus_blocked():
+def test_cpus_of_an_owner_without_a_name_stay_allocated():
     found = rebuilt(Observation((OWNER,)))
     assert entries(found) == {"u1/unknown-id1": "2,10"}
     assert "stay allocated" in found.changes[0].why
 
 
-def test_one_left_that_fits_gives_the_name():
+def test_the_only_container_that_fits_gives_the_name():
     pods = {"u1": ListedPod("default/one", False, {"side": CPUNeed(0), "main": CPUNeed(2)})}
     assert entries(rebuilt(Observation((OWNER,), pods))) == {"u1/main": "2,10"}
 
 
-def test_two_that_fit_give_no_name():
+def test_two_containers_that_fit_give_no_name():
     pods = {"u1": ListedPod("default/one", False, {"one": CPUNeed(2), "other": CPUNeed(2)})}
     assert entries(rebuilt(Observation((OWNER,), pods))) == {"u1/unknown-id1": "2,10"}
 
 
-def test_the_old_file_names_by_cpus_even_when_its_checksum_is_wrong():
+def test_a_file_with_a_wrong_checksum_still_names_containers_by_cpus():
     before = old({"u1": {"main": "2,10"}, "u9": {"gone": "3"}})
     assert entries(rebuilt(Observation((OWNER,), recorded=before, intact=False))) == {"u1/main": "2,10"}
 
@@ -267,7 +269,7 @@ def test_version_1_is_read_by_container_ids():
     assert entries(rebuilt(Observation((OWNER,), names=names, recorded=before))) == {"u1/main": "2,10"}
 
 
-def test_pods_that_share_are_no_owners():
+def test_containers_in_the_shared_pool_are_not_owners():
     everywhere = CPUSet(range(16))
     pool = CPUSet.parse("0-1,3-9,11-15")
     sharing = (
@@ -280,7 +282,7 @@ def test_pods_that_share_are_no_owners():
     assert entries(rebuilt(Observation((OWNER, *sharing)))) == {"u1/unknown-id1": "2,10"}
 
 
-def test_reserved_by_now_means_free_ones_from_the_same_node_in_their_place():
+def test_cpus_that_became_reserved_are_replaced_from_the_same_numa_node():
     quad = MACHINES[1]
     reserved = NodeConfig(reserved=CPUSet.parse("12"), exact=True, numa=node.TopologyOptions(policy="none"))
     state = node.new(quad, reserved)
@@ -296,19 +298,19 @@ def test_reserved_by_now_means_free_ones_from_the_same_node_in_their_place():
     assert "replaced by" in found.changes[0].why
 
 
-def test_what_crashes_again_and_again_keeps_its_entry_as_long_as_its_pod_is_there():
+def test_a_crashing_container_keeps_its_entry_while_its_pod_is_present():
     before = old({"u1": {"main": "2,10", "crashing": "3,11"}, "u8": {"dead": "4"}}, "0-1,5-9,12-15")
     found = rebuilt(Observation((OWNER,), recorded=before))
     assert entries(found) == {"u1/main": "2,10", "u1/crashing": "3,11"}
 
 
-def test_an_ended_pod_gives_its_cpus_back():
+def test_an_ended_pod_releases_its_cpus():
     before = old({"u1": {"main": "2,10"}}, "0-1,3-9,11-15")
     pods = {"u1": ListedPod("default/one", True, {"main": CPUNeed(2)})}
     assert entries(rebuilt(Observation((), pods, recorded=before))) == {}
 
 
-def test_policy_none_remembers_nothing():
+def test_policy_none_has_no_entries():
     state = node.new(LAPTOP, NodeConfig(policy="none", exact=True))
     found = rebuilt(Observation((OWNER,), recorded=old({"u1": {"main": "2,10"}})), state)
     assert json.loads(checkpoint.encode(found.checkpoint)) == {
@@ -318,7 +320,7 @@ def test_policy_none_remembers_nothing():
     }
 
 
-def test_a_pod_with_cpus_as_a_whole_keeps_them_and_its_containers_share_the_rest():
+def test_a_pod_with_pod_level_cpus_keeps_them():
     before = replace(
         old({"u1": {"main": "2", "one": "3,10", "two": "3,10"}}, "0-1,4-9,11-15"),
         pods={"u1": CPUSet.parse("2-3,10")},
@@ -338,7 +340,7 @@ def test_a_pod_with_cpus_as_a_whole_keeps_them_and_its_containers_share_the_rest
     assert replace(found.checkpoint, version=3) == before
 
 
-def test_strict_reservation_with_everything_handed_out_is_refused_with_a_way_out():
+def test_strict_reservation_without_a_shared_pool_is_an_error_with_a_remedy():
     state = node.new(LAPTOP, config(strict=True))
     group = RunningContainer("u1", "id1", LAPTOP.usable - state.reserved, "", LAPTOP.usable)
     pods = {"u1": ListedPod("default/one", False, {"main": CPUNeed(15)}, {"id1": "main"})}
@@ -346,7 +348,7 @@ def test_strict_reservation_with_everything_handed_out_is_refused_with_a_way_out
         rebuilt(Observation((group,), pods), state)
 
 
-def test_claims_do_not_depend_on_the_order_of_groups():
+def test_owners_do_not_depend_on_the_order_of_cgroups():
     everywhere = CPUSet(range(16))
     some = [RunningContainer(f"u{i}", f"id{i}", CPUSet([i, i + 8]), "", everywhere) for i in range(1, 7)]
     some.append(RunningContainer("u8", "id8", CPUSet.parse("0,7-8,15"), "burstable", everywhere))

@@ -1,4 +1,4 @@
-"""`corelane state` on files: what it prints, what it writes, and what it says to bad input."""
+"""`corelane state` on files: its output, the files it writes, and its errors."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def backups(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f"{path.name}.bak-*"))
 
 
-def test_show_prints_every_entry_and_that_the_checksum_is_right(file):
+def test_show_prints_every_entry_and_the_checksum(file):
     found = json.loads(run("show", file, "-o", "json").stdout)
     assert found["checksumOk"] is True
     assert found["version"] == 2
@@ -74,7 +74,7 @@ def test_show_prints_every_entry_and_that_the_checksum_is_right(file):
 
 
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_show_prints_a_file_with_a_wrong_checksum_and_then_says_so(file, version):
+def test_show_prints_a_file_with_a_wrong_checksum_and_then_fails(file, version):
     content = checkpoint.encode(held(pods={"u1": "2,10"}, version=version), version)
     file.write_bytes(content.replace(b"2,10", b"2,12"))
     result = run("show", file, "-o", "json")
@@ -97,13 +97,13 @@ def test_a_truncated_file_shows_nothing(file):
     "content", [b"", b"{", b"[]", b"\xff\xfe", b'{"policyName":1}', b'{"entries":{"a":3}}']
 )
 @pytest.mark.parametrize("command", [["show"], ["verify", *SETTINGS], ["convert", "--to", "v4"]])
-def test_a_file_that_makes_no_sense_is_one_line_with_its_name(file, content, command):
+def test_an_invalid_file_is_an_error_of_one_line_with_its_name(file, content, command):
     file.write_bytes(content)
     assert str(file) in fails(command[0], file, *command[1:])
     assert file.read_bytes() == content
 
 
-def test_verify_says_that_the_kubelet_would_start(file):
+def test_verify_exits_with_0_if_the_kubelet_would_start(file):
     result = run("verify", file, *SETTINGS)
     assert result.exit_code == 0
     assert "would start" in result.stdout
@@ -127,7 +127,7 @@ def test_verify_says_that_the_kubelet_would_start(file):
         ((*SETTINGS, "--kubernetes-version", "1.20"), "", ""),
     ],
 )
-def test_verify_names_the_rule_that_fails_in_upstreams_words(file, args, rule, words):
+def test_verify_names_the_failing_rule_with_upstreams_text(file, args, rule, words):
     result = run("verify", file, *args, "-o", "json")
     found = json.loads(result.stdout)
     failing = [one for one in found["rules"] if one["verdict"] == "fails"]
@@ -138,14 +138,14 @@ def test_verify_names_the_rule_that_fails_in_upstreams_words(file, args, rule, w
     assert all(one["remedy"] for one in failing)
 
 
-def test_verify_knows_which_release_reads_which_version(file):
+def test_verify_checks_which_release_reads_which_version(file):
     file.write_bytes(checkpoint.encode(held(pods={"u1": "2,10"}, version=3), 3))
     result = run("verify", file, *SETTINGS, "--kubernetes-version", "v1.33.2")
     assert result.exit_code == 1
     assert "does not read version 3" in result.stdout
 
 
-def test_settings_come_from_the_kubelets_configuration_and_options_win(file, tmp_path):
+def test_options_override_the_kubelets_configuration_file(file, tmp_path):
     config = tmp_path / "config.yaml"
     config.write_text(
         "kind: KubeletConfiguration\ncpuManagerPolicy: static\nreservedSystemCPUs: '0,2'\n"
@@ -177,7 +177,7 @@ def test_settings_come_from_the_kubelets_configuration_and_options_win(file, tmp
     ],
 )
 @pytest.mark.parametrize("command", ["verify", "repair"])
-def test_settings_that_make_no_sense_are_named(file, command, args, words):
+def test_invalid_settings_are_named(file, command, args, words):
     before = file.read_bytes()
     assert words in fails(command, file, *args)
     assert file.read_bytes() == before
@@ -186,13 +186,13 @@ def test_settings_that_make_no_sense_are_named(file, command, args, words):
 @pytest.mark.parametrize(
     "bad", ["cpuManagerPolicyOptions: 3", "kubeReserved: {cpu: lots}", "a: [", "- 1", "kind: Pod"]
 )
-def test_a_bad_kubelet_configuration_is_named(file, tmp_path, bad):
+def test_an_invalid_kubelet_configuration_is_named(file, tmp_path, bad):
     config = tmp_path / "config.yaml"
     config.write_text(f"cpuManagerPolicy: static\n{bad}\n" if bad != "- 1" else bad)
     assert str(config) in fails("verify", file, *MACHINE, "--kubelet-config", config)
 
 
-def test_convert_writes_the_version_asked_for_and_keeps_the_old_file(file):
+def test_convert_writes_the_requested_version_and_keeps_the_old_file(file):
     before = file.read_bytes()
     assert run("convert", file, "--to", "v4").exit_code == 0
     assert checkpoint.decode(file.read_bytes()).version == 4
@@ -203,7 +203,7 @@ def test_convert_writes_the_version_asked_for_and_keeps_the_old_file(file):
     assert len(backups(file)) == 2
 
 
-def test_convert_of_version_1_says_how_to_go_on(file):
+def test_convert_of_version_1_names_repair_as_the_remedy(file):
     file.write_bytes(checkpoint.encode(held({"": {"id1": "2,10"}}, version=1), 1))
     assert "state repair" in fails("convert", file, "--to", "v2")
 
@@ -235,7 +235,7 @@ def test_repair_after_a_grown_reservation_shows_asks_writes_and_keeps_a_backup(f
 
 
 @pytest.mark.parametrize("content", [b"", b'{"policyName":"static","defaultCpuS', b"\x00" * 64, None])
-def test_a_broken_or_missing_file_is_rebuilt_and_never_lost(file, node_root, content):
+def test_a_damaged_or_missing_file_is_rebuilt_and_kept_as_a_backup(file, node_root, content):
     if content is None:
         file.unlink()
     else:
@@ -248,7 +248,7 @@ def test_a_broken_or_missing_file_is_rebuilt_and_never_lost(file, node_root, con
     assert checkpoint.decode(file.read_bytes()) == held()
 
 
-def test_a_list_of_pods_names_what_the_logs_do_not(file, tmp_path):
+def test_a_list_of_pods_names_containers_without_log_links(file, tmp_path):
     tree = Kubepods(tmp_path / "root", version=1, systemd=False)
     tree.add("u1", A, "2,10")
     tree.add("hash", B, "3,11")
@@ -268,13 +268,13 @@ def test_a_list_of_pods_names_what_the_logs_do_not(file, tmp_path):
 @pytest.mark.parametrize(
     "content", ["", "[]", '{"kind": "Node"}', '{"kind": "List"}', '{"kind":"List","items":3}']
 )
-def test_what_is_no_list_of_pods_is_named(file, node_root, tmp_path, content):
+def test_another_file_than_a_list_of_pods_is_named(file, node_root, tmp_path, content):
     names = tmp_path / "pods.json"
     names.write_text(content)
     assert str(names) in fails("repair", file, *SETTINGS, "--root", node_root, "--pods", names, "--yes")
 
 
-def test_repair_does_not_write_over_a_file_that_changed_meanwhile(file, node_root, monkeypatch):
+def test_repair_does_not_overwrite_a_file_that_changed_since(file, node_root, monkeypatch):
     from corelane.app.kubelet_settings import KubeletOptions
     from corelane.app.state import repair
     from corelane.app.state.files import StateFileError
@@ -288,7 +288,7 @@ def test_repair_does_not_write_over_a_file_that_changed_meanwhile(file, node_roo
     assert backups(file) == []
 
 
-def test_repair_in_a_directory_that_cannot_be_written_leaves_the_file(file, node_root, monkeypatch):
+def test_repair_leaves_the_file_when_writing_fails(file, node_root, monkeypatch):
     from corelane.kernel import files
 
     def refuse(*_args, **_kwargs):
@@ -301,16 +301,16 @@ def test_repair_in_a_directory_that_cannot_be_written_leaves_the_file(file, node
     assert file.read_bytes() == before
 
 
-def test_without_cgroups_the_root_is_named(file, tmp_path):
+def test_without_cgroups_the_error_names_the_root(file, tmp_path):
     (tmp_path / "empty").mkdir()
     assert str(tmp_path / "empty") in fails("repair", file, *SETTINGS, "--root", tmp_path / "empty", "--yes")
 
 
-def test_json_asks_no_questions(file):
+def test_json_output_requires_yes_or_dry_run(file):
     assert "--yes or --dry-run" in fails("repair", file, *SETTINGS, "-o", "json")
 
 
-def test_to_version_2_what_only_pods_have_goes_back_to_the_pool(file, node_root):
+def test_in_version_2_pod_level_cpus_return_to_the_shared_pool(file, node_root):
     whole = held(default="0-1,5-9,12-15", pods={"u1": "2,4,10"}, version=4)
     for args in (
         ("convert", file, "--to", "v2"),
@@ -324,7 +324,7 @@ def test_to_version_2_what_only_pods_have_goes_back_to_the_pool(file, node_root)
         assert run("verify", file, *SETTINGS).exit_code == 0
 
 
-def test_repair_writes_another_version_when_told_to(file, node_root):
+def test_repair_writes_the_requested_version(file, node_root):
     assert run("repair", file, *SETTINGS, "--root", node_root, "--to", "v4", "--yes").exit_code == 0
     assert checkpoint.decode(file.read_bytes()) == held(version=4)
     assert len(backups(file)) == 1

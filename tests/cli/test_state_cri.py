@@ -1,4 +1,4 @@
-"""`corelane state repair --cri`: the runtime names what runs, and tells how many CPUs it asked for."""
+"""`corelane state repair --cri`: the runtime reports names and CPU requests of running containers."""
 
 import json
 
@@ -72,7 +72,7 @@ def serve(tmp_path):
     return lambda told: fake_cri.serving(tmp_path / "cri.sock", told)
 
 
-def test_owners_are_named_and_a_lone_container_in_the_pool_is_none(file, tree, serve):
+def test_owners_get_names_and_a_single_container_in_the_pool_is_not_an_owner(file, tree, serve):
     """Without the runtime's word that `share` asked for 1.5 CPUs, the pool would be taken for its own."""
     tree.add("u1", A, "2,10")
     tree.add("u2", B, POOL)
@@ -84,7 +84,7 @@ def test_owners_are_named_and_a_lone_container_in_the_pool_is_none(file, tree, s
     assert json.loads(result.stdout)["changes"][0]["pod"] == "default/pod1"
 
 
-def test_what_an_owner_lost_is_made_up_to_what_it_asked_for(file, tree, serve):
+def test_lost_cpus_are_replaced_up_to_the_request(file, tree, serve):
     tree.add("u1", A, "0,10")
     with serve(answers([(A, 1, "app")], {A: 2048})) as endpoint:
         assert repair(file, tree.root, endpoint).exit_code == 0
@@ -94,7 +94,7 @@ def test_what_an_owner_lost_is_made_up_to_what_it_asked_for(file, tree, serve):
     assert 0 not in CPUSet.parse(cpus)
 
 
-def test_sandboxes_own_nothing(file, tree, serve):
+def test_sandboxes_have_no_exclusive_cpus(file, tree, serve):
     tree.add("u1", PAUSE, "4-5")
     tree.add("u1", A, "2,10")
     told = answers([(A, 1, "app")], {A: 2048}, [fake_cri.sandbox(PAUSE, "u1", "pod1")])
@@ -103,7 +103,7 @@ def test_sandboxes_own_nothing(file, tree, serve):
     assert entries(file) == {"u1/app": "2,10"}
 
 
-def test_an_owner_that_the_runtime_does_not_know_keeps_its_cpus_blocked(file, tree, serve):
+def test_cpus_of_an_owner_unknown_to_the_runtime_stay_allocated(file, tree, serve):
     tree.add("u1", A, "2,10")
     tree.add("u3", OTHER, "3,11")
     with serve(answers([(A, 1, "app")], {A: 2048})) as endpoint:
@@ -114,7 +114,7 @@ def test_an_owner_that_the_runtime_does_not_know_keeps_its_cpus_blocked(file, tr
     assert any("1 owner has no name" in note for note in notes)
 
 
-def test_another_runtimes_socket_is_noticed(file, tree, serve):
+def test_the_socket_of_another_runtime_is_noted(file, tree, serve):
     tree.add("u1", A, "2,10")
     with serve(answers([])) as endpoint:
         result = repair(file, tree.root, endpoint)
@@ -122,7 +122,7 @@ def test_another_runtimes_socket_is_noticed(file, tree, serve):
     assert entries(file) == {f"u1/unknown-{A[:12]}": "2,10"}
 
 
-def test_a_pod_between_two_starts_keeps_its_entry_while_its_sandbox_lives(file, tree, serve):
+def test_a_restarting_container_keeps_its_entry_while_its_sandbox_is_ready(file, tree, serve):
     before = {"u1": {"app": CPUSet.parse("2,10")}, "u2": {"crashing": CPUSet.parse("3,11")}}
     gone = {"u4": {"gone": CPUSet.parse("4,12")}}
     file.write_bytes(checkpoint.encode(Checkpoint("static", CPUSet.parse("0-1,5-9,13-15"), before | gone)))
@@ -133,7 +133,7 @@ def test_a_pod_between_two_starts_keeps_its_entry_while_its_sandbox_lives(file, 
     assert entries(file) == {"u1/app": "2,10", "u2/crashing": "3,11"}
 
 
-def test_a_record_that_fits_what_runs_counts_more_than_shares(file, tree, serve):
+def test_a_matching_entry_of_the_file_overrides_cpu_shares(file, tree, serve):
     """Somebody may have changed the shares; CPUs in use are not handed out for that."""
     held = Checkpoint("static", CPUSet.parse("0-1,3-9,11-15"), {"u1": {"app": CPUSet.parse("2,10")}})
     file.write_bytes(checkpoint.encode(held))
@@ -143,7 +143,7 @@ def test_a_record_that_fits_what_runs_counts_more_than_shares(file, tree, serve)
     assert entries(file) == {"u1/app": "2,10"}
 
 
-def test_the_list_of_pods_is_believed_before_the_runtime(file, tree, serve, tmp_path):
+def test_the_list_of_pods_overrides_the_runtime(file, tree, serve, tmp_path):
     tree.add("u1", A, "2,10")
     tree.add("u2", B, "3,11")
     pods = tmp_path / "pods.json"
@@ -155,14 +155,14 @@ def test_the_list_of_pods_is_believed_before_the_runtime(file, tree, serve, tmp_
 
 
 @pytest.mark.parametrize("shares", [0, 262144])
-def test_shares_that_tell_nothing_change_nothing(file, tree, serve, shares):
+def test_uninformative_cpu_shares_have_no_effect(file, tree, serve, shares):
     tree.add("u1", A, "2,10")
     with serve(answers([(A, 1, "app")], {A: shares})) as endpoint:
         assert repair(file, tree.root, endpoint).exit_code == 0
     assert entries(file) == {"u1/app": "2,10"}
 
 
-def test_owners_without_a_cgroup_here_keep_what_the_runtime_gave_them(file, tree, serve):
+def test_owners_without_a_cgroup_keep_the_cpus_that_the_runtime_reports(file, tree, serve):
     """Containers inside virtual machines; `share` asked for one CPU and runs on the pool."""
     tree.add("u1", A, "2,10")
     told = answers(
@@ -176,7 +176,7 @@ def test_owners_without_a_cgroup_here_keep_what_the_runtime_gave_them(file, tree
     assert "owners without a cgroup here, reported by the runtime: 1" in result.stdout
 
 
-def test_a_runtime_that_cannot_be_asked_leaves_the_file_alone(file, tree, tmp_path):
+def test_an_unreachable_runtime_leaves_the_file_unchanged(file, tree, tmp_path):
     file.write_bytes(b"broken")
     tree.add("u1", A, "2,10")
     result = repair(file, tree.root, f"unix://{tmp_path}/none.sock")
@@ -186,6 +186,6 @@ def test_a_runtime_that_cannot_be_asked_leaves_the_file_alone(file, tree, tmp_pa
     assert not list(tmp_path.glob("*.bak*"))
 
 
-def test_without_a_value_containerds_socket_is_asked():
+def test_without_a_value_cri_is_containerds_socket():
     option = next(one for one in main.commands["state"].commands["repair"].params if one.name == "cri")
     assert option.flag_value == cri.CONTAINERD

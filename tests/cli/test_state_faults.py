@@ -1,5 +1,5 @@
-"""`corelane state` in the hands of somebody whose kubelet does not start: one line for every mistake, exit
-status 2, and never a file that hands out a CPU twice or forgets who has one.
+"""`corelane state` on damaged files and nodes: one line for every error, exit status 2, and never
+a file that allocates a CPU twice or loses an owner.
 """
 
 import json
@@ -34,7 +34,7 @@ def run(*args: object) -> Result:
 
 
 def refused(*args: object) -> str:
-    """What is said on the one line of a refusal."""
+    """The one line of an error."""
     result = run(*args)
     assert result.exit_code == 2, result.output
     (line,) = result.stderr.strip().splitlines()
@@ -76,7 +76,7 @@ def untouched(file: Path, content: bytes) -> bool:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_what_is_no_file_is_named(tmp_path, command):
+def test_a_directory_or_pipe_is_an_error_that_names_it(tmp_path, command):
     os.mkfifo(tmp_path / "pipe")
     for name, words in ((".", "is a directory"), ("pipe", "is not a regular file")):
         assert words in refused(command, tmp_path / name, *COMMANDS[command])
@@ -86,13 +86,13 @@ def test_what_is_no_file_is_named(tmp_path, command):
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_a_file_that_may_not_be_read_is_named(file, command):
+def test_an_unreadable_file_is_an_error_that_names_it(file, command):
     file.chmod(0)
     assert f"{file}: cannot be read: Permission denied" in refused(command, file, *COMMANDS[command])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_directory_that_may_not_be_written_is_named(file, tree):
+def test_an_unwritable_directory_is_an_error_that_names_it(file, tree):
     tree.add("u1", A, "2,10", name="app")
     before = file.read_bytes()
     file.parent.chmod(0o500)
@@ -104,7 +104,7 @@ def test_a_directory_that_may_not_be_written_is_named(file, tree):
     assert untouched(file, before)
 
 
-def test_a_file_beyond_all_measure_is_not_read_whole(tmp_path):
+def test_a_file_over_64_mib_is_not_read_whole(tmp_path):
     path = tmp_path / "cpu_manager_state"
     with path.open("wb") as file:
         file.truncate(1 << 40)
@@ -112,7 +112,7 @@ def test_a_file_beyond_all_measure_is_not_read_whole(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf{}", b"null", b"{}", b'{"checksum":NaN}', b"[1]"])
-def test_whatever_stands_in_the_file_what_runs_keeps_its_cpus(file, tree, content):
+def test_running_containers_keep_their_cpus_whatever_the_file_holds(file, tree, content):
     file.write_bytes(content)
     tree.add("u1", A, "2,10", name="app")
     tree.add("u2", B, "3,11", name="db")
@@ -121,7 +121,7 @@ def test_whatever_stands_in_the_file_what_runs_keeps_its_cpus(file, tree, conten
     assert [path.read_bytes() for path in file.parent.glob("*.bak*")] == [content]
 
 
-def test_a_hand_edited_file_is_put_right_by_what_runs(file, tree):
+def test_a_file_edited_by_hand_is_repaired_from_running_containers(file, tree):
     file.write_bytes(file.read_bytes().replace(b"2,10", b"2,12"))
     tree.add("u1", A, "2,10", name="app")
     tree.add("u2", B, "3,11", name="db")
@@ -131,28 +131,28 @@ def test_a_hand_edited_file_is_put_right_by_what_runs(file, tree):
 
 
 def newer(**more: object) -> bytes:
-    """A file of 1.38, with members that nobody has heard of yet."""
+    """A file of 1.38, with unknown members."""
     fields = json.loads(checkpoint.encode(KEPT, 4))
     data = {**json.loads(fields["data"]), "baselines": {"u1": {"app": {"baseline": "2"}}}, "later": [1]}
     fields["data"] = json.dumps(data, separators=(",", ":"))
     return json.dumps({**fields, "dataChecksum": payload_checksum(fields["data"]), **more}).encode()
 
 
-def test_a_file_of_a_newer_kubelet_is_read_and_verified_as_that_one_would(file):
+def test_a_file_of_a_newer_kubelet_is_verified_as_by_that_kubelet(file):
     file.write_bytes(newer())
     assert json.loads(run("show", file, "-o", "json").stdout)["version"] == 4
     for release in ([], ["--kubernetes-version", "1.38"], ["--kubernetes-version", "1.36"]):
         assert run("verify", file, *SETTINGS, *release).exit_code == 0
 
 
-def test_of_a_newer_kubelets_file_an_older_one_reads_the_rest(file):
+def test_an_older_kubelet_reads_a_newer_file_without_its_payload(file):
     file.write_bytes(newer(defaultCpuSet="0-9"))
     assert run("verify", file, *SETTINGS).exit_code == 0
     older = ("--kubernetes-version", "1.36")
     assert "checksum: checkpoint is corrupted" in refused("verify", file, *SETTINGS, *older)
 
 
-def test_what_an_older_kubelet_would_lose_of_a_newer_ones_file_is_told(file):
+def test_verify_warns_about_entries_that_an_older_kubelet_does_not_read(file):
     whole = replace(KEPT, pods={"u1": CPUSet.parse("2,4,10")}, default=KEPT.default - CPUSet([4]))
     file.write_bytes(checkpoint.encode(whole, 4))
     assert run("verify", file, *SETTINGS).exit_code == 0
@@ -163,7 +163,7 @@ def test_what_an_older_kubelet_would_lose_of_a_newer_ones_file_is_told(file):
     assert 'doesn\'t match with CPUs in state "0-3,5-15"' in rules["total"]["text"]
 
 
-def test_two_pods_on_one_cpu_are_two_pods_on_two_cpus_afterwards(file, tree):
+def test_two_pods_on_one_cpu_get_different_cpus(file, tree):
     file.write_bytes(checkpoint.encode(held({"u1": {"app": "2,10"}, "u2": {"db": "3,10"}}, "0-1,4-9,11-15")))
     tree.add("u1", A, "2,10", name="app")
     tree.add("u2", B, "3,10", name="db")
@@ -174,7 +174,7 @@ def test_two_pods_on_one_cpu_are_two_pods_on_two_cpus_afterwards(file, tree):
     assert "belongs to another" in result.stdout
 
 
-def test_two_containers_of_a_pod_on_the_same_cpus_are_one_owner(file, tree):
+def test_two_containers_of_a_pod_on_the_same_cpus_count_as_one_owner(file, tree):
     file.unlink()
     tree.add("u1", A, "2,10", name="app")
     tree.add("u1", B, "2,10", name="db")
@@ -183,8 +183,8 @@ def test_two_containers_of_a_pod_on_the_same_cpus_are_one_owner(file, tree):
     assert [change["kind"] for change in told["changes"]] == ["added", "left out"]
 
 
-def test_where_no_pod_can_be_seen_entries_stay(file, tree):
-    """From inside a container nothing runs, and everything could be handed out again."""
+def test_entries_stay_where_no_pod_is_visible(file, tree):
+    """As from inside a container: nothing seems to run, and every CPU could be allocated again."""
     result = run(
         "repair", file, "--machine", SETTINGS[1], "--reserved-cpus", "0,2", "--root", tree.root, "-y"
     )
@@ -194,7 +194,7 @@ def test_where_no_pod_can_be_seen_entries_stay(file, tree):
 
 
 @pytest.mark.parametrize("content", [None, b"", b'{"policyName":"static"}'])
-def test_where_no_pod_can_be_seen_nothing_is_made_up(file, tree, content):
+def test_a_damaged_file_is_not_rebuilt_where_no_pod_is_visible(file, tree, content):
     if content is None:
         file.unlink()
     else:
@@ -206,7 +206,7 @@ def test_where_no_pod_can_be_seen_nothing_is_made_up(file, tree, content):
     assert untouched(file, before) if before is not None else not file.exists()
 
 
-def test_that_no_pod_runs_is_believed_with_a_list_of_pods(file, tree, tmp_path):
+def test_a_list_of_pods_confirms_that_no_pod_runs(file, tree, tmp_path):
     file.write_bytes(b"broken")
     pods = tmp_path / "pods.json"
     pods.write_text('{"kind": "List", "items": []}')
@@ -214,7 +214,7 @@ def test_that_no_pod_runs_is_believed_with_a_list_of_pods(file, tree, tmp_path):
     assert entries(file) == {}
 
 
-def test_a_runtime_whose_containers_have_no_cgroup_here_is_not_believed(file, tree, tmp_path):
+def test_running_containers_without_any_cgroup_here_are_an_error(file, tree, tmp_path):
     told = {
         "ListPodSandbox": {1: [fake_cri.sandbox("s", "u1", "web")]},
         "ListContainers": {1: [fake_cri.container(A, "s", "app")]},
@@ -227,7 +227,7 @@ def test_a_runtime_whose_containers_have_no_cgroup_here_is_not_believed(file, tr
     assert untouched(file, before)
 
 
-def test_a_kubelet_that_still_runs_is_noted(file, tree):
+def test_a_running_kubelet_is_noted(file, tree):
     tree.add("u1", A, "2,10", name="app")
     write(tree.root / "proc/4711/stat", f"4711 (kubelet) S {' '.join('1' for _ in range(49))}")
     assert "kubelet is running (process 4711); stop it" in repair(file, tree, "--dry-run").output
@@ -254,14 +254,14 @@ def test_a_list_of_pods_may_come_through_a_pipe(file, tree, tmp_path):
         (["--cri=tcp://10.0.0.1"], "is no socket on this machine"),
     ],
 )
-def test_what_evidence_cannot_be_had_from_is_named(file, tree, args, words):
+def test_an_unavailable_source_of_names_is_named(file, tree, args, words):
     tree.add("u1", A, "2,10", name="app")
     before = file.read_bytes()
     assert words in refused("repair", file, *SETTINGS, "--yes", "--root", tree.root, *args)
     assert untouched(file, before)
 
 
-def test_the_file_and_its_directory_are_synced_and_the_backup_before_it(file, tree, monkeypatch):
+def test_backup_file_and_directory_are_synced_in_this_order(file, tree, monkeypatch):
     tree.add("u1", A, "2,10", name="app")
     synced: list[str] = []
     real = os.fsync

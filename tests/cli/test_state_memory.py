@@ -1,4 +1,4 @@
-"""`corelane state` on memory_manager_state: shown and verified by content, and left alone by the rest."""
+"""`corelane state` on memory_manager_state: `show` and `verify` read it, `convert` and `repair` refuse it."""
 
 import json
 from pathlib import Path
@@ -86,11 +86,11 @@ def test_show_prints_nodes_and_blocks(tmp_path):
     assert sorted(one["size"] for one in found["entries"]) == sorted(block["size"] for block in blocks)
     assert {one["podUID"] for one in found["podEntries"]} == set(plain["podEntries"])
     shown = run("show", path).stdout
-    for word in ("(right)", "(whole pod)", "NUMA nodes", "hugepages-"):
+    for word in ("(right)", "(whole pod)", "NUMA node 0", "hugepages-"):
         assert word in shown
 
 
-def test_show_prints_a_file_with_a_wrong_checksum_and_then_says_so(file):
+def test_show_prints_a_file_with_a_wrong_checksum_and_then_fails(file):
     file.write_bytes(FITS.content.replace(b'"free":', b'"free":1', 1))
     result = run("show", file)
     assert result.exit_code == 2
@@ -98,7 +98,7 @@ def test_show_prints_a_file_with_a_wrong_checksum_and_then_says_so(file):
     assert "checksum: checkpoint is corrupted" in result.stderr
 
 
-def test_verify_says_that_the_kubelet_would_start(file, tmp_path):
+def test_verify_exits_with_0_if_the_kubelet_would_start(file, tmp_path):
     hardware = machine(FITS, tmp_path)
     for settings in (reserved(FITS), ["--kubelet-config", config(FITS, tmp_path)], []):
         result = run("verify", file, *hardware, *settings, "-o", "json")
@@ -108,7 +108,7 @@ def test_verify_says_that_the_kubelet_would_start(file, tmp_path):
         assert ("reservation" in names) == (not settings)
 
 
-def test_verify_names_what_differs_in_upstreams_words(file, tmp_path):
+def test_verify_names_differences_with_upstreams_text(file, tmp_path):
     file.write_bytes(BROKEN.content)
     result = run("verify", file, *machine(BROKEN, tmp_path), *reserved(BROKEN))
     assert result.exit_code == 1
@@ -143,7 +143,7 @@ def test_verify_names_another_policy(file, tmp_path):
         (3, "1.35", 0, "reads version 3"),
     ],
 )
-def test_verify_knows_which_release_reads_which_version(file, tmp_path, version, release, code, words):
+def test_verify_checks_which_release_reads_which_version(file, tmp_path, version, release, code, words):
     written = [one for one in kubelet_files.written("memory") if one.version == version]
     content = next(one.content for one in written if b"podEntries" in one.content)
     file.write_bytes(content)
@@ -155,7 +155,7 @@ def test_verify_knows_which_release_reads_which_version(file, tmp_path, version,
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 9, FITS.content[:99], b"[]"])
 @pytest.mark.parametrize("command", ["show", "verify", "convert", "repair"])
-def test_a_file_without_sense_is_known_by_its_name(file, command, content):
+def test_an_invalid_file_is_recognised_by_its_name(file, command, content):
     file.write_bytes(content)
     options = {"convert": ["--to", "v2"], "repair": ["--yes"]}.get(command, [])
     said = fails(command, file, *options)
@@ -165,7 +165,7 @@ def test_a_file_without_sense_is_known_by_its_name(file, command, content):
 
 
 @pytest.mark.parametrize("command", [["convert", "--to", "v2"], ["repair", "--yes", "--reserved", "1"]])
-def test_convert_and_repair_leave_it_alone_and_say_so(file, command):
+def test_convert_and_repair_refuse_the_file_and_leave_it_unchanged(file, command):
     assert "is a memory_manager_state" in fails(command[0], file, *command[1:])
     assert file.read_bytes() == FITS.content
     assert [path.name for path in file.parent.iterdir()] == [file.name]
@@ -181,7 +181,7 @@ def test_convert_and_repair_leave_it_alone_and_say_so(file, command):
         (["--kubernetes-version", "9"], "--kubernetes-version"),
     ],
 )
-def test_settings_that_make_no_sense_are_named(file, tmp_path, args, words):
+def test_invalid_settings_are_named(file, tmp_path, args, words):
     assert words in fails("verify", file, *machine(FITS, tmp_path), *args)
 
 
@@ -198,7 +198,7 @@ def test_settings_that_make_no_sense_are_named(file, tmp_path, args, words):
         ({"reservedMemory": [{"numaNode": 9, "limits": {}}]}, "NUMA node 9 does not exist"),
     ],
 )
-def test_a_bad_kubelet_configuration_is_named(file, tmp_path, fields, words):
+def test_an_invalid_kubelet_configuration_is_named(file, tmp_path, fields, words):
     path = config(FITS, tmp_path, **fields)
     said = fails("verify", file, *machine(FITS, tmp_path), "--kubelet-config", path)
     assert words in said

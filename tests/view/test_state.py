@@ -1,4 +1,4 @@
-"""The state file's views: a table that a person reads, JSON that a script reads."""
+"""The state file's views: tables for people, JSON for scripts."""
 
 import io
 import json
@@ -25,23 +25,23 @@ def text(show, *args):
     return out.getvalue()
 
 
-def test_contents_are_shown_as_they_are_and_markup_in_names_is_not_obeyed():
+def test_contents_are_printed_verbatim_including_markup_in_names():
     shown = text(state.show_contents, contents(FOUND, 7))
     for word in ("FILE", "static", "7 (right)", "[red]app", "2-3", "(whole pod)"):
         assert word in shown
 
 
-def test_a_checksum_that_is_wrong_or_absent_is_told():
+def test_a_wrong_or_absent_checksum_is_shown():
     assert "7 (wrong" in text(state.show_contents, contents(FOUND, 7, "broken"))
     assert "none (the kubelet accepts this)" in text(state.show_contents, contents(FOUND, None))
     assert state.plain_contents(contents(FOUND, 7, "broken"))["checksumOk"] is False
 
 
-def test_an_empty_state_says_so():
+def test_a_state_without_entries_is_stated():
     assert "No container has exclusive CPUs" in text(state.show_contents, contents(Checkpoint("none"), 1))
 
 
-def test_a_failing_rule_shows_what_to_do():
+def test_a_failing_rule_shows_its_remedy():
     rules = [StartRule("policy", "ok", "fine"), StartRule("total", "fails", "the text", "the remedy")]
     shown = text(state.show_rules, "FILE", rules)
     assert "→ the remedy" in shown
@@ -57,7 +57,7 @@ def test_a_failing_rule_shows_what_to_do():
     }
 
 
-def test_a_difference_tells_kept_from_changed_added_and_removed():
+def test_a_difference_distinguishes_kept_changed_added_and_removed():
     two, three = CPUSet([2]), CPUSet([3])
     pairs = [(two, two), (two, three), (None, two), (two, None), (None, None)]
     changes = tuple(

@@ -31,7 +31,7 @@ def state() -> None:
 @_FILE
 @_OUTPUT
 def show(file: Path, output: str) -> None:
-    """Show a state file: policy, CPUs (or memory) of each container, checksum."""
+    """Show policy, checksum, and each container's CPUs or memory."""
     from corelane.app.state import command
 
     raise SystemExit(command.show(file, as_json=output == "json", say=click.echo))
@@ -51,9 +51,10 @@ def show(file: Path, output: str) -> None:
 def verify(
     file: Path, machine: str | None, output: str, reserved_memory: tuple[str, ...], **kubelet: Any
 ) -> None:
-    """Check whether the kubelet would start with the file; show which rule fails, and the remedy.
+    """Check whether the kubelet would start with the file.
 
-    Exits with 0 if it would start, with 1 if not. For memory_manager_state, --policy is the memory manager's.
+    Shows the result of each rule of its start, and a remedy where a rule fails. Exits with 0 if it would
+    start, with 1 if not. For memory_manager_state, --policy is the memory manager's.
     """
     from corelane.app.state import command, files
 
@@ -70,9 +71,10 @@ def verify(
 @_FILE
 @click.option("--to", "version", type=_VERSION, required=True, help="Version to write.")
 def convert(file: Path, version: str) -> None:
-    """Write the file in another version, and keep the old one as FILE.bak-TIME.
+    """Write the file in another version.
 
-    v2 is read by kubelets from 1.18, v3 by 1.36 with pod-level resource managers; v4 is written by 1.37.
+    The old file stays as FILE.bak-TIME. v2 is read by kubelets from 1.18, v3 by 1.36 with pod-level
+    resource managers; v4 is written by 1.37.
     """
     from corelane.app.state import command
 
@@ -123,11 +125,12 @@ def repair(
     yes: bool,
     **kubelet: Any,
 ) -> None:
-    """Rebuild the file from the running containers: the kubelet starts, and pods keep their CPUs.
+    """Rebuild the file from the running containers.
 
-    Reads the cpusets of the pods' cgroups, names containers by the list of pods, by the container runtime
-    (--cri) or by the links in /var/log/containers, shows the changes, and asks for confirmation. The old file
-    stays as FILE.bak-TIME. CPUs of containers without a known name stay allocated. Stop the kubelet first.
+    With the new file the kubelet starts, and running pods keep their CPUs. Reads the cpusets of the pods'
+    cgroups, names containers by the list of pods, by the container runtime (--cri) or by the links in
+    /var/log/containers, shows the changes, and asks for confirmation. The old file stays as
+    FILE.bak-TIME. CPUs of containers without a known name stay allocated. Stop the kubelet first.
     """
     from corelane.app.state import repair as app
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint
+from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory
 from corelane.node.recovery.statefiles import StateFile
 from corelane.view import tables
 from corelane.view.state import checksum
@@ -64,7 +64,7 @@ def _blocks(content: MemoryCheckpoint) -> Iterator[tuple[str, str, Block]]:
 
 
 def show_contents(file: StateFile[MemoryCheckpoint], to: Console) -> None:
-    """The file's fields, a row for each resource of each NUMA node, then a row for each block."""
+    """The file's fields, a table for each NUMA node, then a row for each block."""
     content = file.checkpoint
     fields = [
         ("policy", content.policy or "(none)"),
@@ -72,30 +72,21 @@ def show_contents(file: StateFile[MemoryCheckpoint], to: Console) -> None:
         ("checksum", checksum(file.checksum, file.fault)),
     ]
     tables.show(file.path, ("field", "value"), fields, to)
-    if rows := list(_node_rows(content)):
-        headings = (
-            "node",
-            "resource",
-            "total",
-            "system",
-            "allocatable",
-            "reserved",
-            "free",
-            "blocks",
-            "group",
-        )
-        tables.show("NUMA nodes", headings, rows, to)
+    for node, state in content.machine.items():
+        blocks = "1 block" if state.assignments == 1 else f"{state.assignments} blocks"
+        title = f"NUMA node {node}: {blocks}, group {_nodes(state.group)}"
+        tables.show(title, ("amount", *state.memory), _sizes(state), to)
     if rows := list(_block_rows(content)):
         tables.show("Memory of containers", ("pod UID", "container", "resource", "size", "nodes"), rows, to)
     else:
         to.print("No container has memory assigned.")
 
 
-def _node_rows(content: MemoryCheckpoint) -> Iterator[tuple[str, ...]]:
-    for node, state in content.machine.items():
-        for name, table in state.memory.items():
-            sizes = (table.total, table.system_reserved, table.allocatable, table.reserved, table.free)
-            yield str(node), name, *map(size, sizes), str(state.assignments), _nodes(state.group)
+def _sizes(state: NodeMemory) -> Iterator[tuple[str, ...]]:
+    """A row for each amount, a column for each resource."""
+    for name in ("total", "system_reserved", "allocatable", "reserved", "free"):
+        amounts = (size(getattr(table, name)) for table in state.memory.values())
+        yield name.replace("_", " "), *amounts
 
 
 def _block_rows(content: MemoryCheckpoint) -> Iterator[tuple[str, ...]]:

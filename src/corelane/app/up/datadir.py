@@ -30,7 +30,7 @@ class DataDirError(Exception):
 
 
 def default() -> Path:
-    """`/var/lib/corelane` for root, else the user's own state directory (XDG)."""
+    """Return `/var/lib/corelane` for root, else the user's state directory (XDG)."""
     if os.geteuid() == 0:
         return Path("/var/lib/corelane")
     state = os.environ.get("XDG_STATE_HOME")
@@ -39,14 +39,14 @@ def default() -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a client reaches the embedded server."""
+    """Port and token of the embedded server."""
 
     port: int
     token: str
 
 
 class DataDir:
-    """A data directory, locked for as long as this object is open."""
+    """A data directory, locked while this object is open."""
 
     def __init__(self, root: Path) -> None:
         self.root = root.absolute()
@@ -54,7 +54,7 @@ class DataDir:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = (self.root / "lock").open("a+")
         except OSError as error:
-            raise DataDirError(f"{root}: {error.strerror}; name another directory with --data-dir") from error
+            raise DataDirError(f"{root}: {error.strerror}; give another directory with --data-dir") from error
         self._take_lock()
 
     def _take_lock(self) -> None:
@@ -63,15 +63,15 @@ class DataDir:
             holder = self._lock.read().strip() or "unknown"
             self._lock.close()
             raise DataDirError(
-                f"{self.root}: in use by a corelane that runs as process {holder}; "
-                "stop it first, or name another --data-dir"
+                f"{self.root}: in use by another corelane (process {holder}); "
+                "stop it, or give another directory with --data-dir"
             )
         self._lock.truncate(0)
         self._lock.write(f"{os.getpid()}\n")
         self._lock.flush()
 
     def _try_lock(self) -> bool:
-        """A child that a killed corelane had just forked may hold the lock for a moment, until it execs."""
+        """Retry for a second: a child of a killed corelane may hold the lock until it execs."""
         deadline = time.monotonic() + _LOCK_SECONDS
         while True:
             try:
@@ -96,7 +96,7 @@ class DataDir:
         return path
 
     def access(self) -> Access:
-        """The port and token of the last start, so that a kubeconfig that was handed out stays good."""
+        """Return the port and token of the last start, so that copies of the kubeconfig stay valid."""
         try:
             config: dict[str, Any] = yaml.safe_load(self.kubeconfig.read_text())
             server: str = config["clusters"][0]["cluster"]["server"]
@@ -107,13 +107,13 @@ class DataDir:
             why = " ".join(str(error).split())  # YAML's errors have several lines
             raise DataDirError(
                 f"{self.kubeconfig}: not a kubeconfig that corelane wrote ({why}); "
-                "remove it, and a new one is made"
+                "remove it: a new one is created"
             ) from error
 
     def write_kubeconfig(self, url: str, token: str, authority: bytes) -> None:
-        """Mode 0600 from its first byte on; `authority` is the PEM certificate that signs the server's."""
+        """Write the kubeconfig with mode 0600; `authority` is the PEM certificate that signs the server's."""
         cluster = {"server": url, "certificate-authority-data": base64.b64encode(authority).decode()}
-        named = {
+        config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{"name": "corelane", "cluster": cluster}],
@@ -126,4 +126,4 @@ class DataDir:
             ],
             "current-context": "corelane",
         }
-        files.write_atomic(self.kubeconfig, yaml.safe_dump(named, sort_keys=False).encode(), mode=0o600)
+        files.write_atomic(self.kubeconfig, yaml.safe_dump(config, sort_keys=False).encode(), mode=0o600)

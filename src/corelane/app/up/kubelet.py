@@ -1,4 +1,4 @@
-"""The kubelet beside corelane on this machine: its state file, which pods run under it, and their names."""
+"""A kubelet beside corelane on this machine: its state file, its running pods, and their names."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ LOGS = Path("/var/log/pods")
 
 
 def beside(state_file: Path | None, mounted: str = CGROUPS, logs: Path = LOGS) -> KubeletStateFile | None:
-    """The kubelet with that state file; None where none is named."""
+    """Return the kubelet with that state file; None without a state file."""
     return KubeletStateFile(state_file, lambda: running(mounted), lambda: names(logs)) if state_file else None
 
 
 def names(logs: Path = LOGS) -> dict[str, str]:
-    """UID to `namespace/name` of the pods that have logs; nothing where these cannot be seen."""
+    """Return `namespace/name` by UID of the pods with logs; empty where the directory cannot be read."""
     try:
         parts = [path.name.split("_") for path in logs.iterdir()]
     except OSError:
         return {}
-    return {uid: f"{namespace}/{name}" for namespace, name, uid in filter(lambda one: len(one) == 3, parts)}
+    return {part[2]: f"{part[0]}/{part[1]}" for part in parts if len(part) == 3}
 
 
 def running(mounted: str = CGROUPS) -> set[str]:
-    """The UIDs of the pods with processes in a kubelet's cgroups. Raises StateFileError."""
+    """Return the UIDs of the pods with processes in a kubelet's cgroups. Raises StateFileError."""
     return {group.uid for group in cgroups.read(mounted)}

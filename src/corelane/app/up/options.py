@@ -1,4 +1,4 @@
-"""What `corelane up` can be told, and whether that makes sense: checked before anything is touched."""
+"""The options of `corelane up`, checked before anything is changed."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ __all__ = [
 
 
 class OptionError(ValueError):
-    """An option's value cannot be used; the message names option and value, and says what would do."""
+    """An option's value is invalid; the message names option, value, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What `corelane up` can be told. `port` None takes the last one used here, or a free one."""
+    """Options of `corelane up`. With `port` None the last port used here, or a free one."""
 
     data_dir: Path
     port: int | None = None
@@ -44,7 +44,7 @@ class Options:
     reserved_cpus: str | None = None
     node_config: Path | None = None
     policy: Policy | None = None
-    """None: what the node's file says, else `pools`; so for the allocator, `optimal`."""
+    """None: the node file's, else `pools`; likewise for the allocator, else `optimal`."""
     allocator: AllocatorName | None = None
     simulated: int = 0
     machine: str = ""
@@ -52,25 +52,25 @@ class Options:
 
 
 def node_name(options: Options) -> str:
-    """The name of this machine's node, by default the host's in lower case, as the kubelet does it.
+    """Return the name of this machine's node, by default the host's in lower case, as the kubelet does.
 
-    It also names a directory and a label. Raises OptionError for what Kubernetes would not take.
+    It also names a directory and a label. Raises OptionError for a name that Kubernetes rejects.
     """
     given = options.node_name
     name = (platform.node().lower() or "localhost") if given is None else given
     if formats.dns_subdomain(name) or formats.label_value(name):
-        whence = "the host's name" if given is None else "--node-name"
+        source = "the host's name" if given is None else "--node-name"
         raise OptionError(
-            f"{whence} {name!r} cannot name a node; give --node-name one of up to 63 lower case letters, "
-            "digits, '-' and '.', such as 'node-1.lab'"
+            f"{source} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
+            "digits, '-' and '.', such as node-1.lab"
         )
     if _is_simulated(name, options.simulated):
-        raise OptionError(f"--node-name {name} is what a simulated node is called; give another name")
+        raise OptionError(f"--node-name {name} is the name of a simulated node; give another name")
     return name
 
 
 def simulated_name(number: int) -> str:
-    """The name of a simulated node, counted from 1."""
+    """Return the name of a simulated node, counted from 1."""
     return f"sim-{number}"
 
 
@@ -80,7 +80,7 @@ def _is_simulated(name: str, count: int) -> bool:
 
 
 def reserved(options: Options) -> CPUSet | None:
-    """The operator's choice of reserved CPUs, None where there is none. Raises OptionError."""
+    """Return --reserved-cpus, None where it is not given. Raises OptionError."""
     text = options.reserved_cpus
     try:
         return CPUSet.parse(text) if text else None
@@ -89,7 +89,7 @@ def reserved(options: Options) -> CPUSet | None:
 
 
 def settings(options: Options) -> NodeConfig:
-    """The settings of this machine's node: from its file, changed by what the command line names.
+    """Return the settings of this machine's node: from its file, overridden by options.
 
     Raises OptionError, NodeFileError.
     """
@@ -101,14 +101,14 @@ def settings(options: Options) -> NodeConfig:
     config = replace(config, policy=options.policy or config.policy)
     if options.allocator and config.policy != "pools":
         raise OptionError(
-            f"--allocator {options.allocator} counts under policy pools only, but the policy is "
-            f"{config.policy}: leave it out, or say --policy pools"
+            f"--allocator {options.allocator} requires policy pools, but the policy is {config.policy}; "
+            "remove the option, or add --policy pools"
         )
     return config
 
 
 def check_settings(options: Options, config: NodeConfig, machine: Machine, within: str = "") -> None:
-    """Raises OptionError for settings that this machine cannot honour, naming the file that they are in."""
+    """Raise OptionError for a setting that this machine cannot satisfy, naming field or option."""
     try:
         check(config, usable_topology(machine), machine)
     except NodeConfigError as error:
@@ -120,9 +120,9 @@ def check_settings(options: Options, config: NodeConfig, machine: Machine, withi
 
 
 def elsewhere(config: NodeConfig, options: Options | None = None) -> NodeConfig:
-    """The same settings for a simulated node, without what is this machine's own: lists of CPUs, and devices.
+    """Return the settings for simulated nodes: without this machine's own CPU lists, memory and devices.
 
-    What the node's file says of simulated nodes takes its place. Raises NodeFileError.
+    Those that the node's file has for simulated nodes take their place. Raises NodeFileError.
     """
     file = nodefile.read(options.node_config) if options and options.node_config else None
     theirs = file.simulated if file else NodeConfig()
@@ -133,5 +133,5 @@ def elsewhere(config: NodeConfig, options: Options | None = None) -> NodeConfig:
 
 
 def kubelet_state(options: Options) -> Path | None:
-    """The state file of a kubelet whose pods keep their CPUs, as the node's file names it. NodeFileError."""
+    """Return the state file of a kubelet whose pods keep their CPUs, from the node's file. NodeFileError."""
     return nodefile.read(options.node_config).kubelet_state if options.node_config else None

@@ -23,7 +23,7 @@ __all__ = ["REMOVE_MEMORY_FILE", "StartRule", "Verdict", "broken", "check", "che
 Verdict: TypeAlias = Literal["ok", "warning", "fails"]
 
 REMOVE_MEMORY_FILE: Final = "drain the node, then remove the file: the kubelet creates a new one"
-_REPAIR: Final = "run `corelane state repair`: it writes a file that fits, and running pods keep their CPUs"
+_REPAIR: Final = "run `corelane state repair` (running pods keep their CPUs)"
 _CODES: Final = ("policy", "pool", "reserved", "overlap", "total")
 _MEMORY_RULES: Final = {
     "policy": "policy {policy} is the configured one",
@@ -116,12 +116,12 @@ def _remedy(problem: Problem, content: Checkpoint, state: NodeState) -> str:
     if problem.code == "reserved":
         strict = state.config.options.strict_cpu_reservation
         other = "remove strict-cpu-reservation" if strict else f"reserve CPUs of {content.default}"
-        return f"{_REPAIR}; or {other}"
+        return f"{_REPAIR}, or {other}"
     if problem.code == "total":
         missing, gone = (problem.cpus & state.usable).mask, (problem.cpus - state.usable).mask
         parts = [f"{named(missing)} {verb(missing)} missing in the file"] if missing else []
         parts += [f"{named(gone)} {verb(gone)} in the file, but not in the machine"] if gone else []
-        return f"{', '.join(parts)}: {_REPAIR}"
+        return f"{', '.join(parts)}; {_REPAIR}"
     return _REPAIR
 
 
@@ -168,10 +168,11 @@ def _memory_version(content: MemoryCheckpoint, minor: int) -> StartRule:
 
 
 def _joined(texts: list[str]) -> str:
-    """Upstream's words once, then a line for each detail."""
-    words, _, first = texts[0].partition(": ")
-    details = [text.removeprefix(f"{words}: ") for text in texts]
-    return texts[0] if len(texts) == 1 or not first else "\n".join([f"{words}:", *details])
+    """A line for each problem; words that all begin with, up to a colon, only once."""
+    words, _, _ = texts[0].partition(": ")
+    if len(texts) == 1 or words.count("(") > words.count(")"):
+        return "\n".join(texts)
+    return "\n".join([f"{words}:", *(text.removeprefix(f"{words}: ") for text in texts)])
 
 
 def _memory_remedy(code: str, content: MemoryCheckpoint) -> str:
