@@ -98,6 +98,9 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.EXCLUSIVE_POLICY_UNMET: ("PCPULevel", 2),
     Code.EXCLUSIVE_POLICY_FALLBACK: ("NUMANodeLevel", 2),
     Code.AFFINITY_SELECTS_NOTHING: ("app=db",),
+    Code.REQUEST_FEWER_CPUS: (8,),
+    Code.MOVE_PODS: ((("default/a", 0b110), ("default/b", 0b1000)),),
+    Code.DROP_REQUIREMENT: ("SingleNUMANode", Reason(Code.REQUEST_FEWER_CPUS, (8,))),
 }
 WORDS_OF_REFUSALS = {
     "OutOfcpu", "UnexpectedAdmissionError", "SharedPoolExhausted", "BestEffortExhausted", "InsufficientCPUs",
@@ -131,6 +134,15 @@ def test_a_label_is_a_step_or_the_word_of_a_pods_status(code: Code) -> None:
 @pytest.mark.parametrize(
     ("reason", "expected"),
     [
+        (Reason(Code.REQUEST_FEWER_CPUS, (1,)), "request 1 CPU"),
+        (
+            Reason(Code.MOVE_PODS, ((("default/a", 0b110), ("default/b", 0b1000)),)),
+            "move default/a off CPUs 1-2 and default/b off CPU 3",
+        ),
+        (
+            Reason(Code.DROP_REQUIREMENT, ("SingleNUMANode", Reason(Code.REQUEST_FEWER_CPUS, (8,)))),
+            "drop the requirement SingleNUMANode and request 8 CPUs or fewer",
+        ),
         (Reason(Code.CPU_REQUEST_NOT_INTEGER, (50,)), "shared pool: CPU request 50m is not an integer"),
         (
             Reason(Code.PICKED_BY_OPTIMAL, (0x3FE03FE0, 0x3FE03FE0, TERMS, False, False, "", None)),

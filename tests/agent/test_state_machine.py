@@ -573,9 +573,7 @@ def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
     (tell,) = [order for order in orders if isinstance(order, instructions.RecordEvent)]
     assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
     assert tell.rejected == (world.core.ledger, second.request)
-    assert (
-        remedies(*tell.rejected) == "it would fit if default/pod-x (CPUs 1-2) was elsewhere; 1 CPU would fit"
-    )
+    assert remedies(*tell.rejected) == "move default/pod-x off CPUs 1-2; or request 1 CPU"
 
 
 def test_the_memory_of_init_containers_is_free_once_those_after_them_run():

@@ -12,7 +12,7 @@ from corelane.app.allocate.pod_manifests import pod_request
 from corelane.cpuset import CPUSet, parse_list
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, StaticOptions, TopologyOptions
-from corelane.node.explain.explanation import Locality
+from corelane.node.explain.pod_explanation import Locality
 from corelane.node.explain.what_if import explain
 from corelane.view import allocate as view
 from corelane.workload import PodResources, QOSClass

@@ -75,7 +75,7 @@ def test_flags_say_what_annotations_do():
 def test_what_would_help_is_told_where_nothing_fits():
     found = told("--cpus", "14", "--numa-policy", "SingleNUMANode", code=1)
     assert {change["kind"] for change in found["objective"]["changes"]} == {"fewer", "soften"}
-    assert "8 CPUs would fit" in run("--cpus", "14", "--numa-policy", "SingleNUMANode", code=1)
+    assert "request 8 CPUs or fewer" in run("--cpus", "14", "--numa-policy", "SingleNUMANode", code=1)
 
 
 def test_a_drawing_tells_the_terms_or_what_would_help():
@@ -83,7 +83,7 @@ def test_a_drawing_tells_the_terms_or_what_would_help():
     assert drawn.startswith("<svg")
     assert "2. NUMA nodes: 1 (runner-up 1)" in drawn
     refused = run("--cpus", "14", "--numa-policy", "SingleNUMANode", "-o", "svg", code=1)
-    assert "would fit: 8 CPUs would fit" in refused
+    assert "would fit: request 8 CPUs or fewer" in refused
 
 
 def test_the_nodes_labels_and_the_kubelets_options_count():

@@ -9,13 +9,13 @@ LSE, LSR = PodQOS.LSE, PodQOS.LSR
 def test_the_remedies_of_a_refused_pod_name_the_pods_to_move_and_the_cpus_that_would_fit():
     state = admitted(pools(LAPTOP), labelled("a", LSR, 4000), labelled("b", LSR, 2000))
     request = labelled("c", LSE, 2000, 0)
-    assert remedies(state, request) == "it would fit if test/b (CPUs 3,7) was elsewhere; 1 CPU would fit"
+    assert remedies(state, request) == "move test/b off CPUs 3,7; or request 1 CPU"
 
 
 def test_the_remedies_of_a_refused_pod_name_the_requirement_to_drop():
     state = admitted(pools(LAPTOP), labelled("a", LSR, 2000))
     request = labelled("e", LSE, 2000, exclusive=Exclusivity(TopologyLevel.NUMA, required=True))
-    assert "it would fit without: exclusive at numa level" in remedies(state, request)
+    assert "drop the requirement exclusive at numa level" in remedies(state, request)
 
 
 def test_a_pod_in_the_shared_pool_has_no_remedies():

@@ -11,7 +11,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig
-from corelane.node.explain.explanation import HintMerge, HintSet, Locality, ProviderHints, locality
+from corelane.node.explain.pod_explanation import HintMerge, HintSet, Locality, ProviderHints, locality
 from corelane.node.explain.what_if import explain
 from corelane.placement.memory import MemoryBlock
 from corelane.view import allocate, tables

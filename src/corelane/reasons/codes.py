@@ -118,6 +118,11 @@ class Code(StrEnum):
     EXCLUSIVE_POLICY_FALLBACK = "exclusive-policy-fallback"
     AFFINITY_SELECTS_NOTHING = "affinity-selects-nothing"
 
+    # -- what would make a refused pod fit
+    REQUEST_FEWER_CPUS = "request-fewer-cpus"
+    MOVE_PODS = "move-pods"
+    DROP_REQUIREMENT = "drop-requirement"
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:

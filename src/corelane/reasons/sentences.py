@@ -287,6 +287,18 @@ def _no_placement(requirement: str, text: str, changes: Iterable[str]) -> str:
     return "; ".join((text, *changes))
 
 
+def _request_fewer(cpus: int) -> str:
+    return f"request {_count(cpus, 'CPU')}{' or fewer' if cpus > 1 else ''}"
+
+
+def _move_pods(pods: Iterable[tuple[str, int]]) -> str:
+    return "move " + " and ".join(f"{pod} off {named(cpus)}" for pod, cpus in pods)
+
+
+def _drop_requirement(requirement: str, also: Reason | None) -> str:
+    return f"drop the requirement {requirement}{f' and {sentence(also)}' if also else ''}"
+
+
 _UNEXPECTED: Final = "UnexpectedAdmissionError"
 _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
     Code.ALREADY_ADMITTED: ("existing", "pod already admitted: CPU allocation unchanged"),
@@ -518,4 +530,11 @@ _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
         "exclusive policy {0} is unavailable, so PCPULevel holds there: {1} cores are shared",
     ),
     Code.AFFINITY_SELECTS_NOTHING: ("affinity", "CPU affinity: {0} selects no pod with bound CPUs"),
+    # what would make a refused pod fit
+    Code.REQUEST_FEWER_CPUS: (
+        "fewer",
+        lambda cpus: f"request {_count(cpus, 'CPU')}{' or fewer' * (cpus > 1)}",
+    ),
+    Code.MOVE_PODS: ("release", _move_pods),
+    Code.DROP_REQUIREMENT: ("soften", _drop_requirement),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from corelane.node.explain.explanation import (
+from corelane.node.explain.pod_explanation import (
     ContainerExplanation,
     HintMerge,
     Locality,
@@ -259,8 +259,8 @@ def _show_objective(objective: Objective, to: Console) -> None:
         title = f"terms of the objective ({objective.allocator}): {_against(objective)}"
         _show_columns(title, ("", "term", "chosen", "runner-up", ""), list(_term_rows(objective)), to)
     if objective.remedies:
-        to.print("the pod would fit with one of these changes:")
-    lines = [*objective.notes, *(f"  {line}" for line in _remedies(objective))]
+        to.print("The pod would fit after one of these changes:")
+    lines = [*objective.notes, *(f"  {one.text}" for one in objective.remedies)]
     if lines:
         to.print("\n".join((*lines, "")), markup=False)
 
@@ -278,12 +278,6 @@ def _term_rows(objective: Objective) -> Iterator[tuple[str, ...]]:
         text = f"{term.text}{' (more is better)' if term.larger else ''}"
         other = "-" if term.runner_up is None else str(term.runner_up)
         yield str(term.number), text, str(term.value), other, "decides" if term.name == decides else ""
-
-
-def _remedies(objective: Objective) -> Iterator[str]:
-    for one in objective.remedies:
-        pods = f" ({', '.join(one.pods)})" if one.pods else ""
-        yield f"{one.text}{pods}"
 
 
 def show_comparison(pods: Sequence[Comparison], to: Console) -> None:
@@ -347,7 +341,7 @@ def _objective_captions(objective: Objective) -> Iterator[str]:
         against = "" if other == "-" else f" (runner-up {other})"
         yield f"{number}. {text}: {value}{against}{' decides' if decides else ''}"
     yield from objective.notes
-    yield from (f"would fit: {line}" for line in _remedies(objective))
+    yield from (f"would fit: {one.text}" for one in objective.remedies)
 
 
 def _owners(pod: PodExplanation) -> dict[int, Owner]:

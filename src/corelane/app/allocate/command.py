@@ -14,7 +14,7 @@ from corelane.app.allocate.node_state import NodeQuery
 from corelane.app.allocate.pod_manifests import InputError
 from corelane.node import NodeConfig, NodeState
 from corelane.node.explain import what_if
-from corelane.node.explain.explanation import PodExplanation
+from corelane.node.explain.pod_explanation import PodExplanation
 from corelane.view import allocate as view
 from corelane.view import tables
 from corelane.workload import PlacementSpec, PodRequest, QOSClass

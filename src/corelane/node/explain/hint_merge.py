@@ -7,7 +7,7 @@ from typing import Final
 from corelane.cpuset import bits, format_list
 from corelane.node import memory
 from corelane.node.decision import Refusal
-from corelane.node.explain.explanation import HintMerge, HintSet, ProviderHints
+from corelane.node.explain.pod_explanation import HintMerge, HintSet, ProviderHints
 from corelane.node.kubelet import podlevel, static
 from corelane.node.ledger import NodeState
 from corelane.node.managers import Managers

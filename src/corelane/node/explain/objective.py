@@ -6,16 +6,16 @@ It takes some ten times as long as an admission: for reports, and for the refusa
 from collections.abc import Iterator
 from dataclasses import replace
 
-from corelane.cpuset import CPUSet, format_list
+from corelane.cpuset import CPUSet
 from corelane.node.decision import Refusal
-from corelane.node.explain.explanation import Objective, Remedy, TermValue
+from corelane.node.explain.pod_explanation import Objective, Remedy, TermValue
 from corelane.node.ledger import NodeState
 from corelane.node.pools import admission, pod_affinity
 from corelane.node.pools.allocators import ALLOCATORS, Unplaceable
 from corelane.node.pools.binding import Question
 from corelane.placement import optimal
 from corelane.placement.optimal.result import Change, Infeasible, Placement
-from corelane.reasons import Code, sentence
+from corelane.reasons import Code, Reason, label, sentence
 from corelane.workload import PodRequest
 
 __all__ = ["objective", "remedies", "term_values"]
@@ -62,7 +62,7 @@ def remedies(state: NodeState, request: PodRequest) -> str:
     answer = _answer(state, question) if question else None
     if not isinstance(answer, Infeasible):
         return ""
-    return "; ".join(_sentence(state, change) for change in answer.changes)
+    return "; or ".join(sentence(_reason(state, change)) for change in answer.changes)
 
 
 def _question(state: NodeState, request: PodRequest) -> Question | None:
@@ -88,29 +88,35 @@ def _infeasible(state: NodeState, question: Question) -> Objective | None:
     answer = _answer(state, question)
     if not isinstance(answer, Infeasible):
         return None
-    changes = tuple(Remedy(one.kind, one.text, tuple(_pods(state, one))) for one in answer.changes)
-    return Objective(state.config.pools.allocator, CPUSet(), why=answer.text, remedies=changes)
+    remedies = tuple(_remedy(_reason(state, change)) for change in answer.changes)
+    return Objective(state.config.pools.allocator, CPUSet(), why=answer.text, remedies=remedies)
 
 
-def _pods(state: NodeState, change: Change) -> list[str]:
-    cpus = change.cpus | (change.also.cpus if change.also else 0)
-    return pod_affinity.names_of(state, cpus) if cpus else []
+def _remedy(reason: Reason) -> Remedy:
+    also = reason.values[1] if reason.code is Code.DROP_REQUIREMENT else reason
+    pods = also.values[0] if also and also.code is Code.MOVE_PODS else ()
+    return Remedy(label(reason), sentence(reason), tuple(pod for pod, _ in pods))
 
 
-def _sentence(state: NodeState, change: Change) -> str:
-    """Return the text of a change, with the names and CPUs of the pods that it is about."""
-    if change.also is not None and change.also.holders:
-        return f"without: {change.requirement}, {_sentence(state, change.also)}"
-    if not change.holders:
-        return change.text
+def _reason(state: NodeState, change: Change) -> Reason:
+    """Return a change with the names of the pods that it moves."""
+    if change.holders:
+        return Reason(Code.MOVE_PODS, (tuple(_moved(state, change).items()),))
+    if change.requirement:
+        also = _reason(state, change.also) if change.also else None
+        return Reason(Code.DROP_REQUIREMENT, (change.requirement, also))
+    return Reason(Code.REQUEST_FEWER_CPUS, (change.amount,))
+
+
+def _moved(state: NodeState, change: Change) -> dict[str, int]:
+    """Return the CPUs (a mask) of each pod to be moved."""
     uids = list(pod_affinity.holdings(state))
     moved = {uids[position] for position in change.holders}
     pods: dict[str, int] = {}
     for entry in state.entries.values():
         if entry.uid in moved:
             pods[entry.pod] = pods.get(entry.pod, 0) | entry.cpus.mask
-    names = ", ".join(f"{pod} (CPUs {format_list(cpus)})" for pod, cpus in pods.items())
-    return f"it would fit if {names} {'was' if len(pods) == 1 else 'were'} elsewhere"
+    return pods
 
 
 def _next_pick(state: NodeState, question: Question, cpus: int) -> int:

@@ -6,7 +6,7 @@ from typing import Final
 from corelane.cpuset import format_list, named
 from corelane.machine.model import Machine
 from corelane.node.config import NodeConfig
-from corelane.node.explain.explanation import Step
+from corelane.node.explain.pod_explanation import Step
 from corelane.placement.kubelet import picker
 from corelane.placement.kubelet import steps as reported
 from corelane.placement.kubelet.steps import NodeShare, Why

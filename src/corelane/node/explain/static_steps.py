@@ -9,14 +9,14 @@ from corelane.cpuset import CPUSet, format_list
 from corelane.node.admission import Admission, why_shared
 from corelane.node.decision import Decision, Refusal
 from corelane.node.explain import hint_merge, picker_steps
-from corelane.node.explain.explanation import (
+from corelane.node.explain.hint_merge import ResourceHints
+from corelane.node.explain.pod_explanation import (
     CandidateNodes,
     ContainerExplanation,
     HintMerge,
     Step,
     locality,
 )
-from corelane.node.explain.hint_merge import ResourceHints
 from corelane.node.kubelet import podlevel, static
 from corelane.node.ledger import NodeState
 from corelane.node.managers import Managers, needed

@@ -9,7 +9,7 @@ from corelane.node.decision import Decision
 from corelane.node.entries import Sharing
 from corelane.node.explain import objective as objectives
 from corelane.node.explain import static_steps
-from corelane.node.explain.explanation import (
+from corelane.node.explain.pod_explanation import (
     ContainerExplanation,
     PodExplanation,
     Step,
