@@ -1,9 +1,9 @@
 import asyncio
 from datetime import UTC, datetime, timedelta
 
-from corelane.apiserver.store import backend
-from corelane.apiserver.store.backend import Backend, describe
+from corelane.apiserver.store import server_backend
 from corelane.apiserver.store.database import Store
+from corelane.apiserver.store.server_backend import Backend, describe
 
 NOW = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -25,38 +25,38 @@ def event(created, **more):
 
 
 def registry(**events):
-    reg = Backend(Store(None, describe), "s", now=lambda: NOW)
+    backend = Backend(Store(None, describe), "s", now=lambda: NOW)
     for name, obj in events.items():
-        reg.store.put("events", f"default/{name}", obj)
-    return reg
+        backend.store.put("events", f"default/{name}", obj)
+    return backend
 
 
 def test_an_event_goes_an_hour_after_it_was_last_seen():
-    reg = registry(
+    backend = registry(
         fresh=event(59),
         old=event(61),
         again=event(300, lastTimestamp=stamp(10)),
         timed=event(300, eventTime=stamp(10).replace("Z", ".000000Z")),
         series=event(300, series={"count": 3, "lastObservedTime": stamp(20).replace("Z", ".000000Z")}),
     )
-    asyncio.run(backend.expire_events(reg))
-    left = {record.key.removeprefix("default/") for record in reg.store.find("events")}
+    asyncio.run(server_backend.expire_events(backend))
+    left = {record.key.removeprefix("default/") for record in backend.store.find("events")}
     assert left == {"fresh", "again", "timed", "series"}
-    assert reg.store.events("events", 5)[0].kind == "DELETED"
+    assert backend.store.events("events", 5)[0].kind == "DELETED"
 
 
 def test_the_chores_go_on_after_a_failure(tmp_path):
     async def run():
         store = Store(tmp_path / "apiserver.db", describe)
-        reg = Backend(store, "s", now=lambda: NOW)
+        backend = Backend(store, "s", now=lambda: NOW)
         calls = []
 
         def broken():
             calls.append("tried")
             raise OSError("disk full")
 
-        reg.store.checkpoint = broken
-        task = asyncio.create_task(backend.keep_house(reg, period=0.01))
+        backend.store.checkpoint = broken
+        task = asyncio.create_task(server_backend.keep_house(backend, period=0.01))
         while len(calls) < 3:
             await asyncio.sleep(0.01)
         task.cancel()

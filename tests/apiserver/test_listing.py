@@ -8,7 +8,7 @@ import pytest
 
 from corelane.apiserver.api_requests import list_options, parse
 from corelane.apiserver.status_errors import StatusError
-from corelane.apiserver.store import backend, database, listing
+from corelane.apiserver.store import database, listing, server_backend
 from support.apiserver import CONFIG_MAPS, config_map, served, serving
 
 FORM = "application/json;as={};v=v1;g=meta.k8s.io"
@@ -85,38 +85,38 @@ def test_a_token_of_another_make_is_refused(token):
 
 
 def memory(window=10_000):
-    return backend.Backend(database.Store(None, lambda resource, obj: {}, window), "s")
+    return server_backend.Backend(database.Store(None, lambda resource, obj: {}, window), "s")
 
 
-def page(reg, query):
+def page(backend, query):
     target = parse(CONFIG_MAPS, "GET", {})
-    return listing.page(reg, target, list_options(query, watch=False))
+    return listing.page(backend, target, list_options(query, watch=False))
 
 
-def put(reg, *wanted):
+def put(backend, *wanted):
     for name in wanted:
         obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": name}}
-        reg.store.put("configmaps", f"default/{name}", obj)
+        backend.store.put("configmaps", f"default/{name}", obj)
 
 
 def test_a_page_that_is_too_old_offers_to_go_on_all_the_same():
-    reg = memory(window=5)
-    put(reg, *"abcd")
-    first = page(reg, {"limit": "2"})
-    put(reg, *"aaaaaaz")
+    backend = memory(window=5)
+    put(backend, *"abcd")
+    first = page(backend, {"limit": "2"})
+    put(backend, *"aaaaaaz")
     with pytest.raises(StatusError) as error:
-        page(reg, {"limit": "2", "continue": first.meta["continue"]})
+        page(backend, {"limit": "2", "continue": first.meta["continue"]})
     assert (error.value.code, error.value.reason) == (410, "Expired")
     inconsistent = error.value.body()["metadata"]["continue"]
-    found = page(reg, {"continue": inconsistent})
+    found = page(backend, {"continue": inconsistent})
     assert [record.key for record in found.records] == ["default/c", "default/d", "default/z"]
 
 
 def test_an_exact_revision_that_is_too_old_is_410():
-    reg = memory(window=2)
-    put(reg, *"abcd")
+    backend = memory(window=2)
+    put(backend, *"abcd")
     with pytest.raises(StatusError) as error:
-        page(reg, {"resourceVersion": "1", "resourceVersionMatch": "Exact"})
+        page(backend, {"resourceVersion": "1", "resourceVersionMatch": "Exact"})
     assert error.value.code == 410
 
 
@@ -137,7 +137,7 @@ def test_ten_thousand_objects_are_listed_quickly_and_in_pages():
 
     async def run():
         async with serving() as api:
-            records = api.server._context.registry
+            records = api.server._context.backend
             for number in range(10_000):
                 put(records, f"n{number:05}")
             loop = asyncio.get_running_loop()

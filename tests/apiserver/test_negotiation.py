@@ -1,7 +1,8 @@
 import pytest
 
+from corelane.apiserver.codec.wire import JSON, YAML, Representation
 from corelane.apiserver.http import negotiation
-from corelane.apiserver.http.negotiation import JSON, MEDIA_TYPES, WATCHABLE, YAML, Wanted
+from corelane.apiserver.http.negotiation import MEDIA_TYPES, WATCHABLE
 from corelane.apiserver.status_errors import StatusError
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -10,24 +11,24 @@ TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        (None, Wanted()),
-        ("", Wanted()),
-        ("*/*", Wanted()),
-        ("application/*, application/yaml", Wanted(YAML)),
-        ("application/yaml", Wanted(YAML)),
-        ("application/yaml;q=0.2, application/json;q=0.9", Wanted(JSON)),
-        ("text/html, application/json;q=0.5", Wanted(JSON)),
-        ("application/vnd.kubernetes.protobuf, application/json", Wanted(JSON)),
-        (TABLE, Wanted(JSON, "Table")),
-        (f"{TABLE},application/json", Wanted(JSON, "Table")),
-        (TABLE.replace("v1;", "v1beta1;") + ",application/json", Wanted(JSON, "Table", "v1beta1")),
-        (TABLE.replace("v1;", "v9;") + ",application/json", Wanted(JSON)),
-        (TABLE.replace("Table", "PartialObjectMetadata"), Wanted(JSON, "PartialObjectMetadata")),
-        ("application/json;q=high", Wanted(JSON)),
+        (None, Representation()),
+        ("", Representation()),
+        ("*/*", Representation()),
+        ("application/*, application/yaml", Representation(YAML)),
+        ("application/yaml", Representation(YAML)),
+        ("application/yaml;q=0.2, application/json;q=0.9", Representation(JSON)),
+        ("text/html, application/json;q=0.5", Representation(JSON)),
+        ("application/vnd.kubernetes.protobuf, application/json", Representation(JSON)),
+        (TABLE, Representation(JSON, "Table")),
+        (f"{TABLE},application/json", Representation(JSON, "Table")),
+        (TABLE.replace("v1;", "v1beta1;") + ",application/json", Representation(JSON, "Table", "v1beta1")),
+        (TABLE.replace("v1;", "v9;") + ",application/json", Representation(JSON)),
+        (TABLE.replace("Table", "PartialObjectMetadata"), Representation(JSON, "PartialObjectMetadata")),
+        ("application/json;q=high", Representation(JSON)),
     ],
 )
 def test_the_best_form_is_chosen(accept, expected):
-    assert negotiation.wanted(accept) == expected
+    assert negotiation.representation(accept) == expected
 
 
 @pytest.mark.parametrize(
@@ -41,7 +42,7 @@ def test_the_best_form_is_chosen(accept, expected):
 )
 def test_what_cannot_be_had_is_406(accept, text):
     with pytest.raises(StatusError) as error:
-        negotiation.wanted(accept)
+        negotiation.representation(accept)
     assert error.value.code == 406
     assert text in error.value.message
     assert negotiation.for_error(accept) == JSON
@@ -49,7 +50,7 @@ def test_what_cannot_be_had_is_406(accept, text):
 
 def test_a_watchable_route_offers_more():
     with pytest.raises(StatusError, match="stream=watch"):
-        negotiation.wanted("text/html", WATCHABLE)
+        negotiation.representation("text/html", WATCHABLE)
     assert set(MEDIA_TYPES) < set(WATCHABLE)
 
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.apiserver.codec import envelope
-from corelane.apiserver.schema.notation import Map, Record
+from corelane.apiserver.schema.notation import MapType, ObjectType
 from corelane.apiserver.served_kinds import KINDS, NODES, PODS
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.write import patching, strategic_merge
@@ -32,7 +32,7 @@ def difference(shape, old, new):
     """The patch that makes `new` of `old`, as kubectl would compute it: with order and deletions."""
     change = {}
     for name in old.keys() | new.keys():
-        row = shape.fields.get(name) if isinstance(shape, Record) else None
+        row = shape.fields.get(name) if isinstance(shape, ObjectType) else None
         inner = row.shape if row else getattr(shape, "value", None)
         if name not in new:
             change[name] = None
@@ -237,7 +237,7 @@ def test_long_lists_are_merged_in_little_time():
 
 
 def test_maps_have_no_rows():
-    assert isinstance(POD.fields["metadata"].shape.fields["labels"].shape, Map)
+    assert isinstance(POD.fields["metadata"].shape.fields["labels"].shape, MapType)
     assert merge({"metadata": {"labels": {"a": "b"}}}, {"metadata": {"labels": {"a": None, "c": "d"}}}) == {
         "metadata": {"labels": {"c": "d"}}
     }

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from corelane.apiserver.codec import protobuf_reading
 from corelane.apiserver.codec.json_reading import ReadError
-from corelane.apiserver.schema.notation import List, Map, Record
+from corelane.apiserver.schema.notation import ListType, MapType, ObjectType
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
 from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS
 
@@ -52,15 +52,15 @@ def join(tree):
 
 
 def written(shape, value):
-    if isinstance(shape, List):
+    if isinstance(shape, ListType):
         return [leaf(shape.item, item) for item in value]
-    if isinstance(shape, Map):
+    if isinstance(shape, MapType):
         return [put(1, k.encode()) + put(2, leaf(shape.value, v)) for k, v in value.items()]
     return [leaf(shape, value)]
 
 
 def leaf(shape, value):
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return message(shape, value)
     match shape.name:
         case "bool" | "int32" | "int64":
@@ -121,9 +121,9 @@ def records(record, found):
     found[record.model] = record
     for row in record:
         shape = row.shape
-        while isinstance(shape, List | Map):
-            shape = shape.item if isinstance(shape, List) else shape.value
-        if isinstance(shape, Record):
+        while isinstance(shape, ListType | MapType):
+            shape = shape.item if isinstance(shape, ListType) else shape.value
+        if isinstance(shape, ObjectType):
             records(shape, found)
 
 

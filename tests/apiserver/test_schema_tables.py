@@ -9,10 +9,10 @@ import pytest
 import corelane.apiserver
 from corelane.apiserver import served_kinds
 from corelane.apiserver.codec import decoding
-from corelane.apiserver.codec.decoding import Notes
+from corelane.apiserver.codec.decoding import StrictNotes
 from corelane.apiserver.schema.container_spec import LIFECYCLE_HANDLER
 from corelane.apiserver.schema.node_kind import NODE_ADDRESS
-from corelane.apiserver.schema.notation import List, Map, Record, Scalar
+from corelane.apiserver.schema.notation import ListType, MapType, ObjectType, ScalarType
 from corelane.apiserver.validation.table_rules import RULES
 
 SOURCES = Path(corelane.apiserver.__file__).parent
@@ -26,11 +26,11 @@ def records():
     waiting = [schema for kind in SERVED for schema in kind.schema.values()] + ALSO
     while waiting:
         shape = waiting.pop()
-        if isinstance(shape, List):
+        if isinstance(shape, ListType):
             waiting.append(shape.item)
-        elif isinstance(shape, Map):
+        elif isinstance(shape, MapType):
             waiting.append(shape.value)
-        elif isinstance(shape, Record) and id(shape) not in found:
+        elif isinstance(shape, ObjectType) and id(shape) not in found:
             found[id(shape)] = shape
             waiting += [row.shape for row in shape]
     return list(found.values())
@@ -68,14 +68,14 @@ def test_the_keys_that_lists_merge_by_are_fields_of_their_items():
     for record, row in ROWS:
         for key in (row.merge, *row.keys):
             if key:
-                assert isinstance(row.shape, List), (record.name, row.name)
+                assert isinstance(row.shape, ListType), (record.name, row.name)
                 assert key in row.shape.item.fields, (record.name, row.name)
 
 
 def test_only_lists_and_objects_are_merged_or_atomic():
     for record, row in ROWS:
         if row.merges or row.list or row.atomic:
-            assert isinstance(row.shape, List | Map | Record), (record.name, row.name)
+            assert isinstance(row.shape, ListType | MapType | ObjectType), (record.name, row.name)
         assert set(row.strategy) <= {"merge", "replace", "retainKeys"}
         assert row.list in {"", "atomic", "map", "set"}
 
@@ -84,7 +84,7 @@ def test_a_default_is_a_value_that_the_field_can_have():
     for record, row in ROWS:
         if row.default is None or callable(row.default):
             continue
-        read = decoding.decode(record, {row.name: row.default}, Notes())
+        read = decoding.decode(record, {row.name: row.default}, StrictNotes())
         assert read.get(row.name, "") == row.default, (record.name, row.name)
         assert not row.enum or row.default in row.enum
 
@@ -92,7 +92,7 @@ def test_a_default_is_a_value_that_the_field_can_have():
 def test_enumerations_and_patterns_are_of_texts():
     for record, row in ROWS:
         if row.enum or row.pattern:
-            assert isinstance(row.shape, Scalar), (record.name, row.name)
+            assert isinstance(row.shape, ScalarType), (record.name, row.name)
         assert len(set(row.enum)) == len(row.enum)
         re.compile(row.pattern)
 
@@ -106,7 +106,7 @@ def test_one_name_of_a_type_means_one_type():
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.model)
 def test_an_empty_object_of_each_type_is_read_as_its_zero_value(record):
-    notes = Notes()
+    notes = StrictNotes()
     read = decoding.decode(record, {}, notes)
     assert read == decoding.zero(record)
     assert decoding.decode(record, json.loads(json.dumps(read)), notes) == read

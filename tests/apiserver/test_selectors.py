@@ -3,8 +3,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.apiserver.selector_syntax import (
-    Requirement,
-    Selection,
+    Selectors,
+    SelectorTerm,
     check_fields,
     parse_fields,
     parse_labels,
@@ -85,7 +85,7 @@ def test_what_is_no_label_selector_says_why(text, message):
     ],
 )
 def test_a_field_selector_is_read(text, expected):
-    assert parse_fields(text) == tuple(Requirement(k, op, frozenset({v})) for k, op, v in expected)
+    assert parse_fields(text) == tuple(SelectorTerm(k, op, frozenset({v})) for k, op, v in expected)
 
 
 @pytest.mark.parametrize(
@@ -113,12 +113,12 @@ def test_fields_that_objects_do_not_have_are_refused_in_their_kinds_words():
 
 
 def test_a_selection_needs_all_its_terms_and_knows_the_one_name():
-    selection = Selection(parse_labels("app=web"), parse_fields("metadata.name=x"))
+    selection = Selectors(parse_labels("app=web"), parse_fields("metadata.name=x"))
     assert selection.matches({"app": "web"}, {"metadata.name": "x"})
     assert not selection.matches({"app": "web"}, {"metadata.name": "y"})
     assert selection.name == "x"
-    assert Selection().empty
-    assert Selection().named("z").name == "z"
+    assert Selectors().empty
+    assert Selectors().named("z").name == "z"
 
 
 NAMES = st.from_regex(r"[a-z]([-a-z0-9_.]{0,6}[a-z0-9])?", fullmatch=True).filter(
@@ -126,12 +126,12 @@ NAMES = st.from_regex(r"[a-z]([-a-z0-9_.]{0,6}[a-z0-9])?", fullmatch=True).filte
 )
 VALUES = st.sampled_from(["", "a", "web", "12", "x-1"])
 TERMS = st.one_of(
-    st.builds(lambda k: (k, Requirement(k, "exists")), NAMES),
-    st.builds(lambda k: (f"!{k}", Requirement(k, "absent")), NAMES),
-    st.builds(lambda k, v: (f"{k}={v}", Requirement(k, "in", frozenset({v}))), NAMES, VALUES),
-    st.builds(lambda k, v: (f"{k} != {v}", Requirement(k, "notin", frozenset({v}))), NAMES, VALUES),
+    st.builds(lambda k: (k, SelectorTerm(k, "exists")), NAMES),
+    st.builds(lambda k: (f"!{k}", SelectorTerm(k, "absent")), NAMES),
+    st.builds(lambda k, v: (f"{k}={v}", SelectorTerm(k, "in", frozenset({v}))), NAMES, VALUES),
+    st.builds(lambda k, v: (f"{k} != {v}", SelectorTerm(k, "notin", frozenset({v}))), NAMES, VALUES),
     st.builds(
-        lambda k, vs: (f"{k} in ({', '.join(vs)})", Requirement(k, "in", frozenset(vs))),
+        lambda k, vs: (f"{k} in ({', '.join(vs)})", SelectorTerm(k, "in", frozenset(vs))),
         NAMES,
         st.lists(VALUES, min_size=1, max_size=3),
     ),

@@ -155,7 +155,7 @@ async def test_a_body_beyond_three_megabytes_is_refused(api):
 
 @served
 async def test_an_unforeseen_error_is_a_500_without_its_insides(api):
-    api.server._context.registry = None
+    api.server._context.backend = None
     answer = await api.get(CONFIG_MAPS)
     assert answer.status == 500
     assert answer.body["message"].startswith("Internal error occurred")

@@ -1,5 +1,5 @@
 from corelane.apiserver import status_errors
-from corelane.apiserver.status_errors import Cause, StatusError
+from corelane.apiserver.status_errors import StatusCause, StatusError
 
 
 def test_a_status_says_everything_in_upstreams_order():
@@ -15,7 +15,10 @@ def test_details_are_left_out_or_empty_by_case():
 
 
 def test_one_fault_stands_alone_and_several_in_brackets_without_repeats():
-    one, other = Cause("FieldValueRequired", "Required value", "a"), Cause("FieldValueInvalid", "bad", "b")
+    one, other = (
+        StatusCause("FieldValueRequired", "Required value", "a"),
+        StatusCause("FieldValueInvalid", "bad", "b"),
+    )
     assert status_errors.invalid("Pod", "", "p", [one]).message == 'Pod "p" is invalid: a: Required value'
     several = status_errors.invalid("Pod", "", "p", [one, other, other])
     assert several.message == 'Pod "p" is invalid: [a: Required value, b: bad]'

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from corelane.apiserver.schema import noderesourcetopology
-from corelane.apiserver.schema.notation import List, Record, Shape
+from corelane.apiserver.schema.notation import ListType, ObjectType, Shape
 from support import openapi
 from support.snapshots import DATA
 
@@ -15,14 +15,14 @@ TYPES = {"string": "string", "int64": "integer"}
 
 def as_schema(shape: Shape, pattern: str = "") -> dict[str, Any]:
     """A shape in OpenAPI's words, without descriptions."""
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         rows = [row for row in shape if row.name not in ("apiVersion", "kind", "metadata")]
         return {
             "type": "object",
             "required": sorted(row.name for row in rows if row.required),
             "properties": {row.name: as_schema(row.shape, row.pattern) for row in rows},
         }
-    if isinstance(shape, List):
+    if isinstance(shape, ListType):
         return {"type": "array", "items": as_schema(shape.item)}
     if getattr(shape, "name", "") == "int-or-string":
         return {"anyOf": [{"type": "integer"}, {"type": "string"}], "pattern": pattern}
@@ -46,5 +46,5 @@ def plain(schema: dict[str, Any]) -> dict[str, Any]:
     ("version", "table"),
     [("v1alpha1", noderesourcetopology.V1ALPHA1), ("v1alpha2", noderesourcetopology.V1ALPHA2)],
 )
-def test_tables_and_definition_agree(version: str, table: Record) -> None:
+def test_tables_and_definition_agree(version: str, table: ObjectType) -> None:
     assert as_schema(table) == plain(openapi.schemas(CRD.read_text())[version])

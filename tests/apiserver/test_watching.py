@@ -7,9 +7,9 @@ import pytest
 
 from corelane.apiserver.api_requests import list_options, parse
 from corelane.apiserver.codec import wire
-from corelane.apiserver.store.backend import Backend, describe
 from corelane.apiserver.store.database import Store
-from corelane.apiserver.store.watches import Watch
+from corelane.apiserver.store.server_backend import Backend, describe
+from corelane.apiserver.store.watches import WatchStream
 from support.apiserver import CONFIG_MAPS, NAMESPACES, PODS, config_map, pod, served, serving
 
 END = {"k8s.io/initial-events-end": "true"}
@@ -130,33 +130,33 @@ def test_a_revision_before_the_window_or_from_the_future_is_410(since):
 
     async def run():
         async with serving() as api:
-            reg = api.server._context.registry
-            fill(reg, 10_100)
+            backend = api.server._context.backend
+            fill(backend, 10_100)
             async with api.watching(CONFIG_MAPS, resourceVersion=since) as stream:
                 event = await stream.next()
                 assert event["type"] == "ERROR"
                 assert (event["object"]["code"], event["object"]["reason"]) == (410, "Expired")
                 assert await stream.next() is None
-            async with api.watching(CONFIG_MAPS, resourceVersion=reg.store.floor) as stream:
+            async with api.watching(CONFIG_MAPS, resourceVersion=backend.store.floor) as stream:
                 assert (await stream.next())["type"] == "MODIFIED"
 
     asyncio.run(run())
 
 
-def fill(reg, count):
+def fill(backend, count):
     obj = {"kind": "ConfigMap", "apiVersion": "v1", "metadata": {"name": "c", "namespace": "default"}}
     for number in range(count):
-        reg.store.put("configmaps", "default/c", obj | {"data": {"n": str(number)}})
+        backend.store.put("configmaps", "default/c", obj | {"data": {"n": str(number)}})
 
 
 def small(window=10_000):
     return Backend(Store(None, describe, window), "s")
 
 
-def watch(reg, query=None, **settings):
+def watch(backend, query=None, **settings):
     target = parse(CONFIG_MAPS, "GET", {"watch": "1"})
     view = wire.View(target.kind, "v1")
-    return Watch(reg, target, view, list_options(query or {}, watch=True), **settings)
+    return WatchStream(backend, target, view, list_options(query or {}, watch=True), **settings)
 
 
 def lines(chunk):
@@ -165,12 +165,12 @@ def lines(chunk):
 
 def test_a_client_that_falls_out_of_the_window_is_told_so():
     async def run():
-        reg = small(window=10)
-        fill(reg, 1)
-        frames = watch(reg, {"resourceVersion": "1"}).frames()
-        fill(reg, 3)
+        backend = small(window=10)
+        fill(backend, 1)
+        frames = watch(backend, {"resourceVersion": "1"}).frames()
+        fill(backend, 3)
         assert len(lines(await anext(frames))) == 3
-        fill(reg, 20)
+        fill(backend, 20)
         event = lines(await anext(frames))[0]
         assert (event["type"], event["object"]["code"]) == ("ERROR", 410)
         with pytest.raises(StopAsyncIteration):
@@ -181,11 +181,13 @@ def test_a_client_that_falls_out_of_the_window_is_told_so():
 
 def test_bookmarks_come_regularly_to_those_who_asked():
     async def run():
-        reg = small()
-        fill(reg, 3)
+        backend = small()
+        fill(backend, 3)
         query = {"resourceVersion": "3", "allowWatchBookmarks": "true"}
-        frames = watch(reg, query, bookmark_period=0.05).frames()
-        reg.store.put("namespaces", "x", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}})
+        frames = watch(backend, query, bookmark_period=0.05).frames()
+        backend.store.put(
+            "namespaces", "x", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "x"}}
+        )
         found = [lines(await asyncio.wait_for(anext(frames), 2))[0] for _ in range(2)]
         assert [event["type"] for event in found] == ["BOOKMARK", "BOOKMARK"]
         assert found[0]["object"]["metadata"]["resourceVersion"] == "4"
@@ -196,12 +198,12 @@ def test_bookmarks_come_regularly_to_those_who_asked():
 
 def test_watchers_with_the_same_view_share_the_bytes_of_an_event():
     async def run():
-        reg = small()
-        fill(reg, 1)
-        streams = [watch(reg, {"resourceVersion": "1"}).frames() for _ in range(3)]
-        fill(reg, 1)
+        backend = small()
+        fill(backend, 1)
+        streams = [watch(backend, {"resourceVersion": "1"}).frames() for _ in range(3)]
+        fill(backend, 1)
         chunks = [await anext(stream) for stream in streams]
-        event = reg.store.events("configmaps", 1)[0]
+        event = backend.store.events("configmaps", 1)[0]
         assert len(event.frames) == 1
         assert set(chunks) == set(event.frames.values())
         for stream in streams:

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from corelane.apiserver.store.backend import generate_name
+from corelane.apiserver.store.server_backend import generate_name
 from support.apiserver import CONFIG_MAPS, MERGE, NAMESPACES, PODS, config_map, pod, served, serving
 
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/default/leases"

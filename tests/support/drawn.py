@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from corelane.apiserver.schema.notation import List, Map, Record
+from corelane.apiserver.schema.notation import ListType, MapType, ObjectType
 
 NAMES = st.sampled_from(["a", "b", "c", "web", "Bad_Name", "x.y/z", "-", "a b", "é"])
 NUMBERS = st.sampled_from([0, 1, 2, 80, -1, 300, 65536])
@@ -44,12 +44,12 @@ def objects(draw, record, *, unique=False, likely=(), depth=4):
 @st.composite
 def values(draw, row, shape, *, unique, likely, depth):
     more = {"unique": unique, "likely": likely, "depth": max(depth - 1, 0)}
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return draw(objects(shape, **more))
-    if isinstance(shape, Map):
+    if isinstance(shape, MapType):
         keys = RESOURCES if getattr(shape.value, "name", "") == "amount" else NAMES
         return draw(st.dictionaries(keys, values(row, shape.value, **more), max_size=2))
-    if isinstance(shape, List):
+    if isinstance(shape, ListType):
         items = draw(st.lists(values(row, shape.item, **more), max_size=3))
         return without_repeats(items, row.merge) if unique and row.merges else items
     if row.enum and draw(st.integers(0, 5)):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from corelane.apiserver import selector_syntax, status_errors
-from corelane.apiserver.served_kinds import BINDINGS, KINDS, Kind, by_path
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.served_kinds import BINDINGS, KINDS, ServedKind, by_path
+from corelane.apiserver.status_errors import StatusCause
 
 Query = Mapping[str, str]
 
@@ -45,7 +45,7 @@ class Target:
     namespace: str = ""
     name: str = ""
     rest: tuple[str, ...] = ()
-    kind: Kind | None = None
+    kind: ServedKind | None = None
     named: bool = False
     """Whether the path itself has the name, and not a selector."""
     watch_path: bool = False
@@ -112,7 +112,7 @@ def _collection_verb(verb: str, query: Query) -> tuple[str, str]:
 
 def _selected_name(query: Query) -> str:
     try:
-        return selector_syntax.Selection(
+        return selector_syntax.Selectors(
             fields=selector_syntax.parse_fields(query.get("fieldSelector", ""))
         ).name
     except ValueError:
@@ -144,7 +144,7 @@ def methods(target: Target) -> tuple[str, ...]:
     return ("GET", "POST") if target.resource == "namespaces" else COLLECTION
 
 
-def _subresource_methods(target: Target, kind: Kind) -> tuple[str, ...]:
+def _subresource_methods(target: Target, kind: ServedKind) -> tuple[str, ...]:
     own = {"pods": _POD_PARTS, "nodes": _NODE_PARTS}.get(target.resource, set())
     known = target.subresource in own or target.subresource in kind.subresources
     placed = bool(target.namespace) or not kind.namespaced
@@ -182,7 +182,7 @@ def revision(text: str) -> int:
 class ListOptions:
     """What list, watch and deletecollection are asked for."""
 
-    selection: selector_syntax.Selection = field(default_factory=selector_syntax.Selection)
+    selection: selector_syntax.Selectors = field(default_factory=selector_syntax.Selectors)
     resource_version: str = ""
     match: str = ""
     limit: int = 0
@@ -212,9 +212,9 @@ def list_options(query: Query, *, watch: bool) -> ListOptions:
     return options
 
 
-def _selection(query: Query) -> selector_syntax.Selection:
+def _selection(query: Query) -> selector_syntax.Selectors:
     try:
-        return selector_syntax.Selection(
+        return selector_syntax.Selectors(
             selector_syntax.parse_labels(query.get("labelSelector", "")),
             selector_syntax.parse_fields(query.get("fieldSelector", "")),
         )
@@ -222,17 +222,19 @@ def _selection(query: Query) -> selector_syntax.Selection:
         raise status_errors.bad_request(str(error)) from None
 
 
-def _forbidden(name: str, why: str) -> Cause:
-    return Cause("FieldValueForbidden", f"Forbidden: {why}", name)
+def _forbidden(name: str, why: str) -> StatusCause:
+    return StatusCause("FieldValueForbidden", f"Forbidden: {why}", name)
 
 
-def unsupported(name: str, value: str, supported: Iterable[str]) -> Cause:
+def unsupported(name: str, value: str, supported: Iterable[str]) -> StatusCause:
     """Cause for a value outside an enumeration; `value` comes as Go would print it."""
     choices = ", ".join(f'"{choice}"' for choice in supported)
-    return Cause("FieldValueNotSupported", f"Unsupported value: {value}: supported values: {choices}", name)
+    return StatusCause(
+        "FieldValueNotSupported", f"Unsupported value: {value}: supported values: {choices}", name
+    )
 
 
-def _list_faults(options: ListOptions) -> list[Cause]:
+def _list_faults(options: ListOptions) -> list[StatusCause]:
     name, match = "resourceVersionMatch", options.match
     rules = (
         (match and not options.resource_version, f"{name} is forbidden unless resourceVersion is provided"),
@@ -248,7 +250,7 @@ def _list_faults(options: ListOptions) -> list[Cause]:
     return faults
 
 
-def _watch_faults(options: ListOptions) -> list[Cause]:
+def _watch_faults(options: ListOptions) -> list[StatusCause]:
     name, match = "resourceVersionMatch", options.match
     faults = []
     if options.initial_events is not None and match != "NotOlderThan":
@@ -287,17 +289,17 @@ def write_options(query: Query, kind: str, dry_run: list[str]) -> WriteOptions:
     return WriteOptions(bool(dry_run), strictness.get(validation, "Warn"))
 
 
-def dry_run_faults(values: list[str]) -> list[Cause]:
+def dry_run_faults(values: list[str]) -> list[StatusCause]:
     if not values or values == ["All"]:
         return []
     shown = "[" + ",".join(f'"{value}"' for value in values) + "]"
     return [unsupported("dryRun", shown, ("All",))]
 
 
-def _manager_faults(manager: str) -> list[Cause]:
+def _manager_faults(manager: str) -> list[StatusCause]:
     if len(manager.encode()) > 128:
-        return [Cause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager")]
+        return [StatusCause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager")]
     if not manager.isprintable():
         why = "should not contain unprintable characters"
-        return [Cause("FieldValueInvalid", f'Invalid value: "{manager}": {why}', "fieldManager")]
+        return [StatusCause("FieldValueInvalid", f'Invalid value: "{manager}": {why}', "fieldManager")]
     return []

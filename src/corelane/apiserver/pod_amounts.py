@@ -1,6 +1,6 @@
-"""Resource lists of pods: sums, maxima and the quality-of-service class, by upstream's rules."""
+"""Resource lists of pods: sums and maxima over containers, by upstream's rules."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from corelane import quantity
@@ -56,34 +56,8 @@ def aggregated(pod: Mapping[str, Any], column: str) -> dict[str, str]:
     return {name: amount.text for name, amount in total.items()}
 
 
-def qos_class(pod: Mapping[str, Any]) -> str:
-    """Guaranteed, Burstable or BestEffort (`ComputePodQOS`); a pod's own resources go first."""
-    own = pod.get("spec", {}).get("resources")
-    holders = list(containers(pod)) if own is None else [{"resources": own}]
-    requests, limits = _summed(holders, "requests"), _summed(holders, "limits")
-    if not requests and not limits:
-        return "BestEffort"
-    whole = all(len(_positive(holder, "limits")) == 2 for holder in holders)
-    if own is not None and not own.get("limits"):
-        whole = True  # upstream looks at the limits of a pod only where there are some
-    equal = all(name in limits and limits[name].nano == amount.nano for name, amount in requests.items())
-    return "Guaranteed" if whole and equal and len(requests) == len(limits) else "Burstable"
-
-
 def _amounts(container: Mapping[str, Any], column: str) -> Amounts:
     return parsed(container.get("resources", {}).get(column))
-
-
-def _positive(holder: Mapping[str, Any], column: str) -> Amounts:
-    amounts = _amounts(holder, column)
-    return {name: amount for name, amount in amounts.items() if name in _POD_LEVEL and amount.nano > 0}
-
-
-def _summed(holders: Iterable[Mapping[str, Any]], column: str) -> Amounts:
-    total: Amounts = {}
-    for holder in holders:
-        _add(total, _positive(holder, column))
-    return total
 
 
 def _add(total: Amounts, more: Amounts) -> None:

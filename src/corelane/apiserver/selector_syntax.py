@@ -14,7 +14,7 @@ _BINARY = {"in": "in", "notin": "notin", "=": "in", "==": "in", "!=": "notin", "
 
 
 @dataclass(frozen=True, slots=True)
-class Requirement:
+class SelectorTerm:
     """One term: `operator` is in, notin, exists, absent, gt or lt."""
 
     key: str
@@ -42,19 +42,19 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class Selectors:
     """Which objects a request is about; empty means all."""
 
-    labels: tuple[Requirement, ...] = ()
-    fields: tuple[Requirement, ...] = ()
+    labels: tuple[SelectorTerm, ...] = ()
+    fields: tuple[SelectorTerm, ...] = ()
 
     def matches(self, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         return all(r.matches(labels) for r in self.labels) and all(r.matches(fields) for r in self.fields)
 
-    def named(self, name: str) -> "Selection":
+    def named(self, name: str) -> "Selectors":
         """Only the object of that name."""
-        term = Requirement("metadata.name", "in", frozenset({name}))
-        return Selection(self.labels, (*self.fields, term))
+        term = SelectorTerm("metadata.name", "in", frozenset({name}))
+        return Selectors(self.labels, (*self.fields, term))
 
     @property
     def empty(self) -> bool:
@@ -69,17 +69,17 @@ class Selection:
         return ""
 
 
-def parse_labels(text: str) -> tuple[Requirement, ...]:
+def parse_labels(text: str) -> tuple[SelectorTerm, ...]:
     """Terms of a label selector. Raises ValueError."""
     return tuple(_Parser(text).requirements())
 
 
-def parse_fields(text: str) -> tuple[Requirement, ...]:
+def parse_fields(text: str) -> tuple[SelectorTerm, ...]:
     """Terms of a field selector: `=`, `==` and `!=`. Raises ValueError."""
     return tuple(_field_term(term, text) for term in _split_terms(text) if term)
 
 
-def check_fields(terms: Collection[Requirement], known: Collection[str], *, strict_list: bool) -> None:
+def check_fields(terms: Collection[SelectorTerm], known: Collection[str], *, strict_list: bool) -> None:
     """Refuse labels that cannot be selected by; `strict_list` is the wording of kinds with metadata only."""
     for term in terms:
         if term.key in known or (strict_list and term.key in {"metadata.name", "metadata.namespace"}):
@@ -99,7 +99,7 @@ class _Parser:
         self._tokens.append("")
         self._at = 0
 
-    def requirements(self) -> Iterator[Requirement]:
+    def requirements(self) -> Iterator[SelectorTerm]:
         while word := self._peek():
             if word != "!" and not _identifier(word):
                 raise ValueError(f"found '{word}', expected: !, identifier, or 'end of string'")
@@ -119,7 +119,7 @@ class _Parser:
             raise ValueError(f"found '{following}', expected: identifier after ','")
         return bool(word)
 
-    def _requirement(self) -> Requirement:
+    def _requirement(self) -> SelectorTerm:
         negated = self._peek() == "!"
         if negated:
             self._take()
@@ -128,10 +128,10 @@ class _Parser:
             raise ValueError(f"found '{key}', expected: identifier")
         _check_key(key)
         if negated or self._peek() in {"", ","}:
-            return Requirement(key, "absent" if negated else "exists")
+            return SelectorTerm(key, "absent" if negated else "exists")
         return self._comparison(key)
 
-    def _comparison(self, key: str) -> Requirement:
+    def _comparison(self, key: str) -> SelectorTerm:
         word = self._take()
         if word not in _BINARY:
             raise ValueError(f"found '{word}', expected: in, notin, =, ==, !=, gt, lt")
@@ -139,7 +139,7 @@ class _Parser:
         operator = _BINARY[word]
         for index, value in enumerate(sorted(values)):
             _check_value(key, value, index, numeric=operator in {"gt", "lt"})
-        return Requirement(key, operator, frozenset(values))
+        return SelectorTerm(key, operator, frozenset(values))
 
     def _exact(self) -> str:
         if self._peek() in {"", ","}:
@@ -203,12 +203,12 @@ def _split_terms(text: str) -> list[str]:
     return [match[0] for match in re.finditer(r"(?:\\.|[^,\\]|\\$)+", text, re.DOTALL)]
 
 
-def _field_term(term: str, whole: str) -> Requirement:
+def _field_term(term: str, whole: str) -> SelectorTerm:
     match = re.match(r"(.*?)(!=|==|=)(.*)", term, re.DOTALL)
     if not match:
         raise ValueError(f"invalid selector: '{whole}'; can't understand '{term}'")
     operator = "notin" if match[2] == "!=" else "in"
-    return Requirement(match[1], operator, frozenset({_unescape(match[3])}))
+    return SelectorTerm(match[1], operator, frozenset({_unescape(match[3])}))
 
 
 def _unescape(value: str) -> str:

@@ -15,12 +15,12 @@ from corelane.apiserver.schema.core_kinds import (
     PRIORITY_CLASS,
 )
 from corelane.apiserver.schema.node_kind import NODE
-from corelane.apiserver.schema.notation import Record
+from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.schema.pod_kind import POD
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ServedKind:
     """One resource of one API group.
 
     `version` is the preferred one, `versions` all that are served, best first; `schema` has their tables.
@@ -38,7 +38,7 @@ class Kind:
     categories: tuple[str, ...]
     namespaced: bool
     subresources: tuple[str, ...]
-    schema: Mapping[str, Record]
+    schema: Mapping[str, ObjectType]
     stored: str
     custom: bool = False
 
@@ -52,7 +52,7 @@ class Kind:
 
 
 def _kind(
-    record: Record,
+    record: ObjectType,
     plural: str,
     *,
     group: str = "",
@@ -61,8 +61,8 @@ def _kind(
     namespaced: bool = True,
     subresources: tuple[str, ...] = (),
     stored: str = "",
-) -> Kind:
-    return Kind(
+) -> ServedKind:
+    return ServedKind(
         group=group,
         version="v1",
         versions=("v1",),
@@ -90,7 +90,7 @@ LEASES = _kind(LEASE, "leases", group="coordination.k8s.io")
 PRIORITY_CLASSES = _kind(
     PRIORITY_CLASS, "priorityclasses", group="scheduling.k8s.io", short="pc", namespaced=False
 )
-TOPOLOGIES = Kind(
+TOPOLOGIES = ServedKind(
     group="topology.node.k8s.io",
     version="v1alpha2",
     versions=("v1alpha2", "v1alpha1"),
@@ -106,7 +106,7 @@ TOPOLOGIES = Kind(
     custom=True,
 )
 
-KINDS: tuple[Kind, ...] = (
+KINDS: tuple[ServedKind, ...] = (
     NAMESPACES,
     NODES,
     PODS,
@@ -125,11 +125,11 @@ EVICTIONS = _kind(EVICTION, "evictions", group="policy")
 _BY_PATH = {(kind.group, version, kind.plural): kind for kind in KINDS for version in kind.versions}
 
 
-def by_path(group: str, version: str, plural: str) -> Kind | None:
+def by_path(group: str, version: str, plural: str) -> ServedKind | None:
     """The kind that a path names, or None where it names nothing that is served."""
     return _BY_PATH.get((group, version, plural))
 
 
-def by_stored(stored: str) -> Kind:
+def by_stored(stored: str) -> ServedKind:
     """The kind that owns a stored form (for events: the one of the core group). Raises KeyError."""
     return next(kind for kind in KINDS if kind.stored == stored)

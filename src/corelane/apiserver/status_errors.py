@@ -9,7 +9,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
+class StatusCause:
     """One fault of one field: `reason` is upstream's cause type, `message` does not repeat `field`."""
 
     reason: str
@@ -59,7 +59,7 @@ def details(
     group: str = "",
     kind: str = "",
     uid: str = "",
-    causes: Iterable[Cause] = (),
+    causes: Iterable[StatusCause] = (),
     retry_after: int = 0,
 ) -> dict[str, Any]:
     """A Status' `details`, empty members left out, in upstream's order."""
@@ -119,13 +119,13 @@ def modified(resource: str, group: str, name: str) -> StatusError:
     return conflict(resource, group, name, why)
 
 
-def aggregate(causes: Iterable[Cause]) -> str:
+def aggregate(causes: Iterable[StatusCause]) -> str:
     """Upstream's text for several faults: one plain, more as `[a, b]`, the same text only once."""
     texts = list(dict.fromkeys(map(str, causes)))
     return texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
 
 
-def invalid(kind: str, group: str, name: str, causes: Iterable[Cause]) -> StatusError:
+def invalid(kind: str, group: str, name: str, causes: Iterable[StatusCause]) -> StatusError:
     """422 for an object of `kind` whose fields break rules."""
     faults = list(causes)
     message = f'{qualified(kind, group)} "{name}" is invalid: {aggregate(faults)}'
@@ -140,7 +140,9 @@ def unauthorized() -> StatusError:
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
-def forbidden(resource: str, group: str, name: str, why: str, causes: Iterable[Cause] = ()) -> StatusError:
+def forbidden(
+    resource: str, group: str, name: str, why: str, causes: Iterable[StatusCause] = ()
+) -> StatusError:
     subject = f'{qualified(resource, group)} "{name}"' if name else qualified(resource, group)
     return StatusError(
         403, "Forbidden", f"{subject} is forbidden: {why}", details(name, group, resource, causes=causes)
@@ -192,6 +194,6 @@ def not_served(message: str) -> StatusError:
 def resource_version_too_large(wanted: int, current: int) -> StatusError:
     """504: the client names a resourceVersion from the future."""
     text = "Too large resource version"
-    found = details(causes=[Cause("ResourceVersionTooLarge", text)], retry_after=1)
+    found = details(causes=[StatusCause("ResourceVersionTooLarge", text)], retry_after=1)
     message = f"Timeout: {text}: {wanted}, current: {current}"
     return StatusError(504, "Timeout", message, found, {"Retry-After": "1"})

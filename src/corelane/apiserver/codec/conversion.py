@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from corelane.apiserver.codec import custom_resources, decoding
-from corelane.apiserver.schema.notation import Record
-from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.schema.notation import ObjectType
+from corelane.apiserver.served_kinds import ServedKind
 
 Object = dict[str, Any]
 
@@ -33,7 +33,7 @@ _POD_FIELDS = (
 )
 
 
-def convert(kind: Kind, obj: Object, version: str) -> Object:
+def convert(kind: ServedKind, obj: Object, version: str) -> Object:
     """See `strategy.convert`."""
     if kind.custom:
         envelope = {"kind": kind.kind, "apiVersion": kind.api_version(version), "metadata": obj["metadata"]}
@@ -50,12 +50,12 @@ def _content(obj: Object) -> Object:
     return {name: value for name, value in obj.items() if name not in {"kind", "apiVersion", "metadata"}}
 
 
-def _in_rows(record: Record, obj: Object) -> Object:
+def _in_rows(record: ObjectType, obj: Object) -> Object:
     """The object with the rows' idea of which zero values are written."""
     made = {}
     for row in record:
         value = obj.get(row.name)
-        if value is not None and isinstance(row.shape, Record):
+        if value is not None and isinstance(row.shape, ObjectType):
             value = _in_rows(row.shape, value)
         if row.presence == "req":
             made[row.name] = decoding.zero(row.shape) if value is None else value
@@ -64,7 +64,7 @@ def _in_rows(record: Record, obj: Object) -> Object:
     return made
 
 
-def selectable_fields(kind: Kind, obj: Mapping[str, Any]) -> dict[str, str]:
+def selectable_fields(kind: ServedKind, obj: Mapping[str, Any]) -> dict[str, str]:
     """See `strategy.selectable_fields`."""
     meta = obj.get("metadata", {})
     labels = {"metadata.name": meta.get("name", "")}

@@ -6,18 +6,18 @@ Types are not checked here (validation does, in kube-openapi's words); only meta
 from typing import Any
 
 from corelane.apiserver.codec import decoding
-from corelane.apiserver.codec.decoding import Notes
-from corelane.apiserver.codec.json_reading import Float, Object, pairs
-from corelane.apiserver.schema.notation import List, Record, Shape
+from corelane.apiserver.codec.decoding import StrictNotes
+from corelane.apiserver.codec.json_reading import Float, RepeatedKeys, pairs
+from corelane.apiserver.schema.notation import ListType, ObjectType, Shape
 from corelane.apiserver.schema.object_meta import OBJECT_META
 
 _ENVELOPE = ("apiVersion", "kind", "metadata")
 
 
-def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
+def decode(record: ObjectType, tree: Any, notes: StrictNotes) -> dict[str, Any]:
     """Read one custom object. Raises DecodeError where its metadata is not metadata."""
     note_repeats(tree, "", notes)
-    inside = Notes()
+    inside = StrictNotes()
     metadata = decoding.decode(OBJECT_META, tree.get("metadata"), inside)
     for text in inside.strict:
         notes.add(text.replace('"', '"metadata.', 1))
@@ -29,7 +29,7 @@ def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
     return {**made, "metadata": metadata}
 
 
-def prune(record: Record, obj: dict[str, Any], unknown: list[str] | None = None) -> dict[str, Any]:
+def prune(record: ObjectType, obj: dict[str, Any], unknown: list[str] | None = None) -> dict[str, Any]:
     """The object without nulls and without fields its schema does not name, whose paths go to `unknown`."""
     pruned = _pruned(record, obj, "", [] if unknown is None else unknown)
     assert isinstance(pruned, dict)
@@ -37,15 +37,17 @@ def prune(record: Record, obj: dict[str, Any], unknown: list[str] | None = None)
 
 
 def _pruned(shape: Shape, value: Any, path: str, unknown: list[str]) -> Any:
-    if isinstance(value, dict) and isinstance(shape, Record):
+    if isinstance(value, dict) and isinstance(shape, ObjectType):
         return dict(_members(shape, value, path, unknown))
     if isinstance(value, list):
-        inner: Shape = shape.item if isinstance(shape, List) else shape
+        inner: Shape = shape.item if isinstance(shape, ListType) else shape
         return [_pruned(inner, item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
     return plain(value)
 
 
-def _members(record: Record, value: dict[str, Any], path: str, unknown: list[str]) -> list[tuple[str, Any]]:
+def _members(
+    record: ObjectType, value: dict[str, Any], path: str, unknown: list[str]
+) -> list[tuple[str, Any]]:
     kept = []
     for name, item in value.items():
         where = f"{path}.{name}" if path else name
@@ -68,7 +70,7 @@ def plain(tree: Any) -> Any:
     return tree
 
 
-def note_repeats(tree: Any, path: str, notes: Notes) -> None:
+def note_repeats(tree: Any, path: str, notes: StrictNotes) -> None:
     """Note the repeated keys anywhere in a tree."""
     if isinstance(tree, list):
         for index, item in enumerate(tree):
@@ -77,7 +79,7 @@ def note_repeats(tree: Any, path: str, notes: Notes) -> None:
         seen = set()
         for name, item in pairs(tree):
             where = f"{path}.{name}" if path else name
-            if isinstance(tree, Object) and name in seen:
+            if isinstance(tree, RepeatedKeys) and name in seen:
                 notes.duplicate(where)
             seen.add(name)
             note_repeats(item, where, notes)

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from corelane import quantity
 from corelane.apiserver.codec.json_reading import Float, pairs
-from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
+from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
 
 MAX_STRICT_ERRORS = 100  # upstream stops counting there
 _INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
@@ -29,7 +29,7 @@ class DecodeError(ValueError):
 
 
 @dataclass(slots=True)
-class Notes:
+class StrictNotes:
     """What a strict decoder would refuse: `unknown field "spec.x"`, `duplicate field "data.a"`."""
 
     strict: list[str] = field(default_factory=list)
@@ -69,34 +69,34 @@ def _place(at: _At) -> str:
     return f"Go struct field {owner}.{'.'.join(reversed(names))}" if names else "Go value"
 
 
-def decode(record: Record, tree: Any, notes: Notes) -> dict[str, Any]:
+def decode(record: ObjectType, tree: Any, notes: StrictNotes) -> dict[str, Any]:
     """Read one object of a type. Raises DecodeError; what is unknown or repeated goes into `notes`."""
     return _record(record, tree, None, notes)
 
 
 def zero(shape: Shape) -> Any:
     """What Go holds where nothing was said: the value that a `req` row writes."""
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return {row.name: zero(row.shape) for row in shape.always}
-    return shape.zero if isinstance(shape, Scalar) else None
+    return shape.zero if isinstance(shape, ScalarType) else None
 
 
-def is_zero(row: Field, value: Any) -> bool:
+def is_zero(row: FieldRow, value: Any) -> bool:
     """Whether Go leaves the value out of a `val` row."""
-    return value is None or (row.presence == "val" and not value and not isinstance(row.shape, Record))
+    return value is None or (row.presence == "val" and not value and not isinstance(row.shape, ObjectType))
 
 
-def _value(shape: Shape, tree: Any, at: _At, notes: Notes) -> Any:
-    if isinstance(shape, Scalar):
+def _value(shape: Shape, tree: Any, at: _At, notes: StrictNotes) -> Any:
+    if isinstance(shape, ScalarType):
         return _SCALARS[shape.name](shape, tree, at)
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return _record(shape, tree, at, notes)
     if tree is None:
         return None
-    return _list(shape, tree, at, notes) if isinstance(shape, List) else _map(shape, tree, at, notes)
+    return _list(shape, tree, at, notes) if isinstance(shape, ListType) else _map(shape, tree, at, notes)
 
 
-def _record(record: Record, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
+def _record(record: ObjectType, tree: Any, at: _At, notes: StrictNotes) -> dict[str, Any]:
     if tree is None:
         return dict(zero(record))
     if not isinstance(tree, dict):
@@ -118,24 +118,24 @@ def _record(record: Record, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
     return {name: made[name] for name in rows if name in made and not _left_out(rows[name], made[name])}
 
 
-def _put(made: dict[str, Any], row: Field, value: Any) -> None:
+def _put(made: dict[str, Any], row: FieldRow, value: Any) -> None:
     before = made.get(row.name)
     if isinstance(before, dict) and isinstance(value, dict):
         value = {**before, **value}  # Go decodes a repeated object into the one it has
     made[row.name] = value
 
 
-def _left_out(row: Field, value: Any) -> bool:
+def _left_out(row: FieldRow, value: Any) -> bool:
     return row.gated or (row.presence != "req" and is_zero(row, value))
 
 
-def _list(shape: List, tree: Any, at: _At, notes: Notes) -> list[Any]:
+def _list(shape: ListType, tree: Any, at: _At, notes: StrictNotes) -> list[Any]:
     if not isinstance(tree, list):
         raise _mismatch(shape, tree, at)
     return [_value(shape.item, item, (at, "", position), notes) for position, item in enumerate(tree)]
 
 
-def _map(shape: Map, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
+def _map(shape: MapType, tree: Any, at: _At, notes: StrictNotes) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise _mismatch(shape, tree, at)
     made: dict[str, Any] = {}
@@ -147,19 +147,19 @@ def _map(shape: Map, tree: Any, at: _At, notes: Notes) -> dict[str, Any]:
     return made
 
 
-def _string(shape: Scalar, tree: Any, at: _At) -> str:
+def _string(shape: ScalarType, tree: Any, at: _At) -> str:
     if tree is None or isinstance(tree, str):
         return tree or ""
     raise _mismatch(shape, tree, at)
 
 
-def _bool(shape: Scalar, tree: Any, at: _At) -> bool:
+def _bool(shape: ScalarType, tree: Any, at: _At) -> bool:
     if tree is None or isinstance(tree, bool):
         return bool(tree)
     raise _mismatch(shape, tree, at)
 
 
-def _int(shape: Scalar, tree: Any, at: _At) -> int:
+def _int(shape: ScalarType, tree: Any, at: _At) -> int:
     bound = _INT_BOUNDS[shape.name]
     if tree is None:
         return 0
@@ -168,7 +168,7 @@ def _int(shape: Scalar, tree: Any, at: _At) -> int:
     raise _mismatch(shape, tree, at)
 
 
-def _quantity(_shape: Scalar, tree: Any, _at: _At) -> str:
+def _quantity(_shape: ScalarType, tree: Any, _at: _At) -> str:
     if tree is None:
         return "0"
     text = tree.strip() if isinstance(tree, str) else _number_text(tree)
@@ -178,7 +178,7 @@ def _quantity(_shape: Scalar, tree: Any, _at: _At) -> str:
         raise DecodeError(str(error)) from None
 
 
-def _amount(shape: Scalar, tree: Any, at: _At) -> str:
+def _amount(shape: ScalarType, tree: Any, at: _At) -> str:
     return quantity.rounded_to_milli(quantity.parse(_quantity(shape, tree, at))).text
 
 
@@ -188,7 +188,7 @@ def _number_text(tree: Any) -> str:
     return str(tree) if isinstance(tree, int) and not isinstance(tree, bool) else "?"
 
 
-def _time(shape: Scalar, tree: Any, at: _At) -> str | None:
+def _time(shape: ScalarType, tree: Any, at: _At) -> str | None:
     if tree is None:
         return None
     if not isinstance(tree, str):
@@ -203,13 +203,13 @@ def _time(shape: Scalar, tree: Any, at: _At) -> str | None:
     raise DecodeError(f'parsing time "{tree}" as "{layout}": cannot parse "{tree}" as "2006"')
 
 
-def _written(shape: Scalar, parts: re.Match[str]) -> str:
+def _written(shape: ScalarType, parts: re.Match[str]) -> str:
     moment = datetime.fromisoformat(f"{parts[1]}T{parts[2]}{parts[4]}").astimezone(UTC)
     fraction = f".{parts[3]}" if shape.name == "microtime" else ""
     return f"{moment.replace(tzinfo=None).isoformat()}{fraction}Z"
 
 
-def _int_or_string(shape: Scalar, tree: Any, at: _At) -> int | str:
+def _int_or_string(shape: ScalarType, tree: Any, at: _At) -> int | str:
     if isinstance(tree, str):
         return tree
     if tree is None or (isinstance(tree, int) and not isinstance(tree, bool) and -(2**31) <= tree < 2**31):
@@ -217,7 +217,7 @@ def _int_or_string(shape: Scalar, tree: Any, at: _At) -> int | str:
     raise _mismatch(shape, tree, at)
 
 
-def _bytes(shape: Scalar, tree: Any, at: _At) -> str:
+def _bytes(shape: ScalarType, tree: Any, at: _At) -> str:
     if tree is None:
         return ""
     if not isinstance(tree, str):
@@ -234,11 +234,11 @@ def _first_bad(text: str) -> int:
     return bad.start() if bad else len(text)
 
 
-def _raw(_shape: Scalar, tree: Any, _at: _At) -> Any:
+def _raw(_shape: ScalarType, tree: Any, _at: _At) -> Any:
     return tree
 
 
-_SCALARS: dict[str, Callable[[Scalar, Any, _At], Any]] = {
+_SCALARS: dict[str, Callable[[ScalarType, Any, _At], Any]] = {
     "string": _string,
     "bool": _bool,
     "int32": _int,
@@ -255,7 +255,7 @@ _SCALARS: dict[str, Callable[[Scalar, Any, _At], Any]] = {
 
 def _mismatch(shape: Shape, tree: Any, at: _At) -> DecodeError:
     found = json_type(tree)
-    if found == "number" and isinstance(shape, Scalar) and shape.name in _INT_BOUNDS:
+    if found == "number" and isinstance(shape, ScalarType) and shape.name in _INT_BOUNDS:
         found = f"number {_number_text(tree)}"
     return DecodeError(f"json: cannot unmarshal {found} into {_place(at)} of type {_go_type(shape)}")
 
@@ -270,10 +270,10 @@ def json_type(tree: Any) -> str:
 
 
 def _go_type(shape: Shape) -> str:
-    if isinstance(shape, List):
+    if isinstance(shape, ListType):
         return f"[]{_go_type(shape.item)}"
-    if isinstance(shape, Map):
+    if isinstance(shape, MapType):
         return f"map[string]{_go_type(shape.value)}"
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return f"v1.{shape.name}"
     return _GO_TYPES.get(shape.name, shape.name)

@@ -4,10 +4,10 @@ from typing import Any
 
 from corelane.apiserver import served_kinds, status_errors
 from corelane.apiserver.codec import custom_resources, decoding, json_reading, yaml_reading
-from corelane.apiserver.codec.decoding import DecodeError, Notes
+from corelane.apiserver.codec.decoding import DecodeError, StrictNotes
 from corelane.apiserver.codec.json_reading import ReadError
-from corelane.apiserver.schema.notation import Record
-from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.schema.notation import ObjectType
+from corelane.apiserver.served_kinds import ServedKind
 
 Object = dict[str, Any]
 
@@ -26,7 +26,7 @@ JSON = "application/json"
 
 
 def decode(
-    kind: Kind, version: str, body: bytes, *, field_validation: str = "Warn", content_type: str = JSON
+    kind: ServedKind, version: str, body: bytes, *, field_validation: str = "Warn", content_type: str = JSON
 ) -> tuple[Object, list[str]]:
     """Read a request's body as an object of the kind, and the warnings to answer with.
 
@@ -38,10 +38,10 @@ def decode(
 
 
 def shaped(
-    kind: Kind, version: str, tree: Object, *, field_validation: str = "Warn"
+    kind: ServedKind, version: str, tree: Object, *, field_validation: str = "Warn"
 ) -> tuple[Object, list[str]]:
     """As `decode`, from values that are read already. Raises StatusError 400."""
-    notes = Notes()
+    notes = StrictNotes()
     try:
         decode_tree = custom_resources.decode if kind.custom else decoding.decode
         made = decode_tree(kind.schema[version], tree, notes)
@@ -55,7 +55,7 @@ def shaped(
     return obj, notes.strict if field_validation == "Warn" else []
 
 
-def read(kind: Kind, body: bytes, content_type: str) -> Object:
+def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
     """The body as a JSON object. Raises StatusError 400."""
     try:
         tree = parse(body, content_type)
@@ -78,7 +78,7 @@ def parse(body: bytes, content_type: str) -> Any:
     return yaml_reading.read_yaml(body) if yaml else json_reading.read_json(body)
 
 
-def check(kind: Kind, version: str, tree: Object) -> None:
+def check(kind: ServedKind, version: str, tree: Object) -> None:
     """Whether a body that names a kind and version names the ones of the path. Raises StatusError 400."""
     said_version, said_kind = _text(tree, "apiVersion"), _text(tree, "kind")
     expected = kind.api_version(version)
@@ -93,7 +93,7 @@ def check(kind: Kind, version: str, tree: Object) -> None:
         raise status_errors.bad_request(f"the API version in the data {mismatch}")
 
 
-def _check_known(kind: Kind, version: str, tree: Object, said_version: str, said_kind: str) -> None:
+def _check_known(kind: ServedKind, version: str, tree: Object, said_version: str, said_kind: str) -> None:
     group, _, said = said_version.rpartition("/")
     convertible = said_kind == kind.kind and said in _versions(kind, group)
     if convertible:
@@ -108,7 +108,7 @@ def _check_known(kind: Kind, version: str, tree: Object, said_version: str, said
     raise status_errors.bad_request(unusable(kind, version, tree, why))
 
 
-def _versions(kind: Kind, group: str) -> tuple[str, ...]:
+def _versions(kind: ServedKind, group: str) -> tuple[str, ...]:
     """The versions of a group in which the kind's objects can be written, served or not."""
     served = next(
         (one.versions for one in served_kinds.KINDS if one.stored == kind.stored and one.group == group), ()
@@ -118,14 +118,14 @@ def _versions(kind: Kind, group: str) -> tuple[str, ...]:
     return (*served, *_OTHER_VERSIONS.get(group, ())) if served else ()
 
 
-def unusable(kind: Kind, version: str, tree: Object, why: str) -> str:
+def unusable(kind: ServedKind, version: str, tree: Object, why: str) -> str:
     """Upstream's words for a body that is not an object of the kind."""
     said_kind = _text(tree, "kind") or kind.kind
     said = _text(tree, "apiVersion").rpartition("/")[2] or version
     return f'{said_kind} in version "{said}" cannot be handled as a {kind.kind}: {why}'
 
 
-def options(record: Record, body: bytes, content_type: str) -> Object:
+def options(record: ObjectType, body: bytes, content_type: str) -> Object:
     """The options that come as a body, of any group and version. Raises StatusError 400."""
     try:
         tree = parse(body, content_type)
@@ -134,7 +134,7 @@ def options(record: Record, body: bytes, content_type: str) -> Object:
             version = _text(tree, "apiVersion")
             why = f'no kind "{said}" is registered for version "{version}" in scheme "{_OPTIONS_SCHEME}"'
             raise status_errors.bad_request(why)
-        return decoding.decode(record, tree, Notes())
+        return decoding.decode(record, tree, StrictNotes())
     except (ReadError, DecodeError) as error:
         why = f"couldn't get version/kind; json parse error: {error}"
         raise status_errors.bad_request(why) from None

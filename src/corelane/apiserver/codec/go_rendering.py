@@ -4,7 +4,7 @@ import difflib
 import json
 from typing import Any
 
-from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
+from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
 from corelane.apiserver.schema.object_meta import META
 
 _HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
@@ -13,7 +13,7 @@ _CONTEXT = 3
 _COMPARED = 4000  # lines; in more, looking for what is alike takes too long
 
 
-def rendered(record: Record, obj: dict[str, Any]) -> dict[str, Any]:
+def rendered(record: ObjectType, obj: dict[str, Any]) -> dict[str, Any]:
     """The object as its internal type marshals; metadata types, which have JSON names there, as they are."""
     if record.model.startswith(META):
         return {row.name: obj[row.name] for row in record if row.name in obj}
@@ -24,7 +24,7 @@ def rendered(record: Record, obj: dict[str, Any]) -> dict[str, Any]:
     return shown
 
 
-def difference(record: Record, old: dict[str, Any], new: dict[str, Any]) -> str:
+def difference(record: ObjectType, old: dict[str, Any], new: dict[str, Any]) -> str:
     """A unified diff of two objects, as upstream puts it into a message."""
     before, after = _lines(record, old), _lines(record, new)
     if len(before) + len(after) > _COMPARED:
@@ -54,20 +54,20 @@ def _alike(one: list[str], other: list[str]) -> int:
     return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 
 
-def _lines(record: Record, obj: dict[str, Any]) -> list[str]:
+def _lines(record: ObjectType, obj: dict[str, Any]) -> list[str]:
     text = json.dumps(rendered(record, obj), indent=1, ensure_ascii=False)
     return [f"{line}\n" for line in text.split("\n")]
 
 
-def _host_fields(record: Record, obj: dict[str, Any]) -> dict[str, Any]:
+def _host_fields(record: ObjectType, obj: dict[str, Any]) -> dict[str, Any]:
     rows = (record.fields[name] for name in _HOST)
     return {row.go: _field(row, obj.get(row.name)) for row in rows}
 
 
-def _field(row: Field, value: Any) -> Any:
-    if value is None and row.presence != "opt" and isinstance(row.shape, Scalar):
+def _field(row: FieldRow, value: Any) -> Any:
+    if value is None and row.presence != "opt" and isinstance(row.shape, ScalarType):
         return row.shape.zero
-    if value is None and row.presence == "req" and isinstance(row.shape, Record):
+    if value is None and row.presence == "req" and isinstance(row.shape, ObjectType):
         return rendered(row.shape, {})
     return _shape(row.shape, value)
 
@@ -75,10 +75,10 @@ def _field(row: Field, value: Any) -> Any:
 def _shape(shape: Shape, value: Any) -> Any:
     if value is None:
         return None
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return rendered(shape, value)
-    if isinstance(shape, List):
+    if isinstance(shape, ListType):
         return [_shape(shape.item, item) for item in value]
-    if isinstance(shape, Map):
+    if isinstance(shape, MapType):
         return {name: _shape(shape.value, value[name]) for name in sorted(value)}
     return value

@@ -1,7 +1,7 @@
 """JSON bodies to plain values, with what upstream's decoder reports: repeated keys, exact numbers.
 
 The result holds dict, list, str, bool, None, int and `Float`, which keeps its text. An object that repeats a
-key is an `Object` whose `pairs` has all its members.
+key is an `RepeatedKeys` whose `pairs` has all its members.
 """
 
 import json
@@ -32,7 +32,7 @@ class Float(float):
         return made
 
 
-class Object(dict[str, Any]):
+class RepeatedKeys(dict[str, Any]):
     """A JSON object that repeats a key; as a dict it has the last value of each."""
 
     __slots__ = ("pairs",)
@@ -41,7 +41,7 @@ class Object(dict[str, Any]):
 
 def pairs(tree: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """The members of an object in their order, repeated keys included."""
-    return iter(tree.pairs) if isinstance(tree, Object) else iter(tree.items())
+    return iter(tree.pairs) if isinstance(tree, RepeatedKeys) else iter(tree.items())
 
 
 def read_json(body: bytes) -> Any:
@@ -75,7 +75,7 @@ def too_deep(tree: Any) -> bool:
 
 
 def _parts(value: Any) -> Iterable[Any]:
-    if isinstance(value, Object):
+    if isinstance(value, RepeatedKeys):
         return (part for _, part in value.pairs)
     return value.values() if isinstance(value, dict) else value
 
@@ -85,7 +85,7 @@ def object_of(members: list[tuple[str, Any]]) -> dict[str, Any]:
     plain = dict(members)
     if len(plain) == len(members):
         return plain
-    repeated = Object(plain)
+    repeated = RepeatedKeys(plain)
     repeated.pairs = members
     return repeated
 

@@ -13,14 +13,14 @@ from functools import cache
 from typing import Any
 
 from corelane.apiserver.codec.json_reading import ReadError
-from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
+from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
 from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, KINDS
 
 MAGIC = b"k8s\x00"
 
 Value = int | bytes
-Tree = Mapping[int, "Field | Tree"]
+Tree = Mapping[int, "FieldRow | Tree"]
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -73,7 +73,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 
 
 @cache
-def _records() -> dict[tuple[str, str], Record]:
+def _records() -> dict[tuple[str, str], ObjectType]:
     """What a body can be, by apiVersion and kind; delete options come under any version."""
     kinds = [kind for kind in (*KINDS, BINDINGS, EVICTIONS) if not kind.custom]
     found = {(kind.api_version(v), kind.kind): kind.schema[v] for kind in kinds for v in kind.versions}
@@ -81,7 +81,7 @@ def _records() -> dict[tuple[str, str], Record]:
 
 
 @cache
-def _tree(record: Record) -> Tree:
+def _tree(record: ObjectType) -> Tree:
     """A record's rows by number; inlined messages are trees of their own."""
     tree: dict[int, Any] = {}
     for row in record:
@@ -95,7 +95,7 @@ def _tree(record: Record) -> Tree:
     return tree
 
 
-def _record(record: Record, raw: bytes, depth: int) -> dict[str, Any]:
+def _record(record: ObjectType, raw: bytes, depth: int) -> dict[str, Any]:
     if depth > _MAX_DEPTH:
         raise ReadError("exceeded max depth")
     found: dict[str, Any] = {}
@@ -107,17 +107,17 @@ def _fill(tree: Tree, raw: bytes, found: dict[str, Any], depth: int) -> None:
     """Read a message's fields into `found`; numbers without a row are of a newer version, and passed over."""
     for number, value in fields(raw):
         row = tree.get(number)
-        if isinstance(row, Field):
+        if isinstance(row, FieldRow):
             _put(row, value, found, depth)
         elif row is not None:
             _fill(row, _message(value), found, depth)
 
 
-def _put(row: Field, value: Value, found: dict[str, Any], depth: int) -> None:
+def _put(row: FieldRow, value: Value, found: dict[str, Any], depth: int) -> None:
     shape = row.shape
-    if isinstance(shape, List):
+    if isinstance(shape, ListType):
         found.setdefault(row.name, []).extend(_items(shape.item, value, depth))
-    elif isinstance(shape, Map):
+    elif isinstance(shape, MapType):
         entry = dict(fields(_message(value)))
         key = _text(entry.get(1, b""))
         found.setdefault(row.name, {})[key] = _value(shape.value, entry.get(2, b""), depth)
@@ -127,7 +127,7 @@ def _put(row: Field, value: Value, found: dict[str, Any], depth: int) -> None:
 
 def _items(shape: Shape, value: Value, depth: int) -> Iterator[Any]:
     """One item, or several numbers packed into one field."""
-    packed = isinstance(shape, Scalar) and shape.name in _NUMBERS and isinstance(value, bytes)
+    packed = isinstance(shape, ScalarType) and shape.name in _NUMBERS and isinstance(value, bytes)
     if not packed:
         yield _value(shape, value, depth)
         return
@@ -138,9 +138,9 @@ def _items(shape: Shape, value: Value, depth: int) -> Iterator[Any]:
 
 
 def _value(shape: Shape, value: Value, depth: int) -> Any:
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return _record(shape, _message(value), depth + 1)
-    if not isinstance(shape, Scalar):
+    if not isinstance(shape, ScalarType):
         raise ReadError("proto: a list or map inside a list or map")
     return _SCALARS[shape.name](value)
 

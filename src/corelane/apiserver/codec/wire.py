@@ -14,7 +14,7 @@ import yaml
 from corelane.apiserver import served_kinds, status_errors
 from corelane.apiserver.codec import conversion
 from corelane.apiserver.print import server_tables
-from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.stored_objects import Object, StoredObject, StoreEvent
 
@@ -31,7 +31,7 @@ FORMS: dict[str, Form] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Representation:
     """The form of an answer: media type, and for Table or metadata alone the version of meta.k8s.io."""
 
     media: str = JSON
@@ -39,37 +39,39 @@ class Wanted:
     version: str = "v1"
 
 
-_PLAIN = Wanted()
+_PLAIN = Representation()
 
 
 @dataclass(frozen=True, slots=True)
 class View:
     """How one request wants to see a kind; hashable, so that watchers with the same view share bytes."""
 
-    kind: Kind
+    kind: ServedKind
     version: str
-    wanted: Wanted = _PLAIN
+    representation: Representation = _PLAIN
     include: str = "Metadata"
 
     @property
     def plain(self) -> bool:
-        """Whether what is stored is already what is wanted."""
+        """Whether the stored form is already the requested one."""
         return (
-            not self.wanted.form and self.kind is stored_kind(self.kind) and self.version == self.kind.version
+            not self.representation.form
+            and self.kind is stored_kind(self.kind)
+            and self.version == self.kind.version
         )
 
 
 @cache
-def stored_kind(kind: Kind) -> Kind:
+def stored_kind(kind: ServedKind) -> ServedKind:
     """The kind in whose form `kind` is kept."""
     return served_kinds.by_stored(kind.stored)
 
 
-def head(kind: Kind, version: str) -> bytes:
+def head(kind: ServedKind, version: str) -> bytes:
     return f'{{"kind":"{kind.kind}","apiVersion":"{kind.api_version(version)}",'.encode()
 
 
-def typed(kind: Kind, version: str, obj: Mapping[str, Any]) -> Object:
+def typed(kind: ServedKind, version: str, obj: Mapping[str, Any]) -> Object:
     """`obj` with kind and apiVersion set, and first."""
     rest = {key: value for key, value in obj.items() if key not in {"kind", "apiVersion"}}
     return {"kind": kind.kind, "apiVersion": kind.api_version(version), **rest}
@@ -80,8 +82,8 @@ def to_wire(view: View, obj: Object) -> Object:
     return typed(view.kind, view.version, conversion.convert(view.kind, obj, view.version))
 
 
-def body(wanted: Wanted, value: Mapping[str, Any]) -> bytes:
-    return to_yaml(value) if wanted.media == YAML else _encode(value)
+def body(representation: Representation, value: Mapping[str, Any]) -> bytes:
+    return to_yaml(value) if representation.media == YAML else _encode(value)
 
 
 def to_yaml(value: Any) -> bytes:
@@ -92,27 +94,27 @@ def to_yaml(value: Any) -> bytes:
 def one(view: View, obj: Object) -> bytes:
     """The answer with one stored object, which need not be in the store (dry run)."""
     wire = to_wire(view, obj)
-    match view.wanted.form:
+    match view.representation.form:
         case "Table":
             meta = {"resourceVersion": wire["metadata"].get("resourceVersion", "")}
-            return body(view.wanted, _table(view, [wire], meta))
+            return body(view.representation, _table(view, [wire], meta))
         case "PartialObjectMetadata":
-            return body(view.wanted, server_tables.partial(wire, view.wanted.version))
+            return body(view.representation, server_tables.partial(wire, view.representation.version))
         case "PartialObjectMetadataList":
             raise _not_a_list(view, f"*{_type_name(view)}", "is not a list")
-    return body(view.wanted, wire)
+    return body(view.representation, wire)
 
 
 def one_record(view: View, record: StoredObject) -> bytes:
-    if view.plain and view.wanted.media != YAML:
+    if view.plain and view.representation.media != YAML:
         return record.value
     return one(view, record.object())
 
 
 def many(view: View, records: Sequence[StoredObject], meta: Mapping[str, Any]) -> bytes:
     """The answer with a list; `meta` is its ListMeta."""
-    if view.wanted.form or view.wanted.media == YAML:
-        return body(view.wanted, _list_document(view, records, meta))
+    if view.representation.form or view.representation.media == YAML:
+        return body(view.representation, _list_document(view, records, meta))
     name, version = view.kind.kind, view.kind.api_version(view.version)
     plain = view.plain
     values = (r.value if plain else _encode(to_wire(view, r.object())) for r in records)
@@ -135,17 +137,17 @@ def _without_head(view: View, values: Iterable[bytes]) -> Iterator[bytes]:
 
 def _list_document(view: View, records: Iterable[StoredObject], meta: Mapping[str, Any]) -> Object:
     wires = [to_wire(view, record.object()) for record in records]
-    match view.wanted.form:
+    match view.representation.form:
         case "Table":
             return _table(view, wires, meta)
         case "PartialObjectMetadata":
             raise _not_a_list(view, f"*{_type_name(view)}List", "is a list")
         case "PartialObjectMetadataList":
             return {
-                "kind": view.wanted.form,
-                "apiVersion": f"meta.k8s.io/{view.wanted.version}",
+                "kind": view.representation.form,
+                "apiVersion": f"meta.k8s.io/{view.representation.version}",
                 "metadata": dict(meta),
-                "items": [server_tables.partial(wire, view.wanted.version) for wire in wires],
+                "items": [server_tables.partial(wire, view.representation.version) for wire in wires],
             }
     kind = {"kind": f"{view.kind.kind}List", "apiVersion": view.kind.api_version(view.version)}
     if view.kind.custom:
@@ -156,12 +158,12 @@ def _list_document(view: View, records: Iterable[StoredObject], meta: Mapping[st
 
 def _table(view: View, wires: Iterable[Object], meta: Mapping[str, Any], *, columns: bool = True) -> Object:
     return server_tables.to_table(
-        view.kind, wires, meta, view.include, version=view.wanted.version, columns=columns
+        view.kind, wires, meta, view.include, version=view.representation.version, columns=columns
     )
 
 
 def _not_a_list(view: View, name: str, why: str) -> StatusError:
-    message = f"you requested {view.wanted.form}, but the requested object {why} ({name})"
+    message = f"you requested {view.representation.form}, but the requested object {why} ({name})"
     return StatusError(406, "NotAcceptable", message)
 
 
@@ -205,12 +207,12 @@ def _event_object(view: View, record: StoredObject, revision: int | None, *, col
     if revision is not None:
         obj["metadata"]["resourceVersion"] = str(revision)
     wire = to_wire(view, obj)
-    match view.wanted.form:
+    match view.representation.form:
         case "Table":
             meta = {"resourceVersion": obj["metadata"]["resourceVersion"]}
             return _encode(_table(view, [wire], meta, columns=columns))
         case "PartialObjectMetadata" | "PartialObjectMetadataList":
-            return _encode(server_tables.partial(wire, view.wanted.version))
+            return _encode(server_tables.partial(wire, view.representation.version))
     return _encode(wire)
 
 
@@ -220,13 +222,13 @@ def bookmark(view: View, revision: int, *, initial: bool = False, columns: bool 
     if initial:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}
     wire = typed(view.kind, view.version, {"metadata": meta})
-    match view.wanted.form:
+    match view.representation.form:
         case "Table":
             found = _table(view, [], {"resourceVersion": str(revision)}, columns=columns)
-            row = {"cells": [], "object": server_tables.partial(wire, view.wanted.version)}
+            row = {"cells": [], "object": server_tables.partial(wire, view.representation.version)}
             return frame("BOOKMARK", _encode({**found, "rows": [row]}))
         case "PartialObjectMetadata" | "PartialObjectMetadataList":
-            return frame("BOOKMARK", _encode(server_tables.partial(wire, view.wanted.version)))
+            return frame("BOOKMARK", _encode(server_tables.partial(wire, view.representation.version)))
     return frame("BOOKMARK", _encode(wire))
 
 
@@ -234,6 +236,6 @@ def error(fault: StatusError) -> bytes:
     return frame("ERROR", _encode(fault.body()))
 
 
-def gone(wanted_revision: int, floor: int) -> StatusError:
+def gone(revision: int, floor: int) -> StatusError:
     """The answer to a watch from before what is kept."""
-    return status_errors.expired(f"too old resource version: {wanted_revision} ({floor})")
+    return status_errors.expired(f"too old resource version: {revision} ({floor})")

@@ -18,11 +18,11 @@ from corelane.apiserver.codec.json_reading import ReadError
 from corelane.apiserver.http import negotiation, pod_logs, responses
 from corelane.apiserver.print import server_tables
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS
-from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, Kind
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, PODS, ServedKind
 from corelane.apiserver.status_errors import StatusError
-from corelane.apiserver.store import backend, listing
-from corelane.apiserver.store.backend import Backend
-from corelane.apiserver.store.watches import Watch
+from corelane.apiserver.store import listing, server_backend
+from corelane.apiserver.store.server_backend import Backend
+from corelane.apiserver.store.watches import WatchStream
 from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.write import deletion, pipeline, pod_binding
 
@@ -35,9 +35,9 @@ _ENCODED_AT_ONCE = 500
 class Context:
     """What all requests share."""
 
-    registry: Backend
+    backend: Backend
     log_source: pod_logs.LogSource | None = None
-    watches: set[Watch] = field(default_factory=set)
+    watches: set[WatchStream] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,11 @@ class Call:
     context: Context
     request: web.BaseRequest
     target: Target
-    kind: Kind
+    kind: ServedKind
 
     @property
-    def registry(self) -> Backend:
-        return self.context.registry
+    def backend(self) -> Backend:
+        return self.context.backend
 
     @property
     def query(self) -> Query:
@@ -70,7 +70,7 @@ class Call:
         return self.request.query.getall("dryRun", [])
 
     def view(self, available: tuple[str, ...] = negotiation.MEDIA_TYPES) -> wire.View:
-        wanted = negotiation.wanted(self.accept, available)
+        wanted = negotiation.representation(self.accept, available)
         include = self.query.get("includeObject") or "Metadata"
         if wanted.form == "Table" and include not in server_tables.INCLUDE:
             raise status_errors.bad_request(
@@ -97,7 +97,7 @@ def _no_route(context: Context, request: web.BaseRequest, target: Target) -> web
     if _asks_for_definitions(target) and request.method == "GET":
         return _no_definitions(context)
     if target.kind is not None and target.kind.custom and target.named:
-        raise backend.not_found(target)
+        raise server_backend.not_found(target)
     if target.group and not api_requests.is_built_in(target.group):
         return responses.text("404 page not found\n", 404)
     raise status_errors.no_such_resource()
@@ -113,7 +113,7 @@ def _no_definitions(context: Context) -> web.Response:
     body = {
         "kind": "CustomResourceDefinitionList",
         "apiVersion": "apiextensions.k8s.io/v1",
-        "metadata": {"resourceVersion": str(context.registry.store.revision)},
+        "metadata": {"resourceVersion": str(context.backend.store.revision)},
         "items": [],
     }
     return responses.data(msgspec.json.encode(body))
@@ -134,8 +134,8 @@ def _handler(target: Target, method: str) -> Handler:
 async def get(call: Call) -> web.Response:
     view = call.view()
     _check_revision(call)
-    record = call.registry.find(call.target)
-    return responses.data(wire.one_record(view, record), view.wanted.media)
+    record = call.backend.find(call.target)
+    return responses.data(wire.one_record(view, record), view.representation.media)
 
 
 def _check_revision(call: Call) -> None:
@@ -145,18 +145,18 @@ def _check_revision(call: Call) -> None:
         wanted = api_requests.revision(text) if text else 0
     except ValueError as error:
         raise status_errors.internal(f'resourceVersion: Invalid value: "{text}": {error}') from None
-    if wanted > call.registry.store.revision:
-        raise status_errors.resource_version_too_large(wanted, call.registry.store.revision)
+    if wanted > call.backend.store.revision:
+        raise status_errors.resource_version_too_large(wanted, call.backend.store.revision)
 
 
 async def list_(call: Call) -> web.Response:
     view = call.view(negotiation.WATCHABLE)
     options = api_requests.list_options(call.query, watch=False)
-    page = listing.page(call.registry, call.target, options)
-    return responses.data(await _many(view, page), view.wanted.media)
+    page = listing.page(call.backend, call.target, options)
+    return responses.data(await _many(view, page), view.representation.media)
 
 
-async def _many(view: wire.View, page: listing.Page) -> bytes:
+async def _many(view: wire.View, page: listing.ListPage) -> bytes:
     """A long list that must be decoded is written in a thread, so that others are answered meanwhile."""
     if view.plain or len(page.records) <= _ENCODED_AT_ONCE:
         return wire.many(view, page.records, page.meta)
@@ -165,18 +165,18 @@ async def _many(view: wire.View, page: listing.Page) -> bytes:
 
 async def watch(call: Call) -> web.StreamResponse:
     view = call.view(negotiation.WATCHABLE)
-    if view.wanted.media == wire.YAML:
+    if view.representation.media == wire.YAML:
         raise status_errors.not_acceptable(negotiation.WATCHABLE[3:])
     options = api_requests.list_options(call.query, watch=True)
     if call.target.named:
         options = replace(options, selection=options.selection.named(call.target.name))
-    found = Watch(call.registry, call.target, view, options)
+    found = WatchStream(call.backend, call.target, view, options)
     with _kept(call.context, found):
-        return await responses.stream(call.request, found.frames(), view.wanted.media)
+        return await responses.stream(call.request, found.frames(), view.representation.media)
 
 
 @contextmanager
-def _kept(context: Context, found: Watch) -> Iterator[None]:
+def _kept(context: Context, found: WatchStream) -> Iterator[None]:
     context.watches.add(found)
     try:
         yield
@@ -187,7 +187,7 @@ def _kept(context: Context, found: Watch) -> Iterator[None]:
 async def create(call: Call) -> web.Response:
     view = call.view()
     options, obj, warnings = await _decoded(call, "CreateOptions", call.kind)
-    written = pipeline.create(call.registry, call.target, obj, options)
+    written = pipeline.create(call.backend, call.target, obj, options)
     warnings += written.warnings(call.kind, call.target.subresource)
     return _written(view, written, warnings)
 
@@ -195,7 +195,7 @@ async def create(call: Call) -> web.Response:
 async def update(call: Call) -> web.Response:
     view = call.view()
     options, obj, warnings = await _decoded(call, "UpdateOptions", call.kind)
-    written = pipeline.update(call.registry, call.target, obj, options)
+    written = pipeline.update(call.backend, call.target, obj, options)
     warnings += written.warnings(call.kind, call.target.subresource)
     return _written(view, written, warnings)
 
@@ -209,64 +209,66 @@ async def patch(call: Call) -> web.Response:
         )
     body = await _body(call)
     options = api_requests.write_options(call.query, "PatchOptions", call.dry_run)
-    written, warnings = pipeline.patch_object(call.registry, call.target, media, body, options)
+    written, warnings = pipeline.patch_object(call.backend, call.target, media, body, options)
     warnings += written.warnings(call.kind, call.target.subresource)
     return _written(view, written, warnings)
 
 
-def _written(view: wire.View, written: pipeline.Written, warnings: list[str]) -> web.Response:
+def _written(view: wire.View, written: pipeline.WriteResult, warnings: list[str]) -> web.Response:
     code = 201 if written.created else 200
-    return responses.data(wire.one(view, written.obj), view.wanted.media, code, warnings=warnings)
+    return responses.data(wire.one(view, written.obj), view.representation.media, code, warnings=warnings)
 
 
 async def delete(call: Call) -> web.Response:
     view = call.view()
     options = await _delete_options(call)
-    deleted = deletion.delete(call.registry, call.target, options)
+    deleted = deletion.delete(call.backend, call.target, options)
     code = 202 if not deleted.gone and options.orphan is False else 200
     if deleted.gone and call.kind.kind not in {"Pod", "Namespace"}:
         found = status_errors.details(
             call.target.name, call.target.group, call.target.resource, deleted.obj["metadata"]["uid"]
         )
-        return responses.data(wire.body(view.wanted, status_errors.success(details=found)), view.wanted.media)
-    return responses.data(wire.one(view, deleted.obj), view.wanted.media, code)
+        return responses.data(
+            wire.body(view.representation, status_errors.success(details=found)), view.representation.media
+        )
+    return responses.data(wire.one(view, deleted.obj), view.representation.media, code)
 
 
 async def delete_collection(call: Call) -> web.Response:
     view = call.view()
     options = await _delete_options(call)
     asked = api_requests.list_options(call.query, watch=False)
-    page = listing.page(call.registry, call.target, replace(asked, limit=0))
+    page = listing.page(call.backend, call.target, replace(asked, limit=0))
     for start in range(0, len(page.records), _DELETES_AT_ONCE):
         batch = page.records[start : start + _DELETES_AT_ONCE]
-        deletion.delete_records(call.registry, call.target, batch, options)
+        deletion.delete_records(call.backend, call.target, batch, options)
         await asyncio.sleep(0)
-    return responses.data(await _many(view, page), view.wanted.media)
+    return responses.data(await _many(view, page), view.representation.media)
 
 
 async def bind(call: Call) -> web.Response:
     call.view()
     options, obj, warnings = await _decoded(call, "CreateOptions", BINDINGS)
     pods = replace(call.target, resource="pods", kind=PODS)
-    pod_binding.bind(call.registry, pods, obj, options)
+    pod_binding.bind(call.backend, pods, obj, options)
     return _done(call, warnings)
 
 
 async def evict(call: Call) -> web.Response:
     call.view()
     options, obj, warnings = await _decoded(call, "CreateOptions", EVICTIONS)
-    pod_binding.evict(call.registry, call.target, obj, options)
+    pod_binding.evict(call.backend, call.target, obj, options)
     return _done(call, warnings)
 
 
 def _done(call: Call, warnings: list[str]) -> web.Response:
-    wanted = replace(negotiation.wanted(call.accept), form="")
+    wanted = replace(negotiation.representation(call.accept), form="")
     body = wire.body(wanted, status_errors.success(code=201))
     return responses.data(body, wanted.media, 201, warnings=warnings)
 
 
 async def log(call: Call) -> web.StreamResponse:
-    pod = call.registry.find(call.target).object()
+    pod = call.backend.find(call.target).object()
     options = pod_logs.options(call.query, pod)
     if not pod["spec"].get("nodeName"):
         return responses.data(b"", "text/plain", 204)
@@ -318,7 +320,7 @@ def _readable(media: str, body: bytes, prefix: str) -> tuple[str, bytes]:
         raise status_errors.bad_request(f"{prefix}{error}") from None
 
 
-async def _decoded(call: Call, options_kind: str, kind: Kind) -> tuple[WriteOptions, Object, list[str]]:
+async def _decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[WriteOptions, Object, list[str]]:
     media = negotiation.body_type(call.content_type)
     body = await _body(call)
     options = api_requests.write_options(call.query, options_kind, call.dry_run)

@@ -6,7 +6,7 @@ Answers are JSON or YAML, whole, as Table or as metadata alone; bodies may be pr
 from collections.abc import Iterable, Iterator, Mapping
 
 from corelane.apiserver import status_errors
-from corelane.apiserver.codec.wire import FORMS, JSON, YAML, Wanted
+from corelane.apiserver.codec.wire import FORMS, JSON, YAML, Representation
 from corelane.apiserver.status_errors import StatusError
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
@@ -26,7 +26,7 @@ _CUSTOM_PATCHES = (
 )
 
 
-def wanted(accept: str | None, available: Iterable[str] = MEDIA_TYPES) -> Wanted:
+def representation(accept: str | None, available: Iterable[str] = MEDIA_TYPES) -> Representation:
     """The best form that `accept` allows. Raises StatusError 406."""
     _check_route(accept, available)
     for media, parameters in _clauses(accept or "*/*"):
@@ -39,7 +39,7 @@ def wanted(accept: str | None, available: Iterable[str] = MEDIA_TYPES) -> Wanted
 def for_error(accept: str | None) -> str:
     """The media type for an error: YAML if that is what was asked for, else JSON."""
     try:
-        return wanted(accept).media
+        return representation(accept).media
     except StatusError:
         return JSON
 
@@ -100,12 +100,12 @@ def _covers(wild: str, media: str) -> bool:
     return wild in {media, "*/*"} or wild == f"{media.partition('/')[0]}/*"
 
 
-def _form(media: str, parameters: Mapping[str, str]) -> Wanted | None:
+def _form(media: str, parameters: Mapping[str, str]) -> Representation | None:
     """What the clause's `as`, `g` and `v` ask for, None if that is not to be had."""
     name = parameters.get("as", "")
     if not name:
-        return Wanted(media)
+        return Representation(media)
     version = parameters.get("v", "")
     if name not in FORMS or parameters.get("g") != "meta.k8s.io" or version not in {"v1", "v1beta1"}:
         return None
-    return Wanted(media, FORMS[name], version)
+    return Representation(media, FORMS[name], version)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from corelane.apiserver import api_requests, status_errors
 from corelane.apiserver.api_requests import Query
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.stored_objects import Object
 
 
@@ -62,7 +62,7 @@ def options(query: Query, pod: Object) -> LogOptions:
     return found
 
 
-def _faults(found: LogOptions) -> list[Cause]:
+def _faults(found: LogOptions) -> list[StatusCause]:
     faults = []
     rules = (
         ("tailLines", found.tail_lines, 0, "must be greater than or equal to 0"),
@@ -71,10 +71,10 @@ def _faults(found: LogOptions) -> list[Cause]:
     )
     for name, value, least, rule in rules:
         if value is not None and value < least:
-            faults.append(Cause("FieldValueInvalid", f"Invalid value: {value}: {rule}", name))
+            faults.append(StatusCause("FieldValueInvalid", f"Invalid value: {value}: {rule}", name))
     if found.since_seconds is not None and found.since_time is not None:
         why = "Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
-        faults.append(Cause("FieldValueForbidden", why, ""))
+        faults.append(StatusCause("FieldValueForbidden", why, ""))
     return faults
 
 

@@ -45,7 +45,7 @@ def text(body: str, code: int = 200) -> web.Response:
 
 def error(fault: StatusError, accept: str | None) -> web.Response:
     media = negotiation.for_error(accept)
-    found = wire.body(wire.Wanted(media), fault.body())
+    found = wire.body(wire.Representation(media), fault.body())
     return data(found, media, fault.code, fault.headers)
 
 

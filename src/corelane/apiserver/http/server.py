@@ -22,9 +22,9 @@ from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.pod_logs import LogSource
 from corelane.apiserver.openapi import discovery
 from corelane.apiserver.status_errors import StatusError
-from corelane.apiserver.store import backend
-from corelane.apiserver.store.backend import Backend, describe
+from corelane.apiserver.store import server_backend
 from corelane.apiserver.store.database import FILE_NAME, Store
+from corelane.apiserver.store.server_backend import Backend, describe
 from corelane.apiserver.stored_objects import StoreError
 from corelane.apiserver.write import pipeline
 
@@ -93,9 +93,9 @@ class APIServer:
             raise
 
     async def _listen(self, store: Store) -> None:
-        registry = Backend(store, self._default_scheduler)
-        pipeline.make_default_objects(registry)
-        self._context = handlers.Context(registry, self._log_source)
+        backend = Backend(store, self._default_scheduler)
+        pipeline.make_default_objects(backend)
+        self._context = handlers.Context(backend, self._log_source)
         self._runner = web.ServerRunner(_Connections(self._handle), shutdown_timeout=_FAREWELL)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
@@ -103,7 +103,7 @@ class APIServer:
         host, port = self._runner.addresses[0][:2]
         scheme = "https" if self._tls else "http"
         self.url = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
-        self._chores = asyncio.create_task(backend.keep_house(registry))
+        self._chores = asyncio.create_task(server_backend.keep_house(backend))
 
     async def stop(self) -> None:
         """End watches, finish what is being answered, and close the store; takes at most a few seconds."""
@@ -214,7 +214,7 @@ def _document(request: web.BaseRequest) -> web.StreamResponse | None:
     document, media = answered
     if media == wire.JSON:
         media = negotiation.for_error(accept)
-    wanted = wire.Wanted(wire.YAML if media == wire.YAML else wire.JSON)
+    wanted = wire.Representation(wire.YAML if media == wire.YAML else wire.JSON)
     return responses.data(wire.body(wanted, document), media)
 
 

@@ -4,7 +4,7 @@ import platform
 from typing import Any
 
 from corelane import __version__
-from corelane.apiserver.served_kinds import KINDS, Kind
+from corelane.apiserver.served_kinds import KINDS, ServedKind
 
 Document = dict[str, Any]
 
@@ -128,11 +128,11 @@ def group_versions() -> list[tuple[str, str]]:
     return [(group, version) for group in ["", *groups()] for version in _versions(group)]
 
 
-def kinds_of(group: str, version: str) -> list[Kind]:
+def kinds_of(group: str, version: str) -> list[ServedKind]:
     return [kind for kind in KINDS if kind.group == group and version in kind.versions]
 
 
-def verbs(kind: Kind) -> list[str]:
+def verbs(kind: ServedKind) -> list[str]:
     """What can be done with the resource; namespaces are deleted one by one only, as upstream."""
     offered = _CUSTOM_VERBS if kind.custom else _VERBS
     return [verb for verb in offered if verb != "deletecollection" or kind.kind != "Namespace"]
@@ -151,7 +151,7 @@ def _group(name: str) -> Document:
     return {"name": name, "versions": versions, "preferredVersion": versions[0]}
 
 
-def _resources(kind: Kind) -> list[Document]:
+def _resources(kind: ServedKind) -> list[Document]:
     """A kind's own entry and those of its subresources, in a plain resource list."""
     own = {
         "name": kind.plural,
@@ -163,12 +163,12 @@ def _resources(kind: Kind) -> list[Document]:
     return [own | _aliases(kind), *(_subresource(kind, name) for name in sorted(kind.subresources))]
 
 
-def _aliases(kind: Kind) -> Document:
+def _aliases(kind: ServedKind) -> Document:
     named = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
     return {key: value for key, value in named.items() if value}
 
 
-def _subresource(kind: Kind, name: str) -> Document:
+def _subresource(kind: ServedKind, name: str) -> Document:
     group, version, answers = _FOREIGN.get(name, (kind.group, "", kind.kind))
     entry: Document = {
         "name": f"{kind.plural}/{name}",
@@ -192,7 +192,7 @@ def _discovery(group: str) -> list[Document]:
     ]
 
 
-def _aggregated_resource(kind: Kind, version: str) -> Document:
+def _aggregated_resource(kind: ServedKind, version: str) -> Document:
     entry: Document = {
         "resource": kind.plural,
         "responseKind": {"group": kind.group, "version": version, "kind": kind.kind},
@@ -205,7 +205,7 @@ def _aggregated_resource(kind: Kind, version: str) -> Document:
     return entry | ({"subresources": below} if below else {})
 
 
-def _aggregated_subresource(kind: Kind, version: str, name: str) -> Document:
+def _aggregated_subresource(kind: ServedKind, version: str, name: str) -> Document:
     group, response_version, answers = _FOREIGN.get(name, (kind.group, version, kind.kind))
     return {
         "subresource": name,

@@ -11,7 +11,7 @@ import msgspec
 from corelane.apiserver.openapi import discovery, protobuf
 from corelane.apiserver.openapi.operations import Operation, Parameter, operations
 from corelane.apiserver.openapi.schemas import V2_REFS, V3_REFS, definitions
-from corelane.apiserver.served_kinds import KINDS, Kind
+from corelane.apiserver.served_kinds import KINDS, ServedKind
 
 Document = dict[str, Any]
 
@@ -71,7 +71,7 @@ def _path(group: str, version: str) -> str:
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 
-def _kinds_at(path: str) -> list[tuple[Kind, str]]:
+def _kinds_at(path: str) -> list[tuple[ServedKind, str]]:
     return [(kind, v) for kind in KINDS for v in kind.versions if _path(kind.group, v) == path]
 
 

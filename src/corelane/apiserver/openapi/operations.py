@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from corelane.apiserver.openapi import discovery
 from corelane.apiserver.openapi.schemas import GVK, PATCH, body_kind, gvk, list_model, model
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS, STATUS
-from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.served_kinds import ServedKind
 
 PATCH_TYPES = (
     "application/json-patch+json",
@@ -84,7 +84,7 @@ _NAME = Parameter("name", where="path", description="The object's name.")
 _NAMESPACE = Parameter("namespace", where="path", description="The object's namespace.")
 
 
-def operations(kind: Kind, version: str) -> Iterator[Operation]:
+def operations(kind: ServedKind, version: str) -> Iterator[Operation]:
     """Everything that the server answers for one version of a kind."""
     root = f"/apis/{kind.group}/{version}" if kind.group else f"/api/{version}"
     within = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else f"{root}/{kind.plural}"
@@ -97,12 +97,14 @@ def operations(kind: Kind, version: str) -> Iterator[Operation]:
         yield from _subresource(kind, version, name, f"{within}/{{name}}/{name}", (*scope, _NAME))
 
 
-def _list(kind: Kind, version: str, path: str, scope: tuple[Parameter, ...]) -> Operation:
+def _list(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Operation:
     parameters = (*scope, *_LIST, _PRETTY)
     return Operation(path, "get", "list", gvk(kind, version), parameters, "", list_model(kind, version))
 
 
-def _collection(kind: Kind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
+def _collection(
+    kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]
+) -> Iterator[Operation]:
     own, named = gvk(kind, version), model(kind, version)
     yield _list(kind, version, path, scope)
     yield Operation(path, "post", "post", own, (*scope, *_WRITE, _PRETTY), named, named)
@@ -112,7 +114,7 @@ def _collection(kind: Kind, version: str, path: str, scope: tuple[Parameter, ...
         yield Operation(path, "delete", "deletecollection", own, parameters, *answer)
 
 
-def _item(kind: Kind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
+def _item(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
     own, named = gvk(kind, version), model(kind, version)
     yield Operation(path, "get", "get", own, (*scope, _PRETTY), "", named)
     yield from _writes(kind, version, path, scope)
@@ -120,7 +122,7 @@ def _item(kind: Kind, version: str, path: str, scope: tuple[Parameter, ...]) -> 
     yield Operation(path, "delete", "delete", own, (*scope, *_DELETE, _PRETTY), *answer)
 
 
-def _writes(kind: Kind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
+def _writes(kind: ServedKind, version: str, path: str, scope: tuple[Parameter, ...]) -> Iterator[Operation]:
     own, named = gvk(kind, version), model(kind, version)
     parameters = (*scope, *_WRITE, _PRETTY)
     types = tuple(t for t in PATCH_TYPES if t != _STRATEGIC or not kind.custom)
@@ -129,7 +131,7 @@ def _writes(kind: Kind, version: str, path: str, scope: tuple[Parameter, ...]) -
 
 
 def _subresource(
-    kind: Kind, version: str, name: str, path: str, scope: tuple[Parameter, ...]
+    kind: ServedKind, version: str, name: str, path: str, scope: tuple[Parameter, ...]
 ) -> Iterator[Operation]:
     body = body_kind(kind, name)
     if name == "log":

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from corelane.apiserver.openapi.descriptions import FIELDS, TYPES
-from corelane.apiserver.schema.notation import Field, List, Map, Record, Scalar, Shape
+from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
 from corelane.apiserver.schema.object_meta import DELETE_OPTIONS, LIST_META, STATUS
-from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, Kind
+from corelane.apiserver.served_kinds import BINDINGS, EVICTIONS, ServedKind
 
 Schema = dict[str, Any]
 GVK = dict[str, str]
@@ -37,26 +37,26 @@ PATCH = f"{_META}Patch"
 _SUBRESOURCE_BODIES = {"binding": BINDINGS, "eviction": EVICTIONS}
 
 
-def model(kind: Kind, version: str) -> str:
+def model(kind: ServedKind, version: str) -> str:
     """The name of the kind's schema."""
     return kind.schema[version].model
 
 
-def list_model(kind: Kind, version: str) -> str:
+def list_model(kind: ServedKind, version: str) -> str:
     """The name of the schema of a list of the kind."""
     return f"{model(kind, version)}List"
 
 
-def body_kind(kind: Kind, subresource: str) -> Kind:
+def body_kind(kind: ServedKind, subresource: str) -> ServedKind:
     """The kind that a subresource takes: some have one of their own."""
     return _SUBRESOURCE_BODIES.get(subresource, kind)
 
 
-def gvk(kind: Kind, version: str, suffix: str = "") -> GVK:
+def gvk(kind: ServedKind, version: str, suffix: str = "") -> GVK:
     return {"group": kind.group, "kind": kind.kind + suffix, "version": version}
 
 
-def definitions(kinds: list[tuple[Kind, str]], refs: str) -> dict[str, Schema]:
+def definitions(kinds: list[tuple[ServedKind, str]], refs: str) -> dict[str, Schema]:
     """Every schema that the (kind, version) pairs need, by name; `refs` is the references' prefix."""
     found: dict[str, Schema] = {PATCH: {"type": "object", "description": "A patch, in one of its forms."}}
     for record in (STATUS, DELETE_OPTIONS, LIST_META):
@@ -70,7 +70,7 @@ def definitions(kinds: list[tuple[Kind, str]], refs: str) -> dict[str, Schema]:
     return dict(sorted(found.items()))
 
 
-def _list_schema(kind: Kind, version: str, refs: str) -> Schema:
+def _list_schema(kind: ServedKind, version: str, refs: str) -> Schema:
     return {
         "description": f"A list of {kind.plural}.",
         "type": "object",
@@ -81,11 +81,11 @@ def _list_schema(kind: Kind, version: str, refs: str) -> Schema:
             "kind": _described({"type": "string"}, FIELDS.get("kind", "")),
             "metadata": {"$ref": refs + LIST_META.model},
         },
-        "x-kubernetes-group-version-kind": [gvk(kind, version, "List")],
+        "x-kubernetes-group-version-kind": [gvk(kind, version, "ListType")],
     }
 
 
-def _add(record: Record, found: dict[str, Schema], refs: str) -> None:
+def _add(record: ObjectType, found: dict[str, Schema], refs: str) -> None:
     """Put the schema of `record`, and of all that it consists of, into `found`."""
     if record.model in found:
         return
@@ -95,27 +95,27 @@ def _add(record: Record, found: dict[str, Schema], refs: str) -> None:
         schema["required"] = sorted(required)
     schema["properties"] = {row.name: _property(record, row, refs) for row in sorted(record, key=_by_name)}
     for inner in (leaf for row in record for leaf in _leaves(row.shape)):
-        if isinstance(inner, Record):
+        if isinstance(inner, ObjectType):
             _add(inner, found, refs)
         elif inner.name in _NAMED:
             name, named = _NAMED[inner.name]
             found[name] = named
 
 
-def _by_name(row: Field) -> str:
+def _by_name(row: FieldRow) -> str:
     return row.name
 
 
-def _leaves(shape: Shape) -> Iterator[Record | Scalar]:
-    if isinstance(shape, List):
+def _leaves(shape: Shape) -> Iterator[ObjectType | ScalarType]:
+    if isinstance(shape, ListType):
         yield from _leaves(shape.item)
-    elif isinstance(shape, Map):
+    elif isinstance(shape, MapType):
         yield from _leaves(shape.value)
     else:
         yield shape
 
 
-def _property(record: Record, row: Field, refs: str) -> Schema:
+def _property(record: ObjectType, row: FieldRow, refs: str) -> Schema:
     schema = _shape(row.shape, refs)
     text = row.doc or FIELDS.get(f"{record.name}.{row.name}") or FIELDS.get(row.name, "")
     extra = _extras(row) | ({"description": text} if text else {})
@@ -131,18 +131,18 @@ def _described(schema: Schema, text: str) -> Schema:
 
 
 def _shape(shape: Shape, refs: str) -> Schema:
-    if isinstance(shape, List):
+    if isinstance(shape, ListType):
         return {"type": "array", "items": _shape(shape.item, refs)}
-    if isinstance(shape, Map):
+    if isinstance(shape, MapType):
         return {"type": "object", "additionalProperties": _shape(shape.value, refs)}
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         return {"$ref": refs + shape.model}
     if shape.name in _NAMED:
         return {"$ref": refs + _NAMED[shape.name][0]}
     return dict(_SCALARS[shape.name])
 
 
-def _extras(row: Field) -> Schema:
+def _extras(row: FieldRow) -> Schema:
     """What a row says beside its type: defaults, choices, and how lists and maps merge."""
     members: Schema = {
         "default": None if callable(row.default) else row.default,

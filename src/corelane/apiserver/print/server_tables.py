@@ -11,7 +11,7 @@ from typing import Any
 
 from corelane.apiserver.print import pod_cells
 from corelane.apiserver.print.pod_cells import NONE
-from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.served_kinds import ServedKind
 
 Object = Mapping[str, Any]
 Cells = Callable[[Object, datetime], list[Any]]
@@ -21,7 +21,7 @@ INCLUDE = ("None", "Metadata", "Object")
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class TableColumn:
     """One column; `priority` 0 is always shown, 1 with `-o wide` only."""
 
     name: str
@@ -41,15 +41,15 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class TableLayout:
     """The columns of a kind and the function that fills them."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TableColumn, ...]
     cells: Cells
 
 
 def to_table(
-    kind: Kind,
+    kind: ServedKind,
     objects: Iterable[Object],
     list_meta: Object,
     include: str = "Metadata",
@@ -85,7 +85,7 @@ def partial(item: Object, version: str = "v1") -> dict[str, Any]:
 
 
 def _row(
-    kind: Kind, layout: Layout, item: Object, include: str, version: str, now: datetime
+    kind: ServedKind, layout: TableLayout, item: Object, include: str, version: str, now: datetime
 ) -> dict[str, Any]:
     row: dict[str, Any] = {"cells": layout.cells(item, now)}
     conditions = pod_cells.row_conditions(item) if kind.kind == "Pod" else []
@@ -246,75 +246,75 @@ def _custom(item: Object, now: datetime) -> list[Any]:
     return [_meta(item, "name"), _created(item, now)]
 
 
-def _named(description: str = "The object's name.") -> Column:
-    return Column("Name", description, format="name")
+def _named(description: str = "The object's name.") -> TableColumn:
+    return TableColumn("Name", description, format="name")
 
 
-_AGE = Column("Age", "Time since the object was created.")
+_AGE = TableColumn("Age", "Time since the object was created.")
 
-LAYOUTS: dict[tuple[str, str], Layout] = {
-    ("", "Pod"): Layout(
+LAYOUTS: dict[tuple[str, str], TableLayout] = {
+    ("", "Pod"): TableLayout(
         (
             _named("The pod's name."),
-            Column("Ready", "Containers that are ready, of all that should run."),
-            Column("Status", "The pod's phase, or what keeps it from running."),
-            Column("Restarts", "How often its containers were restarted, and how long ago last."),
+            TableColumn("Ready", "Containers that are ready, of all that should run."),
+            TableColumn("Status", "The pod's phase, or what keeps it from running."),
+            TableColumn("Restarts", "How often its containers were restarted, and how long ago last."),
             _AGE,
-            Column("IP", "The pod's first address.", priority=1),
-            Column("Node", "The node the pod is bound to.", priority=1),
-            Column("Nominated Node", "The node that preemption is making room on.", priority=1),
-            Column("Readiness Gates", "Readiness gates that are true, of all.", priority=1),
+            TableColumn("IP", "The pod's first address.", priority=1),
+            TableColumn("Node", "The node the pod is bound to.", priority=1),
+            TableColumn("Nominated Node", "The node that preemption is making room on.", priority=1),
+            TableColumn("Readiness Gates", "Readiness gates that are true, of all.", priority=1),
         ),
         _pod,
     ),
-    ("", "Node"): Layout(
+    ("", "Node"): TableLayout(
         (
             _named("The node's name."),
-            Column("Status", "Whether the node is ready, and whether pods may be scheduled to it."),
-            Column("Roles", "The node's roles, from its labels."),
+            TableColumn("Status", "Whether the node is ready, and whether pods may be scheduled to it."),
+            TableColumn("Roles", "The node's roles, from its labels."),
             _AGE,
-            Column("Version", "Version of the kubelet, or of the agent in its place."),
-            Column("Internal-IP", "The node's address inside the cluster.", priority=1),
-            Column("External-IP", "The node's address outside the cluster.", priority=1),
-            Column("OS-Image", "The operating system, as the node reports it.", priority=1),
-            Column("Kernel-Version", "The kernel, as the node reports it.", priority=1),
-            Column("Container-Runtime", "What runs containers there, and its version.", priority=1),
+            TableColumn("Version", "Version of the kubelet, or of the agent in its place."),
+            TableColumn("Internal-IP", "The node's address inside the cluster.", priority=1),
+            TableColumn("External-IP", "The node's address outside the cluster.", priority=1),
+            TableColumn("OS-Image", "The operating system, as the node reports it.", priority=1),
+            TableColumn("Kernel-Version", "The kernel, as the node reports it.", priority=1),
+            TableColumn("Container-Runtime", "What runs containers there, and its version.", priority=1),
         ),
         _node,
     ),
-    ("", "Namespace"): Layout(
-        (_named(), Column("Status", "Active, or Terminating while it is emptied."), _AGE), _namespace
+    ("", "Namespace"): TableLayout(
+        (_named(), TableColumn("Status", "Active, or Terminating while it is emptied."), _AGE), _namespace
     ),
-    ("", "ConfigMap"): Layout((_named(), Column("Data", "Number of entries."), _AGE), _config_map),
-    ("coordination.k8s.io", "Lease"): Layout(
-        (_named(), Column("Holder", "Who holds the lease."), _AGE), _lease
+    ("", "ConfigMap"): TableLayout((_named(), TableColumn("Data", "Number of entries."), _AGE), _config_map),
+    ("coordination.k8s.io", "Lease"): TableLayout(
+        (_named(), TableColumn("Holder", "Who holds the lease."), _AGE), _lease
     ),
-    ("scheduling.k8s.io", "PriorityClass"): Layout(
+    ("scheduling.k8s.io", "PriorityClass"): TableLayout(
         (
             _named(),
-            Column("Value", "The priority of pods of this class.", "integer"),
-            Column("Global-Default", "Whether pods that name no class get this one.", "boolean"),
+            TableColumn("Value", "The priority of pods of this class.", "integer"),
+            TableColumn("Global-Default", "Whether pods that name no class get this one.", "boolean"),
             _AGE,
-            Column("PreemptionPolicy", "Whether pods of this class may preempt others."),
+            TableColumn("PreemptionPolicy", "Whether pods of this class may preempt others."),
         ),
         _priority_class,
     ),
-    ("", "Event"): Layout(
+    ("", "Event"): TableLayout(
         (
-            Column("Last Seen", "Time since it last happened."),
-            Column("Type", "Normal or Warning."),
-            Column("Reason", "Why it happened, in one word."),
-            Column("Object", "What it is about."),
-            Column("Subobject", "The part of that object.", priority=1),
-            Column("Source", "Who reported it.", priority=1),
-            Column("Message", "What happened."),
-            Column("First Seen", "Time since it first happened.", priority=1),
-            Column("Count", "How often it happened.", priority=1),
-            Column("Name", "The event's name.", format="name", priority=1),
+            TableColumn("Last Seen", "Time since it last happened."),
+            TableColumn("Type", "Normal or Warning."),
+            TableColumn("Reason", "Why it happened, in one word."),
+            TableColumn("Object", "What it is about."),
+            TableColumn("Subobject", "The part of that object.", priority=1),
+            TableColumn("Source", "Who reported it.", priority=1),
+            TableColumn("Message", "What happened."),
+            TableColumn("First Seen", "Time since it first happened.", priority=1),
+            TableColumn("Count", "How often it happened.", priority=1),
+            TableColumn("Name", "The event's name.", format="name", priority=1),
         ),
         _event,
     ),
 }
 LAYOUTS["events.k8s.io", "Event"] = LAYOUTS["", "Event"]
 
-CUSTOM = Layout((_named(), Column("Age", _AGE.description, "date")), _custom)
+CUSTOM = TableLayout((_named(), TableColumn("Age", _AGE.description, "date")), _custom)

@@ -8,7 +8,7 @@ from corelane.apiserver.schema.notation import (
     INT_OR_STRING,
     RESOURCE_LIST,
     STRING,
-    List,
+    ListType,
     alike,
     extend,
     opt,
@@ -87,7 +87,7 @@ RESOURCE_REQUIREMENTS = record(
     "@container-resources",
     limits=val(RESOURCE_LIST, 1),
     requests=val(RESOURCE_LIST, 2),
-    claims=val(List(RESOURCE_CLAIM), 3, list="map", keys="name"),
+    claims=val(ListType(RESOURCE_CLAIM), 3, list="map", keys="name"),
 )
 
 CONTAINER_RESIZE_POLICY = record(
@@ -95,7 +95,7 @@ CONTAINER_RESIZE_POLICY = record(
 )
 
 CONTAINER_RESTART_RULE_ON_EXIT_CODES = record(
-    "ContainerRestartRuleOnExitCodes", operator=val(STRING, 1), values=val(List(INT32), 2, list="set")
+    "ContainerRestartRuleOnExitCodes", operator=val(STRING, 1), values=val(ListType(INT32), 2, list="set")
 )
 
 CONTAINER_RESTART_RULE = record(
@@ -115,7 +115,7 @@ VOLUME_MOUNT = record(
 
 VOLUME_DEVICE = record("VolumeDevice", name=req(STRING, 1), devicePath=req(STRING, 2))
 
-EXEC_ACTION = record("ExecAction", command=val(List(STRING), 1, check="required"))
+EXEC_ACTION = record("ExecAction", command=val(ListType(STRING), 1, check="required"))
 
 HTTP_HEADER = record("HTTPHeader", name=req(STRING, 1), value=req(STRING, 2))
 
@@ -126,7 +126,7 @@ HTTP_GET_ACTION = record(
     port=req(INT_OR_STRING, 2, check="port-or-name!"),
     host=val(STRING, 3),
     scheme=val(STRING, 4, default="HTTP", enum="HTTP HTTPS"),
-    httpHeaders=val(List(HTTP_HEADER), 5, go="HTTPHeaders"),
+    httpHeaders=val(ListType(HTTP_HEADER), 5, go="HTTPHeaders"),
 )
 
 TCP_SOCKET_ACTION = record(
@@ -172,7 +172,7 @@ LIFECYCLE = record(
     stopSignal=opt(STRING, 3),
 )
 
-CAPABILITIES = record("Capabilities", add=val(List(STRING), 1), drop=val(List(STRING), 2))
+CAPABILITIES = record("Capabilities", add=val(ListType(STRING), 1), drop=val(ListType(STRING), 2))
 
 SE_LINUX_OPTIONS = record(
     "SELinuxOptions", user=val(STRING, 1), role=val(STRING, 2), type=val(STRING, 3), level=val(STRING, 4)
@@ -216,18 +216,18 @@ CONTAINER = record(
     "imagePullPolicy resources @resize-policy securityContext",
     name=req(STRING, 1, check="required dns-label"),
     image=val(STRING, 2, check="required"),
-    command=val(List(STRING), 3),
-    args=val(List(STRING), 4),
+    command=val(ListType(STRING), 3),
+    args=val(ListType(STRING), 4),
     workingDir=val(STRING, 5),
-    ports=val(List(CONTAINER_PORT), 6, merge="containerPort", keys="containerPort protocol"),
-    envFrom=val(List(ENV_FROM_SOURCE), 19),
-    env=val(List(ENV_VAR), 7, merge="name"),
+    ports=val(ListType(CONTAINER_PORT), 6, merge="containerPort", keys="containerPort protocol"),
+    envFrom=val(ListType(ENV_FROM_SOURCE), 19),
+    env=val(ListType(ENV_VAR), 7, merge="name"),
     resources=req(RESOURCE_REQUIREMENTS, 8, optional=True),
-    resizePolicy=val(List(CONTAINER_RESIZE_POLICY), 23),
+    resizePolicy=val(ListType(CONTAINER_RESIZE_POLICY), 23),
     restartPolicy=opt(STRING, 24),
-    restartPolicyRules=val(List(CONTAINER_RESTART_RULE), 25),
-    volumeMounts=val(List(VOLUME_MOUNT), 9, merge="mountPath"),
-    volumeDevices=val(List(VOLUME_DEVICE), 21, merge="devicePath"),
+    restartPolicyRules=val(ListType(CONTAINER_RESTART_RULE), 25),
+    volumeMounts=val(ListType(VOLUME_MOUNT), 9, merge="mountPath"),
+    volumeDevices=val(ListType(VOLUME_DEVICE), 21, merge="devicePath"),
     livenessProbe=opt(PROBE, 10),
     readinessProbe=opt(PROBE, 11),
     startupProbe=opt(PROBE, 22),

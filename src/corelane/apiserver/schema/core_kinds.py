@@ -8,8 +8,8 @@ from corelane.apiserver.schema.notation import (
     MICRO_TIME,
     STRING,
     TIME,
-    List,
-    Map,
+    ListType,
+    MapType,
     filling,
     opt,
     record,
@@ -20,7 +20,7 @@ from corelane.apiserver.schema.object_meta import DELETE_OPTIONS, kind
 
 COORDINATION = "io.k8s.api.coordination.v1."
 
-NAMESPACE_SPEC = record("NamespaceSpec", finalizers=val(List(STRING), 1))
+NAMESPACE_SPEC = record("NamespaceSpec", finalizers=val(ListType(STRING), 1))
 
 NAMESPACE_CONDITION = record(
     "NamespaceCondition",
@@ -34,7 +34,7 @@ NAMESPACE_CONDITION = record(
 NAMESPACE_STATUS = record(
     "NamespaceStatus",
     phase=val(STRING, 1, default="Active"),
-    conditions=val(List(NAMESPACE_CONDITION), 2, merge="type"),
+    conditions=val(ListType(NAMESPACE_CONDITION), 2, merge="type"),
 )
 
 NAMESPACE = kind(
@@ -48,8 +48,8 @@ CONFIG_MAP = kind(
     "ConfigMap",
     "@config-data",
     immutable=opt(BOOL, 4),
-    data=val(Map(STRING), 2),
-    binaryData=val(Map(BYTES), 3),
+    data=val(MapType(STRING), 2),
+    binaryData=val(MapType(BYTES), 3),
 )
 
 LEASE_SPEC = record(

@@ -8,7 +8,7 @@ from corelane.apiserver.schema.notation import (
     RESOURCE_LIST,
     STRING,
     TIME,
-    List,
+    ListType,
     filling,
     opt,
     record,
@@ -39,10 +39,10 @@ NODE_CONFIG_SOURCE = record("NodeConfigSource", configMap=opt(CONFIG_MAP_NODE_CO
 
 NODE_SPEC = record(
     "NodeSpec",
-    podCIDRs=val(List(STRING), 7, strategy="merge", list="set"),
+    podCIDRs=val(ListType(STRING), 7, strategy="merge", list="set"),
     providerID=val(STRING, 3),
     unschedulable=val(BOOL, 4),
-    taints=val(List(TAINT), 5),
+    taints=val(ListType(TAINT), 5),
     configSource=opt(NODE_CONFIG_SOURCE, 6),
     externalID=val(STRING, 2, go="DoNotUseExternalID"),
     podCIDR=val(STRING, 1),
@@ -81,7 +81,9 @@ NODE_SYSTEM_INFO = record(
     swap=opt(NODE_SWAP_STATUS, 11),
 )
 
-CONTAINER_IMAGE = record("ContainerImage", names=req(List(STRING), 1, optional=True), sizeBytes=val(INT64, 2))
+CONTAINER_IMAGE = record(
+    "ContainerImage", names=req(ListType(STRING), 1, optional=True), sizeBytes=val(INT64, 2)
+)
 
 ATTACHED_VOLUME = record("AttachedVolume", name=req(STRING, 1), devicePath=req(STRING, 2))
 
@@ -108,17 +110,17 @@ NODE_STATUS = record(
     capacity=val(RESOURCE_LIST, 1),
     allocatable=val(RESOURCE_LIST, 2),
     phase=val(STRING, 3),
-    conditions=val(List(NODE_CONDITION), 4, merge="type"),
-    addresses=val(List(NODE_ADDRESS), 5, merge="type"),
+    conditions=val(ListType(NODE_CONDITION), 4, merge="type"),
+    addresses=val(ListType(NODE_ADDRESS), 5, merge="type"),
     daemonEndpoints=req(NODE_DAEMON_ENDPOINTS, 6, optional=True),
     nodeInfo=req(NODE_SYSTEM_INFO, 7, optional=True),
-    images=val(List(CONTAINER_IMAGE), 8),
-    volumesInUse=val(List(STRING), 9),
-    volumesAttached=val(List(ATTACHED_VOLUME), 10),
+    images=val(ListType(CONTAINER_IMAGE), 8),
+    volumesInUse=val(ListType(STRING), 9),
+    volumesAttached=val(ListType(ATTACHED_VOLUME), 10),
     config=opt(NODE_CONFIG_STATUS, 11),
-    runtimeHandlers=val(List(NODE_RUNTIME_HANDLER), 12),
+    runtimeHandlers=val(ListType(NODE_RUNTIME_HANDLER), 12),
     features=opt(NODE_FEATURES, 13),
-    declaredFeatures=val(List(STRING), 14),
+    declaredFeatures=val(ListType(STRING), 14),
 )
 
 NODE_SPEC = filling(NODE_SPEC, pod_cidrs)

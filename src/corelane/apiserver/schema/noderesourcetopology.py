@@ -4,7 +4,7 @@ Upstream it is a custom resource: its rows come from the structural schema of it
 its objects are stored as they were sent, and its faults read as kube-openapi's validator words them.
 """
 
-from corelane.apiserver.schema.notation import INT64, INT_OR_STRING, STRING, List, record, req, val
+from corelane.apiserver.schema.notation import INT64, INT_OR_STRING, STRING, ListType, record, req, val
 from corelane.apiserver.schema.object_meta import kind
 
 _NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
@@ -27,19 +27,21 @@ ZONE = record(
     "Zone",
     "",
     V2,
-    attributes=val(List(ATTRIBUTE)),
-    costs=val(List(COST)),
+    attributes=val(ListType(ATTRIBUTE)),
+    costs=val(ListType(COST)),
     name=req(STRING),
     parent=val(STRING),
-    resources=val(List(RESOURCE)),
+    resources=val(ListType(RESOURCE)),
     type=req(STRING),
 )
-V1ALPHA1 = kind("NodeResourceTopology", "", V1, topologyPolicies=req(List(STRING)), zones=req(List(ZONE)))
+V1ALPHA1 = kind(
+    "NodeResourceTopology", "", V1, topologyPolicies=req(ListType(STRING)), zones=req(ListType(ZONE))
+)
 V1ALPHA2 = kind(
     "NodeResourceTopology",
     "",
     V2,
-    attributes=val(List(ATTRIBUTE)),
-    topologyPolicies=val(List(STRING)),
-    zones=req(List(ZONE)),
+    attributes=val(ListType(ATTRIBUTE)),
+    topologyPolicies=val(ListType(STRING)),
+    zones=req(ListType(ZONE)),
 )

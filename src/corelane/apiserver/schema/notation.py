@@ -19,7 +19,7 @@ Filler: TypeAlias = "Callable[[dict[str, Any]], None]"
 
 
 @dataclass(frozen=True, slots=True)
-class Scalar:
+class ScalarType:
     """A leaf. `zero` is what Go has where nothing was said."""
 
     name: str
@@ -27,21 +27,21 @@ class Scalar:
 
 
 @dataclass(frozen=True, slots=True)
-class List:
+class ListType:
     """A JSON array."""
 
     item: Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class MapType:
     """A JSON object with free keys."""
 
     value: Shape
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class FieldRow:
     """One row: see `val`, `opt` and `req` for the meaning of the columns."""
 
     name: str
@@ -75,7 +75,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ObjectType:
     """A type: its name (`Pod`), OpenAPI's name for it, its rows, and the order in which it is checked.
 
     `order` names fields, whose rows are then checked, and rules on several fields (`@name`); empty means the
@@ -85,54 +85,54 @@ class Record:
 
     name: str
     model: str
-    fields: Mapping[str, Field]
+    fields: Mapping[str, FieldRow]
     order: tuple[str, ...] = ()
     defaults: tuple[Filler, ...] = ()
-    always: tuple[Field, ...] = field(init=False)
+    always: tuple[FieldRow, ...] = field(init=False)
 
     def __post_init__(self) -> None:
         always = tuple(row for row in self if row.presence == "req" and not row.gated)
         object.__setattr__(self, "always", always)
 
-    def __iter__(self) -> Iterator[Field]:
+    def __iter__(self) -> Iterator[FieldRow]:
         return iter(self.fields.values())
 
     def __hash__(self) -> int:
         return hash(self.model)
 
 
-Shape: TypeAlias = Scalar | List | Map | Record
+Shape: TypeAlias = ScalarType | ListType | MapType | ObjectType
 
-STRING = Scalar("string", "")
-BOOL = Scalar("bool", False)
-INT32 = Scalar("int32", 0)
-INT64 = Scalar("int64", 0)
-QUANTITY = Scalar("quantity", "0")
-AMOUNT = Scalar("amount", "0")  # a quantity in a resource list: nothing finer than a thousandth
-TIME = Scalar("time", None)
-MICRO_TIME = Scalar("microtime", None)
-RESOURCE_LIST = Map(AMOUNT)
-INT_OR_STRING = Scalar("int-or-string", 0)
-BYTES = Scalar("bytes", "")
-RAW = Scalar("raw", None)
+STRING = ScalarType("string", "")
+BOOL = ScalarType("bool", False)
+INT32 = ScalarType("int32", 0)
+INT64 = ScalarType("int64", 0)
+QUANTITY = ScalarType("quantity", "0")
+AMOUNT = ScalarType("amount", "0")  # a quantity in a resource list: nothing finer than a thousandth
+TIME = ScalarType("time", None)
+MICRO_TIME = ScalarType("microtime", None)
+RESOURCE_LIST = MapType(AMOUNT)
+INT_OR_STRING = ScalarType("int-or-string", 0)
+BYTES = ScalarType("bytes", "")
+RAW = ScalarType("raw", None)
 
 
-def val(shape: Shape, number: int | str = "", **columns: Any) -> Field:
+def val(shape: Shape, number: int | str = "", **columns: Any) -> FieldRow:
     """A field that is left out when it is zero, empty or false. See `_row` for the columns."""
     return _row("val", shape, number, columns)
 
 
-def opt(shape: Shape, number: int | str = "", **columns: Any) -> Field:
+def opt(shape: Shape, number: int | str = "", **columns: Any) -> FieldRow:
     """A field whose absence differs from its zero value. See `_row` for the columns."""
     return _row("opt", shape, number, columns)
 
 
-def req(shape: Shape, number: int | str = "", **columns: Any) -> Field:
+def req(shape: Shape, number: int | str = "", **columns: Any) -> FieldRow:
     """A field that is always written, zero or not. See `_row` for the columns."""
     return _row("req", shape, number, columns)
 
 
-def _row(presence: str, shape: Shape, number: int | str, columns: dict[str, Any]) -> Field:
+def _row(presence: str, shape: Shape, number: int | str, columns: dict[str, Any]) -> FieldRow:
     """The columns of a row.
 
     number    the field's number in protobuf (`generated.proto` of Kubernetes 1.36), "" where it has none;
@@ -154,11 +154,13 @@ def _row(presence: str, shape: Shape, number: int | str, columns: dict[str, Any]
     names = tuple(columns.pop("check", "").split())
     merge = columns.get("merge", "")
     strategy = columns.pop("strategy", "merge" if merge else "")
-    kind = columns.pop("list", "map" if merge else "atomic" if isinstance(shape, List) else "")
+    kind = columns.pop("list", "map" if merge else "atomic" if isinstance(shape, ListType) else "")
     keys = _words(columns.pop("keys", merge if kind == "map" else ""))
     enum = _words(columns.pop("enum", ()))
     go = columns.pop("go", "")
-    row = Field("", go, shape, presence, str(number), check=names, enum=enum, list=kind, keys=keys, **columns)
+    row = FieldRow(
+        "", go, shape, presence, str(number), check=names, enum=enum, list=kind, keys=keys, **columns
+    )
     return replace(row, strategy=tuple(strategy.split(",")) if strategy else ())
 
 
@@ -166,24 +168,26 @@ def _words(column: str | tuple[str, ...]) -> tuple[str, ...]:
     return tuple(column.split()) if isinstance(column, str) else column
 
 
-def record(name: str, order: str = "", package: str = CORE, /, **rows: Field) -> Record:
+def record(name: str, order: str = "", package: str = CORE, /, **rows: FieldRow) -> ObjectType:
     """A type from its rows; `order` as in Record, blank-separated, and `package` as OpenAPI names it."""
     fields = {key: replace(row, name=key, go=row.go or key[0].upper() + key[1:]) for key, row in rows.items()}
-    return Record(name, package + name, fields, tuple(order.split()))
+    return ObjectType(name, package + name, fields, tuple(order.split()))
 
 
-def extend(base: Record, name: str, order: str = "", package: str = CORE, /, **rows: Field) -> Record:
+def extend(
+    base: ObjectType, name: str, order: str = "", package: str = CORE, /, **rows: FieldRow
+) -> ObjectType:
     """A type with the rows of another, which protobuf holds in field 1, and some more of its own."""
     inner = {key: replace(row, number=f"1.{row.number}") for key, row in base.fields.items()}
     made = record(name, order, package, **inner, **rows)
     return replace(made, defaults=base.defaults)
 
 
-def alike(base: Record, name: str) -> Record:
+def alike(base: ObjectType, name: str) -> ObjectType:
     """A type with the same rows as another of its package."""
     return replace(base, name=name, model=base.model.removesuffix(base.name) + name)
 
 
-def filling(base: Record, *defaults: Filler) -> Record:
+def filling(base: ObjectType, *defaults: Filler) -> ObjectType:
     """The type with functions that default what depends on more than one field."""
     return replace(base, defaults=defaults)

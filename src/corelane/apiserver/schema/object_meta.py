@@ -8,10 +8,10 @@ from corelane.apiserver.schema.notation import (
     RAW,
     STRING,
     TIME,
-    Field,
-    List,
-    Map,
-    Record,
+    FieldRow,
+    ListType,
+    MapType,
+    ObjectType,
     opt,
     record,
     req,
@@ -59,11 +59,11 @@ OBJECT_META = record(
     creationTimestamp=opt(TIME, 8),
     deletionTimestamp=opt(TIME, 9),
     deletionGracePeriodSeconds=opt(INT64, 10),
-    labels=val(Map(STRING), 11),
-    annotations=val(Map(STRING), 12),
-    ownerReferences=val(List(OWNER_REFERENCE), 13, merge="uid"),
-    finalizers=val(List(STRING), 14, strategy="merge", list="set"),
-    managedFields=val(List(MANAGED_FIELDS_ENTRY), 17),
+    labels=val(MapType(STRING), 11),
+    annotations=val(MapType(STRING), 12),
+    ownerReferences=val(ListType(OWNER_REFERENCE), 13, merge="uid"),
+    finalizers=val(ListType(STRING), 14, strategy="merge", list="set"),
+    managedFields=val(ListType(MANAGED_FIELDS_ENTRY), 17),
 )
 
 LIST_META = record(
@@ -82,15 +82,15 @@ LABEL_SELECTOR_REQUIREMENT = record(
     META,
     key=req(STRING, 1, check="qualified-name!"),
     operator=req(STRING, 2),
-    values=val(List(STRING), 3, check="label-values"),
+    values=val(ListType(STRING), 3, check="label-values"),
 )
 
 LABEL_SELECTOR = record(
     "LabelSelector",
     "",
     META,
-    matchLabels=val(Map(STRING), 1, check="labels"),
-    matchExpressions=val(List(LABEL_SELECTOR_REQUIREMENT), 2),
+    matchLabels=val(MapType(STRING), 1, check="labels"),
+    matchExpressions=val(ListType(LABEL_SELECTOR_REQUIREMENT), 2),
 )
 
 STATUS_CAUSE = record(
@@ -105,7 +105,7 @@ STATUS_DETAILS = record(
     group=val(STRING, 2),
     kind=val(STRING, 3),
     uid=val(STRING, 6, go="UID"),
-    causes=val(List(STATUS_CAUSE), 4),
+    causes=val(ListType(STATUS_CAUSE), 4),
     retryAfterSeconds=val(INT32, 5),
 )
 
@@ -137,12 +137,12 @@ DELETE_OPTIONS = record(
     preconditions=opt(PRECONDITIONS, 2),
     orphanDependents=opt(BOOL, 3),
     propagationPolicy=opt(STRING, 4),
-    dryRun=val(List(STRING), 5),
+    dryRun=val(ListType(STRING), 5),
     ignoreStoreReadErrorWithClusterBreakingPotential=opt(BOOL, 6),
 )
 
 
-def kind(name: str, order: str = "", package: str = CORE, /, **rows: Field) -> Record:
+def kind(name: str, order: str = "", package: str = CORE, /, **rows: FieldRow) -> ObjectType:
     """A type that stands for itself in a request: apiVersion, kind and metadata before its own rows."""
     envelope = {
         "apiVersion": val(STRING, go="APIVersion"),

@@ -15,7 +15,7 @@ from corelane.apiserver.schema.notation import (
     RESOURCE_LIST,
     STRING,
     TIME,
-    List,
+    ListType,
     filling,
     opt,
     record,
@@ -79,7 +79,7 @@ LINUX_CONTAINER_USER = record(
     "LinuxContainerUser",
     uid=req(INT64, 1, go="UID"),
     gid=req(INT64, 2, go="GID"),
-    supplementalGroups=val(List(INT64), 3),
+    supplementalGroups=val(ListType(INT64), 3),
 )
 
 CONTAINER_USER = record("ContainerUser", linux=opt(LINUX_CONTAINER_USER, 1))
@@ -91,7 +91,7 @@ RESOURCE_HEALTH = record(
 RESOURCE_STATUS = record(
     "ResourceStatus",
     name=req(STRING, 1),
-    resources=val(List(RESOURCE_HEALTH), 2, list="map", keys="resourceID"),
+    resources=val(ListType(RESOURCE_HEALTH), 2, list="map", keys="resourceID"),
 )
 
 CONTAINER_STATUS = record(
@@ -107,9 +107,9 @@ CONTAINER_STATUS = record(
     started=opt(BOOL, 9),
     allocatedResources=val(RESOURCE_LIST, 10),
     resources=opt(RESOURCE_REQUIREMENTS, 11),
-    volumeMounts=val(List(VOLUME_MOUNT_STATUS), 12, merge="mountPath"),
+    volumeMounts=val(ListType(VOLUME_MOUNT_STATUS), 12, merge="mountPath"),
     user=opt(CONTAINER_USER, 13),
-    allocatedResourcesStatus=val(List(RESOURCE_STATUS), 14, merge="name"),
+    allocatedResourcesStatus=val(ListType(RESOURCE_STATUS), 14, merge="name"),
     stopSignal=opt(STRING, 15, gated=True),
 )
 
@@ -126,14 +126,14 @@ CONTAINER_EXTENDED_RESOURCE_REQUEST = record(
 
 POD_EXTENDED_RESOURCE_CLAIM_STATUS = record(
     "PodExtendedResourceClaimStatus",
-    requestMappings=req(List(CONTAINER_EXTENDED_RESOURCE_REQUEST), 1),
+    requestMappings=req(ListType(CONTAINER_EXTENDED_RESOURCE_REQUEST), 1),
     resourceClaimName=req(STRING, 2),
 )
 
 NODE_ALLOCATABLE_RESOURCE_CLAIM_STATUS = record(
     "NodeAllocatableResourceClaimStatus",
     resourceClaimName=req(STRING, 1),
-    containers=val(List(STRING), 2, list="set"),
+    containers=val(ListType(STRING), 2, list="set"),
     resources=req(RESOURCE_LIST, 3),
 )
 
@@ -141,24 +141,28 @@ POD_STATUS = record(
     "PodStatus",
     observedGeneration=val(INT64, 17),
     phase=val(STRING, 1),
-    conditions=val(List(POD_CONDITION), 2, merge="type"),
+    conditions=val(ListType(POD_CONDITION), 2, merge="type"),
     message=val(STRING, 3),
     reason=val(STRING, 4),
     nominatedNodeName=val(STRING, 11),
     hostIP=val(STRING, 5),
-    hostIPs=val(List(HOST_IP), 16, merge="ip", list="atomic"),
-    podIPs=val(List(POD_IP), 12, merge="ip"),
+    hostIPs=val(ListType(HOST_IP), 16, merge="ip", list="atomic"),
+    podIPs=val(ListType(POD_IP), 12, merge="ip"),
     startTime=opt(TIME, 7),
     qosClass=val(STRING, 9, go="QOSClass"),
-    initContainerStatuses=val(List(CONTAINER_STATUS), 10),
-    containerStatuses=val(List(CONTAINER_STATUS), 8),
-    ephemeralContainerStatuses=val(List(CONTAINER_STATUS), 13),
+    initContainerStatuses=val(ListType(CONTAINER_STATUS), 10),
+    containerStatuses=val(ListType(CONTAINER_STATUS), 8),
+    ephemeralContainerStatuses=val(ListType(CONTAINER_STATUS), 13),
     resize=val(STRING, 14),
-    resourceClaimStatuses=val(List(POD_RESOURCE_CLAIM_STATUS), 15, merge="name", strategy="merge,retainKeys"),
+    resourceClaimStatuses=val(
+        ListType(POD_RESOURCE_CLAIM_STATUS), 15, merge="name", strategy="merge,retainKeys"
+    ),
     extendedResourceClaimStatus=opt(POD_EXTENDED_RESOURCE_CLAIM_STATUS, 18),
     allocatedResources=val(RESOURCE_LIST, 19),
     resources=opt(RESOURCE_REQUIREMENTS, 20),
-    nodeAllocatableResourceClaimStatuses=val(List(NODE_ALLOCATABLE_RESOURCE_CLAIM_STATUS), 21, gated=True),
+    nodeAllocatableResourceClaimStatuses=val(
+        ListType(NODE_ALLOCATABLE_RESOURCE_CLAIM_STATUS), 21, gated=True
+    ),
     podIP=val(STRING, 6),
 )
 

@@ -16,8 +16,8 @@ from corelane.apiserver.schema.notation import (
     INT64,
     RESOURCE_LIST,
     STRING,
-    List,
-    Map,
+    ListType,
+    MapType,
     alike,
     filling,
     opt,
@@ -39,31 +39,31 @@ POD_SECURITY_CONTEXT = record(
     runAsUser=opt(INT64, 2, check="user-id"),
     runAsGroup=opt(INT64, 6, check="user-id"),
     runAsNonRoot=opt(BOOL, 3),
-    supplementalGroups=val(List(INT64), 4, check="group-ids"),
+    supplementalGroups=val(ListType(INT64), 4, check="group-ids"),
     supplementalGroupsPolicy=opt(STRING, 12, enum="Merge Strict"),
     fsGroup=opt(INT64, 5, go="FSGroup", check="user-id"),
     fsGroupChangePolicy=opt(STRING, 9, go="FSGroupChangePolicy", enum="Always OnRootMismatch"),
-    sysctls=val(List(SYSCTL), 7),
+    sysctls=val(ListType(SYSCTL), 7),
     seccompProfile=opt(SECCOMP_PROFILE, 10),
     appArmorProfile=opt(APP_ARMOR_PROFILE, 11),
     seLinuxChangePolicy=opt(STRING, 13, go="SELinuxChangePolicy", enum="MountOption Recursive"),
 )
 
 NODE_SELECTOR_REQUIREMENT = record(
-    "NodeSelectorRequirement", key=req(STRING, 1), operator=req(STRING, 2), values=val(List(STRING), 3)
+    "NodeSelectorRequirement", key=req(STRING, 1), operator=req(STRING, 2), values=val(ListType(STRING), 3)
 )
 
 NODE_SELECTOR_TERM = record(
     "NodeSelectorTerm",
     "@node-expressions @node-fields",
-    matchExpressions=val(List(NODE_SELECTOR_REQUIREMENT), 1),
-    matchFields=val(List(NODE_SELECTOR_REQUIREMENT), 2),
+    matchExpressions=val(ListType(NODE_SELECTOR_REQUIREMENT), 1),
+    matchFields=val(ListType(NODE_SELECTOR_REQUIREMENT), 2),
 )
 
 NODE_SELECTOR = record(
     "NodeSelector",
     "@node-selector-terms nodeSelectorTerms",
-    nodeSelectorTerms=req(List(NODE_SELECTOR_TERM), 1),
+    nodeSelectorTerms=req(ListType(NODE_SELECTOR_TERM), 1),
 )
 
 PREFERRED_SCHEDULING_TERM = record(
@@ -73,18 +73,18 @@ PREFERRED_SCHEDULING_TERM = record(
 NODE_AFFINITY = record(
     "NodeAffinity",
     requiredDuringSchedulingIgnoredDuringExecution=opt(NODE_SELECTOR, 1),
-    preferredDuringSchedulingIgnoredDuringExecution=val(List(PREFERRED_SCHEDULING_TERM), 2),
+    preferredDuringSchedulingIgnoredDuringExecution=val(ListType(PREFERRED_SCHEDULING_TERM), 2),
 )
 
 POD_AFFINITY_TERM = record(
     "PodAffinityTerm",
     "labelSelector namespaceSelector @term-namespaces @term-label-keys @term-topology-key",
     labelSelector=opt(LABEL_SELECTOR, 1),
-    namespaces=val(List(STRING), 2),
+    namespaces=val(ListType(STRING), 2),
     topologyKey=req(STRING, 3),
     namespaceSelector=opt(LABEL_SELECTOR, 4),
-    matchLabelKeys=val(List(STRING), 5),
-    mismatchLabelKeys=val(List(STRING), 6),
+    matchLabelKeys=val(ListType(STRING), 5),
+    mismatchLabelKeys=val(ListType(STRING), 6),
 )
 
 WEIGHTED_POD_AFFINITY_TERM = record(
@@ -95,8 +95,8 @@ WEIGHTED_POD_AFFINITY_TERM = record(
 
 POD_AFFINITY = record(
     "PodAffinity",
-    requiredDuringSchedulingIgnoredDuringExecution=val(List(POD_AFFINITY_TERM), 1),
-    preferredDuringSchedulingIgnoredDuringExecution=val(List(WEIGHTED_POD_AFFINITY_TERM), 2),
+    requiredDuringSchedulingIgnoredDuringExecution=val(ListType(POD_AFFINITY_TERM), 1),
+    preferredDuringSchedulingIgnoredDuringExecution=val(ListType(WEIGHTED_POD_AFFINITY_TERM), 2),
 )
 
 POD_ANTI_AFFINITY = alike(POD_AFFINITY, "PodAntiAffinity")
@@ -121,16 +121,16 @@ TOLERATION = record(
 HOST_ALIAS = record(
     "HostAlias",
     ip=req(STRING, 1, go="IP", check="ip!"),
-    hostnames=val(List(STRING), 2, check="dns-subdomains"),
+    hostnames=val(ListType(STRING), 2, check="dns-subdomains"),
 )
 
 POD_DNS_CONFIG_OPTION = record("PodDNSConfigOption", name=val(STRING, 1), value=opt(STRING, 2))
 
 POD_DNS_CONFIG = record(
     "PodDNSConfig",
-    nameservers=val(List(STRING), 1),
-    searches=val(List(STRING), 2),
-    options=val(List(POD_DNS_CONFIG_OPTION), 3),
+    nameservers=val(ListType(STRING), 1),
+    searches=val(ListType(STRING), 2),
+    options=val(ListType(POD_DNS_CONFIG_OPTION), 3),
 )
 
 POD_READINESS_GATE = record("PodReadinessGate", conditionType=req(STRING, 1, check="qualified-name!"))
@@ -146,7 +146,7 @@ TOPOLOGY_SPREAD_CONSTRAINT = record(
     minDomains=opt(INT32, 5, check="positive"),
     nodeAffinityPolicy=opt(STRING, 6, enum="Honor Ignore"),
     nodeTaintsPolicy=opt(STRING, 7, enum="Honor Ignore"),
-    matchLabelKeys=val(List(STRING), 8),
+    matchLabelKeys=val(ListType(STRING), 8),
 )
 
 POD_OS = record("PodOS", name=req(STRING, 1))
@@ -169,10 +169,10 @@ POD_SPEC = record(
     "readinessGates @scheduling-gates topologySpreadConstraints @host-process @host-users "
     "@hostname-override serviceAccountName nodeName activeDeadlineSeconds hostname subdomain tolerations "
     "hostAliases priorityClassName runtimeClassName preemptionPolicy @overhead @os @file-keys",
-    volumes=val(List(VOLUME), 1, merge="name", strategy="merge,retainKeys"),
-    initContainers=val(List(CONTAINER), 20, merge="name"),
-    containers=req(List(CONTAINER), 2, merge="name"),
-    ephemeralContainers=val(List(EPHEMERAL_CONTAINER), 34, merge="name"),
+    volumes=val(ListType(VOLUME), 1, merge="name", strategy="merge,retainKeys"),
+    initContainers=val(ListType(CONTAINER), 20, merge="name"),
+    containers=req(ListType(CONTAINER), 2, merge="name"),
+    ephemeralContainers=val(ListType(EPHEMERAL_CONTAINER), 34, merge="name"),
     restartPolicy=val(STRING, 3, default="Always", check="required", enum="Always OnFailure Never"),
     terminationGracePeriodSeconds=opt(INT64, 4, default=30),
     activeDeadlineSeconds=opt(INT64, 5, check="deadline"),
@@ -184,33 +184,33 @@ POD_SPEC = record(
         check="required",
         enum="ClusterFirstWithHostNet ClusterFirst Default None",
     ),
-    nodeSelector=val(Map(STRING), 7, atomic=True, check="labels"),
+    nodeSelector=val(MapType(STRING), 7, atomic=True, check="labels"),
     serviceAccountName=val(STRING, 8, check="dns-subdomain"),
     automountServiceAccountToken=opt(BOOL, 21),
     nodeName=val(STRING, 10, check="dns-subdomain"),
     securityContext=opt(POD_SECURITY_CONTEXT, 14, default={}),
-    imagePullSecrets=val(List(LOCAL_OBJECT_REFERENCE), 15, merge="name"),
+    imagePullSecrets=val(ListType(LOCAL_OBJECT_REFERENCE), 15, merge="name"),
     hostname=val(STRING, 16, check="dns-label"),
     subdomain=val(STRING, 17, check="dns-label"),
     setHostnameAsFQDN=opt(BOOL, 35),
     affinity=opt(AFFINITY, 18),
     schedulerName=val(STRING, 19, default="default-scheduler"),
-    tolerations=val(List(TOLERATION), 22),
-    hostAliases=val(List(HOST_ALIAS), 23, merge="ip"),
+    tolerations=val(ListType(TOLERATION), 22),
+    hostAliases=val(ListType(HOST_ALIAS), 23, merge="ip"),
     priorityClassName=val(STRING, 24, check="dns-subdomain"),
     priority=opt(INT32, 25),
     preemptionPolicy=opt(STRING, 31, check="not-empty", enum="PreemptLowerPriority Never"),
     dnsConfig=opt(POD_DNS_CONFIG, 26, go="DNSConfig"),
-    readinessGates=val(List(POD_READINESS_GATE), 28),
+    readinessGates=val(ListType(POD_READINESS_GATE), 28),
     runtimeClassName=opt(STRING, 29, check="dns-subdomain"),
     overhead=val(RESOURCE_LIST, 32),
     enableServiceLinks=opt(BOOL, 30, default=True),
     topologySpreadConstraints=val(
-        List(TOPOLOGY_SPREAD_CONSTRAINT), 33, merge="topologyKey", keys="topologyKey whenUnsatisfiable"
+        ListType(TOPOLOGY_SPREAD_CONSTRAINT), 33, merge="topologyKey", keys="topologyKey whenUnsatisfiable"
     ),
     os=opt(POD_OS, 36, go="OS"),
-    schedulingGates=val(List(POD_SCHEDULING_GATE), 38, merge="name"),
-    resourceClaims=val(List(POD_RESOURCE_CLAIM), 39, merge="name", strategy="merge,retainKeys"),
+    schedulingGates=val(ListType(POD_SCHEDULING_GATE), 38, merge="name"),
+    resourceClaims=val(ListType(POD_RESOURCE_CLAIM), 39, merge="name", strategy="merge,retainKeys"),
     resources=opt(RESOURCE_REQUIREMENTS, 40),
     hostnameOverride=opt(STRING, 41, check="dns-subdomain"),
     schedulingGroup=opt(POD_SCHEDULING_GROUP, 43, gated=True),

@@ -8,9 +8,9 @@ from corelane.apiserver.schema.notation import (
     QUANTITY,
     RESOURCE_LIST,
     STRING,
-    Field,
-    List,
-    Map,
+    FieldRow,
+    ListType,
+    MapType,
     Shape,
     alike,
     filling,
@@ -56,7 +56,7 @@ SECRET_VOLUME_SOURCE = record(
     "SecretVolumeSource",
     "secretName defaultMode items",
     secretName=val(STRING, 1, check="required"),
-    items=val(List(KEY_TO_PATH), 2),
+    items=val(ListType(KEY_TO_PATH), 2),
     defaultMode=opt(INT32, 3, default=0o644, check="file-mode"),
     optional=opt(BOOL, 4),
 )
@@ -88,7 +88,7 @@ DOWNWARD_API_VOLUME_FILE = record(
 DOWNWARD_API_VOLUME_SOURCE = record(
     "DownwardAPIVolumeSource",
     "defaultMode @downward-items",
-    items=val(List(DOWNWARD_API_VOLUME_FILE), 1),
+    items=val(ListType(DOWNWARD_API_VOLUME_FILE), 1),
     defaultMode=opt(INT32, 2, default=0o644, check="file-mode"),
 )
 
@@ -96,7 +96,7 @@ CONFIG_MAP_VOLUME_SOURCE = record(
     "ConfigMapVolumeSource",
     "name defaultMode items",
     name=val(STRING, "1.1", default="", check="required"),
-    items=val(List(KEY_TO_PATH), 2),
+    items=val(ListType(KEY_TO_PATH), 2),
     defaultMode=opt(INT32, 3, default=0o644, check="file-mode"),
     optional=opt(BOOL, 4),
 )
@@ -104,11 +104,11 @@ CONFIG_MAP_VOLUME_SOURCE = record(
 SECRET_PROJECTION = record(
     "SecretProjection",
     name=val(STRING, "1.1", default=""),
-    items=val(List(KEY_TO_PATH), 2),
+    items=val(ListType(KEY_TO_PATH), 2),
     optional=opt(BOOL, 4),
 )
 
-DOWNWARD_API_PROJECTION = record("DownwardAPIProjection", items=val(List(DOWNWARD_API_VOLUME_FILE), 1))
+DOWNWARD_API_PROJECTION = record("DownwardAPIProjection", items=val(ListType(DOWNWARD_API_VOLUME_FILE), 1))
 
 CONFIG_MAP_PROJECTION = alike(SECRET_PROJECTION, "ConfigMapProjection")
 
@@ -136,7 +136,7 @@ POD_CERTIFICATE_PROJECTION = record(
     credentialBundlePath=val(STRING, 4),
     keyPath=val(STRING, 5),
     certificateChainPath=val(STRING, 6),
-    userAnnotations=val(Map(STRING), 7),
+    userAnnotations=val(MapType(STRING), 7),
 )
 
 VOLUME_PROJECTION = record(
@@ -152,7 +152,7 @@ VOLUME_PROJECTION = record(
 PROJECTED_VOLUME_SOURCE = record(
     "ProjectedVolumeSource",
     "defaultMode @projections",
-    sources=req(List(VOLUME_PROJECTION), 1, optional=True),
+    sources=req(ListType(VOLUME_PROJECTION), 1, optional=True),
     defaultMode=opt(INT32, 2, default=0o644, check="file-mode"),
 )
 
@@ -178,7 +178,7 @@ TYPED_OBJECT_REFERENCE = record(
 PERSISTENT_VOLUME_CLAIM_SPEC = record(
     "PersistentVolumeClaimSpec",
     "@access-modes @storage storageClassName volumeMode @data-source volumeAttributesClassName",
-    accessModes=val(List(STRING), 1),
+    accessModes=val(ListType(STRING), 1),
     selector=opt(LABEL_SELECTOR, 4),
     resources=req(VOLUME_RESOURCE_REQUIREMENTS, 2, optional=True),
     volumeName=val(STRING, 3),
@@ -211,7 +211,7 @@ CSI_VOLUME_SOURCE = record(
     driver=req(STRING, 1, check="required driver-name"),
     readOnly=opt(BOOL, 2),
     fsType=opt(STRING, 3, go="FSType"),
-    volumeAttributes=val(Map(STRING), 4),
+    volumeAttributes=val(MapType(STRING), 4),
     nodePublishSecretRef=opt(LOCAL_OBJECT_REFERENCE, 5),
 )
 
@@ -219,13 +219,13 @@ _MEMBERS: dict[str, Shape] = {
     "": STRING,
     "bool": BOOL,
     "int32": INT32,
-    "list": List(STRING),
-    "map": Map(STRING),
+    "list": ListType(STRING),
+    "map": MapType(STRING),
     "secret": LOCAL_OBJECT_REFERENCE,
 }
 
 
-def _driver(go: str, number: str, members: str, model: str = "") -> Field:
+def _driver(go: str, number: str, members: str, model: str = "") -> FieldRow:
     """Return the row of a storage driver that no node here can mount: only the form of its fields is checked.
 
     `members` are `name=number`, with `!` after a name that is required, `?` after one whose zero is kept, and

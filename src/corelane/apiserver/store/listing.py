@@ -13,10 +13,10 @@ from typing import Any
 from corelane.apiserver import api_requests, selector_syntax, status_errors
 from corelane.apiserver.api_requests import ListOptions, Target
 from corelane.apiserver.codec import conversion, wire
-from corelane.apiserver.selector_syntax import Selection
-from corelane.apiserver.served_kinds import Kind
-from corelane.apiserver.store import backend
-from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.selector_syntax import Selectors
+from corelane.apiserver.served_kinds import ServedKind
+from corelane.apiserver.store import server_backend
+from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Compacted, StoredObject
 
 _TOKEN_VERSION = "meta.k8s.io/v1"  # noqa: S105 - not a secret, the name of a format
@@ -31,36 +31,36 @@ _PAGE_TOO_OLD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Records of a list and its ListMeta."""
 
     records: Sequence[StoredObject]
     meta: dict[str, Any]
 
 
-def page(reg: Backend, target: Target, options: ListOptions) -> Page:
+def page(backend: Backend, target: Target, options: ListOptions) -> ListPage:
     """The records that a list request asks for. Raises StatusError 400, 410 or 504."""
-    kind = backend.kind_of(target)
+    kind = server_backend.kind_of(target)
     check_selectable(kind, target.version, options.selection)
-    at, start, limit = _position(reg, options)
+    at, start, limit = _position(backend, options)
     try:
-        found = reg.store.find(kind.stored, target.prefix, at)
+        found = backend.store.find(kind.stored, target.prefix, at)
     except Compacted:
         raise _too_old(options, start) from None
     if start:
         found = [record for record in found if record.key[len(target.prefix) :] >= start]
     chosen = select(kind, target.version, options.selection, found)
-    meta: dict[str, Any] = {"resourceVersion": str(reg.store.revision if at is None else at)}
+    meta: dict[str, Any] = {"resourceVersion": str(backend.store.revision if at is None else at)}
     if not limit or len(chosen) <= limit:
-        return Page(chosen, meta)
+        return ListPage(chosen, meta)
     last = chosen[limit - 1].key[len(target.prefix) :]
     meta["continue"] = _token(int(meta["resourceVersion"]), last + "\0")
     if options.selection.empty:
         meta["remainingItemCount"] = len(chosen) - limit
-    return Page(chosen[:limit], meta)
+    return ListPage(chosen[:limit], meta)
 
 
-def _position(reg: Backend, options: ListOptions) -> tuple[int | None, str, int]:
+def _position(backend: Backend, options: ListOptions) -> tuple[int | None, str, int]:
     """The revision to list at (None: now), the key to begin with, and how many."""
     limit = max(options.limit, 0)
     if options.continuation:
@@ -69,8 +69,8 @@ def _position(reg: Backend, options: ListOptions) -> tuple[int | None, str, int]
         revision, start = _read_token(options.continuation)
         return (None if revision < 0 else revision), start, limit
     wanted = _revision(options.resource_version)
-    if wanted > reg.store.revision:
-        raise status_errors.resource_version_too_large(wanted, reg.store.revision)
+    if wanted > backend.store.revision:
+        raise status_errors.resource_version_too_large(wanted, backend.store.revision)
     exact = options.match == "Exact" or (limit and not options.match)
     if wanted and exact:
         return wanted, "", limit
@@ -118,7 +118,7 @@ def _bad_token(why: str) -> status_errors.StatusError:
     return status_errors.bad_request(f"invalid continue token: continue key is not valid: {why}")
 
 
-def check_selectable(kind: Kind, version: str, selection: Selection) -> None:
+def check_selectable(kind: ServedKind, version: str, selection: Selectors) -> None:
     """Raises StatusError 400 for field labels that objects of this kind do not have."""
     if not selection.fields:
         return
@@ -131,13 +131,15 @@ def check_selectable(kind: Kind, version: str, selection: Selection) -> None:
         raise status_errors.bad_request(str(error)) from None
 
 
-def select(kind: Kind, version: str, selection: Selection, found: list[StoredObject]) -> list[StoredObject]:
+def select(
+    kind: ServedKind, version: str, selection: Selectors, found: list[StoredObject]
+) -> list[StoredObject]:
     if selection.empty:
         return found
     return [record for record in found if matches(kind, version, selection, record)]
 
 
-def matches(kind: Kind, version: str, selection: Selection, record: StoredObject) -> bool:
+def matches(kind: ServedKind, version: str, selection: Selectors, record: StoredObject) -> bool:
     """Whether a record is selected; the store keeps the labels of the stored form only."""
     if not selection.fields or kind is wire.stored_kind(kind):
         return selection.matches(record.labels, record.fields)

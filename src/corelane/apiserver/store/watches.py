@@ -12,8 +12,8 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from corelane.apiserver import api_requests, status_errors
 from corelane.apiserver.api_requests import ListOptions, Target
 from corelane.apiserver.codec import wire
-from corelane.apiserver.store import backend, listing
-from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.store import listing, server_backend
+from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Compacted, StoredObject, StoreEvent
 
 BOOKMARK_PERIOD = 60.0
@@ -23,28 +23,28 @@ _SHORTEST, _LONGEST = 1800, 3600  # seconds, where the client sets no timeout, a
 _CHUNK = 64 * 1024
 
 
-class Watch:
+class WatchStream:
     """One client's watch. `frames()` yields what to send, until its timeout, `end()`, or an error event."""
 
     def __init__(
         self,
-        reg: Backend,
+        backend: Backend,
         target: Target,
         view: wire.View,
         options: ListOptions,
         bookmark_period: float = BOOKMARK_PERIOD,
     ) -> None:
         """Raises StatusError for what cannot be watched."""
-        self._store = reg.store
+        self._store = backend.store
         self._target = target
         self._view = view
         self._options = options
         self._period = bookmark_period
-        self._resource = backend.resource(target)
+        self._resource = server_backend.resource(target)
         self._wake = asyncio.Event()
         self._ended = False
         self._columns = True  # only the first event of a Table watch defines the columns
-        listing.check_selectable(backend.kind_of(target), target.version, options.selection)
+        listing.check_selectable(server_backend.kind_of(target), target.version, options.selection)
         self._start = self._revision()
 
     def end(self) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 
 from corelane.apiserver import formats
 from corelane.apiserver.schema.pod_spec import POD_SPEC
-from corelane.apiserver.served_kinds import Kind
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.served_kinds import ServedKind
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import (  # noqa: F401 - most only for the rules that they register
     annotation_rules,
     container_rules,
@@ -33,7 +33,7 @@ _CORE = frozenset({"pods", "nodes", "namespaces", "configmaps", "priorityclasses
 _SPEC_ONLY = frozenset({"pods"})
 
 
-def create(kind: Kind, obj: Object, *, version: str = "") -> list[Cause]:
+def create(kind: ServedKind, obj: Object, *, version: str = "") -> list[StatusCause]:
     """Return what is wrong with a prepared object, in upstream's order.
 
     The rules are those of the request's group and version: `kind` may be any that shares the stored form,
@@ -48,7 +48,9 @@ def create(kind: Kind, obj: Object, *, version: str = "") -> list[Cause]:
     return limited(chain(_metadata(kind, obj), _own_rules(kind, obj, None, version), more))
 
 
-def update(kind: Kind, obj: Object, old: Object, subresource: str = "", *, version: str = "") -> list[Cause]:
+def update(
+    kind: ServedKind, obj: Object, old: Object, subresource: str = "", *, version: str = ""
+) -> list[StatusCause]:
     """Return what is wrong with a prepared object that is to replace `old`; as `create`."""
     version = version or _version(obj)
     common = metadata_rules.update(obj["metadata"], old["metadata"], core=False)
@@ -60,7 +62,7 @@ def _version(obj: Object) -> str:
     return str(obj["apiVersion"]).rpartition("/")[2]
 
 
-def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
+def _metadata(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
     name_format = formats.dns_label if kind.plural == "namespaces" else formats.dns_subdomain
     core = kind.plural in _CORE
     return metadata_rules.create(
@@ -68,7 +70,7 @@ def _metadata(kind: Kind, obj: Object) -> Iterable[Cause]:
     )
 
 
-def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> Iterable[Cause]:
+def _own_rules(kind: ServedKind, obj: Object, old: Object | None, version: str) -> Iterable[StatusCause]:
     """The rules of the kind's table."""
     record = kind.schema[version]
     if kind.custom:
@@ -78,32 +80,32 @@ def _own_rules(kind: Kind, obj: Object, old: Object | None, version: str) -> Ite
     return walk(record, obj, "", Scope(obj, old)) if record.order else ()
 
 
-def _pod_rules(obj: Object, old: Object | None) -> Iterable[Cause]:
+def _pod_rules(obj: Object, old: Object | None) -> Iterable[StatusCause]:
     scope = Scope(obj, old)
     return chain(
         annotation_rules.rules(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod_rules.whole(obj)
     )
 
 
-def _changed(kind: Kind, obj: Object, old: Object) -> Iterable[Cause]:
+def _changed(kind: ServedKind, obj: Object, old: Object) -> Iterable[StatusCause]:
     return metadata_rules.update(obj["metadata"], old["metadata"], core=kind.plural in _CORE)
 
 
-def _update(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     """Custom resources and leases: the metadata's rules, then the table's."""
     return chain(_changed(kind, obj, old), _own_rules(kind, obj, old, version))
 
 
-def _update_pod(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_pod(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
     return chain(_changed(kind, obj, old), whole, update_rules.pod(obj, old))
 
 
-def _update_pod_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_pod_status(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     return chain(_changed(kind, obj, old), pod_status_rules.update(obj, old))
 
 
-def _update_node(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_node(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     return chain(
         _metadata(kind, obj),
         _own_rules(kind, obj, old, version),
@@ -111,32 +113,34 @@ def _update_node(kind: Kind, obj: Object, old: Object, version: str) -> Iterable
     )
 
 
-def _update_node_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_node_status(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     return chain(_changed(kind, obj, old), update_rules.node(obj, old, Scope(obj, old)))
 
 
-def _update_namespace(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_namespace(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     return chain(_metadata(kind, obj), _own_rules(kind, obj, old, version), _changed(kind, obj, old))
 
 
-def _update_namespace_status(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_namespace_status(
+    kind: ServedKind, obj: Object, old: Object, version: str
+) -> Iterable[StatusCause]:
     return chain(_changed(kind, obj, old), update_rules.namespace_status(obj))
 
 
-def _finalize_namespace(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _finalize_namespace(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     return chain(_changed(kind, obj, old), update_rules.namespace_finalize(obj))
 
 
-def _update_config_map(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_config_map(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
     return chain(_changed(kind, obj, old), update_rules.config_map(obj, old), whole)
 
 
-def _update_priority_class(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_priority_class(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     return chain(_changed(kind, obj, old), update_rules.priority_class(obj, old))
 
 
-def _event(kind: Kind, obj: Object) -> Iterable[Cause]:
+def _event(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
     """Events of the core group have no rules on metadata but those that all kinds have."""
     if not kind.group:
         names = metadata_rules.create(
@@ -146,7 +150,7 @@ def _event(kind: Kind, obj: Object) -> Iterable[Cause]:
     return chain(kind_rules.event(obj, new_group=True), _metadata(kind, obj))
 
 
-def _update_event(kind: Kind, obj: Object, old: Object, version: str) -> Iterable[Cause]:
+def _update_event(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     if not kind.group:
         return kind_rules.event(obj, new_group=False)
     return chain(

@@ -4,10 +4,10 @@ from collections.abc import Iterator
 
 from corelane.apiserver import formats
 from corelane.apiserver.codec import decoding, json_reading
-from corelane.apiserver.codec.decoding import DecodeError, Notes
+from corelane.apiserver.codec.decoding import DecodeError, StrictNotes
 from corelane.apiserver.codec.json_reading import ReadError
 from corelane.apiserver.schema.pod_spec import TOLERATION
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.pod_rules import each_container
@@ -25,7 +25,7 @@ _TYPES = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}
 _SECCOMP_TYPES = {**_TYPES, "docker/default": "RuntimeDefault"}
 
 
-def rules(pod: Object) -> Iterator[Cause]:
+def rules(pod: Object) -> Iterator[StatusCause]:
     """Upstream: `ValidatePodSpecificAnnotations`."""
     found, spec = pod["metadata"].get("annotations", {}), pod["spec"]
     if _MIRROR in found and not spec.get("nodeName"):
@@ -45,7 +45,7 @@ def rules(pod: Object) -> Iterator[Cause]:
             yield from _app_armor(name, found[name], containers)
 
 
-def agree_with_fields(pod: Object) -> Iterator[Cause]:
+def agree_with_fields(pod: Object) -> Iterator[StatusCause]:
     """Profiles that annotations name are those of the fields, where a new pod has both."""
     found, spec = pod["metadata"].get("annotations", {}), pod["spec"]
     own = spec.get("securityContext", {})
@@ -79,7 +79,7 @@ def app_armor_profile(annotation: str) -> Object | None:
     return {"type": "Localhost", "localhostProfile": local}
 
 
-def _mismatch(what: str, annotation: str, profile: Object, path: str) -> list[Cause]:
+def _mismatch(what: str, annotation: str, profile: Object, path: str) -> list[StatusCause]:
     types = _SECCOMP_TYPES if what == "seccomp" else _TYPES
     local, kind = annotation.startswith(_LOCAL), profile.get("type", "")
     if kind in {"Localhost", *types.values()} and kind != ("Localhost" if local else types.get(annotation)):
@@ -90,7 +90,7 @@ def _mismatch(what: str, annotation: str, profile: Object, path: str) -> list[Ca
     return []
 
 
-def _seccomp(profile: str, path: str) -> list[Cause]:
+def _seccomp(profile: str, path: str) -> list[StatusCause]:
     if profile in _SECCOMP_TYPES:
         return []
     if not profile.startswith(_LOCAL):
@@ -99,7 +99,7 @@ def _seccomp(profile: str, path: str) -> list[Cause]:
     return causes.all_invalid(path, local, formats.relative_path(local))
 
 
-def _app_armor(name: str, profile: str, containers: set[str]) -> Iterator[Cause]:
+def _app_armor(name: str, profile: str, containers: set[str]) -> Iterator[StatusCause]:
     container = name.removeprefix(APP_ARMOR)
     if container not in containers:
         yield causes.invalid(key(PATH, name), container, "container not found")
@@ -108,14 +108,14 @@ def _app_armor(name: str, profile: str, containers: set[str]) -> Iterator[Cause]
         yield causes.invalid(key(PATH, name), profile, why)
 
 
-def _tolerations(text: str, pod: Object) -> Iterator[Cause]:
+def _tolerations(text: str, pod: Object) -> Iterator[StatusCause]:
     """Tolerations as JSON, from before they had a field."""
     try:
         tree = json_reading.read_json(text.encode())
         if not isinstance(tree, list):
             found = decoding.json_type(tree)
             raise ReadError(f"json: cannot unmarshal {found} into Go value of type []core.Toleration")
-        tolerations = [decoding.decode(TOLERATION, one, Notes()) for one in tree]
+        tolerations = [decoding.decode(TOLERATION, one, StrictNotes()) for one in tree]
     except (ReadError, DecodeError) as error:
         yield causes.invalid(PATH, _TOLERATIONS, str(error))
         return

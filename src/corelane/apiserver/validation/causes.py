@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 
 _GO_ESCAPES = {"\a": "\\a", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t", "\v": "\\v"}
 _KEPT_ESCAPES = 4096
@@ -31,51 +31,51 @@ def above(path: str) -> str:
     return path[: path.rindex("[")]
 
 
-def invalid(path: str, value: Any, detail: str) -> Cause:
+def invalid(path: str, value: Any, detail: str) -> StatusCause:
     return _cause("FieldValueInvalid", f"Invalid value: {shown(value)}", path, detail)
 
 
-def type_invalid(path: str, value: Any, detail: str) -> Cause:
+def type_invalid(path: str, value: Any, detail: str) -> StatusCause:
     return _cause("FieldValueTypeInvalid", f"Invalid value: {shown(value)}", path, detail)
 
 
-def required(path: str, detail: str = "") -> Cause:
+def required(path: str, detail: str = "") -> StatusCause:
     return _cause("FieldValueRequired", "Required value", path, detail)
 
 
-def forbidden(path: str, detail: str) -> Cause:
+def forbidden(path: str, detail: str) -> StatusCause:
     return _cause("FieldValueForbidden", "Forbidden", path, detail)
 
 
-def duplicate(path: str, value: Any, detail: str = "") -> Cause:
+def duplicate(path: str, value: Any, detail: str = "") -> StatusCause:
     return _cause("FieldValueDuplicate", f"Duplicate value: {shown(value)}", path, detail)
 
 
-def not_found(path: str, value: Any, detail: str = "") -> Cause:
+def not_found(path: str, value: Any, detail: str = "") -> StatusCause:
     return _cause("FieldValueNotFound", f"Not found: {shown(value)}", path, detail)
 
 
-def not_supported(path: str, value: Any, supported: Iterable[str]) -> Cause:
+def not_supported(path: str, value: Any, supported: Iterable[str]) -> StatusCause:
     options = ", ".join(quoted(option) for option in supported)
     return _cause(
         "FieldValueNotSupported", f"Unsupported value: {shown(value)}", path, f"supported values: {options}"
     )
 
 
-def too_long(path: str, limit: int) -> Cause:
+def too_long(path: str, limit: int) -> StatusCause:
     return _cause("FieldValueTooLong", "Too long", path, f"may not be more than {limit} bytes")
 
 
-def too_many(path: str, count: int, limit: int) -> Cause:
+def too_many(path: str, count: int, limit: int) -> StatusCause:
     return _cause("FieldValueTooMany", f"Too many: {count}", path, f"must have at most {limit} items")
 
 
-def unless_equal(path: str, new: Any, old: Any) -> list[Cause]:
+def unless_equal(path: str, new: Any, old: Any) -> list[StatusCause]:
     """The fault of a field that must not change and has."""
     return [] if new == old else [invalid(path, new, IMMUTABLE)]
 
 
-def all_invalid(path: str, value: Any, details: Iterable[str]) -> list[Cause]:
+def all_invalid(path: str, value: Any, details: Iterable[str]) -> list[StatusCause]:
     return [invalid(path, value, detail) for detail in details]
 
 
@@ -119,5 +119,5 @@ def _escaped(letter: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def _cause(reason: str, what: str, path: str, detail: str) -> Cause:
-    return Cause(reason, f"{what}: {detail}" if detail else what, path or "[]")
+def _cause(reason: str, what: str, path: str, detail: str) -> StatusCause:
+    return StatusCause(reason, f"{what}: {detail}" if detail else what, path or "[]")

@@ -6,7 +6,7 @@ from typing import Any
 from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import container_spec as tables
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.table_rules import Object, Scope, check_field, rule, walk
@@ -29,7 +29,7 @@ _NOT_EPHEMERAL = "cannot be set for an Ephemeral Container"
 
 
 @rule("containers")
-def _containers(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _containers(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     path = child(path, "containers")
     listed = spec.get("containers") or []
     if not listed:
@@ -47,7 +47,7 @@ def _containers(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("init-containers")
-def _init_containers(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _init_containers(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     path = child(path, "initContainers")
     names = {container.get("name", "") for container in spec.get("containers") or ()}
     for index, container in enumerate(spec.get("initContainers", ())):
@@ -64,7 +64,7 @@ def _init_containers(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
         yield from _init_life(container, where, scope)
 
 
-def _init_life(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _init_life(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     sidecar = container.get("restartPolicy") == "Always"
     if sidecar:
         yield from _life(container, path, scope)
@@ -81,7 +81,7 @@ def _init_life(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("ephemeral-containers")
-def _ephemeral_containers(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _ephemeral_containers(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     path = child(path, "ephemeralContainers")
     others = {
         one.get("name", "") for one in (*(spec.get("containers") or ()), *spec.get("initContainers", ()))
@@ -101,7 +101,7 @@ def _ephemeral_containers(spec: Object, path: str, scope: Scope) -> Iterator[Cau
         yield from _foreign_to_ephemeral(container, where)
 
 
-def _foreign_to_ephemeral(container: Object, path: str) -> Iterator[Cause]:
+def _foreign_to_ephemeral(container: Object, path: str) -> Iterator[StatusCause]:
     for name in _FOREIGN_TO_EPHEMERAL:
         if container.get(name):
             yield causes.forbidden(child(path, name), _NOT_EPHEMERAL)
@@ -112,14 +112,14 @@ def _foreign_to_ephemeral(container: Object, path: str) -> Iterator[Cause]:
                 yield causes.forbidden(where, _NOT_EPHEMERAL)
 
 
-def untrimmed_image(container: Object, path: str) -> list[Cause]:
+def untrimmed_image(container: Object, path: str) -> list[StatusCause]:
     image = container.get("image", "")
     if image == image.strip():
         return []
     return [causes.invalid(child(path, "image"), image, "must not have leading or trailing whitespace")]
 
 
-def _life(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _life(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Life cycle and probes; a liveness or startup probe succeeds at once."""
     for name in ("lifecycle", "livenessProbe", "readinessProbe", "startupProbe"):
         yield from check_field(tables.CONTAINER.fields[name], container, path, scope)
@@ -134,7 +134,7 @@ def _life(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
             yield causes.invalid(where, seconds, "must not be set for readinessProbes")
 
 
-def _restart_policy(container: Object, path: str) -> Iterator[Cause]:
+def _restart_policy(container: Object, path: str) -> Iterator[StatusCause]:
     policy, rules = container.get("restartPolicy"), container.get("restartPolicyRules", [])
     if policy is None and rules:
         where = child(path, "restartPolicy")
@@ -147,7 +147,7 @@ def _restart_policy(container: Object, path: str) -> Iterator[Cause]:
         yield from _restart_rule(restart, item(child(path, "restartPolicyRules"), index))
 
 
-def _restart_rule(restart: Object, path: str) -> Iterator[Cause]:
+def _restart_rule(restart: Object, path: str) -> Iterator[StatusCause]:
     if restart.get("action", "") not in _RULE_ACTIONS:
         yield causes.not_supported(child(path, "action"), restart.get("action", ""), _RULE_ACTIONS)
     codes, where = restart.get("exitCodes"), child(path, "exitCodes")
@@ -160,7 +160,7 @@ def _restart_rule(restart: Object, path: str) -> Iterator[Cause]:
         yield causes.too_many(child(where, "values"), len(codes["values"]), 255)
 
 
-def _host_ports(listed: list[Object], path: str) -> Iterator[Cause]:
+def _host_ports(listed: list[Object], path: str) -> Iterator[StatusCause]:
     """No two ports on the same port of the host."""
     taken: set[str] = set()
     for index, container in enumerate(listed):
@@ -175,7 +175,7 @@ def _host_ports(listed: list[Object], path: str) -> Iterator[Cause]:
 
 
 @rule("ports")
-def _ports(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _ports(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     names: set[str] = set()
     for index, port in enumerate(container.get("ports", ())):
         where, name = item(child(path, "ports"), index), port.get("name", "")
@@ -188,7 +188,7 @@ def _ports(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("resize-policy")
-def _resize_policy(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _resize_policy(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Upstream's faults here name the list."""
     path = child(path, "resizePolicy")
     seen: set[str] = set()
@@ -204,14 +204,14 @@ def _resize_policy(container: Object, path: str, scope: Scope) -> Iterator[Cause
             yield causes.invalid(path, restart, why)
 
 
-def _one_of(value: str, options: tuple[str, ...], path: str) -> list[Cause]:
+def _one_of(value: str, options: tuple[str, ...], path: str) -> list[StatusCause]:
     if not value:
         return [causes.required(path)]
     return [] if value in options else [causes.not_supported(path, value, options)]
 
 
 @rule("handler")
-def _handler(handler: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _handler(handler: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Exactly one of the ways to ask or tell a container something."""
     record = tables.PROBE if "periodSeconds" in handler else tables.LIFECYCLE_HANDLER
     given = [name for name in HANDLERS if name in handler]
@@ -225,7 +225,7 @@ def _handler(handler: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("sleep")
-def _sleep(sleep: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _sleep(sleep: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     grace, seconds = scope.spec.get("terminationGracePeriodSeconds"), sleep.get("seconds", 0)
     if grace is not None and not 0 <= seconds <= grace:
         why = f"must be non-negative and less than terminationGracePeriodSeconds ({grace})"
@@ -233,14 +233,14 @@ def _sleep(sleep: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("http-headers")
-def _http_headers(action: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _http_headers(action: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     for header in action.get("httpHeaders", ()):
         name = header.get("name", "")
         yield from causes.all_invalid(child(path, "httpHeaders"), name, formats.header_name(name))
 
 
 @rule("proc-mount")
-def _proc_mount(context: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _proc_mount(context: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     yield from check_field(tables.SECURITY_CONTEXT.fields["procMount"], context, path, scope)
     if context.get("procMount") == "Unmasked" and scope.spec.get("hostUsers", True):
         why = "`hostUsers` must be false to use `Unmasked`"
@@ -248,7 +248,7 @@ def _proc_mount(context: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("escalation")
-def _escalation(context: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _escalation(context: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if context.get("allowPrivilegeEscalation") is not False:
         return
     added = context.get("capabilities", {}).get("add", ())

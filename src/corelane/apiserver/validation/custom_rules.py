@@ -7,8 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from corelane.apiserver.schema.notation import Field, List, Record, Scalar, Shape
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.schema.notation import FieldRow, ListType, ObjectType, ScalarType, Shape
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 
@@ -16,12 +16,12 @@ _ENVELOPE = {"apiVersion", "kind", "metadata"}
 _NOWHERE = "<nil>"
 
 
-def validate(record: Record, obj: dict[str, Any]) -> list[Cause]:
+def validate(record: ObjectType, obj: dict[str, Any]) -> list[StatusCause]:
     """The faults of an object against its schema; those of missing fields come first at each level."""
     return list(_record(record, obj, ""))
 
 
-def _record(record: Record, obj: dict[str, Any], path: str) -> Iterator[Cause]:
+def _record(record: ObjectType, obj: dict[str, Any], path: str) -> Iterator[StatusCause]:
     rows = [row for row in record if not (path == "" and row.name in _ENVELOPE)]
     for row in rows:
         if row.presence == "req" and obj.get(row.name) is None:
@@ -31,21 +31,21 @@ def _record(record: Record, obj: dict[str, Any], path: str) -> Iterator[Cause]:
             yield from _value(row.shape, obj[row.name], child(path, row.name), row)
 
 
-def _value(shape: Shape, value: Any, path: str, row: Field) -> Iterator[Cause]:
-    if isinstance(shape, Scalar):
+def _value(shape: Shape, value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
+    if isinstance(shape, ScalarType):
         yield from _scalar(shape, value, path, row)
         return
-    wanted = "object" if isinstance(shape, Record) else "array"
+    wanted = "object" if isinstance(shape, ObjectType) else "array"
     if _type_of(value) != wanted:
         yield _wrong_type(path, wanted, _type_of(value))
-    elif isinstance(shape, Record):
+    elif isinstance(shape, ObjectType):
         yield from _record(shape, value, path)
-    elif isinstance(shape, List):
+    elif isinstance(shape, ListType):
         for index, part in enumerate(value):
             yield from _value(shape.item, part, item(path, index), row)
 
 
-def _scalar(shape: Scalar, value: Any, path: str, row: Field) -> Iterator[Cause]:
+def _scalar(shape: ScalarType, value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
     if shape.name == "int-or-string":
         yield from _integer_or_string(value, path, row)
     elif shape.name == "int64":
@@ -54,7 +54,7 @@ def _scalar(shape: Scalar, value: Any, path: str, row: Field) -> Iterator[Cause]
         yield _wrong_type(path, shape.name, _type_of(value))
 
 
-def _integer(value: Any, path: str) -> Iterator[Cause]:
+def _integer(value: Any, path: str) -> Iterator[StatusCause]:
     found = _type_of(value)
     if found == "number":
         yield _wrong_type(path, "int64", "float64")
@@ -65,7 +65,7 @@ def _integer(value: Any, path: str) -> Iterator[Cause]:
         yield _wrong_type(path, "integer", found)
 
 
-def _integer_or_string(value: Any, path: str, row: Field) -> Iterator[Cause]:
+def _integer_or_string(value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
     found = _type_of(value)
     if found in {"integer", "string"}:
         if found == "string" and row.pattern and not re.search(row.pattern, value):
@@ -80,7 +80,7 @@ def _integer_or_string(value: Any, path: str, row: Field) -> Iterator[Cause]:
         )
 
 
-def _wrong_type(path: str, wanted: str, found: str) -> Cause:
+def _wrong_type(path: str, wanted: str, found: str) -> StatusCause:
     return causes.type_invalid(path, found, f'{path} in body must be of type {wanted}: "{found}"')
 
 

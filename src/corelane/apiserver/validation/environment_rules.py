@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from corelane import quantity
 from corelane.apiserver import formats
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import above, child
 from corelane.apiserver.validation.table_rules import Object, Scope, rule
@@ -44,7 +44,7 @@ _ONE_AT_A_TIME = "may not have more than one field specified at a time"
 
 
 @rule("value-from")
-def _value_from(env: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _value_from(env: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     source, where = env.get("valueFrom"), child(path, "valueFrom")
     if source is None:
         return
@@ -57,7 +57,7 @@ def _value_from(env: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("env-from")
-def _env_from(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _env_from(source: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     count = ("configMapRef" in source) + ("secretRef" in source)
     if count == 0:
         yield causes.invalid(above(path), "", "must specify one of: `configMapRef` or `secretRef`")
@@ -66,18 +66,18 @@ def _env_from(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("env-field-ref")
-def _env_field_ref(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _env_field_ref(source: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if "fieldRef" in source:
         yield from field_ref(source["fieldRef"], child(path, "fieldRef"), ENV_PATHS)
 
 
 @rule("env-resource-ref")
-def _env_resource_ref(source: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _env_resource_ref(source: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if "resourceFieldRef" in source:
         yield from resource_ref(source["resourceFieldRef"], child(path, "resourceFieldRef"))
 
 
-def field_ref(reference: Object, path: str, allowed: tuple[str, ...]) -> Iterator[Cause]:
+def field_ref(reference: Object, path: str, allowed: tuple[str, ...]) -> Iterator[StatusCause]:
     """A path of the downward API: known at all, with a subscript where that is right, and allowed here."""
     name, text = child(path, "fieldPath"), reference.get("fieldPath", "")
     if not text:
@@ -104,7 +104,7 @@ def _unknown_path(version: str, base: str, text: str, subscripted: bool) -> str:
     return "" if base in _KNOWN_PATHS else f"field label not supported: {text}"
 
 
-def resource_ref(reference: Object, path: str, *, volume: bool = False) -> Iterator[Cause]:
+def resource_ref(reference: Object, path: str, *, volume: bool = False) -> Iterator[StatusCause]:
     """A container's resource as the downward API gives it."""
     name = reference.get("resource", "")
     if volume and not reference.get("containerName"):
@@ -116,7 +116,7 @@ def resource_ref(reference: Object, path: str, *, volume: bool = False) -> Itera
     yield from _divisor(name, reference.get("divisor", "0"), child(path, "divisor"))
 
 
-def _divisor(name: str, divisor: str, path: str) -> Iterator[Cause]:
+def _divisor(name: str, divisor: str, path: str) -> Iterator[StatusCause]:
     kind = name.partition(".")[2]
     known = _DIVISORS.get("hugepages" if kind.startswith("hugepages-") else kind)
     if known and quantity.parse(divisor).nano and divisor not in known[1]:

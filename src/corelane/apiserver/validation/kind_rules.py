@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import node_kind as node_tables
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.metadata_rules import kube_finalizer
@@ -26,7 +26,7 @@ _STRATEGIES = ("OldestEmulationVersion",)
 
 
 @rule("taints")
-def taints(node: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def taints(node: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Upstream's faults name metadata here."""
     seen: set[tuple[str, str]] = set()
     for index, taint in enumerate(node.get("spec", {}).get("taints", ())):
@@ -40,14 +40,14 @@ def taints(node: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("taint-value")
-def _taint_value(taint: Object, path: str, _scope: Scope) -> list[Cause]:
+def _taint_value(taint: Object, path: str, _scope: Scope) -> list[StatusCause]:
     value = taint.get("value", "")
     faults = formats.label_value(value)
     return [causes.invalid(child(path, "value"), value, ";".join(faults))] if faults else []
 
 
 @rule("node-resources")
-def node_resources(node: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def node_resources(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     for column in ("capacity", "allocatable"):
         listed = node.get("status", {}).get(column, {})
         for name in sorted(listed):
@@ -55,7 +55,7 @@ def node_resources(node: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("swap")
-def _swap(node: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def _swap(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     capacity = node.get("status", {}).get("nodeInfo", {}).get("swap", {}).get("capacity")
     if capacity is not None and capacity <= 0:
         where = "metadata.nodeSwapStatus.capacity"
@@ -63,7 +63,7 @@ def _swap(node: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("declared-features")
-def declared_features(node: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def declared_features(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     """KEP-5328: sorted, each one once."""
     listed, path = node.get("status", {}).get("declaredFeatures", []), "status.declaredFeatures"
     for index, name in enumerate(listed):
@@ -76,7 +76,7 @@ def declared_features(node: Object, _path: str, _scope: Scope) -> Iterator[Cause
 
 
 @rule("pod-cidrs")
-def _pod_cidrs(node: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def _pod_cidrs(node: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     cidrs, path = node.get("spec", {}).get("podCIDRs", []), "spec.podCIDRs"
     for index, cidr in enumerate(cidrs):
         yield from causes.all_invalid(item(path, index), cidr, formats.cidr(cidr))
@@ -91,18 +91,18 @@ def dual_stack(addresses: list[str]) -> bool:
 
 
 @rule("namespace-finalizers")
-def namespace_finalizers(namespace: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def namespace_finalizers(namespace: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     for name in namespace.get("spec", {}).get("finalizers", ()):
         yield from finalizer(name, "spec.finalizers")
 
 
-def finalizer(name: str, path: str) -> Iterator[Cause]:
+def finalizer(name: str, path: str) -> Iterator[StatusCause]:
     yield from causes.all_invalid(path, name, formats.qualified_name(name))
     yield from kube_finalizer(name, path)
 
 
 @rule("config-data")
-def _config_data(config: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def _config_data(config: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     data, binary = config.get("data", {}), config.get("binaryData", {})
     for name in data:
         yield from config_keys({name: ""}, "data")
@@ -116,7 +116,7 @@ def _config_data(config: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("lease-strategy")
-def _lease_strategy(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _lease_strategy(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     strategy, where = spec.get("strategy"), child(path, "strategy", "strategy")
     if strategy is not None and "/" in strategy:
         yield from causes.all_invalid(where, strategy, formats.qualified_name(strategy))
@@ -128,7 +128,7 @@ def _lease_strategy(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("priority-value")
-def _priority_value(klass: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def _priority_value(klass: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     name, value = klass["metadata"].get("name", ""), klass.get("value", 0)
     if not name.startswith("system-"):
         if value > _HIGHEST_USER_PRIORITY:
@@ -151,7 +151,7 @@ def _not_a_system_class(name: str, value: int, default: bool) -> str:
 
 
 @rule("binding-target")
-def _binding_target(binding: Object, _path: str, _scope: Scope) -> Iterator[Cause]:
+def _binding_target(binding: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
     target = binding.get("target", {})
     if target.get("kind", "") not in {"", "Node"}:
         yield causes.not_supported("target.kind", target["kind"], ("Node", "<empty>"))
@@ -159,7 +159,7 @@ def _binding_target(binding: Object, _path: str, _scope: Scope) -> Iterator[Caus
         yield causes.required("target.name")
 
 
-def event(obj: Object, *, new_group: bool) -> Iterator[Cause]:
+def event(obj: Object, *, new_group: bool) -> Iterator[StatusCause]:
     """An event in stored form; through events.k8s.io it is held to more."""
     reporter = "reportingController" if new_group else "reportingComponent"
     where, space = obj.get("involvedObject", {}).get("namespace", ""), obj["metadata"].get("namespace", "")
@@ -176,7 +176,7 @@ def event(obj: Object, *, new_group: bool) -> Iterator[Cause]:
         yield from _new_event(obj)
 
 
-def _reported(obj: Object, reporter: str) -> Iterator[Cause]:
+def _reported(obj: Object, reporter: str) -> Iterator[StatusCause]:
     controller = obj.get("reportingComponent", "")
     if not controller:
         yield causes.required(reporter)
@@ -190,7 +190,7 @@ def _reported(obj: Object, reporter: str) -> Iterator[Cause]:
         yield causes.invalid("message", "", f"can have at most {_LONGEST_NOTE} characters")
 
 
-def _new_event(obj: Object) -> Iterator[Cause]:
+def _new_event(obj: Object) -> Iterator[StatusCause]:
     yield from event_series(obj)
     if not obj.get("eventTime"):
         yield causes.required("eventTime")
@@ -201,7 +201,7 @@ def _new_event(obj: Object) -> Iterator[Cause]:
             yield causes.invalid(name, "", "needs to be unset")
 
 
-def event_series(obj: Object) -> Iterator[Cause]:
+def event_series(obj: Object) -> Iterator[StatusCause]:
     series = obj.get("series")
     if series is not None and series.get("count", 0) < 2:
         yield causes.invalid("series.count", "", "should be at least 2")

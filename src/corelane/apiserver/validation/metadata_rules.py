@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from corelane.apiserver import formats
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, unless_equal
 from corelane.apiserver.validation.table_rules import Object
@@ -17,7 +17,7 @@ _UNQUALIFIED = "name is neither a standard finalizer name nor is it fully qualif
 
 def create(
     meta: Object, *, namespaced: bool, name_format: Callable[[str], list[str]], core: bool
-) -> Iterator[Cause]:
+) -> Iterator[StatusCause]:
     """The faults of a new object's metadata. `core` kinds have their finalizers looked at more closely."""
     name, prefix = meta.get("name", ""), meta.get("generateName", "")
     if prefix:
@@ -35,7 +35,7 @@ def create(
         yield from standard_finalizers(meta)
 
 
-def update(new: Object, old: Object, *, core: bool) -> Iterator[Cause]:
+def update(new: Object, old: Object, *, core: bool) -> Iterator[StatusCause]:
     """The faults of metadata that is to replace `old`."""
     if old.get("deletionTimestamp"):
         extra = sorted(set(new.get("finalizers", ())) - set(old.get("finalizers", ())))
@@ -55,7 +55,7 @@ def update(new: Object, old: Object, *, core: bool) -> Iterator[Cause]:
         yield from standard_finalizers(new)
 
 
-def _namespace(name: str, *, namespaced: bool) -> list[Cause]:
+def _namespace(name: str, *, namespaced: bool) -> list[StatusCause]:
     path = child(PATH, "namespace")
     if not namespaced:
         return [causes.forbidden(path, "not allowed on this type")] if name else []
@@ -64,13 +64,13 @@ def _namespace(name: str, *, namespaced: bool) -> list[Cause]:
     return causes.all_invalid(path, name, formats.dns_label(name))
 
 
-def _common(meta: Object) -> Iterator[Cause]:
+def _common(meta: Object) -> Iterator[StatusCause]:
     yield from labels(meta.get("labels", {}), child(PATH, "labels"))
     yield from _annotations(meta.get("annotations", {}), child(PATH, "annotations"))
     yield from _owners(meta.get("ownerReferences", []), child(PATH, "ownerReferences"))
 
 
-def _annotations(annotations: dict[str, str], path: str) -> Iterator[Cause]:
+def _annotations(annotations: dict[str, str], path: str) -> Iterator[StatusCause]:
     for name in annotations:
         yield from causes.all_invalid(path, name, formats.qualified_name(name.lower()))
     size = sum(len(name.encode()) + len(text.encode()) for name, text in annotations.items())
@@ -78,7 +78,7 @@ def _annotations(annotations: dict[str, str], path: str) -> Iterator[Cause]:
         yield causes.too_long(path, _LARGEST_ANNOTATIONS)
 
 
-def _owners(owners: list[Object], path: str) -> Iterator[Cause]:
+def _owners(owners: list[Object], path: str) -> Iterator[StatusCause]:
     controller = ""
     for owner in owners:
         yield from _owner(owner, path)
@@ -92,7 +92,7 @@ def _owners(owners: list[Object], path: str) -> Iterator[Cause]:
             controller = name
 
 
-def _owner(owner: Object, path: str) -> Iterator[Cause]:
+def _owner(owner: Object, path: str) -> Iterator[StatusCause]:
     group, _, version = owner.get("apiVersion", "").rpartition("/")
     if not version:
         yield causes.invalid(
@@ -105,7 +105,7 @@ def _owner(owner: Object, path: str) -> Iterator[Cause]:
         yield causes.invalid(path, owner, "/v1, Kind=Event is disallowed from being an owner")
 
 
-def _finalizers(finalizers: list[str]) -> Iterator[Cause]:
+def _finalizers(finalizers: list[str]) -> Iterator[StatusCause]:
     path = child(PATH, "finalizers")
     for name in finalizers:
         yield from causes.all_invalid(path, name, formats.qualified_name(name))
@@ -113,19 +113,19 @@ def _finalizers(finalizers: list[str]) -> Iterator[Cause]:
         yield causes.invalid(path, finalizers, "finalizer orphan and foregroundDeletion cannot be both set")
 
 
-def standard_finalizers(meta: Object) -> Iterator[Cause]:
+def standard_finalizers(meta: Object) -> Iterator[StatusCause]:
     for index, name in enumerate(meta.get("finalizers", ())):
         yield from kube_finalizer(name, item(child(PATH, "finalizers"), index))
 
 
-def kube_finalizer(name: str, path: str) -> list[Cause]:
+def kube_finalizer(name: str, path: str) -> list[StatusCause]:
     """Finalizers without a domain are Kubernetes' own."""
     if "/" in name or name in _STANDARD_FINALIZERS:
         return []
     return [causes.invalid(path, name, _UNQUALIFIED)]
 
 
-def _managed_fields(meta: Object) -> Iterator[Cause]:
+def _managed_fields(meta: Object) -> Iterator[StatusCause]:
     for index, entry in enumerate(meta.get("managedFields", ())):
         path = item(child(PATH, "managedFields"), index)
         operation = entry.get("operation", "")

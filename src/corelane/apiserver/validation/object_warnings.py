@@ -7,7 +7,7 @@ from typing import Any
 
 from corelane import quantity
 from corelane.apiserver import formats
-from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.validation.causes import child, item, key, quoted
 from corelane.apiserver.validation.pod_rules import each_container
 
@@ -62,14 +62,14 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def on_create(kind: Kind, obj: Object) -> list[str]:
+def on_create(kind: ServedKind, obj: Object) -> list[str]:
     """What to warn of when an object is made."""
     if kind.plural == "pods":
         return list(islice(chain(_pod_name(obj), _pod(obj)), MAX_WARNINGS))
     return list(_node(obj)) if kind.plural == "nodes" else []
 
 
-def on_update(kind: Kind, obj: Object, old: Object, subresource: str = "") -> list[str]:
+def on_update(kind: ServedKind, obj: Object, old: Object, subresource: str = "") -> list[str]:
     """What to warn of when an object changes; pods change too often for a look at all of one."""
     if kind.plural == "pods" and subresource == "status":
         return list(_addresses(obj))

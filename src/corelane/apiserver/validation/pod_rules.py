@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import pod_spec as tables
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.container_rules import untrimmed_image
@@ -51,7 +51,7 @@ def each_container(spec: Object, path: str) -> Iterator[tuple[Object, str]]:
             yield container, item(child(path, name), index)
 
 
-def create(pod: Object) -> Iterator[Cause]:
+def create(pod: Object) -> Iterator[StatusCause]:
     """What holds for new pods only."""
     spec = pod["spec"]
     if spec.get("ephemeralContainers"):
@@ -61,7 +61,7 @@ def create(pod: Object) -> Iterator[Cause]:
         yield causes.forbidden("spec.nodeName", why)
 
 
-def whole(pod: Object) -> Iterator[Cause]:
+def whole(pod: Object) -> Iterator[StatusCause]:
     """What holds for a pod beyond its specification's own rules."""
     spec = pod["spec"]
     if not spec.get("serviceAccountName"):
@@ -71,7 +71,7 @@ def whole(pod: Object) -> Iterator[Cause]:
             yield from untrimmed_image(container, item(child("spec", name), index))
 
 
-def _tokens(spec: Object) -> Iterator[Cause]:
+def _tokens(spec: Object) -> Iterator[StatusCause]:
     for index, volume in enumerate(spec.get("volumes", ())):
         for number, source in enumerate(volume.get("projected", {}).get("sources") or ()):
             if "serviceAccountToken" in source:
@@ -81,7 +81,7 @@ def _tokens(spec: Object) -> Iterator[Cause]:
 
 
 @rule("resource-claims")
-def _resource_claims(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _resource_claims(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     names: set[str] = set()
     for index, claim in enumerate(spec.get("resourceClaims", ())):
         where, name = item(child(path, "resourceClaims"), index), claim.get("name", "")
@@ -95,7 +95,7 @@ def _resource_claims(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
         yield from _claim_source(claim, where)
 
 
-def _claim_source(claim: Object, path: str) -> Iterator[Cause]:
+def _claim_source(claim: Object, path: str) -> Iterator[StatusCause]:
     given = [name for name in ("resourceClaimName", "resourceClaimTemplateName") if name in claim]
     shown = go_rendering.rendered(tables.POD_RESOURCE_CLAIM, claim)
     if len(given) > 1:
@@ -109,7 +109,7 @@ def _claim_source(claim: Object, path: str) -> Iterator[Cause]:
 
 
 @rule("host-ports")
-def _host_ports(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _host_ports(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if not spec.get("hostNetwork"):
         return
     for index, container in enumerate(spec.get("containers") or ()):
@@ -122,7 +122,7 @@ def _host_ports(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("dns-config")
-def _dns_config(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _dns_config(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     config, path = spec.get("dnsConfig"), child(path, "dnsConfig")
     if spec.get("dnsPolicy") == "None" and not (config or {}).get("nameservers"):
         if config is None:
@@ -139,14 +139,14 @@ def _dns_config(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
                 yield causes.required(item(child(path, "options"), index), "must not be empty")
 
 
-def _nameservers(servers: list[str], path: str) -> Iterator[Cause]:
+def _nameservers(servers: list[str], path: str) -> Iterator[StatusCause]:
     if len(servers) > 3:
         yield causes.invalid(path, servers, "must not have more than 3 nameservers")
     for index, server in enumerate(servers):
         yield from causes.all_invalid(item(path, index), server, formats.ip_address(server))
 
 
-def _searches(searches: list[str], path: str) -> Iterator[Cause]:
+def _searches(searches: list[str], path: str) -> Iterator[StatusCause]:
     if len(searches) > 32:
         yield causes.invalid(path, searches, "must not have more than 32 search paths")
     if len(" ".join(searches)) > 2048:
@@ -159,7 +159,7 @@ def _searches(searches: list[str], path: str) -> Iterator[Cause]:
 
 
 @rule("host-process")
-def _host_process(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _host_process(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     whole_pod, total, inside = _host_process_of(spec), 0, 0
     for container, where in each_container(spec, path):
         total += 1
@@ -185,7 +185,7 @@ def _host_process_of(holder: Object) -> bool | None:
 
 
 @rule("host-users")
-def _host_users(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _host_users(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if spec.get("hostUsers", True):
         return
     for name, shown in (("hostNetwork", "hostNetwork"), ("hostPID", "HostPID"), ("hostIPC", "HostIPC")):
@@ -197,7 +197,7 @@ def _host_users(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("hostname-override")
-def _hostname_override(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _hostname_override(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     name, where = spec.get("hostnameOverride"), child(path, "hostnameOverride")
     if name is None:
         return
@@ -211,7 +211,7 @@ def _hostname_override(spec: Object, path: str, scope: Scope) -> Iterator[Cause]
 
 
 @rule("os")
-def _os(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _os(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     name = spec["os"].get("name", "") if "os" in spec else None
     if name == "":
         yield causes.required(child(path, "os", "name"))
@@ -223,14 +223,14 @@ def _os(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
         yield causes.not_supported(child(path, "os"), name, ("linux", "windows"))
 
 
-def _linux(spec: Object, path: str) -> Iterator[Cause]:
+def _linux(spec: Object, path: str) -> Iterator[StatusCause]:
     for holder, where in ((spec, path), *each_container(spec, path)):
         if "windowsOptions" in holder.get("securityContext", {}):
             spot = child(where, "securityContext", "windowsOptions")
             yield causes.forbidden(spot, "windows options cannot be set for a linux pod")
 
 
-def _windows(spec: Object, path: str) -> Iterator[Cause]:
+def _windows(spec: Object, path: str) -> Iterator[StatusCause]:
     for name in _NOT_FOR_WINDOWS:
         outer, _, inner = name.partition(".")
         holder = spec.get(outer, {}) if inner else spec
@@ -245,7 +245,7 @@ def _windows(spec: Object, path: str) -> Iterator[Cause]:
 
 
 @rule("file-keys")
-def _file_keys(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _file_keys(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     """KEP-3721: files with environment variables live in volumes that are empty directories."""
     volumes = {volume.get("name", ""): volume for volume in spec.get("volumes", ())}
     for container, where in each_container(spec, path):

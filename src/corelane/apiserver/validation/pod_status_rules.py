@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from corelane.apiserver import formats
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes, update_rules
 from corelane.apiserver.validation.causes import child, item, unless_equal
 from corelane.apiserver.validation.kind_rules import dual_stack
@@ -18,7 +18,7 @@ _STATUSES = (
 _ALIVE_AGAIN = "may not be transitioned to non-terminated state"
 
 
-def update(new: Object, old: Object) -> Iterator[Cause]:
+def update(new: Object, old: Object) -> Iterator[StatusCause]:
     status, before, path = new["status"], old["status"], "status"
     yield from update_rules.pod_annotations(new, old)
     yield from _conditions(status.get("conditions", []), child(path, "conditions"))
@@ -36,7 +36,7 @@ def update(new: Object, old: Object) -> Iterator[Cause]:
         yield from _users(status.get(name, []), child(path, name), new)
 
 
-def _conditions(conditions: list[Object], path: str) -> Iterator[Cause]:
+def _conditions(conditions: list[Object], path: str) -> Iterator[StatusCause]:
     for index, condition in enumerate(conditions):
         generation, kind = condition.get("observedGeneration", 0), condition.get("type", "")
         if generation < 0:
@@ -47,7 +47,7 @@ def _conditions(conditions: list[Object], path: str) -> Iterator[Cause]:
             yield from causes.all_invalid(where, kind, formats.qualified_name(kind))
 
 
-def _nominated(name: str, old: Object, path: str) -> Iterator[Cause]:
+def _nominated(name: str, old: Object, path: str) -> Iterator[StatusCause]:
     if not name or name == old["status"].get("nominatedNodeName", ""):
         return
     yield from causes.all_invalid(path, name, formats.dns_subdomain(name))
@@ -55,7 +55,7 @@ def _nominated(name: str, old: Object, path: str) -> Iterator[Cause]:
         yield causes.forbidden(path, "may not be set on pods that are already bound to a node")
 
 
-def _transitions(name: str, containers: str, new: Object, old: Object) -> Iterator[Cause]:
+def _transitions(name: str, containers: str, new: Object, old: Object) -> Iterator[StatusCause]:
     """A container that ended stays so, unless it may be restarted."""
     if containers and _all_may_restart(old["spec"]):
         return
@@ -88,7 +88,7 @@ def _may_restart(container: Object, spec: Object, exit_code: int) -> bool:
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
 
 
-def _claims(new: Object, path: str) -> Iterator[Cause]:
+def _claims(new: Object, path: str) -> Iterator[StatusCause]:
     known = {claim.get("name", "") for claim in new["spec"].get("resourceClaims", ())}
     seen: set[str] = set()
     for index, status in enumerate(new["status"].get("resourceClaimStatuses", ())):
@@ -101,7 +101,7 @@ def _claims(new: Object, path: str) -> Iterator[Cause]:
         seen.add(name)
 
 
-def _addresses(new: list[Object], old: list[Object], path: str) -> Iterator[Cause]:
+def _addresses(new: list[Object], old: list[Object], path: str) -> Iterator[StatusCause]:
     before = [one.get("ip", "") for one in old]
     texts = [one.get("ip", "") for one in new]
     for index, text in enumerate(texts):
@@ -112,7 +112,7 @@ def _addresses(new: list[Object], old: list[Object], path: str) -> Iterator[Caus
         yield causes.invalid(path, shown, "may specify no more than one IP for each IP family")
 
 
-def _host_addresses(new: Object, old: Object) -> Iterator[Cause]:
+def _host_addresses(new: Object, old: Object) -> Iterator[StatusCause]:
     listed, path = new.get("hostIPs", []), "status.hostIPs"
     if listed and new.get("hostIP", "") != listed[0].get("ip", ""):
         where = child(item(path, 0), "ip")
@@ -120,7 +120,7 @@ def _host_addresses(new: Object, old: Object) -> Iterator[Cause]:
     yield from _addresses(listed, old.get("hostIPs", []), path)
 
 
-def _users(statuses: list[Object], path: str, pod: Object) -> Iterator[Cause]:
+def _users(statuses: list[Object], path: str, pod: Object) -> Iterator[StatusCause]:
     windows = pod["spec"].get("os", {}).get("name") == "windows"
     for index, status in enumerate(statuses):
         linux, where = status.get("user", {}).get("linux"), child(item(path, index), "user", "linux")

@@ -5,7 +5,7 @@ from typing import Any
 
 from corelane import quantity
 from corelane.apiserver import formats, pod_amounts
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item, key
 from corelane.apiserver.validation.table_rules import Object, Scope, rule
@@ -48,7 +48,7 @@ def is_overcommittable(name: str) -> bool:
     return is_native(name) and not pod_amounts.is_huge_page(name)
 
 
-def amount(name: str, text: str, path: str) -> Iterator[Cause]:
+def amount(name: str, text: str, path: str) -> Iterator[StatusCause]:
     """A resource's quantity: not negative, and whole where the resource is counted."""
     value = quantity.parse(text)
     if value.nano < 0:
@@ -58,19 +58,19 @@ def amount(name: str, text: str, path: str) -> Iterator[Cause]:
 
 
 @rule("container-resources")
-def _container_resources(resources: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _container_resources(resources: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     yield from requirements(resources, path, scope, _container_name)
 
 
 @rule("overhead")
-def _overhead(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _overhead(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     if "overhead" in spec:
         limits = {"limits": spec["overhead"]}
         yield from requirements(limits, child(path, "overhead"), scope, _container_name)
 
 
 @rule("pod-resources")
-def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     resources, path = spec.get("resources"), child(path, "resources")
     if resources is None:
         return
@@ -84,8 +84,8 @@ def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 def requirements(
-    resources: Object, path: str, scope: Scope, check_name: Callable[[str, str], list[Cause]]
-) -> Iterator[Cause]:
+    resources: Object, path: str, scope: Scope, check_name: Callable[[str, str], list[StatusCause]]
+) -> Iterator[StatusCause]:
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name in sorted(limits):
         yield from _entry(name, limits[name], key(child(path, "limits"), name), check_name)
@@ -101,12 +101,14 @@ def requirements(
     yield from _claims(resources.get("claims", ()), child(path, "claims"), scope)
 
 
-def _entry(name: str, text: str, path: str, check_name: Callable[[str, str], list[Cause]]) -> Iterator[Cause]:
+def _entry(
+    name: str, text: str, path: str, check_name: Callable[[str, str], list[StatusCause]]
+) -> Iterator[StatusCause]:
     yield from check_name(name, path)
     yield from amount(name, text, path)
 
 
-def _against_limit(name: str, request: str, limit: str | None, path: str) -> Iterator[Cause]:
+def _against_limit(name: str, request: str, limit: str | None, path: str) -> Iterator[StatusCause]:
     if limit is None:
         if not is_overcommittable(name):
             yield causes.required(child(path, "limits"), _NO_LIMIT)
@@ -120,7 +122,7 @@ def _against_limit(name: str, request: str, limit: str | None, path: str) -> Ite
         yield causes.invalid(child(path, "requests"), request, why)
 
 
-def _huge_pages(name: str, text: str, path: str) -> Iterator[Cause]:
+def _huge_pages(name: str, text: str, path: str) -> Iterator[StatusCause]:
     if pod_amounts.is_huge_page(name) and not _whole_pages(name, text):
         yield causes.invalid(path, text, f"{text} is not positive integer multiple of {name}")
 
@@ -133,7 +135,7 @@ def _whole_pages(name: str, text: str) -> bool:
     return size.nano > 0 and size.whole and quantity.value(text) % size.value == 0
 
 
-def _container_name(name: str, path: str) -> list[Cause]:
+def _container_name(name: str, path: str) -> list[StatusCause]:
     found = _name(name, path)
     if "/" not in name:
         if name not in _CONTAINER and not pod_amounts.is_huge_page(name):
@@ -143,14 +145,14 @@ def _container_name(name: str, path: str) -> list[Cause]:
     return found
 
 
-def _pod_name(name: str, path: str) -> list[Cause]:
+def _pod_name(name: str, path: str) -> list[StatusCause]:
     found = _name(name, path)
     if not found and not pod_amounts.is_pod_level(name):
         found.append(causes.not_supported(path, name, _POD_LEVEL))
     return found
 
 
-def _name(name: str, path: str) -> list[Cause]:
+def _name(name: str, path: str) -> list[StatusCause]:
     found = causes.all_invalid(path, name, formats.qualified_name(name))
     standard = name in _STANDARD or name.startswith(("hugepages-", "requests.hugepages-"))
     if not found and "/" not in name and not standard:
@@ -158,7 +160,7 @@ def _name(name: str, path: str) -> list[Cause]:
     return found
 
 
-def _claims(claims: Any, path: str, scope: Scope) -> Iterator[Cause]:
+def _claims(claims: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
     known = {claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())} - {""}
     seen: set[str] = set()
     partly: set[str] = set()
@@ -183,7 +185,7 @@ def _claims(claims: Any, path: str, scope: Scope) -> Iterator[Cause]:
             )
 
 
-def _consistency(spec: Object, resources: Object, path: str) -> Iterator[Cause]:
+def _consistency(spec: Object, resources: Object, path: str) -> Iterator[StatusCause]:
     """What the pod asks for as a whole covers what its containers ask for (KEP-2837)."""
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
     for name, text in sorted(pod_amounts.aggregated({"spec": spec}, "requests").items()):

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from corelane.apiserver import formats
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.table_rules import Object, Scope, rule
@@ -16,7 +16,7 @@ _NO_SELECTOR = "must not be specified when labelSelector is not set"
 
 
 @rule("selector-operator")
-def _selector_operator(requirement: Object, path: str, _scope: Scope) -> list[Cause]:
+def _selector_operator(requirement: Object, path: str, _scope: Scope) -> list[StatusCause]:
     operator, values = requirement.get("operator", ""), requirement.get("values", ())
     if operator in {"In", "NotIn"}:
         return [] if values else [causes.required(child(path, "values"), _IN)]
@@ -26,7 +26,7 @@ def _selector_operator(requirement: Object, path: str, _scope: Scope) -> list[Ca
 
 
 @rule("node-selector-terms")
-def _node_selector_terms(selector: Object, path: str, _scope: Scope) -> list[Cause]:
+def _node_selector_terms(selector: Object, path: str, _scope: Scope) -> list[StatusCause]:
     if selector.get("nodeSelectorTerms"):
         return []
     where = child(path, "nodeSelectorTerms")
@@ -34,7 +34,7 @@ def _node_selector_terms(selector: Object, path: str, _scope: Scope) -> list[Cau
 
 
 @rule("node-expressions")
-def _node_expressions(term: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _node_expressions(term: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     for index, requirement in enumerate(term.get("matchExpressions", ())):
         where = item(child(path, "matchExpressions"), index)
         operator, values = requirement.get("operator", ""), requirement.get("values", ())
@@ -53,7 +53,7 @@ def _node_expressions(term: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("node-fields")
-def _node_fields(term: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _node_fields(term: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     for index, requirement in enumerate(term.get("matchFields", ())):
         where, values = item(child(path, "matchFields"), index), requirement.get("values", ())
         if requirement.get("operator") not in {"In", "NotIn"}:
@@ -72,13 +72,13 @@ def _node_fields(term: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("term-namespaces")
-def _term_namespaces(term: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _term_namespaces(term: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     for name in term.get("namespaces", ()):
         yield from causes.all_invalid(child(path, "namespace"), name, formats.dns_label(name))
 
 
 @rule("term-topology-key")
-def _term_topology_key(term: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _term_topology_key(term: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     name, where = term.get("topologyKey", ""), child(path, "topologyKey")
     if not name:
         yield causes.required(where, "can not be empty")
@@ -86,7 +86,7 @@ def _term_topology_key(term: Object, path: str, _scope: Scope) -> Iterator[Cause
 
 
 @rule("spread-topology-key")
-def _spread_topology_key(constraint: Object, path: str, _scope: Scope) -> list[Cause]:
+def _spread_topology_key(constraint: Object, path: str, _scope: Scope) -> list[StatusCause]:
     if constraint.get("topologyKey"):
         return []
     return [causes.required(child(path, "topologyKey"), "can not be empty")]
@@ -94,7 +94,7 @@ def _spread_topology_key(constraint: Object, path: str, _scope: Scope) -> list[C
 
 @rule("term-label-keys")
 @rule("spread-label-keys")
-def _label_keys(term: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _label_keys(term: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     """KEP-3633: keys whose values come from the pod's own labels."""
     selector, match = term.get("labelSelector"), term.get("matchLabelKeys", ())
     mismatch = term.get("mismatchLabelKeys", ())
@@ -113,7 +113,7 @@ def _label_keys(term: Object, path: str, _scope: Scope) -> Iterator[Cause]:
             yield causes.invalid(spot, label, "exists in both matchLabelKeys and mismatchLabelKeys")
 
 
-def _repeated_label_keys(selector: Object, match: Iterable[str], path: str) -> Iterator[Cause]:
+def _repeated_label_keys(selector: Object, match: Iterable[str], path: str) -> Iterator[StatusCause]:
     """The server merges the keys into the selector: a key that is there twice was there before."""
     first = {label: index for index, label in reversed(list(enumerate(match)))}
     seen = set(selector.get("matchLabels", ()))
@@ -126,7 +126,7 @@ def _repeated_label_keys(selector: Object, match: Iterable[str], path: str) -> I
 
 
 @rule("spread-repeated")
-def _spread_repeated(constraint: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _spread_repeated(constraint: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """All but the last of those that are the same are at fault."""
     if not scope.spread:
         scope.spread.update(Counter(map(_spread, scope.spec["topologySpreadConstraints"])))
@@ -141,7 +141,7 @@ def _spread(constraint: Object) -> tuple[str, str]:
 
 
 @rule("min-domains")
-def _min_domains(constraint: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _min_domains(constraint: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     domains, action = constraint.get("minDomains"), constraint.get("whenUnsatisfiable", "")
     where = child(path, "minDomains")
     if domains is None:
@@ -154,7 +154,7 @@ def _min_domains(constraint: Object, path: str, _scope: Scope) -> Iterator[Cause
 
 
 @rule("toleration")
-def _toleration(toleration: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _toleration(toleration: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     name, operator = toleration.get("key", ""), toleration.get("operator", "")
     if name:
         yield from causes.all_invalid(child(path, "key"), name, formats.qualified_name(name))
@@ -171,7 +171,7 @@ def _toleration(toleration: Object, path: str, _scope: Scope) -> Iterator[Cause]
         yield causes.not_supported(child(path, "effect"), effect, effects)
 
 
-def _toleration_value(operator: str, value: str, path: str) -> Iterator[Cause]:
+def _toleration_value(operator: str, value: str, path: str) -> Iterator[StatusCause]:
     if operator in {"Equal", ""}:
         faults = formats.label_value(value)
         if faults:
@@ -186,7 +186,7 @@ def _toleration_value(operator: str, value: str, path: str) -> Iterator[Cause]:
 
 
 @rule("scheduling-gates")
-def _scheduling_gates(spec: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _scheduling_gates(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     seen: set[str] = set()
     for index, gate in enumerate(spec.get("schedulingGates", ())):
         where, name = item(child(path, "schedulingGates"), index), gate.get("name", "")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from corelane.apiserver import formats
 from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import container_spec as tables
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.table_rules import Object, Scope, rule
@@ -21,7 +21,7 @@ _BAD_USER_TEXT = r'cannot contain the following characters: "/\:;|=,+*?<>@[]'
 
 
 @rule("seccomp")
-def _seccomp(profile: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _seccomp(profile: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
     where = child(path, "localhostProfile")
     yield from _profile_type(kind, child(path, "type"), "type is required when seccompProfile is set")
@@ -35,14 +35,14 @@ def _seccomp(profile: Object, path: str, _scope: Scope) -> Iterator[Cause]:
         yield causes.invalid(where, shown, "can only be set when seccomp type is Localhost")
 
 
-def _profile_type(kind: str, path: str, missing: str) -> list[Cause]:
+def _profile_type(kind: str, path: str, missing: str) -> list[StatusCause]:
     if not kind:
         return [causes.required(path, missing)]
     return [] if kind in _PROFILES else [causes.not_supported(path, kind, _PROFILES)]
 
 
 @rule("app-armor")
-def _app_armor(profile: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _app_armor(profile: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     kind, local = profile.get("type", ""), profile.get("localhostProfile")
     where = child(path, "localhostProfile")
     if kind == "Localhost":
@@ -52,7 +52,7 @@ def _app_armor(profile: Object, path: str, _scope: Scope) -> Iterator[Cause]:
     yield from _profile_type(kind, child(path, "type"), "type is required when appArmorProfile is set")
 
 
-def _local_profile(local: str | None, path: str) -> Iterator[Cause]:
+def _local_profile(local: str | None, path: str) -> Iterator[StatusCause]:
     if not local:
         yield causes.required(path, "must be set when AppArmor type is Localhost")
         return
@@ -63,14 +63,14 @@ def _local_profile(local: str | None, path: str) -> Iterator[Cause]:
 
 
 @rule("share-process")
-def _share_process(context: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _share_process(context: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     if scope.spec.get("shareProcessNamespace") and scope.spec.get("hostPID"):
         why = "ShareProcessNamespace and HostPID cannot both be enabled"
         yield causes.invalid(child(path, "shareProcessNamespace"), True, why)
 
 
 @rule("sysctls")
-def _sysctls(context: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _sysctls(context: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     seen: set[str] = set()
     for index, setting in enumerate(context.get("sysctls", ())):
         where, name = child(item(child(path, "sysctls"), index), "name"), setting.get("name", "")
@@ -84,7 +84,7 @@ def _sysctls(context: Object, path: str, scope: Scope) -> Iterator[Cause]:
         yield from _host_sysctl(name, where, scope)
 
 
-def _host_sysctl(name: str, path: str, scope: Scope) -> Iterator[Cause]:
+def _host_sysctl(name: str, path: str, scope: Scope) -> Iterator[StatusCause]:
     dotted = name.replace("/", ".")
     if scope.spec.get("hostNetwork") and dotted.startswith("net."):
         yield causes.invalid(path, name, "may not be specified when 'hostNetwork' is true")
@@ -94,7 +94,7 @@ def _host_sysctl(name: str, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("windows-options")
-def _windows_options(options: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _windows_options(options: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     spec, where = options.get("gmsaCredentialSpec"), child(path, "gmsaCredentialSpec")
     if spec == "":
         yield causes.invalid(where, spec, "gmsaCredentialSpec cannot be an empty string")

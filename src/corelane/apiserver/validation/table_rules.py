@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from corelane.apiserver.schema.notation import Field, List, Record, Scalar, Shape
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.schema.notation import FieldRow, ListType, ObjectType, ScalarType, Shape
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import child, item
 
 Object: TypeAlias = dict[str, Any]
-Rule: TypeAlias = "Callable[[Any, str, Scope], Iterable[Cause]]"
+Rule: TypeAlias = "Callable[[Any, str, Scope], Iterable[StatusCause]]"
 Format: TypeAlias = "Callable[[Any], list[str]]"
 
 
@@ -53,7 +53,7 @@ def format_rule(name: str, check: Format) -> None:
     RULES[name] = lambda value, path, _scope: causes.all_invalid(path, value, check(value))
 
 
-def walk(record: Record, obj: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def walk(record: ObjectType, obj: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """The faults of an object, by its record's order."""
     for step in record.order or record.fields:
         if step.startswith("@"):
@@ -62,7 +62,7 @@ def walk(record: Record, obj: Object, path: str, scope: Scope) -> Iterator[Cause
             yield from check_field(record.fields[step], obj, path, scope)
 
 
-def check_field(row: Field, obj: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def check_field(row: FieldRow, obj: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """The faults of one field, and of what is inside it."""
     value = obj.get(row.name)
     if _unset(row, value):
@@ -80,16 +80,16 @@ def check_field(row: Field, obj: Object, path: str, scope: Scope) -> Iterator[Ca
     yield from inside(row.shape, value, where, scope)
 
 
-def inside(shape: Shape, value: Any, path: str, scope: Scope) -> Iterator[Cause]:
+def inside(shape: Shape, value: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
     """The faults of the parts of a value."""
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         yield from walk(shape, value, path, scope)
-    elif isinstance(shape, List) and isinstance(shape.item, Record):
+    elif isinstance(shape, ListType) and isinstance(shape.item, ObjectType):
         for index, part in enumerate(value):
             yield from walk(shape.item, part, item(path, index), scope)
 
 
-def limited(faults: Iterable[Cause]) -> list[Cause]:
+def limited(faults: Iterable[StatusCause]) -> list[StatusCause]:
     """The faults, but not without end: some texts repeat what was sent, as often as it is wrong."""
     found, size = [], 0
     for cause in faults:
@@ -100,16 +100,16 @@ def limited(faults: Iterable[Cause]) -> list[Cause]:
     return found
 
 
-def _unset(row: Field, value: Any) -> bool:
+def _unset(row: FieldRow, value: Any) -> bool:
     if value is None:
         return True
-    plain = isinstance(row.shape, Scalar | List)
+    plain = isinstance(row.shape, ScalarType | ListType)
     return row.presence != "opt" and plain and not value
 
 
-def _faults_of_nothing(row: Field, value: Any, path: str, scope: Scope) -> list[Cause]:
+def _faults_of_nothing(row: FieldRow, value: Any, path: str, scope: Scope) -> list[StatusCause]:
     found = [causes.required(path)] if "required" in row.check else []
-    zero = row.shape.zero if value is None and isinstance(row.shape, Scalar) else value
+    zero = row.shape.zero if value is None and isinstance(row.shape, ScalarType) else value
     for name in row.check:
         if name.endswith("!"):
             found.extend(RULES[name[:-1]](zero, path, scope))
@@ -118,7 +118,7 @@ def _faults_of_nothing(row: Field, value: Any, path: str, scope: Scope) -> list[
     return found
 
 
-def _applied(name: str, value: Any, path: str, scope: Scope) -> Iterable[Cause]:
+def _applied(name: str, value: Any, path: str, scope: Scope) -> Iterable[StatusCause]:
     if name == "required":
         return [] if value != "" else [causes.required(path)]
     return RULES[name.removesuffix("!")](value, path, scope)

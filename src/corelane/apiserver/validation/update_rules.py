@@ -8,7 +8,7 @@ from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.formats import MAX_INT32, between
 from corelane.apiserver.schema.node_kind import NODE_ADDRESS
 from corelane.apiserver.schema.pod_spec import POD_SPEC
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes, kind_rules
 from corelane.apiserver.validation.annotation_rules import APP_ARMOR
 from corelane.apiserver.validation.causes import child, item, unless_equal
@@ -44,7 +44,7 @@ _EVENT_FIXED = [
 _ADDITIONS = "only additions are allowed (no mutations or deletions)"
 
 
-def pod(new: Object, old: Object) -> Iterator[Cause]:
+def pod(new: Object, old: Object) -> Iterator[StatusCause]:
     """Upstream: `ValidatePodUpdate`, from where the specification's own rules end."""
     yield from pod_annotations(new, old)
     stop = yield from _images(new["spec"], old["spec"])
@@ -67,7 +67,7 @@ def pod(new: Object, old: Object) -> Iterator[Cause]:
         )
 
 
-def pod_annotations(new: Object, old: Object) -> Iterator[Cause]:
+def pod_annotations(new: Object, old: Object) -> Iterator[StatusCause]:
     after, before = (one["metadata"].get("annotations", {}) for one in (new, old))
     for name in sorted(before.keys() | after.keys()):
         if after.get(name) == before.get(name):
@@ -112,7 +112,7 @@ def _deadline(new: Object, old: Object) -> Any:
     return False
 
 
-def _tolerations(new: Object, old: Object) -> Iterator[Cause]:
+def _tolerations(new: Object, old: Object) -> Iterator[StatusCause]:
     kept = [_timeless(toleration) for toleration in new.get("tolerations", ())]
     if any(_timeless(toleration) not in kept for toleration in old.get("tolerations", ())):
         why = "existing toleration can not be modified except its tolerationSeconds"
@@ -123,7 +123,7 @@ def _timeless(toleration: Object) -> Object:
     return {name: value for name, value in toleration.items() if name != "tolerationSeconds"}
 
 
-def _gates(new: Object, old: Object) -> Iterator[Cause]:
+def _gates(new: Object, old: Object) -> Iterator[StatusCause]:
     before = {gate.get("name", "") for gate in old.get("schedulingGates", ())}
     for index, gate in enumerate(new.get("schedulingGates", ())):
         name = gate.get("name", "")
@@ -148,7 +148,7 @@ def _without_allowed_changes(new: Object, old: Object) -> Object:
     return munged
 
 
-def _gated(munged: Object, old: Object) -> Iterator[Cause]:
+def _gated(munged: Object, old: Object) -> Iterator[StatusCause]:
     """KEP-3838: while a pod is gated its node selection may be narrowed."""
     after, before = munged.get("nodeSelector", {}), old.get("nodeSelector", {})
     if any(after.get(name) != value for name, value in before.items()):
@@ -158,7 +158,7 @@ def _gated(munged: Object, old: Object) -> Iterator[Cause]:
     yield from _gated_affinity(munged, old)
 
 
-def _gated_affinity(munged: Object, old: Object) -> Iterator[Cause]:
+def _gated_affinity(munged: Object, old: Object) -> Iterator[StatusCause]:
     path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     before, after = _node_terms(old), _node_terms(munged)
     if before and len(before) != len(after):
@@ -193,7 +193,7 @@ def _put_back(munged: Object, old: Object, name: str) -> None:
         munged[name] = deepcopy(old[name])
 
 
-def node(new: Object, old: Object, scope: Scope) -> Iterator[Cause]:
+def node(new: Object, old: Object, scope: Scope) -> Iterator[StatusCause]:
     """Upstream: `ValidateNodeUpdate`."""
     yield from kind_rules.node_resources(new, "", scope)
     yield from kind_rules.declared_features(new, "", scope)
@@ -210,7 +210,7 @@ def node(new: Object, old: Object, scope: Scope) -> Iterator[Cause]:
         yield causes.forbidden("spec.externalID", "may not be updated")
 
 
-def _node_identity(new: Object, old: Object) -> Iterator[Cause]:
+def _node_identity(new: Object, old: Object) -> Iterator[StatusCause]:
     before, after = old.get("podCIDRs", []), new.get("podCIDRs", [])
     changed = sum(one != other for one, other in zip(before, after, strict=False))
     if before and len(before) != len(after):
@@ -223,7 +223,7 @@ def _node_identity(new: Object, old: Object) -> Iterator[Cause]:
         yield causes.forbidden("spec.providerID", why)
 
 
-def config_map(new: Object, old: Object) -> Iterator[Cause]:
+def config_map(new: Object, old: Object) -> Iterator[StatusCause]:
     if not old.get("immutable"):
         return
     if not new.get("immutable"):
@@ -233,13 +233,13 @@ def config_map(new: Object, old: Object) -> Iterator[Cause]:
             yield causes.forbidden(name, _FIXED_CONFIG)
 
 
-def priority_class(new: Object, old: Object) -> Iterator[Cause]:
+def priority_class(new: Object, old: Object) -> Iterator[StatusCause]:
     if new.get("value", 0) != old.get("value", 0):
         yield causes.forbidden("value", "may not be changed in an update.")
     yield from unless_equal("preemptionPolicy", new.get("preemptionPolicy"), old.get("preemptionPolicy"))
 
 
-def namespace_status(new: Object) -> Iterator[Cause]:
+def namespace_status(new: Object) -> Iterator[StatusCause]:
     phase = new.get("status", {}).get("phase", "")
     ending = bool(new["metadata"].get("deletionTimestamp"))
     wanted = "Terminating" if ending else "Active"
@@ -248,12 +248,12 @@ def namespace_status(new: Object) -> Iterator[Cause]:
         yield causes.invalid("status.Phase", phase, why)
 
 
-def namespace_finalize(new: Object) -> Iterator[Cause]:
+def namespace_finalize(new: Object) -> Iterator[StatusCause]:
     for index, name in enumerate(new.get("spec", {}).get("finalizers", ())):
         yield from kind_rules.finalizer(name, item("spec.finalizers", index))
 
 
-def event(new: Object, old: Object) -> Iterator[Cause]:
+def event(new: Object, old: Object) -> Iterator[StatusCause]:
     """Through events.k8s.io only the series of an event changes."""
     if new.get("series") != old.get("series"):
         yield from kind_rules.event_series(new)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from corelane.apiserver import formats
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import item, key
 from corelane.apiserver.validation.table_rules import Scope, format_rule, rule
@@ -44,25 +44,25 @@ for _name, _check in {
 
 
 @rule("not-empty")
-def _not_empty(value: str, path: str, _scope: Scope) -> list[Cause]:
+def _not_empty(value: str, path: str, _scope: Scope) -> list[StatusCause]:
     """For a field that may be left out, but not be said without a value."""
     return [] if value else [causes.required(path)]
 
 
 @rule("name-prefix")
-def _name_prefix(value: str, path: str, _scope: Scope) -> list[Cause]:
+def _name_prefix(value: str, path: str, _scope: Scope) -> list[StatusCause]:
     """A name that something may be put after."""
     return causes.all_invalid(path, value, formats.dns_subdomain(formats.name_prefix(value)))
 
 
 @rule("labels")
-def _labels(value: dict[str, str], path: str, _scope: Scope) -> list[Cause]:
+def _labels(value: dict[str, str], path: str, _scope: Scope) -> list[StatusCause]:
     return labels(value, path)
 
 
-def labels(value: dict[str, str], path: str) -> list[Cause]:
+def labels(value: dict[str, str], path: str) -> list[StatusCause]:
     """The keys and values of labels; the faults name the map."""
-    found: list[Cause] = []
+    found: list[StatusCause] = []
     for name, text in value.items():
         found += causes.all_invalid(path, name, formats.qualified_name(name))
         found += causes.all_invalid(path, text, formats.label_value(text))
@@ -70,21 +70,21 @@ def labels(value: dict[str, str], path: str) -> list[Cause]:
 
 
 @rule("label-values")
-def _label_values(value: list[str], path: str, _scope: Scope) -> list[Cause]:
+def _label_values(value: list[str], path: str, _scope: Scope) -> list[StatusCause]:
     return _each(value, path, formats.label_value)
 
 
 @rule("group-ids")
-def _group_ids(value: list[int], path: str, _scope: Scope) -> list[Cause]:
+def _group_ids(value: list[int], path: str, _scope: Scope) -> list[StatusCause]:
     return _each(value, path, formats.user_id)
 
 
 @rule("dns-subdomains")
-def _dns_subdomains(value: list[str], path: str, _scope: Scope) -> list[Cause]:
+def _dns_subdomains(value: list[str], path: str, _scope: Scope) -> list[StatusCause]:
     return _each(value, path, formats.dns_subdomain)
 
 
-def config_keys(value: dict[str, Any], path: str) -> list[Cause]:
+def config_keys(value: dict[str, Any], path: str) -> list[StatusCause]:
     """The names in a config map."""
     return [
         cause
@@ -94,13 +94,13 @@ def config_keys(value: dict[str, Any], path: str) -> list[Cause]:
 
 
 @rule("driver-name")
-def _driver_name(value: str, path: str, _scope: Scope) -> Iterator[Cause]:
+def _driver_name(value: str, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if len(value) > 63:
         yield causes.too_long(path, 63)
     yield from causes.all_invalid(path, value, formats.dns_subdomain(value.lower()))
 
 
-def _each(values: list[Any], path: str, check: Any) -> list[Cause]:
+def _each(values: list[Any], path: str, check: Any) -> list[StatusCause]:
     return [
         cause
         for index, value in enumerate(values)

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from corelane import quantity
 from corelane.apiserver import formats
 from corelane.apiserver.schema import volume_sources as tables
-from corelane.apiserver.schema.notation import Record
-from corelane.apiserver.status_errors import Cause
+from corelane.apiserver.schema.notation import ObjectType
+from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import above, child, item, key
 from corelane.apiserver.validation.environment_rules import field_ref, resource_ref
@@ -35,14 +35,14 @@ _TEMPLATE_LABELS = {"labels", "annotations"}
 
 
 @rule("volume-source")
-def _volume_source(volume: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _volume_source(volume: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     given = [name for name in SOURCES if name in volume]
     for index, name in enumerate(given):
         if index:
             yield causes.forbidden(child(path, name), "may not specify more than 1 volume type")
             continue
         shape = tables.VOLUME.fields[name].shape
-        assert isinstance(shape, Record)
+        assert isinstance(shape, ObjectType)
         yield from walk(shape, volume[name], child(path, _SHOWN_AS.get(name, name)), scope)
     if not given:
         yield causes.required(path, "must specify a volume type")
@@ -54,7 +54,7 @@ def _volume_source(volume: Object, path: str, scope: Scope) -> Iterator[Cause]:
         yield from _claim_name(volume, path, scope)
 
 
-def _claim_name(volume: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _claim_name(volume: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """The claim of an ephemeral volume is named after the pod and the volume."""
     pod, name = scope.root["metadata"].get("name", ""), volume.get("name", "")
     if pod and name:
@@ -63,7 +63,7 @@ def _claim_name(volume: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("volumes")
-def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Also finds out which volumes containers may use: those without a fault."""
     listed, pod = spec.get("volumes", ()), scope.root["metadata"].get("name", "")
     made = {f"{pod}-{one.get('name', '')}" for one in listed if pod and "ephemeral" in one}
@@ -87,7 +87,7 @@ def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("publish-secret")
-def _publish_secret(source: Object, path: str, _scope: Scope) -> list[Cause]:
+def _publish_secret(source: Object, path: str, _scope: Scope) -> list[StatusCause]:
     secret = source.get("nodePublishSecretRef")
     if secret is None:
         return []
@@ -98,14 +98,14 @@ def _publish_secret(source: Object, path: str, _scope: Scope) -> list[Cause]:
 
 
 @rule("downward-items")
-def _downward_items(source: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _downward_items(source: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Upstream's faults here name the source, not the item."""
     for file in source.get("items", ()):
         yield from walk(tables.DOWNWARD_API_VOLUME_FILE, file, path, scope)
 
 
 @rule("downward-source")
-def _downward_source(file: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _downward_source(file: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if "fieldRef" in file:
         yield from field_ref(file["fieldRef"], child(path, "fieldRef"), _FILE_PATHS)
         if "resourceFieldRef" in file:
@@ -118,7 +118,7 @@ def _downward_source(file: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("projections")
-def _projections(source: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _projections(source: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     paths: set[str] = set()
     for index, projection in enumerate(source.get("sources") or ()):
         where = item(child(path, "sources"), index)
@@ -135,7 +135,9 @@ def _projections(source: Object, path: str, scope: Scope) -> Iterator[Cause]:
             yield causes.forbidden(where, "may not specify more than 1 volume type per source")
 
 
-def _projected_keys(source: Object, path: str, where: str, scope: Scope, paths: set[str]) -> Iterator[Cause]:
+def _projected_keys(
+    source: Object, path: str, where: str, scope: Scope, paths: set[str]
+) -> Iterator[StatusCause]:
     name = source.get("name", "")
     if not name:
         yield causes.required(child(where, "name"))
@@ -144,19 +146,21 @@ def _projected_keys(source: Object, path: str, where: str, scope: Scope, paths: 
         yield from _taken(entry.get("path", ""), name, path, paths)
 
 
-def _projected_files(source: Object, path: str, where: str, scope: Scope, paths: set[str]) -> Iterator[Cause]:
+def _projected_files(
+    source: Object, path: str, where: str, scope: Scope, paths: set[str]
+) -> Iterator[StatusCause]:
     for file in source.get("items", ()):
         yield from walk(tables.DOWNWARD_API_VOLUME_FILE, file, where, scope)
         yield from _taken(file.get("path", ""), file.get("path", ""), path, paths)
 
 
-def _taken(target: str, shown: str, path: str, paths: set[str]) -> Iterator[Cause]:
+def _taken(target: str, shown: str, path: str, paths: set[str]) -> Iterator[StatusCause]:
     if target and target in paths:
         yield causes.invalid(path, shown, _CONFLICT)
     paths.add(target)
 
 
-def _token(source: Object, path: str, where: str) -> Iterator[Cause]:
+def _token(source: Object, path: str, where: str) -> Iterator[StatusCause]:
     seconds, target = source.get("expirationSeconds", 0), source.get("path", "")
     if seconds < 600:
         why = "may not specify a duration less than 10 minutes"
@@ -171,7 +175,7 @@ def _token(source: Object, path: str, where: str) -> Iterator[Cause]:
 
 
 @rule("template-metadata")
-def _template_metadata(template: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _template_metadata(template: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     meta = template.get("metadata", {})
     for name in meta.get("annotations", ()):
         faults = formats.qualified_name(name.lower())
@@ -182,7 +186,7 @@ def _template_metadata(template: Object, path: str, _scope: Scope) -> Iterator[C
 
 
 @rule("access-modes")
-def _access_modes(claim: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _access_modes(claim: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     modes, where = claim.get("accessModes", ()), child(path, "accessModes")
     if not modes:
         yield causes.required(where, "at least 1 access mode is required")
@@ -195,7 +199,7 @@ def _access_modes(claim: Object, path: str, scope: Scope) -> Iterator[Cause]:
 
 
 @rule("storage")
-def _storage(claim: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _storage(claim: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     text = claim.get("resources", {}).get("requests", {}).get("storage")
     where = key(child(path, "resources"), "storage")
     if text is None:
@@ -205,7 +209,7 @@ def _storage(claim: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("data-source")
-def _data_source(claim: Object, path: str, _scope: Scope) -> Iterator[Cause]:
+def _data_source(claim: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     for name in ("dataSource", "dataSourceRef"):
         source, where = claim.get(name), child(path, name)
         if source is None:
@@ -225,7 +229,7 @@ def _data_source(claim: Object, path: str, _scope: Scope) -> Iterator[Cause]:
 
 
 @rule("volume-mounts")
-def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     path = child(path, "volumeMounts")
     devices = {one.get("name", ""): one.get("devicePath", "") for one in container.get("volumeDevices", ())}
     points: set[str] = set()
@@ -249,7 +253,7 @@ def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[Cause
         yield from _mount_options(mount, where, container)
 
 
-def _mount_options(mount: Object, path: str, container: Object) -> Iterator[Cause]:
+def _mount_options(mount: Object, path: str, container: Object) -> Iterator[StatusCause]:
     """Upstream's faults here name the list, not the mount."""
     listed, sub, expression = above(path), mount.get("subPath", ""), mount.get("subPathExpr", "")
     if sub:
@@ -264,7 +268,7 @@ def _mount_options(mount: Object, path: str, container: Object) -> Iterator[Caus
     yield from _recursive_read_only(mount, child(listed, "recursiveReadOnly"))
 
 
-def _propagation(mount: Object, path: str, container: Object) -> Iterator[Cause]:
+def _propagation(mount: Object, path: str, container: Object) -> Iterator[StatusCause]:
     mode, modes = mount.get("mountPropagation"), ("Bidirectional", "HostToContainer", "None")
     if mode is None:
         return
@@ -275,7 +279,7 @@ def _propagation(mount: Object, path: str, container: Object) -> Iterator[Cause]
         yield causes.forbidden(path, why)
 
 
-def _recursive_read_only(mount: Object, path: str) -> Iterator[Cause]:
+def _recursive_read_only(mount: Object, path: str) -> Iterator[StatusCause]:
     mode, modes = mount.get("recursiveReadOnly"), ("Disabled", "Enabled", "IfPossible")
     if mode in {None, "Disabled"}:
         return
@@ -290,7 +294,7 @@ def _recursive_read_only(mount: Object, path: str) -> Iterator[Cause]:
 
 
 @rule("volume-devices")
-def _volume_devices(container: Object, path: str, scope: Scope) -> Iterator[Cause]:
+def _volume_devices(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     path = child(path, "volumeDevices")
     mounts = {one.get("name", ""): one.get("mountPath", "") for one in container.get("volumeMounts", ())}
     names: set[str] = set()
@@ -308,7 +312,7 @@ def _volume_devices(container: Object, path: str, scope: Scope) -> Iterator[Caus
         names.add(name)
 
 
-def _device_name(name: str, path: str, scope: Scope, names: set[str]) -> Iterator[Cause]:
+def _device_name(name: str, path: str, scope: Scope, names: set[str]) -> Iterator[StatusCause]:
     volume = scope.volumes.get(name)
     if not name:
         yield causes.required(path)
@@ -321,7 +325,7 @@ def _device_name(name: str, path: str, scope: Scope, names: set[str]) -> Iterato
         yield causes.invalid(path, name, f"can only use volume source type of {kinds} for block mode")
 
 
-def _device_path(point: str, path: str, points: set[str]) -> Iterator[Cause]:
+def _device_path(point: str, path: str, points: set[str]) -> Iterator[StatusCause]:
     if not point:
         yield causes.required(path)
     if point in points:

@@ -7,8 +7,8 @@ from typing import Any
 
 from corelane.apiserver import served_kinds, status_errors
 from corelane.apiserver.api_requests import Target
-from corelane.apiserver.status_errors import Cause, StatusError
-from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.status_errors import StatusCause, StatusError
+from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
@@ -17,20 +17,20 @@ _NAMESPACES = served_kinds.NAMESPACES.stored
 _CLASSES = served_kinds.PRIORITY_CLASSES.stored
 
 
-def admit_create(registry: Backend, target: Target, obj: Object) -> None:
+def admit_create(backend: Backend, target: Target, obj: Object) -> None:
     """Check and complete an object about to be created. Raises StatusError 403 or 404."""
     meta = obj.get("metadata") or {}
     if target.namespace and target.kind and target.kind.namespaced:
-        _check_namespace(registry, target, meta.get("name", ""))
+        _check_namespace(backend, target, meta.get("name", ""))
     if target.resource == "pods" and not target.subresource:
-        _set_priority(registry, target, obj)
+        _set_priority(backend, target, obj)
     if target.resource == "priorityclasses":
-        _check_default_class(registry, target, obj)
+        _check_default_class(backend, target, obj)
 
 
-def admit_update(registry: Backend, target: Target, obj: Object) -> None:
+def admit_update(backend: Backend, target: Target, obj: Object) -> None:
     if target.resource == "priorityclasses":
-        _check_default_class(registry, target, obj)
+        _check_default_class(backend, target, obj)
 
 
 def admit_delete(target: Target) -> None:
@@ -41,27 +41,27 @@ def admit_delete(target: Target) -> None:
         raise _refuse(target, target.name, "this is a system priority class and cannot be deleted")
 
 
-def _refuse(target: Target, name: str, why: str, causes: tuple[Cause, ...] = ()) -> StatusError:
+def _refuse(target: Target, name: str, why: str, causes: tuple[StatusCause, ...] = ()) -> StatusError:
     return status_errors.forbidden(target.resource, target.group, name, why, causes)
 
 
-def _check_namespace(registry: Backend, target: Target, name: str) -> None:
-    record = registry.store.get(_NAMESPACES, target.namespace)
+def _check_namespace(backend: Backend, target: Target, name: str) -> None:
+    record = backend.store.get(_NAMESPACES, target.namespace)
     if record is None:
         raise status_errors.not_found("namespaces", "", target.namespace)
     if record.fields.get("status.phase") != "Terminating":
         return
     why = f"unable to create new content in namespace {target.namespace} because it is being terminated"
     text = f"namespace {target.namespace} is being terminated"
-    raise _refuse(target, name, why, (Cause("NamespaceTerminating", text, "metadata.namespace"),))
+    raise _refuse(target, name, why, (StatusCause("NamespaceTerminating", text, "metadata.namespace"),))
 
 
-def _set_priority(registry: Backend, target: Target, pod: Object) -> None:
+def _set_priority(backend: Backend, target: Target, pod: Object) -> None:
     """KEP 268: the class named, or the default one, gives the pod its priority."""
     spec = pod.get("spec")
     if not isinstance(spec, dict):
         return
-    name, value, policy = _priority(registry, target, pod)
+    name, value, policy = _priority(backend, target, pod)
     given = spec.get("priority")
     if given is not None and given != value:
         raise _refuse(target, pod["metadata"].get("name", ""), _mismatch(given, value, name))
@@ -85,12 +85,12 @@ def _mismatch(given: int, value: int, name: str) -> str:
     )
 
 
-def _priority(registry: Backend, target: Target, pod: Object) -> tuple[str, int, str]:
+def _priority(backend: Backend, target: Target, pod: Object) -> tuple[str, int, str]:
     name = pod["spec"].get("priorityClassName", "")
     if not name:
-        found = _default_class(registry)
+        found = _default_class(backend)
         return _of_class(found) if found else ("", 0, "PreemptLowerPriority")
-    record = registry.store.get(_CLASSES, name)
+    record = backend.store.get(_CLASSES, name)
     if record is None:
         why = f"no PriorityClass with name {name} was found"
         raise _refuse(target, pod["metadata"].get("name", ""), why)
@@ -101,17 +101,17 @@ def _of_class(found: Object) -> tuple[str, int, str]:
     return found["metadata"]["name"], found["value"], found.get("preemptionPolicy", "PreemptLowerPriority")
 
 
-def _default_class(registry: Backend) -> Object | None:
+def _default_class(backend: Backend) -> Object | None:
     """The class marked as the default; of several (from a race) the lowest wins, as upstream."""
-    found = (record.object() for record in registry.store.find(_CLASSES))
+    found = (record.object() for record in backend.store.find(_CLASSES))
     marked: list[dict[str, Any]] = [item for item in found if item.get("globalDefault")]
     return min(marked, key=lambda item: int(item["value"]), default=None)
 
 
-def _check_default_class(registry: Backend, target: Target, obj: Object) -> None:
+def _check_default_class(backend: Backend, target: Target, obj: Object) -> None:
     if not obj.get("globalDefault"):
         return
-    other = _default_class(registry)
+    other = _default_class(backend)
     name = obj["metadata"].get("name", "")
     if other and other["metadata"]["name"] != name:
         taken = other["metadata"]["name"]

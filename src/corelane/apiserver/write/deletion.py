@@ -12,10 +12,10 @@ from typing import Any
 from corelane.apiserver import api_requests, status_errors
 from corelane.apiserver.api_requests import Query, Target
 from corelane.apiserver.codec import wire
-from corelane.apiserver.served_kinds import Kind
-from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.store import backend
-from corelane.apiserver.store.backend import Backend, rfc3339
+from corelane.apiserver.served_kinds import ServedKind
+from corelane.apiserver.status_errors import StatusCause
+from corelane.apiserver.store import server_backend
+from corelane.apiserver.store.server_backend import Backend, rfc3339
 from corelane.apiserver.stored_objects import Object, StoreChange, StoredObject
 from corelane.apiserver.write import admission_plugins
 
@@ -36,7 +36,7 @@ class DeleteOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Deleted:
+class DeleteResult:
     """The outcome: the object's last or present state, and whether it is gone."""
 
     obj: Object
@@ -72,69 +72,69 @@ def read_options(found: Mapping[str, Any]) -> DeleteOptions:
     )
 
 
-def _option_faults(found: Mapping[str, Any]) -> list[Cause]:
+def _option_faults(found: Mapping[str, Any]) -> list[StatusCause]:
     policy = found.get("propagationPolicy")
     faults = []
     if policy is not None and found.get("orphanDependents") is not None:
         why = f'Invalid value: "{policy}": orphanDependents and deletionPropagation cannot be both set'
-        faults.append(Cause("FieldValueInvalid", why, "propagationPolicy"))
+        faults.append(StatusCause("FieldValueInvalid", why, "propagationPolicy"))
     if policy is not None and policy not in _POLICIES:
         faults.append(api_requests.unsupported("propagationPolicy", f'"{policy}"', (*_POLICIES, "nil")))
     return [*faults, *api_requests.dry_run_faults(found.get("dryRun") or [])]
 
 
-def delete(reg: Backend, target: Target, options: DeleteOptions) -> Deleted:
+def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
     """Delete one object, or begin to. Raises StatusError."""
     admission_plugins.admit_delete(target)
-    obj = reg.find(target).object()
+    obj = backend.find(target).object()
     if target.resource == "namespaces" and not target.subresource:
-        return _delete_namespace(reg, target, obj, options)
-    return _delete(reg, target, obj, options)
+        return _delete_namespace(backend, target, obj, options)
+    return _delete(backend, target, obj, options)
 
 
 def delete_records(
-    reg: Backend, target: Target, records: Iterable[StoredObject], options: DeleteOptions
+    backend: Backend, target: Target, records: Iterable[StoredObject], options: DeleteOptions
 ) -> None:
     """Delete each of a collection; what is gone already is passed over."""
     for record in records:
         name = record.key.rpartition("/")[2]
         namespace = record.key.rpartition("/")[0]
         try:
-            delete(reg, replace(target, name=name, namespace=namespace), options)
+            delete(backend, replace(target, name=name, namespace=namespace), options)
         except status_errors.StatusError as error:
             if error.code != 404:
                 raise
 
 
-def _delete(reg: Backend, target: Target, obj: Object, options: DeleteOptions) -> Deleted:
-    kind = wire.stored_kind(backend.kind_of(target))
+def _delete(backend: Backend, target: Target, obj: Object, options: DeleteOptions) -> DeleteResult:
+    kind = wire.stored_kind(server_backend.kind_of(target))
     _check_preconditions(kind, obj, options)
     before = {**obj, "metadata": dict(obj["metadata"])}
     grace = _grace(kind, obj, options)
     if _pending(kind, obj, grace):
-        return Deleted(obj, gone=False)
+        return DeleteResult(obj, gone=False)
     _set_finalizers(obj["metadata"], options)
     held = bool(obj["metadata"].get("finalizers"))
     if grace is not None:
-        _mark(obj["metadata"], reg.now(), grace)
+        _mark(obj["metadata"], backend.now(), grace)
     elif held:
-        _mark_now(obj["metadata"], reg.now())
+        _mark_now(obj["metadata"], backend.now())
     gone = not held and not grace
     if not options.dry_run:
-        _write(reg, kind, target.key, obj, changed=obj != before, gone=gone)
-    return Deleted(obj, gone)
+        _write(backend, kind, target.key, obj, changed=obj != before, gone=gone)
+    return DeleteResult(obj, gone)
 
 
-def _write(reg: Backend, kind: Kind, key: str, obj: Object, *, changed: bool, gone: bool) -> None:
+def _write(backend: Backend, kind: ServedKind, key: str, obj: Object, *, changed: bool, gone: bool) -> None:
     """A pod's last state is written before it goes, as upstream does, so that watchers see both."""
     changes = [StoreChange(kind.stored, key, obj)] if changed else []
     if gone:
         changes.append(StoreChange(kind.stored, key, None))
     if changes:
-        reg.store.write(changes)
+        backend.store.write(changes)
 
 
-def _check_preconditions(kind: Kind, obj: Object, options: DeleteOptions) -> None:
+def _check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -> None:
     meta = obj["metadata"]
     pairs = (
         ("UID", options.uid, meta["uid"], "deleted and then recreated"),
@@ -149,7 +149,7 @@ def _check_preconditions(kind: Kind, obj: Object, options: DeleteOptions) -> Non
             raise status_errors.conflict(kind.kind, kind.group, meta["name"], why)
 
 
-def _grace(kind: Kind, obj: Object, options: DeleteOptions) -> int | None:
+def _grace(kind: ServedKind, obj: Object, options: DeleteOptions) -> int | None:
     """Seconds until a pod goes; None for kinds that know no grace."""
     if kind.kind != "Pod":
         return None
@@ -162,7 +162,7 @@ def _grace(kind: Kind, obj: Object, options: DeleteOptions) -> int | None:
     return 1 if grace < 0 else int(grace)
 
 
-def _pending(kind: Kind, obj: Object, grace: int | None) -> bool:
+def _pending(kind: ServedKind, obj: Object, grace: int | None) -> bool:
     """Whether an earlier deletion already asks for as short a grace period."""
     running = obj["metadata"].get("deletionGracePeriodSeconds")
     if grace is None or running is None or "deletionTimestamp" not in obj["metadata"]:
@@ -212,17 +212,17 @@ def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
         meta.pop("finalizers", None)
 
 
-def _delete_namespace(reg: Backend, target: Target, obj: Object, options: DeleteOptions) -> Deleted:
+def _delete_namespace(backend: Backend, target: Target, obj: Object, options: DeleteOptions) -> DeleteResult:
     """First make it Terminating; it goes only when the finalizers in its spec are gone."""
-    kind = backend.kind_of(target)
+    kind = server_backend.kind_of(target)
     _check_preconditions(kind, obj, options)
     meta = obj["metadata"]
     if "deletionTimestamp" in meta:
         if (obj.get("spec") or {}).get("finalizers"):
-            return Deleted(obj, gone=False)
-        return _delete(reg, target, obj, options)
-    meta["deletionTimestamp"] = reg.timestamp()
+            return DeleteResult(obj, gone=False)
+        return _delete(backend, target, obj, options)
+    meta["deletionTimestamp"] = backend.timestamp()
     obj["status"] = {**(obj.get("status") or {}), "phase": "Terminating"}
     if not options.dry_run:
-        reg.store.put(kind.stored, target.key, obj)
-    return Deleted(obj, gone=False)
+        backend.store.put(kind.stored, target.key, obj)
+    return DeleteResult(obj, gone=False)

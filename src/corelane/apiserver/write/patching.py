@@ -5,9 +5,9 @@ from typing import Any
 
 from corelane.apiserver import status_errors
 from corelane.apiserver.codec import custom_resources, decoding, envelope, json_reading
-from corelane.apiserver.codec.decoding import Notes
+from corelane.apiserver.codec.decoding import StrictNotes
 from corelane.apiserver.codec.json_reading import ReadError, pairs
-from corelane.apiserver.served_kinds import Kind
+from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.validation import causes
 from corelane.apiserver.write import json_patch, strategic_merge
@@ -26,7 +26,7 @@ _OPERATION = {"op", "path", "from", "value"}
 
 
 def apply(
-    kind: Kind, content_type: str, current: Object, body: bytes, *, field_validation: str = "Warn"
+    kind: ServedKind, content_type: str, current: Object, body: bytes, *, field_validation: str = "Warn"
 ) -> tuple[Object, list[str]]:
     """The object after a patch, and the warnings to answer with.
 
@@ -36,7 +36,7 @@ def apply(
     for one that does not apply or whose result is no object of the kind, 501 for server-side apply.
     """
     media_type = content_type.partition(";")[0].strip()
-    notes = Notes()
+    notes = StrictNotes()
     if media_type == JSON_PATCH:
         patched = _json_patch(current, body, notes)
     elif media_type == MERGE_PATCH:
@@ -53,7 +53,7 @@ def apply(
     return _read_back(kind, current, patched, notes, field_validation)
 
 
-def _json_patch(current: Object, body: bytes, notes: Notes) -> Any:
+def _json_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
     operations = _parsed(body, "error decoding patch: ")
     if not isinstance(operations, list) or not all(isinstance(one, dict) for one in operations):
         raise _unmarshallable(operations, "Go value of type []handlers.jsonPatchOp", "error decoding patch: ")
@@ -67,7 +67,7 @@ def _json_patch(current: Object, body: bytes, notes: Notes) -> Any:
     return patched
 
 
-def _check_operations(operations: list[Object], notes: Notes) -> None:
+def _check_operations(operations: list[Object], notes: StrictNotes) -> None:
     if len(operations) > MAX_OPERATIONS:
         limit = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(operations)}"
         raise status_errors.too_large(f"Request entity too large: {limit}")
@@ -87,7 +87,7 @@ def _check_operations(operations: list[Object], notes: Notes) -> None:
             seen.add(name)
 
 
-def _merge_patch(current: Object, body: bytes, notes: Notes) -> Any:
+def _merge_patch(current: Object, body: bytes, notes: StrictNotes) -> Any:
     patch = _parsed(body, "error decoding patch: ")
     if patch is None:
         raise status_errors.bad_request("Invalid JSON Patch")
@@ -109,7 +109,7 @@ def merged(original: Any, patch: Any) -> Any:
     return result
 
 
-def _strategic(kind: Kind, current: Object, body: bytes, notes: Notes) -> Any:
+def _strategic(kind: ServedKind, current: Object, body: bytes, notes: StrictNotes) -> Any:
     patch = _parsed(body, "")
     _check_map(patch, "")
     custom_resources.note_repeats(patch, "", notes)
@@ -148,7 +148,7 @@ def _version(obj: Object) -> str:
 
 
 def _read_back(
-    kind: Kind, current: Object, patched: Any, notes: Notes, field_validation: str
+    kind: ServedKind, current: Object, patched: Any, notes: StrictNotes, field_validation: str
 ) -> tuple[Object, list[str]]:
     """What the patch made, read as an object of the kind."""
     version = _version(current)

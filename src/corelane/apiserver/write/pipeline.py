@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from corelane.apiserver import served_kinds, status_errors, validation
 from corelane.apiserver.api_requests import Target, WriteOptions
 from corelane.apiserver.codec import conversion, envelope, wire
-from corelane.apiserver.served_kinds import Kind
-from corelane.apiserver.status_errors import Cause
-from corelane.apiserver.store import backend
-from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.served_kinds import ServedKind
+from corelane.apiserver.status_errors import StatusCause
+from corelane.apiserver.store import server_backend
+from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.validation import object_warnings
 from corelane.apiserver.write import admission_plugins, patching, strategy
@@ -25,14 +25,14 @@ _ATTEMPTS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """The outcome of a write: the object in stored form, and whether it is new."""
 
     obj: Object
     created: bool = False
     old: Object | None = None
 
-    def warnings(self, kind: Kind, subresource: str) -> list[str]:
+    def warnings(self, kind: ServedKind, subresource: str) -> list[str]:
         """What to tell the client about the object, though it is valid."""
         stored = wire.stored_kind(kind)
         if self.old is None:
@@ -40,59 +40,59 @@ class Written:
         return object_warnings.on_update(stored, self.obj, self.old, subresource)
 
 
-def create(reg: Backend, target: Target, obj: Object, options: WriteOptions) -> Written:
+def create(backend: Backend, target: Target, obj: Object, options: WriteOptions) -> WriteResult:
     """Create an object decoded from a POST's body. Raises StatusError."""
-    kind = backend.kind_of(target)
+    kind = server_backend.kind_of(target)
     meta = obj.setdefault("metadata", {})
     check_namespace(target, kind, meta)
     target = replace(target, name=meta.get("name", ""))
     if not meta.get("generateName") or meta.get("name"):
-        return _create(reg, target, obj, options)
+        return _create(backend, target, obj, options)
     for attempt in range(_ATTEMPTS):
         try:
-            return _create(reg, target, deepcopy(obj), options)
+            return _create(backend, target, deepcopy(obj), options)
         except status_errors.StatusError as error:
             if error.reason != "AlreadyExists" or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
 
 
-def _create(reg: Backend, target: Target, obj: Object, options: WriteOptions) -> Written:
-    kind = backend.kind_of(target)
-    admission_plugins.admit_create(reg, target, obj)
-    obj = _new(reg, target, kind, obj)
+def _create(backend: Backend, target: Target, obj: Object, options: WriteOptions) -> WriteResult:
+    kind = server_backend.kind_of(target)
+    admission_plugins.admit_create(backend, target, obj)
+    obj = _new(backend, target, kind, obj)
     name = obj["metadata"].get("name", "")
     stored = wire.stored_kind(kind)
-    strategy.prepare_create(stored, obj, default_scheduler=reg.default_scheduler)
+    strategy.prepare_create(stored, obj, default_scheduler=backend.default_scheduler)
     _raise_invalid(stored, name, validation.create(stored, obj))
     target = replace(target, name=name)
-    _check_absent(reg, target, generated=bool(obj["metadata"].get("generateName")))
+    _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
     if obj["metadata"].get("resourceVersion", "") not in {"", "0"}:
         raise status_errors.internal("resourceVersion should not be set on objects to be created")
     obj["metadata"].pop("resourceVersion", None)
     if not options.dry_run:
-        reg.store.put(kind.stored, target.key, obj)
-    return Written(obj, created=True)
+        backend.store.put(kind.stored, target.key, obj)
+    return WriteResult(obj, created=True)
 
 
-def _new(reg: Backend, target: Target, kind: Kind, obj: Object) -> Object:
+def _new(backend: Backend, target: Target, kind: ServedKind, obj: Object) -> Object:
     """The stored form with the metadata that the server gives."""
     stored = wire.stored_kind(kind)
     obj = wire.typed(stored, stored.version, conversion.convert(stored, obj, stored.version))
     meta = {key: value for key, value in obj["metadata"].items() if key not in _SERVER_FIELDS}
     if not meta.get("name") and meta.get("generateName"):
-        meta["name"] = backend.generate_name(meta["generateName"])
+        meta["name"] = server_backend.generate_name(meta["generateName"])
     meta.pop("namespace", None)
     if kind.namespaced:
         meta["namespace"] = target.namespace
-    meta["uid"] = backend.new_uid()
-    meta["creationTimestamp"] = reg.timestamp()
+    meta["uid"] = server_backend.new_uid()
+    meta["creationTimestamp"] = backend.timestamp()
     obj["metadata"] = meta
     return obj
 
 
-def _check_absent(reg: Backend, target: Target, *, generated: bool) -> None:
-    record = reg.store.get(backend.resource(target), target.key)
+def _check_absent(backend: Backend, target: Target, *, generated: bool) -> None:
+    record = backend.store.get(server_backend.resource(target), target.key)
     if record is None:
         return
     if generated:
@@ -103,7 +103,7 @@ def _check_absent(reg: Backend, target: Target, *, generated: bool) -> None:
     raise error
 
 
-def check_namespace(target: Target, kind: Kind, meta: Object) -> None:
+def check_namespace(target: Target, kind: ServedKind, meta: Object) -> None:
     """The object's namespace must be the path's, or be left out. Raises StatusError 400."""
     given = meta.get("namespace", "")
     if kind.namespaced and given and given != target.namespace:
@@ -112,20 +112,20 @@ def check_namespace(target: Target, kind: Kind, meta: Object) -> None:
         )
 
 
-def update(reg: Backend, target: Target, obj: Object, options: WriteOptions) -> Written:
+def update(backend: Backend, target: Target, obj: Object, options: WriteOptions) -> WriteResult:
     """Replace an object by one decoded from a PUT's body. Raises StatusError."""
-    kind = backend.kind_of(target)
+    kind = server_backend.kind_of(target)
     meta = obj.setdefault("metadata", {})
     _check_name(target, meta)
     check_namespace(target, kind, meta)
-    record = reg.store.get(kind.stored, target.key)
+    record = backend.store.get(kind.stored, target.key)
     if record is None:
         if target.resource in _CREATED_BY_PUT and not meta.get("uid"):
-            return _create(reg, target, obj, options)
-        raise backend.not_found(target)
+            return _create(backend, target, obj, options)
+        raise server_backend.not_found(target)
     old = record.object()
-    backend.check_preconditions(target, old, meta.get("uid", ""), "")
-    return _replace(reg, target, old, obj, options)
+    server_backend.check_preconditions(target, old, meta.get("uid", ""), "")
+    return _replace(backend, target, old, obj, options)
 
 
 def _check_name(target: Target, meta: Object) -> None:
@@ -141,43 +141,45 @@ def _check_name(target: Target, meta: Object) -> None:
 
 
 def patch_object(
-    reg: Backend, target: Target, content_type: str, body: bytes, options: WriteOptions
-) -> tuple[Written, list[str]]:
+    backend: Backend, target: Target, content_type: str, body: bytes, options: WriteOptions
+) -> tuple[WriteResult, list[str]]:
     """Change an object by a patch. Returns also the warnings. Raises StatusError."""
-    kind = backend.kind_of(target)
-    old = reg.find(target).object()
+    kind = server_backend.kind_of(target)
+    old = backend.find(target).object()
     view = wire.View(kind, target.version)
     new, warnings = patching.apply(
         kind, content_type, wire.to_wire(view, deepcopy(old)), body, field_validation=options.field_validation
     )
     _check_name(target, new["metadata"])
     check_namespace(target, kind, new["metadata"])
-    return _replace(reg, target, old, new, options), warnings
+    return _replace(backend, target, old, new, options), warnings
 
 
-def _replace(reg: Backend, target: Target, old: Object, obj: Object, options: WriteOptions) -> Written:
+def _replace(
+    backend: Backend, target: Target, old: Object, obj: Object, options: WriteOptions
+) -> WriteResult:
     """Write `obj` over `old` (stored form), if it may be and if it differs."""
-    kind = wire.stored_kind(backend.kind_of(target))
+    kind = wire.stored_kind(server_backend.kind_of(target))
     _check_version(target, obj["metadata"].get("resourceVersion", ""), old)
     obj = wire.typed(kind, kind.version, conversion.convert(kind, obj, kind.version))
     _place(obj, old)
-    admission_plugins.admit_update(reg, target, obj)
+    admission_plugins.admit_update(backend, target, obj)
     strategy.prepare_update(kind, obj, old, target.subresource)
     _raise_invalid(kind, target.name, validation.update(kind, obj, old, target.subresource))
     if ends(kind, obj, old):
         if not options.dry_run:
-            reg.store.delete(kind.stored, target.key)
-        return Written(obj, old=old)
+            backend.store.delete(kind.stored, target.key)
+        return WriteResult(obj, old=old)
     if not options.dry_run and obj != old:
-        reg.store.put(kind.stored, target.key, obj)
-    return Written(obj, old=old)
+        backend.store.put(kind.stored, target.key, obj)
+    return WriteResult(obj, old=old)
 
 
 def _check_version(target: Target, given: str, old: Object) -> None:
     """The optimistic lock. Raises StatusError 409 or 422."""
-    revision = backend.parse_revision(given)
+    revision = server_backend.parse_revision(given)
     if not revision and target.resource in _VERSION_DEMANDED:
-        cause = Cause(
+        cause = StatusCause(
             "FieldValueInvalid",
             "Invalid value: 0: must be specified for an update",
             "metadata.resourceVersion",
@@ -196,7 +198,7 @@ def _place(obj: Object, old: Object) -> None:
         meta["namespace"] = old["metadata"]["namespace"]
 
 
-def ends(kind: Kind, obj: Object, old: Object) -> bool:
+def ends(kind: ServedKind, obj: Object, old: Object) -> bool:
     """Whether an update takes away the last thing that kept a deleted object alive."""
     meta = obj["metadata"]
     if "deletionTimestamp" not in old["metadata"] or meta.get("finalizers"):
@@ -206,7 +208,7 @@ def ends(kind: Kind, obj: Object, old: Object) -> bool:
     return not old["metadata"].get("deletionGracePeriodSeconds")
 
 
-def _raise_invalid(kind: Kind, name: str, causes: list[Cause]) -> None:
+def _raise_invalid(kind: ServedKind, name: str, causes: list[StatusCause]) -> None:
     if causes:
         raise status_errors.invalid(kind.kind, kind.group, name, causes)
 
@@ -229,17 +231,17 @@ _SYSTEM_CLASSES = {
 }
 
 
-def make_default_objects(reg: Backend) -> None:
+def make_default_objects(backend: Backend) -> None:
     """Create the four default namespaces and the two system priority classes where they are missing."""
     for name in DEFAULT_NAMESPACES:
-        _create_missing(reg, served_kinds.NAMESPACES, {"metadata": {"name": name}})
+        _create_missing(backend, served_kinds.NAMESPACES, {"metadata": {"name": name}})
     for name, (value, description) in _SYSTEM_CLASSES.items():
         obj = {"metadata": {"name": name}, "value": value, "description": description}
-        _create_missing(reg, served_kinds.PRIORITY_CLASSES, obj)
+        _create_missing(backend, served_kinds.PRIORITY_CLASSES, obj)
 
 
-def _create_missing(reg: Backend, kind: Kind, obj: Object) -> None:
+def _create_missing(backend: Backend, kind: ServedKind, obj: Object) -> None:
     name = obj["metadata"]["name"]
-    if reg.store.get(kind.stored, name) is None:
+    if backend.store.get(kind.stored, name) is None:
         target = Target("", "create", kind.group, kind.version, kind.plural, kind=kind)
-        create(reg, target, envelope.shaped(kind, kind.version, obj)[0], WriteOptions())
+        create(backend, target, envelope.shaped(kind, kind.version, obj)[0], WriteOptions())

@@ -10,27 +10,27 @@ from corelane.apiserver import api_requests, status_errors
 from corelane.apiserver.api_requests import Target, WriteOptions
 from corelane.apiserver.served_kinds import BINDINGS, PODS
 from corelane.apiserver.status_errors import StatusError
-from corelane.apiserver.store import backend
-from corelane.apiserver.store.backend import Backend
+from corelane.apiserver.store import server_backend
+from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.write import admission_plugins, deletion, pipeline
 
 
-def bind(reg: Backend, target: Target, binding: Object, options: WriteOptions) -> None:
+def bind(backend: Backend, target: Target, binding: Object, options: WriteOptions) -> None:
     """Give a pod its node, and the binding's labels and annotations, in one write. Raises StatusError."""
     meta = binding.get("metadata") or {}
     pipeline.check_namespace(target, BINDINGS, meta)
-    admission_plugins.admit_create(reg, target, binding)
+    admission_plugins.admit_create(backend, target, binding)
     if target.name and target.name != meta.get("name", ""):
         raise status_errors.bad_request("name in URL does not match name in Binding object")
     target = replace(target, name=meta.get("name", ""))
     node = _node(binding.get("target") or {})
-    pod = reg.find(target).object()
-    backend.check_preconditions(target, pod, meta.get("uid", ""), meta.get("resourceVersion", ""))
+    pod = backend.find(target).object()
+    server_backend.check_preconditions(target, pod, meta.get("uid", ""), meta.get("resourceVersion", ""))
     _check_unbound(target.name, pod)
     if not options.dry_run:
-        _assign(pod, node, meta, reg.timestamp())
-        reg.store.put(PODS.stored, target.key, pod)
+        _assign(pod, node, meta, backend.timestamp())
+        backend.store.put(PODS.stored, target.key, pod)
 
 
 def _node(reference: Object) -> str:
@@ -40,7 +40,7 @@ def _node(reference: Object) -> str:
     if kind not in {"", "Node"}:
         faults.append(api_requests.unsupported("target.kind", f'"{kind}"', ("Node", "<empty>")))
     if not name:
-        faults.append(status_errors.Cause("FieldValueRequired", "Required value", "target.name"))
+        faults.append(status_errors.StatusCause("FieldValueRequired", "Required value", "target.name"))
     if faults:
         raise status_errors.internal(status_errors.aggregate(faults))
     return str(name)
@@ -72,20 +72,20 @@ def _assign(pod: Object, node: str, meta: Object, now: str) -> None:
     state["conditions"] = [*others, scheduled]
 
 
-def evict(reg: Backend, target: Target, eviction: Object, options: WriteOptions) -> None:
+def evict(backend: Backend, target: Target, eviction: Object, options: WriteOptions) -> None:
     """Delete a pod as an Eviction asks; there are no disruption budgets here. Raises StatusError."""
     meta = eviction.get("metadata") or {}
     pipeline.check_namespace(target, PODS, meta)
-    admission_plugins.admit_create(reg, target, eviction)
+    admission_plugins.admit_create(backend, target, eviction)
     if meta.get("name", "") != target.name:
         raise status_errors.bad_request("name in URL does not match name in Eviction object")
     asked = deletion.read_options(eviction.get("deleteOptions") or {})
     pods = replace(target, subresource="")
     asked = replace(asked, dry_run=asked.dry_run or options.dry_run)
-    pod = reg.find(pods).object()
-    if not asked.dry_run and _say_why(pod, reg.timestamp()):
-        reg.store.put(PODS.stored, pods.key, pod)
-    deletion.delete(reg, pods, asked)
+    pod = backend.find(pods).object()
+    if not asked.dry_run and _say_why(pod, backend.timestamp()):
+        backend.store.put(PODS.stored, pods.key, pod)
+    deletion.delete(backend, pods, asked)
 
 
 def _say_why(pod: Object, now: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable
 from copy import deepcopy
 from typing import Any
 
-from corelane.apiserver.schema.notation import Field, List, Map, Record, Shape
+from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 
 PATCH = "$patch"
 RETAIN = "$retainKeys"
@@ -26,7 +26,7 @@ class StrategicError(ValueError):
         self.code = code
 
 
-def merge(record: Record, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
+def merge(record: ObjectType, original: dict[str, Any], patch: dict[str, Any]) -> dict[str, Any]:
     """The object after the patch; both arguments stay as they are. Raises StrategicError."""
     return _merge_map(deepcopy(original), deepcopy(patch), record)
 
@@ -97,14 +97,14 @@ def _take_over(original: dict[str, Any], name: str, value: Any) -> None:
         original[name] = _without_directives(value)
 
 
-def _row(shape: Shape | None, name: str) -> Field | None:
-    return shape.fields.get(name) if isinstance(shape, Record) else None
+def _row(shape: Shape | None, name: str) -> FieldRow | None:
+    return shape.fields.get(name) if isinstance(shape, ObjectType) else None
 
 
-def _shape_of(shape: Shape | None, row: Field | None) -> Shape | None:
+def _shape_of(shape: Shape | None, row: FieldRow | None) -> Shape | None:
     if row is not None:
         return row.shape
-    return shape.value if isinstance(shape, Map) else None
+    return shape.value if isinstance(shape, MapType) else None
 
 
 def _merge_ordered(
@@ -112,7 +112,7 @@ def _merge_ordered(
 ) -> None:
     order, name = patch.pop(directive), directive.removeprefix(ORDER)
     row = _row(shape, name)
-    if not isinstance(order, list) or row is None or not isinstance(row.shape, List):
+    if not isinstance(order, list) or row is None or not isinstance(row.shape, ListType):
         raise StrategicError("invalid patch format of setElementOrder list", 400)
     before, changes = original.get(name), patch.pop(name, None)
     if not all(value is None or isinstance(value, list) for value in (before, changes)):
@@ -141,7 +141,7 @@ def _check_order(changes: list[Any], order: list[Any], key: str) -> None:
         )
 
 
-def _merge_list(original: list[Any], patch: list[Any], row: Field) -> list[Any]:
+def _merge_list(original: list[Any], patch: list[Any], row: FieldRow) -> list[Any]:
     if not original and not patch:
         return original
     _check_kinds(original, patch)
@@ -150,7 +150,7 @@ def _merge_list(original: list[Any], patch: list[Any], row: Field) -> list[Any]:
         return _ordered(merged, patch, original, "")
     if not row.merge:
         raise StrategicError(f"cannot merge lists without merge key for {row.name}")
-    assert isinstance(row.shape, List)
+    assert isinstance(row.shape, ListType)
     original, patch = _special_items(original, patch, row.merge)
     merged = _merge_items(list(original), patch, row.merge, row.shape.item)
     return _ordered(merged, patch, original, row.merge)

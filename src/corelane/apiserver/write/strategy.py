@@ -9,17 +9,22 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from corelane.apiserver import pod_amounts
-from corelane.apiserver.schema.notation import Field, List, Map, Record, Shape
-from corelane.apiserver.served_kinds import Kind
+import msgspec
+
+from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
+from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.validation.annotation_rules import APP_ARMOR, app_armor_profile
 from corelane.apiserver.validation.pod_rules import each_container
+from corelane.kube.pod import Pod
+from corelane.kube.translate import pod_requests
+from corelane.kube.translate.fields import TranslationError
 
 _GENERATED = frozenset({"pods", "priorityclasses"})
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _GRACE_ON_BAD_NODE = 300
 _BAD_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_WITH_RESOURCES = ("containers", "initContainers", "resources")
 _GATED = {
     "type": "PodScheduled",
     "status": "False",
@@ -31,7 +36,7 @@ _GATED = {
 _TERMS = ("preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def prepare_create(kind: Kind, obj: Object, *, default_scheduler: str = "") -> None:
+def prepare_create(kind: ServedKind, obj: Object, *, default_scheduler: str = "") -> None:
     """Fill in defaults and what the server sets; reset what a client cannot set. Changes `obj`."""
     if default_scheduler and kind.plural == "pods" and isinstance(obj.get("spec"), dict):
         obj["spec"].setdefault("schedulerName", default_scheduler)
@@ -44,7 +49,7 @@ def prepare_create(kind: Kind, obj: Object, *, default_scheduler: str = "") -> N
         preparing(obj)
 
 
-def prepare_update(kind: Kind, obj: Object, old: Object, subresource: str = "") -> None:
+def prepare_update(kind: ServedKind, obj: Object, old: Object, subresource: str = "") -> None:
     """Fill in defaults, keep what the update cannot touch (status or spec, metadata), count generations."""
     if kind.plural == "pods" and "schedulerName" in old["spec"]:
         obj["spec"].setdefault("schedulerName", old["spec"]["schedulerName"])
@@ -57,7 +62,7 @@ def prepare_update(kind: Kind, obj: Object, old: Object, subresource: str = "") 
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
-def _default(kind: Kind, obj: Object) -> None:
+def _default(kind: ServedKind, obj: Object) -> None:
     if not kind.custom:
         fill_defaults(kind.schema[_version(obj)], obj)
 
@@ -78,7 +83,7 @@ def _keep_metadata(meta: Object, old: Object) -> None:
             meta[name] = old[name]
 
 
-def _counts_generation(kind: Kind, obj: Object, old: Object) -> bool:
+def _counts_generation(kind: ServedKind, obj: Object, old: Object) -> bool:
     if kind.custom:
         return _content(obj) != _content(old)
     return kind.plural == "pods" and obj["spec"] != old["spec"]
@@ -121,7 +126,7 @@ def _keep_spec(obj: Object, old: Object) -> None:
 # --- defaults by the tables
 
 
-def fill_defaults(record: Record, obj: dict[str, Any]) -> None:
+def fill_defaults(record: ObjectType, obj: dict[str, Any]) -> None:
     """Set what is absent and has a default, everywhere in a decoded object. Twice is the same as once."""
     for row in record:
         if row.default is not None and row.name not in obj:
@@ -132,19 +137,19 @@ def fill_defaults(record: Record, obj: dict[str, Any]) -> None:
         filler(obj)
 
 
-def _set(row: Field, obj: dict[str, Any]) -> None:
+def _set(row: FieldRow, obj: dict[str, Any]) -> None:
     value = row.default(obj) if callable(row.default) else copy.deepcopy(row.default)
     if value not in ("", None) or row.presence == "opt":
         obj[row.name] = value
 
 
 def _inside(shape: Shape, value: Any) -> None:
-    if isinstance(shape, Record):
+    if isinstance(shape, ObjectType):
         fill_defaults(shape, value)
-    elif isinstance(shape, List) and isinstance(shape.item, Record):
+    elif isinstance(shape, ListType) and isinstance(shape.item, ObjectType):
         for item in value:
             fill_defaults(shape.item, item)
-    elif isinstance(shape, Map) and isinstance(shape.value, Record):
+    elif isinstance(shape, MapType) and isinstance(shape.value, ObjectType):
         for item in value.values():
             fill_defaults(shape.value, item)
 
@@ -155,12 +160,20 @@ def _inside(shape: Shape, value: Any) -> None:
 def _create_pod(pod: Object) -> None:
     """A new pod is Pending and has its quality-of-service class; selectors get its own label values."""
     tolerate_bad_nodes(pod)
-    qos = pod.get("status", {}).get("qosClass") or pod_amounts.qos_class(pod)
+    qos = pod.get("status", {}).get("qosClass") or _qos_class(pod["spec"])
     pod["status"] = {"phase": "Pending", "qosClass": qos}
     if pod["spec"].get("schedulingGates"):
         pod["status"]["conditions"] = [dict(_GATED)]
     _merge_label_keys(pod)
     _take_app_armor_from_annotations(pod)
+
+
+def _qos_class(spec: Object) -> str:
+    resources = {name: spec[name] for name in _WITH_RESOURCES if spec.get(name) is not None}
+    try:
+        return pod_requests.qos(msgspec.convert({"spec": resources}, Pod)).value
+    except TranslationError:
+        return ""  # an amount that validation refuses
 
 
 def tolerate_bad_nodes(pod: Object) -> None:

@@ -12,7 +12,7 @@ import structlog
 from corelane.apiserver import api_requests, served_kinds, status_errors
 from corelane.apiserver.api_requests import Target
 from corelane.apiserver.codec import conversion
-from corelane.apiserver.served_kinds import EVENTS, Kind
+from corelane.apiserver.served_kinds import EVENTS, ServedKind
 from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store.database import Store
 from corelane.apiserver.stored_objects import Object, StoredObject, StoreError
@@ -55,7 +55,7 @@ def describe(stored: str, obj: Object) -> dict[str, str]:
     return conversion.selectable_fields(served_kinds.by_stored(stored), obj)
 
 
-def kind_of(target: Target) -> Kind:
+def kind_of(target: Target) -> ServedKind:
     """The kind that a routed request is about."""
     if target.kind is None:
         raise status_errors.no_such_resource()
@@ -117,7 +117,7 @@ _AT_ONCE = 100
 _log = structlog.get_logger("corelane.apiserver")
 
 
-async def keep_house(reg: Backend, period: float = _PERIOD) -> None:
+async def keep_house(backend: Backend, period: float = _PERIOD) -> None:
     """Fold the write-ahead log into the file and expire events every `period` seconds until cancelled.
 
     A failure is logged and tried again the next time.
@@ -125,18 +125,18 @@ async def keep_house(reg: Backend, period: float = _PERIOD) -> None:
     while True:
         await asyncio.sleep(period)
         try:
-            await expire_events(reg)
-            await asyncio.to_thread(reg.store.checkpoint)
+            await expire_events(backend)
+            await asyncio.to_thread(backend.store.checkpoint)
         except (StoreError, OSError, ValueError) as error:
             _log.warning("housekeeping failed", error=str(error))
 
 
-async def expire_events(reg: Backend) -> None:
+async def expire_events(backend: Backend) -> None:
     """Delete the events that were last seen longer than EVENT_LIFE ago."""
-    oldest = reg.now() - EVENT_LIFE
-    for number, record in enumerate(reg.store.find(EVENTS.stored), 1):
-        if last_seen(record.object()) < oldest and reg.store.get(EVENTS.stored, record.key) is record:
-            reg.store.delete(EVENTS.stored, record.key)
+    oldest = backend.now() - EVENT_LIFE
+    for number, record in enumerate(backend.store.find(EVENTS.stored), 1):
+        if last_seen(record.object()) < oldest and backend.store.get(EVENTS.stored, record.key) is record:
+            backend.store.delete(EVENTS.stored, record.key)
         if number % _AT_ONCE == 0:
             await asyncio.sleep(0)
 
