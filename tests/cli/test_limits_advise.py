@@ -8,12 +8,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app.limits import advise_sources, watch
 from corelane.cli import main
 from corelane.kube.apierrors import APIError
 from corelane.kube.pod import Pod
 from support import busy_groups, prometheus_fake, up
-from support.cpu_groups import Clock, counters, pressure, quiet
+from support.cpu_groups import Clock, counters, pressure, quiet, use_clock
 from support.kubepods import Kubepods, write
 
 A, B = (letter * 64 for letter in "ab")
@@ -307,7 +306,7 @@ def test_a_record_that_cannot_carry_advice_is_refused_with_exit_1(tmp_path, chan
 def test_a_short_record_is_refused(tmp_path):
     rec = record(tmp_path / "rec.json", row("web-5d-x1", periods=20, throttledPeriods=20), seconds=2.0)
     (found,) = advised(run(rec, "-o", "json"), code=1).values()
-    assert "at least 50 are needed" in found["why"]
+    assert "at least 50 periods (5 s) are required" in found["why"]
 
 
 def test_one_replica_that_can_carry_advice_is_enough(tmp_path, shop):
@@ -333,7 +332,7 @@ def test_counters_beyond_the_cpus_of_the_pods_node_are_refused(tmp_path):
     listed = objects(tmp_path / "o.json", pod("web-5d-x1"), node("2"))
     rec = record(tmp_path / "rec.json", row("web-5d-x1"))
     (found,) = advised(run(rec, "--pods", listed, "-o", "json"), code=1).values()
-    assert "more than the 2 CPUs" in found["why"]
+    assert "more than its 2 CPUs" in found["why"]
 
 
 def test_a_pods_own_limit_is_explained_by_its_containers(tmp_path, monkeypatch):
@@ -343,12 +342,12 @@ def test_a_pods_own_limit_is_explained_by_its_containers(tmp_path, monkeypatch):
     quiet(path.parent)
     write(path.parent / "cgroup.procs", "")
     busy = {"usage": 2_000_000, "periods": 100, "throttled": 100, "us": 38_000_000}
-    monkeypatch.setattr(advise_sources, "time", Clock(lambda: counters(path.parent, **busy)))
+    use_clock(monkeypatch, Clock(lambda: counters(path.parent, **busy)))
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
     found = {one["container"]: one for one in advised(run(*args)).values()}
     assert found["app"]["answer"] == "leave"
     assert found[None]["answer"] == "change"
-    assert "its containers' limits together" in found[None]["why"]
+    assert "sum of its containers' limits" in found[None]["why"]
 
 
 def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, monkeypatch):
@@ -362,19 +361,19 @@ def test_who_was_held_back_by_others_too_gets_bounds_and_is_told_so(tmp_path, mo
         pressure(path, 7_000_000)
         write(tree.root / "proc/stat", "cpu0 900 0 0 100 0 0 0 0\ncpu1 900 0 0 100 0 0 0 0")
 
-    monkeypatch.setattr(advise_sources, "time", Clock(work))
+    use_clock(monkeypatch, Clock(work))
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "-o", "json")
     (found,) = advised(run(*args)).values()
     assert (found["fit"]["shape"], found["answer"]) == ("unfitted", "change")
-    assert "others held it back, too" in found["fit"]["why"]
-    assert "neighbours or the hypervisor hold it back, too, for 500 ms/s" in found["remarks"][0]
+    assert "other processes delay it, too" in found["fit"]["why"]
+    assert "other processes or the hypervisor delay it 500 ms/s, too" in found["remarks"][0]
     assert option(found, "drop-limit")["effect"]["throttledMsPerSecond"]["high"] == 0
 
 
 def test_a_record_tells_who_was_held_back_by_others(tmp_path):
     rec = record(tmp_path / "rec.json", {**row("web-5d-x1"), "waitedForOthersMsPerSecond": 400.0})
     (found,) = advised(run(rec, "-o", "json")).values()
-    assert "hold it back, too, for 400 ms/s" in found["remarks"][0]
+    assert "delay it 400 ms/s, too" in found["remarks"][0]
 
 
 def test_what_watch_writes_is_read(tmp_path, monkeypatch):
@@ -382,7 +381,7 @@ def test_what_watch_writes_is_read(tmp_path, monkeypatch):
     path = tree.add("u1", A, name="app")
     quiet(path)
     done = {"usage": 2_000_000, "periods": 100, "throttled": 100, "us": 38_000_000}
-    monkeypatch.setattr(watch, "time", Clock(lambda: counters(path, **done)))
+    use_clock(monkeypatch, Clock(lambda: counters(path, **done)))
     watching = ["limits", "watch", "--once", "--interval", "10", "-o", "json", "--root", str(tree.root)]
     written = CliRunner().invoke(main, [*watching, "--data-dir", str(tmp_path / "none")])
     (tmp_path / "rec.json").write_text(written.stdout)
@@ -401,7 +400,7 @@ def test_this_nodes_containers_are_measured_and_named_by_the_list(tmp_path, monk
     def work() -> None:
         counters(path, usage=2_000_000, periods=100, throttled=100, us=38_000_000)
 
-    monkeypatch.setattr(advise_sources, "time", Clock(work))
+    use_clock(monkeypatch, Clock(work))
     listed = objects(tmp_path / "o.json", pod("web-5d-x1", ident=A), node())
     args = ("--root", tree.root, "--data-dir", tmp_path / "none", "--pods", listed, "-o", "json")
     (found,) = advised(run(*args)).values()
@@ -429,7 +428,7 @@ def test_every_period_is_read_where_that_is_asked_for(tmp_path, monkeypatch, per
 
         return work
 
-    monkeypatch.setattr(advise_sources, "time", Clock(*map(step, range(200))))
+    use_clock(monkeypatch, Clock(*map(step, range(200))))
     args = (
         "--root",
         tree.root,
@@ -485,7 +484,7 @@ def test_a_small_gap_or_an_earlier_run_is_none(tmp_path, prometheus):
     prometheus.add("container_cpu_usage_seconds_total", [(1e9, 70.0)], **{**labels, "id": "/old"})
     (found,) = advised(run("--prometheus", prometheus.url, "-o", "json")).values()
     assert found["recommended"] == "drop-limit"
-    assert [remark[:14] for remark in found["remarks"]] == ["no samples for", "started anew w"]
+    assert [remark[:9] for remark in found["remarks"]] == ["no sample", "restarted"]
 
 
 def test_a_histogram_in_prometheus_gives_the_latency(tmp_path, shop, prometheus):
@@ -525,7 +524,7 @@ def test_a_query_that_is_no_histogram_is_said(tmp_path, shop, prometheus):
         (("{tmp}/rec.json", "--prometheus", "http://x"), "several sources"),
         (("--prometheus", "http://x", "--window", "soon"), "'soon'"),
         (("{tmp}/rec.json", "--policy", "{tmp}/list.json"), "list.json"),
-        (("--cgroup", "{tmp}"), "is no cgroup"),
+        (("--cgroup", "{tmp}"), "is not a cgroup"),
     ],
 )
 def test_bad_input_is_one_line(tmp_path, args, words):
@@ -550,7 +549,7 @@ def test_nobody_to_advise_is_said_and_exits_with_1(tmp_path):
     rec = record(tmp_path / "rec.json", row("web"))
     result = run(rec, "-n", "nowhere", "-o", "json")
     assert result.exit_code == 1
-    assert any("fits the selection" in note for note in json.loads(result.stdout)["notes"])
+    assert any("matches the selection" in note for note in json.loads(result.stdout)["notes"])
 
 
 def test_a_latency_must_be_of_one_container(tmp_path):
@@ -642,7 +641,7 @@ def test_a_pod_of_corelane_up_started_anew_with_the_advised_patch_is_throttled_n
         assert (found["qosClass"], found["recommended"]) == ("Guaranteed", "drop-limit")
         dropped = option(found, "drop-limit")
         assert dropped["command"] is None
-        assert "create it anew" in dropped["patchNote"]
+        assert "create it with this" in dropped["patchNote"]
         assert dropped["risk"]["nodes"][0]["name"] == "here"
         assert "pod updates may not change" in refused(cluster, dropped["patch"])
         removed(cluster)

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app.limits import watch
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ContainerSpec
 from corelane.runtime.records import ContainerRecord, RecordStore
 from support import busy_groups
-from support.cpu_groups import Clock, counters, pressure, quiet, version1
+from support.cpu_groups import Clock, counters, pressure, quiet, use_clock, version1
 from support.kubepods import Kubepods, listed, write
 
 A, B, C = (letter * 64 for letter in "abc")
@@ -36,7 +35,7 @@ def notes(result: Result) -> list[str]:
 
 def play(monkeypatch, *then) -> None:
     """Time stands still but for sleeping, in which `then` happens, one each."""
-    monkeypatch.setattr(watch, "time", Clock(*then))
+    use_clock(monkeypatch, Clock(*then))
 
 
 @pytest.fixture
@@ -87,7 +86,7 @@ def test_a_throttled_container_is_shown_with_its_names_and_what_it_costs(tmp_pat
             "waitedForOthersMsPerSecond": 0.0,
             "heldBackBy": ["limit"],
             "cost": "high",
-            "why": "throttled for 800 ms/s, 80.0% of what it wanted",
+            "why": "throttled 800 ms/s, 80.0% of CPU demand",
             "notes": [],
             "remarks": [],
         }
@@ -117,7 +116,7 @@ def test_neighbours_are_told_from_the_limit_by_what_runs_on_the_containers_cpus(
     (row,) = rows(once(tree, tmp_path)).values()
     assert row["heldBackBy"] == ["neighbours"]
     assert row["cost"] == "none"
-    assert "others use 500 ms/s of its 1 CPUs" in row["why"]
+    assert "other processes use 500 ms/s of its 1 CPUs" in row["why"]
 
 
 def test_names_come_from_a_list_of_pods(tree, tmp_path, monkeypatch):
@@ -147,7 +146,7 @@ def test_a_selection_that_fits_nothing_says_so(tree, tmp_path, monkeypatch):
     play(monkeypatch)
     result = once(tree, tmp_path, "-n", "nowhere")
     assert rows(result) == {}
-    assert any("is selected" in note for note in notes(result))
+    assert any("matches the namespace" in note for note in notes(result))
 
 
 def test_groups_that_vanish_or_appear_while_being_read_are_no_error(tree, tmp_path, monkeypatch):
@@ -186,7 +185,11 @@ def test_a_group_named_by_path_may_vanish_and_come_back(tmp_path, monkeypatch):
     named = [word for name in ("gone", "stays") for word in ("--cgroup", tmp_path / name)]
     lines = [json.loads(line) for line in run("--count", 5, "-o", "json", *named).stdout.splitlines()]
     assert [len(line["containers"]) for line in lines] == [2, 1, 1, 1, 2]
-    said = ["1 ended while being watched"], [], ["1 started meanwhile: shown in the next round"]
+    said = (
+        ["1 ended since the last reading"],
+        [],
+        ["1 started since the last reading: shown in the next round"],
+    )
     assert [line["notes"] for line in lines[1:4]] == list(said)
 
 
@@ -208,7 +211,7 @@ def test_a_missing_controller_and_counters_that_make_no_sense_are_said(tree, tmp
     play(monkeypatch)
     result = once(tree, tmp_path)
     (row,) = rows(result).values()
-    assert "controller is not enabled" in row["notes"][0]
+    assert "controller not enabled" in row["notes"][0]
     assert any("'usage_usec many'" in note for note in notes(result))
 
 
@@ -254,7 +257,7 @@ def test_the_table_shows_what_json_has_and_why(tree, tmp_path, monkeypatch):
     quiet(path)
     play(monkeypatch, lambda: counters(path, usage=400_000, periods=20, throttled=20, us=1_600_000))
     result = run("--root", tree.root, "--data-dir", tmp_path, "--once")
-    for word in ("default/u1/app", "800.0", "80.0%", "20/20", "limit", "high", "of what it wanted"):
+    for word in ("default/u1/app", "800.0", "80.0%", "20/20", "limit", "high", "of CPU demand"):
         assert word in result.stdout
 
 
@@ -268,7 +271,7 @@ def test_rounds_go_on_and_json_is_one_line_each(tree, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("--cgroup", "{tmp}"), "is no cgroup"),
+        (("--cgroup", "{tmp}"), "is not a cgroup"),
         (("--pods", "{tmp}/bad.json"), "bad.json"),
         (("--prometheus", "file:///etc/passwd", "--once"), "http://prometheus:9090"),
         (("--prometheus", "http://[::", "--once"), "http://prometheus:9090"),

@@ -5,10 +5,10 @@ import json
 import pytest
 from click.testing import CliRunner, Result
 
-from corelane.app.limits import prometheus, watch
+from corelane.app.limits import prometheus
 from corelane.cli import main
 from support import prometheus_fake
-from support.cpu_groups import Clock
+from support.cpu_groups import Clock, use_clock
 
 
 def request(fake, *args: object) -> Result:
@@ -107,7 +107,7 @@ def test_odd_samples_are_left_out_and_what_is_no_number_is_refused(fake):
     row = rows(request(fake))["shop/web-1/odd"]
     assert (row["usedMsPerSecond"], row["cpuLimitMillis"]) == (200, None)
     fake.series[0][1][0] = (1000, "half")
-    assert "'half' is no number" in request(fake).stderr
+    assert "'half' is not a number" in request(fake).stderr
 
 
 def test_an_outage_between_rounds_is_a_note_and_the_watch_goes_on(fake, monkeypatch):
@@ -117,11 +117,11 @@ def test_an_outage_between_rounds_is_a_note_and_the_watch_goes_on(fake, monkeypa
     def works() -> None:
         fake.raw = None
 
-    monkeypatch.setattr(watch, "time", Clock(fails, works))
+    use_clock(monkeypatch, Clock(fails, works))
     command = ["limits", "watch", "--prometheus", fake.url, "--count", "3", "-o", "json"]
     lines = [json.loads(line) for line in CliRunner().invoke(main, command).stdout.splitlines()]
     assert [len(one["containers"]) for one in lines] == [1, 0, 1]
-    assert "HTTP 503: restarting: tried again" in lines[1]["notes"][0]
+    assert "HTTP 503: restarting: next try" in lines[1]["notes"][0]
 
 
 def test_a_token_is_shown_to_prometheus(fake, tmp_path):
@@ -134,13 +134,13 @@ def test_a_token_is_shown_to_prometheus(fake, tmp_path):
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ((401, b"go away"), "HTTP 401: go away: it wants a token (--bearer-token-file)"),
+        ((401, b"go away"), "HTTP 401: go away: a token is required (--bearer-token-file)"),
         ((400, b'{"status":"error","errorType":"bad_data","error":"parse error"}'), "HTTP 400: parse error"),
         ((503, b""), "HTTP 503"),
-        ((200, b"<html>"), "not Prometheus' answer"),
+        ((200, b"<html>"), "not an answer of Prometheus"),
         (
             (200, b'{"status":"success","data":{"result":[{"metric":{},"values":3}]}}'),
-            "not Prometheus' answer",
+            "not an answer of Prometheus",
         ),
         ((200, b'{"status":"error","error":"overloaded"}'), "overloaded"),
     ],
@@ -162,7 +162,7 @@ def test_a_token_goes_nowhere_but_to_the_address_that_was_given(fake, tmp_path):
         result = request(fake, "--bearer-token-file", token)
         assert elsewhere.headers == []
     assert result.exit_code == 2
-    assert f"sends us to '{elsewhere.url}/login'" in result.stderr
+    assert f"redirects to '{elsewhere.url}/login'" in result.stderr
 
 
 @pytest.mark.parametrize("content", [b"", b"two\nlines", b"\xff\xfe", b"caf\xc3\xa9"])

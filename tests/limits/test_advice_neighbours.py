@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.advice import Danger, Neighbour, Node, Subject, guarantees, patches, shares
+from corelane.limits.advice import NodeOccupancy, NodePod, RiskLevel, Subject, consequences, patches, shares
 from corelane.workload import QOSClass
 
 BURSTABLE, GUARANTEED, NONE = QOSClass.BURSTABLE, QOSClass.GUARANTEED, QOSClass.BEST_EFFORT
 WEB = Subject("Deployment", "shop", "web", "app")
 
 
-def pod(name: str, request: int, qos: QOSClass = BURSTABLE, **more) -> Neighbour:
-    return Neighbour(f"shop/{name}", qos, request, **more)
+def pod(name: str, request: int, qos: QOSClass = BURSTABLE, **more) -> NodePod:
+    return NodePod(f"shop/{name}", qos, request, **more)
 
 
-def by_name(node: Node, weight=int) -> dict[str, float]:
+def by_name(node: NodeOccupancy, weight=int) -> dict[str, float]:
     return {one.pod.title.rpartition("/")[2]: one.milli for one in shares(node, weight)}
 
 
 def test_requests_that_fill_one_cpu_still_give_each_its_share():
     """The document's worked example, with cgroup v1's shares."""
-    node = Node("n", 1000, (pod("node", 6), pod("a", 100), pod("b", 200), pod("c", 694)))
+    node = NodeOccupancy("n", 1000, (pod("node", 6), pod("a", 100), pod("b", 200), pod("c", 694)))
     found = by_name(node)
     assert found["a"] == pytest.approx(100, rel=0.005)
     assert found["b"] == pytest.approx(200, rel=0.005)
@@ -34,74 +34,76 @@ def test_requests_that_fill_one_cpu_still_give_each_its_share():
 
 
 def test_a_pod_without_a_request_has_next_to_nothing_beside_those_with_one():
-    node = Node("n", 4000, (pod("web", 1000, own=True), pod("greedy", 0, NONE), pod("db", 2000, GUARANTEED)))
+    node = NodeOccupancy(
+        "n", 4000, (pod("web", 1000, own=True), pod("greedy", 0, NONE), pod("db", 2000, GUARANTEED))
+    )
     found = by_name(node)
     assert found["greedy"] < 5
     assert found["db"] > 2000
-    risk = guarantees.unlimited([node], None, int)
-    assert risk.danger is Danger.MEDIUM
-    assert "shop/greedy without a request may starve" in risk.why
+    risk = consequences.unlimited([node], None, int)
+    assert risk.level is RiskLevel.MEDIUM
+    assert "pods without a request may starve: shop/greedy" in risk.why
     assert risk.nodes[0].without_request == ("shop/greedy",)
 
 
 def test_more_requests_than_cpus_guarantee_nobody_anything():
-    node = Node("n", 1000, (pod("web", 800, own=True), pod("db", 800)))
-    risk = guarantees.unlimited([node], None, int)
-    assert risk.danger is Danger.HIGH
+    node = NodeOccupancy("n", 1000, (pod("web", 800, own=True), pod("db", 800)))
+    risk = consequences.unlimited([node], None, int)
+    assert risk.level is RiskLevel.HIGH
     assert risk.nodes[0].short[0].pod.title == "shop/db"
 
 
 def test_exclusive_cpus_are_neither_shared_nor_in_danger():
-    node = Node("n", 4000, (pod("web", 1000, own=True), pod("rt", 2000, GUARANTEED, exclusive=2)))
+    node = NodeOccupancy("n", 4000, (pod("web", 1000, own=True), pod("rt", 2000, GUARANTEED, exclusive=2)))
     assert by_name(node) == {"web": 2000}
-    assert guarantees.unlimited([node], None).danger is Danger.LOW
+    assert consequences.unlimited([node], None).level is RiskLevel.LOW
 
 
 def test_a_limit_for_which_there_is_room_beside_all_requests_endangers_nobody():
-    node = Node("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
-    assert guarantees.unlimited([node], 3.0, request=200).danger is Danger.NONE
-    assert guarantees.unlimited([node], 3.5, request=200).danger is Danger.LOW
+    node = NodeOccupancy("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
+    assert consequences.unlimited([node], 3.0, request=200).level is RiskLevel.NONE
+    assert consequences.unlimited([node], 3.5, request=200).level is RiskLevel.LOW
 
 
 def test_whole_weights_that_shorten_a_share_are_seen():
     """Version 2's weight of 10m is 1, as that of 26m is: forty of them outweigh what one pod asked for."""
     small = tuple(pod(f"s{i}", 10) for i in range(40))
-    node = Node("n", 1000, (pod("web", 10, own=True), pod("db", 500), *small))
-    risk = guarantees.unlimited([node], None)
-    assert risk.danger is Danger.MEDIUM
-    assert "shop/db is sure of" in risk.why
-    assert guarantees.unlimited([node], None, int).danger is Danger.LOW
+    node = NodeOccupancy("n", 1000, (pod("web", 10, own=True), pod("db", 500), *small))
+    risk = consequences.unlimited([node], None)
+    assert risk.level is RiskLevel.MEDIUM
+    assert "shop/db is guaranteed" in risk.why
+    assert consequences.unlimited([node], None, int).level is RiskLevel.LOW
 
 
 def test_what_is_not_known_is_said():
-    assert "--pods" in guarantees.unlimited([], None).why
-    assert "--node-cpus" in guarantees.unlimited([Node("n", 0, ())], None).why
+    assert "--pods" in consequences.unlimited([], None).why
+    assert "--node-cpus" in consequences.unlimited([NodeOccupancy("n", 0, ())], None).why
 
 
 def test_own_cpus_need_room():
-    node = Node("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
-    assert guarantees.exclusive([node], 2, 200).danger is Danger.LOW
-    assert guarantees.exclusive([node], 4, 200).danger is Danger.HIGH
-    assert "no room" in guarantees.exclusive([node], 4, 200).why
+    node = NodeOccupancy("n", 4000, (pod("web", 200, own=True), pod("db", 1000)))
+    assert consequences.exclusive([node], 2, 200).level is RiskLevel.LOW
+    assert consequences.exclusive([node], 4, 200).level is RiskLevel.HIGH
+    assert "would be requested" in consequences.exclusive([node], 4, 200).why
 
 
 def test_other_containers_of_its_pods_keep_what_they_request():
-    node = Node("n", 4000, (pod("web", 1200, own=True), pod("db", 1000)))
-    assert guarantees.unlimited([node], 2.0, request=200).danger is Danger.NONE
-    assert guarantees.unlimited([node], 2.5, request=200).danger is Danger.LOW
-    assert "1 of 4 CPUs stay free" in guarantees.exclusive([node], 1, 200).why
-    assert guarantees.exclusive([node], 3, 200).danger is Danger.HIGH
+    node = NodeOccupancy("n", 4000, (pod("web", 1200, own=True), pod("db", 1000)))
+    assert consequences.unlimited([node], 2.0, request=200).level is RiskLevel.NONE
+    assert consequences.unlimited([node], 2.5, request=200).level is RiskLevel.LOW
+    assert "1 of 4 CPUs remain" in consequences.exclusive([node], 1, 200).why
+    assert consequences.exclusive([node], 3, 200).level is RiskLevel.HIGH
 
 
 def test_a_higher_request_needs_room_on_every_node():
-    nodes = [Node("n", 4000, (pod("web", 200, own=True), pod("db", 3000)))]
-    assert guarantees.crowded(nodes, 1000, 200) is None
-    assert guarantees.crowded(nodes, 100, 200) is None
-    full = guarantees.crowded(nodes, 1500, 200)
+    nodes = [NodeOccupancy("n", 4000, (pod("web", 200, own=True), pod("db", 3000)))]
+    assert consequences.crowded(nodes, 1000, 200) is None
+    assert consequences.crowded(nodes, 100, 200) is None
+    full = consequences.crowded(nodes, 1500, 200)
     assert full is not None
-    assert (full.danger, full.why) == (
-        Danger.HIGH,
-        "on n there is no room: 4.5 of 4 CPUs would be asked",
+    assert (full.level, full.why) == (
+        RiskLevel.HIGH,
+        "node n: 4.5 of 4 CPUs would be requested",
     )
 
 
@@ -114,7 +116,7 @@ pods = st.lists(
 @given(pods, st.integers(1, 64))
 def test_shares_are_all_of_the_cpus_and_follow_requests(drawn, cpus):
     found = tuple(pod(f"p{i}", 0 if qos is NONE else asked, qos) for i, (qos, asked) in enumerate(drawn))
-    got = shares(Node("n", 1000 * cpus, found), int)
+    got = shares(NodeOccupancy("n", 1000 * cpus, found), int)
     assert sum(one.milli for one in got) == pytest.approx(1000 * cpus)
     burstable = [one for one in got if one.pod.qos is BURSTABLE]
     ordered = sorted(burstable, key=lambda one: one.pod.request)
@@ -126,7 +128,9 @@ def test_shares_are_all_of_the_cpus_and_follow_requests(drawn, cpus):
 def test_whoever_asks_gets_what_he_asked_for_where_requests_fit(drawn):
     found = tuple(pod(f"p{i}", 0 if qos is NONE else asked, qos) for i, (qos, asked) in enumerate(drawn))
     cpus = -(-sum(one.request for one in found) // 1000) + 1
-    assert all(one.milli >= 0.95 * one.pod.request - 5 for one in shares(Node("n", 1000 * cpus, found), int))
+    assert all(
+        one.milli >= 0.95 * one.pod.request - 5 for one in shares(NodeOccupancy("n", 1000 * cpus, found), int)
+    )
 
 
 # Patches.
@@ -195,4 +199,4 @@ def test_a_running_pod_may_be_resized_in_place_while_its_class_stays():
 
 
 def test_nothing_is_patched_of_which_nobody_knows_whose_it_is():
-    assert patches.container(replace(WEB, known=False), {}) is None
+    assert patches.container(replace(WEB, listed=False), {}) is None

@@ -3,7 +3,7 @@
 import pytest
 
 from corelane.limits.lint import Policy, Severity
-from corelane.limits.lint.cost import of
+from corelane.limits.lint.pod_context import quota_cost
 from support.manifests import amounts, container, findings, only, report, rules, workload
 
 GOOD = container(amounts("500m"))
@@ -72,7 +72,7 @@ def test_a_limit_says_what_it_costs_one_thread_and_several():
     assert "20 ms in every 100 ms" in found.message
     assert "one busy thread uses it up in 20 ms and stands still for 80 ms" in found.message
     assert "4 busy threads use it up in 5 ms and stand still for 95 ms" in found.message
-    assert found.cost == of(20_000, 100_000, 4)
+    assert found.cost == quota_cost(20_000, 100_000, 4)
     assert found.cost.lost_ms_per_s == pytest.approx(3800)
 
 

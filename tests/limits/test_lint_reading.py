@@ -6,23 +6,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.lint import nodes, reading
-from corelane.limits.lint.reading import Fault, Text
+from corelane.limits.lint import located, yaml_documents
+from corelane.limits.lint.yaml_documents import YAMLDocument, YAMLFault
 
 
-def one(content: str) -> nodes.Node:
-    (found,) = reading.read(content)
-    assert isinstance(found, Text), found
+def one(content: str) -> located.Located:
+    (found,) = yaml_documents.read(content)
+    assert isinstance(found, YAMLDocument), found
     return found.root
 
 
-def fault(content: str) -> Fault:
-    (found,) = [part for part in reading.read(content) if isinstance(part, Fault)]
+def fault(content: str) -> YAMLFault:
+    (found,) = [part for part in yaml_documents.read(content) if isinstance(part, YAMLFault)]
     return found
 
 
-def where(node: nodes.Node, *path: str) -> tuple[int, int]:
-    place = nodes.place(node, *path)
+def where(node: located.Located, *path: str) -> tuple[int, int]:
+    place = located.place(node, *path)
     return place.line, place.column
 
 
@@ -31,7 +31,7 @@ def test_values_know_the_line_and_column_of_their_keys():
     assert where(root, "a") == (1, 1)
     assert where(root, "a", "b") == (2, 3)
     assert where(root, "a", "c") == (3, 3)
-    assert nodes.items(root, "a", "c")[1].place.line == 4
+    assert located.items(root, "a", "c")[1].place.line == 4
 
 
 def test_what_is_missing_stands_where_the_nearest_thing_around_it_does():
@@ -40,7 +40,7 @@ def test_what_is_missing_stands_where_the_nearest_thing_around_it_does():
 
 def test_documents_keep_the_lines_of_their_file_and_their_template():
     content = "# Source: c/a.yaml\nx: 1\n---\n# Source: c/b.yaml\n\ny: 2\n---\n# nothing\n---\nz: 3\n"
-    first, second, third = reading.read(content)
+    first, second, third = yaml_documents.read(content)
     assert [text.source for text in (first, second, third)] == ["c/a.yaml", "c/b.yaml", ""]
     assert where(second.root, "y") == (6, 1)
     assert where(third.root, "z") == (10, 1)
@@ -48,36 +48,36 @@ def test_documents_keep_the_lines_of_their_file_and_their_template():
 
 def test_directives_byte_order_marks_and_windows_line_ends_do_no_harm():
     root = one("\ufeff%YAML 1.1\r\n---\r\na:\r\n  b: c\r\n")
-    assert nodes.text(root, "a", "b") == "c"
+    assert located.text(root, "a", "b") == "c"
     assert where(root, "a", "b") == (4, 3)
 
 
 def test_a_broken_document_leaves_the_others_readable():
-    first, broken, last = reading.read("a: 1\n---\nb: [1\n---\nc: 3\n")
-    assert nodes.text(first.root, "a") == "1"
-    assert isinstance(broken, Fault)
+    first, broken, last = yaml_documents.read("a: 1\n---\nb: [1\n---\nc: 3\n")
+    assert located.text(first.root, "a") == "1"
+    assert isinstance(broken, YAMLFault)
     assert broken.line in (3, 4)
     assert where(last.root, "c") == (5, 1)
 
 
 def test_aliases_and_merge_keys_are_followed():
     root = one("base: &b {x: 1, y: 2}\nuse: *b\nmore:\n  <<: *b\n  y: 3\n")
-    assert nodes.text(root, "use", "x") == "1"
-    assert nodes.text(root, "more", "x") == "1"
-    assert nodes.text(root, "more", "y") == "3"
+    assert located.text(root, "use", "x") == "1"
+    assert located.text(root, "more", "x") == "1"
+    assert located.text(root, "more", "y") == "3"
 
 
 def test_a_million_laughs_cost_nothing():
     lines = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 40)]
-    assert isinstance(one("\n".join(lines)), nodes.Dict)
+    assert isinstance(one("\n".join(lines)), located.LocatedMapping)
 
 
 @pytest.mark.parametrize("null", ["", "~", "null", "Null", "NULL"])
 def test_null_is_as_good_as_nothing_unless_it_is_quoted(null):
     root = one(f"a: {null}\nb: '{null}'\n")
-    assert nodes.at(root, "a") is None
-    assert nodes.at(root, "b") is not None
-    assert [key for key, _ in nodes.pairs(root)] == ["b"]
+    assert located.at(root, "a") is None
+    assert located.at(root, "b") is not None
+    assert [key for key, _ in located.pairs(root)] == ["b"]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_braces_in_quotes_are_no_template_and_not_to_blame():
 def test_json_keeps_its_places_despite_tabs_and_surrogates():
     root = one('{\n\t"a": "\\ud83d\\ude00",\n\t"b": {"c": "\\\\ud83d"}\n}')
     assert where(root, "b", "c") == (3, 8)
-    assert nodes.text(root, "b", "c") == "\\ud83d"
+    assert located.text(root, "b", "c") == "\\ud83d"
 
 
 _JSON = st.recursive(
@@ -143,15 +143,15 @@ _JSON = st.recursive(
 )
 def test_every_json_object_is_read(tree, indent):
     root = one(json.dumps(tree, indent=indent))
-    assert isinstance(root, nodes.Dict)
+    assert isinstance(root, located.LocatedMapping)
     assert len(root.members) == len(tree)
 
 
 @given(content=st.text(alphabet="ab:-{}[]&*?!|>'\"# \n\t%<,0\\u\ud83d".replace("\ud83d", "é"), max_size=60))
 def test_no_text_is_more_than_a_fault(content):
-    for part in reading.read(content):
-        assert isinstance(part, Text | Fault)
-        if isinstance(part, Fault):
+    for part in yaml_documents.read(content):
+        assert isinstance(part, YAMLDocument | YAMLFault)
+        if isinstance(part, YAMLFault):
             assert part.line >= 1
             assert part.column >= 1
             assert "\n" not in part.message

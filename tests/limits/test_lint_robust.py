@@ -6,7 +6,7 @@ from contextlib import suppress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.lint import Report
+from corelane.limits.lint import LintReport
 from support.manifests import report
 
 _RESOURCES = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "2Gi"}}
@@ -105,7 +105,7 @@ def test_no_value_anywhere_makes_lint_fail(changes):
     for path, junk in changes:
         _put(tree, path, junk)
     found = report("\n---\n".join(json.dumps(one) for one in tree))
-    assert isinstance(found, Report)
+    assert isinstance(found, LintReport)
     for one in found.findings:
         assert one.place.line >= 1
         assert one.message

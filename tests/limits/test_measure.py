@@ -9,17 +9,15 @@ from hypothesis import strategies as st
 from corelane.cpuset import CPUSet
 from corelane.limits import measure
 from corelane.limits.measure import (
-    Cause,
+    CostLevel,
     CounterError,
-    Counters,
-    Level,
+    CPUCounters,
+    CPULoad,
+    DelayCause,
     Quota,
     Rates,
-    Surroundings,
     Unusable,
     counters,
-    groups,
-    processors,
     series,
 )
 from support.cpu_groups import counters as write_counters
@@ -33,7 +31,7 @@ STAT2 = (
 
 
 def test_both_versions_count_the_same_in_their_own_units():
-    one, two = counters.stat1(STAT1), counters.stat2(STAT2)
+    one, two = counters.stat_v1(STAT1), counters.stat_v2(STAT2)
     assert one == {
         "periods": 50,
         "throttled_periods": 40,
@@ -57,18 +55,18 @@ def test_both_versions_count_the_same_in_their_own_units():
 )
 def test_counters_that_make_no_sense_are_refused_with_their_line(text):
     with pytest.raises(CounterError, match=text.split()[0]):
-        counters.stat2(text)
+        counters.stat_v2(text)
 
 
 def test_quotas_of_both_versions():
-    assert counters.quota1("20000\n", "100000\n", None) == Quota(20_000, 100_000)
-    assert counters.quota1("-1", "50000", "0") == Quota(None, 50_000)
-    assert counters.quota2("20000 100000\n", "5000\n") == Quota(20_000, 100_000, 5_000)
-    assert counters.quota2("max 100000", None).cpus is None
-    assert counters.quota2("150000 100000", None).cpus == 1.5
+    assert counters.quota_v1("20000\n", "100000\n", None) == Quota(20_000, 100_000)
+    assert counters.quota_v1("-1", "50000", "0") == Quota(None, 50_000)
+    assert counters.quota_v2("20000 100000\n", "5000\n") == Quota(20_000, 100_000, 5_000)
+    assert counters.quota_v2("max 100000", None).cpus is None
+    assert counters.quota_v2("150000 100000", None).cpus == 1.5
     for bad in ("", "max", "some 100000", "20000 0", "-5 100000", f"{10**20} 100000", "20000 " + "9" * 400):
         with pytest.raises(CounterError):
-            counters.quota2(bad, None)
+            counters.quota_v2(bad, None)
 
 
 def test_pressure_has_full_only_where_the_kernel_has_it():
@@ -80,8 +78,8 @@ def test_pressure_has_full_only_where_the_kernel_has_it():
 
 
 def test_rates_are_per_second_and_in_milliseconds():
-    before = Counters(1.0, usage_us=0, periods=0, throttled_periods=0, throttled_us=0, some_us=0)
-    after = Counters(
+    before = CPUCounters(1.0, usage_us=0, periods=0, throttled_periods=0, throttled_us=0, some_us=0)
+    after = CPUCounters(
         3.0, usage_us=400_000, periods=20, throttled_periods=20, throttled_us=1_600_000, some_us=1_600_000
     )
     rates = measure.between(before, after)
@@ -92,24 +90,24 @@ def test_rates_are_per_second_and_in_milliseconds():
 
 
 def test_what_is_not_counted_is_not_guessed():
-    rates = measure.between(Counters(0.0, usage_us=5), Counters(1.0, usage_us=7))
+    rates = measure.between(CPUCounters(0.0, usage_us=5), CPUCounters(1.0, usage_us=7))
     assert rates.throttled is None
     assert rates.lost is None
     assert rates.stall_ms is None
-    assert measure.judge(replace(rates, used=None)).causes == (Cause.UNKNOWN,)
+    assert measure.judge(replace(rates, used=None)).causes == (DelayCause.UNKNOWN,)
 
 
 def test_counters_that_went_back_are_a_restart_and_make_no_rate():
-    rates = measure.between(Counters(0.0, usage_us=9, periods=9), Counters(1.0, usage_us=1, periods=10))
+    rates = measure.between(CPUCounters(0.0, usage_us=9, periods=9), CPUCounters(1.0, usage_us=1, periods=10))
     assert isinstance(rates, Unusable)
     assert "usage_us" in rates.why
     assert "restarted" in rates.why
 
 
 def test_counts_of_periods_wrap_as_the_kernels_ints_do_and_go_on():
-    def at(seconds: float, periods: int) -> Counters:
+    def at(seconds: float, periods: int) -> CPUCounters:
         text = f"nr_periods {periods}\nnr_throttled {periods}\nusage_usec 5\n"
-        return Counters(seconds, **counters.stat2(text))
+        return CPUCounters(seconds, **counters.stat_v2(text))
 
     signed = measure.between(at(0.0, 2**31 - 3), at(1.0, -(2**31) + 2))
     assert (signed.periods, signed.throttled_periods) == (5, 5)
@@ -119,18 +117,18 @@ def test_counts_of_periods_wrap_as_the_kernels_ints_do_and_go_on():
 
 
 def test_two_readings_at_one_time_make_no_rate():
-    assert isinstance(measure.between(Counters(1.0), Counters(1.0)), Unusable)
+    assert isinstance(measure.between(CPUCounters(1.0), CPUCounters(1.0)), Unusable)
 
 
 def test_a_limit_that_changed_between_readings_is_said():
-    rates = measure.between(Counters(0.0), replace(Counters(1.0), quota=Quota(10_000)))
-    assert rates.notes == ("its limit changed meanwhile",)
+    rates = measure.between(CPUCounters(0.0), replace(CPUCounters(1.0), quota=Quota(10_000)))
+    assert rates.notes == ("the CPU limit changed between readings",)
 
 
 def test_a_thread_that_appears_begins_at_nothing_and_one_that_ends_takes_nothing_back():
     before, after = (
-        Counters(0.0, waits={1: 5_000_000, 2: 900_000_000}),
-        Counters(2.0, waits={1: 7_000_000, 3: 4_000_000}),
+        CPUCounters(0.0, waits={1: 5_000_000, 2: 900_000_000}),
+        CPUCounters(2.0, waits={1: 7_000_000, 3: 4_000_000}),
     )
     rates = measure.between(before, after)
     assert rates.queued == pytest.approx(3.0)
@@ -142,11 +140,13 @@ _TOTALS = st.integers(min_value=0, max_value=2**63)
 
 @given(start=_TOTALS, used=_TOTALS, throttled=_TOTALS, seconds=st.floats(0.01, 1e6))
 def test_shares_are_shares_whatever_is_counted(start, used, throttled, seconds):
-    before = Counters(0.0, usage_us=start, throttled_us=start)
-    rates = measure.between(before, Counters(seconds, usage_us=start + used, throttled_us=start + throttled))
+    before = CPUCounters(0.0, usage_us=start, throttled_us=start)
+    rates = measure.between(
+        before, CPUCounters(seconds, usage_us=start + used, throttled_us=start + throttled)
+    )
     assert 0 <= rates.lost <= 1
     assert rates.used >= 0
-    assert measure.judge(rates).level in Level
+    assert measure.judge(rates).level in CostLevel
 
 
 def rates(**values) -> Rates:
@@ -156,26 +156,26 @@ def rates(**values) -> Rates:
 def test_half_the_periods_throttled_with_a_thousandth_lost_is_no_alarm():
     """A quota of a whole CPU in 50 ms periods, measured: 50 of 100 periods, 4.5 ms of 5 s."""
     found = measure.judge(Rates(5.0, used=998.8, throttled=0.9, periods=100, throttled_periods=50))
-    assert found.level is Level.LOW
-    assert found.causes == (Cause.NOTHING,)
+    assert found.level is CostLevel.LOW
+    assert found.causes == (DelayCause.NOTHING,)
 
 
 def test_few_throttled_periods_with_much_lost_are_one():
     found = measure.judge(Rates(100.0, used=20.0, throttled=6.0, periods=100, throttled_periods=4))
-    assert found.level is Level.HIGH
-    assert found.causes == (Cause.LIMIT,)
+    assert found.level is CostLevel.HIGH
+    assert found.causes == (DelayCause.LIMIT,)
 
 
 @pytest.mark.parametrize(
     ("throttled", "periods", "level"),
     [
-        (0.0, 0, Level.NONE),
-        (0.5, 10, Level.LOW),
-        (5.0, 10, Level.LOW),
-        (15.0, 10, Level.MEDIUM),
-        (150.0, 10, Level.HIGH),
+        (0.0, 0, CostLevel.NONE),
+        (0.5, 10, CostLevel.LOW),
+        (5.0, 10, CostLevel.LOW),
+        (15.0, 10, CostLevel.MEDIUM),
+        (150.0, 10, CostLevel.HIGH),
         # Little is lost, but in stops of 50 ms, which a slow request is made of.
-        (5.0, 0.1, Level.MEDIUM),
+        (5.0, 0.1, CostLevel.MEDIUM),
     ],
 )
 def test_level_is_time_lost_and_the_length_of_stops(throttled, periods, level):
@@ -184,36 +184,36 @@ def test_level_is_time_lost_and_the_length_of_stops(throttled, periods, level):
 
 def test_a_limit_alone_explains_the_pressure_that_it_makes():
     found = measure.judge(
-        rates(used=200.0, throttled=800.0, throttled_periods=10, waiting=805.0), Surroundings(2, 1200)
+        rates(used=200.0, throttled=800.0, throttled_periods=10, waiting=805.0), CPULoad(2, 1200)
     )
-    assert found.causes == (Cause.LIMIT,)
+    assert found.causes == (DelayCause.LIMIT,)
 
 
 def test_waiting_beyond_throttling_is_the_neighbours_if_they_are_there():
     waiting = rates(used=500.0, waiting=500.0)
-    assert measure.judge(waiting, Surroundings(1, 1000.0)).causes == (Cause.NEIGHBOURS,)
-    assert measure.judge(waiting, Surroundings(1, 500.0)).causes == (Cause.OWN_THREADS,)
-    assert measure.judge(waiting, Surroundings(1, 500.0, steal=400.0)).causes == (Cause.HYPERVISOR,)
-    assert measure.judge(waiting).causes == (Cause.OTHERS,)
+    assert measure.judge(waiting, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS,)
+    assert measure.judge(waiting, CPULoad(1, 500.0)).causes == (DelayCause.OWN_THREADS,)
+    assert measure.judge(waiting, CPULoad(1, 500.0, steal=400.0)).causes == (DelayCause.HYPERVISOR,)
+    assert measure.judge(waiting).causes == (DelayCause.OTHERS,)
 
 
 def test_limit_and_neighbours_are_both_named_the_worse_first():
     both = rates(used=200.0, throttled=300.0, throttled_periods=10, waiting=800.0)
-    assert measure.judge(both, Surroundings(1, 1000.0)).causes == (Cause.NEIGHBOURS, Cause.LIMIT)
+    assert measure.judge(both, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS, DelayCause.LIMIT)
 
 
 def test_run_queues_stand_in_for_pressure_with_throttling_counted_once_a_thread():
     alone = rates(used=200.0, throttled=800.0, throttled_periods=10, queued=1610.0, waiters=2)
-    assert measure.judge(alone, Surroundings(1, 200.0)).causes == (Cause.LIMIT,)
+    assert measure.judge(alone, CPULoad(1, 200.0)).causes == (DelayCause.LIMIT,)
     crowded = replace(alone, queued=2400.0)
-    assert Cause.NEIGHBOURS in measure.judge(crowded, Surroundings(1, 1000.0)).causes
+    assert DelayCause.NEIGHBOURS in measure.judge(crowded, CPULoad(1, 1000.0)).causes
 
 
 def test_a_pods_limit_above_its_containers_is_named():
-    before = Counters(0.0, usage_us=0, throttled_us=0, above_us=0)
-    found = measure.between(before, Counters(1.0, usage_us=100_000, throttled_us=0, above_us=700_000))
+    before = CPUCounters(0.0, usage_us=0, throttled_us=0, above_us=0)
+    found = measure.between(before, CPUCounters(1.0, usage_us=100_000, throttled_us=0, above_us=700_000))
     assert found.above == 700
-    assert measure.judge(found).causes == (Cause.LIMIT_ABOVE,)
+    assert measure.judge(found).causes == (DelayCause.LIMIT_ABOVE,)
 
 
 def test_a_group_is_read_from_its_files(tmp_path):
@@ -222,9 +222,9 @@ def test_a_group_is_read_from_its_files(tmp_path):
     write(tmp_path / "cpu.stat.local", "throttled_usec 7")
     write_counters(tmp_path, usage=10, periods=4, throttled=2, us=5)
     pressure(tmp_path, 3, 2)
-    found = groups.read([str(tmp_path)], 1.5)
+    found = measure.read([str(tmp_path)], 1.5)
     assert found.lacks == ()
-    assert found.counters == Counters(1.5, 10, 4, 2, 5, 0, 0, 7, 3, 2, None, Quota(20_000, 100_000, 0))
+    assert found.counters == CPUCounters(1.5, 10, 4, 2, 5, 0, 0, 7, 3, 2, None, Quota(20_000, 100_000, 0))
 
 
 def test_threads_waits_are_read_where_groups_have_no_pressure(tmp_path):
@@ -234,20 +234,20 @@ def test_threads_waits_are_read_where_groups_have_no_pressure(tmp_path):
     write(tmp_path / "g/cpu.max", "max 100000")
     write(tmp_path / "proc/7/schedstat", "100 2000 3")
     write(tmp_path / "proc/8/schedstat", "100 5000 3")
-    found = groups.read([str(tmp_path / "g")], 0.0, str(tmp_path / "proc"))
+    found = measure.read([str(tmp_path / "g")], 0.0, str(tmp_path / "proc"))
     assert found.counters.waits == {7: 2000, 8: 5000}
 
 
 def test_a_group_that_is_gone_is_none(tmp_path):
-    assert groups.read([str(tmp_path / "nowhere")], 0.0) is None
-    assert groups.read([], 0.0) is None
+    assert measure.read([str(tmp_path / "nowhere")], 0.0) is None
+    assert measure.read([], 0.0) is None
 
 
 def test_a_group_without_the_cpu_controller_says_so(tmp_path):
     write(tmp_path / "cgroup.procs", "1")
     write(tmp_path / "cpu.stat", "usage_usec 70\nuser_usec 60\nsystem_usec 10")
-    found = groups.read([str(tmp_path)], 0.0)
-    assert "controller is not enabled" in found.lacks[0]
+    found = measure.read([str(tmp_path)], 0.0)
+    assert "controller not enabled" in found.lacks[0]
     assert found.counters.usage_us == 70
     assert found.counters.periods is None
 
@@ -261,19 +261,19 @@ def test_version_1_wins_over_a_hybrid_hierarchy_beside_it(tmp_path):
     write(v1 / "cpu.stat", STAT1.strip())
     write(v1 / "cpu.cfs_quota_us", "20000")
     write(v1 / "cpu.cfs_period_us", "100000")
-    found = groups.read([str(unified), str(v1)], 0.0)
+    found = measure.read([str(unified), str(v1)], 0.0)
     assert found.counters.periods == 50
     assert found.counters.some_us == 11
     assert "no cpuacct" in found.lacks[0]
 
 
 def test_processors_tell_what_others_do_on_a_containers_cpus():
-    before = processors.parse("cpu  9 9 9 9\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n")
-    after = processors.parse("cpu0 100 0 50 40 0 5 5 10 7 0\ncpu1 0 0 0 200 0 0 0 0\n")
-    assert processors.around(before, after, CPUSet([0]), 2.0, 100) == Surroundings(1, 800.0, 50.0)
-    assert processors.around(before, after, None, 2.0, 100).cpus == 2
-    assert processors.around(before, after, CPUSet([7]), 2.0, 100) is None
-    assert processors.parse("") == {}
+    before = measure.processors("cpu  9 9 9 9\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n")
+    after = measure.processors("cpu0 100 0 50 40 0 5 5 10 7 0\ncpu1 0 0 0 200 0 0 0 0\n")
+    assert measure.cpu_load(before, after, CPUSet([0]), 2.0, 100) == CPULoad(1, 800.0, 50.0)
+    assert measure.cpu_load(before, after, None, 2.0, 100).cpus == 2
+    assert measure.cpu_load(before, after, CPUSet([7]), 2.0, 100) is None
+    assert measure.processors("") == {}
 
 
 def regular(values: list[float], step: float = 15.0) -> list[tuple[float, float]]:
@@ -281,7 +281,7 @@ def regular(values: list[float], step: float = 15.0) -> list[tuple[float, float]
 
 
 def test_lines_that_are_no_processors_tell_nothing():
-    assert processors.parse("\n cpu 1 2 3 4\ncpu0 x 1 2 3\ncpu1\ncpux 1 2 3 4\nintr 5\n") == {}
+    assert measure.processors("\n cpu 1 2 3 4\ncpu0 x 1 2 3\ncpu1\ncpux 1 2 3 4\nintr 5\n") == {}
 
 
 def test_growth_counts_through_restarts_as_prometheus_does():

@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+import pytest
+
+from corelane.app.limits import advise, sites, watch
 from support.kubepods import Kubepods, write
 
 
@@ -62,3 +65,9 @@ class Clock:
         self.now += seconds
         if self.then:
             self.then.pop(0)()
+
+
+def use_clock(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    """Let `limits watch` and `limits advise` read and wait by a clock of the test's."""
+    for module in (advise, sites, watch):
+        monkeypatch.setattr(module, "time", clock)

@@ -2,18 +2,13 @@
 
 import textwrap
 
-from corelane import quantity
-from corelane.limits.lint import Finding, Policy, Report, lint
+from corelane.limits.lint import Finding, LintReport, Policy, lint
 
 
-def nanos(text: str) -> int:
-    return quantity.parse(text).nano
-
-
-def report(*texts: str, policy: Policy | None = None) -> Report:
+def report(*texts: str, policy: Policy | None = None) -> LintReport:
     """Lint texts as files f0.yaml, f1.yaml and so on."""
     files = {f"f{i}.yaml": textwrap.dedent(text) for i, text in enumerate(texts)}
-    return lint(files, policy or Policy(), nanos)
+    return lint(files, policy or Policy())
 
 
 def findings(*texts: str, policy: Policy | None = None) -> list[Finding]:

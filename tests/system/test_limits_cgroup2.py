@@ -15,7 +15,7 @@ pytestmark = pytest.mark.system
 SECONDS = 300
 CODE = """
 import json, os
-from corelane.app import limits_calibrate as app
+from corelane.app.limits import calibrate as app
 from corelane.kernel import cgroup
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.limits.model.bandwidth import refusal

@@ -79,19 +79,24 @@ def advise(
     """  # noqa: D301 - click wants the character itself
     from corelane.app.limits import advise as app
     from corelane.app.limits import lint
+    from corelane.app.limits import prometheus as server
+    from corelane.app.limits.sites import CgroupSource, Selection
 
     if sum(map(bool, (record, prometheus, cgroups))) > 1:
         raise Fault("FILE, --prometheus and --cgroup name several sources: give one of them")
     if pods and kubeconfig:
         raise Fault("--pods and --kubeconfig name the pods twice: give one of them")
     settings = lint.policy(policy, _limits.named(flags), ())
-    options = app.Options(output, namespace, pod, container, pods, kubeconfig, latency, settings, everything)
-    source: app.Source
+    selected = Selection(namespace, pod)
+    options = app.AdviseOptions(output, selected, container, pods, kubeconfig, latency, settings, everything)
+    source: app.MeasurementSource
     if record:
-        source = app.Record(record)
+        source = app.RecordSource(record)
     elif prometheus:
-        server = app.Server(prometheus, app.bearer(bearer_token_file))
-        source = app.Prometheus(server, _limits.window(window))
+        token = server.bearer(bearer_token_file)
+        source = app.PrometheusSource(server.PrometheusServer(prometheus, token), _limits.window(window))
     else:
-        source = app.Node(app.Where(root, None, data_dir, cgroups), seconds, every_period)
+        source = app.NodeSource(
+            CgroupSource(root, None, data_dir, cgroups), seconds, every_period=every_period
+        )
     raise SystemExit(app.main(source, options, click.echo))

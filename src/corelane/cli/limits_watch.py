@@ -61,18 +61,20 @@ def watch(
     corelane limits watch --once -o json --sort lost
     corelane limits watch --prometheus http://prometheus:9090 --window 15m -n shop --once
     """  # noqa: D301 - click wants the character itself
+    from corelane.app.limits import prometheus as server
     from corelane.app.limits import watch as app
+    from corelane.app.limits.sites import CgroupSource, Selection
 
     if prometheus and cgroups:
         raise Fault("--prometheus and --cgroup name two sources: give one of them")
     rounds = 1 if once else count or 0
     seconds = interval or (15.0 if prometheus else 2.0)
-    options = app.Options(seconds, rounds, output, sort, namespace, pod)
-    source: app.Source
+    options = app.WatchOptions(seconds, rounds, output, sort, Selection(namespace, pod))
+    watched: app.Watched
     if prometheus:
-        server = app.Server(prometheus, app.bearer(bearer_token_file))
-        source = app.Prometheus(server, _limits.window(window))
+        token = server.bearer(bearer_token_file)
+        watched = app.PrometheusWatch(server.PrometheusServer(prometheus, token), _limits.window(window))
     else:
-        source = app.Node(app.Where(root, pods, data_dir, cgroups))
+        watched = app.NodeWatch(CgroupSource(root, pods, data_dir, cgroups))
     live = sys.stdout.isatty() and rounds != 1
-    raise SystemExit(app.main(source, options, click.echo, live=live))
+    raise SystemExit(app.main(watched, options, click.echo, live=live))

@@ -1,12 +1,12 @@
-"""Advice on CPU limits as tables, a paragraph for each workload, and JSON with stable keys."""
+"""Advice on CPU limits as tables, a paragraph for each container, and JSON with stable keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.limits.advice import Advice, Answer, Effect, Fit, Option, Range, Risk, Shape, Tail
-from corelane.limits.measure import Level, Rates
+from corelane.limits.advice import Advice, Answer, Effect, Fit, LoadShape, Option, Range, Risk, Subject, Tail
+from corelane.limits.measure import CostLevel, Rates
 from corelane.view import tables
 
 if TYPE_CHECKING:
@@ -14,56 +14,62 @@ if TYPE_CHECKING:
 
 __all__ = ["plain", "show", "sort"]
 
-_LEVELS: Final = tuple(Level)
+_LEVELS: Final = tuple(CostLevel)
 _ANSWERS: Final = (Answer.CHANGE, Answer.REFUSED, Answer.LEAVE)
 _HEADINGS: Final = (
-    "WORKLOAD",
+    "CONTAINER",
     "LIMIT",
     "USED CPUs",
     "THROTTLED ms/s",
     "LOST",
     "COST",
     "ADVICE",
-    "THEN ms/s",
+    "AFTER ms/s",
     "RISK",
 )
-_OPTIONS: Final = ("", "OPTION", "THROTTLED ms/s", "USED CPUs", "A STOP ms", "p99 ms", "RISK")
+_OPTIONS: Final = ("", "OPTION", "THROTTLED ms/s", "USED CPUs", "STOP ms", "p99 ms", "RISK")
 _SHAPES: Final = {
-    Shape.BUSY: "threads that keep {cpus:.3g} CPUs busy without a pause",
-    Shape.BURSTS: "bursts of {work:.0f} ms of CPU time on {cpus:.3g} CPU{s} at once",
-    Shape.REQUESTS: "requests of {work:.3g} ms of CPU time that come at random, for {cpus:.3g} thread{s}",
-    Shape.UNFITTED: "nothing that the model knows",
+    LoadShape.BUSY: "threads that keep {cpus:.3g} CPUs busy without a pause",
+    LoadShape.BURSTS: "bursts of {work:.0f} ms of CPU time on {cpus:.3g} CPU{s} at once",
+    LoadShape.REQUESTS: "random requests of {work:.3g} ms of CPU time for {cpus:.3g} thread{s}",
+    LoadShape.UNFITTED: "no load shape of the model",
 }
 
 
 def sort(advised: Iterable[Advice]) -> list[Advice]:
-    """What is to be changed first, the costliest first of that."""
+    """Sort containers to change first, the costliest first of these."""
     return sorted(
         advised,
         key=lambda one: (
             _ANSWERS.index(one.answer),
             -_LEVELS.index(one.level),
             -_throttled(one),
-            one.subject.title,
+            _title(one.subject),
         ),
     )
 
 
+def _title(subject: Subject) -> str:
+    where = "/".join(filter(None, (subject.namespace, subject.name)))
+    owner = f"{subject.kind} {where}" if subject.kind else where
+    return f"{owner}/{subject.container}" if owner else subject.container
+
+
 def _throttled(one: Advice) -> float:
-    return (one.evidence.rates.throttled or 0.0) if isinstance(one.evidence.rates, Rates) else 0.0
+    return (one.measured.rates.throttled or 0.0) if isinstance(one.measured.rates, Rates) else 0.0
 
 
 def show(advised: Sequence[Advice], notes: Iterable[str], to: Console, *, everything: bool) -> None:
-    """The table, then every workload that is to be changed with its options and commands.
+    """Print the table, then every container to change with its options and commands.
 
-    `everything` gives commands and consequences of all options, not just of the recommended one.
+    `everything` prints commands and consequences of all options, not just of the recommended one.
     """
     tables.show("Advice on CPU limits", _HEADINGS, [_cells(one) for one in advised], to)
     for one in advised:
         if one.answer is Answer.CHANGE:
             _details(one, to, everything=everything)
         elif one.answer is Answer.REFUSED or one.remarks or everything:
-            _say(to, f"{one.subject.title}: {one.answer}: {one.why}")
+            _say(to, f"{_title(one.subject)}: {one.answer}: {one.why}")
         for remark in one.remarks:
             _say(to, f"  {remark}")
     for note in notes:
@@ -75,11 +81,11 @@ def _say(to: Console, text: str) -> None:
 
 
 def _cells(one: Advice) -> tuple[str, ...]:
-    rates, best = one.evidence.rates, one.best
+    rates, best = one.measured.rates, one.best
     if not isinstance(rates, Rates):
-        return (one.subject.title, "-", "-", "-", "-", "-", one.answer, "-", "-")
+        return (_title(one.subject), "-", "-", "-", "-", "-", one.answer, "-", "-")
     return (
-        one.subject.title,
+        _title(one.subject),
         "none" if rates.quota.cpus is None else f"{rates.quota.cpus:g}",
         "-" if rates.used is None else f"{rates.used / 1000:.2f}",
         "-" if rates.throttled is None else f"{rates.throttled:.1f}",
@@ -87,7 +93,7 @@ def _cells(one: Advice) -> tuple[str, ...]:
         str(one.level) if one.answer is not Answer.REFUSED else "-",
         str(one.answer) if best is None else best.title,
         "-" if best is None else _range(best.effect.throttled),
-        "-" if best is None else str(best.risk.danger),
+        "-" if best is None else str(best.risk.level),
     )
 
 
@@ -97,7 +103,7 @@ def _range(one: Range, digits: int = 0, scale: float = 1.0) -> str:
 
 
 def _details(one: Advice, to: Console, *, everything: bool) -> None:
-    _say(to, f"\n{one.subject.title}: {one.why}")
+    _say(to, f"\n{_title(one.subject)}: {one.why}")
     if one.fit:
         _say(to, f"  {_fitted(one.fit)}{_replicas(one)}")
     if one.options:
@@ -110,31 +116,31 @@ def _details(one: Advice, to: Console, *, everything: bool) -> None:
     if others and not everything:
         for option in others:
             _say(to, f"  {option.title}: {_short(option)}")
-        _say(to, "  their patches, and what else they do: --all, or -o json")
+        _say(to, "  patches and consequences of all options: --all, or -o json")
 
 
 def _fitted(fit: Fit) -> str:
     what = _SHAPES[fit.shape].format(cpus=fit.cpus, work=fit.work, s="s" * (fit.cpus != 1))
-    if fit.shape is Shape.UNFITTED:
-        return f"it looks like {what}: {fit.why}; bounds only"
+    if fit.shape is LoadShape.UNFITTED:
+        return f"load: {what}: {fit.why}; bounds only"
     if fit.wants > fit.cpus + 0.1:
-        what += f" and may want {fit.wants:.3g}, as threads waited for each other or for neighbours"
+        what += f" (up to {fit.wants:.3g}: threads waited for each other or for other processes)"
     shown, measured = f"{fit.modelled:.0f}", f"{fit.throttled:.0f}"
-    fits = f"it looks like {what}: the model shows {shown} ms/s throttled, {measured} were measured"
+    fits = f"load: {what}; throttled {shown} ms/s in the model, {measured} measured"
     return f"{fits}; {_rivals(len(fit.rivals))}" if fit.rivals else fits
 
 
 def _rivals(count: int) -> str:
-    what = "another shape fits" if count == 1 else f"{count} other shapes fit"
-    return f"{what} as well, so effects are ranges"
+    what = "another load fits" if count == 1 else f"{count} other loads fit"
+    return f"{what} the counters as well, so effects are ranges"
 
 
 def _replicas(one: Advice) -> str:
-    if one.evidence.replicas < 2:
+    if one.measured.replicas < 2:
         return ""
-    others = one.evidence.others
+    others = one.measured.throttled_replicas
     least = f"{others[-1] if others else 0:.0f}"
-    return f"; of {one.evidence.replicas} replicas (down to {least} ms/s) {one.evidence.pod} is the worst"
+    return f"; {one.measured.pod} is the worst of {one.measured.replicas} replicas (least: {least} ms/s)"
 
 
 def _option(one: Option) -> tuple[str, ...]:
@@ -145,26 +151,26 @@ def _option(one: Option) -> tuple[str, ...]:
         _range(one.effect.used, 2, 1000),
         f"at most {one.effect.stop.high:.0f}" if one.effect.stop.high else "none",
         _tail(one.effect.tail),
-        str(one.risk.danger),
+        str(one.risk.level),
     )
 
 
 def _tail(one: Tail | None) -> str:
     if one is None:
-        return "not known"
+        return "unknown"
     what = "" if one.of == "latency" else " delay"
     return f"{one.now:.0f} to {_range(one.after)}{what}{' (bounds)' if one.how == 'bounds' else ''}"
 
 
 def _short(one: Option) -> str:
-    return "; ".join(filter(None, [one.deviation and f"deviates: {one.deviation}", f"risk: {one.risk.why}"]))
+    return "; ".join(filter(None, [one.deviation and f"deviation: {one.deviation}", f"risk: {one.risk.why}"]))
 
 
 def _lines(one: Option) -> Iterator[str]:
     yield f"  {one.title}:"
     if one.deviation:
-        yield f"    deviates: {one.deviation}"
-    yield f"    risk {one.risk.danger}: {one.risk.why}"
+        yield f"    deviation: {one.deviation}"
+    yield f"    risk {one.risk.level}: {one.risk.why}"
     if one.effect.no_tail:
         yield f"    p99: {one.effect.no_tail}"
     for consequence in one.consequences:
@@ -176,12 +182,12 @@ def _lines(one: Option) -> Iterator[str]:
 
 
 def plain(advised: Iterable[Advice], notes: Iterable[str]) -> dict[str, Any]:
-    """JSON: times in milliseconds a second of CPU, ranges as low and high, null where nobody knows."""
+    """JSON: times in milliseconds a second of CPU, ranges as low and high, null where unknown."""
     return {"advice": [_plain(one) for one in advised], "notes": list(notes)}
 
 
 def _plain(one: Advice) -> dict[str, Any]:
-    subject, evidence, rates = one.subject, one.evidence, one.evidence.rates
+    subject, replica, rates = one.subject, one.measured, one.measured.rates
     measured = rates if isinstance(rates, Rates) else Rates(0.0)
     cpus = measured.quota.cpus
     return {
@@ -189,15 +195,15 @@ def _plain(one: Advice) -> dict[str, Any]:
         "namespace": subject.namespace or None,
         "name": subject.name or None,
         "container": subject.container or None,
-        "replicas": evidence.replicas,
-        "pod": evidence.pod or None,
-        "node": evidence.node or None,
+        "replicas": replica.replicas,
+        "pod": replica.pod or None,
+        "node": replica.node or None,
         "answer": _ANSWER_KEYS[one.answer],
         "why": one.why,
         "cost": None if one.answer is Answer.REFUSED else str(one.level),
         "cpuLimitMillis": None if cpus is None else round(cpus * 1000),
-        "cpuRequestMillis": subject.request if subject.known else None,
-        "qosClass": str(subject.qos) if subject.known else None,
+        "cpuRequestMillis": subject.request if subject.listed else None,
+        "qosClass": str(subject.qos) if subject.listed else None,
         "seconds": round(measured.seconds, 3),
         "usedMsPerSecond": _rounded(measured.used),
         "throttledMsPerSecond": _rounded(measured.throttled),
@@ -219,10 +225,12 @@ def _fit(fit: Fit) -> dict[str, Any]:
         "shape": str(fit.shape),
         "cpus": _rounded(fit.cpus) if fit.cpus != float("inf") else None,
         "wantsCpus": _rounded(fit.wants) if fit.wants else None,
-        "burstWorkMs": _rounded(fit.work) if fit.shape is Shape.BURSTS else None,
-        "requestWorkMs": _rounded(fit.work) if fit.shape is Shape.REQUESTS else None,
+        "burstWorkMs": _rounded(fit.work) if fit.shape is LoadShape.BURSTS else None,
+        "requestWorkMs": _rounded(fit.work) if fit.shape is LoadShape.REQUESTS else None,
         "rivals": len(fit.rivals),
-        "modelledThrottledMsPerSecond": _rounded(fit.modelled) if fit.shape is not Shape.UNFITTED else None,
+        "modelledThrottledMsPerSecond": _rounded(fit.modelled)
+        if fit.shape is not LoadShape.UNFITTED
+        else None,
         "why": fit.why or None,
     }
 
@@ -262,7 +270,7 @@ def _two(one: Range) -> dict[str, float | None]:
 
 def _risk(one: Risk) -> dict[str, Any]:
     return {
-        "level": str(one.danger),
+        "level": str(one.level),
         "why": one.why,
         "nodes": [
             {

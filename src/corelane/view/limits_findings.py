@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from corelane.limits.lint import Cost, FileFault, Finding, Report, Rule, Severity
+from corelane.limits.lint import FileFault, Finding, LintReport, LintRule, QuotaCost, Severity
 from corelane.view.tables import printable
 from corelane.view.units import plural
 
@@ -18,7 +18,7 @@ _LEVELS: Final = {Severity.INFO: "note", Severity.WARNING: "warning", Severity.E
 _STDIN: Final = "-"
 
 
-def lines(report: Report, *, ignored: bool = False) -> Iterator[str]:
+def lines(report: LintReport, *, ignored: bool = False) -> Iterator[str]:
     """One line a finding: file:line:column, severity, rule, object, container, what it is, what to do."""
     for one in report.findings:
         yield _line(one)
@@ -42,7 +42,7 @@ def _title(one: Finding) -> str:
     return ", ".join(parts) + ": " if parts else ""
 
 
-def summary(report: Report) -> str:
+def summary(report: LintReport) -> str:
     """How much was found, in a sentence."""
     counts = Counter(one.severity for one in report.findings)
     found = ", ".join(
@@ -54,14 +54,14 @@ def summary(report: Report) -> str:
     return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{ignored}{_skipped(report)}"
 
 
-def _skipped(report: Report) -> str:
+def _skipped(report: LintReport) -> str:
     kinds = [f"{count} {kind}" for kind, count in report.skipped.items() if kind]
     if other := report.skipped.get("", 0):
         kinds.append(plural(other, "document") + " that " + ("is" if other == 1 else "are") + " no manifest")
     return f"; skipped, as they hold no containers: {', '.join(kinds)}" if kinds else ""
 
 
-def plain(report: Report, notes: Sequence[str] = ()) -> dict[str, Any]:
+def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:
     """JSON with stable keys; amounts of time in milliseconds."""
     counts = Counter(str(one.severity) for one in report.findings)
     return {
@@ -96,7 +96,7 @@ def _plain(one: Finding) -> dict[str, Any]:
     }
 
 
-def _cost(cost: Cost | None) -> dict[str, Any] | None:
+def _cost(cost: QuotaCost | None) -> dict[str, Any] | None:
     if cost is None:
         return None
     return {
@@ -112,7 +112,7 @@ def _fault(one: FileFault) -> dict[str, Any]:
     return {"file": one.file, "line": one.line, "column": one.column, "message": one.message}
 
 
-def sarif(report: Report, rules: Iterable[Rule], version: str) -> dict[str, Any]:
+def sarif(report: LintReport, rules: Iterable[LintRule], version: str) -> dict[str, Any]:
     """A SARIF 2.1.0 log with one run; ignored findings are results with a suppression."""
     table = list(rules)
     index = {rule.id: i for i, rule in enumerate(table)}
@@ -136,7 +136,7 @@ def sarif(report: Report, rules: Iterable[Rule], version: str) -> dict[str, Any]
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
 
 
-def _descriptor(rule: Rule) -> dict[str, Any]:
+def _descriptor(rule: LintRule) -> dict[str, Any]:
     return {
         "id": rule.id,
         "name": "".join(part.capitalize() for part in rule.id.split("-")),
@@ -191,12 +191,12 @@ def _notification(one: FileFault) -> dict[str, Any]:
     }
 
 
-def listing(rules: Iterable[Rule]) -> Iterator[str]:
+def listing(rules: Iterable[LintRule]) -> Iterator[str]:
     """Every rule in a line."""
     for rule in rules:
         yield f"{rule.id:<26} {rule.severity!s:<8} {rule.title}"
 
 
-def explanation(rule: Rule) -> str:
+def explanation(rule: LintRule) -> str:
     """What people should know about a rule."""
     return f"{rule.id} ({rule.severity}): {rule.title}\n\nWhy: {rule.why}\n\nFix: {rule.fix}"

@@ -1,72 +1,56 @@
-"""Running containers and what throttles them, as a table and as JSON with stable keys."""
+"""Running containers and what delays them, as a table and as JSON with stable keys."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.limits.measure import Level, Rates, Verdict
+from corelane.limits.measure import CostLevel, DelayCause, Measurement, Rates
 from corelane.view import tables
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["SORTS", "Row", "plain", "show", "sort"]
+__all__ = ["SORTS", "plain", "show", "sort"]
 
-_LEVELS: Final = tuple(Level)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """A container (a pod as a whole has no `container`); without rates `note` says why there are none."""
-
-    namespace: str
-    pod: str
-    container: str
-    node: str = ""
-    rates: Rates | None = None
-    verdict: Verdict | None = None
-    note: str = ""
-
-    @property
-    def title(self) -> str:
-        where = "/".join(filter(None, (self.namespace, self.pod)))
-        name = self.container or "(the pod)"
-        return f"{where}/{name}" if where else name
+_LEVELS: Final = tuple(CostLevel)
 
 
-def _throttled(row: Row) -> float:
-    return (row.rates.throttled or 0.0) if row.rates else -1.0
+def _title(measured: Measurement) -> str:
+    pod = "/".join(filter(None, (measured.namespace, measured.pod)))
+    name = measured.container or "(the pod)"
+    return f"{pod}/{name}" if pod else name
 
 
-def _lost(row: Row) -> float:
-    return (row.rates.lost or 0.0) if row.rates else -1.0
+def _rate(name: str) -> Callable[[Measurement], float]:
+    """A rate to sort by; containers without rates come last."""
+
+    def rate(measured: Measurement) -> float:
+        return (getattr(measured.rates, name) or 0.0) if isinstance(measured.rates, Rates) else -1.0
+
+    return rate
 
 
-def _used(row: Row) -> float:
-    return (row.rates.used or 0.0) if row.rates else -1.0
+def _level(measured: Measurement) -> float:
+    return _LEVELS.index(measured.verdict.level) if measured.verdict else -1.0
 
 
-def _level(row: Row) -> float:
-    return _LEVELS.index(row.verdict.level) if row.verdict else -1.0
-
-
-SORTS: Final[Mapping[str, Callable[[Row], float]]] = {
+_throttled: Final = _rate("throttled")
+SORTS: Final[Mapping[str, Callable[[Measurement], float]]] = {
     "cost": _level,
     "throttled": _throttled,
-    "lost": _lost,
-    "used": _used,
-    "name": lambda row: 0.0,
+    "lost": _rate("lost"),
+    "used": _rate("used"),
+    "name": lambda measured: 0.0,
 }
-"""By what rows can be sorted, the largest first; equal ones by throttled time, then by name."""
+"""Sort keys, the largest first; equal ones by throttled time, then by name."""
 
 
-def sort(rows: Iterable[Row], by: str) -> list[Row]:
-    """The rows in order."""
+def sort(measured: Iterable[Measurement], by: str) -> list[Measurement]:
+    """Sort containers by a key of `SORTS`."""
     if by == "name":
-        return sorted(rows, key=lambda row: (row.title, row.node))
-    return sorted(rows, key=lambda row: (-SORTS[by](row), -_throttled(row), row.title, row.node))
+        return sorted(measured, key=lambda each: (_title(each), each.node))
+    return sorted(measured, key=lambda each: (-SORTS[by](each), -_throttled(each), _title(each), each.node))
 
 
 _HEADINGS: Final = (
@@ -79,36 +63,50 @@ _HEADINGS: Final = (
     "PERIODS",
     "BURST ms/s",
     "WAITS ms/s",
-    "HELD BACK BY",
+    "CAUSE",
     "COST",
 )
 
 
-def show(rows: Sequence[Row], notes: Iterable[str], seconds: float, to: Console) -> None:
-    """The table, then why, then what could not be measured."""
+_CAUSES: Final = {
+    DelayCause.LIMIT_ABOVE: "pod limit",
+    DelayCause.NEIGHBOURS: "other processes",
+    DelayCause.OTHERS: "other processes or own threads",
+}
+"""Causes in the table, where these differ from their names in JSON."""
+
+
+def show(measured: Sequence[Measurement], notes: Iterable[str], seconds: float, to: Console) -> None:
+    """Print the table, then the causes in words, then what could not be measured."""
     title = f"CPU time lost to throttling, over {seconds:.3g} s"
-    tables.show(title, _HEADINGS, [_cells(row) for row in rows], to)
-    whys = [(row.title, why) for row in rows if (why := _why(row))]
+    tables.show(title, _HEADINGS, [_cells(each) for each in measured], to)
+    whys = [(_title(each), why) for each in measured if (why := _why(each))]
     if whys:
         tables.show("Why", ("CONTAINER", "WHY"), whys, to)
     for note in notes:
         to.print(f"note: {tables.printable(note)}", markup=False)
 
 
-def _why(row: Row) -> str:
-    parts = [row.note]
-    if row.verdict and (row.verdict.level > Level.NONE or row.verdict.causes[0] != "nothing"):
-        parts.insert(0, row.verdict.why if row.verdict.causes[0] != "nothing" else "")
-    parts += (*row.rates.notes, *row.rates.remarks) if row.rates else ()
-    return "; ".join(filter(None, parts))
+def _why(measured: Measurement) -> str:
+    rates, verdict = measured.rates, measured.verdict
+    if verdict is None or not isinstance(rates, Rates):
+        return "; ".join(_notes(measured))
+    why = "" if verdict.causes[0] is DelayCause.NOTHING else verdict.why
+    return "; ".join(filter(None, [why, *_notes(measured), *rates.remarks]))
 
 
-def _cells(row: Row) -> tuple[str, ...]:
-    if row.rates is None or row.verdict is None:
-        return (row.title, *("-" for _ in _HEADINGS[1:]))
-    rates = row.rates
+def _notes(measured: Measurement) -> list[str]:
+    if isinstance(measured.rates, Rates):
+        return [*measured.notes, *measured.rates.notes]
+    return [measured.rates.why]
+
+
+def _cells(measured: Measurement) -> tuple[str, ...]:
+    rates, verdict = measured.rates, measured.verdict
+    if verdict is None or not isinstance(rates, Rates):
+        return (_title(measured), *("-" for _ in _HEADINGS[1:]))
     return (
-        row.title,
+        _title(measured),
         _limit(rates),
         _number(None if rates.used is None else rates.used / 1000, 2),
         _number(rates.throttled, 1),
@@ -117,8 +115,8 @@ def _cells(row: Row) -> tuple[str, ...]:
         _periods(rates),
         _number(rates.burst, 1),
         _number(rates.waiting if rates.waiting is not None else rates.queued, 0),
-        ", ".join(row.verdict.causes),
-        str(row.verdict.level),
+        ", ".join(_CAUSES.get(cause, cause) for cause in verdict.causes),
+        str(verdict.level),
     )
 
 
@@ -130,7 +128,7 @@ def _limit(rates: Rates) -> str:
 
 
 def _periods(rates: Rates) -> str:
-    """How many read as throttled: for comparison only, no cost can be told from it."""
+    """How many count as throttled: for comparison only, this is no measure of cost."""
     if not rates.periods:
         return "-"
     return f"{rates.throttled_periods or 0:.0f}/{rates.periods:.0f}"
@@ -140,24 +138,25 @@ def _number(value: float | None, digits: int) -> str:
     return "-" if value is None else f"{value:.{digits}f}"
 
 
-def plain(rows: Iterable[Row], notes: Iterable[str], seconds: float, at: str) -> dict[str, Any]:
-    """JSON: times in milliseconds a second, null where nobody counts them."""
+def plain(measured: Iterable[Measurement], notes: Iterable[str], seconds: float, at: str) -> dict[str, Any]:
+    """JSON: times in milliseconds a second, null where they are not counted."""
     return {
         "at": at,
         "seconds": round(seconds, 3),
-        "containers": [_plain(row) for row in rows],
+        "containers": [_plain(each) for each in measured],
         "notes": list(notes),
     }
 
 
-def _plain(row: Row) -> dict[str, Any]:
-    rates = row.rates or Rates(0.0)
+def _plain(measured: Measurement) -> dict[str, Any]:
+    rates = measured.rates if isinstance(measured.rates, Rates) else Rates(0.0)
+    verdict = measured.verdict
     cpus = rates.quota.cpus
     return {
-        "namespace": row.namespace,
-        "pod": row.pod,
-        "container": row.container or None,
-        "node": row.node or None,
+        "namespace": measured.namespace,
+        "pod": measured.pod,
+        "container": measured.container or None,
+        "node": measured.node or None,
         "cpuLimitMillis": None if cpus is None else round(cpus * 1000),
         "periodMs": rates.quota.period_us / 1000,
         "burstLimitMs": rates.quota.burst_us / 1000,
@@ -173,11 +172,11 @@ def _plain(row: Row) -> dict[str, Any]:
         "waitingMsPerSecond": _rounded(rates.waiting),
         "stalledMsPerSecond": _rounded(rates.stalled),
         "queuedMsPerSecond": _rounded(rates.queued),
-        "waitedForOthersMsPerSecond": _rounded(row.verdict.waited) if row.verdict else None,
-        "heldBackBy": [str(cause) for cause in row.verdict.causes] if row.verdict else [],
-        "cost": str(row.verdict.level) if row.verdict else None,
-        "why": row.verdict.why if row.verdict else None,
-        "notes": [*filter(None, [row.note]), *rates.notes],
+        "waitedForOthersMsPerSecond": _rounded(verdict.waited) if verdict else None,
+        "heldBackBy": [str(cause) for cause in verdict.causes] if verdict else [],
+        "cost": str(verdict.level) if verdict else None,
+        "why": verdict.why if verdict else None,
+        "notes": _notes(measured),
         "remarks": list(rates.remarks),
     }
 

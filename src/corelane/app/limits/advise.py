@@ -1,50 +1,52 @@
-"""What `corelane limits advise` does: measures or reads measurements, finds whose they are, and advises."""
+"""What `corelane limits advise` does: measures or reads measurements, names their pods, and prints advice."""
 
 from __future__ import annotations
 
-import fnmatch
 import json
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Final
 
-from corelane.app.limits import advise_latency, advise_objects
-from corelane.app.limits.advise_objects import AdviseError, ClusterSnapshot, Owner
-from corelane.app.limits.advise_sources import Measured, Node, Prometheus, Record, Source
-from corelane.app.limits.prometheus import Server, bearer
-from corelane.app.limits.sites import Where
-from corelane.limits import advice
-from corelane.limits.advice import Advice, Answer, Evidence, Latency
-from corelane.limits.advice.evidence import refusal
+from corelane.app.limits import advise_inputs, advise_record, prometheus, sites
+from corelane.app.limits.advise_inputs import AdviseError
+from corelane.app.limits.prometheus import PrometheusServer
+from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
+from corelane.app.up import datadir
+from corelane.kernel import cfs
+from corelane.limits import advice, measure
+from corelane.limits.advice import Advice, Answer, ClusterSnapshot
+from corelane.limits.advice.judgement import Replicas
 from corelane.limits.lint import Policy
-from corelane.limits.measure import Rates
+from corelane.limits.measure import Latency, Measurement, PeriodUse, Rates
 from corelane.view import limits_advice as view
 from corelane.view import tables
 
 __all__ = [
     "AdviseError",
-    "Measured",
-    "Node",
-    "Options",
-    "Prometheus",
-    "Record",
-    "Server",
-    "Source",
-    "Where",
-    "bearer",
+    "AdviseOptions",
+    "MeasurementSource",
+    "NodeSource",
+    "PrometheusSource",
+    "RecordSource",
     "main",
 ]
 
 Say = Callable[[str], None]
+_PERIOD: Final = 0.1
+_FASTEST: Final = 0.02
+"""Seconds between readings: more readings would cost what is being measured."""
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
-    """What advice is wanted for and how it is shown; `objects` is a file, `kubeconfig` a cluster's."""
+class AdviseOptions:
+    """What to advise on and how to print it; `objects` is a file, `kubeconfig` a cluster's."""
 
     form: str = "table"
-    namespace: str = ""
-    pod: str = ""
+    selected: Selection = ALL
     container: str = ""
     objects: Path | None = None
     kubeconfig: Path | None = None
@@ -53,123 +55,69 @@ class Options:
     everything: bool = False
 
 
-def main(source: Source, options: Options, say: Say) -> int:
-    """Measure, advise, print. 0 with an answer for someone, 1 where nobody's data can carry one."""
-    world, notes = _world(source, options)
-    names = dict(world.names())
-
-    def wanted(namespace: str, pod: str) -> bool:
-        return (not options.namespace or options.namespace == namespace) and (
-            not options.pod or fnmatch.fnmatchcase(pod, options.pod)
-        )
-
-    found, more = source.measure(wanted)
-    found = [_named(one, names) for one in found]
-    found = [
-        one for one in found if wanted(one.namespace, one.pod) and options.container in ("", one.container)
-    ]
+def main(source: MeasurementSource, options: AdviseOptions, say: Say) -> int:
+    """Measure, advise, print. Return 0 with an answer for a container, 1 where no data can carry one."""
+    snapshot, notes = _snapshot(source, options)
+    measured, more = source.measure(options.selected)
     notes += more
-    if not found:
-        notes.append("nothing measured fits the selection")
-    groups = _grouped(found, world)
+    selected = [
+        each
+        for each in _named(measured, dict(snapshot.names()))
+        if options.selected(each.namespace, each.pod) and options.container in ("", each.container)
+    ]
+    if not selected:
+        notes.append("no measured container matches the selection")
+    groups = advice.workloads(selected, snapshot)
     latency = _latency(source, options, groups)
-    advised = [_advise(group, world, options.policy, latency, source.weight) for group in groups]
-    _print(advised, notes, options, say)
-    return int(all(one.answer is Answer.REFUSED for one in advised))
+    advised = [advice.advise_workload(group, snapshot, latency, source.weight) for group in groups]
+    _print(view.sort(advised), notes, options, say)
+    return int(all(each.answer is Answer.REFUSED for each in advised))
 
 
-def _print(advised: Sequence[Advice], notes: Sequence[str], options: Options, say: Say) -> None:
-    found = view.sort(advised)
+def _print(advised: Sequence[Advice], notes: Sequence[str], options: AdviseOptions, say: Say) -> None:
     if options.form == "json":
-        say(json.dumps(view.plain(found, notes), indent=2))
+        say(json.dumps(view.plain(advised, notes), indent=2))
     else:
-        view.show(found, notes, tables.console(), everything=options.everything)
+        view.show(advised, notes, tables.console(), everything=options.everything)
 
 
-def _world(source: Source, options: Options) -> tuple[ClusterSnapshot, list[str]]:
-    """Objects of a file, of the cluster that was named, or else of the one that is being measured."""
-    world, notes = ClusterSnapshot(policy=options.policy, local_milli=source.local_milli), []
+def _snapshot(source: MeasurementSource, options: AdviseOptions) -> tuple[ClusterSnapshot, list[str]]:
+    """Objects of a file, of the named cluster, or else of the one that is being measured."""
+    snapshot, notes = ClusterSnapshot(policy=options.policy, local_milli=source.local_milli), list[str]()
     if options.objects:
-        advise_objects.read(options.objects, world)
+        advise_inputs.read_objects(options.objects, snapshot)
     elif options.kubeconfig:
-        notes += advise_objects.fetch(options.kubeconfig, world)
+        notes += advise_inputs.fetch_objects(options.kubeconfig, snapshot)
     elif (own := source.cluster) and own.is_file():
-        notes += _own_cluster(own, world)
-    return world, notes
+        notes += _own_cluster(own, snapshot)
+    return snapshot, notes
 
 
-def _own_cluster(kubeconfig: Path, world: ClusterSnapshot) -> list[str]:
-    """What `corelane up` serves; it need not run for its containers to be measured."""
+def _own_cluster(kubeconfig: Path, snapshot: ClusterSnapshot) -> list[str]:
+    """The objects of `corelane up`, which need not run for its containers to be measured."""
     from corelane.kube.apierrors import APIError
 
     try:
-        advise_objects.fetch(kubeconfig, world)
+        advise_inputs.fetch_objects(kubeconfig, snapshot)
     except (APIError, ImportError, ValueError) as error:
-        return [f"{kubeconfig}: {error}: advice without knowing the pods"]
+        return [f"{kubeconfig}: {error}: advice without the list of pods"]
     return []
 
 
-def _named(one: Measured, names: Mapping[str, tuple[str, str, str]]) -> Measured:
-    """By the list of pods, where the node itself only knows ids."""
-    found = names.get(one.id) or names.get(one.pod.removeprefix("pod ").replace("_", "-"))
-    if not found:
-        return one
-    namespace, pod, container = found
-    return replace(one, namespace=namespace, pod=pod, container=container or one.container)
+def _named(
+    measured: Iterable[Measurement], names: Mapping[str, tuple[str, str, str]]
+) -> Iterable[Measurement]:
+    """Names by the list of pods, where the node itself only has ids."""
+    for each in measured:
+        name = names.get(each.id) or names.get(each.pod.removeprefix("pod ").replace("_", "-"))
+        if name:
+            namespace, pod, container = name
+            each = replace(each, namespace=namespace, pod=pod, container=container or each.container)
+        yield each
 
 
-Group = tuple[tuple[Owner, str], list[Measured]]
-
-
-def _grouped(found: Iterable[Measured], world: ClusterSnapshot) -> list[Group]:
-    """By workload and container: the replicas of one have the same settings."""
-    groups: dict[tuple[Owner, str], list[Measured]] = {}
-    for one in found:
-        groups.setdefault((world.owner(*one.pod_key), one.container), []).append(one)
-    return sorted(groups.items(), key=lambda group: group[0])
-
-
-def _advise(
-    group: Group,
-    world: ClusterSnapshot,
-    policy: Policy,
-    latency: Latency | None,
-    weight: Callable[[int], int],
-) -> Advice:
-    """By the replica that lost most, of those whose data can carry advice."""
-    (_, container), replicas = group
-    shown = {one.pod_key: one.cpus or world.cpus(one.pod_key) or policy.node_cpus for one in replicas}
-    found = [(one, _evidence(one, replicas, shown[one.pod_key], latency)) for one in replicas]
-    usable = [(one, evidence) for one, evidence in found if not refusal(evidence)]
-    worst, evidence = max(usable or found, key=lambda each: _lost(each[0]))
-    subject = world.subject(*worst.pod_key, container)
-    nodes = world.nodes(dict.fromkeys(one.pod_key for one in replicas))
-    return advice.advise(subject, evidence, nodes, policy, weight)
-
-
-def _lost(one: Measured) -> float:
-    return (one.rates.lost or 0.0) if isinstance(one.rates, Rates) else -1.0
-
-
-def _evidence(one: Measured, replicas: Sequence[Measured], cpus: int, latency: Latency | None) -> Evidence:
-    throttled = [other.rates.throttled or 0.0 for other in replicas if isinstance(other.rates, Rates)]
-    return Evidence(
-        one.rates,
-        one.pod,
-        one.node,
-        len(replicas),
-        cpus,
-        one.slots,
-        latency,
-        one.notes,
-        tuple(sorted(throttled, reverse=True)),
-        one.around,
-        one.waited,
-    )
-
-
-def _latency(source: Source, options: Options, groups: Sequence[Group]) -> Latency | None:
-    """One service's, so it must be clear whose it is."""
+def _latency(source: MeasurementSource, options: AdviseOptions, groups: Sequence[Replicas]) -> Latency | None:
+    """The latency of one service, so only one may be selected."""
     if not options.latency:
         return None
     if len(groups) > 1:
@@ -178,6 +126,108 @@ def _latency(source: Source, options: Options, groups: Sequence[Group]) -> Laten
             f"--latency is of one container, but {len(groups)} are selected ({names}, …): "
             "choose one with -n, --pod and --container"
         )
-    if Path(options.latency).is_file() or not isinstance(source, Prometheus):
-        return advise_latency.of_file(Path(options.latency))
+    if Path(options.latency).is_file() or not isinstance(source, PrometheusSource):
+        return advise_inputs.read_latency(Path(options.latency))
     return source.latency(options.latency)
+
+
+# Sources of measurements.
+
+
+class MeasurementSource:
+    """Where measurements come from. The defaults are those of data from elsewhere, not of this node."""
+
+    cluster: Path | None = None
+    """The kubeconfig of the cluster that is measured, where it is known."""
+    local_milli: int = 0
+    """CPUs of the measured node."""
+
+    def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
+        """Containers of the selected pods, and notes on the data."""
+        raise NotImplementedError
+
+    def weight(self, shares: int) -> int:
+        """How cpu.shares become a weight on the measured nodes."""
+        return cfs.pod_weight(shares)
+
+
+class NodeSource(MeasurementSource):
+    """This node's cgroups, read twice, or once in every period."""
+
+    def __init__(self, source: CgroupSource, seconds: float, *, every_period: bool = False) -> None:
+        self._source, self._seconds, self._every_period = source, seconds, every_period
+        self.cluster = None if source.groups else (source.data_dir or datadir.default()) / "kubeconfig"
+        self.local_milli = 1000 * (os.cpu_count() or 0)
+
+    def weight(self, shares: int) -> int:
+        unified = (self._source.root / "sys/fs/cgroup/cgroup.controllers").exists()
+        return cfs.pod_weight(shares) if unified else shares
+
+    def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
+        found, root = sites.find(self._source), self._source.root
+        chosen = [
+            site
+            for site in found.sites
+            if self._source.groups or selected(site.namespace, site.pod) or site.id
+        ]
+        rounds = [sites.snapshot(chosen, root)]
+        pause = _shortest_period(rounds[0]) if self._every_period else self._seconds
+        count = max(1, round(self._seconds / pause))
+        for number in range(1, count + 1):
+            time.sleep(pause)
+            rounds.append(sites.snapshot(chosen, root, with_cpus=number == count))
+        notes = [*found.notes, *(note for each in rounds for note in each.notes)]
+        if gone := sum(site.directories not in rounds[-1].readings for site in chosen):
+            notes.append(f"{gone} ended during the measurement")
+        measured = [each for site in chosen if (each := _measured(site, rounds))]
+        return measured, list(dict.fromkeys(notes))
+
+
+def _shortest_period(snapshot: Snapshot) -> float:
+    """The shortest period of the containers with a limit, in seconds; at most the usual one."""
+    limits = [reading.counters.quota for reading in snapshot.readings.values()]
+    periods = [limit.period_us / 1e6 for limit in limits if limit.quota_us is not None]
+    return max(min([_PERIOD, *periods]), _FASTEST)
+
+
+def _measured(site: Site, rounds: Sequence[Snapshot]) -> Measurement | None:
+    """Between the first reading and the last; a container that is missing in either is left out."""
+    first, last = rounds[0], rounds[-1]
+    if site.directories not in first.readings or site.directories not in last.readings:
+        return None
+    measured = sites.measurement(site, first, last)
+    if measured is None or not (site.container or isinstance(measured.rates, Rates)):
+        return None
+    return replace(measured, slots=_slots(site, rounds)) if len(rounds) > 2 else measured
+
+
+def _slots(site: Site, rounds: Sequence[Snapshot]) -> tuple[PeriodUse, ...]:
+    readings = [each.readings[site.directories] for each in rounds if site.directories in each.readings]
+    rates = [measure.between(before.counters, after.counters) for before, after in pairwise(readings)]
+    usable = [each for each in rates if isinstance(each, Rates)]
+    return tuple(map(PeriodUse.of, usable)) if len(usable) == len(rates) else ()
+
+
+class PrometheusSource(MeasurementSource):
+    """A cluster's containers over a window that ends now."""
+
+    def __init__(self, server: PrometheusServer, window: str) -> None:
+        self._server, self._window = server, window
+
+    def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
+        measured, notes = prometheus.measure(self._server, self._window)
+        return [each for each in measured if selected(each.namespace, each.pod)], notes
+
+    def latency(self, query: str) -> Latency:
+        """Percentiles of a histogram's buckets. Raises AdviseError."""
+        return advise_inputs.latency_of_buckets(prometheus.vector(self._server, query), query)
+
+
+class RecordSource(MeasurementSource):
+    """A file that `limits watch -o json` wrote."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def measure(self, selected: Selection) -> tuple[list[Measurement], list[str]]:
+        return advise_record.read(self._path), []

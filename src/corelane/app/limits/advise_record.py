@@ -1,21 +1,19 @@
-"""A measurement that `limits watch -o json` wrote, read back: rounds put together for each container."""
+"""Measurements that `limits watch -o json` wrote, read back: the rounds of each container combined."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from corelane.app.limits.advise_objects import AdviseError
+from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.state import files
-from corelane.limits.advice import Slot
-from corelane.limits.measure import Quota, Rates, Unusable
+from corelane.limits.measure import Measurement, PeriodUse, Quota, Rates, Unusable
 
-__all__ = ["Recorded", "read"]
+__all__ = ["read"]
 
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")
@@ -23,7 +21,7 @@ _LARGEST: Final = 1e12
 
 
 class _Row(msgspec.Struct, frozen=True):
-    """A container in a round, by the names that watch writes."""
+    """A container in a round, by the JSON keys of watch."""
 
     namespace: str
     pod: str
@@ -58,28 +56,15 @@ class _Round(msgspec.Struct, frozen=True):
     containers: list[_Row]
 
 
-@dataclass(slots=True)
-class Recorded:
-    """What was written of one container: rates over all rounds, and what it did in each."""
-
-    namespace: str
-    pod: str
-    container: str
-    node: str
-    rates: Rates | Unusable = field(default_factory=lambda: Unusable("nothing was recorded"))
-    slots: tuple[Slot, ...] = ()
-    waited: float = 0.0
-
-
-def read(path: Path) -> list[Recorded]:
-    """Every container in a file of one or more rounds. Raises AdviseError naming what is wrong with it."""
+def read(path: Path) -> list[Measurement]:
+    """Read every container in a file of one or more rounds. Raises AdviseError."""
     rounds = list(_rounds(path, files.read_stream(path)))
-    found: dict[tuple[str, str, str, str], list[tuple[float, _Row]]] = {}
-    for one in rounds:
-        for row in one.containers:
+    rows: dict[tuple[str, str, str, str], list[tuple[float, _Row]]] = {}
+    for each in rounds:
+        for row in each.containers:
             key = row.namespace, row.pod, row.container or "", row.node or ""
-            found.setdefault(key, []).append((one.seconds, row))
-    return [_recorded(key, rows, len(rounds)) for key, rows in found.items()]
+            rows.setdefault(key, []).append((each.seconds, row))
+    return [_measurement(key, of_container, len(rounds)) for key, of_container in rows.items()]
 
 
 def _rounds(path: Path, content: bytes) -> Iterator[_Round]:
@@ -98,7 +83,7 @@ def _rounds(path: Path, content: bytes) -> Iterator[_Round]:
 
 
 def _documents(path: Path, content: bytes) -> Iterator[Any]:
-    """One document, or one a line; a last line that was cut off with its writer is left out."""
+    """One document, or one per line; a last line that was cut off is left out."""
     try:
         yield json.loads(content)
         return
@@ -111,43 +96,46 @@ def _documents(path: Path, content: bytes) -> Iterator[Any]:
             if number == len(lines) > 1:
                 return
             raise AdviseError(
-                f"{path}:{number}: no JSON: give what `corelane limits watch -o json` prints"
+                f"{path}:{number}: is not JSON: give what `corelane limits watch -o json` prints"
             ) from None
 
 
 def _check(path: Path, number: int, one: _Round) -> None:
-    """Numbers that no watch writes, NaN among them, would end in nonsense."""
+    """Refuse numbers that watch never writes, NaN among them."""
     if not 0 <= one.seconds < _LARGEST:
-        raise AdviseError(f"{path}: round {number}: seconds: {one.seconds} is no duration")
+        raise AdviseError(f"{path}: round {number}: seconds: {one.seconds} is not a duration")
     for row in one.containers:
         if not 1 <= row.period <= 1000:
             raise AdviseError(f"{path}: round {number}: periodMs: {row.period} is not between 1 and 1000")
         for name in ("limit", "burst_limit", "waited", *_TIMES, *_COUNTS):
             value = getattr(row, name)
             if value is not None and not 0 <= value < _LARGEST:
-                raise AdviseError(f"{path}: round {number}: {name.replace('_', ' ')}: {value} is no amount")
+                raise AdviseError(
+                    f"{path}: round {number}: {name.replace('_', ' ')}: {value} is not an amount"
+                )
 
 
-def _recorded(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]], rounds: int) -> Recorded:
-    made = Recorded(*key)
-    made.rates = _together(rows, rounds)
-    if isinstance(made.rates, Rates):
-        made.waited = _mean("waited", rows, made.rates.seconds) or 0.0
-        made.slots = tuple(
-            Slot(seconds, (row.used or 0.0) * seconds, (row.throttled or 0.0) * seconds)
-            for seconds, row in rows
-        )
-    return made
+def _measurement(key: tuple[str, str, str, str], rows: list[tuple[float, _Row]], rounds: int) -> Measurement:
+    namespace, pod, container, node = key
+    rates = _together(rows, rounds)
+    if isinstance(rates, Unusable):
+        return Measurement(rates, namespace, pod, container, node)
+    slots = tuple(
+        PeriodUse(seconds, (row.used or 0.0) * seconds, (row.throttled or 0.0) * seconds)
+        for seconds, row in rows
+    )
+    waited = _mean("waited", rows, rates.seconds) or 0.0
+    return Measurement(rates, namespace, pod, container, node, slots=slots, waited=waited)
 
 
 def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
-    said = list(dict.fromkeys(note for _, row in rows for note in row.notes))
+    notes = list(dict.fromkeys(note for _, row in rows for note in row.notes))
     if all(row.used is None and row.throttled is None for _, row in rows):
-        return Unusable("; ".join(said) or "neither its CPU time nor its throttling was recorded")
+        return Unusable("; ".join(notes) or "neither CPU time nor throttling was recorded")
     if len(rows) < rounds:
-        said.append(f"it is in {len(rows)} of {rounds} rounds only: it began or ended meanwhile")
+        notes.append(f"in {len(rows)} of {rounds} rounds only: started or ended meanwhile")
     if len({row.quota for _, row in rows}) > 1:
-        said.append("its limit changed meanwhile")
+        notes.append("the CPU limit changed meanwhile")
     total = sum(seconds for seconds, _ in rows)
     if total <= 0:
         return Unusable("the rounds took no time")
@@ -155,7 +143,7 @@ def _together(rows: list[tuple[float, _Row]], rounds: int) -> Rates | Unusable:
     counts: dict[str, Any] = {name: _sum(getattr(row, name) for _, row in rows) for name in _COUNTS}
     remarks = dict.fromkeys(remark for _, row in rows for remark in row.remarks)
     quota = rows[-1][1].quota
-    return Rates(total, **times, **counts, quota=quota, notes=tuple(said), remarks=tuple(remarks))
+    return Rates(total, **times, **counts, quota=quota, notes=tuple(notes), remarks=tuple(remarks))
 
 
 def _mean(name: str, rows: list[tuple[float, _Row]], total: float) -> float | None:
@@ -164,6 +152,6 @@ def _mean(name: str, rows: list[tuple[float, _Row]], total: float) -> float | No
 
 
 def _sum(values: Iterable[float | None]) -> float | None:
-    """None where one is missing: a sum would say too little."""
-    found = list(values)
-    return None if None in found else sum(one for one in found if one is not None)
+    """None where a value is missing: a sum would be too low."""
+    amounts = list(values)
+    return None if None in amounts else sum(amount for amount in amounts if amount is not None)

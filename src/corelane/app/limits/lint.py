@@ -10,14 +10,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from corelane import __version__, quantity
+from corelane import __version__
 from corelane.limits.lint import (
     BAD_IGNORE,
     RULES,
     FileFault,
+    LintReport,
     Policy,
     PolicyError,
-    Report,
     from_mapping,
     lint,
 )
@@ -47,7 +47,7 @@ class Sources:
 def main(names: Iterable[str], settings: Policy, form: str, *, ignored: bool, say: Say, complain: Say) -> int:
     """Lint and print. 0 is clean, 1 a finding at or above the policy's `fail_on`, 2 unusable input."""
     sources = gather(names)
-    found = lint(sources.texts, settings, _nanos)
+    found = lint(sources.texts, settings)
     report = replace(found, faults=(*sources.faults, *found.faults))
     _print(report, sources.notes, form, ignored=ignored, say=say, complain=complain)
     for fault in report.faults:
@@ -60,17 +60,15 @@ def main(names: Iterable[str], settings: Policy, form: str, *, ignored: bool, sa
     return int(report.at_least(settings.fail_on))
 
 
-def _nanos(text: str) -> int:
-    return quantity.parse(text).nano
-
-
-def _holds_nothing(report: Report) -> bool:
+def _holds_nothing(report: LintReport) -> bool:
     """An empty pipe must not pass for clean manifests."""
     objects = report.workloads + sum(count for kind, count in report.skipped.items() if kind)
     return not (objects or report.findings or report.ignored or report.faults)
 
 
-def _print(report: Report, notes: list[str], form: str, *, ignored: bool, say: Say, complain: Say) -> None:
+def _print(
+    report: LintReport, notes: list[str], form: str, *, ignored: bool, say: Say, complain: Say
+) -> None:
     if form == "json":
         say(json.dumps(view.plain(report, notes), indent=2))
     elif form == "sarif":

@@ -1,7 +1,13 @@
-"""The containers of this node as cgroups with names: the kubelet's, corelane's own, and any by path."""
+"""The containers of this node as cgroups with names, and readings of their counters.
+
+They are the kubelet's, corelane's own, and any cgroup given by its path.
+"""
 
 from __future__ import annotations
 
+import fnmatch
+import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +19,41 @@ from corelane.app.state import cgroups, pod_lists
 from corelane.app.state.files import StateFileError
 from corelane.app.up import datadir
 from corelane.kernel import cgroup
+from corelane.kernel.files import Directory
+from corelane.limits import measure
+from corelane.limits.measure import CounterError, CPULoad, Measurement, Processor, Rates, Reading
 from corelane.node.recovery.owners import ContainerName, ListedPod, RunningContainer
 
-__all__ = ["Site", "Sites", "Where", "find"]
+__all__ = ["ALL", "CgroupSource", "Selection", "Site", "Sites", "Snapshot", "find", "measurement", "snapshot"]
 
 _OWN_SPECS: Final = "nodes/*/containers/containers/*/spec.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which pods are selected: those of a namespace, and with names that match a glob; "" for all."""
+
+    namespace: str = ""
+    pod: str = ""
+
+    def __call__(self, namespace: str, pod: str) -> bool:
+        return self.namespace in ("", namespace) and (not self.pod or fnmatch.fnmatchcase(pod, self.pod))
+
+
+ALL: Final = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupSource:
+    """Where to find cgroups. `pods` is a file with the node's pods, `data_dir` the state of `corelane up`.
+
+    Cgroups named by path (`groups`) replace the search.
+    """
+
+    root: Path = Path("/")
+    pods: Path | None = None
+    data_dir: Path | None = None
+    groups: tuple[Path, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,32 +66,80 @@ class Site:
     id: str
     directories: tuple[str, ...]
 
-    @property
-    def key(self) -> tuple[str, ...]:
-        """What it is known by from one reading to the next."""
-        return self.directories
-
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """What there is to watch, and what cannot be."""
+    """The containers found, and notes on what could not be found."""
 
     sites: tuple[Site, ...] = ()
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """Where to look. `pods` is a file with the node's pods, `data_dir` what `corelane up` keeps."""
+# Reading counters.
 
-    root: Path = Path("/")
-    pods: Path | None = None
-    data_dir: Path | None = None
-    groups: tuple[Path, ...] = ()
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One reading of all sites at about the same time, and of the node's CPUs where these were read."""
+
+    at: float
+    readings: Mapping[tuple[str, ...], Reading]
+    """By the directories of a site, which stay when its names become known."""
+    processors: Mapping[int, Processor]
+    gone: frozenset[tuple[str, ...]]
+    """Containers without counters: they ended between the search and the reading."""
+    notes: tuple[str, ...]
+
+    def load_until(self, after: Snapshot, site: Site) -> CPULoad | None:
+        """Load of the CPUs that the site may use, from here to a later reading."""
+        cpus, ticks = measure.allowed_cpus(site.directories), os.sysconf("SC_CLK_TCK")
+        return measure.cpu_load(self.processors, after.processors, cpus, after.at - self.at, ticks)
+
+
+def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Snapshot:
+    """Read the counters of all sites, and of the CPUs unless `with_cpus` is false."""
+    proc = str(root / "proc")
+    stat = Directory(proc).read("stat") if with_cpus else None
+    readings: dict[tuple[str, ...], Reading] = {}
+    gone, notes = set(), []
+    for site in sites:
+        try:
+            reading = measure.read(site.directories, time.monotonic(), proc)
+        except CounterError as error:
+            notes.append(f"{site.directories[0]}: {error}")
+            continue
+        if reading is not None:
+            readings[site.directories] = reading
+        elif site.container:
+            gone.add(site.directories)
+    cpus = measure.processors(stat or "")
+    return Snapshot(time.monotonic(), readings, cpus, frozenset(gone), tuple(notes))
+
+
+def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | None:
+    """Rates of a site between two readings; None for a pod as a whole that is not throttled."""
+    last = after.readings[site.directories]
+    rates = measure.between(before.readings[site.directories].counters, last.counters)
+    if not site.container and isinstance(rates, Rates) and not rates.throttled:
+        return None
+    cpus = measure.allowed_cpus(site.directories)
+    return Measurement(
+        rates,
+        site.namespace,
+        site.pod,
+        site.container,
+        id=site.id,
+        cpus=len(cpus) if cpus else os.cpu_count() or 0,
+        notes=last.lacks,
+        load=before.load_until(after, site),
+    )
+
+
+# Finding cgroups.
 
 
 class _Spec(msgspec.Struct, frozen=True):
-    """What we read of a record of corelane's own runtime; see `runtime.records`."""
+    """What is read of a record of corelane's own runtime; see `runtime.records`."""
 
     name: str
     namespace: str
@@ -68,10 +152,10 @@ class _Stored(msgspec.Struct, frozen=True):
     directories: tuple[str, ...] = ()
 
 
-def find(where: Where) -> Sites:
-    """Every container that runs. Groups named by path replace the search.
+def find(where: CgroupSource) -> Sites:
+    """Find every running container.
 
-    Raises StateFileError for a list of pods that is none, and for groups that are not there.
+    Raises StateFileError for a file that is not a list of pods, and for cgroups that do not exist.
     """
     if where.groups:
         return Sites(tuple(_named(path, where.root) for path in where.groups))
@@ -82,7 +166,7 @@ def find(where: Where) -> Sites:
     return Sites((*pods, *own), notes)
 
 
-def _kubelets(where: Where) -> tuple[tuple[Site, ...], tuple[str, ...]]:
+def _kubelets(where: CgroupSource) -> tuple[tuple[Site, ...], tuple[str, ...]]:
     top = where.root / "sys/fs/cgroup"
     listed = pod_lists.read(where.pods) if where.pods else pod_lists.PodList({})
     logged = pod_lists.logged(str(where.root / "var/log/containers"))
@@ -110,11 +194,9 @@ def _below(trees: Iterable[Path], path: str) -> tuple[str, ...]:
 
 
 def _name(
-    group: RunningContainer,
-    pods: Mapping[str, ListedPod],
-    logged: Mapping[str, ContainerName],
+    group: RunningContainer, pods: Mapping[str, ListedPod], logged: Mapping[str, ContainerName]
 ) -> tuple[str, str, str]:
-    """Namespace, pod and container; ids where nobody knows more."""
+    """Namespace, pod and container; ids where names are unknown."""
     link, pod = logged.get(group.id), pods.get(group.uid)
     short = group.id[:12]
     if pod:
@@ -124,31 +206,33 @@ def _name(
 
 
 def _own(data_dir: Path) -> Iterator[Site]:
-    """The containers of a `corelane up`, from the records of its runtime; those that ended have no group."""
-    for path in sorted(data_dir.glob(_OWN_SPECS)):
+    """The containers of a `corelane up`, from the records of its runtime; those that ended have no cgroup."""
+    for record in sorted(data_dir.glob(_OWN_SPECS)):
         try:
-            stored = msgspec.json.decode(path.read_bytes(), type=_Stored)
+            stored = msgspec.json.decode(record.read_bytes(), type=_Stored)
         except (OSError, msgspec.MsgspecError):
             continue
-        if directories := tuple(one for one in stored.directories if Path(one).is_dir()):
+        if directories := tuple(path for path in stored.directories if Path(path).is_dir()):
             yield Site(
                 stored.spec.namespace, stored.spec.pod, stored.spec.name, stored.id, tuple(directories)
             )
 
 
 def _named(path: Path, root: Path) -> Site:
-    """A group by its directory in any hierarchy, with its directories in the others beside it."""
+    """A cgroup by its directory in any hierarchy, with its directories in the other hierarchies."""
     if not (path / "cgroup.procs").exists():
-        raise StateFileError(f"--cgroup {path}: is no cgroup: name a directory that has cgroup.procs")
-    found = path.resolve()
+        raise StateFileError(f"--cgroup {path}: is not a cgroup: name a directory that has cgroup.procs")
+    directory = path.resolve()
     try:
         mounts = [mount.directory.resolve() for mount in cgroup.mounts(root)]
     except OSError:
         mounts = []
-    own = [mount for mount in mounts if found.is_relative_to(mount)]
+    own = [mount for mount in mounts if directory.is_relative_to(mount)]
     if not own:
-        return Site("", "", str(path), "", (str(found),))
-    inside = found.relative_to(max(own, key=lambda mount: len(mount.parts)))
+        return Site("", "", str(path), "", (str(directory),))
+    inside = directory.relative_to(max(own, key=lambda mount: len(mount.parts)))
     others = [mount / inside for mount in mounts]
-    beside = dict.fromkeys(map(str, [found, *(one for one in others if (one / "cgroup.procs").exists())]))
+    beside = dict.fromkeys(
+        map(str, [directory, *(other for other in others if (other / "cgroup.procs").exists())])
+    )
     return Site("", "", str(inside), "", tuple(beside))

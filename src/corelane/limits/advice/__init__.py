@@ -1,52 +1,39 @@
-"""Advice on CPU limits: options from measured facts, what a pod asks for, and policy; each with its price."""
+"""Advice on CPU limits: options from measurements, what a pod requests, and policy; each with its price."""
 
-from corelane.limits.advice.facts import (
-    Evidence,
-    Form,
-    Latency,
-    Neighbour,
-    Node,
-    Range,
-    Scaler,
-    Setting,
-    Slot,
-    Subject,
-)
-from corelane.limits.advice.fitting import Change, Fit, Outcome, Shape, fit, outcome
-from corelane.limits.advice.guarantees import Danger, NodeRisk, Risk, Share, shares
-from corelane.limits.advice.judgement import Advice, Answer, advise
-from corelane.limits.advice.options import Effect, Kind, Option
+from corelane.limits.advice.consequences import NodeRisk, Risk, RiskLevel, Share, shares
+from corelane.limits.advice.effects import Fit, Forecast, LimitChange, LoadShape, Range, Tail, forecast
+from corelane.limits.advice.fitting import fit
+from corelane.limits.advice.judgement import Advice, Answer, advise, advise_workload, workloads
+from corelane.limits.advice.options import Effect, Option, OptionKind
 from corelane.limits.advice.patches import Patch
-from corelane.limits.advice.tails import Tail
+from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, NodePod, Scaler, Subject
 
 __all__ = [
     "Advice",
     "Answer",
-    "Change",
-    "Danger",
+    "ClusterSnapshot",
     "Effect",
-    "Evidence",
     "Fit",
-    "Form",
-    "Kind",
-    "Latency",
-    "Neighbour",
-    "Node",
+    "Forecast",
+    "LimitChange",
+    "LoadShape",
+    "NodeOccupancy",
+    "NodePod",
     "NodeRisk",
     "Option",
-    "Outcome",
+    "OptionKind",
     "Patch",
     "Range",
     "Risk",
+    "RiskLevel",
     "Scaler",
-    "Setting",
-    "Shape",
     "Share",
-    "Slot",
     "Subject",
     "Tail",
     "advise",
+    "advise_workload",
     "fit",
-    "outcome",
+    "forecast",
     "shares",
+    "workloads",
 ]

@@ -1,21 +1,222 @@
-"""What a change of resources does besides: to the pod's QoS class, and to an autoscaler's utilisation."""
+"""What a change does to others: requests that a node still guarantees, the QoS class, autoscalers.
+
+Requests are weights: of the kubelet's cgroups, Guaranteed pods and the Burstable class compete at the top,
+then Burstable pods among themselves (pkg/kubelet/cm, qos_container_manager). Exclusive CPUs do not compete.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
 
-from corelane.limits.advice.facts import Range, Scaler, Subject
+from corelane.kernel import cfs
+from corelane.limits.advice.effects import Range
+from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
 from corelane.workload import QOSClass
 
-__all__ = ["Wanted", "qos", "qos_text", "utilisation"]
+__all__ = [
+    "NewResources",
+    "NodeRisk",
+    "Risk",
+    "RiskLevel",
+    "Share",
+    "Weight",
+    "crowded",
+    "exclusive",
+    "no_risk",
+    "qos",
+    "qos_text",
+    "shares",
+    "unlimited",
+    "utilisation",
+]
+
+Weight = Callable[[int], int]
+"""From cpu.shares to the kernel's weight: the same in cgroup v1, `cfs.pod_weight` in v2."""
+_ENOUGH: Final = 0.95
+"""Weights are integers: a share this close to the request is the request."""
+_NAMED: Final = 3
+
+
+class RiskLevel(StrEnum):
+    """How much other pods may lose."""
+
+    NONE = "none"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Share:
+    """A pod's least CPU time, in milliCPU, when all pods on its node are fully busy."""
+
+    pod: NodePod
+    milli: float
+
+    @property
+    def short(self) -> bool:
+        return self.milli < _ENOUGH * self.pod.request
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRisk:
+    """The risk on one node. CPU in milliCPU; `short` are other pods that would get less than requested."""
+
+    name: str
+    milli: int
+    requested: int
+    pods: int
+    without_request: tuple[str, ...]
+    short: tuple[Share, ...]
+
+    @property
+    def level(self) -> RiskLevel:
+        if self.requested > self.milli:
+            return RiskLevel.HIGH
+        return RiskLevel.MEDIUM if self.without_request or self.short else RiskLevel.LOW
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """The risk of a change to other pods, the reason, and every node where the workload runs."""
+
+    level: RiskLevel
+    why: str
+    nodes: tuple[NodeRisk, ...] = ()
+
+
+def shares(node: NodeOccupancy, weight: Weight = cfs.pod_weight) -> list[Share]:
+    """Every pod's least share of the CPUs that are not exclusive."""
+    free = node.milli - 1000 * sum(pod.exclusive for pod in node.pods)
+    sharing = [pod for pod in node.pods if not pod.exclusive]
+    classes = {qos: [pod for pod in sharing if pod.qos is qos] for qos in QOSClass}
+    burstable = classes[QOSClass.BURSTABLE]
+    total = weight(cfs.shares(sum(pod.request for pod in burstable))) if burstable else 0
+    best = weight(cfs.MIN_SHARES) if classes[QOSClass.BEST_EFFORT] else 0
+    top = {pod: weight(cfs.shares(pod.request)) for pod in classes[QOSClass.GUARANTEED]}
+    everything = max(sum(top.values()) + total + best, 1)
+    guaranteed = [Share(pod, free * own / everything) for pod, own in top.items()]
+    guaranteed += _split(burstable, free * total / everything, weight)
+    return guaranteed + _split(classes[QOSClass.BEST_EFFORT], free * best / everything, weight)
+
+
+def _split(pods: Sequence[NodePod], milli: float, weight: Weight) -> list[Share]:
+    weights = [weight(cfs.shares(pod.request)) for pod in pods]
+    return [Share(pod, milli * own / sum(weights)) for pod, own in zip(pods, weights, strict=True)]
+
+
+def no_risk(why: str) -> Risk:
+    """Return the risk of a change that other pods do not notice."""
+    return Risk(RiskLevel.NONE, why)
+
+
+def unlimited(
+    nodes: Sequence[NodeOccupancy], limit: float | None, weight: Weight = cfs.pod_weight, request: int = 0
+) -> Risk:
+    """The container uses all CPU time that it can get, or up to `limit` CPUs; now it requests `request`."""
+    sized = [node for node in nodes if node.milli]
+    if not sized:
+        return Risk(RiskLevel.UNKNOWN, _unknown(nodes))
+    risks = tuple(_node_risk(node, weight) for node in sized)
+    if limit is not None and all(_fits(node, limit, request) for node in sized):
+        return Risk(RiskLevel.NONE, f"even at {limit:g} CPUs every other pod gets what it requests", risks)
+    worst = max(risks, key=lambda risk: list(RiskLevel).index(risk.level))
+    return Risk(worst.level, _sentence(worst), risks)
+
+
+def _unknown(nodes: Sequence[NodeOccupancy]) -> str:
+    if nodes:
+        return "CPU count of its node unknown: add the nodes to --pods, or give --node-cpus"
+    return "other pods on its node unknown: give --pods"
+
+
+def _fits(node: NodeOccupancy, limit: float, request: int) -> bool:
+    """Whether the node has CPUs for its limit and the requests of all other pods together."""
+    enough = _requested(node, 1000 * limit, request) <= node.milli
+    return enough and all(pod.request or pod.own for pod in node.pods)
+
+
+def _requested(node: NodeOccupancy, new: float, request: int) -> float:
+    """MilliCPU on the node once the container takes `new` in each of its own pods, instead of `request`."""
+    return sum(pod.request + (new - request if pod.own else 0) for pod in node.pods)
+
+
+def crowded(nodes: Sequence[NodeOccupancy], new: int, request: int) -> Risk | None:
+    """Why its pods would not fit their nodes with a request of `new` milliCPU; None where they fit."""
+    for node in nodes:
+        requested = _requested(node, new, request)
+        if node.milli and new > request and requested > node.milli:
+            why = (
+                f"{_title(node.name)}: {requested / 1000:g} of {node.milli / 1000:g} CPUs would be requested"
+            )
+            return Risk(RiskLevel.HIGH, why)
+    return None
+
+
+def _title(name: str) -> str:
+    return f"node {name}" if name else "its node"
+
+
+def _node_risk(node: NodeOccupancy, weight: Weight) -> NodeRisk:
+    others = [share for share in shares(node, weight) if not share.pod.own]
+    return NodeRisk(
+        node.name,
+        node.milli,
+        sum(pod.request for pod in node.pods),
+        len(node.pods),
+        tuple(share.pod.title for share in others if not share.pod.request),
+        tuple(share for share in others if share.pod.request and share.short),
+    )
+
+
+def _sentence(worst: NodeRisk) -> str:
+    requests = f"{_title(worst.name)}: {worst.requested / 1000:g} of {worst.milli / 1000:g} CPUs requested"
+    if worst.requested > worst.milli:
+        return f"{requests}, more than there are: no pod is guaranteed its request"
+    parts = [f"{requests}, so every pod with a request keeps its share"]
+    if worst.short:
+        parts = [f"{requests}, but weights are integers: {_shortest(worst)}"]
+    if worst.without_request:
+        parts.append(f"pods without a request may starve: {_names(worst.without_request)}")
+    return "; ".join(parts)
+
+
+def _shortest(node: NodeRisk) -> str:
+    worst = min(node.short, key=lambda share: share.milli / share.pod.request)
+    more = f", and {len(node.short) - 1} more less than requested" if len(node.short) > 1 else ""
+    return f"{worst.pod.title} is guaranteed {worst.milli:.0f}m of its {worst.pod.request}m only{more}"
+
+
+def _names(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def exclusive(nodes: Sequence[NodeOccupancy], cpus: int, request: int = 0) -> Risk:
+    """The container has `cpus` exclusive CPUs in every pod of the workload; all others share the rest."""
+    sized = [node for node in nodes if node.milli]
+    if not sized:
+        return Risk(RiskLevel.UNKNOWN, _unknown(nodes))
+    if full := crowded(sized, 1000 * cpus, request):
+        return full
+    free = (sized[0].milli - _requested(sized[0], 1000 * cpus, request)) / 1000
+    own = "its exclusive CPU" if cpus == 1 else f"its {cpus} exclusive CPUs"
+    left = f"{free:g} of {sized[0].milli / 1000:g} CPUs remain for requests"
+    return Risk(RiskLevel.LOW, f"{left}; no other pod can use {own}, idle or not")
+
+
+# To the pod itself, and to its autoscalers.
+
+
+@dataclass(frozen=True, slots=True)
+class NewResources:
     """The container's resources after a change, in milliCPU and bytes; 0 for none.
 
-    `others_complete`: the other containers are given what a Guaranteed pod needs, too.
+    `others_complete`: the other containers, too, get what a Guaranteed pod requires.
     """
 
     request: int
@@ -25,50 +226,50 @@ class Wanted:
     others_complete: bool = False
 
 
-def qos(subject: Subject, wanted: Wanted) -> QOSClass:
-    """The class that the pod will have (upstream's `ComputePodQOS`)."""
-    own = wanted.request == wanted.limit > 0 and wanted.memory_request == wanted.memory_limit > 0
-    if own and (not subject.incomplete or wanted.others_complete):
+def qos(subject: Subject, new: NewResources) -> QOSClass:
+    """The pod's QoS class after the change (upstream's `ComputePodQOS`)."""
+    own = new.request == new.limit > 0 and new.memory_request == new.memory_limit > 0
+    if own and (not subject.incomplete_siblings or new.others_complete):
         return QOSClass.GUARANTEED
     return QOSClass.BURSTABLE
 
 
 def qos_text(subject: Subject, after: QOSClass) -> str:
-    """What becomes of the class, and what hangs on it."""
+    """The change of the QoS class, and its consequences."""
     before = subject.qos
     if after is before:
         return f"QoS class stays {before}"
     if after is QOSClass.GUARANTEED:
         return (
-            f"QoS class goes from {before} to Guaranteed: the last to be killed when memory runs out, and "
-            "whole CPUs are its own where the CPU manager is static"
+            f"QoS class changes from {before} to Guaranteed: killed last when memory runs out; an integer "
+            "CPU request gets exclusive CPUs where the CPU manager is static"
         )
     if before is QOSClass.GUARANTEED:
         return (
-            f"QoS class goes from Guaranteed to {after}: when memory runs out it is no longer among the last "
-            "to be killed, though what stays within its memory request is evicted last; no CPUs of its own"
+            f"QoS class changes from Guaranteed to {after}: no longer among the last killed when memory runs "
+            "out (within its memory request it is evicted last); no exclusive CPUs"
         )
-    return f"QoS class goes from {before} to {after}"
+    return f"QoS class changes from {before} to {after}"
 
 
 def utilisation(subject: Subject, request: int, used: float, after: Range) -> Iterator[str]:
-    """What autoscalers will see: use over request. `used` and `after` are the container's, in ms a second."""
+    """What autoscalers read: use over request. `used` and `after` are the container's, in ms a second."""
     for scaler in subject.scalers:
         yield _scaled(scaler, subject, request, used, after)
-    if not subject.scalers and subject.known:
-        yield _in_general(subject, request, after)
+    if not subject.scalers and subject.listed:
+        yield _any_scaler(subject, request, after)
 
 
 def _scaled(scaler: Scaler, subject: Subject, request: int, used: float, after: Range) -> str:
     whole = scaler.request_milli if not scaler.container else subject.request
     if not whole:
-        return f"{scaler.name} fails: it counts use over requests, and there are none"
+        return f"{scaler.name} fails: utilisation is use over requests, and there is no CPU request"
     new = whole - subject.request + request
-    what = "its part of " if not scaler.container and whole != subject.request else ""
-    then = f"{100 * used / whole:.0f} %"
+    part = "this container's part of " if not scaler.container and whole != subject.request else ""
+    grows = "" if 100 * after.high / new <= scaler.percent else "; it adds replicas while this load lasts"
     return (
-        f"{scaler.name} (target {scaler.percent} %) sees {what}{then} now, then {_percent(after, new)}"
-        f"{_sooner(scaler, after, new)}"
+        f"{scaler.name} (target {scaler.percent} %): {part}utilisation {100 * used / whole:.0f} % now, then "
+        f"{_percent(after, new)}{grows}"
     )
 
 
@@ -77,16 +278,8 @@ def _percent(after: Range, request: int) -> str:
     return f"{low:.0f} %" if round(low) == round(high) else f"{low:.0f} to {high:.0f} %"
 
 
-def _sooner(scaler: Scaler, after: Range, request: int) -> str:
-    if 100 * after.high / request <= scaler.percent:
-        return ""
-    return ": it adds replicas while this load lasts"
-
-
-def _in_general(subject: Subject, request: int, after: Range) -> str:
+def _any_scaler(subject: Subject, request: int, after: Range) -> str:
     if not request:
-        return "an autoscaler by CPU utilisation would fail: there is no CPU request"
-    changed = (
-        "" if request == subject.request else f", counted against {request}m instead of {subject.request}m"
-    )
-    return f"an autoscaler by CPU utilisation would see {_percent(after, request)} of the request{changed}"
+        return "an autoscaler on CPU utilisation would fail: there is no CPU request"
+    changed = "" if request == subject.request else f" ({request}m instead of {subject.request}m)"
+    return f"an autoscaler on CPU utilisation would read {_percent(after, request)} of the request{changed}"

@@ -1,29 +1,41 @@
-"""From facts to advice: refuse what data cannot carry, leave alone what costs little, else weigh options."""
+"""From measurements to advice: refuse what data cannot carry, leave what costs little, else weigh options."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 from corelane.kernel import cfs
-from corelane.limits.advice import evidence as data
-from corelane.limits.advice import fitting, tails
-from corelane.limits.advice.facts import Evidence, Node, Subject
-from corelane.limits.advice.fitting import Fit
-from corelane.limits.advice.guarantees import Weight
-from corelane.limits.advice.options import Case, Option, options
+from corelane.limits.advice import effects, fitting
+from corelane.limits.advice.consequences import Weight
+from corelane.limits.advice.effects import Fit
+from corelane.limits.advice.options import AdviceCase, Option, options
+from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, Owner, Subject
 from corelane.limits.lint import Policy
-from corelane.limits.measure import Cause, Level, Rates, Unusable, Verdict, judge
+from corelane.limits.measure import (
+    CostLevel,
+    DelayCause,
+    Latency,
+    Measurement,
+    Rates,
+    ThrottlingVerdict,
+    Unusable,
+)
 
-__all__ = ["Advice", "Answer", "advise"]
+__all__ = ["MIN_PERIODS", "Advice", "Answer", "advise", "advise_workload", "refusal", "workloads"]
 
+MIN_PERIODS: Final = 50
+"""Below so many periods the model's own error exceeds its targets (see the calibration)."""
+_MIN_ACTIVE: Final = 5
+_POSSIBLE: Final = 1.05
 _ABOVE_MS = 20.0
-_WAITS = frozenset({Cause.OTHERS, Cause.NEIGHBOURS, Cause.HYPERVISOR, Cause.OWN_THREADS})
+_WAITS = frozenset({DelayCause.OTHERS, DelayCause.NEIGHBOURS, DelayCause.HYPERVISOR, DelayCause.OWN_THREADS})
 
 
 class Answer(StrEnum):
-    """What it comes to."""
+    """The kind of advice."""
 
     CHANGE = "change"
     LEAVE = "leave it"
@@ -32,121 +44,207 @@ class Answer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """The answer for one container of a workload, why, and the options where there are some."""
+    """The answer for one container of a workload, the reason, and the options where there are some."""
 
     subject: Subject
-    evidence: Evidence
+    measured: Measurement
     answer: Answer
     why: str
-    level: Level = Level.NONE
+    level: CostLevel = CostLevel.NONE
     fit: Fit | None = None
     options: tuple[Option, ...] = ()
     remarks: tuple[str, ...] = ()
 
     @property
     def best(self) -> Option | None:
-        return next((one for one in self.options if one.recommended), None)
+        return next((option for option in self.options if option.recommended), None)
+
+
+Replicas = tuple[tuple[Owner, str], list[Measurement]]
+"""A workload and the name of its container, with what was measured of each replica."""
+
+
+def workloads(measurements: Iterable[Measurement], snapshot: ClusterSnapshot) -> list[Replicas]:
+    """Group measurements by workload and container: the replicas of a container have the same settings."""
+    groups: dict[tuple[Owner, str], list[Measurement]] = {}
+    for each in measurements:
+        groups.setdefault((snapshot.owner(*each.pod_key), each.container), []).append(each)
+    return sorted(groups.items(), key=lambda group: group[0])
+
+
+def advise_workload(
+    group: Replicas,
+    snapshot: ClusterSnapshot,
+    latency: Latency | None = None,
+    weight: Weight = cfs.pod_weight,
+) -> Advice:
+    """Advise on a container by the replica that lost most, of those whose data can carry advice."""
+    (_, container), replicas = group
+    policy = snapshot.policy
+    rated = [each.rates.throttled or 0.0 for each in replicas if isinstance(each.rates, Rates)]
+    measured = [
+        replace(
+            each,
+            cpus=each.cpus or snapshot.cpus(each.pod_key) or policy.node_cpus,
+            latency=latency,
+            replicas=len(replicas),
+            throttled_replicas=tuple(sorted(rated, reverse=True)),
+        )
+        for each in replicas
+    ]
+    usable = [each for each in measured if not refusal(each)]
+    worst = max(usable or measured, key=_lost_share)
+    subject = snapshot.subject(*worst.pod_key, container)
+    nodes = snapshot.nodes(dict.fromkeys(each.pod_key for each in replicas))
+    return advise(subject, worst, nodes, policy, weight)
+
+
+def _lost_share(measured: Measurement) -> float:
+    return (measured.rates.lost or 0.0) if isinstance(measured.rates, Rates) else -1.0
 
 
 def advise(
     subject: Subject,
-    evidence: Evidence,
-    nodes: Sequence[Node] = (),
+    measured: Measurement,
+    nodes: Sequence[NodeOccupancy] = (),
     policy: Policy | None = None,
     weight: Weight = cfs.pod_weight,
 ) -> Advice:
-    """Say what to do about a container's throttling.
+    """Advise on a container's throttling.
 
     `weight` is how requests become weights on its nodes (cgroup v2; v1: the identity).
     """
     settings = policy or Policy()
-    if why := data.refusal(evidence):
-        return Advice(subject, evidence, Answer.REFUSED, why)
-    assert not isinstance(evidence.rates, Unusable)
-    rates = evidence.rates
-    verdict = judge(rates, evidence.around)
-    waited = verdict.waited or evidence.waited
-    remarks = (*rates.remarks, *_held_back(rates, verdict, waited), *_remarks(subject, rates, settings))
+    rates, verdict = measured.rates, measured.verdict
+    if (why := refusal(measured)) or isinstance(rates, Unusable) or verdict is None:
+        return Advice(subject, measured, Answer.REFUSED, why)
+    waited = verdict.waited or measured.waited
+    remarks = (*rates.remarks, *_other_delays(rates, verdict, waited), *_remarks(subject, rates, settings))
+
+    def answer(answer: Answer, why: str, fit: Fit | None = None, found: tuple[Option, ...] = ()) -> Advice:
+        return Advice(subject, measured, answer, why, verdict.level, fit, found, remarks)
+
     if rates.above and rates.above >= _ABOVE_MS and not rates.throttled:
-        why = f"its pod's limit stops it for {rates.above:.0f} ms/s, not its own: see the pod's row"
-        return Advice(subject, evidence, Answer.LEAVE, why, verdict.level, remarks=remarks)
-    if not rates.throttled or verdict.level in (Level.NONE, Level.LOW):
-        return Advice(
-            subject, evidence, Answer.LEAVE, _little(rates, verdict), verdict.level, remarks=remarks
+        by_pod = (
+            f"throttled {rates.above:.0f} ms/s by the pod's limit, not by its own: see the row of the pod"
         )
+        return answer(Answer.LEAVE, by_pod)
+    if not rates.throttled or verdict.level in (CostLevel.NONE, CostLevel.LOW):
+        return answer(Answer.LEAVE, _little(rates, verdict))
     if not subject.container:
-        why = f"{_lost(rates)}; {_OF_POD}"
-        return Advice(subject, evidence, Answer.CHANGE, why, verdict.level, remarks=remarks)
-    fitted = fitting.fit(rates, subject.threads, evidence.cpus, waited)
-    fit = tails.agreeing(fitted, evidence.latency)
-    found = options(Case(subject, evidence, fit, nodes, settings, weight))
+        return answer(Answer.CHANGE, f"{_lost(rates)}; {_OF_POD}")
+    fit = fitting.fit(rates, subject.threads, measured.cpus, waited)
+    fit = effects.agreeing(fit, measured.latency)
+    found = options(AdviceCase(subject, measured, fit, nodes, settings, weight))
     if not found:
-        why = f"{_lost(rates)}, but nothing that can be changed here is known to help"
-        return Advice(subject, evidence, Answer.LEAVE, why, verdict.level, fit, remarks=remarks)
-    return Advice(subject, evidence, Answer.CHANGE, _lost(rates), verdict.level, fit, found, remarks)
+        return answer(Answer.LEAVE, f"{_lost(rates)}, but no available change is known to help", fit)
+    return answer(Answer.CHANGE, _lost(rates), fit, found)
 
 
 _OF_POD = (
-    "the pod's quota is its containers' limits together: drop or raise one of theirs, and it goes or grows "
-    "with it (resources of the pod as a whole: change those)"
+    "the pod's quota is the sum of its containers' limits: drop or raise one of theirs (with pod-level "
+    "resources: change those)"
 )
 
 
 def _lost(rates: Rates) -> str:
-    throttled, lost = rates.throttled or 0.0, rates.lost or 0.0
-    return f"throttled for {throttled:.0f} ms/s: {lost:.1%} of the CPU time it wanted is lost"
+    return f"throttled {rates.throttled or 0.0:.0f} ms/s: {rates.lost or 0.0:.1%} of CPU demand is lost"
 
 
-def _held_back(rates: Rates, verdict: Verdict, waited: float) -> Iterator[str]:
+def _other_delays(rates: Rates, verdict: ThrottlingVerdict, waited: float) -> Iterator[str]:
     if waited and rates.throttled:
         yield (
-            f"neighbours or the hypervisor hold it back, too, for {waited:.0f} ms/s: that stays, whatever "
-            "becomes of its limit"
+            f"other processes or the hypervisor delay it {waited:.0f} ms/s, too: no change of the limit "
+            "affects that"
         )
-    elif Cause.OTHERS in verdict.causes and rates.throttled:
-        yield f"its limit is not all: it {verdict.why}"
+    elif DelayCause.OTHERS in verdict.causes and rates.throttled:
+        yield f"the limit is not the only cause: {verdict.why}"
 
 
-def _little(rates: Rates, verdict: Verdict) -> str:
+def _little(rates: Rates, verdict: ThrottlingVerdict) -> str:
+    waits = "" if _WAITS.isdisjoint(verdict.causes) else f"; {verdict.why}: not caused by a limit"
     if rates.quota.quota_us is None:
-        return f"it has no limit{_waits(verdict)}"
+        return f"no CPU limit{waits}"
     if not rates.throttled:
-        return f"nothing is lost to its limit{_waits(verdict)}"
-    counted = f"{rates.throttled_periods or 0:.0f} of {rates.periods or 0:.0f} periods read as throttled, but"
-    return f"{counted} only {rates.lost or 0.0:.2%} of its CPU time is lost{_waits(verdict)}"
+        return f"no CPU time lost to the limit{waits}"
+    counted = f"{rates.throttled_periods or 0:.0f} of {rates.periods or 0:.0f} periods count as throttled"
+    return f"{counted}, but only {rates.lost or 0.0:.2%} of CPU demand is lost{waits}"
 
 
-def _waits(verdict: Verdict) -> str:
-    if not _WAITS.isdisjoint(verdict.causes):
-        return f"; {verdict.why}: no limit is to blame"
-    return ""
-
-
-def _remarks(subject: Subject, rates: Rates, policy: Policy) -> list[str]:
-    """What the policy wants besides, whatever was measured."""
-    if not subject.known or not subject.container:
-        return []
-    found = []
-    if (
-        subject.exclusive
-        and ((rates.used or 0.0) + (rates.throttled or 0.0)) / 1000 > subject.exclusive + 0.2
-    ):
-        found.append(
-            f"it ran on more than {subject.exclusive} CPUs, so these are not its own: the CPU manager of its "
-            "node is not static (policy exclusiveCPUs: false says so for all nodes)"
+def _remarks(subject: Subject, rates: Rates, policy: Policy) -> Iterator[str]:
+    """What violates the policy, or the manifest, independent of throttling."""
+    if not subject.listed or not subject.container:
+        return
+    demand = ((rates.used or 0.0) + (rates.throttled or 0.0)) / 1000
+    if subject.exclusive and demand > subject.exclusive + 0.2:
+        yield (
+            f"used more than {subject.exclusive} CPUs, so these are not exclusive: the CPU manager of its "
+            "node is not static (policy exclusiveCPUs: false states that for all nodes)"
         )
     if policy.cpu_request == "required" and not subject.request:
-        found.append("policy: it has no CPU request, so nothing is guaranteed to it")
+        yield "policy: no CPU request, so no CPU time is guaranteed"
     if policy.memory_limit == "equal-to-request" and subject.memory_limit != subject.memory_request:
-        found.append("policy: its memory limit is not its memory request (see limits lint)")
+        yield "policy: memory limit and memory request differ (see corelane limits lint)"
     if rates.quota.quota_us is not None and subject.limit and _differs(subject, rates):
-        found.append(
-            f"its limit is written as {subject.limit}m, but {(rates.quota.cpus or 0) * 1000:.0f}m is "
-            "enforced: it was changed on the node, or the list of pods is old"
+        yield (
+            f"the manifest's limit is {subject.limit}m, {(rates.quota.cpus or 0) * 1000:.0f}m is enforced: "
+            "it was changed on the node, or the list of pods is outdated"
         )
-    return found
 
 
 def _differs(subject: Subject, rates: Rates) -> bool:
     enforced = (rates.quota.cpus or 0.0) * 1000
     return abs(enforced - max(subject.limit, 10)) > max(0.02 * enforced, 10)
+
+
+# Whether a measurement can carry advice.
+
+
+def refusal(measured: Measurement) -> str:
+    """Why no advice is possible, and what to collect instead; empty where it is possible."""
+    rates = measured.rates
+    if isinstance(rates, Unusable):
+        return f"{rates.why}: measure again"
+    if measured.notes or rates.notes:
+        return f"{'; '.join([*measured.notes, *rates.notes])}: measure again over a time without that"
+    return _missing(rates) or _short(rates) or _impossible(rates, measured.cpus)
+
+
+def _missing(rates: Rates) -> str:
+    if rates.used is None:
+        return "CPU time is not counted: enable cpuacct, or scrape container_cpu_usage_seconds_total"
+    if rates.throttled is None and rates.quota.quota_us is not None:
+        return "throttled time is not counted: scrape container_cpu_cfs_throttled_seconds_total"
+    if rates.throttled and rates.quota.quota_us is None:
+        return "throttled, but its quota is unknown: scrape container_spec_cpu_quota and …_period"
+    if rates.throttled and (rates.periods is None or rates.throttled_periods is None):
+        return "periods are not counted: scrape container_cpu_cfs_periods_total, …_throttled_periods_total"
+    return ""
+
+
+def _short(rates: Rates) -> str:
+    period = rates.quota.period_us / 1e6
+    if rates.seconds < MIN_PERIODS * period:
+        return (
+            f"measured for {rates.seconds:.3g} s ({rates.seconds / period:.0f} periods), at least "
+            f"{MIN_PERIODS} periods ({MIN_PERIODS * period:.3g} s) are required: measure longer"
+        )
+    if rates.throttled and (rates.periods or 0) < _MIN_ACTIVE:
+        return (
+            f"active in {rates.periods or 0:.0f} periods, at least {_MIN_ACTIVE} are required: measure longer"
+        )
+    return ""
+
+
+def _impossible(rates: Rates, cpus: int) -> str:
+    """Counters of one container cannot exceed the CPUs that it may run on."""
+    demand = ((rates.used or 0.0) + (rates.throttled or 0.0)) / 1000
+    if cpus and demand > cpus * _POSSIBLE + 0.2:
+        return (
+            f"used plus throttled time is {demand:.3g} s a second, more than its {cpus} CPUs: the counters "
+            "are not of one container, or the number of CPUs is wrong"
+        )
+    throttled, periods = rates.throttled_periods or 0, rates.periods or 0
+    if throttled > periods * _POSSIBLE + 1:
+        return f"{throttled:.0f} of {periods:.0f} periods throttled: the counters do not belong together"
+    return ""

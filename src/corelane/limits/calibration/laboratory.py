@@ -12,6 +12,7 @@ from pathlib import Path
 from corelane.kernel import proc
 from corelane.kernel.cgroup_tree import OWN, Groups, join
 from corelane.kernel.cgroupfs import CgroupError
+from corelane.limits import measure
 from corelane.limits.calibration import workers
 from corelane.limits.calibration.experiments import (
     WARMUP_SECONDS,
@@ -21,9 +22,7 @@ from corelane.limits.calibration.experiments import (
     phase_of,
 )
 from corelane.limits.calibration.workers import Worker
-from corelane.limits.measure import groups as reading
-from corelane.limits.measure import processors
-from corelane.limits.measure.counters import Counters
+from corelane.limits.measure import CPUCounters, Processor
 from corelane.limits.model.clock import MS, SECOND
 
 __all__ = ["CalibrationError", "Laboratory", "Noise", "Run", "foreign", "instance", "opened", "sweep"]
@@ -93,14 +92,14 @@ class _Reading:
     """Everything that counts, at one moment."""
 
     moment_ns: int
-    group: Counters
-    processors: dict[int, processors.Processor]
+    group: CPUCounters
+    processors: dict[int, Processor]
     per_cpu_ns: dict[int, int] | None
 
 
 def foreign(
-    before: dict[int, processors.Processor],
-    after: dict[int, processors.Processor],
+    before: dict[int, Processor],
+    after: dict[int, Processor],
     own_ms: float,
     cpus: Sequence[int],
     wall_ms: float,
@@ -194,7 +193,7 @@ class Laboratory:
         return foreign(before.processors, after.processors, own_ms, cpus, wall_ms, exact, waited)
 
     def _read(self, group: str) -> _Reading:
-        found = reading.read(map(str, self._groups.directories(group)), 0.0, str(self._proc))
+        found = measure.read(map(str, self._groups.directories(group)), 0.0, str(self._proc))
         if found is None:
             raise CalibrationError(f"the group {group} vanished while it was measured")
         if found.counters.usage_us is None or found.counters.periods is None:
@@ -204,7 +203,7 @@ class Laboratory:
         return _Reading(
             time.perf_counter_ns(),
             found.counters,
-            processors.parse((self._proc / "stat").read_text()),
+            measure.processors((self._proc / "stat").read_text()),
             self._all_usage(),
         )
 
@@ -226,7 +225,7 @@ def _is_root(directory: Path) -> bool:
     return (directory / "release_agent").exists() and (directory / "cpuacct.usage_percpu").exists()
 
 
-def _gain(before: Counters, after: Counters) -> Figures:
+def _gain(before: CPUCounters, after: CPUCounters) -> Figures:
     def of(name: str) -> int:
         return (getattr(after, name) or 0) - (getattr(before, name) or 0)
 
@@ -235,7 +234,7 @@ def _gain(before: Counters, after: Counters) -> Figures:
     )
 
 
-def _waited_ms(before: Counters, after: Counters) -> float | None:
+def _waited_ms(before: CPUCounters, after: CPUCounters) -> float | None:
     """What the threads have waited for a CPU, without the time that their limit held them back.
 
     The kernel counts that as waiting, too; every CPU has one thread only, so the two can be told apart.

@@ -1,9 +1,17 @@
 """Lint of manifests: what CPU and memory settings in them cost, refuse or promise in vain."""
 
-from corelane.limits.lint.cost import Cost
-from corelane.limits.lint.engine import BAD_IGNORE, FileFault, Report, lint
-from corelane.limits.lint.findings import Finding, Rule, Severity
-from corelane.limits.lint.policy import CHOICES, FAIL_ON, Policy, PolicyError, from_mapping, severity
+from corelane.limits.lint.findings import Finding, LintRule
+from corelane.limits.lint.linter import BAD_IGNORE, FileFault, LintReport, lint
+from corelane.limits.lint.pod_context import QuotaCost
+from corelane.limits.lint.policy import (
+    CHOICES,
+    FAIL_ON,
+    Policy,
+    PolicyError,
+    Severity,
+    from_mapping,
+    severity,
+)
 from corelane.limits.lint.rules import RULES
 
 __all__ = [
@@ -11,13 +19,13 @@ __all__ = [
     "CHOICES",
     "FAIL_ON",
     "RULES",
-    "Cost",
     "FileFault",
     "Finding",
+    "LintReport",
+    "LintRule",
     "Policy",
     "PolicyError",
-    "Report",
-    "Rule",
+    "QuotaCost",
     "Severity",
     "from_mapping",
     "lint",

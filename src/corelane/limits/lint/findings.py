@@ -4,49 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any, Final
 
-from corelane.limits.lint.cost import Cost
-from corelane.limits.lint.nodes import Place
+from corelane.limits.lint.located import Position
+from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
+from corelane.limits.lint.pod_context import PodContext, QuotaCost
+from corelane.limits.lint.policy import Severity
+from corelane.workload import ContainerKind
 
-if TYPE_CHECKING:
-    from corelane.limits.lint.scene import PodContext
-
-__all__ = ["Check", "Finding", "Remark", "Rule", "Severity"]
-
-
-class Severity(IntEnum):
-    """How bad: `info` is worth knowing, `warning` costs time or safety, `error` much of it, or is refused."""
-
-    INFO = 1
-    WARNING = 2
-    ERROR = 3
-
-    def __str__(self) -> str:
-        return self.name.lower()
+__all__ = ["Check", "Finding", "LintRule", "Remark", "container_patch", "cpus", "many", "ms", "stall"]
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
     """What a rule found at a place: the fact with its numbers, and the fix."""
 
-    place: Place
+    place: Position
     message: str
     fix: str
     severity: Severity | None = None
     """None for the rule's own."""
     container: str = ""
-    cost: Cost | None = None
+    cost: QuotaCost | None = None
     patch: Mapping[str, Any] | None = None
     """A strategic merge patch for the object (`kubectl patch --patch`)."""
 
 
-Check = Callable[["PodContext"], Iterator[Remark]]
+Check = Callable[[PodContext], Iterator[Remark]]
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class LintRule:
     """A rule, and what people read about it; `check` is a pure function of an object in its surroundings."""
 
     id: str
@@ -64,15 +52,65 @@ class Finding:
     rule: str
     severity: Severity
     file: str
-    place: Place
+    place: Position
     kind: str
     namespace: str
     name: str
     container: str
     message: str
     fix: str
-    cost: Cost | None = None
+    cost: QuotaCost | None = None
     patch: Mapping[str, Any] | None = None
     source: str = ""
     ignored: str = field(default="")
     """The reason that somebody gave to ignore it; empty where it counts."""
+
+
+# How findings write amounts, costs and patches.
+
+_PATCHED: Final = frozenset(
+    {
+        "Deployment",
+        "StatefulSet",
+        "DaemonSet",
+        "ReplicaSet",
+        "ReplicationController",
+        "CronJob",
+        "PodTemplate",
+    }
+)
+"""What a strategic merge patch may change: running pods and jobs keep their resources, CRDs know no merge."""
+
+
+def cpus(milli: int) -> str:
+    """MilliCPU as manifests write it: `250m`, `2`."""
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def ms(value: float) -> str:
+    """Milliseconds to a tenth, without a trailing zero."""
+    return f"{value:.1f}".removesuffix(".0") + " ms"
+
+
+def many(count: int, word: str) -> str:
+    """A count and its noun."""
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def stall(cost: QuotaCost) -> str:
+    """What a quota does to busy threads, in a sentence's part."""
+    who = "one busy thread uses it up" if cost.threads == 1 else f"{cost.threads} busy threads use it up"
+    return f"{who} in {ms(cost.after_ms)} and stand{'s' * (cost.threads == 1)} still for {ms(cost.stall_ms)}"
+
+
+def container_patch(
+    subject: ManifestObject, container: ManifestContainer, resources: Mapping[str, Any]
+) -> Any:
+    """A strategic merge patch that changes a container's resources; None where no patch can."""
+    if subject.kind not in _PATCHED or not container.name or subject.pod is None:
+        return None
+    key = "containers" if container.kind is ContainerKind.APP else "initContainers"
+    patch: Any = {"spec": {key: [{"name": container.name, "resources": resources}]}}
+    for step in reversed(subject.pod.path):
+        patch = {step: patch}
+    return patch

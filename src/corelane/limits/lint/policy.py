@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-from corelane.limits.lint.findings import Severity
-
-__all__ = ["CHOICES", "FAIL_ON", "Exemption", "Policy", "PolicyError", "from_mapping", "severity"]
+__all__ = ["CHOICES", "FAIL_ON", "Exemption", "Policy", "PolicyError", "Severity", "from_mapping", "severity"]
 
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpuRequest": ("required", "optional"),
@@ -19,6 +18,17 @@ CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 FAIL_ON: Final = ("info", "warning", "error", "never")
 _NEVER: Final = 99
+
+
+class Severity(IntEnum):
+    """How bad: `info` is worth knowing, `warning` costs time or safety, `error` much of it, or is refused."""
+
+    INFO = 1
+    WARNING = 2
+    ERROR = 3
+
+    def __str__(self) -> str:
+        return self.name.lower()
 
 
 class PolicyError(ValueError):

@@ -1,25 +1,51 @@
-"""Throttling measured: counters of running containers to rates, and what holds them back."""
+"""Throttling measured: counters of running containers to rates, and what delays them."""
 
-from corelane.limits.measure.counters import CounterError, Counters, Quota
-from corelane.limits.measure.groups import Reading, allowed, read
-from corelane.limits.measure.processors import Processor
-from corelane.limits.measure.rates import Rates, Unusable, between
-from corelane.limits.measure.verdict import Cause, Level, Surroundings, Verdict, judge
+from corelane.limits.measure.counters import (
+    CounterError,
+    CPUCounters,
+    CPULoad,
+    Processor,
+    Quota,
+    Reading,
+    allowed_cpus,
+    cpu_load,
+    processors,
+    read,
+)
+from corelane.limits.measure.throttling import (
+    CostLevel,
+    DelayCause,
+    Latency,
+    LatencySource,
+    Measurement,
+    PeriodUse,
+    Rates,
+    ThrottlingVerdict,
+    Unusable,
+    between,
+    judge,
+)
 
 __all__ = [
-    "Cause",
+    "CPUCounters",
+    "CPULoad",
+    "CostLevel",
     "CounterError",
-    "Counters",
-    "Level",
+    "DelayCause",
+    "Latency",
+    "LatencySource",
+    "Measurement",
+    "PeriodUse",
     "Processor",
     "Quota",
     "Rates",
     "Reading",
-    "Surroundings",
+    "ThrottlingVerdict",
     "Unusable",
-    "Verdict",
-    "allowed",
+    "allowed_cpus",
     "between",
+    "cpu_load",
     "judge",
+    "processors",
     "read",
 ]

@@ -1,27 +1,37 @@
-"""What the kernel counts of a group's CPU time, from the texts of its files, the same for both versions.
+"""What the kernel counts of a cgroup's CPU time, the same for both versions, and how busy its CPUs are.
 
-Sources: kernel documentation, scheduler/sched-bwc, admin-guide/cgroup-v2, accounting/psi. All times in
-microseconds; None where the kernel, or the group's controllers, do not say.
+Sources: kernel documentation, scheduler/sched-bwc, admin-guide/cgroup-v2, accounting/psi; proc_stat(5). All
+times in microseconds; None where the kernel, or the cgroup's controllers, do not count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
+
+from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kernel.files import Directory
 
 __all__ = [
     "WRAP",
+    "CPUCounters",
+    "CPULoad",
     "CounterError",
-    "Counters",
+    "Processor",
     "Quota",
-    "Tasks",
-    "flat",
+    "Reading",
+    "Waits",
+    "allowed_cpus",
+    "cpu_load",
+    "name_values",
     "pressure",
-    "quota1",
-    "quota2",
-    "stat1",
-    "stat2",
+    "processors",
+    "quota_v1",
+    "quota_v2",
+    "read",
+    "stat_v1",
+    "stat_v2",
 ]
 
 _NS: Final = 1000
@@ -29,16 +39,16 @@ _SHOWN: Final = 60
 _DIGITS: Final = 22
 _LARGEST_US: Final = 2**44
 WRAP: Final = 2**32
-"""Where counts of periods, throttled periods and bursts begin again."""
+"""Where counts of periods, throttled periods and bursts start again at 0."""
 
 
 class CounterError(ValueError):
-    """A file holds no counters; the message has the line that makes no sense."""
+    """A file cannot be read as counters; the message quotes the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A group's limit: `quota_us` None is none; `burst_us` is what may be saved up beside it."""
+    """A cgroup's CPU limit: `quota_us` None is no limit; `burst_us` is what may be saved up beside it."""
 
     quota_us: int | None = None
     period_us: int = 100_000
@@ -46,21 +56,21 @@ class Quota:
 
     @property
     def cpus(self) -> float | None:
-        """How many CPUs' time it is worth."""
+        """The quota in CPUs; None without a limit."""
         return None if self.quota_us is None else self.quota_us / self.period_us
 
 
-Tasks = Mapping[int, int]
+Waits = Mapping[int, int]
 """Thread id to the time that it has waited on run queues, in nanoseconds (/proc/TID/schedstat)."""
 
 
 @dataclass(frozen=True, slots=True)
-class Counters:
-    """One reading. `at` is seconds on whatever clock both readings share.
+class CPUCounters:
+    """One reading. `at` is seconds on any clock that both readings share.
 
-    `throttled_us` is summed over CPUs and may pass wall time; it counts the group's own limit only, while
-    `above_us` counts that of any group above, too (cpu.stat.local, Linux 6.6). `some_us` and `full_us` are
-    the totals of cpu.pressure; being throttled is in them, and in `waits`, too.
+    `throttled_us` is summed over CPUs and may exceed wall time; it counts the cgroup's own limit only, while
+    `above_us` counts the limits of cgroups above, too (cpu.stat.local, Linux 6.6). `some_us` and `full_us`
+    are the totals of cpu.pressure; throttling is part of them, and of `waits`, too.
     """
 
     at: float
@@ -73,37 +83,151 @@ class Counters:
     above_us: int | None = None
     some_us: int | None = None
     full_us: int | None = None
-    waits: Tasks | None = None
+    waits: Waits | None = None
     quota: Quota = field(default_factory=Quota)
 
 
-def flat(text: str) -> dict[str, int]:
-    """Lines of a name and a number, as in cpu.stat. Raises CounterError.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """Counters, and what could not be counted and why."""
 
-    The kernel counts periods in 32 bits with a sign: what is negative has only passed 2^31.
+    counters: CPUCounters
+    lacks: tuple[str, ...] = ()
+
+
+# Reading the files of a cgroup, in whichever hierarchies it is.
+
+ReadFile = Callable[[str], str | None]
+
+
+def read(directories: Iterable[str], at: float, proc: str = "/proc") -> Reading | None:
+    """Read the cgroup that has these directories, one in each hierarchy; None once it is gone.
+
+    `at` is the time of the reading in seconds. Raises CounterError for files that cannot be parsed.
     """
-    found: dict[str, int] = {}
+    trees = [tree for path in directories if (tree := Directory(path)).read("cgroup.procs") is not None]
+    if not trees:
+        return None
+    first = _first(trees)
+    parts = _version1(trees, first) if first("cpu.cfs_quota_us") is not None else _version2(first)
+    if parts is None:
+        return None
+    values, lacks = parts
+    values |= _pressure(first)
+    if "some_us" not in values:
+        values["waits"] = _waits(first, Directory(proc))
+    return Reading(CPUCounters(at, **values), lacks)
+
+
+def _first(trees: list[Directory]) -> ReadFile:
+    """Return a reader of a file from the first hierarchy that has it."""
+    return lambda name: next((text for tree in trees if (text := tree.read(name)) is not None), None)
+
+
+Parts = tuple[dict[str, Any], tuple[str, ...]]
+
+
+def _version1(trees: list[Directory], first: ReadFile) -> Parts | None:
+    """Beside a version 2 hierarchy, which has a cpu.stat too, the controller's own directory counts."""
+    own = next(tree for tree in trees if tree.read("cpu.cfs_quota_us") is not None)
+    stat, quota = own.read("cpu.stat"), own.read("cpu.cfs_quota_us")
+    if stat is None or quota is None:
+        return None
+    values: dict[str, Any] = {**stat_v1(stat)}
+    values["quota"] = quota_v1(quota, own.read("cpu.cfs_period_us") or "", own.read("cpu.cfs_burst_us"))
+    if local := own.read("cpu.stat.local"):
+        values["above_us"] = name_values(local).get("throttled_time", 0) // _NS
+    usage = first("cpuacct.usage")
+    if usage is None:
+        return values, ("no cpuacct controller: CPU time used is not counted",)
+    values["usage_us"] = _number(usage) // _NS
+    return values, ()
+
+
+def _version2(first: ReadFile) -> Parts | None:
+    stat, limit = first("cpu.stat"), first("cpu.max")
+    if stat is None:
+        return ({}, ("no cpu controller in this hierarchy",)) if first("cgroup.procs") is not None else None
+    values: dict[str, Any] = {**stat_v2(stat)}
+    if limit is None:
+        return values, ("cpu controller not enabled for this cgroup: no limit, throttling is not counted",)
+    values["quota"] = quota_v2(limit, first("cpu.max.burst"))
+    if local := first("cpu.stat.local"):
+        values["above_us"] = name_values(local).get("throttled_usec", 0)
+    return values, ()
+
+
+def _number(text: str) -> int:
+    if not text.strip().isdecimal() or len(text) > _DIGITS:
+        raise CounterError(f"cpuacct.usage {text[:_SHOWN]!r}: is not a number")
+    return int(text)
+
+
+def _pressure(first: ReadFile) -> dict[str, int]:
+    """Empty where the kernel counts no pressure for cgroups (version 1, psi=0)."""
+    text = first("cpu.pressure")
+    if not text:
+        return {}
+    some, full = pressure(text)
+    return {"some_us": some} if full is None else {"some_us": some, "full_us": full}
+
+
+def _waits(first: ReadFile, proc: Directory) -> Waits | None:
+    """How long every thread has waited; None where the kernel has no schedstat."""
+    threads = first("tasks") or first("cgroup.threads")
+    if threads is None:
+        return None
+    waits: dict[int, int] = {}
+    for tid in threads.split():
+        fields = (proc.read(f"{tid}/schedstat") or "").split()
+        if len(fields) >= 2:
+            waits[int(tid)] = int(fields[1])
+    return waits if waits or not threads.split() else None
+
+
+def allowed_cpus(directories: Iterable[str]) -> CPUSet | None:
+    """The CPUs that the cgroup may use now; None without a cpuset controller."""
+    for path in directories:
+        for name in ("cpuset.cpus.effective", "cpuset.effective_cpus"):
+            try:
+                cpus = CPUSet.parse((Directory(path).read(name) or "").strip())
+            except CPUSetError:
+                continue
+            if cpus:
+                return cpus
+    return None
+
+
+# Parsing their texts.
+
+
+def name_values(text: str) -> dict[str, int]:
+    """Parse lines of a name and a number, as in cpu.stat. Raises CounterError.
+
+    The kernel counts periods in 32 bits with a sign: a negative count has only passed 2^31.
+    """
+    values: dict[str, int] = {}
     for line in text.splitlines():
         name, _, number = line.partition(" ")
         if not number.strip().removeprefix("-").isdecimal():
-            raise CounterError(f"{line[:_SHOWN]!r} is no name with a number")
+            raise CounterError(f"{line[:_SHOWN]!r} is not a name with a number")
         if len(number) > _DIGITS:
             raise CounterError(f"{line[:_SHOWN]!r}… is more than 64 bits")
         amount = int(number)
-        found[name] = amount + WRAP if -WRAP // 2 <= amount < 0 else amount
-        if found[name] < 0:
-            raise CounterError(f"{line!r} is less than nothing")
-    return found
+        values[name] = amount + WRAP if -WRAP // 2 <= amount < 0 else amount
+        if values[name] < 0:
+            raise CounterError(f"{line!r} is negative")
+    return values
 
 
-def stat1(text: str) -> dict[str, int]:
-    """Version 1's cpu.stat by the names of `Counters`. Raises CounterError."""
-    return _renamed(flat(text), _V1)
+def stat_v1(text: str) -> dict[str, int]:
+    """Version 1's cpu.stat by the names of `CPUCounters`. Raises CounterError."""
+    return _renamed(name_values(text), _V1)
 
 
-def stat2(text: str) -> dict[str, int]:
-    """Version 2's cpu.stat by the names of `Counters`. Raises CounterError."""
-    return _renamed(flat(text), _V2)
+def stat_v2(text: str) -> dict[str, int]:
+    """Version 2's cpu.stat by the names of `CPUCounters`. Raises CounterError."""
+    return _renamed(name_values(text), _V2)
 
 
 _V1: Final = {
@@ -123,21 +247,21 @@ _V2: Final = {
 }
 
 
-def _renamed(found: dict[str, int], names: Mapping[str, tuple[str, int]]) -> dict[str, int]:
-    return {name: found[old] // unit for old, (name, unit) in names.items() if old in found}
+def _renamed(values: dict[str, int], names: Mapping[str, tuple[str, int]]) -> dict[str, int]:
+    return {name: values[old] // unit for old, (name, unit) in names.items() if old in values}
 
 
-def quota1(quota: str, period: str, burst: str | None) -> Quota:
+def quota_v1(quota: str, period: str, burst: str | None) -> Quota:
     """Version 1's cpu.cfs_quota_us, cpu.cfs_period_us and, from Linux 5.14, cpu.cfs_burst_us."""
     try:
         amount = int(quota)
         return _checked(Quota(None if amount < 0 else amount, int(period), int(burst or 0)))
     except ValueError:
         texts = (repr(text)[:_SHOWN] for text in (quota, period, burst))
-        raise CounterError("quota {}, period {}, burst {}: none that the kernel has".format(*texts)) from None
+        raise CounterError("quota {}, period {}, burst {}: not values of a kernel".format(*texts)) from None
 
 
-def quota2(text: str, burst: str | None) -> Quota:
+def quota_v2(text: str, burst: str | None) -> Quota:
     """Version 2's cpu.max (`max 100000`) and cpu.max.burst. Raises CounterError."""
     quota, _, period = text.strip().partition(" ")
     try:
@@ -146,13 +270,13 @@ def quota2(text: str, burst: str | None) -> Quota:
         raise CounterError(f"cpu.max {text[:_SHOWN]!r}: not a quota and a period") from None
 
 
-def _checked(one: Quota) -> Quota:
-    """Raises ValueError for what no kernel has: quota and burst take at most 2^44 us, a period is a time."""
-    if not 0 <= (one.quota_us or 0) <= _LARGEST_US or not 0 <= one.burst_us <= _LARGEST_US:
+def _checked(quota: Quota) -> Quota:
+    """Raises ValueError for what no kernel has: quota and burst are at most 2^44 us, a period above 0."""
+    if not 0 <= (quota.quota_us or 0) <= _LARGEST_US or not 0 <= quota.burst_us <= _LARGEST_US:
         raise ValueError
-    if not 0 < one.period_us <= _LARGEST_US:
+    if not 0 < quota.period_us <= _LARGEST_US:
         raise ValueError
-    return one
+    return quota
 
 
 def pressure(text: str) -> tuple[int, int | None]:
@@ -164,5 +288,58 @@ def pressure(text: str) -> tuple[int, int | None]:
         if total.isdecimal() and len(total) <= _DIGITS:
             totals[kind] = int(total)
     if "some" not in totals:
-        raise CounterError(f"{text[:_SHOWN]!r} is no pressure")
+        raise CounterError(f"{text[:_SHOWN]!r} is not cpu.pressure")
     return totals["some"], totals.get("full")
+
+
+# How busy the CPUs are that a container may use.
+
+
+@dataclass(frozen=True, slots=True)
+class Processor:
+    """What one CPU has done since boot, in clock ticks: running anything, and taken by the hypervisor."""
+
+    busy: int
+    steal: int
+
+
+@dataclass(frozen=True, slots=True)
+class CPULoad:
+    """Load of the CPUs that a container may use, in milliseconds a second, summed over them."""
+
+    cpus: int
+    busy: float
+    steal: float = 0.0
+
+
+def processors(text: str) -> dict[int, Processor]:
+    """CPU id to its counters, from the lines `cpu0 …` of /proc/stat; empty where there are none."""
+    counted: dict[int, Processor] = {}
+    for line in text.splitlines():
+        name, *numbers = line.split() or [""]
+        if name.startswith("cpu") and name[3:].isdecimal() and _are_counters(numbers):
+            user, nice, system, _, *rest = (int(number) for number in numbers)
+            irq, softirq, steal = (*rest[1:4], 0, 0, 0)[:3]
+            counted[int(name[3:])] = Processor(user + nice + system + irq + softirq, steal)
+    return counted
+
+
+def _are_counters(numbers: list[str]) -> bool:
+    return len(numbers) >= 4 and all(number.isdecimal() for number in numbers)
+
+
+def cpu_load(
+    before: Mapping[int, Processor],
+    after: Mapping[int, Processor],
+    cpus: CPUSet | None,
+    seconds: float,
+    ticks_per_second: int,
+) -> CPULoad | None:
+    """Load of `cpus` (None: of all) between two readings; None where no CPU is in both."""
+    both = [cpu for cpu in after if cpu in before and (cpus is None or cpu in cpus)]
+    if not both or seconds <= 0:
+        return None
+    unit = 1000 / ticks_per_second / seconds
+    busy = sum(after[cpu].busy - before[cpu].busy for cpu in both)
+    steal = sum(after[cpu].steal - before[cpu].steal for cpu in both)
+    return CPULoad(len(both), max(0, busy) * unit, max(0, steal) * unit)

@@ -1,25 +1,25 @@
-"""Samples of counters over time, as Prometheus keeps them, to what was counted: through restarts and gaps."""
+"""Prometheus series to rates and percentiles: samples of counters through restarts and gaps, histograms."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 from typing import Any, Final
 
 from corelane.limits.measure.counters import Quota
-from corelane.limits.measure.rates import Rates, Unusable
+from corelane.limits.measure.throttling import Rates, Unusable
 
-__all__ = ["Growth", "Sample", "growth", "rates", "silence"]
+__all__ = ["Growth", "Sample", "growth", "histogram_quantiles", "rates", "silence"]
 
 Sample = tuple[float, float]
 """Unix seconds and the counter's value."""
 _GAP: Final = 2.5
-"""So many times the usual distance between samples is a gap."""
+"""A gap is so many times the usual distance between samples."""
 _SMALL: Final = 0.1
-"""So much of the time may be a gap: counters went on, and the rest says when."""
+"""So much of the time may be a gap: counters went on meanwhile."""
 _TIMES: Final = {
     "used": "usage",
     "throttled": "throttled",
@@ -39,15 +39,15 @@ class Growth:
     seconds: float
     resets: int
     gap_seconds: float
-    """The longest time without a sample, 0 where they came as regularly as ever."""
+    """The longest time without a sample, 0 where samples are regular."""
 
 
 def growth(samples: Sequence[Sample]) -> Growth | Unusable:
-    """What was counted. A value below the one before is a restart from 0, as Prometheus takes it."""
+    """Return a counter's growth. A value below the previous one is a restart from 0, as in Prometheus."""
     finite = [(at, value) for at, value in samples if math.isfinite(value)]
     if len(finite) < 2:
         return Unusable(
-            f"{len(finite) or 'no'} sample{'s' * (len(finite) != 1)} only: no rate can be made of that"
+            f"{len(finite) or 'no'} sample{'s' * (len(finite) != 1)} only: at least 2 are required for a rate"
         )
     steps = [(b - a, y - x, y) for (a, x), (b, y) in pairwise(finite)]
     amount = sum(after if grown < 0 else grown for _, grown, after in steps)
@@ -60,7 +60,7 @@ def growth(samples: Sequence[Sample]) -> Growth | Unusable:
 
 
 def silence(samples: Sequence[Sample], now: float) -> float:
-    """For how many seconds up to `now` samples have been missing; 0 where the next is not yet due."""
+    """Seconds up to `now` in which samples are missing; 0 where the next is not yet due."""
     if len(samples) < 2:
         return 0.0
     usual = median(b - a for (a, _), (b, _) in pairwise(samples))
@@ -71,7 +71,7 @@ def silence(samples: Sequence[Sample], now: float) -> float:
 def rates(series: Mapping[str, Sequence[Sample]], quota: Quota | None = None) -> Rates | Unusable:
     """Rates from counters in seconds (`usage`, `throttled`, …) and in periods, each over its own samples.
 
-    What has no series is None in the result; without any there is nothing to say.
+    A rate without a series is None; without any series the result is unusable.
     """
     grown = {name: growth(samples) for name, samples in series.items() if samples}
     usable = {name: one for name, one in grown.items() if isinstance(one, Growth)}
@@ -86,23 +86,46 @@ def rates(series: Mapping[str, Sequence[Sample]], quota: Quota | None = None) ->
     }
     counts: dict[str, Any] = {name: usable[name].amount for name in _COUNTS if name in usable}
     gap = max(one.gap_seconds for one in usable.values())
-    said = (f"no samples for {gap:.0f} s: what happened there is averaged over the gap",) if gap else ()
+    gaps = (f"no samples for {gap:.0f} s: counters are averaged over the gap",) if gap else ()
     small = gap <= _SMALL * seconds
     return Rates(
         seconds,
         **times,
         **counts,
         quota=quota or Quota(),
-        notes=(*_notes(grown, usable), *(() if small else said)),
-        remarks=said if small else (),
+        notes=(*_notes(grown, usable), *(() if small else gaps)),
+        remarks=gaps if small else (),
     )
 
 
 def _notes(grown: Mapping[str, Growth | Unusable], usable: Mapping[str, Growth]) -> tuple[str, ...]:
-    found: list[str] = []
+    notes: list[str] = []
     if resets := max(one.resets for one in usable.values()):
-        found.append(f"restarted {resets} time{'s' * (resets != 1)}: what was counted last before is lost")
+        notes.append(f"restarted {resets} time{'s' * (resets != 1)}: the last counts before each are lost")
     missing = sorted(name for name, one in grown.items() if isinstance(one, Unusable))
     if missing:
-        found.append(f"too few samples of {', '.join(missing)}")
-    return tuple(found)
+        notes.append(f"too few samples of {', '.join(missing)}")
+    return tuple(notes)
+
+
+def histogram_quantiles(buckets: Mapping[float, float], percents: Iterable[float]) -> dict[float, float]:
+    """Percentiles of cumulative counts by upper bound, as Prometheus' histogram_quantile: linear in a bucket.
+
+    A percentile in the last bucket, which has no upper bound, is left out. Raises ValueError without samples.
+    """
+    ordered = sorted(buckets.items())
+    total = ordered[-1][1] if ordered else 0.0
+    if not ordered or not math.isinf(ordered[-1][0]) or not total > 0 or not math.isfinite(total):
+        raise ValueError("not a histogram, or an empty one")
+    quantiles = {}
+    for percent in percents:
+        rank = total * percent / 100
+        below = (0.0, 0.0)
+        for bound, count in ordered:
+            if count >= rank:
+                if not math.isinf(bound):
+                    part = (rank - below[1]) / (count - below[1]) if count > below[1] else 1.0
+                    quantiles[percent] = below[0] + (bound - below[0]) * part
+                break
+            below = (bound, count)
+    return quantiles

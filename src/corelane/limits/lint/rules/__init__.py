@@ -2,19 +2,28 @@
 
 from typing import Final
 
-from corelane.limits.lint.findings import Rule
-from corelane.limits.lint.rules import amounts, burst, limit, memory, namespace, request, scaling, threads
+from corelane.limits.lint.findings import LintRule
+from corelane.limits.lint.rules import (
+    amounts,
+    autoscaling,
+    cpu_burst,
+    cpu_limits,
+    cpu_requests,
+    memory_limits,
+    namespaces,
+    thread_counts,
+)
 
 __all__ = ["BY_ID", "RULES"]
 
-RULES: Final[tuple[Rule, ...]] = (
+RULES: Final[tuple[LintRule, ...]] = (
     *amounts.RULES,
-    *limit.RULES,
-    *request.RULES,
-    *threads.RULES,
-    *memory.RULES,
-    *namespace.RULES,
-    *scaling.RULES,
-    *burst.RULES,
+    *cpu_limits.RULES,
+    *cpu_requests.RULES,
+    *thread_counts.RULES,
+    *memory_limits.RULES,
+    *namespaces.RULES,
+    *autoscaling.RULES,
+    *cpu_burst.RULES,
 )
 BY_ID: Final = {rule.id: rule for rule in RULES}

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.kernel import cfs
-from corelane.limits.lint.amounts import Amount, Resources
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.scene import PodContext, containers, effective
-from corelane.limits.lint.words import cpus, ms
+from corelane.limits.lint.findings import LintRule, Remark, cpus, ms
+from corelane.limits.lint.located import Amount, ManifestResources
+from corelane.limits.lint.pod_context import PodContext, containers, effective
+from corelane.limits.lint.policy import Severity
 
 __all__ = ["RULES"]
 
 
-def _owners(scene: PodContext) -> Iterator[tuple[str, Resources]]:
+def _owners(scene: PodContext) -> Iterator[tuple[str, ManifestResources]]:
     """Every container with its name, then the pod as a whole."""
     for one in containers(scene):
         yield one.name, one.resources
@@ -80,7 +80,7 @@ def _quota_floor(scene: PodContext) -> Iterator[Remark]:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "bad-quantity",
         Severity.ERROR,
         "an amount that is no quantity",
@@ -88,7 +88,7 @@ RULES: Final = (
         "Write CPUs as 250m or 2, memory as 512Mi.",
         _bad_quantity,
     ),
-    Rule(
+    LintRule(
         "limit-below-request",
         Severity.ERROR,
         "a limit below the request",
@@ -97,7 +97,7 @@ RULES: Final = (
         "Drop the CPU limit; make the memory limit equal to the request.",
         _limit_below_request,
     ),
-    Rule(
+    LintRule(
         "quota-floor",
         Severity.WARNING,
         "a CPU limit that becomes less than 1 ms of quota",

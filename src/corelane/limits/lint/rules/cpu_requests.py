@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.manifest import Container
-from corelane.limits.lint.scene import PodContext, containers, effective, exclusive_cpus, qos
-from corelane.limits.lint.words import container_patch, cpus, many
+from corelane.limits.lint.findings import LintRule, Remark, container_patch, cpus, many
+from corelane.limits.lint.manifests import ManifestContainer
+from corelane.limits.lint.pod_context import PodContext, containers, effective, exclusive_cpus, qos
+from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind, QOSClass
 
 __all__ = ["RULES"]
@@ -83,14 +83,14 @@ def _exclusive_cpus_lost(scene: PodContext) -> Iterator[Remark]:
         )
 
 
-def _wants_cpus(scene: PodContext, container: Container) -> bool:
+def _wants_cpus(scene: PodContext, container: ManifestContainer) -> bool:
     own = container.resources
     cpu, memory = effective(scene, own, "cpu"), effective(scene, own, "memory")
     alike = bool(cpu.limit and cpu.limit == cpu.request and memory.limit and memory.limit == memory.request)
     return alike and cpu.written is not None and cpu.request % 10**9 == 0
 
 
-def _lack(scene: PodContext, container: Container) -> str:
+def _lack(scene: PodContext, container: ManifestContainer) -> str:
     """What keeps a container's pod from being Guaranteed; empty where it does not."""
     lacks = []
     for resource in ("cpu", "memory"):
@@ -105,7 +105,7 @@ def _lack(scene: PodContext, container: Container) -> str:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "no-cpu-request",
         Severity.WARNING,
         "no CPU request",
@@ -116,7 +116,7 @@ RULES: Final = (
         "Set resources.requests.cpu to what the container uses under load (a high percentile of its usage).",
         _no_cpu_request,
     ),
-    Rule(
+    LintRule(
         "zero-cpu-request",
         Severity.WARNING,
         "a CPU request of 0",
@@ -124,7 +124,7 @@ RULES: Final = (
         "Set it to what the container uses under load.",
         _zero_request,
     ),
-    Rule(
+    LintRule(
         "request-from-limit",
         Severity.INFO,
         "a CPU request that only the limit gives",
@@ -133,7 +133,7 @@ RULES: Final = (
         "Write the request out.",
         _request_from_limit,
     ),
-    Rule(
+    LintRule(
         "exclusive-cpus-lost",
         Severity.WARNING,
         "whole CPUs asked for in a pod that is not Guaranteed",

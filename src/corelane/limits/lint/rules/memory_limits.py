@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.scene import PodContext, containers, effective
-from corelane.limits.lint.words import container_patch
+from corelane.limits.lint.findings import LintRule, Remark, container_patch
+from corelane.limits.lint.pod_context import PodContext, containers, effective
+from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind
 
 __all__ = ["RULES"]
@@ -60,7 +60,7 @@ def _not_request(scene: PodContext) -> Iterator[Remark]:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "memory-limit-missing",
         Severity.WARNING,
         "no memory limit",
@@ -69,7 +69,7 @@ RULES: Final = (
         "Set limits.memory equal to requests.memory.",
         _missing,
     ),
-    Rule(
+    LintRule(
         "memory-limit-not-request",
         Severity.WARNING,
         "a memory limit above the request",

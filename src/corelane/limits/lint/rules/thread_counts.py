@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.manifest import Container
-from corelane.limits.lint.scene import (
+from corelane.limits.lint.findings import LintRule, Remark, cpus, many, stall
+from corelane.limits.lint.manifests import ManifestContainer
+from corelane.limits.lint.pod_context import (
     PodContext,
     containers,
     cost_of,
@@ -15,8 +15,8 @@ from corelane.limits.lint.scene import (
     exclusive_cpus,
     quota_lifted,
 )
-from corelane.limits.lint.threads import Setting, at_once, counts_node_cpus
-from corelane.limits.lint.words import cpus, many, stall
+from corelane.limits.lint.policy import Severity
+from corelane.limits.lint.thread_settings import ThreadSetting, at_once, counts_node_cpus
 from corelane.workload import ContainerKind
 
 __all__ = ["RULES"]
@@ -25,7 +25,7 @@ _HALF_LOST_MS: Final = 50.0
 _NODE_CPUS: Final = 16
 
 
-def _limited(scene: PodContext) -> Iterator[tuple[Container, int]]:
+def _limited(scene: PodContext) -> Iterator[tuple[ManifestContainer, int]]:
     """Containers that a quota holds, with the limit in milliCPU."""
     if quota_lifted(scene):
         return
@@ -53,11 +53,11 @@ def _over_limit(scene: PodContext) -> Iterator[Remark]:
         )
 
 
-def _counted(container: Container) -> list[Setting]:
+def _counted(container: ManifestContainer) -> list[ThreadSetting]:
     return [one for one in container.settings if one.valid and one.count]
 
 
-def _listed(container: Container) -> str:
+def _listed(container: ManifestContainer) -> str:
     return ", ".join(f"{one.name}={one.count}" for one in _counted(container))
 
 
@@ -111,7 +111,7 @@ def _unusable(scene: PodContext) -> Iterator[Remark]:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "threads-over-limit",
         Severity.WARNING,
         "more threads than the limit feeds",
@@ -123,7 +123,7 @@ RULES: Final = (
         "As many threads as whole CPUs in the limit; or no limit.",
         _over_limit,
     ),
-    Rule(
+    LintRule(
         "threads-from-node",
         Severity.WARNING,
         "a limit on software that starts a thread for every CPU of the node",
@@ -133,7 +133,7 @@ RULES: Final = (
         "nodes are.",
         _from_node,
     ),
-    Rule(
+    LintRule(
         "threads-follow-limit",
         Severity.WARNING,
         "threads taken from a limit that is not there",
@@ -142,7 +142,7 @@ RULES: Final = (
         "Take it from requests.cpu (rounded up to whole CPUs), or write the number.",
         _follow_limit,
     ),
-    Rule(
+    LintRule(
         "bad-thread-count",
         Severity.WARNING,
         "a thread setting that is no number",

@@ -13,9 +13,16 @@ from typing import Any, Final
 
 import yaml
 
-from corelane.limits.lint.nodes import Dict, List, Member, Node, Place, Scalar
+from corelane.limits.lint.located import (
+    Located,
+    LocatedList,
+    LocatedMapping,
+    LocatedMember,
+    LocatedScalar,
+    Position,
+)
 
-__all__ = ["MAX_DEPTH", "Fault", "Text", "read"]
+__all__ = ["MAX_DEPTH", "YAMLDocument", "YAMLFault", "read"]
 
 MAX_DEPTH: Final = 200
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -31,7 +38,7 @@ _UNRENDERED: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class YAMLFault:
     """Why a document cannot be read, and where; lines and columns count from 1."""
 
     line: int
@@ -40,10 +47,10 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class YAMLDocument:
     """One document of a file. `source` is the template that Helm says it comes from."""
 
-    root: Node
+    root: Located
     source: str = ""
 
 
@@ -63,17 +70,17 @@ class _Reader:
     first_line: int
     depth: int = 0
     trail: tuple[int, ...] = ()
-    anchors: dict[str, Node] = field(default_factory=dict)
+    anchors: dict[str, Located] = field(default_factory=dict)
 
-    def place(self, event: Any) -> Place:
+    def place(self, event: Any) -> Position:
         line = event.start_mark.line + self.first_line
         trail = self.trail if self.trail[-1:] == (line,) else (*self.trail, line)
-        return Place(line, event.start_mark.column + 1, trail)
+        return Position(line, event.start_mark.column + 1, trail)
 
 
-def read(content: str) -> list[Text | Fault]:
+def read(content: str) -> list[YAMLDocument | YAMLFault]:
     """Every document of a YAML or JSON text, or why it cannot be read; empty documents are left out."""
-    found: list[Text | Fault] = []
+    found: list[YAMLDocument | YAMLFault] = []
     for first_line, chunk in _chunks(content.removeprefix("\ufeff")):
         named = _SOURCE.search(chunk)
         if not _is_empty(chunk.removeprefix("---")):
@@ -100,25 +107,25 @@ def _is_empty(text: str) -> bool:
     return all(not line.strip() or line.lstrip()[0] in "#%" for line in text.splitlines())
 
 
-def _document(chunk: str, first_line: int, source: str) -> list[Text | Fault]:
+def _document(chunk: str, first_line: int, source: str) -> list[YAMLDocument | YAMLFault]:
     try:
-        return [Text(root, source) for root in _roots(chunk, first_line)]
+        return [YAMLDocument(root, source) for root in _roots(chunk, first_line)]
     except _Broken as error:
         fault = _explained(error, chunk, first_line)
     try:
-        return [Text(root, source) for root in _roots(_as_yaml(chunk), first_line)]
+        return [YAMLDocument(root, source) for root in _roots(_as_yaml(chunk), first_line)]
     except (_Broken, ValueError, RecursionError):
         return [fault]
 
 
-def _explained(error: _Broken, chunk: str, first_line: int) -> Fault:
+def _explained(error: _Broken, chunk: str, first_line: int) -> YAMLFault:
     """A template's braces, where no quotes make them text, are why a chart's file is no YAML."""
     template = _TEMPLATE.search(_QUOTED.sub(lambda found: " " * len(found[0]), chunk))
     if not template:
-        return Fault(error.line + first_line - 1, error.column, error.message)
+        return YAMLFault(error.line + first_line - 1, error.column, error.message)
     before = chunk[: template.start()]
     column = template.start() - (before.rfind("\n") + 1) + 1
-    return Fault(first_line + before.count("\n"), column, _UNRENDERED)
+    return YAMLFault(first_line + before.count("\n"), column, _UNRENDERED)
 
 
 def _as_yaml(chunk: str) -> str:
@@ -135,7 +142,7 @@ def _private(escape: re.Match[str]) -> str:
     return f"\\u{int(escape[1][1:], 16) - 0xD800 + 0xE000:04x}"
 
 
-def _roots(chunk: str, first_line: int) -> list[Node]:
+def _roots(chunk: str, first_line: int) -> list[Located]:
     try:
         reader = _Reader(yaml.parse(chunk, Loader=_LOADER), first_line)
         return list(_stream(reader))
@@ -166,14 +173,14 @@ def _one_line(message: str) -> str:
     return " ".join(message.split())
 
 
-def _stream(reader: _Reader) -> Iterator[Node]:
+def _stream(reader: _Reader) -> Iterator[Located]:
     for event in reader.events:
         if isinstance(event, (*_BEGINS, yaml.DocumentEndEvent, yaml.StreamEndEvent)):
             continue
         yield _node(event, reader, unit=True)
 
 
-def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Node:
+def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Located:
     """A value; a `unit` (a document, a list's item) is something its first line can stand for."""
     if isinstance(event, yaml.AliasEvent):
         if event.anchor not in reader.anchors:
@@ -188,21 +195,21 @@ def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Node:
     return made
 
 
-def _scalar(event: Any, reader: _Reader) -> Scalar:
+def _scalar(event: Any, reader: _Reader) -> LocatedScalar:
     plain = not event.style and event.tag in (None, "!", "tag:yaml.org,2002:null")
-    return Scalar(str(event.value), plain, reader.place(event))
+    return LocatedScalar(str(event.value), plain, reader.place(event))
 
 
-def _collection(event: Any, reader: _Reader, *, unit: bool) -> Node:
+def _collection(event: Any, reader: _Reader, *, unit: bool) -> Located:
     place, before = reader.place(event), reader.trail
     if reader.depth == MAX_DEPTH:
         raise _Broken(event.start_mark, f"nested deeper than {MAX_DEPTH} levels")
     reader.depth, reader.trail = reader.depth + 1, place.trail if unit else before
     if isinstance(event, yaml.MappingStartEvent):
-        made: Node = Dict(_members(reader), place)
+        made: Located = LocatedMapping(_members(reader), place)
     else:
         entries = _until(yaml.SequenceEndEvent, reader)
-        made = List(tuple(_node(entry, reader, unit=True) for entry in entries), place)
+        made = LocatedList(tuple(_node(entry, reader, unit=True) for entry in entries), place)
     reader.depth, reader.trail = reader.depth - 1, before
     return made
 
@@ -214,10 +221,10 @@ def _until(end: type[Any], reader: _Reader) -> Iterator[Any]:
         event = next(reader.events)
 
 
-def _members(reader: _Reader) -> dict[str, Member]:
+def _members(reader: _Reader) -> dict[str, LocatedMember]:
     """The members of a mapping; what `<<` merges in gives way to the mapping's own."""
-    own: dict[str, Member] = {}
-    merged: dict[str, Member] = {}
+    own: dict[str, LocatedMember] = {}
+    merged: dict[str, LocatedMember] = {}
     around = reader.trail
     for event in _until(yaml.MappingEndEvent, reader):
         if not isinstance(event, yaml.ScalarEvent):
@@ -231,14 +238,14 @@ def _members(reader: _Reader) -> dict[str, Member]:
         elif key in own:
             raise _Broken(event.start_mark, f"the key {key!r} stands twice in this mapping")
         else:
-            own[key] = Member(place, value)
+            own[key] = LocatedMember(place, value)
     return {**merged, **own}
 
 
-def _merged(value: Node) -> dict[str, Member]:
-    sources = value.items if isinstance(value, List) else (value,)
-    found: dict[str, Member] = {}
+def _merged(value: Located) -> dict[str, LocatedMember]:
+    sources = value.items if isinstance(value, LocatedList) else (value,)
+    found: dict[str, LocatedMember] = {}
     for source in sources:
-        if isinstance(source, Dict):
+        if isinstance(source, LocatedMapping):
             found = {**source.members, **found}
     return found

@@ -7,11 +7,11 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.manifest import Container, Object
-from corelane.limits.lint.nodes import at, items, place, text
-from corelane.limits.lint.scene import PodContext, containers, cost_of, effective, exclusive_cpus
-from corelane.limits.lint.words import cpus, stall
+from corelane.limits.lint.findings import LintRule, Remark, cpus, stall
+from corelane.limits.lint.located import at, items, place, text
+from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
+from corelane.limits.lint.pod_context import PodContext, containers, cost_of, effective, exclusive_cpus
+from corelane.limits.lint.policy import Severity
 
 __all__ = ["RULES"]
 
@@ -36,7 +36,7 @@ def _adds_limit(scene: PodContext) -> Iterator[Remark]:
         )
 
 
-def _receiving(scene: PodContext) -> Iterator[tuple[Object, Container, int]]:
+def _receiving(scene: PodContext) -> Iterator[tuple[ManifestObject, ManifestContainer, int]]:
     """The containers in the input whose CPU limit this LimitRange makes, with that limit in milliCPU."""
     for neighbour in chain.from_iterable(scene.neighbours.values()):
         there = replace(scene, object=neighbour)
@@ -46,7 +46,7 @@ def _receiving(scene: PodContext) -> Iterator[tuple[Object, Container, int]]:
                 yield neighbour, container, found.limit_milli
 
 
-def _named(hit: list[tuple[Object, Container, int]]) -> str:
+def _named(hit: list[tuple[ManifestObject, ManifestContainer, int]]) -> str:
     if not hit:
         return ""
     names = [f"{one.kind}/{one.name} {container.name}" for one, container, _ in hit[:_SHOWN]]
@@ -103,7 +103,7 @@ def _refuses(scene: PodContext) -> Iterator[Remark]:
                 )
 
 
-def _lacking(scene: PodContext, container: Container, quota: Object) -> str:
+def _lacking(scene: PodContext, container: ManifestContainer, quota: ManifestObject) -> str:
     """The quota's CPU key that a container has no amount for."""
     found = effective(scene, container.resources, "cpu")
     hard = ("spec", "hard")
@@ -114,7 +114,7 @@ def _lacking(scene: PodContext, container: Container, quota: Object) -> str:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "limitrange-adds-limit",
         Severity.WARNING,
         "a LimitRange that adds CPU limits",
@@ -123,7 +123,7 @@ RULES: Final = (
         "Drop default.cpu and max.cpu; defaultRequest.cpu gives a share without a quota.",
         _adds_limit,
     ),
-    Rule(
+    LintRule(
         "limit-from-range",
         Severity.WARNING,
         "a container that a LimitRange gives a CPU limit",
@@ -131,7 +131,7 @@ RULES: Final = (
         "Change the LimitRange.",
         _range_limits,
     ),
-    Rule(
+    LintRule(
         "quota-demands-limits",
         Severity.WARNING,
         "a ResourceQuota that makes CPU limits compulsory",
@@ -140,7 +140,7 @@ RULES: Final = (
         "Put the quota on requests.cpu.",
         _demands_limits,
     ),
-    Rule(
+    LintRule(
         "quota-refuses-pod",
         Severity.ERROR,
         "a pod that a ResourceQuota refuses",

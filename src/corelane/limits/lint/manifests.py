@@ -6,12 +6,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from corelane.limits.lint.amounts import Nanos, Resources, resources
-from corelane.limits.lint.nodes import Dict, Member, Node, Place, at, items, pairs, place, text
-from corelane.limits.lint.threads import Setting, settings
+from corelane.limits.lint.located import (
+    Located,
+    LocatedMapping,
+    LocatedMember,
+    ManifestResources,
+    Position,
+    at,
+    items,
+    pairs,
+    place,
+    resources,
+    text,
+)
+from corelane.limits.lint.thread_settings import ThreadSetting, settings
 from corelane.workload import ContainerKind
 
-__all__ = ["Container", "Object", "Pod", "objects"]
+__all__ = ["ManifestContainer", "ManifestObject", "ManifestPod", "objects"]
 
 _TEMPLATE: Final = ("spec", "template")
 _PODS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -30,15 +41,15 @@ _BATCH: Final = frozenset({"Job", "CronJob"})
 
 
 @dataclass(frozen=True, slots=True)
-class Container:
+class ManifestContainer:
     """A container of a pod, at the place where its entry begins."""
 
     name: str
     kind: ContainerKind
-    node: Node
-    place: Place
-    resources: Resources
-    settings: tuple[Setting, ...] = ()
+    node: Located
+    place: Position
+    resources: ManifestResources
+    settings: tuple[ThreadSetting, ...] = ()
     """What says how many threads it runs."""
 
     @property
@@ -47,21 +58,21 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class Pod:
+class ManifestPod:
     """The pod that a workload makes. `path` is where its metadata and spec stand in the object."""
 
     path: tuple[str, ...]
-    node: Node
-    place: Place
-    containers: tuple[Container, ...]
-    resources: Resources | None
+    node: Located
+    place: Position
+    containers: tuple[ManifestContainer, ...]
+    resources: ManifestResources | None
     """Of the pod as a whole (KEP-2837)."""
-    annotations: Mapping[str, Member] = field(default_factory=dict)
-    labels: Mapping[str, Member] = field(default_factory=dict)
+    annotations: Mapping[str, LocatedMember] = field(default_factory=dict)
+    labels: Mapping[str, LocatedMember] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Object:
+class ManifestObject:
     """A Kubernetes object in a file; `pod` is None for one that makes no pods."""
 
     kind: str
@@ -70,9 +81,9 @@ class Object:
     name: str
     file: str
     source: str
-    node: Node
-    place: Place
-    pod: Pod | None
+    node: Located
+    place: Position
+    pod: ManifestPod | None
 
     @property
     def batch(self) -> bool:
@@ -82,54 +93,54 @@ class Object:
         return self.kind in _BATCH or bool(best_effort and text(best_effort.value) == "BE")
 
 
-def objects(root: Node, file: str, source: str, nanos: Nanos, implied: str = "") -> Iterator[Object]:
+def objects(root: Located, file: str, source: str = "", implied: str = "") -> Iterator[ManifestObject]:
     """The objects in a document, those in lists included; nothing where it is no manifest.
 
     `implied` is the kind of a list's items that do not say theirs, as in an API server's PodList.
     """
     kind = text(root, "kind") or implied
-    if not isinstance(root, Dict) or not kind or (at(root, "apiVersion") is None and not implied):
+    if not isinstance(root, LocatedMapping) or not kind or (at(root, "apiVersion") is None and not implied):
         return
     if at(root, "items") is not None:
         for item in items(root, "items"):
-            yield from objects(item, file, source, nanos, kind.removesuffix("List"))
+            yield from objects(item, file, source, kind.removesuffix("List"))
         return
-    yield _object(root, kind, file, source, nanos)
+    yield _object(root, kind, file, source)
 
 
-def _object(root: Dict, kind: str, file: str, source: str, nanos: Nanos) -> Object:
+def _object(root: LocatedMapping, kind: str, file: str, source: str) -> ManifestObject:
     group = text(root, "apiVersion").rpartition("/")[0]
     namespace, name = text(root, "metadata", "namespace"), text(root, "metadata", "name")
     name = name or text(root, "metadata", "generateName")
-    return Object(kind, group, namespace, name, file, source, root, root.place, _pod(root, kind, nanos))
+    return ManifestObject(kind, group, namespace, name, file, source, root, root.place, _pod(root, kind))
 
 
-def _pod(root: Dict, kind: str, nanos: Nanos) -> Pod | None:
+def _pod(root: LocatedMapping, kind: str) -> ManifestPod | None:
     path = _PODS.get(kind, _TEMPLATE)
     spec = (*path, "spec")
     if not items(root, *spec, "containers"):
         return None
     found = at(root, *spec)
-    level = resources(found, place(root, *spec, "resources"), nanos) if at(found, "resources") else None
-    return Pod(
+    level = resources(found, place(root, *spec, "resources")) if at(found, "resources") else None
+    return ManifestPod(
         path,
         at(root, *path) or root,
         place(root, *spec),
-        tuple(_containers(found, nanos)),
+        tuple(_containers(found)),
         level,
         dict(pairs(root, *path, "metadata", "annotations")),
         dict(pairs(root, *path, "metadata", "labels")),
     )
 
 
-def _containers(spec: Node | None, nanos: Nanos) -> Iterator[Container]:
+def _containers(spec: Located | None) -> Iterator[ManifestContainer]:
     for node in items(spec, "initContainers"):
         sidecar = text(node, "restartPolicy") == "Always"
-        yield _container(node, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT, nanos)
+        yield _container(node, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT)
     for node in items(spec, "containers"):
-        yield _container(node, ContainerKind.APP, nanos)
+        yield _container(node, ContainerKind.APP)
 
 
-def _container(node: Node, kind: ContainerKind, nanos: Nanos) -> Container:
-    own = resources(node, place(node, "resources"), nanos)
-    return Container(text(node, "name"), kind, node, node.place, own, settings(node, own, nanos))
+def _container(node: Located, kind: ContainerKind) -> ManifestContainer:
+    own = resources(node, place(node, "resources"))
+    return ManifestContainer(text(node, "name"), kind, node, node.place, own, settings(node, own))

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from corelane.kernel import cfs
-from corelane.limits.lint import cost
-from corelane.limits.lint.amounts import Amount, Resources
-from corelane.limits.lint.cost import Cost
-from corelane.limits.lint.manifest import Container, Object
-from corelane.limits.lint.nodes import text
+from corelane.limits.lint.located import Amount, ManifestResources, text
+from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
 from corelane.workload import ContainerKind, QOSClass
 
 __all__ = [
-    "Default",
-    "Effective",
+    "EffectiveAmounts",
     "PodContext",
+    "QuotaCost",
+    "RangeDefault",
     "containers",
     "cost_of",
     "effective",
     "exclusive_cpus",
     "held_by_class",
+    "main_containers",
     "qos",
+    "quota_cost",
     "quota_lifted",
     "range_default",
 ]
@@ -33,7 +33,7 @@ _NOTHING: Final = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Default:
+class RangeDefault:
     """What a LimitRange gives a container that says nothing: nano-units, 0 for nothing."""
 
     request: int = 0
@@ -48,18 +48,18 @@ class PodContext:
     `ranges` is by resource, `neighbours` by kind.
     """
 
-    object: Object
+    object: ManifestObject
     policy: Policy = field(default_factory=Policy)
-    ranges: Mapping[str, Default] = field(default_factory=dict)
-    neighbours: Mapping[str, Sequence[Object]] = field(default_factory=dict)
+    ranges: Mapping[str, RangeDefault] = field(default_factory=dict)
+    neighbours: Mapping[str, Sequence[ManifestObject]] = field(default_factory=dict)
 
-    def of_kind(self, kind: str) -> Sequence[Object]:
+    def of_kind(self, kind: str) -> Sequence[ManifestObject]:
         """The neighbours of a kind."""
         return self.neighbours.get(kind, ())
 
 
 @dataclass(frozen=True, slots=True)
-class Effective:
+class EffectiveAmounts:
     """Request and limit in nano-units as the pod is admitted, 0 for none; `origin` of the limit."""
 
     request: int
@@ -77,21 +77,21 @@ class Effective:
         return -(-self.limit // 10**6)
 
 
-def containers(scene: PodContext) -> tuple[Container, ...]:
+def containers(scene: PodContext) -> tuple[ManifestContainer, ...]:
     """The containers of the object's pod, init containers first."""
     return scene.object.pod.containers if scene.object.pod else ()
 
 
-def effective(scene: PodContext, own: Resources, resource: str) -> Effective:
+def effective(scene: PodContext, own: ManifestResources, resource: str) -> EffectiveAmounts:
     """A container's request and limit after defaulting.
 
     A limit becomes the missing request first (`SetDefaults_Pod`); then the LimitRange fills what is left.
     """
-    default = scene.ranges.get(resource, Default())
+    default = scene.ranges.get(resource, RangeDefault())
     written = own.limits.get(resource)
     limit = own.limit(resource) if written else default.limit
     request = own.request(resource) if written or resource in own.requests else default.request
-    return Effective(request, limit, "" if written else default.range, written)
+    return EffectiveAmounts(request, limit, "" if written else default.range, written)
 
 
 def qos(scene: PodContext) -> QOSClass:
@@ -106,12 +106,12 @@ def qos(scene: PodContext) -> QOSClass:
     return QOSClass.GUARANTEED if equal else QOSClass.BURSTABLE
 
 
-def _pair(scene: PodContext, own: Resources, resource: str) -> tuple[int, int]:
+def _pair(scene: PodContext, own: ManifestResources, resource: str) -> tuple[int, int]:
     found = effective(scene, own, resource)
     return found.request, found.limit
 
 
-def exclusive_cpus(scene: PodContext, container: Container) -> int:
+def exclusive_cpus(scene: PodContext, container: ManifestContainer) -> int:
     """Whole CPUs that a static CPU manager, or Koordinator, gives the container alone; 0 for none."""
     whole, rest = divmod(effective(scene, container.resources, "cpu").request, 10**9)
     if rest or not whole or not scene.policy.exclusive_cpus:
@@ -139,13 +139,15 @@ def quota_lifted(scene: PodContext) -> bool:
     return found is not None and text(found.value) == "disable"
 
 
-def cost_of(scene: PodContext, limit_milli: int, threads: int) -> Cost:
+def cost_of(scene: PodContext, limit_milli: int, threads: int) -> QuotaCost:
     """What a limit costs `threads` busy threads under the policy's period."""
     period = scene.policy.cfs_period_us
-    return cost.of(cfs.quota_us(limit_milli, period), period, threads)
+    return quota_cost(cfs.quota_us(limit_milli, period), period, threads)
 
 
-def range_default(ranges: list[tuple[str, dict[str, tuple[int, int, int, int]]]], resource: str) -> Default:
+def range_default(
+    ranges: list[tuple[str, dict[str, tuple[int, int, int, int]]]], resource: str
+) -> RangeDefault:
     """What several LimitRanges (name, resource → default, defaultRequest, max, min) give together.
 
     A maximum is the default limit where there is none, a default limit the default request, and else the
@@ -156,10 +158,46 @@ def range_default(ranges: list[tuple[str, dict[str, tuple[int, int, int, int]]]]
         limit = limit or most
         request = request or limit or least
         if limit or request:
-            return Default(request, limit, name)
-    return Default()
+            return RangeDefault(request, limit, name)
+    return RangeDefault()
 
 
-def main_containers(scene: PodContext) -> Iterator[Container]:
+def main_containers(scene: PodContext) -> Iterator[ManifestContainer]:
     """Those that run as long as the pod: containers and sidecars."""
     return (one for one in containers(scene) if one.kind is not ContainerKind.INIT)
+
+
+# What a quota costs, in closed form. n threads use a quota Q up after Q/n and then wait for the next period P
+# (kernel documentation, sched-bwc). Slices and ticks, which shift this by a few ms, are the model's.
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaCost:
+    """What `threads` that run at once lose, at worst, to a quota.
+
+    `stall_ms` is how long they stand still in every period, `lost_ms_per_s` the CPU time of which they are
+    kept in every second, summed over them.
+    """
+
+    threads: int
+    quota_ms: float
+    period_ms: float
+    stall_ms: float
+    lost_ms_per_s: float
+
+    @property
+    def lost_share(self) -> float:
+        """Of the CPU time that they want, the part that they do not get."""
+        return self.lost_ms_per_s / (1000 * self.threads)
+
+    @property
+    def after_ms(self) -> float:
+        """When in the period they have used the quota up."""
+        return min(self.quota_ms / self.threads, self.period_ms)
+
+
+def quota_cost(quota_us: int, period_us: int, threads: int) -> QuotaCost:
+    """The cost of a quota to `threads` (at least 1) busy threads."""
+    quota, period = quota_us / 1000, period_us / 1000
+    lost = max(0.0, threads * period - quota)
+    return QuotaCost(threads, quota, period, lost / threads, lost / period * 1000)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from corelane.limits.lint.cost import Cost
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.manifest import Container
-from corelane.limits.lint.nodes import text
-from corelane.limits.lint.scene import (
-    Default,
-    Effective,
+from corelane.limits.lint.findings import LintRule, Remark, container_patch, cpus, many, ms, stall
+from corelane.limits.lint.located import text
+from corelane.limits.lint.manifests import ManifestContainer
+from corelane.limits.lint.pod_context import (
+    EffectiveAmounts,
     PodContext,
+    QuotaCost,
+    RangeDefault,
     containers,
     cost_of,
     effective,
@@ -21,8 +21,8 @@ from corelane.limits.lint.scene import (
     qos,
     quota_lifted,
 )
-from corelane.limits.lint.threads import at_once, is_jvm
-from corelane.limits.lint.words import container_patch, cpus, many, ms, stall
+from corelane.limits.lint.policy import Severity
+from corelane.limits.lint.thread_settings import at_once, is_jvm
 from corelane.workload import ContainerKind, QOSClass
 
 __all__ = ["RULES", "THREADS_SHOWN"]
@@ -42,7 +42,7 @@ def _cpu_limit(scene: PodContext) -> Iterator[Remark]:
     yield from _whole_pod(scene)
 
 
-def _unwanted(scene: PodContext, found: Effective) -> bool:
+def _unwanted(scene: PodContext, found: EffectiveAmounts) -> bool:
     """Whether the policy objects to a limit; a batch workload's is only mentioned."""
     wanted = scene.policy.batch_cpu_limit if scene.object.batch else scene.policy.cpu_limit
     if scene.object.batch and wanted == "allowed" and scene.policy.cpu_limit == "never":
@@ -50,7 +50,7 @@ def _unwanted(scene: PodContext, found: Effective) -> bool:
     return wanted == "never" or (wanted == "equal-to-request" and found.limit != found.request)
 
 
-def _limited(scene: PodContext, container: Container, found: Effective) -> Remark:
+def _limited(scene: PodContext, container: ManifestContainer, found: EffectiveAmounts) -> Remark:
     assert found.written is not None
     threads = at_once(container.settings) or 0
     costs = _costs(scene, found.limit_milli, threads)
@@ -65,13 +65,13 @@ def _limited(scene: PodContext, container: Container, found: Effective) -> Remar
     )
 
 
-def _costs(scene: PodContext, limit_milli: int, threads: int) -> list[Cost]:
+def _costs(scene: PodContext, limit_milli: int, threads: int) -> list[QuotaCost]:
     """For the threads that run at once, or for one and for several where nobody knows."""
     several = scene.policy.node_cpus or max(THREADS_SHOWN, 2 * -(-limit_milli // 1000))
     return [cost_of(scene, limit_milli, count) for count in ((threads,) if threads else (1, several))]
 
 
-def _about(scene: PodContext, container: Container) -> str:
+def _about(scene: PodContext, container: ManifestContainer) -> str:
     if container.kind is ContainerKind.INIT:
         return "on an init container"
     if scene.object.batch:
@@ -80,7 +80,7 @@ def _about(scene: PodContext, container: Container) -> str:
     return "on a sidecar, which holds up every request through it" if sidecar else "on a service"
 
 
-def _what_it_does(costs: list[Cost], threads: int) -> str:
+def _what_it_does(costs: list[QuotaCost], threads: int) -> str:
     quota = f"{ms(costs[0].quota_ms)} in every {ms(costs[0].period_ms)}"
     if costs[-1].stall_ms == 0:
         whom = f"the {many(threads, 'thread')} that it runs" if threads else "all CPUs that a node has"
@@ -91,7 +91,7 @@ def _what_it_does(costs: list[Cost], threads: int) -> str:
     return f"{quota}; " + "; ".join(stall(cost) for cost in costs if cost.stall_ms > 0)
 
 
-def _severity(scene: PodContext, container: Container, costs: list[Cost]) -> Severity:
+def _severity(scene: PodContext, container: ManifestContainer, costs: list[QuotaCost]) -> Severity:
     """By the time that is lost for certain, never by how many periods would read throttled."""
     excused = scene.object.batch and scene.policy.batch_cpu_limit == "allowed"
     if excused or container.kind is ContainerKind.INIT or quota_lifted(scene):
@@ -101,7 +101,7 @@ def _severity(scene: PodContext, container: Container, costs: list[Cost]) -> Sev
     return Severity.ERROR if costs[0].stall_ms >= _HALF_LOST_MS else Severity.WARNING
 
 
-def _fix(scene: PodContext, container: Container, found: Effective) -> str:
+def _fix(scene: PodContext, container: ManifestContainer, found: EffectiveAmounts) -> str:
     if scene.policy.cpu_limit == "equal-to-request":
         amount = _equal(container, found)
         if amount != found.request_milli:
@@ -125,7 +125,7 @@ def _fix(scene: PodContext, container: Container, found: Effective) -> str:
 
 def _beside(scene: PodContext) -> Iterator[str]:
     """What else in the namespace has to do with the limit."""
-    default = scene.ranges.get("cpu", Default())
+    default = scene.ranges.get("cpu", RangeDefault())
     if default.limit:
         yield f"LimitRange {default.range} would give it another: change that first"
     for quota in scene.of_kind("ResourceQuota"):
@@ -137,16 +137,16 @@ def _beside(scene: PodContext) -> Iterator[str]:
             yield f"utilisation may then pass 100 %, so HorizontalPodAutoscaler {scaler.name} scales sooner"
 
 
-def _reads_limit(container: Container) -> bool:
+def _reads_limit(container: ManifestContainer) -> bool:
     return any(one.from_field == "limits.cpu" for one in container.settings)
 
 
-def _equal(container: Container, found: Effective) -> int:
+def _equal(container: ManifestContainer, found: EffectiveAmounts) -> int:
     """What request and limit should both be, in milliCPU: whole, unless it is said how many threads run."""
     return found.request_milli if at_once(container.settings) else -(-found.request_milli // 1000) * 1000
 
 
-def _patch(scene: PodContext, container: Container, found: Effective) -> Any:
+def _patch(scene: PodContext, container: ManifestContainer, found: EffectiveAmounts) -> Any:
     if scene.policy.cpu_limit == "equal-to-request":
         same = {"cpu": cpus(_equal(container, found))}
         return container_patch(scene.object, container, {"requests": same, "limits": same})
@@ -195,7 +195,7 @@ def _keeps_cpus(scene: PodContext) -> Iterator[Remark]:
 
 
 def _keeps_class(
-    scene: PodContext, container: Container, found: Effective, owners: tuple[str, ...]
+    scene: PodContext, container: ManifestContainer, found: EffectiveAmounts, owners: tuple[str, ...]
 ) -> Remark:
     """A container beside the one with CPUs of its own: throttled, but its limit keeps the pod Guaranteed."""
     assert found.written is not None
@@ -233,7 +233,7 @@ def _fractional(scene: PodContext) -> Iterator[Remark]:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "cpu-limit",
         Severity.WARNING,
         "a CPU limit on a service",
@@ -251,7 +251,7 @@ RULES: Final = (
         "cpu-limit REASON.",
         _cpu_limit,
     ),
-    Rule(
+    LintRule(
         "exclusive-keeps-limit",
         Severity.INFO,
         "a CPU limit that earns exclusive CPUs",
@@ -263,7 +263,7 @@ RULES: Final = (
         "hands out CPUs.",
         _keeps_cpus,
     ),
-    Rule(
+    LintRule(
         "fractional-cpu-limit",
         Severity.WARNING,
         "a CPU limit that is no whole number",

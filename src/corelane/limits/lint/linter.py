@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from corelane.limits.lint import ignores, manifest, reading
-from corelane.limits.lint.amounts import Nanos
-from corelane.limits.lint.findings import Finding, Remark, Rule, Severity
-from corelane.limits.lint.ignores import Ignore, Ignores
-from corelane.limits.lint.manifest import Object
-from corelane.limits.lint.nodes import items, text
-from corelane.limits.lint.policy import Exemption, Policy
-from corelane.limits.lint.reading import Fault
+from corelane import quantity
+from corelane.limits.lint import manifests, yaml_documents
+from corelane.limits.lint.findings import Finding, LintRule, Remark
+from corelane.limits.lint.located import Position, items, text
+from corelane.limits.lint.manifests import ManifestObject
+from corelane.limits.lint.pod_context import PodContext, range_default
+from corelane.limits.lint.policy import Exemption, Policy, Severity
 from corelane.limits.lint.rules import BY_ID, RULES
-from corelane.limits.lint.scene import PodContext, range_default
+from corelane.limits.lint.yaml_documents import YAMLFault
 
-__all__ = ["BAD_IGNORE", "FileFault", "Report", "lint"]
+__all__ = ["BAD_IGNORE", "FileFault", "LintReport", "lint"]
 
+_ANY: Final = "all"
+_COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*?)\s*$")
+_ALONE: Final = re.compile(r"^\s*#")
 BAD_IGNORE: Final = "bad-ignore"
 _BESIDE: Final = frozenset({"LimitRange", "ResourceQuota", "HorizontalPodAutoscaler", "KubeletConfiguration"})
 _KNOWN: Final = frozenset({*BY_ID, BAD_IGNORE})
@@ -40,7 +43,7 @@ class FileFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LintReport:
     """Findings that count and those ignored, in order of file and line; what could not be read; what else."""
 
     findings: tuple[Finding, ...] = ()
@@ -55,40 +58,39 @@ class Report:
         return any(one.severity >= severity for one in self.findings)
 
 
-def lint(texts: Mapping[str, str], policy: Policy, nanos: Nanos) -> Report:
+def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
     """Lint files, name to content; objects in all of them are considered side by side.
 
     `nanos` reads a Kubernetes quantity to billionths and raises ValueError. Broken documents become faults.
     """
     faults: list[FileFault] = []
-    objects: list[Object] = []
+    objects: list[ManifestObject] = []
     skipped: Counter[str] = Counter()
     for file, content in texts.items():
-        for document in reading.read(content):
-            if isinstance(document, Fault):
+        for document in yaml_documents.read(content):
+            if isinstance(document, YAMLFault):
                 faults.append(FileFault(file, document.line, document.column, document.message))
                 continue
-            found = list(manifest.objects(document.root, file, document.source, nanos))
+            found = list(manifests.objects(document.root, file, document.source))
             objects += found
             skipped.update([""] * (not found))
     skipped.update(one.kind for one in objects if one.pod is None and one.kind not in _BESIDE)
-    comments = {file: Ignores(ignores.read(content, _KNOWN)) for file, content in texts.items()}
-    return _report(objects, faults, skipped, comments, policy, nanos)
+    comments = {file: Ignores(read_ignores(content, _KNOWN)) for file, content in texts.items()}
+    return _report(objects, faults, skipped, comments, policy)
 
 
 def _report(
-    objects: list[Object],
+    objects: list[ManifestObject],
     faults: list[FileFault],
     skipped: Counter[str],
     comments: dict[str, Ignores],
     policy: Policy,
-    nanos: Nanos,
-) -> Report:
-    scenes = list(_scenes(objects, policy, nanos))
+) -> LintReport:
+    scenes = list(_scenes(objects, policy))
     found = [_excused(one, comments, policy) for scene in scenes for one in _findings(scene)]
     found += [one for file, all_of in comments.items() for one in _bad_ignores(file, all_of.all, policy)]
     found.sort(key=lambda one: (one.file, one.place.line, one.place.column, one.rule))
-    return Report(
+    return LintReport(
         tuple(one for one in found if not one.ignored),
         tuple(one for one in found if one.ignored),
         tuple(faults),
@@ -97,36 +99,36 @@ def _report(
     )
 
 
-def _scenes(objects: list[Object], policy: Policy, nanos: Nanos) -> Iterator[PodContext]:
+def _scenes(objects: list[ManifestObject], policy: Policy) -> Iterator[PodContext]:
     """Every object with those of its namespace that matter beside it."""
-    by_namespace: dict[str, list[Object]] = {}
+    by_namespace: dict[str, list[ManifestObject]] = {}
     for one in objects:
         by_namespace.setdefault(one.namespace or "default", []).append(one)
     for together in by_namespace.values():
-        beside: dict[str, list[Object]] = {}
+        beside: dict[str, list[ManifestObject]] = {}
         for one in together:
             if one.pod or one.kind in _BESIDE:
                 beside.setdefault(one.kind, []).append(one)
-        ranges = [_range(one, nanos) for one in together if one.kind == "LimitRange"]
+        ranges = [_range(one) for one in together if one.kind == "LimitRange"]
         defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
         for one in together:
             yield PodContext(one, policy, defaults, beside)
 
 
-def _range(limits: Object, nanos: Nanos) -> tuple[str, dict[str, tuple[int, int, int, int]]]:
+def _range(limits: ManifestObject) -> tuple[str, dict[str, tuple[int, int, int, int]]]:
     found: dict[str, tuple[int, int, int, int]] = {}
     for item in items(limits.node, "spec", "limits"):
         if text(item, "type") == "Container":
             for resource in ("cpu", "memory"):
                 keys = ("default", "defaultRequest", "max", "min")
-                default, request, most, least = (_read(text(item, key, resource), nanos) for key in keys)
+                default, request, most, least = (_read(text(item, key, resource)) for key in keys)
                 found[resource] = (default, request, most, least)
     return limits.name, found
 
 
-def _read(written: str, nanos: Nanos) -> int:
+def _read(written: str) -> int:
     try:
-        return max(nanos(written), 0) if written else 0
+        return max(quantity.parse(written).nano, 0) if written else 0
     except ValueError:
         return 0
 
@@ -138,7 +140,7 @@ def _findings(scene: PodContext) -> Iterator[Finding]:
                 yield _finding(scene, rule, remark)
 
 
-def _finding(scene: PodContext, rule: Rule, remark: Remark) -> Finding:
+def _finding(scene: PodContext, rule: LintRule, remark: Remark) -> Finding:
     one = scene.object
     severity = scene.policy.severities.get(rule.id) or remark.severity or rule.severity
     return Finding(
@@ -176,3 +178,69 @@ def _bad_ignores(file: str, comments: list[Ignore], policy: Policy) -> Iterator[
             message = f"this comment {one.fault}, so it excuses nothing"
             fix = "write # corelane: ignore RULE reason"
             yield Finding(BAD_IGNORE, severity, file, one.place, "", "", "", "", message, fix)
+
+
+# Comments that excuse findings.
+
+
+@dataclass(frozen=True, slots=True)
+class Ignore:
+    """A comment that excuses the rules it names on `line` and in everything that begins there."""
+
+    rules: tuple[str, ...]
+    reason: str
+    line: int
+    place: Position
+    fault: str = ""
+    """Why it excuses nothing."""
+
+
+def read_ignores(content: str, known: Collection[str]) -> list[Ignore]:
+    """The comments of a file. One on a line of its own is about the next line that is none."""
+    lines = content.splitlines()
+    return [
+        _ignore(found, number, _meant(lines, number), known)
+        for number, line in enumerate(lines, 1)
+        if (found := _COMMENT.search(line))
+    ]
+
+
+def _meant(lines: list[str], number: int) -> int:
+    """The line that a comment in line `number` is about."""
+    if not _ALONE.match(lines[number - 1]):
+        return number
+    rest = range(number + 1, len(lines) + 1)
+    return next((n for n in rest if lines[n - 1].strip() and not _ALONE.match(lines[n - 1])), number)
+
+
+def _ignore(found: re.Match[str], number: int, line: int, known: Collection[str]) -> Ignore:
+    rules = tuple(filter(None, found[1].split(",")))
+    reason = found[2].strip(" :-")
+    return Ignore(
+        rules, reason, line, Position(number, found.start() + 1, (number,)), _fault(rules, reason, known)
+    )
+
+
+def _fault(rules: tuple[str, ...], reason: str, known: Collection[str]) -> str:
+    unknown = [rule for rule in rules if rule != _ANY and rule not in known]
+    if not rules:
+        return "names no rule"
+    if unknown:
+        return f"names {', '.join(unknown)}, which is no rule"
+    return "" if reason else "gives no reason"
+
+
+class Ignores:
+    """The comments of a file, by the line that each is about."""
+
+    def __init__(self, found: Iterable[Ignore]) -> None:
+        self.all = list(found)
+        self._by_line: dict[int, list[Ignore]] = {}
+        for one in self.all:
+            if not one.fault:
+                self._by_line.setdefault(one.line, []).append(one)
+
+    def reason_for(self, rule: str, place: Position) -> str:
+        """The reason that is given for leaving a finding be; empty where there is none."""
+        about = (one for line in {*place.trail, place.line} for one in self._by_line.get(line, ()))
+        return next((one.reason for one in about if rule in one.rules or _ANY in one.rules), "")

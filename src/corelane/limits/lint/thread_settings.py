@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from corelane.limits.lint.amounts import Nanos, Resources
-from corelane.limits.lint.nodes import Node, Place, at, items, place, text
+from corelane import quantity
+from corelane.limits.lint.located import NOWHERE, Located, ManifestResources, Position, at, items, place, text
 
-__all__ = ["CountsCPUs", "Setting", "at_once", "counts_node_cpus", "is_jvm", "settings"]
+__all__ = ["CountsCPUs", "ThreadSetting", "at_once", "counts_node_cpus", "is_jvm", "settings"]
 
 _THREADS: Final = (
     "GOMAXPROCS",
@@ -39,7 +39,7 @@ _SERVERS: Final = re.compile(r"\b(gunicorn|uvicorn|hypercorn|granian)\b")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ThreadSetting:
     """A setting that fixes a number of threads, or of processes with threads each.
 
     `count` is None where it is read from the CPU limit and there is none, so that the node's CPUs count;
@@ -48,12 +48,14 @@ class Setting:
 
     name: str
     count: int | None
-    processes: bool
-    place: Place
-    written: str
+    processes: bool = False
+    place: Position = NOWHERE
+    written: str = ""
     from_field: str = ""
     """limits.cpu or requests.cpu, where a resourceFieldRef takes it from there; else empty."""
     valid: bool = True
+    env: bool = False
+    """Whether an environment variable of this name sets it; else an argument or an option in another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ _COUNTERS: Final = (
 )
 
 
-def at_once(found: Iterable[Setting]) -> int | None:
+def at_once(found: Iterable[ThreadSetting]) -> int | None:
     """The threads that run at once: processes times the largest pool; None where nothing is said."""
     counted = [(one.count, one.processes) for one in found if one.valid and one.count]
     pools = [count for count, processes in counted if not processes]
@@ -104,63 +106,69 @@ def counts_node_cpus(image: str) -> CountsCPUs | None:
     return next((one for one in _COUNTERS if one.image.search(bare)), None)
 
 
-def is_jvm(node: Node, image: str) -> bool:
+def is_jvm(node: Located, image: str) -> bool:
     """Whether a container is seen to run Java, which sizes its pools by the limit, or else by the node."""
     named = any(text(entry, "name") in _JAVA for entry in items(node, "env"))
     first = next((text(word).rpartition("/")[2] for word in items(node, "command")), "")
     return named or first == "java" or _JVM_IMAGE.search(image) is not None
 
 
-def settings(node: Node, resources: Resources, nanos: Nanos) -> tuple[Setting, ...]:
+def settings(node: Located, resources: ManifestResources) -> tuple[ThreadSetting, ...]:
     """Every setting in a container's environment and command line that says how many threads run."""
-    return (*_environment(node, resources, nanos), *_command_line(node))
+    return (*_environment(node, resources), *_command_line(node))
 
 
-def _environment(node: Node, resources: Resources, nanos: Nanos) -> Iterator[Setting]:
+def _environment(node: Located, resources: ManifestResources) -> Iterator[ThreadSetting]:
     for entry in items(node, "env"):
         name, here = text(entry, "name"), place(entry, "value")
         if name in _JAVA:
             for found in _ACTIVE.finditer(text(entry, "value")):
                 yield _counted("-XX:ActiveProcessorCount", found[1], here)
         elif name in _THREADS or name in _PROCESSES:
-            yield from _entry(entry, name, text(node, "name"), resources, nanos)
+            yield from _entry(entry, name, text(node, "name"), resources)
 
 
-def _counted(name: str, written: str, here: Place, *, processes: bool = False) -> Setting:
+def _counted(
+    name: str, written: str, here: Position, *, processes: bool = False, env: bool = False
+) -> ThreadSetting:
     """A number that is written out; OpenMP takes a list, one for each level of nesting."""
     first = written.partition(",")[0].strip()
     count = int(first) if first.isdecimal() and len(first) <= _DIGITS else 0
-    return Setting(name, count or None, processes, here, written, valid=count > 0)
+    return ThreadSetting(name, count or None, processes, here, written, valid=count > 0, env=env)
 
 
-def _entry(entry: Node, name: str, container: str, resources: Resources, nanos: Nanos) -> Iterator[Setting]:
+def _entry(
+    entry: Located, name: str, container: str, resources: ManifestResources
+) -> Iterator[ThreadSetting]:
     """A count, as a value or taken from the container's resources; other sources say nothing here."""
     reference = at(entry, "valueFrom", "resourceFieldRef")
     if written := text(entry, "value"):
-        yield _counted(name, written, place(entry, "value"), processes=name in _PROCESSES)
+        yield _counted(name, written, place(entry, "value"), processes=name in _PROCESSES, env=True)
     elif text(reference, "containerName") in ("", container):
-        yield from _from_field(entry, reference, name, resources, nanos)
+        yield from _from_field(entry, reference, name, resources)
 
 
 def _from_field(
-    entry: Node, reference: Node | None, name: str, resources: Resources, nanos: Nanos
-) -> Iterator[Setting]:
+    entry: Located, reference: Located | None, name: str, resources: ManifestResources
+) -> Iterator[ThreadSetting]:
     """`limits.cpu` or `requests.cpu`, in whole CPUs rounded up, unless a divisor says otherwise."""
     source = text(reference, "resource")
     if source in ("limits.cpu", "requests.cpu"):
         amount = resources.limit("cpu") if source == "limits.cpu" else resources.request("cpu")
-        count = -(-amount // _divisor(text(reference, "divisor"), nanos)) or None
-        yield Setting(name, count, name in _PROCESSES, place(entry, "valueFrom"), source, source)
+        count = -(-amount // _divisor(text(reference, "divisor"))) or None
+        yield ThreadSetting(
+            name, count, name in _PROCESSES, place(entry, "valueFrom"), source, source, env=True
+        )
 
 
-def _divisor(written: str, nanos: Nanos) -> int:
+def _divisor(written: str) -> int:
     try:
-        return max(nanos(written or "1"), 0) or 10**9
+        return max(quantity.parse(written or "1").nano, 0) or 10**9
     except ValueError:
         return 10**9
 
 
-def _command_line(node: Node) -> Iterator[Setting]:
+def _command_line(node: Located) -> Iterator[ThreadSetting]:
     line = " ".join(text(word) for part in ("command", "args") for word in items(node, part))
     here = place(node, "args" if at(node, "args") else "command")
     for name, processes, pattern in _patterns(line):

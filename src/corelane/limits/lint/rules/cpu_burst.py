@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.nodes import Place, place, text
-from corelane.limits.lint.scene import PodContext, containers, effective
+from corelane.limits.lint.findings import LintRule, Remark
+from corelane.limits.lint.located import Position, place, text
+from corelane.limits.lint.pod_context import PodContext, containers, effective
+from corelane.limits.lint.policy import Severity
 
 __all__ = ["RULES"]
 
@@ -57,7 +58,7 @@ def _cluster_burst(scene: PodContext) -> Iterator[Remark]:
             yield from _values(part, f"{_CONFIG}: {name}", here)
 
 
-def _setting(written: str, name: str, here: Place) -> Iterator[Remark]:
+def _setting(written: str, name: str, here: Position) -> Iterator[Remark]:
     tree = _tree(written)
     if isinstance(tree, dict):
         yield from _values(tree, name, here)
@@ -72,12 +73,12 @@ def _tree(written: str) -> Any:
         return None
 
 
-def _no_json(name: str, here: Place) -> Remark:
+def _no_json(name: str, here: Position) -> Remark:
     message = f"{name} is no JSON object, so it is ignored"
     return Remark(here, message, 'write it as {"policy":"cpuBurstOnly","cpuBurstPercent":100}')
 
 
-def _values(tree: dict[str, Any], name: str, here: Place) -> Iterator[Remark]:
+def _values(tree: dict[str, Any], name: str, here: Position) -> Iterator[Remark]:
     policy = tree.get("policy", "none")
     if policy not in _POLICIES:
         yield Remark(here, f"{name}: policy {policy!r} does not exist", f"use one of {', '.join(_POLICIES)}")
@@ -92,7 +93,7 @@ def _values(tree: dict[str, Any], name: str, here: Place) -> Iterator[Remark]:
         yield _too_much(name, percent, "cpuBurstPercent" not in tree, here)
 
 
-def _too_much(name: str, percent: int, by_default: bool, here: Place) -> Remark:
+def _too_much(name: str, percent: int, by_default: bool, here: Position) -> Remark:
     how = "without cpuBurstPercent, which then is 1000 %," if by_default else f"cpuBurstPercent {percent}"
     return Remark(
         here,
@@ -152,7 +153,7 @@ def _quota_off(scene: PodContext) -> Iterator[Remark]:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "cpu-burst",
         Severity.ERROR,
         "a CPU burst annotation that cannot work",
@@ -162,7 +163,7 @@ RULES: Final = (
         'Use {"policy":"cpuBurstOnly","cpuBurstPercent":100} at most; better, drop the limit.',
         _burst,
     ),
-    Rule(
+    LintRule(
         "cpu-burst-config",
         Severity.ERROR,
         "a cluster's CPU burst configuration that cannot work",
@@ -170,7 +171,7 @@ RULES: Final = (
         "As cpu-burst.",
         _cluster_burst,
     ),
-    Rule(
+    LintRule(
         "cfs-period",
         Severity.ERROR,
         "a quota period that the kubelet or the kernel refuses",
@@ -180,7 +181,7 @@ RULES: Final = (
         "Keep 100ms; against throttling drop limits rather than shorten periods.",
         _period,
     ),
-    Rule(
+    LintRule(
         "cfs-quota-off",
         Severity.INFO,
         "a kubelet that enforces no CPU limit",

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from corelane.limits.lint.findings import Remark, Rule, Severity
-from corelane.limits.lint.manifest import Container, Object
-from corelane.limits.lint.nodes import Node, Place, items, place, text
-from corelane.limits.lint.scene import PodContext, effective, main_containers
+from corelane.limits.lint.findings import LintRule, Remark
+from corelane.limits.lint.located import Located, Position, items, place, text
+from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
+from corelane.limits.lint.pod_context import PodContext, effective, main_containers
+from corelane.limits.lint.policy import Severity
 
 __all__ = ["RULES"]
 
@@ -23,10 +24,10 @@ class _Target:
 
     percent: int
     container: str
-    place: Place
+    place: Position
 
 
-def _targets(scaler: Object) -> Iterator[_Target]:
+def _targets(scaler: ManifestObject) -> Iterator[_Target]:
     """autoscaling/v1's one number, and v2's metrics of type Utilization."""
     spec = ("spec", "targetCPUUtilizationPercentage")
     yield from _target(text(scaler.node, *spec), "", place(scaler.node, *spec))
@@ -40,16 +41,16 @@ def _targets(scaler: Object) -> Iterator[_Target]:
                 )
 
 
-def _where(metric: Node, part: str) -> Place:
+def _where(metric: Located, part: str) -> Position:
     return place(metric, part, "target", "averageUtilization")
 
 
-def _target(percent: str, container: str, where: Place) -> Iterator[_Target]:
+def _target(percent: str, container: str, where: Position) -> Iterator[_Target]:
     if percent.isdecimal() and 0 < int(percent[:9]) < 10**6:
         yield _Target(int(percent), container, where)
 
 
-def _scaled(scene: PodContext) -> Iterator[tuple[_Target, Object, list[Container]]]:
+def _scaled(scene: PodContext) -> Iterator[tuple[_Target, ManifestObject, list[ManifestContainer]]]:
     """Every CPU target with the workload that it is for and the containers that count."""
     scaler = scene.object
     if scaler.kind != "HorizontalPodAutoscaler":
@@ -99,7 +100,7 @@ def _reach(scene: PodContext) -> Iterator[Remark]:
             )
 
 
-def _highest(scene: PodContext, counted: list[Container]) -> float | None:
+def _highest(scene: PodContext, counted: list[ManifestContainer]) -> float | None:
     """The most that these containers can use, in percent of their requests; None where nothing caps it."""
     found = [effective(scene, one.resources, "cpu") for one in counted]
     if not found or not all(one.limit and one.request for one in found):
@@ -108,7 +109,7 @@ def _highest(scene: PodContext, counted: list[Container]) -> float | None:
 
 
 RULES: Final = (
-    Rule(
+    LintRule(
         "hpa-without-request",
         Severity.ERROR,
         "scaling by CPU utilisation without requests",
@@ -117,7 +118,7 @@ RULES: Final = (
         "Set requests.cpu on every container, or scale by a ContainerResource metric.",
         _without_request,
     ),
-    Rule(
+    LintRule(
         "hpa-capped",
         Severity.WARNING,
         "a utilisation target that limits keep out of reach",

@@ -1,0 +1,162 @@
+"""What `corelane limits advise` reads beside measurements: Kubernetes objects, and a service's latency."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from corelane.app.state import files
+from corelane.limits.advice import ClusterSnapshot
+from corelane.limits.lint import manifests, yaml_documents
+from corelane.limits.lint.located import Located, located
+from corelane.limits.lint.manifests import ManifestObject
+from corelane.limits.lint.yaml_documents import YAMLDocument
+from corelane.limits.measure import Latency, LatencySource, series
+
+__all__ = ["AdviseError", "fetch_objects", "latency_of_buckets", "read_latency", "read_objects"]
+
+_SERVED: Final = (
+    "/api/v1/pods",
+    "/api/v1/nodes",
+    "/apis/apps/v1/replicasets",
+    "/apis/batch/v1/jobs",
+    "/apis/autoscaling/v2/horizontalpodautoscalers",
+)
+_LARGEST_MS: Final = 1e9
+
+
+class AdviseError(ValueError):
+    """Input that cannot be used for advice; the message names it, and what to do."""
+
+
+# Objects: pods, nodes, autoscalers, and what owns the pods.
+
+
+def read_objects(path: Path, snapshot: ClusterSnapshot) -> None:
+    """Add the objects in a file. Raises AdviseError if it has no pods, StateFileError if it is unreadable."""
+    content = files.read_stream(path)
+    objects = [each for root in _roots(path, content) for each in manifests.objects(root, str(path))]
+    if not any(each.kind == "Pod" for each in objects):
+        raise AdviseError(
+            f"{path}: has no pods: give the output of kubectl get pods,nodes,hpa,replicasets -A -o json"
+        )
+    for each in objects:
+        _check_amounts(path, each)
+    snapshot.add(objects)
+
+
+def _check_amounts(path: Path, pod: ManifestObject) -> None:
+    """An amount that cannot be parsed must not count as none."""
+    for own in pod.pod.containers if pod.kind == "Pod" and pod.pod else ():
+        for part, amounts in (("requests", own.resources.requests), ("limits", own.resources.limits)):
+            for name, amount in amounts.items():
+                if amount.error:
+                    title = f"pod {pod.namespace or 'default'}/{pod.name}: container {own.name}"
+                    raise AdviseError(f"{path}: {title}: {part}.{name}: {amount.text!r}: {amount.error}")
+
+
+def _roots(path: Path, content: bytes) -> Iterator[Located]:
+    try:
+        yield located(json.loads(content))
+        return
+    except (ValueError, RecursionError):
+        pass
+    try:
+        documents = yaml_documents.read(content.decode())
+    except UnicodeDecodeError:
+        raise AdviseError(f"{path}: neither JSON nor YAML: not UTF-8 text") from None
+    for document in documents:
+        if not isinstance(document, YAMLDocument):
+            raise AdviseError(f"{path}:{document.line}:{document.column}: {document.message}")
+        yield document.root
+
+
+def fetch_objects(kubeconfig: Path | None, snapshot: ClusterSnapshot) -> list[str]:
+    """Add the objects of an API server, and return what it does not serve.
+
+    Raises the client's errors if it does not serve pods.
+    """
+    bodies, notes = asyncio.run(_get(kubeconfig))
+    for path, body in bodies:
+        snapshot.add(manifests.objects(located(body), path))
+    return notes
+
+
+async def _get(kubeconfig: Path | None) -> tuple[list[tuple[str, Any]], list[str]]:
+    from corelane.kube.apierrors import APIError
+    from corelane.kube.client import KubeClient
+
+    client, bodies, notes = KubeClient.connect(kubeconfig), [], []
+    try:
+        for path in _SERVED:
+            try:
+                body = await client.raw("GET", path)
+            except APIError as error:
+                if path == _SERVED[0]:
+                    raise
+                notes.append(f"{path.rpartition('/')[2]} are not served: {error}")
+                continue
+            bodies.append((path, json.loads(body)))
+    finally:
+        await client.close()
+    return bodies, notes
+
+
+# Latency: a file of percentiles, or a histogram in Prometheus.
+
+
+def read_latency(path: Path) -> Latency:
+    """Read a mapping of percentiles (99, p99 or 0.99) to milliseconds, YAML or JSON. Raises AdviseError."""
+    try:
+        tree = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise AdviseError(f"{path}: is not YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(tree, dict) or not tree:
+        raise AdviseError(f"{path}: is not a mapping of percentiles to milliseconds, such as p99: 340")
+    return Latency({_percentile(path, key): _milliseconds(path, key, value) for key, value in tree.items()})
+
+
+def _percentile(path: Path, key: Any) -> float:
+    try:
+        percent = float(str(key).removeprefix("p"))
+    except ValueError:
+        percent = math.nan
+    percent = round(percent * 100, 6) if 0 < percent < 1 else percent
+    if not 0 < percent <= 100:
+        raise AdviseError(f"{path}: {key!r} is not a percentile, such as p99")
+    return percent
+
+
+def _milliseconds(path: Path, key: Any, value: Any) -> float:
+    good = isinstance(value, int | float) and not isinstance(value, bool)
+    if not good or not 0 <= value < _LARGEST_MS:
+        raise AdviseError(f"{path}: {key}: {value!r} is not a number of milliseconds")
+    return float(value)
+
+
+def latency_of_buckets(vector: Iterable[tuple[Mapping[str, str], float]], query: str) -> Latency:
+    """Percentiles of `sum by (le) (rate(…_bucket[5m]))`, whose buckets are in seconds. Raises AdviseError."""
+    buckets: dict[float, float] = {}
+    for labels, value in vector:
+        try:
+            bound = float(labels["le"])
+        except (KeyError, ValueError):
+            raise AdviseError(
+                f"--latency {query!r}: the result has no buckets: write such as "
+                "sum by (le) (rate(http_request_duration_seconds_bucket[5m]))"
+            ) from None
+        if bound in buckets:
+            raise AdviseError(f"--latency {query!r}: several series per bucket: put sum by (le) around it")
+        buckets[bound] = value
+    try:
+        quantiles = series.histogram_quantiles(buckets, (50.0, 99.0))
+    except ValueError as error:
+        raise AdviseError(f"--latency {query!r}: {error}: is the window long enough?") from None
+    milliseconds = {percent: 1000 * seconds for percent, seconds in quantiles.items()}
+    return Latency(milliseconds, LatencySource.PROMETHEUS)

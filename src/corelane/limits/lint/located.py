@@ -1,0 +1,202 @@
+"""YAML values with their position in the file, and the CPU and memory amounts among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from corelane import quantity
+
+__all__ = [
+    "NOWHERE",
+    "Amount",
+    "Located",
+    "LocatedList",
+    "LocatedMapping",
+    "LocatedMember",
+    "LocatedScalar",
+    "ManifestResources",
+    "Position",
+    "at",
+    "items",
+    "located",
+    "pairs",
+    "place",
+    "resources",
+    "text",
+]
+
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A position, both counted from 1; `trail` is the lines of everything around it, outermost first."""
+
+    line: int
+    column: int
+    trail: tuple[int, ...] = ()
+
+
+NOWHERE: Final = Position(1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedScalar:
+    """A single value as it was written; `plain` where no quotes make it a string."""
+
+    text: str
+    plain: bool
+    place: Position
+
+    @property
+    def is_null(self) -> bool:
+        return self.plain and self.text in _NULLS
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedMember:
+    """A key's place and the value that it has."""
+
+    place: Position
+    value: Located
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedMapping:
+    """A mapping, in the order of the file."""
+
+    members: Mapping[str, LocatedMember]
+    place: Position
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedList:
+    """A sequence."""
+
+    items: tuple[Located, ...]
+    place: Position
+
+
+Located: TypeAlias = LocatedScalar | LocatedMapping | LocatedList
+
+
+def at(node: Located | None, *path: str) -> Located | None:
+    """What stands below the keys of `path`; None where nothing does, or null."""
+    for key in path:
+        member = node.members.get(key) if isinstance(node, LocatedMapping) else None
+        node = member.value if member else None
+    return None if isinstance(node, LocatedScalar) and node.is_null else node
+
+
+def place(node: Located | None, *path: str) -> Position:
+    """Where the last key of `path` stands; where that is missing, the nearest thing around it."""
+    found = node.place if node else NOWHERE
+    for key in path:
+        member = node.members.get(key) if isinstance(node, LocatedMapping) else None
+        if member is None:
+            break
+        found, node = member.place, member.value
+    return found
+
+
+def items(node: Located | None, *path: str) -> tuple[Located, ...]:
+    """The items of the list below `path`; none where there is no list."""
+    found = at(node, *path)
+    return found.items if isinstance(found, LocatedList) else ()
+
+
+def pairs(node: Located | None, *path: str) -> Iterator[tuple[str, LocatedMember]]:
+    """The members of the mapping below `path` that are not null."""
+    found = at(node, *path)
+    if isinstance(found, LocatedMapping):
+        for key, member in found.members.items():
+            if not (isinstance(member.value, LocatedScalar) and member.value.is_null):
+                yield key, member
+
+
+def text(node: Located | None, *path: str) -> str:
+    """The text of the scalar below `path`; empty where there is none."""
+    found = at(node, *path)
+    return found.text if isinstance(found, LocatedScalar) else ""
+
+
+def located(value: Any) -> Located:
+    """Return decoded JSON as located values, for readers to whom positions do not matter."""
+    if isinstance(value, dict):
+        members = {str(key): LocatedMember(NOWHERE, located(each)) for key, each in value.items()}
+        return LocatedMapping(members, NOWHERE)
+    if isinstance(value, list):
+        return LocatedList(tuple(map(located, value)), NOWHERE)
+    if value is None or isinstance(value, bool):
+        return LocatedScalar({None: "", True: "true", False: "false"}[value], plain=True, place=NOWHERE)
+    return LocatedScalar(str(value), plain=not isinstance(value, str), place=NOWHERE)
+
+
+# CPU and memory amounts: as written, and as the API server takes them.
+
+_RESOURCES = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A quantity at its key's place. `nano` is None where it is none, and `error` says why."""
+
+    text: str
+    nano: int | None
+    place: Position
+    error: str = ""
+
+    @property
+    def milli(self) -> int:
+        """Thousandths, rounded up as the API server does; 0 where it is no quantity."""
+        return -(-(self.nano or 0) // 10**6)
+
+    @property
+    def value(self) -> int:
+        """Whole units, rounded up; 0 where it is no quantity."""
+        return -(-(self.nano or 0) // 10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestResources:
+    """CPU and memory of a container, or of a pod as a whole."""
+
+    requests: Mapping[str, Amount]
+    limits: Mapping[str, Amount]
+    place: Position
+
+    def request(self, name: str) -> int:
+        """Nano-units asked for: the request, or the limit, which the API server takes where there is none."""
+        found = self.requests.get(name) or self.limits.get(name)
+        return (found.nano or 0) if found else 0
+
+    def limit(self, name: str) -> int:
+        """Nano-units; 0 where there is no limit."""
+        found = self.limits.get(name)
+        return (found.nano or 0) if found else 0
+
+
+def resources(holder: Located | None, here: Position) -> ManifestResources:
+    """What stands under `resources` of a container or a pod's spec."""
+    found = at(holder, "resources")
+    return ManifestResources(_amounts(found, "requests"), _amounts(found, "limits"), here)
+
+
+def _amounts(node: Located | None, key: str) -> dict[str, Amount]:
+    return {
+        name: _amount(member.value, member.place) for name, member in pairs(node, key) if name in _RESOURCES
+    }
+
+
+def _amount(node: Located, place: Position) -> Amount:
+    if not isinstance(node, LocatedScalar):
+        return Amount("", None, place, "must be a quantity, not a mapping or a list")
+    try:
+        nano = quantity.parse(node.text).nano
+    except ValueError as error:
+        return Amount(node.text, None, place, str(error))
+    if nano < 0:
+        return Amount(node.text, None, place, "must not be negative")
+    return Amount(node.text, nano, place)

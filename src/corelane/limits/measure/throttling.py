@@ -1,0 +1,339 @@
+"""Throttling measured: rates between two readings, the causes of delay, and how much throttling costs.
+
+Severity is the time lost per second of work and the queueing it causes, never the share of periods that
+count as throttled: at a quota that just suffices half of them do, with a thousandth of the time lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Final
+
+from corelane.limits.measure.counters import WRAP, CPUCounters, CPULoad, Quota, Waits
+
+__all__ = [
+    "CostLevel",
+    "DelayCause",
+    "Latency",
+    "LatencySource",
+    "Measurement",
+    "PeriodUse",
+    "Rates",
+    "ThrottlingVerdict",
+    "Unusable",
+    "between",
+    "judge",
+]
+
+_COUNTED: Final = (
+    "usage_us",
+    "periods",
+    "throttled_periods",
+    "throttled_us",
+    "bursts",
+    "burst_us",
+    "above_us",
+    "some_us",
+    "full_us",
+)
+_WRAPPING: Final = frozenset({"periods", "throttled_periods", "bursts"})
+
+
+@dataclass(frozen=True, slots=True)
+class Unusable:
+    """Why two readings give no rate."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What a cgroup did in `seconds`. Times are milliseconds a second; None where they are not counted.
+
+    `used`, `throttled` and `queued` are sums over CPUs or threads and may exceed 1000; `waiting` (some thread
+    waits) and `stalled` (all runnable threads wait) are parts of wall time.
+    """
+
+    seconds: float
+    used: float | None = None
+    throttled: float | None = None
+    above: float | None = None
+    """Throttled by the limit of a cgroup above, a pod's for instance."""
+    periods: float | None = None
+    throttled_periods: float | None = None
+    bursts: float | None = None
+    burst: float | None = None
+    waiting: float | None = None
+    stalled: float | None = None
+    queued: float | None = None
+    """What its threads waited on run queues, throttling included."""
+    waiters: int = 0
+    """How many threads did."""
+    quota: Quota = field(default_factory=Quota)
+    notes: tuple[str, ...] = ()
+    """Why the counters carry less than ones read without interruption."""
+    remarks: tuple[str, ...] = ()
+    """Facts about the reading that spoil nothing."""
+
+    @property
+    def lost(self) -> float | None:
+        """The part of CPU demand (used and throttled time) that throttling took, 0 to 1."""
+        if self.used is None or self.throttled is None:
+            return None
+        demand = self.used + self.throttled
+        return self.throttled / demand if demand else 0.0
+
+    @property
+    def stall_ms(self) -> float | None:
+        """How long a throttled period delayed the container, on average; summed over its CPUs."""
+        if self.throttled is None or not self.throttled_periods:
+            return None if self.throttled is None else 0.0
+        return self.throttled * self.seconds / self.throttled_periods
+
+
+@dataclass(frozen=True, slots=True)
+class PeriodUse:
+    """What a container did between two readings about a period apart. Times in ms, of the CPU."""
+
+    seconds: float
+    used: float
+    throttled: float
+
+    @staticmethod
+    def of(rates: Rates) -> PeriodUse:
+        seconds = rates.seconds
+        return PeriodUse(seconds, (rates.used or 0.0) * seconds, (rates.throttled or 0.0) * seconds)
+
+
+class LatencySource(StrEnum):
+    """Where a latency comes from."""
+
+    FILE = "file"
+    PROMETHEUS = "prometheus"
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """A service's measured latency: percentile (50, 99) to milliseconds."""
+
+    quantiles: Mapping[float, float]
+    source: LatencySource = LatencySource.FILE
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One container's rates, or why there are none. `container` is empty for a pod as a whole.
+
+    `cpus` is how many it may run on, 0 where unknown; `slots` its use in every period; `load` that of its
+    CPUs where it was measured; `waited` for how long other processes or the hypervisor delayed it, in ms a
+    second, where a record has it. One replica may stand for several.
+    """
+
+    rates: Rates | Unusable
+    namespace: str = ""
+    pod: str = ""
+    container: str = ""
+    node: str = ""
+    id: str = ""
+    """The runtime's id of the container, or the pod's UID, where only that is known."""
+    cpus: int = 0
+    slots: tuple[PeriodUse, ...] = ()
+    notes: tuple[str, ...] = ()
+    load: CPULoad | None = None
+    waited: float = 0.0
+    latency: Latency | None = None
+    replicas: int = 1
+    throttled_replicas: tuple[float, ...] = ()
+    """Throttled milliseconds a second of every replica, the worst first."""
+
+    @property
+    def pod_key(self) -> tuple[str, str]:
+        return self.namespace or "default", self.pod
+
+    @property
+    def verdict(self) -> ThrottlingVerdict | None:
+        """What delays the container; None without rates."""
+        return judge(self.rates, self.load) if isinstance(self.rates, Rates) else None
+
+
+def between(before: CPUCounters, after: CPUCounters) -> Rates | Unusable:
+    """Return the rates between two readings of the same cgroup.
+
+    A counter that went back was reset: the container was restarted, and what it did before is unknown. Counts
+    of periods may also have wrapped.
+    """
+    seconds = after.at - before.at
+    if seconds <= 0:
+        return Unusable("both readings have the same time")
+    if back := [name for name, a, b in _pairs(before, after) if b < a]:
+        return Unusable(f"counters were reset ({', '.join(back)}): the container restarted between readings")
+    grown = {name: b - a for name, a, b in _pairs(before, after)}
+    queued, waiters = _queued(before.waits, after.waits)
+    changed = before.quota != after.quota
+    return Rates(
+        seconds,
+        used=_ms(grown, "usage_us", seconds),
+        throttled=_ms(grown, "throttled_us", seconds),
+        above=_above(grown, seconds),
+        periods=grown.get("periods"),
+        throttled_periods=grown.get("throttled_periods"),
+        bursts=grown.get("bursts"),
+        burst=_ms(grown, "burst_us", seconds),
+        waiting=_ms(grown, "some_us", seconds),
+        stalled=_ms(grown, "full_us", seconds),
+        queued=None if queued is None else queued / seconds,
+        waiters=waiters,
+        quota=after.quota,
+        notes=("the CPU limit changed between readings",) if changed else (),
+    )
+
+
+def _pairs(before: CPUCounters, after: CPUCounters) -> Iterator[tuple[str, int, int]]:
+    for counter in fields(CPUCounters):
+        if counter.name in _COUNTED:
+            a, b = getattr(before, counter.name), getattr(after, counter.name)
+            if a is not None and b is not None:
+                wrapped = counter.name in _WRAPPING and b < a and a - b > WRAP // 2
+                yield counter.name, a, b + WRAP if wrapped else b
+
+
+def _ms(grown: dict[str, int], name: str, seconds: float) -> float | None:
+    return grown[name] / 1000 / seconds if name in grown else None
+
+
+def _above(grown: dict[str, int], seconds: float) -> float | None:
+    """What cpu.stat.local has beyond the cgroup's own throttling is that of cgroups above."""
+    if "above_us" not in grown:
+        return None
+    return max(0, grown["above_us"] - grown.get("throttled_us", 0)) / 1000 / seconds
+
+
+def _queued(before: Waits | None, after: Waits | None) -> tuple[float | None, int]:
+    """Milliseconds that threads waited, and how many did; a new thread began at 0."""
+    if before is None or after is None:
+        return None, 0
+    waited = [after[tid] - before.get(tid, 0) for tid in after]
+    return sum(wait for wait in waited if wait > 0) / 1e6, sum(wait > 0 for wait in waited)
+
+
+# What delays a container, and what that costs.
+
+_LOW, _MEDIUM, _HIGH = 0.001, 0.01, 0.1
+"""Parts of CPU demand; below the first the loss is not noticeable."""
+_STALL_MS: Final = 10.0
+_WAIT_MS: Final = 20.0
+"""Milliseconds a second of waiting that need an explanation."""
+_PRESENCE: Final = 0.05
+"""The part of the CPUs that other processes must have used to be the cause of waiting."""
+
+
+class CostLevel(StrEnum):
+    """How much throttling costs."""
+
+    NONE = "none"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+
+
+class DelayCause(StrEnum):
+    """What a container waits for. The values are part of the JSON output."""
+
+    NOTHING = "nothing"
+    LIMIT = "limit"
+    LIMIT_ABOVE = "limit above"
+    NEIGHBOURS = "neighbours"
+    OWN_THREADS = "own threads"
+    HYPERVISOR = "hypervisor"
+    OTHERS = "neighbours or own threads"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class ThrottlingVerdict:
+    """The causes of delay, the worst first; how much throttling costs; and the reason, in words.
+
+    `waited` is for how long other processes or the hypervisor delayed the container, in ms a second.
+    """
+
+    causes: tuple[DelayCause, ...]
+    level: CostLevel
+    why: str
+    waited: float = 0.0
+
+
+def judge(rates: Rates, load: CPULoad | None = None) -> ThrottlingVerdict:
+    """Find what delays a container. Without `load` other processes and own threads are indistinguishable."""
+    delays = [*_limit_delays(rates), *_wait_delays(rates, load)]
+    if rates.throttled is None and rates.waiting is None and rates.queued is None:
+        why = "neither throttling nor waiting is counted"
+        return ThrottlingVerdict((DelayCause.UNKNOWN,), CostLevel.NONE, why)
+    delays.sort(key=lambda delay: -delay[1])
+    causes = tuple(cause for cause, _, _ in delays) or (DelayCause.NOTHING,)
+    foreign = (DelayCause.NEIGHBOURS, DelayCause.HYPERVISOR)
+    waited = sum(amount for cause, amount, _ in delays if cause in foreign)
+    why = "; ".join(why for _, _, why in delays) or "no significant wait"
+    return ThrottlingVerdict(causes, _level(rates), why, waited)
+
+
+def _level(rates: Rates) -> CostLevel:
+    """By the part of CPU demand that was lost, and by how long a stop lasts."""
+    lost = rates.lost
+    if lost is None:
+        lost = (rates.throttled or 0.0) / 1000
+    stall = rates.stall_ms or 0.0
+    if lost >= _HIGH:
+        return CostLevel.HIGH
+    if lost >= _MEDIUM or (lost >= _LOW and stall >= _STALL_MS):
+        return CostLevel.MEDIUM
+    return CostLevel.LOW if lost > 0 else CostLevel.NONE
+
+
+Delay = tuple[DelayCause, float, str]
+"""A cause, its milliseconds a second, and the sentence about it."""
+
+
+def _limit_delays(rates: Rates) -> Iterator[Delay]:
+    if rates.throttled and _level(rates) is not CostLevel.LOW:
+        share = "" if rates.lost is None else f", {rates.lost:.1%} of CPU demand"
+        yield DelayCause.LIMIT, rates.throttled, f"throttled {rates.throttled:.0f} ms/s{share}"
+    if rates.above and rates.above >= _WAIT_MS:
+        yield DelayCause.LIMIT_ABOVE, rates.above, f"throttled {rates.above:.0f} ms/s by the pod's limit"
+
+
+def _wait_delays(rates: Rates, load: CPULoad | None) -> Iterator[Delay]:
+    waited = _beyond_limits(rates, load)
+    if waited is not None and waited >= _WAIT_MS:
+        yield _waited_for(waited, rates, load)
+
+
+def _beyond_limits(rates: Rates, load: CPULoad | None) -> float | None:
+    """Waiting that throttling does not explain: at least so much, in milliseconds a second.
+
+    Throttling is part of both measures. It is counted once for each CPU, while pressure is wall time and
+    run queues count every thread.
+    """
+    throttled = (rates.throttled or 0.0) + (rates.above or 0.0)
+    if rates.waiting is not None:
+        return max(0.0, rates.waiting - min(throttled, 1000.0))
+    if rates.queued is None:
+        return None
+    crowd = max(1.0, rates.waiters / load.cpus) if load else 1.0
+    return max(0.0, rates.queued - throttled * crowd)
+
+
+def _waited_for(waited: float, rates: Rates, load: CPULoad | None) -> Delay:
+    if load is None:
+        return DelayCause.OTHERS, waited, f"waits {waited:.0f} ms/s for a CPU beyond throttling"
+    others = max(0.0, load.busy - (rates.used or 0.0))
+    waits, threshold = f"waits {waited:.0f} ms/s for a CPU", _PRESENCE * 1000 * load.cpus
+    if load.steal >= threshold and load.steal > others:
+        stolen = f"the hypervisor takes {load.steal:.0f} ms/s of its {load.cpus} CPUs"
+        return DelayCause.HYPERVISOR, waited, f"{waits} while {stolen}"
+    if others >= threshold:
+        used = f"other processes use {others:.0f} ms/s of its {load.cpus} CPUs"
+        return DelayCause.NEIGHBOURS, waited, f"{waits} while {used}"
+    why = f"its own threads wait {waited:.0f} ms/s for each other on {load.cpus} CPUs"
+    return DelayCause.OWN_THREADS, waited, why
