@@ -39,6 +39,7 @@ from corelane.agent import pod_manifest
 from corelane.agent.pod_manifest import RunPod
 from corelane.agent.state_machine import StateMachine
 from corelane.app.limits import advise
+from corelane.app.limits.sites import CgroupSource
 from corelane.kube import translate
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
@@ -134,9 +135,9 @@ def _advise(group: Path, number: int) -> None:
         now[0] += seconds
         _write(group, _cgroup(now[0], number))
 
-    source = advise.Node(advise.Where(root=group, groups=(group,)), seconds)
+    source = advise.NodeSource(CgroupSource(root=group, groups=(group,)), seconds)
     with mock.patch("time.sleep", sleep), mock.patch("time.monotonic", side_effect=lambda: now[0]):
-        advise.main(source, advise.Options(form="json"), printed.append)
+        advise.main(source, advise.AdviseOptions(form="json"), printed.append)
     assert '"answer": "change"' in printed[0], printed
 
 
