@@ -7,8 +7,9 @@ import subprocess
 import pytest
 import yaml
 
-from corelane.limits.advice import Setting, Subject, patches, threadcounts
+from corelane.limits.advice import Subject, patches
 from corelane.limits.advice.patches import Patch
+from corelane.limits.lint.thread_settings import ThreadSetting
 from support import kubectl
 
 pytestmark = pytest.mark.system
@@ -23,7 +24,7 @@ APIS = {
 }
 AMOUNTS = {"cpu": "200m", "memory": "1Gi"}
 FROM_LIMIT = {"name": "GOMAXPROCS", "valueFrom": {"resourceFieldRef": {"resource": "limits.cpu"}}}
-SETTINGS = (Setting("GOMAXPROCS", 4),)
+SETTINGS = (ThreadSetting("GOMAXPROCS", 4, env=True),)
 
 
 def manifest(kind: str, *, init: bool) -> dict:
@@ -74,7 +75,7 @@ def test_a_patch_changes_what_it_is_for_and_nothing_else(kind, init, tmp_path):
     assert FROM_LIMIT in app["env"]
     assert sum(len(dropped["spec"].get(name, [])) for name in ("containers", "initContainers")) == 2
 
-    fewer = merged(threadcounts.patch(subject, 2)[1], tree, tmp_path)["spec"][key][-1]
+    fewer = merged(patches.threads(subject, 2)[1], tree, tmp_path)["spec"][key][-1]
     assert {"name": "GOMAXPROCS", "value": "2"} in fewer["env"], "instead of what the limit said"
     assert {"name": "A", "value": "b"} in fewer["env"]
 
