@@ -23,18 +23,18 @@ class Term(NamedTuple):
 
 
 TERMS: Final = (
-    Term(2, "uneven", "CPUs by which NUMA nodes differ beyond one core"),
+    Term(2, "uneven", "CPUs by which the NUMA nodes differ beyond one core"),
     Term(2, "numa-nodes", "NUMA nodes"),
-    Term(3, "elsewhere", "resources that these NUMA nodes do not have in full"),
-    Term(4, "distance", "largest distance between these NUMA nodes"),
+    Term(3, "elsewhere", "resources not local"),
+    Term(4, "distance", "maximum NUMA distance"),
     Term(5, "l3-domains", "L3 domains"),
-    Term(6, "bind", "cores that break the bind policy"),
-    Term(7, "exclusive", "units shared against the wish to be alone"),
-    Term(7, "fallback", "cores shared where NUMANodeLevel could not be kept"),
-    Term(7, "affinity", "units against the wish for neighbours"),
-    Term(8, "allocated", "sum over NUMA nodes of squared free CPUs left (MostAllocated)", larger=True),
-    Term(8, "balance", "sum over NUMA nodes of squared free CPUs left (LeastAllocated)"),
-    Term(9, "room", "requests of the demand profile for which whole free cores are left", larger=True),
+    Term(6, "bind", "cores against the bind policy"),
+    Term(7, "exclusive", "units shared against the exclusivity preference"),
+    Term(7, "fallback", "cores shared although NUMANodeLevel is unavailable"),
+    Term(7, "affinity", "units against the pod CPU affinity"),
+    Term(8, "allocated", "squared free CPUs left by NUMA node (MostAllocated)", larger=True),
+    Term(8, "balance", "squared free CPUs left by NUMA node (LeastAllocated)"),
+    Term(9, "room", "whole-core slots left on the node", larger=True),
 )
 """Terms 2 to 9 in the order in which they decide; of 8 at most one is in play, and 10 is the CPUs."""
 
