@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from corelane.agent import pod_manifest
 from corelane.agent.pod_manifest import RunPod
-from corelane.agent.saved_state import EffectiveSettings, SavedSettings
+from corelane.agent.saved_state import NOTHING_SAVED, EffectiveSettings
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, admit, new, validate
 from support.garbage import ON_NODES, ON_PODS, RECORDS, written
@@ -38,7 +38,7 @@ def test_a_pod_is_planned_with_what_it_asks_for_or_with_a_reason_why_not(said, l
 @settings(max_examples=80, deadline=None)
 @given(written(ON_NODES))
 def test_a_node_holds_what_can_be_meant_and_says_what_cannot(said):
-    node = EffectiveSettings(NodeConfig(policy="pools"), MACHINE, SavedSettings())
+    node = EffectiveSettings(NodeConfig(policy="pools"), MACHINE, NOTHING_SAVED)
     faults = node.update(MACHINE, said, said)
     assert all(text.isprintable() for text in faults)
     assert validate(new(MACHINE, node.config)) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from corelane.agent import instructions, node_status, pod_admission, saved_state
 from corelane.agent.pod_admission import NodeCapacity
 from corelane.agent.pod_records import PodRecord
-from corelane.agent.saved_state import EffectiveSettings, NodeOverrides, SavedSettings
+from corelane.agent.saved_state import NOTHING_SAVED, EffectiveSettings, SavedSettings
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
@@ -32,7 +32,7 @@ MACHINE = parse_spec("socket:2 core:4 smt:2")
 POOLS = NodeConfig(policy="pools")
 
 
-def started(record: SavedSettings = SavedSettings(), profile: NodeConfig = POOLS) -> EffectiveSettings:  # noqa: B008 - frozen
+def started(record: SavedSettings = NOTHING_SAVED, profile: NodeConfig = POOLS) -> EffectiveSettings:
     return EffectiveSettings(profile, MACHINE, record)
 
 
@@ -52,7 +52,7 @@ def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> N
     assert (pools.allocator, pools.node_bind) == ("koordinator", BindPolicy.FULL_PCPUS)
     assert (pools.strategy, pools.numa) == (NUMAStrategy.MOST_ALLOCATED, NUMAPolicy.SINGLE_NUMA_NODE)
     assert pools.system == CPUSet([7])
-    assert "unrelated" not in node.overrides.labels
+    assert "unrelated" not in node.to_save.labels
 
     node.update(MACHINE, {}, {})
     assert node.config == profile
@@ -157,7 +157,7 @@ def test_what_held_is_known_at_the_next_start_without_an_api_server(tmp_path) ->
 
 
 def test_a_start_under_another_policy_knows_the_one_before(tmp_path) -> None:
-    assert saved_state.load_settings(tmp_path / "none.json") == (SavedSettings(), "")
+    assert saved_state.load_settings(tmp_path / "none.json") == (NOTHING_SAVED, "")
     path = tmp_path / saved_state.SETTINGS_FILE
     saved_state.save_settings(path, started().to_save)
     record, _ = saved_state.load_settings(path)
@@ -172,12 +172,12 @@ def test_a_damaged_file_is_named_and_counts_for_none(tmp_path, text: str) -> Non
     path = tmp_path / saved_state.SETTINGS_FILE
     path.write_text(text, encoding="latin-1")
     record, fault = saved_state.load_settings(path)
-    assert record == SavedSettings()
+    assert record == NOTHING_SAVED
     assert str(path) in fault
 
 
 def test_a_record_that_the_machine_of_today_cannot_honour_is_left_out() -> None:
-    gone = SavedSettings("pools", NodeOverrides({}, {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'}))
+    gone = SavedSettings("pools", {}, {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'})
     assert started(gone).config == POOLS
     with pytest.raises(NodeConfigError):
         started(profile=NodeConfig(policy="pools", pools=PoolOptions(be_minimum=99)))

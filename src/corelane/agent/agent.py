@@ -26,6 +26,7 @@ from corelane.agent.reporting import AgentReporter, LogReporter
 from corelane.agent.saved_state import StateFiles
 from corelane.agent.state_machine import StateMachine
 from corelane.agent.watching import OwnWatch, SharedWatch
+from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.kube.informer import ObjectChange
 from corelane.kube.objects import Node
@@ -121,8 +122,8 @@ class Agent:
         self._runner: asyncio.Task[Any] | None = None
         self._ready = asyncio.Event()
         self._drained = asyncio.Event()
-        cpu_facts = CPUFacts() if simulated else facts.read()
-        self._publisher = Publisher(client, node_name, self.reporter, clock, cpu_facts)
+        self._cpu_facts = CPUFacts() if simulated else facts.read()
+        self._publisher = Publisher(client, node_name, self.reporter, clock)
         self._heartbeat = Heartbeat(
             client,
             self._identity,
@@ -238,7 +239,7 @@ class Agent:
 
     def _report_invalid_setting(self, text: str) -> None:
         self.reporter.setting_refused(text)
-        self._publisher.node_event("InvalidSetting", text, warning=True)
+        self._publisher.event(None, "InvalidSetting", text, warning=True)
 
     def pod_changed(self, change: ObjectChange[RunPod]) -> None:
         """Report a pod of this node that was added, changed or deleted."""
@@ -288,7 +289,7 @@ class Agent:
             self._put(event)
         if state.fault not in ("", self._kubelet_fault):
             self.reporter.kubelet_unreadable(state.fault)
-            self._publisher.node_event("KubeletStateUnreadable", state.fault, warning=True)
+            self._publisher.event(None, "KubeletStateUnreadable", state.fault, warning=True)
         self._kubelet_fault = state.fault
 
     # -- instructions
@@ -324,9 +325,9 @@ class Agent:
             return
         self._publisher.node_status(self._heartbeat.post)
         if fault:
-            self._publisher.node_event("LedgerUnwritable", text, warning=True)
+            self._publisher.event(None, "LedgerUnwritable", text, warning=True)
         else:
-            self._publisher.node_event("LedgerWritable", "ledger can be written again", warning=False)
+            self._publisher.event(None, "LedgerWritable", "ledger can be written again", warning=False)
 
     def _carry_out(self, order: Instruction) -> None:
         if self._execution.carry_out(order):
@@ -335,13 +336,8 @@ class Agent:
             case instructions.PublishTopology():
                 self._publish_topology()
             case instructions.RecordEvent(uid=""):
-                self._publisher.node_event(order.reason, order.message, warning=order.warning)
-            case (
-                instructions.PublishStatus()
-                | instructions.DeletePod()
-                | instructions.Annotate()
-                | instructions.RecordEvent()
-            ):
+                self._publisher.event(None, order.reason, order.message, warning=order.warning)
+            case instructions.PodWrite():
                 pod = self._pods.get(order.uid)
                 if pod is not None:
                     self._publisher.publish(pod, order, self.ledger.machine)
@@ -352,11 +348,16 @@ class Agent:
             self._publisher.node_status(self._heartbeat.post)
 
     def _put_topology(self, *, if_damaged: bool = False) -> None:
-        self._publisher.topology(
-            lambda: self.ledger,
-            lambda: self._heartbeat.uid,
-            lambda: self._node_annotations,
-            if_damaged=if_damaged,
+        self._publisher.topology(self._topology, if_damaged=if_damaged)
+
+    def _topology(self) -> dict[str, Any]:
+        return translate.topology(
+            self.ledger.machine,
+            self.node_name,
+            self.ledger,
+            owner_uid=self._heartbeat.uid,
+            facts=self._cpu_facts,
+            node_annotations=self._node_annotations,
         )
 
     # -- logs
@@ -374,7 +375,7 @@ class Agent:
         timestamps: bool = False,
         limit_bytes: int | None = None,
     ) -> AsyncIterator[bytes]:
-        """Open the log of a container's current or `previous` run; `since` in Unix seconds. Raises NoLogs."""
+        """Open the log of the current or `previous` run; `since` is Unix seconds. Raises LogNotFound."""
         run = self._state_machine.index.run_of(namespace, pod, container, previous=previous)
         if not run:
             missing = f'previous terminated container "{container}" in pod "{pod}" not found'

@@ -5,7 +5,7 @@ Every event carries the time `at` which it was noticed, in Unix seconds: the sta
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 from corelane.agent.pod_records import NO_CPUS, PodPlan
 from corelane.cpuset import CPUSet
@@ -16,7 +16,9 @@ from corelane.workload import PodRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Event:
+class Event:
+    """What happened, and when."""
+
     at: float
 
 
@@ -42,33 +44,33 @@ class ContainerRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainersListed(_Event):
+class ContainersListed(Event):
     """Every run that the runtime knows, in any order; the first event of all."""
 
     runs: tuple[ContainerRun, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSeen(_Event):
+class PodSeen(Event):
     """A pod bound to this node was added or changed."""
 
     plan: PodPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodGone(_Event):
+class PodGone(Event):
     """The API server does not have the pod any more."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodsListed(_Event):
+class PodsListed(Event):
     """All pods of this node were listed: a PodSeen came for each; other pods are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started(_Event):
+class Started(Event):
     """The ordered run was started."""
 
     uid: str
@@ -79,7 +81,7 @@ class Started(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartFailed(_Event):
+class StartFailed(Event):
     """The ordered run could not be started.
 
     With an `exit_code` the run counts as ended; without one there was no process, and the start is retried.
@@ -94,14 +96,14 @@ class StartFailed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exited(_Event):
+class Exited(Event):
     """A run ended, or the runtime does not know it any more. A repeated event has no effect."""
 
     run: ContainerRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopFailed(_Event):
+class StopFailed(Event):
     """A container could not be stopped; the stop is retried."""
 
     id: str
@@ -109,7 +111,7 @@ class StopFailed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned(_Event):
+class Pinned(Event):
     """The runtime applied `cpus`, and /proc shows `allowed` (empty if there is no process)."""
 
     id: str
@@ -118,7 +120,7 @@ class Pinned(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinFailed(_Event):
+class PinFailed(Event):
     """The runtime failed to apply a CPU set; the container may run on the old or the new CPUs."""
 
     id: str
@@ -126,7 +128,7 @@ class PinFailed(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllowedCPUsRead(_Event):
+class AllowedCPUsRead(Event):
     """CPUs that /proc shows for all tasks of a running container."""
 
     id: str
@@ -134,7 +136,7 @@ class AllowedCPUsRead(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletStateRead(_Event):
+class KubeletStateRead(Event):
     """A kubelet's CPU manager state; `running` are the UIDs of its pods, None if unknown."""
 
     checkpoint: checkpoint.Checkpoint
@@ -144,58 +146,43 @@ class KubeletStateRead(_Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineChanged(_Event):
+class MachineChanged(Event):
     """CPUs were added or removed, or went online or offline."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChanged(_Event):
+class ConfigChanged(Event):
     """The node's settings changed."""
 
     config: NodeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainRequested(_Event):
+class DrainRequested(Event):
     """Stop every container within its pod's grace period; pods stay bound and run again at the next start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimePassed(_Event):
+class TimePassed(Event):
     """Time passed."""
 
 
-Event: TypeAlias = (
-    ContainersListed
-    | PodSeen
-    | PodGone
-    | PodsListed
-    | Started
-    | StartFailed
-    | Exited
-    | StopFailed
-    | Pinned
-    | PinFailed
-    | AllowedCPUsRead
-    | KubeletStateRead
-    | MachineChanged
-    | ConfigChanged
-    | DrainRequested
-    | TimePassed
-)
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What the agent is to do."""
 
 
 @dataclass(frozen=True, slots=True)
-class SaveLedger:
+class SaveLedger(Instruction):
     """Write the ledger to disk, durably, before the next instructions are carried out."""
 
     ledger: NodeState
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class Start(Instruction):
     """Start a run of a container on `cpus`; answered by Started or StartFailed."""
 
     plan: PodPlan
@@ -206,7 +193,7 @@ class Start:
 
 
 @dataclass(frozen=True, slots=True)
-class Pin:
+class Pin(Instruction):
     """Apply a CPU set and read it back; answered by Pinned or PinFailed."""
 
     id: str
@@ -215,14 +202,14 @@ class Pin:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAllowedCPUs:
+class ReadAllowedCPUs(Instruction):
     """Read the CPUs that the kernel allows; answered by AllowedCPUsRead."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
-class Stop:
+class Stop(Instruction):
     """Stop a container within `grace` seconds; answered by Exited or StopFailed."""
 
     id: str
@@ -230,52 +217,54 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
-class Remove:
+class Remove(Instruction):
     """Remove one ended run; its log stays."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
-class RemovePod:
+class RemovePod(Instruction):
     """Remove all runs of a pod, and their logs."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True)
-class PublishStatus:
-    """Write a pod's status to the API server; a later one replaces an earlier one not yet written."""
+class PodWrite(Instruction):
+    """Write something about a pod to the API server."""
 
     uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class PublishStatus(PodWrite):
+    """Write a pod's status to the API server; a later one replaces an earlier one not yet written."""
+
     status: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class DeletePod:
+class DeletePod(PodWrite):
     """Delete the pod from the API server, with grace 0, after its last status is written."""
-
-    uid: str
 
 
 @dataclass(frozen=True, slots=True)
-class Annotate:
+class Annotate(PodWrite):
     """Write a pod's CPUs or NUMA nodes, which differ from those that the scheduler proposed."""
 
-    uid: str
     cpus: Mapping[str, CPUSet]
     zone: CPUSet | None = None
     reasons: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEvent:
+class RecordEvent(PodWrite):
     """Record a Kubernetes event about a pod, or with an empty `uid` about the node.
 
     `rejected` is a ledger and the request that it rejected: the message then ends with possible remedies.
     """
 
-    uid: str
     reason: str
     message: str
     warning: bool = False
@@ -283,23 +272,7 @@ class RecordEvent:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishTopology:
+class PublishTopology(Instruction):
     """Write the NodeResourceTopology, as the ledger changed."""
 
     ledger: NodeState
-
-
-Instruction: TypeAlias = (
-    SaveLedger
-    | Start
-    | Pin
-    | ReadAllowedCPUs
-    | Stop
-    | Remove
-    | RemovePod
-    | PublishStatus
-    | DeletePod
-    | Annotate
-    | RecordEvent
-    | PublishTopology
-)

@@ -74,9 +74,6 @@ class LedgerDisk:
         return _condition(*members, max(since, self.since), at)
 
 
-WRITABLE: Final = LedgerDisk()
-
-
 def own_addresses() -> tuple[str, ...]:
     """Return the address from which this machine reaches others, or loopback without a network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -142,7 +139,7 @@ def _quantities(sizes: Mapping[str, int]) -> dict[str, str]:
 
 
 def node_status(
-    identity: NodeIdentity, ledger: NodeState, since: float, at: float, disk: LedgerDisk = WRITABLE
+    identity: NodeIdentity, ledger: NodeState, since: float, at: float, disk: LedgerDisk
 ) -> dict[str, Any]:
     """Return the Node's status; conditions hold since `since`."""
     return {

@@ -7,7 +7,7 @@ have a queue of their own and delay nothing else.
 import asyncio
 import json
 import random
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Mapping
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -16,24 +16,20 @@ from uuid import uuid4
 from corelane.agent import instructions
 from corelane.agent.reported_status import rfc3339
 from corelane.agent.reporting import AgentReporter
-from corelane.cpuset import CPUSet
 from corelane.kube import translate
-from corelane.kube.client import APIError, KubeClient
+from corelane.kube.client import APIError, KubeClient, PatchKind
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
-from corelane.node import NodeState, Reason
 from corelane.node.explain.objective import remedies
 
-Write = Callable[[], Awaitable[None]]
+Write = Callable[[], Awaitable[object]]
 
 _FIRST_DELAY: Final = 0.2
 _LONGEST_DELAY: Final = 10.0
 _POD_QUEUES: Final = 4
 _MOST_EVENTS: Final = 1000
 _COMPONENT: Final = "corelane-agent"
-_NO_FACTS: Final = CPUFacts()
 
 
 class WriteQueue:
@@ -91,15 +87,9 @@ class Publisher:
     """Writes of one agent about its pods and its node."""
 
     def __init__(
-        self,
-        client: KubeClient,
-        node_name: str,
-        reporter: AgentReporter,
-        clock: Callable[[], float],
-        facts: CPUFacts = _NO_FACTS,
+        self, client: KubeClient, node_name: str, reporter: AgentReporter, clock: Callable[[], float]
     ) -> None:
         self._client = client
-        self._facts = facts
         self._node = node_name
         self._clock = clock
         self._numbers = count()
@@ -108,99 +98,49 @@ class Publisher:
         self._topology = WriteQueue(reporter.api_failed)
         self.queues = (*self._pods, self._topology, self._events)
 
-    def _queue(self, uid: str) -> WriteQueue:
-        return self._pods[hash(uid) % len(self._pods)]
-
     async def idle(self) -> None:
         """Wait until nothing is left to write."""
         await asyncio.gather(*(queue.idle() for queue in self.queues))
 
-    def publish(
-        self,
-        pod: Pod,
-        order: instructions.PublishStatus
-        | instructions.DeletePod
-        | instructions.Annotate
-        | instructions.RecordEvent,
-        machine: Machine,
-    ) -> None:
-        """Carry out an instruction about a pod on this machine."""
+    def publish(self, pod: Pod, order: instructions.PodWrite, machine: Machine) -> None:
+        """Carry out an instruction about a pod on this machine, unless its name belongs to a newer pod."""
         match order:
             case instructions.PublishStatus():
-                self.status(pod, order.status)
+                self._patch(pod, "status", {"status": order.status}, "strategic", "status")
             case instructions.DeletePod():
-                self.delete(pod)
+                meta = pod.metadata
+                delete = partial(self._client.delete, Pod, meta.name, namespace=meta.namespace)
+                self._put(pod, "deletion", partial(delete, grace_seconds=0, uid=meta.uid))
             case instructions.Annotate():
-                self.annotate(pod, order.cpus, order.reasons, machine, order.zone)
+                record = translate.proposal_annotations(order.cpus, pod, machine, order.zone)
+                annotations = record | translate.reasons_annotation(order.reasons)
+                self._patch(pod, "annotations", {"metadata": {"annotations": annotations}})
             case instructions.RecordEvent():
                 remedy = partial(remedies, *order.rejected) if order.rejected else None
                 self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)
 
-    def status(self, pod: Pod, status: Mapping[str, Any]) -> None:
-        """Write a pod's status, unless its name belongs to a newer pod."""
-        meta = pod.metadata
-        body = {"metadata": {"uid": meta.uid}, "status": status}
-
-        async def write() -> None:
-            await self._client.patch(
-                Pod,
-                meta.name,
-                body,
-                namespace=meta.namespace,
-                kind_of_patch="strategic",
-                subresource="status",
-            )
-
-        self._queue(meta.uid).put(f"status of {pod.title} ({meta.uid})", write)
-
-    def delete(self, pod: Pod) -> None:
-        """Delete an ended pod, unless its name belongs to a newer pod."""
-        meta = pod.metadata
-
-        async def write() -> None:
-            await self._client.delete(Pod, meta.name, namespace=meta.namespace, grace_seconds=0, uid=meta.uid)
-
-        self._queue(meta.uid).put(f"deletion of {pod.title} ({meta.uid})", write)
-
-    def annotate(
+    def _patch(
         self,
         pod: Pod,
-        cpus: Mapping[str, CPUSet],
-        reasons: Iterable[Reason] = (),
-        machine: Machine | None = None,
-        zone: CPUSet | None = None,
+        part: str,
+        body: dict[str, Any],
+        kind_of_patch: PatchKind = "merge",
+        subresource: str | None = None,
     ) -> None:
-        """Annotate a pod with its containers' CPUs, or with the NUMA nodes to which they are bound."""
         meta = pod.metadata
-        record = translate.proposal_annotations(cpus, pod, machine, zone)
-        annotations = record | translate.reasons_annotation(reasons)
-        body = {"metadata": {"uid": meta.uid, "annotations": annotations}}
+        body["metadata"] = {"uid": meta.uid} | body.get("metadata", {})
+        patch = partial(self._client.patch, Pod, meta.name, body, namespace=meta.namespace)
+        self._put(pod, part, partial(patch, kind_of_patch=kind_of_patch, subresource=subresource))
+
+    def _put(self, pod: Pod, part: str, write: Write) -> None:
+        uid = pod.metadata.uid
+        self._pods[hash(uid) % len(self._pods)].put(f"{part} of {pod.title} ({uid})", write)
+
+    def topology(self, make: Callable[[], dict[str, Any]], *, if_damaged: bool = False) -> None:
+        """Write the NodeResourceTopology that `make` returns then; or only if its content was damaged."""
 
         async def write() -> None:
-            await self._client.patch(Pod, meta.name, body, namespace=meta.namespace)
-
-        self._queue(meta.uid).put(f"annotations of {pod.title} ({meta.uid})", write)
-
-    def topology(
-        self,
-        ledger: Callable[[], NodeState],
-        owner_uid: Callable[[], str],
-        node_annotations: Callable[[], Mapping[str, str]] = dict,
-        *,
-        if_damaged: bool = False,
-    ) -> None:
-        """Write the NodeResourceTopology of the then current ledger; or only if its content was damaged."""
-
-        async def write() -> None:
-            state = ledger()
-            body = translate.topology(
-                state.machine,
-                self._node,
-                state,
-                owner_uid=owner_uid(),
-                facts=self._facts,
-                node_annotations=node_annotations(),
-            )
+            body = make()
             try:
                 if if_damaged and not await self._is_damaged(body):
                     return
@@ -222,35 +162,23 @@ class Publisher:
         self._topology.put("status of the node", write)
 
     def event(
-        self, pod: Pod, reason: str, message: str, *, warning: bool, remedy: Callable[[], str] | None = None
-    ) -> None:
-        """Record an event about a pod; `remedy` may compute for long, and runs in a thread."""
-        meta = pod.metadata
-        about = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "name": meta.name,
-            "namespace": meta.namespace,
-            "uid": meta.uid,
-        }
-        self._put_event(meta.namespace, meta.name, about, reason, message, warning=warning, remedy=remedy)
-
-    def node_event(self, reason: str, message: str, *, warning: bool) -> None:
-        """Record an event about the node; its UID is the node's name, as in the kubelet's events."""
-        about = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
-        self._put_event("default", self._node, about, reason, message, warning=warning)
-
-    def _put_event(
         self,
-        namespace: str,
-        name: str,
-        about: dict[str, str],
+        pod: Pod | None,
         reason: str,
         message: str,
         *,
         warning: bool,
         remedy: Callable[[], str] | None = None,
     ) -> None:
+        """Record an event about a pod, or about the node; `remedy` may take long and runs in a thread.
+
+        The UID of the node is its name, as in the kubelet's events.
+        """
+        about = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
+        if pod:
+            meta = pod.metadata
+            about |= {"kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+        namespace, name = about.get("namespace", "default"), about["name"]
         at = rfc3339(self._clock())
         event = {
             "apiVersion": "v1",
@@ -270,8 +198,7 @@ class Publisher:
 
         async def write() -> None:
             text = await asyncio.to_thread(remedy) if remedy else ""
-            await self._client.create(
-                event | ({"message": f"{message}; remedy: {text}"[:1024]} if text else {})
-            )
+            longer = {"message": f"{message}; remedy: {text}"[:1024]} if text else {}
+            await self._client.create(event | longer)
 
         self._events.put(f"event {next(self._numbers)} {reason} of {name}", write)

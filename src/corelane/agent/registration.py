@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from corelane.agent.node_status import WRITABLE, LedgerDisk, NodeIdentity, node_status, raw_allocatable
+from corelane.agent.node_status import LedgerDisk, NodeIdentity, node_status, raw_allocatable
 from corelane.agent.reporting import AgentReporter
 from corelane.kube import keys
 from corelane.kube.client import APIError, KubeClient
@@ -26,126 +26,10 @@ _RETRY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class RegisteredNode:
-    """UID, labels and annotations of the Node at the API server."""
+    """Labels and annotations of the Node at the API server."""
 
-    uid: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
-
-
-async def register(
-    client: KubeClient, identity: NodeIdentity, ledger: NodeState, at: float, disk: LedgerDisk = WRITABLE
-) -> RegisteredNode:
-    """Create the Node, or update an existing one, and post its status. Raises APIError."""
-    annotations = identity.annotations() | {DEVICES: ",".join(sorted(ledger.config.devices))}
-    metadata = {
-        "name": identity.name,
-        "labels": identity.all_labels(),
-        "annotations": {key: value or None for key, value in annotations.items()},
-    }
-    removed: Iterable[str] = ()
-    try:
-        non_empty = {key: value for key, value in annotations.items() if value}
-        uid = await _create(client, identity, {**metadata, "annotations": non_empty})
-    except APIError as error:
-        if error.code != 409:
-            raise
-        before = await _update(client, identity, metadata)
-        uid, removed = before.metadata.uid, _removed_devices(before, ledger)
-    answer = await post_status(client, identity, ledger, since=at, at=at, removed=removed, disk=disk)
-    meta: dict[str, Any] = answer["metadata"]
-    return RegisteredNode(uid, meta.get("labels") or {}, meta.get("annotations") or {})
-
-
-async def _create(client: KubeClient, identity: NodeIdentity, metadata: dict[str, Any]) -> str:
-    node = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": metadata,
-        "spec": {"taints": identity.taints()} if identity.taints() else {},
-    }
-    return str((await client.create(node))["metadata"]["uid"])
-
-
-def _removed_devices(before: Node, ledger: NodeState) -> set[str]:
-    """Return the extended resources that this agent added earlier and that the settings no longer have."""
-    added = set(filter(None, before.metadata.annotations.get(DEVICES, "").split(",")))
-    return added - ledger.config.devices.keys()
-
-
-async def _update(client: KubeClient, identity: NodeIdentity, metadata: dict[str, Any]) -> Node:
-    """Set labels and annotations, and add this agent's taints to the others; return the Node as it was."""
-    before = await client.get(Node, identity.name)
-    body: dict[str, Any] = {"metadata": metadata}
-    keys_present = {taint.key for taint in before.spec.taints}
-    missing = [taint for taint in identity.taints() if taint["key"] not in keys_present]
-    if missing:
-        others = [_taint(taint) for taint in before.spec.taints]
-        version = {"resourceVersion": before.metadata.resource_version}
-        body = {"metadata": metadata | version, "spec": {"taints": others + missing}}
-    await client.patch(Node, identity.name, body)
-    return before
-
-
-def _taint(taint: Any) -> dict[str, str]:
-    members = {
-        "key": taint.key,
-        "value": taint.value,
-        "effect": taint.effect,
-        "timeAdded": taint.time_added,
-    }
-    return {key: value for key, value in members.items() if value}
-
-
-async def post_status(
-    client: KubeClient,
-    identity: NodeIdentity,
-    ledger: NodeState,
-    *,
-    since: float,
-    at: float,
-    removed: Iterable[str] = (),
-    disk: LedgerDisk = WRITABLE,
-) -> dict[str, Any]:
-    """Write the Node's status without the `removed` resources; return the whole Node. Raises APIError."""
-    status = node_status(identity, ledger, since, at, disk)
-    for part in ("capacity", "allocatable"):
-        status[part] |= dict.fromkeys(removed)
-    body = {"status": status}
-    return await client.patch(Node, identity.name, body, kind_of_patch="strategic", subresource="status")
-
-
-async def is_ready(client: KubeClient, name: str) -> bool:
-    """Whether the API server has the Node, with the condition Ready. Raises APIError except 404."""
-    try:
-        node = await client.get(Node, name)
-    except APIError as error:
-        if error.code == 404:
-            return False
-        raise
-    ready = condition(node.status.conditions, "Ready")
-    return ready is not None and ready.status == "True"
-
-
-async def renew_lease(client: KubeClient, name: str, owner_uid: str, at: float) -> None:
-    """Renew the node's lease as kubelets do (KEP-589), or create it. Raises APIError."""
-    now = datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    try:
-        await client.patch(Lease, name, {"spec": {"renewTime": now}}, namespace=LEASE_NAMESPACE)
-    except APIError as error:
-        if error.code != 404:
-            raise
-        await client.create(_lease(name, owner_uid, now))
-
-
-def _lease(name: str, owner_uid: str, now: str) -> dict[str, Any]:
-    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": owner_uid}
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
-        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
-    }
 
 
 class Heartbeat:
@@ -158,8 +42,8 @@ class Heartbeat:
         reporter: AgentReporter,
         clock: Callable[[], float],
         ledger: Callable[[], NodeState],
-        registered: Callable[[RegisteredNode], None] = lambda _: None,
-        reposted: Callable[[], None] = lambda: None,
+        registered: Callable[[RegisteredNode], None],
+        reposted: Callable[[], None],
     ) -> None:
         """`registered` is called whenever the Node was created or updated.
 
@@ -180,6 +64,8 @@ class Heartbeat:
         self._raw: str | None = ""
         self._allocatable = _variable_allocatable(ledger())
 
+    # -- the Node
+
     async def register(self) -> None:
         """Register the node; retry until that succeeds."""
         while True:
@@ -191,12 +77,90 @@ class Heartbeat:
                 await asyncio.sleep(_RETRY_SECONDS)
 
     async def _register(self) -> None:
-        now = self._clock()
-        node = await register(self._client, self._identity, self._ledger(), now, self._disk)
-        self.uid = node.uid
-        self._since = self._posted = now
-        await renew_lease(self._client, self._identity.name, self.uid, now)
-        self._registered(node)
+        """Create the Node, or update an existing one, and post its status. Raises APIError."""
+        annotations = self._identity.annotations()
+        annotations[DEVICES] = ",".join(sorted(self._ledger().config.devices))
+        metadata = {
+            "name": self._identity.name,
+            "labels": self._identity.all_labels(),
+            "annotations": {key: value or None for key, value in annotations.items()},
+        }
+        removed: Iterable[str] = ()
+        try:
+            non_empty = {key: value for key, value in annotations.items() if value}
+            self.uid = await self._create({**metadata, "annotations": non_empty})
+        except APIError as error:
+            if error.code != 409:
+                raise
+            before = await self._update(metadata)
+            self.uid, removed = before.metadata.uid, self._removed_devices(before)
+        self._since = self._posted = self._clock()
+        meta: dict[str, Any] = (await self._post(removed))["metadata"]
+        await self._renew_lease()
+        self._registered(RegisteredNode(meta.get("labels") or {}, meta.get("annotations") or {}))
+
+    async def _create(self, metadata: dict[str, Any]) -> str:
+        taints = self._identity.taints()
+        spec = {"taints": taints} if taints else {}
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec}
+        return str((await self._client.create(node))["metadata"]["uid"])
+
+    def _removed_devices(self, before: Node) -> set[str]:
+        """Return the extended resources that this agent added earlier and that the settings lack now."""
+        added = set(filter(None, before.metadata.annotations.get(DEVICES, "").split(",")))
+        return added - self._ledger().config.devices.keys()
+
+    async def _update(self, metadata: dict[str, Any]) -> Node:
+        """Set labels and annotations, and add this agent's taints; return the Node as it was."""
+        before = await self._client.get(Node, self._identity.name)
+        body: dict[str, Any] = {"metadata": metadata}
+        present = {taint.key for taint in before.spec.taints}
+        missing = [taint for taint in self._identity.taints() if taint["key"] not in present]
+        if missing:
+            others = [_taint(taint) for taint in before.spec.taints]
+            version = {"resourceVersion": before.metadata.resource_version}
+            body = {"metadata": metadata | version, "spec": {"taints": others + missing}}
+        await self._client.patch(Node, self._identity.name, body)
+        return before
+
+    # -- its status
+
+    async def post(self) -> None:
+        """Write the Node's status. Raises APIError."""
+        await self._post()
+        raw = raw_allocatable(self._ledger())
+        if raw != self._raw:
+            body = {"metadata": {"annotations": {keys.RAW_ALLOCATABLE: raw}}}
+            await self._client.patch(Node, self._identity.name, body)
+            self._raw = raw
+        self._posted = self._clock()
+
+    async def _post(self, removed: Iterable[str] = ()) -> dict[str, Any]:
+        """Write the Node's status without the `removed` resources; return the whole Node. Raises APIError."""
+        status = node_status(self._identity, self._ledger(), self._since, self._clock(), self._disk)
+        for part in ("capacity", "allocatable"):
+            status[part] |= dict.fromkeys(removed)
+        return await self._client.patch(
+            Node,
+            self._identity.name,
+            {"status": status},
+            kind_of_patch="strategic",
+            subresource="status",
+        )
+
+    def set_disk_fault(self, fault: str) -> bool:
+        """Record why the ledger cannot be written, "" if it can; return whether that changed."""
+        if fault == self._disk.fault:
+            return False
+        self._disk = LedgerDisk(fault, self._clock())
+        return True
+
+    def allocatable_changed(self) -> bool:
+        """Record what the ledger makes allocatable; return whether that changed and must be posted."""
+        before, self._allocatable = self._allocatable, _variable_allocatable(self._ledger())
+        return self._allocatable != before
+
+    # -- its lease
 
     async def run(self) -> None:
         """Renew the lease until cancelled; check now and then that the Node exists and is ready."""
@@ -211,37 +175,54 @@ class Heartbeat:
                 beats = -_CHECK_EVERY  # after a gap the Node may have been marked as not ready
 
     async def _beat(self, *, check: bool) -> None:
-        now = self._clock()
-        await renew_lease(self._client, self._identity.name, self.uid, now)
-        if check and not await is_ready(self._client, self._identity.name):
+        await self._renew_lease()
+        if check and not await self._is_ready():
             await self._register()
-        elif now - self._posted >= _STATUS_SECONDS:
+        elif self._clock() - self._posted >= _STATUS_SECONDS:
             await self.post()
             self._reposted()
 
-    def set_disk_fault(self, fault: str) -> bool:
-        """Record why the ledger cannot be written, "" if it can; return whether that changed."""
-        if fault == self._disk.fault:
-            return False
-        self._disk = LedgerDisk(fault, self._clock())
-        return True
+    async def _is_ready(self) -> bool:
+        """Whether the API server has the Node, with the condition Ready. Raises APIError except 404."""
+        try:
+            node = await self._client.get(Node, self._identity.name)
+        except APIError as error:
+            if error.code == 404:
+                return False
+            raise
+        ready = condition(node.status.conditions, "Ready")
+        return ready is not None and ready.status == "True"
 
-    def allocatable_changed(self) -> bool:
-        """Record what the ledger makes allocatable; return whether that changed and must be posted."""
-        before, self._allocatable = self._allocatable, _variable_allocatable(self._ledger())
-        return self._allocatable != before
+    async def _renew_lease(self) -> None:
+        """Renew the node's lease as kubelets do (KEP-589), or create it. Raises APIError."""
+        name = self._identity.name
+        now = datetime.fromtimestamp(self._clock(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        try:
+            await self._client.patch(Lease, name, {"spec": {"renewTime": now}}, namespace=LEASE_NAMESPACE)
+        except APIError as error:
+            if error.code != 404:
+                raise
+            await self._client.create(_lease(name, self.uid, now))
 
-    async def post(self) -> None:
-        """Write the Node's status. Raises APIError."""
-        now = self._clock()
-        ledger = self._ledger()
-        await post_status(self._client, self._identity, ledger, since=self._since, at=now, disk=self._disk)
-        raw = raw_allocatable(ledger)
-        if raw != self._raw:
-            body = {"metadata": {"annotations": {keys.RAW_ALLOCATABLE: raw}}}
-            await self._client.patch(Node, self._identity.name, body)
-            self._raw = raw
-        self._posted = now
+
+def _taint(taint: Any) -> dict[str, str]:
+    members = {
+        "key": taint.key,
+        "value": taint.value,
+        "effect": taint.effect,
+        "timeAdded": taint.time_added,
+    }
+    return {key: value for key, value in members.items() if value}
+
+
+def _lease(name: str, owner_uid: str, now: str) -> dict[str, Any]:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": owner_uid}
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]},
+        "spec": {"holderIdentity": name, "leaseDurationSeconds": LEASE_SECONDS, "renewTime": now},
+    }
 
 
 def _variable_allocatable(ledger: NodeState) -> tuple[int, int]:

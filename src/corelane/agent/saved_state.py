@@ -6,14 +6,14 @@ that a start does not depend on an API server.
 """
 
 import asyncio
-import json
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
+
+import msgspec
 
 from corelane.agent.instructions import RecordEvent
 from corelane.agent.reporting import AgentReporter
@@ -39,23 +39,20 @@ _LABELS: Final = (
     keys.CRANE_AWARENESS,
 )
 _ANNOTATIONS: Final = (keys.RESERVATION, keys.SYSTEM_QOS, keys.AMPLIFICATION)
-_NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class NodeOverrides:
-    """The Node's labels and annotations that override settings, each with its last valid value."""
+class SavedSettings(msgspec.Struct, frozen=True):
+    """Content of the settings file: the policy of the last run, "" before the first, and the overrides.
 
-    labels: Mapping[str, str] = field(default_factory=lambda: _NONE)
-    annotations: Mapping[str, str] = field(default_factory=lambda: _NONE)
+    Overrides are the Node's labels and annotations that are settings, each with its last valid value.
+    """
+
+    policy: str
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class SavedSettings:
-    """Content of the settings file: the policy of the last run, "" before the first, and the overrides."""
-
-    policy: str = ""
-    overrides: NodeOverrides = field(default_factory=NodeOverrides)
+NOTHING_SAVED: Final = SavedSettings("", {}, {})
 
 
 class EffectiveSettings:
@@ -65,57 +62,45 @@ class EffectiveSettings:
         """Raises NodeConfigError for a profile that is invalid on this machine."""
         self._profile = profile
         self._reported: set[str] = set()
-        self.overrides = saved.overrides
         try:
-            self.config = _effective(profile, machine, saved.overrides)
+            self.config = _effective(profile, machine, saved.labels, saved.annotations)
+            self.to_save = SavedSettings(self.config.policy, saved.labels, saved.annotations)
         except NodeConfigError:
-            self.overrides = NodeOverrides()
-            self.config = _effective(profile, machine, self.overrides)
+            self.config = _effective(profile, machine, {}, {})
+            self.to_save = SavedSettings(self.config.policy, {}, {})
         self.is_saved = saved == self.to_save
-
-    @property
-    def to_save(self) -> SavedSettings:
-        """Content for the settings file."""
-        return SavedSettings(self.config.policy, self.overrides)
 
     def update(
         self, machine: Machine, labels: Mapping[str, str], annotations: Mapping[str, str]
     ) -> list[str]:
         """Apply the Node's labels and annotations; return the faults that the last call did not return."""
-        overrides, faults = _valid_overrides(self.overrides, labels, annotations)
+        faults: list[str] = []
+        labels = dict(_valid(_LABELS, labels, self.to_save.labels, faults))
+        annotations = dict(_valid(_ANNOTATIONS, annotations, self.to_save.annotations, faults))
         try:
-            config = _effective(self._profile, machine, overrides)
+            config = _effective(self._profile, machine, labels, annotations)
         except NodeConfigError as error:
             faults.append(f"labels and annotations of the node, together with its settings: {error}")
         else:
-            self.is_saved = self.is_saved and (config, overrides) == (self.config, self.overrides)
-            self.config, self.overrides = config, overrides
+            before, self.to_save = self.to_save, SavedSettings(config.policy, labels, annotations)
+            self.is_saved = self.is_saved and before == self.to_save
+            self.config = config
         new_faults = [fault for fault in faults if fault not in self._reported]
         self._reported = set(faults)
         return new_faults
 
 
-def _valid_overrides(
-    before: NodeOverrides, labels: Mapping[str, str], annotations: Mapping[str, str]
-) -> tuple[NodeOverrides, list[str]]:
-    """Take every valid label and annotation; an invalid one keeps its value of before, and is a fault."""
-    faults: list[str] = []
-
-    def valid(
-        names: tuple[str, ...], current: Mapping[str, str], last: Mapping[str, str]
-    ) -> Iterator[tuple[str, str]]:
-        for key in names:
-            if key in current and (problems := list(_faults(current, key))):
-                faults.extend(problems)
-                if key in last:
-                    yield key, last[key]
-            elif key in current:
-                yield key, current[key]
-
-    return NodeOverrides(
-        dict(valid(_LABELS, labels, before.labels)),
-        dict(valid(_ANNOTATIONS, annotations, before.annotations)),
-    ), faults
+def _valid(
+    names: tuple[str, ...], current: Mapping[str, str], last: Mapping[str, str], faults: list[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield every valid setting; of an invalid one its last valid value, and note its faults."""
+    for key in names:
+        if key in current and (problems := list(_faults(current, key))):
+            faults.extend(problems)
+            if key in last:
+                yield key, last[key]
+        elif key in current:
+            yield key, current[key]
 
 
 def _faults(current: Mapping[str, str], key: str) -> Iterator[str]:
@@ -124,9 +109,11 @@ def _faults(current: Mapping[str, str], key: str) -> Iterator[str]:
     return map(str, settings.faults)
 
 
-def _effective(profile: NodeConfig, machine: Machine, overrides: NodeOverrides) -> NodeConfig:
+def _effective(
+    profile: NodeConfig, machine: Machine, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> NodeConfig:
     """Return the profile with the overrides applied. Raises NodeConfigError."""
-    settings = node_labels.node_labels(overrides.labels, overrides.annotations)
+    settings = node_labels.node_labels(labels, annotations)
     topology = usable_topology(machine)
     pools = node_labels.pool_options(settings, KubeletSettings(), profile.pools, topology)
     config = replace(profile, policy=settings.policy or profile.policy, pools=pools)
@@ -140,30 +127,17 @@ def load_settings(path: Path) -> tuple[SavedSettings, str]:
     Raises OSError for a file that cannot be read.
     """
     try:
-        tree = json.loads(path.read_bytes())
-        overrides = NodeOverrides(_texts(tree["labels"]), _texts(tree["annotations"]))
-        return SavedSettings(str(tree["policy"]), overrides), ""
+        return msgspec.json.decode(path.read_bytes(), type=SavedSettings), ""
     except FileNotFoundError:
-        return SavedSettings(), ""
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return (
-            SavedSettings(),
-            f"{path}: invalid settings file ({error}), read again from the Node",
-        )
-
-
-def _texts(value: Any) -> dict[str, str]:
-    return {str(key): str(text) for key, text in value.items()}
+        return NOTHING_SAVED, ""
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return NOTHING_SAVED, f"{path}: invalid settings file ({error}), read again from the Node"
 
 
 def save_settings(path: Path, settings: SavedSettings) -> None:
     """Replace the settings file. Raises OSError."""
-    tree = {
-        "policy": settings.policy,
-        "labels": dict(settings.overrides.labels),
-        "annotations": dict(settings.overrides.annotations),
-    }
-    files.write_atomic(path, json.dumps(tree, indent=2).encode() + b"\n", mode=0o600)
+    text = msgspec.json.format(msgspec.json.encode(settings), indent=2)
+    files.write_atomic(path, text + b"\n", mode=0o600)
 
 
 @dataclass(frozen=True, slots=True)
