@@ -1,4 +1,4 @@
-"""The agent with the embedded API server and real processes: what people see, and what the kernel says."""
+"""The agent with the embedded API server and real processes: Kubernetes objects and the kernel's state."""
 
 import asyncio
 import errno
@@ -41,7 +41,7 @@ from support.containers import MINE, both_ways, needs_two_cpus
 
 @asynccontextmanager
 async def a_runtime(directory, mode="auto"):
-    """For all agents of a test, one after another; what they leave is ended at the end."""
+    """Runtime for the agents of a test, one after another; remaining processes are killed at the end."""
     try:
         yield lambda: LocalRuntime.open(directory / "runtime", cgroups=mode, sweep_seconds=0.2)
     finally:
@@ -76,7 +76,7 @@ async def lab(directory, mode="auto"):
 
 
 async def allowed(agent, name):
-    """What /proc says of the one live container with this name."""
+    """Return the CPUs that /proc shows for the live container of this name."""
     for container_, _ in agent._state_machine.index.live():
         if container_.name == name:
             tasks = await agent._runtime.allowed(container_.id)
@@ -95,7 +95,7 @@ async def confirmed(agent, *names):
 
 @both_ways
 @needs_two_cpus
-def test_an_exclusive_container_has_its_cpus_alone_and_the_kernel_confirms_it(tmp_path, mode):
+def test_an_exclusive_container_is_pinned_and_the_kernel_confirms_it(tmp_path, mode):
     async def scenario():
         async with lab(tmp_path, mode) as (client, agent):
             await client.create(pod("all", container("shared", SERVE)))
@@ -128,7 +128,7 @@ def test_an_exclusive_container_has_its_cpus_alone_and_the_kernel_confirms_it(tm
 
 
 @needs_two_cpus
-def test_drift_is_put_right_and_reported(tmp_path):
+def test_drift_is_corrected_and_reported(tmp_path):
     async def scenario():
         async with lab(tmp_path, "off") as (client, agent):
             await client.create(pod("fast", container("lane", SERVE, "1")))
@@ -181,7 +181,7 @@ def test_phases_exit_codes_and_restarts_are_reported(tmp_path):
     asyncio.run(scenario())
 
 
-def test_a_running_pod_outlives_an_annotation_that_was_broken_since(tmp_path):
+def test_a_running_pod_survives_an_annotation_that_became_invalid(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             await client.create(pod("web", container("c", SERVE)))
@@ -231,7 +231,7 @@ def test_environment_config_maps_and_arguments_reach_the_process(tmp_path):
     asyncio.run(scenario())
 
 
-def test_logs_of_this_run_and_the_one_before(tmp_path):
+def test_logs_of_the_current_and_the_previous_run(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             once = tmp_path / "ran"
@@ -266,7 +266,7 @@ def test_logs_of_this_run_and_the_one_before(tmp_path):
     asyncio.run(scenario())
 
 
-def test_a_pod_that_local_processes_cannot_run_is_refused_with_the_reason(tmp_path):
+def test_a_pod_unsupported_by_local_processes_is_rejected_with_the_reason(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, _):
             await client.create(pod("image", {"name": "c", "image": "nginx"}))
@@ -277,7 +277,7 @@ def test_a_pod_that_local_processes_cannot_run_is_refused_with_the_reason(tmp_pa
     asyncio.run(scenario())
 
 
-def test_a_terminating_pod_gets_sigterm_then_its_grace_and_goes(tmp_path):
+def test_a_terminating_pod_gets_sigterm_and_its_grace_period(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             mark = tmp_path / "term"
@@ -296,7 +296,7 @@ def test_a_terminating_pod_gets_sigterm_then_its_grace_and_goes(tmp_path):
     asyncio.run(scenario())
 
 
-def test_starts_that_still_wait_for_their_turn_are_dropped_when_the_pod_is_deleted(tmp_path):
+def test_queued_starts_are_dropped_when_the_pod_is_deleted(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             mark = tmp_path / "started"
@@ -342,7 +342,7 @@ def test_the_node_is_registered_with_facts_and_a_lease(tmp_path):
     asyncio.run(scenario())
 
 
-def test_a_topology_that_somebody_damaged_is_published_again(tmp_path):
+def test_a_damaged_topology_is_published_again(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             published = await until(lambda: read_topology(client))
@@ -382,7 +382,7 @@ async def read_topology(client):
     return found[0] if found else None
 
 
-def test_a_node_taken_for_lost_says_that_it_is_not(tmp_path):
+def test_a_node_marked_not_ready_posts_its_status_again(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             lost = {"status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}}
@@ -395,7 +395,7 @@ def test_a_node_taken_for_lost_says_that_it_is_not(tmp_path):
 
 
 @needs_two_cpus
-def test_a_restart_takes_over_what_runs_and_sweeps_what_was_deleted(tmp_path):
+def test_a_restart_adopts_running_pods_and_stops_deleted_ones(tmp_path):
     async def scenario():
         async with cluster(tmp_path) as client, a_runtime(tmp_path) as opened:
             async with node(client, tmp_path, opened) as agent:
@@ -428,7 +428,7 @@ def test_a_restart_takes_over_what_runs_and_sweeps_what_was_deleted(tmp_path):
 
 
 @needs_two_cpus
-def test_a_damaged_ledger_is_kept_and_made_again_from_what_runs(tmp_path):
+def test_a_corrupt_ledger_is_renamed_and_rebuilt_from_running_containers(tmp_path):
     async def scenario():
         async with cluster(tmp_path) as client, a_runtime(tmp_path) as opened:
             async with node(client, tmp_path, opened) as agent:
@@ -446,7 +446,7 @@ def test_a_damaged_ledger_is_kept_and_made_again_from_what_runs(tmp_path):
     asyncio.run(scenario())
 
 
-def test_shutdown_ends_the_pods_processes_only_if_it_is_asked_to(tmp_path):
+def test_shutdown_stops_pods_only_with_stop_pods(tmp_path):
     async def scenario():
         async with cluster(tmp_path) as client, a_runtime(tmp_path) as opened:
             async with node(client, tmp_path, opened) as agent:
@@ -470,7 +470,7 @@ def test_shutdown_ends_the_pods_processes_only_if_it_is_asked_to(tmp_path):
     asyncio.run(scenario())
 
 
-def test_a_simulated_node_shows_what_it_is_and_confirms_nothing(tmp_path):
+def test_a_simulated_node_is_marked_and_confirms_no_cpus(tmp_path):
     async def scenario():
         async with cluster(tmp_path) as client:
             machine = parse_spec("socket:2 numa:1 core:4 smt:2")
@@ -509,7 +509,7 @@ def test_a_simulated_node_shows_what_it_is_and_confirms_nothing(tmp_path):
     asyncio.run(scenario())
 
 
-def test_settings_that_the_machine_cannot_honour_are_refused_at_the_start(tmp_path):
+def test_settings_invalid_on_the_machine_are_rejected_at_start(tmp_path):
     from corelane.node import NodeConfig, NodeConfigError
 
     async def scenario():
@@ -527,7 +527,7 @@ def test_settings_that_the_machine_cannot_honour_are_refused_at_the_start(tmp_pa
     asyncio.run(scenario())
 
 
-def test_an_api_server_that_comes_late_is_waited_for(tmp_path):
+def test_an_agent_waits_for_the_api_server(tmp_path):
     async def scenario():
         async with cluster(tmp_path) as client:
             real, calls = client.create, []
@@ -552,7 +552,7 @@ def test_an_api_server_that_comes_late_is_waited_for(tmp_path):
     asyncio.run(scenario())
 
 
-def test_devices_are_offered_handed_out_near_their_cpus_and_gone_when_they_are_no_more(tmp_path):
+def test_devices_are_allocatable_assigned_near_the_cpus_and_removed_with_the_setting(tmp_path):
     nic = "example.com/nic"
 
     def make(client, devices):
@@ -605,7 +605,7 @@ def test_devices_are_offered_handed_out_near_their_cpus_and_gone_when_they_are_n
     asyncio.run(scenario())
 
 
-def test_a_disk_that_is_full_is_told_and_nothing_starts_until_there_is_room(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_no_pod_starts_until_the_ledger_is_written(tmp_path, monkeypatch):
     full, save = [], saved_state.save_ledger
 
     def saving(path, ledger):

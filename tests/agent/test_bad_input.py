@@ -1,4 +1,4 @@
-"""Whatever a pod's labels and annotations say, the agent takes it in: as asked for, or as refused."""
+"""Any labels and annotations of pods and nodes: the agent applies or refuses them, without an error."""
 
 import msgspec
 from hypothesis import given, settings
@@ -24,7 +24,7 @@ def manifest(annotations, labels):
 
 @settings(max_examples=80, deadline=None)
 @given(written(ON_PODS + RECORDS), st.booleans())
-def test_a_pod_is_planned_with_what_it_asks_for_or_with_a_reason_why_not(said, labelled):
+def test_a_plan_has_the_pods_request_or_a_refusal(said, labelled):
     plan = pod_manifest.pod_plan(manifest(said, said if labelled else {}), processes=True)
     assert [one.name for one in plan.request.containers] == ["x"]
     if plan.refusal is not None:
@@ -37,7 +37,7 @@ def test_a_pod_is_planned_with_what_it_asks_for_or_with_a_reason_why_not(said, l
 
 @settings(max_examples=80, deadline=None)
 @given(written(ON_NODES))
-def test_a_node_holds_what_can_be_meant_and_says_what_cannot(said):
+def test_valid_node_labels_apply_and_invalid_ones_are_faults(said):
     node = EffectiveSettings(NodeConfig(policy="pools"), MACHINE, NOTHING_SAVED)
     faults = node.update(MACHINE, said, said)
     assert all(text.isprintable() for text in faults)

@@ -66,7 +66,7 @@ def test_a_variable_may_refer_only_to_those_before_it():
         ("status.hostIPs", "10.0.0.7,fd00::7"),
     ],
 )
-def test_fields_of_the_pod(path, expected):
+def test_field_references_of_the_pod(path, expected):
     assert variables(env=[{"name": "X", "valueFrom": {"fieldRef": {"fieldPath": path}}}]) == {"X": expected}
 
 
@@ -85,7 +85,7 @@ def test_an_unknown_field_is_named():
         ("requests.memory", None, "0"),
     ],
 )
-def test_resources_are_rounded_up_and_absent_limits_are_the_nodes(resource, divisor, expected):
+def test_resources_are_rounded_up_and_unset_limits_are_the_nodes(resource, divisor, expected):
     ref = {"resource": resource} | ({"divisor": divisor} if divisor else {})
     found = variables(
         resources={"requests": {"cpu": "1500m"}, "limits": {"memory": "64Mi"}},
@@ -118,7 +118,7 @@ def test_config_maps_by_key_and_as_a_whole_with_env_winning():
         ),
     ],
 )
-def test_what_is_missing_is_a_configuration_error(known, container, message):
+def test_a_missing_source_is_a_configuration_error(known, container, message):
     with pytest.raises(RuntimeFailure, match=message) as caught:
         variables(known, **container)
     assert caught.value.reason == "CreateContainerConfigError"
@@ -134,7 +134,7 @@ def test_command_and_arguments_are_expanded():
     assert line == ("run", "1", "--x=1", "$(A)")
 
 
-def test_the_config_maps_that_are_needed():
+def test_referenced_config_maps():
     made = pod(
         envFrom=[{"configMapRef": {"name": "m"}}, {"secretRef": {"name": "s"}}],
         env=[{"name": "X", "valueFrom": {"configMapKeyRef": {"name": "n", "key": "k"}}}],

@@ -27,7 +27,7 @@ ALWAYS, ON_FAILURE, NEVER = RestartPolicy
         (ON_FAILURE, SIDECAR, 0, True),
     ],
 )
-def test_who_runs_again(policy, kind, code, expected):
+def test_containers_restart_by_policy_kind_and_exit_code(policy, kind, code, expected):
     assert container_lifecycle.should_restart(policy, kind, ContainerExit(code, 0.0)) is expected
 
 
@@ -42,7 +42,7 @@ def test_the_first_restart_is_immediate_then_the_wait_doubles_up_to_five_minutes
     assert waits == [0.0, 10.0, 20.0, 40.0, 80.0, 160.0, 300.0, 300.0]
 
 
-def test_a_run_of_ten_minutes_clears_the_record():
+def test_a_run_of_ten_minutes_resets_the_back_off():
     ended = ContainerExit(1, 1000.0)
     backoff = container_lifecycle.raised_backoff(
         container_lifecycle.raised_backoff(None, ended, 1000.0), ended, 1000.0

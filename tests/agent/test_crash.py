@@ -1,4 +1,4 @@
-"""An agent killed with SIGKILL, again and again, at moments that nobody chose."""
+"""An agent killed with SIGKILL repeatedly, at random times."""
 
 import asyncio
 import random
@@ -97,8 +97,8 @@ def test_processes_stay_pinned_and_are_adopted_after_sigkill(tmp_path):
 
 @pytest.mark.system
 @needs_two_cpus
-def test_kills_at_random_moments_lose_no_pod_and_never_let_two_share_an_exclusive_cpu(tmp_path):
-    """Pods are made and deleted all the while; the kernel is asked between the lives of the agent."""
+def test_kills_at_random_times_lose_no_pod_and_keep_exclusive_cpus_exclusive(tmp_path):
+    """Pods are created and deleted meanwhile; the kernel is checked between two starts of the agent."""
     chance = random.Random(20)
 
     async def scenario():

@@ -1,4 +1,4 @@
-"""A kubelet with static CPU manager beside the agent: its state file, good and bad, and what follows."""
+"""A kubelet with static CPU manager beside the agent: valid and invalid state files, and allocations."""
 
 import asyncio
 import os
@@ -23,7 +23,7 @@ from support.cluster_lab import cluster, event, events, until, working
 
 
 def pinned(**pods):
-    """Pod UID to the CPUs of its only container."""
+    """Return a state with the CPUs of each pod UID's only container."""
     return Checkpoint("static", entries={uid: {"app": CPUSet.parse(text)} for uid, text in pods.items()})
 
 
@@ -34,7 +34,7 @@ def told(world, reason):
 # -- the file
 
 
-def test_a_file_is_read_as_it_stands(tmp_path):
+def test_the_state_file_is_read(tmp_path):
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(pinned(web="1-2")))
     said = KubeletStateFile(path).read()
@@ -56,7 +56,7 @@ def test_a_file_is_read_as_it_stands(tmp_path):
         (b"[]", "the file"),
     ],
 )
-def test_what_cannot_be_read_is_said_and_changes_nothing(tmp_path, content, why):
+def test_an_unreadable_state_file_is_a_fault(tmp_path, content, why):
     path = tmp_path / "cpu_manager_state"
     if content is not None:
         path.write_bytes(content)
@@ -68,17 +68,17 @@ def test_what_cannot_be_read_is_said_and_changes_nothing(tmp_path, content, why)
     assert "\n" not in said.fault
 
 
-def test_a_directory_is_no_file(tmp_path):
+def test_a_directory_is_a_fault(tmp_path):
     assert "Is a directory" in KubeletStateFile(tmp_path).read().fault
 
 
-def test_a_pipe_that_nobody_writes_to_is_not_waited_for(tmp_path):
+def test_a_pipe_without_a_writer_does_not_block(tmp_path):
     path = tmp_path / "cpu_manager_state"
     os.mkfifo(path)
     assert KubeletStateFile(path).read().checkpoint is None
 
 
-def test_who_runs_is_asked_only_where_the_file_does_not_tell(tmp_path):
+def test_running_pods_are_listed_only_under_policy_none(tmp_path):
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(Checkpoint("none")))
     assert KubeletStateFile(path, lambda: ["web"]).read().running == {"web"}
@@ -89,7 +89,7 @@ def test_who_runs_is_asked_only_where_the_file_does_not_tell(tmp_path):
 # -- what follows from it
 
 
-def test_cpus_that_a_kubelet_pinned_are_nobodys_until_it_gives_them_up():
+def test_cpus_pinned_by_a_kubelet_are_not_allocated_until_released():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2", db="3"))
     shared, best = (
         plan("s", ("a", APP, 100), qos=QOSClass.BURSTABLE),
@@ -116,7 +116,7 @@ def test_cpus_that_a_kubelet_pinned_are_nobodys_until_it_gives_them_up():
     assert len(told(world, "TakeoverDone")) == 1
 
 
-def test_who_runs_leaves_cpus_that_a_kubelet_pins_only_now():
+def test_running_pods_leave_cpus_that_a_kubelet_pins_later():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned())
     world.add(plan("s", ("a", APP, 100), qos=QOSClass.BURSTABLE))
     world.settle()
@@ -125,7 +125,7 @@ def test_who_runs_leaves_cpus_that_a_kubelet_pins_only_now():
     assert world.container("s", "a").cpus == CPUSet.parse("0-3")
 
 
-def test_a_start_without_the_file_holds_what_was_held_before():
+def test_a_start_without_the_file_keeps_the_last_content():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
     world.settle()
     ledger = world.core.ledger
@@ -134,7 +134,7 @@ def test_a_start_without_the_file_holds_what_was_held_before():
     assert world.core.ledger.bound == CPUSet.parse("1-2")
 
 
-def test_without_the_setting_nothing_is_held_any_more():
+def test_without_the_setting_kubelet_cpus_are_released():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
     world.settle()
     world.kubelet = None
@@ -142,7 +142,7 @@ def test_without_the_setting_nothing_is_held_any_more():
     assert world.core.ledger.bound == CPUSet()
 
 
-def test_with_another_policy_what_is_pinned_is_held_before_anybody_comes():
+def test_after_a_policy_change_kubelet_cpus_are_held_before_admissions():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
     none = replace(world.config, policy="none")
     world.feed(instructions.ConfigChanged(config=none, at=world.at))
@@ -152,7 +152,7 @@ def test_with_another_policy_what_is_pinned_is_held_before_anybody_comes():
     assert world.core.ledger.bound == CPUSet.parse("1-3")
 
 
-def test_cpus_that_are_somebodys_already_stay_his_and_that_is_told_once():
+def test_allocated_cpus_stay_allocated_and_the_conflict_is_reported_once():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned())
     world.add(plan("r", ("a", APP, 2000)))
     world.settle()
@@ -165,7 +165,7 @@ def test_cpus_that_are_somebodys_already_stay_his_and_that_is_told_once():
     assert f"{named(own.mask)} belonged to another as well" in text
 
 
-def test_an_agent_follows_the_file_says_what_is_wrong_with_it_and_publishes_who_is_waited_for(tmp_path):
+def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_path):
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(pinned(web="1-2")))
 

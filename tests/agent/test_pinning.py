@@ -23,11 +23,11 @@ MAY_MEET = {
 
 
 @pytest.mark.parametrize(("one", "other"), list(itertools.product(Sharing, Sharing)))
-def test_who_may_meet_on_a_cpu_is_the_same_seen_from_both_sides(one, other):
+def test_sharing_compatibility_is_symmetric(one, other):
     assert one.compatible_with(other) == other.compatible_with(one) == (frozenset({one, other}) in MAY_MEET)
 
 
-def test_a_lane_of_its_own_waits_for_those_who_must_leave_it_and_a_pool_goes_round_it():
+def test_an_exclusive_start_waits_and_a_pool_start_avoids_occupied_cpus():
     occupied = OccupiedCPUs()
     occupied.add(CPUSet.parse("0-3"), Sharing.BEST_EFFORT)
     lent = CPUAllocation(CPUSet.parse("0-1"), Sharing.LENT)
@@ -40,7 +40,7 @@ def test_a_lane_of_its_own_waits_for_those_who_must_leave_it_and_a_pool_goes_rou
     )
 
 
-def test_two_that_strayed_onto_each_others_cpus_go_back_without_waiting_for_one_another():
+def test_two_containers_that_drifted_onto_each_others_cpus_move_back():
     world = World()
     world.add(plan("u1", ("a", APP, 2000)))
     world.add(plan("u2", ("a", APP, 100), qos=QOSClass.BURSTABLE))
@@ -53,7 +53,7 @@ def test_two_that_strayed_onto_each_others_cpus_go_back_without_waiting_for_one_
     assert (alone.cpus, shared.cpus) == (CPUSet.parse("1-2"), CPUSet.parse("0,3-5"))
 
 
-def test_siblings_with_cpus_in_common_start_beside_each_other():
+def test_containers_of_one_pod_with_common_cpus_start_together():
     world = World(pools=PoolOptions())
     world.add(plan("u1", ("a", APP, 1500), ("b", APP, 500), placement_spec=PlacementSpec(qos=PodQOS.LSE)))
     world.settle()
@@ -61,7 +61,7 @@ def test_siblings_with_cpus_in_common_start_beside_each_other():
     assert world.annotated["u1"] == {"a": CPUSet.parse("1-2"), "b": CPUSet.parse("1-2")}
 
 
-def test_a_pod_that_a_kubelet_pinned_stays_where_it_is_and_newcomers_go_round_it():
+def test_a_pod_pinned_by_a_kubelet_stays_and_new_pods_avoid_its_cpus():
     world = World(pools=PoolOptions())
     old = plan("old", ("a", APP, 2000), ("b", APP, 100))
     file = Checkpoint("static", entries={"old": {"a": CPUSet.parse("2,5")}})
@@ -82,7 +82,7 @@ def test_a_pod_that_a_kubelet_pinned_stays_where_it_is_and_newcomers_go_round_it
 
 
 @pytest.mark.parametrize(("qos", "waits_for"), [(PodQOS.LSE, {"be", "ls"}), (PodQOS.LSR, {"ls"})])
-def test_a_container_starts_when_those_have_left_its_cpus_whom_it_must_not_meet(qos, waits_for):
+def test_a_container_starts_after_incompatible_ones_left_its_cpus(qos, waits_for):
     world = World(pools=PoolOptions())
     world.add(plan("be", ("a", APP, 100), placement_spec=PlacementSpec(qos=PodQOS.BE)))
     world.add(plan("ls", ("a", APP, 100), placement_spec=PlacementSpec(qos=PodQOS.LS)))

@@ -1,4 +1,4 @@
-"""From a manifest to a plan: what local processes cannot do is said, never silently left out."""
+"""From manifest to plan: unsupported fields are refusals or warnings, never dropped silently."""
 
 import os
 
@@ -77,31 +77,31 @@ def test_containers_in_order_with_their_kinds():
         ({}, {"resourceClaims": [{"name": "gpu"}]}, "ResourceClaimsUnsupported", "resourceClaims"),
     ],
 )
-def test_what_a_pod_would_break_over_is_refused(container, spec, reason, words):
+def test_unsupported_fields_are_refused(container, spec, reason, words):
     refusal = planned(container, **spec).refusal
     assert refusal.reason == reason
     assert words in refusal.message
 
 
-def test_a_container_may_say_the_user_that_it_gets_anyway():
+def test_the_agents_own_user_is_accepted():
     own = {"runAsUser": os.geteuid()}
     other = {"runAsUser": os.geteuid() + 1}
     assert planned({"securityContext": own}, securityContext=other).refusal is None
 
 
-def test_run_as_non_root_is_refused_only_to_root(monkeypatch):
+def test_run_as_non_root_is_refused_only_when_the_agent_is_root(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert planned(securityContext={"runAsNonRoot": True}).refusal.reason == "UserUnsupported"
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert planned(securityContext={"runAsNonRoot": True}).refusal is None
 
 
-def test_the_service_account_that_real_clusters_mount_is_no_reason_to_refuse():
+def test_the_service_account_mount_is_accepted():
     mount = {"name": "kube-api-access", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"}
     assert planned({"volumeMounts": [mount]}).refusal is None
 
 
-def test_what_a_pod_only_does_without_is_a_warning():
+def test_ignored_fields_are_warnings():
     found = planned(
         {"image": "nginx", "livenessProbe": {"exec": {}}, "lifecycle": {"preStop": {}}},
         ephemeralContainers=[{"name": "debug"}],
@@ -116,39 +116,39 @@ def test_what_a_pod_only_does_without_is_a_warning():
     assert "containers c" in found.warnings[1].message
 
 
-def test_a_simulated_node_runs_what_no_process_could():
+def test_a_simulated_node_accepts_fields_unsupported_by_processes():
     found = planned({"command": [], "image": "nginx"}, processes=False)
     assert (found.refusal, found.warnings) == (None, ())
 
 
-def test_an_annotation_that_makes_no_sense_is_refused_and_named():
+def test_an_invalid_annotation_is_refused_by_name():
     found = planned(metadata={"annotations": {"corelane.io/container-cpusets": "no json"}})
     assert found.refusal.reason == "UnexpectedAdmissionError"
     assert "corelane.io/container-cpusets" in found.refusal.message
     assert found.key == "default/web"
 
 
-def test_an_annotation_that_breaks_later_takes_nothing_from_what_the_containers_ask_for():
+def test_an_invalid_annotation_keeps_the_containers_requests():
     resources = {"requests": {"cpu": "200m"}}
     broken = planned({"resources": resources}, metadata={"annotations": {RESOURCE_STATUS: "{"}})
     assert broken.refusal is not None
     assert broken.request == planned({"resources": resources}).request
 
 
-def test_only_a_pod_that_a_scheduler_bound_was_promised_something():
+def test_only_a_pod_with_pod_scheduled_counts_as_bound_by_corelane():
     scheduled = {"conditions": [{"type": "PodScheduled", "status": "True"}]}
     assert planned(schedulerName=pod_manifest.SCHEDULER, status=scheduled).bound_by_corelane
     assert not planned(schedulerName=pod_manifest.SCHEDULER).bound_by_corelane
     assert not planned(schedulerName="default-scheduler", status=scheduled).bound_by_corelane
 
 
-def test_a_pod_that_is_being_deleted_has_its_grace():
+def test_a_deleted_pod_has_its_grace_period():
     gone = {"deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 5}
     assert planned(metadata=gone).deletion_grace == 5.0
     assert planned().deletion_grace is None
 
 
-def test_the_past_is_what_the_api_server_remembers():
+def test_past_runs_come_from_the_pods_status():
     terminated = {
         "exitCode": 3,
         "reason": "Error",

@@ -1,4 +1,4 @@
-"""Lanes of writes to the API server."""
+"""Queues of writes to the API server."""
 
 import asyncio
 import threading
@@ -13,7 +13,7 @@ from corelane.kube.pod import Pod
 
 
 class Recording:
-    """A client that only takes down what is to be created."""
+    """A client that records created objects."""
 
     def __init__(self):
         self.created = []
@@ -23,7 +23,7 @@ class Recording:
 
 
 class Work:
-    """Jobs that write their name, after failing as often as they are told."""
+    """Writes that record their name after a number of failures."""
 
     def __init__(self):
         self.done, self.reported = [], []
@@ -58,7 +58,7 @@ def lane_test(body, **options):
     return asyncio.run(scenario())
 
 
-def test_jobs_are_done_in_the_order_in_which_their_keys_came():
+def test_writes_are_carried_out_in_the_order_of_their_keys():
     async def body(lane, work):
         for name in "abc":
             lane.put(name, work.job(name))
@@ -67,7 +67,7 @@ def test_jobs_are_done_in_the_order_in_which_their_keys_came():
     assert lane_test(body).done == ["a", "b", "c"]
 
 
-def test_a_newer_job_takes_the_place_of_one_that_waits():
+def test_a_newer_write_replaces_a_waiting_one():
     async def body(lane, work):
         for name in ("status", "delete"):
             lane.put(name, work.job(f"old {name}"))
@@ -77,7 +77,7 @@ def test_a_newer_job_takes_the_place_of_one_that_waits():
     assert lane_test(body).done == ["new status", "old delete"]
 
 
-def test_a_job_put_while_its_elder_is_under_way_is_done_after_it():
+def test_a_write_put_during_an_earlier_one_follows_it():
     async def body(lane, work):
         gate = asyncio.Event()
         lane.put("status", work.job("old", gate=gate))
@@ -92,7 +92,7 @@ def test_a_job_put_while_its_elder_is_under_way_is_done_after_it():
 @pytest.mark.parametrize(
     "error", [Unreachable("x"), APIError(500, "", "x"), APIError(429, "TooManyRequests", "x")]
 )
-def test_what_may_pass_is_tried_again_and_holds_up_the_rest(error):
+def test_temporary_errors_are_retried_before_later_writes(error):
     async def body(lane, work):
         lane.put("status", work.job("status", error))
         lane.put("delete", work.job("delete"))
@@ -104,7 +104,7 @@ def test_what_may_pass_is_tried_again_and_holds_up_the_rest(error):
 
 
 @pytest.mark.parametrize("code", [404, 409, 422])
-def test_what_makes_no_sense_any_more_is_dropped(code):
+def test_obsolete_writes_are_dropped(code):
     async def body(lane, work):
         lane.put("status", work.job("status", APIError(code, "", "x")))
         lane.put("delete", work.job("delete"))
@@ -115,7 +115,7 @@ def test_what_makes_no_sense_any_more_is_dropped(code):
     assert work.reported == [("status", code)]
 
 
-def test_a_full_lane_takes_no_more():
+def test_a_full_queue_drops_new_writes():
     async def body(lane, work):
         for name in "abc":
             lane.put(name, work.job(name))
@@ -124,7 +124,7 @@ def test_a_full_lane_takes_no_more():
     assert lane_test(body, limit=2).done == ["a", "b"]
 
 
-def test_what_takes_long_to_say_is_found_out_beside_the_loop_and_ends_the_event():
+def test_remedies_are_computed_in_a_thread_and_end_the_event():
     async def scenario():
         client, caller = Recording(), threading.get_ident()
         publisher = Publisher(client, "here", AgentReporter(), lambda: 0.0)

@@ -1,4 +1,4 @@
-"""A pod's status as people and tools read it."""
+"""A pod's status at the API server."""
 
 from corelane.agent import container_lifecycle, pinning, reported_status
 from corelane.agent.instructions import ContainerRun
@@ -39,7 +39,7 @@ def condition(pod, kind, at=1000.0):
     return next(one for one in shown(pod, at)["conditions"] if one["type"] == kind)
 
 
-def test_a_pod_that_waits_shows_why():
+def test_a_waiting_container_shows_the_reason():
     found = shown(a_pod())
     assert found["phase"] == "Pending"
     assert found["containerStatuses"] == [
@@ -56,7 +56,7 @@ def test_a_pod_that_waits_shows_why():
     ]
 
 
-def test_a_pod_that_runs_is_ready_and_has_the_addresses_of_its_host():
+def test_a_running_pod_is_ready_and_has_its_hosts_addresses():
     pod = a_pod()
     run(pod, "a")
     found = shown(pod)
@@ -69,7 +69,7 @@ def test_a_pod_that_runs_is_ready_and_has_the_addresses_of_its_host():
     assert "reason" in condition(pod, "Ready"), "null takes an old reason away"
 
 
-def test_while_init_containers_run_the_others_say_that_they_wait_for_them():
+def test_during_init_containers_the_others_show_pod_initializing():
     pod = a_pod(("i", INIT, 0), ("s", SIDECAR, 0), ("a", APP, 0))
     run(pod, "i")
     found = shown(pod)
@@ -87,13 +87,13 @@ def test_a_condition_keeps_its_time_until_it_changes():
     assert condition(pod, "Ready", 3000.0)["lastTransitionTime"] == "1970-01-01T00:50:00Z"
 
 
-def test_a_condition_known_from_before_the_agent_keeps_its_time():
+def test_a_condition_set_before_the_agents_start_keeps_its_time():
     pod = a_pod()
     pod.conditions = {"PodScheduled": ConditionTransition("True", 500.0)}
     assert condition(pod, "PodScheduled")["lastTransitionTime"] == "1970-01-01T00:08:20Z"
 
 
-def test_pinned_says_whether_the_kernel_confirms():
+def test_the_pinned_condition_follows_the_kernels_confirmation():
     pod = a_pod(("a", APP, 1000), ("b", APP, 0))
     assert condition(pod, PINNED)["reason"] == "NothingRuns"
     one, other = run(pod, "a"), run(pod, "b")
@@ -107,12 +107,12 @@ def test_pinned_says_whether_the_kernel_confirms():
     assert condition(pod, PINNED)["message"].endswith("[a]")
 
 
-def test_where_nothing_can_be_confirmed_nothing_is_said_of_it():
+def test_without_confirmation_there_is_no_pinned_condition():
     kinds = [one["type"] for one in shown(a_pod(), place=PodHost(confirms=False))["conditions"]]
     assert PINNED not in kinds
 
 
-def test_a_run_that_ended_is_told_whole():
+def test_a_terminated_state_has_all_members():
     pod = a_pod(policy=RestartPolicy.NEVER)
     container = run(pod, "a")
     ended = ContainerRun(
@@ -140,7 +140,7 @@ def test_a_run_that_ended_is_told_whole():
     assert condition(pod, "Ready")["reason"] == "PodFailed"
 
 
-def test_between_two_runs_the_last_one_is_shown():
+def test_between_two_runs_the_last_one_is_the_last_state():
     pod = a_pod()
     container_lifecycle.note_exit(run(pod, "a"), ContainerExit(3, 1005.0, id="id-a-0"))
     assert shown(pod, 1006.0)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
@@ -151,7 +151,7 @@ def test_between_two_runs_the_last_one_is_shown():
     assert found["restartCount"] == 1
 
 
-def test_a_refused_pod_says_no_more_than_why():
+def test_a_rejected_pods_status_has_only_the_reason():
     pod = a_pod()
     pod.rejected = StatusReason("OutOfcpu", "Node didn't have enough resource: cpu")
     assert shown(pod) == {
@@ -162,7 +162,7 @@ def test_a_refused_pod_says_no_more_than_why():
     }
 
 
-def test_a_pod_past_its_deadline_says_so():
+def test_a_pod_past_its_deadline_shows_the_reason():
     pod = a_pod()
     pod.termination = Termination(2000.0, StatusReason("DeadlineExceeded", "too long"))
     assert (shown(pod)["phase"], shown(pod)["reason"], shown(pod)["message"]) == (

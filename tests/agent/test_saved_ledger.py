@@ -23,14 +23,14 @@ def test_without_a_file_the_ledger_is_empty(tmp_path):
     assert (dict(loaded.ledger.entries), loaded.problems, loaded.backup) == ({}, (), None)
 
 
-def test_what_is_saved_is_loaded_and_only_ours_to_read(tmp_path):
+def test_a_saved_ledger_is_loaded_and_has_mode_0600(tmp_path):
     path = tmp_path / "ledger.json"
     saved_state.save_ledger(path, filled())
     assert saved_state.load_ledger(path, MACHINE, CONFIG).ledger.entries == filled().entries
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_does_not_fit_the_machine_any_more_is_said(tmp_path):
+def test_entries_that_do_not_fit_the_machine_are_problems(tmp_path):
     path = tmp_path / "ledger.json"
     saved_state.save_ledger(path, filled())
     loaded = saved_state.load_ledger(path, MACHINE.restricted(0b0011), CONFIG)
@@ -40,7 +40,7 @@ def test_what_does_not_fit_the_machine_any_more_is_said(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x00\xff", b'{"kind": "corelane-ledger"}', b"[]"])
-def test_a_damaged_file_is_put_aside_whole_each_time_under_another_name(tmp_path, content):
+def test_a_corrupt_file_is_renamed_each_time_to_another_name(tmp_path, content):
     path = tmp_path / "ledger.json"
     for number in (1, 2):
         path.write_bytes(content)
@@ -51,14 +51,14 @@ def test_a_damaged_file_is_put_aside_whole_each_time_under_another_name(tmp_path
         assert not path.exists()
 
 
-def test_a_flipped_bit_is_noticed(tmp_path):
+def test_a_changed_byte_fails_the_checksum(tmp_path):
     path = tmp_path / "ledger.json"
     saved_state.save_ledger(path, filled())
     path.write_text(path.read_text().replace('"1-2"', '"1-3"'))
     assert "checksum" in saved_state.load_ledger(path, MACHINE, CONFIG).damage
 
 
-def test_a_file_that_may_not_be_read_is_no_empty_ledger(tmp_path):
+def test_an_unreadable_file_raises_permission_error(tmp_path):
     path = tmp_path / "ledger.json"
     saved_state.save_ledger(path, filled())
     path.chmod(0)

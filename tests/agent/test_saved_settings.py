@@ -1,4 +1,4 @@
-"""What a Node's labels and annotations change of its settings, and what broken ones do not."""
+"""Settings overridden by the Node's labels and annotations, valid and invalid, and their file."""
 
 import json
 from dataclasses import replace
@@ -36,7 +36,7 @@ def started(record: SavedSettings = NOTHING_SAVED, profile: NodeConfig = POOLS) 
     return EffectiveSettings(profile, MACHINE, record)
 
 
-def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> None:
+def test_labels_and_annotations_override_the_configuration() -> None:
     profile = NodeConfig(policy="pools", pools=PoolOptions(strategy=NUMAStrategy.LEAST_ALLOCATED))
     node = started(profile=profile)
     labels = {
@@ -58,7 +58,7 @@ def test_labels_and_annotations_go_before_what_the_agent_was_started_with() -> N
     assert node.config == profile
 
 
-def test_an_amplified_node_offers_more_and_says_what_it_has() -> None:
+def test_an_amplified_node_has_more_allocatable_and_publishes_the_raw_amount() -> None:
     node = started()
     assert node_status.raw_allocatable(new(MACHINE, node.config)) is None
     node.update(MACHINE, {}, {keys.AMPLIFICATION: '{"cpu": 1.5}'})
@@ -86,7 +86,9 @@ def test_memory_is_withheld_unless_only_cpus_are(apply: str, withheld: int) -> N
 
 
 @pytest.mark.parametrize(("apply", "offered"), [("Default", 14_000), ("ReservedCPUsOnly", 16_000)])
-def test_withheld_cpus_are_in_no_pool_and_offered_only_if_that_is_asked_for(apply: str, offered: int) -> None:
+def test_withheld_cpus_are_in_no_pool_and_allocatable_only_with_reserved_cpus_only(
+    apply: str, offered: int
+) -> None:
     node = started()
     told = {"reservedCPUs": "0-1", "applyPolicy": apply}
     assert node.update(MACHINE, {}, {keys.RESERVATION: json.dumps(told)}) == []
@@ -95,13 +97,13 @@ def test_withheld_cpus_are_in_no_pool_and_offered_only_if_that_is_asked_for(appl
     assert not ledger.best_effort_pool & CPUSet([0, 1])
 
 
-def test_the_policy_is_a_label_too() -> None:
+def test_the_policy_is_set_by_a_label() -> None:
     node = started()
     node.update(MACHINE, {keys.NODE_POLICY: "static"}, {})
     assert node.config.policy == "static"
 
 
-def test_a_broken_label_is_told_once_and_what_it_said_before_stays() -> None:
+def test_an_invalid_label_is_reported_once_and_its_last_value_stays() -> None:
     node = started()
     valid = {keys.NODE_NUMA_STRATEGY: "MostAllocated", keys.NODE_BIND_POLICY: "FullPCPUsOnly"}
     node.update(MACHINE, valid, {})
@@ -126,14 +128,14 @@ def test_a_broken_label_is_told_once_and_what_it_said_before_stays() -> None:
         (keys.AMPLIFICATION, '{"cpu": "x"}'),
     ],
 )
-def test_a_broken_annotation_names_itself_and_changes_nothing(key: str, value: str) -> None:
+def test_an_invalid_annotation_is_named_and_changes_nothing(key: str, value: str) -> None:
     node = started()
     (told,) = node.update(MACHINE, {}, {key: value})
     assert key in told
     assert node.config == POOLS
 
 
-def test_settings_that_the_machine_cannot_honour_change_nothing_at_all() -> None:
+def test_settings_invalid_on_the_machine_change_nothing() -> None:
     node = started()
     everything = {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'}
     (told,) = node.update(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything)
@@ -142,7 +144,7 @@ def test_settings_that_the_machine_cannot_honour_change_nothing_at_all() -> None
     assert node.update(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, everything) == []
 
 
-def test_what_held_is_known_at_the_next_start_without_an_api_server(tmp_path) -> None:
+def test_saved_settings_apply_at_the_next_start(tmp_path) -> None:
     node = started()
     assert not node.is_saved
     node.update(MACHINE, {keys.NODE_ALLOCATOR: "koordinator"}, {keys.RESERVATION: '{"reservedCPUs": "3"}'})
@@ -156,7 +158,7 @@ def test_what_held_is_known_at_the_next_start_without_an_api_server(tmp_path) ->
     assert again.config.pools.withheld == CPUSet([3])
 
 
-def test_a_start_under_another_policy_knows_the_one_before(tmp_path) -> None:
+def test_saved_settings_have_the_policy_of_the_last_run(tmp_path) -> None:
     assert saved_state.load_settings(tmp_path / "none.json") == (NOTHING_SAVED, "")
     path = tmp_path / saved_state.SETTINGS_FILE
     saved_state.save_settings(path, started().to_save)
@@ -168,7 +170,7 @@ def test_a_start_under_another_policy_knows_the_one_before(tmp_path) -> None:
 @pytest.mark.parametrize(
     "text", ["", "[]", "{}", '{"policy": "pools", "labels": 3, "annotations": {}}', "\xff"]
 )
-def test_a_damaged_file_is_named_and_counts_for_none(tmp_path, text: str) -> None:
+def test_a_damaged_settings_file_is_named_and_counts_as_empty(tmp_path, text: str) -> None:
     path = tmp_path / saved_state.SETTINGS_FILE
     path.write_text(text, encoding="latin-1")
     record, fault = saved_state.load_settings(path)
@@ -176,14 +178,14 @@ def test_a_damaged_file_is_named_and_counts_for_none(tmp_path, text: str) -> Non
     assert str(path) in fault
 
 
-def test_a_record_that_the_machine_of_today_cannot_honour_is_left_out() -> None:
+def test_saved_settings_invalid_on_the_machine_are_ignored() -> None:
     gone = SavedSettings("pools", {}, {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'})
     assert started(gone).config == POOLS
     with pytest.raises(NodeConfigError):
         started(profile=NodeConfig(policy="pools", pools=PoolOptions(be_minimum=99)))
 
 
-def test_other_settings_move_the_pools_and_nobody_who_has_cpus() -> None:
+def test_changed_settings_move_pools_but_no_exclusive_cpus() -> None:
     world = World(cpus=6, pools=PoolOptions())
     world.add(plan("p", ("a", APP, 2000)))
     world.settle()
@@ -198,7 +200,7 @@ def test_other_settings_move_the_pools_and_nobody_who_has_cpus() -> None:
 
 
 @pytest.mark.parametrize("policy", ["none", "static"])
-def test_another_policy_leaves_who_runs_where_it_is(policy) -> None:
+def test_a_changed_policy_keeps_running_containers_in_place(policy) -> None:
     world = World(cpus=6, pools=PoolOptions(guaranteed_default=PodQOS.LSR))
     world.add(plan("p", ("a", APP, 2000)))
     world.settle()
@@ -224,7 +226,7 @@ CONFIGS = st.builds(
 
 @given(st.lists(CONFIGS, min_size=1, max_size=4))
 @hypothesis.settings(max_examples=15, deadline=None)
-def test_whatever_settings_come_nobody_who_has_cpus_moves_and_all_rules_hold(configs) -> None:
+def test_any_settings_keep_exclusive_cpus_and_the_invariants(configs) -> None:
     world = World(cpus=10, pools=PoolOptions())
     for uid, placement_spec in (
         ("e", PlacementSpec(qos=PodQOS.LSE)),

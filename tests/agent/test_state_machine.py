@@ -1,4 +1,4 @@
-"""Single stories of the core: what is ordered, in which order, and what people are told."""
+"""Scenarios of the state machine: instructions, their order, statuses and events."""
 
 from dataclasses import replace
 
@@ -48,7 +48,7 @@ def next_of(world, kind):
     return next(i for i, one in enumerate(world.pending) if isinstance(one, kind))
 
 
-def test_an_exclusive_container_waits_until_the_shared_ones_have_left_its_cpus():
+def test_an_exclusive_container_waits_until_shared_ones_left_its_cpus():
     world = running(plan("s", ("a", APP, 100), **SHARED))
     assert world.container("s", "a").cpus == CPUSet.parse("0-3")
     world.add(plan("x", ("a", APP, 2000)))
@@ -61,7 +61,7 @@ def test_an_exclusive_container_waits_until_the_shared_ones_have_left_its_cpus()
     assert world.container("x", "a").cpus == CPUSet.parse("1-2")
 
 
-def test_the_shared_pool_grows_only_when_the_last_exclusive_process_is_gone():
+def test_the_shared_pool_grows_only_after_the_last_exclusive_process_exited():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 2000)))
     world.delete("x")
     world.deliver(0)
@@ -82,7 +82,7 @@ def test_the_ledger_is_on_disk_before_anything_starts():
     assert isinstance(world.pending[next_of(world, instructions.Start)].cpus, CPUSet)
 
 
-def test_confirmed_is_said_once_with_the_cpus():
+def test_the_confirmation_event_comes_once_with_the_cpus():
     world = running(plan("x", ("a", APP, 1000)))
     for _ in range(3):
         world.tick(5)
@@ -91,7 +91,7 @@ def test_confirmed_is_said_once_with_the_cpus():
     assert world.core.ledger.entries["x", "a"].phase == "confirmed"
 
 
-def test_drift_is_corrected_and_said_once():
+def test_drift_is_corrected_and_the_event_comes_once():
     world = running(plan("x", ("a", APP, 1000)))
     for _ in range(3):
         process = world.container("x", "a")
@@ -103,7 +103,7 @@ def test_drift_is_corrected_and_said_once():
     assert "kernel allows CPUs 0-3, allocated CPU 1" in told(world, "CPUsDrifted")[0]
 
 
-def test_while_one_has_drifted_nobody_is_let_onto_the_cpus_it_may_use():
+def test_no_container_is_moved_to_cpus_of_a_drifted_one():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
     process = world.container("x", "a")
     process.cpus, process.escaped = CPUSet.parse("1-2"), True
@@ -115,7 +115,7 @@ def test_while_one_has_drifted_nobody_is_let_onto_the_cpus_it_may_use():
     assert world.container("y", "a").cpus == CPUSet.parse("2")
 
 
-def test_a_process_that_gives_up_cpus_itself_is_corrected_once_and_then_left():
+def test_a_process_that_narrows_its_affinity_is_corrected_once():
     world = running(plan("x", ("a", APP, 2000)))
     one = world.container("x", "a").id
     own = CPUSet.parse("1")
@@ -176,7 +176,7 @@ def test_a_failed_init_container_ends_a_pod_that_never_restarts():
     assert statuses(world, "p", "initContainerStatuses")["i"]["state"]["terminated"]["exitCode"] == 7
 
 
-def test_a_crashing_container_is_restarted_at_once_then_held_back():
+def test_a_crashing_container_is_restarted_immediately_then_in_back_off():
     world = running(plan("p", ("a", APP, 1000)))
     world.exit(world.container("p", "a"), 1)
     world.settle()
@@ -211,7 +211,7 @@ def test_only_the_last_two_runs_are_kept():
     assert sorted(process.attempt for process in world.processes.values()) == [3, 4]
 
 
-def test_a_refused_pod_fails_in_the_kubelets_words():
+def test_a_rejected_pod_fails_with_the_kubelets_message():
     world = running(plan("x", ("a", APP, 3000)), plan("y", ("a", APP, 2000)))
     status = world.statuses["y"]
     assert (status["phase"], status["reason"]) == ("Failed", "OutOfcpu")
@@ -222,7 +222,7 @@ def test_a_refused_pod_fails_in_the_kubelets_words():
     assert world.live()[0].uid == "x"
 
 
-def test_a_pod_that_cannot_run_here_is_refused_with_the_reason():
+def test_a_pod_with_a_refusal_is_rejected_with_its_reason():
     refused = replace(
         plan("p", ("a", APP, 0), **SHARED), refusal=StatusReason("CommandMissing", "no command")
     )
@@ -231,25 +231,25 @@ def test_a_pod_that_cannot_run_here_is_refused_with_the_reason():
     assert world.processes == {}
 
 
-def test_the_warning_about_images_is_given_once_others_to_every_pod():
+def test_the_image_warning_comes_once_others_for_every_pod():
     warnings = (StatusReason("ImageIgnored", "i"), StatusReason("ProbesIgnored", "p"))
     world = running(*(replace(plan(uid, ("a", APP, 0), **SHARED), warnings=warnings) for uid in "pq"))
     assert (len(told(world, "ImageIgnored")), len(told(world, "ProbesIgnored"))) == (1, 2)
 
 
-def test_cpus_that_could_not_be_had_as_proposed_are_picked_again_and_written_down():
+def test_unavailable_proposed_cpus_are_reallocated_and_annotated():
     taken = {"a": CPUSet.parse("2")}
     world = running(plan("x", ("a", APP, 1000), proposal=taken), plan("y", ("a", APP, 1000), proposal=taken))
     assert world.container("y", "a").cpus == CPUSet.parse("1")
     assert world.annotated == {"y": {"a": CPUSet.parse("1")}}
 
 
-def test_cpus_that_nobody_proposed_are_written_down_too():
+def test_cpus_without_a_proposal_are_annotated():
     world = running(plan("x", ("a", APP, 1000), ("b", APP, 50)))
     assert world.annotated == {"x": {"a": CPUSet.parse("1")}}
 
 
-def test_memory_and_the_number_of_pods_are_limited_too():
+def test_memory_and_number_of_pods_are_limited():
     world = World(cpus=4)
     world.core._capacity = replace(world.core._capacity, pods=2, memory=10)
     big = plan("m", ("a", APP, 100), **SHARED)
@@ -263,7 +263,7 @@ def test_memory_and_the_number_of_pods_are_limited_too():
     assert world.statuses["c"]["reason"] == "OutOfpods"
 
 
-def test_a_pod_that_outlives_its_deadline_fails():
+def test_a_pod_past_its_deadline_fails():
     world = running(plan("p", ("a", APP, 1000), active_deadline=60.0))
     world.tick(59)
     world.settle()
@@ -274,8 +274,8 @@ def test_a_pod_that_outlives_its_deadline_fails():
     assert world.live() == []
 
 
-def test_until_its_processes_are_gone_a_pod_past_its_deadline_still_runs():
-    """Its CPUs are taken until then, and a scheduler must not think otherwise."""
+def test_a_pod_past_its_deadline_is_running_until_its_processes_exited():
+    """Its CPUs are occupied until then, and the scheduler must see that."""
     world = running(plan("p", ("a", APP, 1000), active_deadline=60.0))
     world.tick(61)
     while world.inbox:
@@ -286,7 +286,7 @@ def test_until_its_processes_are_gone_a_pod_past_its_deadline_still_runs():
     assert world.phase("p") == "Running"
 
 
-def test_a_pod_that_somebody_declared_ended_is_stopped():
+def test_a_pod_with_a_terminal_phase_is_stopped():
     world = running(plan("p", ("a", APP, 1000)))
     world.statuses["p"] = {"phase": "Failed"}
     world.feed(instructions.PodSeen(plan=world.as_listed("p"), at=world.at))
@@ -296,7 +296,7 @@ def test_a_pod_that_somebody_declared_ended_is_stopped():
     assert world.statuses["p"] == {"phase": "Failed"}
 
 
-def test_a_shorter_grace_overtakes_the_first():
+def test_a_shorter_grace_period_replaces_a_longer_one():
     world = running(plan("p", ("a", APP, 1000)))
     world.delete("p", grace=30)
     world.deliver(0)
@@ -315,7 +315,7 @@ def test_deleting_a_pod_that_never_started_ends_it():
     assert {process.uid for process in world.processes.values()} == {"x"}
 
 
-def test_a_pod_that_vanished_while_the_agent_was_down_is_stopped_and_its_cpus_are_free():
+def test_a_pod_deleted_while_the_agent_was_down_is_stopped_and_its_cpus_released():
     world = running(plan("x", ("a", APP, 2000)), plan("s", ("a", APP, 100), **SHARED))
     del world.api["x"]
     world.boot()
@@ -325,7 +325,7 @@ def test_a_pod_that_vanished_while_the_agent_was_down_is_stopped_and_its_cpus_ar
     assert world.core.ledger.entries.keys() == {("s", "a")}
 
 
-def test_what_ended_while_the_agent_was_down_is_reported_and_not_run_again():
+def test_an_exit_while_the_agent_was_down_is_reported_without_a_restart():
     world = running(plan("p", ("a", APP, 1000), policy=RestartPolicy.NEVER))
     process = world.container("p", "a")
     process.live, process.exit_code = False, 42
@@ -336,7 +336,7 @@ def test_what_ended_while_the_agent_was_down_is_reported_and_not_run_again():
     assert world.ran["p", "a"] == 1
 
 
-def test_after_a_crash_running_containers_are_taken_over_without_being_touched():
+def test_after_a_crash_running_containers_are_adopted_unchanged():
     world = running(plan("x", ("a", APP, 2000)), plan("s", ("a", APP, 100), **SHARED))
     before = {process.id: process.cpus for process in world.live()}
     world.boot()
@@ -350,7 +350,7 @@ def test_after_a_crash_running_containers_are_taken_over_without_being_touched()
     assert world.phase("x") == "Running"
 
 
-def test_a_lost_ledger_is_made_again_from_where_processes_run():
+def test_a_lost_ledger_is_rebuilt_from_running_containers():
     world = running(
         plan("x", ("a", APP, 1000)), plan("y", ("a", APP, 1000)), plan("s", ("a", APP, 9), **SHARED)
     )
@@ -364,7 +364,7 @@ def test_a_lost_ledger_is_made_again_from_where_processes_run():
     assert world.container("s", "a").cpus == CPUSet.parse("0-1,3")
 
 
-def test_without_a_ledger_cpus_of_unknown_owners_stay_blocked_until_they_are_gone():
+def test_without_a_ledger_cpus_of_unknown_pods_stay_occupied_until_they_exit():
     world = running(plan("x", ("a", APP, 1000)))
     del world.api["x"]
     world.add(plan("y", ("a", APP, 1000)))
@@ -375,7 +375,7 @@ def test_without_a_ledger_cpus_of_unknown_owners_stay_blocked_until_they_are_gon
     assert world.container("y", "a").cpus == CPUSet.parse("1")
 
 
-def test_a_running_pod_that_the_ledger_has_no_room_for_is_left_alone():
+def test_a_running_pod_that_conflicts_with_the_ledger_is_left_unmanaged():
     world = running(plan("x", ("a", APP, 2000)), plan("s", ("a", APP, 9), **SHARED), cpus=4)
     world.cpus, world.machine = 2, spec.parse_spec("core:2 smt:1")
     process = world.container("x", "a")
@@ -388,7 +388,7 @@ def test_a_running_pod_that_the_ledger_has_no_room_for_is_left_alone():
     assert world.container("s", "a").cpus == CPUSet.parse("0")
 
 
-def test_what_the_runtime_has_lost_counts_as_ended_and_is_started_again():
+def test_a_run_lost_by_the_runtime_counts_as_ended_and_is_restarted():
     past = {"a": PastRuns(2, None)}
     world = running(plan("p", ("a", APP, 1000), past=past))
     assert world.container("p", "a").attempt == 3
@@ -397,21 +397,21 @@ def test_what_the_runtime_has_lost_counts_as_ended_and_is_started_again():
     assert shown["lastState"]["terminated"]["reason"] == "ContainerStatusUnknown"
 
 
-def test_a_run_that_nobody_saw_end_counts_as_ended_when_it_was_found():
-    """After a restart of the machine there is no time on record, and 1970 helps nobody."""
+def test_a_run_without_a_known_end_ends_when_it_is_listed():
+    """After a restart of the machine no time is recorded; 1970 would be misleading."""
     unseen = instructions.ContainerRun(id="r", uid="x", container="a", attempt=0, live=False, exit_code=255)
     pod = PodRecord(plan("x", ("a", APP, 100), **SHARED), {})
     assert container_lifecycle.adopt_run(pod, unseen, CPUSet(), 1000.0).ended.finished_at == 1000.0
 
 
-def test_what_the_runtime_has_lost_is_not_run_twice_if_it_must_not():
+def test_a_lost_run_is_not_restarted_with_policy_never():
     past = {"a": PastRuns(0, ContainerExit(0, 5.0))}
     world = running(plan("p", ("a", APP, 1000), past=past, policy=RestartPolicy.NEVER))
     assert world.phase("p") == "Succeeded"
     assert world.processes == {}
 
 
-def test_draining_stops_everything_and_ends_nothing():
+def test_draining_stops_all_containers_and_keeps_the_pods():
     world = running(plan("x", ("a", APP, 1000)), plan("s", ("a", APP, 100), **SHARED))
     world.feed(instructions.DrainRequested(at=world.at))
     world.settle()
@@ -424,7 +424,7 @@ def test_draining_stops_everything_and_ends_nothing():
     assert world.phase("x") == "Running"
 
 
-def test_a_terminal_pod_is_left_as_it_is_after_a_restart_and_its_log_is_kept():
+def test_a_terminal_pod_is_unchanged_after_a_restart_and_keeps_its_log():
     world = running(plan("p", ("a", APP, 1000), policy=RestartPolicy.NEVER))
     world.exit(world.container("p", "a"), 0)
     world.settle()
@@ -436,7 +436,7 @@ def test_a_terminal_pod_is_left_as_it_is_after_a_restart_and_its_log_is_kept():
     assert world.processes == {}
 
 
-def test_fewer_cpus_after_a_hotplug_move_containers_to_what_is_left():
+def test_cpus_removed_by_hotplug_move_containers_to_the_remaining_ones():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
     world.feed(instructions.MachineChanged(machine=world.machine.restricted(0b0011), at=world.at))
     world.settle()
@@ -445,7 +445,7 @@ def test_fewer_cpus_after_a_hotplug_move_containers_to_what_is_left():
 
 
 @pytest.mark.parametrize("code", [128, None])
-def test_a_start_that_fails_is_said_and_tried_again(code):
+def test_a_failed_start_is_reported_and_retried(code):
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
@@ -471,7 +471,7 @@ def test_a_start_that_fails_is_said_and_tried_again(code):
     assert validate(world.core.ledger) == []
 
 
-def test_a_start_given_up_because_the_pod_is_deleted_is_no_warning():
+def test_a_start_cancelled_by_deletion_is_not_a_warning():
     world = World(cpus=4)
     world.add(plan("p", ("a", APP, 1000)))
     world.deliver(0)
@@ -495,7 +495,7 @@ def test_a_start_given_up_because_the_pod_is_deleted_is_no_warning():
     assert world.core.ledger.entries == {}
 
 
-def test_an_admission_that_came_to_nothing_is_undone_when_the_pod_is_gone():
+def test_the_allocation_of_a_pod_that_never_started_is_released():
     world = World(cpus=4)
     world.add(plan("x", ("a", APP, 1000)))
     world.deliver(0)
@@ -505,7 +505,7 @@ def test_an_admission_that_came_to_nothing_is_undone_when_the_pod_is_gone():
     assert world.core.ledger.entries == {}
 
 
-def test_after_a_move_that_failed_a_container_may_be_on_either_cpus():
+def test_after_a_failed_move_old_and_new_cpus_count_as_occupied():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 2000)))
     world.delete("x")
     while not any(isinstance(one, instructions.Pin) for one in world.pending):
@@ -522,7 +522,7 @@ def test_after_a_move_that_failed_a_container_may_be_on_either_cpus():
     assert world.container("y", "a").cpus == CPUSet.parse("1-2")
 
 
-def test_an_answer_about_an_earlier_run_says_nothing_of_this_one():
+def test_an_answer_about_an_earlier_run_is_ignored():
     world = running(plan("s", ("a", APP, 100), **SHARED))
     earlier = world.container("s", "a")
     world.exit(earlier, 0)
@@ -535,7 +535,7 @@ def test_an_answer_about_an_earlier_run_says_nothing_of_this_one():
     assert world.container("s", "a").cpus == CPUSet.parse("0,2-3")
 
 
-def test_what_is_routine_is_no_work():
+def test_routine_events_return_no_instructions():
     world = running(plan("x", ("a", APP, 1000)))
     before = world.core.ledger
     assert world.core.handle(instructions.TimePassed(at=world.at + 1)) == []
@@ -545,7 +545,7 @@ def test_what_is_routine_is_no_work():
 
 
 def annotated(world: World, pod: PodPlan) -> list[instructions.Annotate]:
-    """What is ordered to be written on a pod that comes in."""
+    """Return the annotations ordered for an admitted pod."""
     orders = world.core.handle(instructions.PodSeen(plan=pod, at=world.at))
     return [order for order in orders if isinstance(order, instructions.Annotate)]
 
@@ -553,7 +553,7 @@ def annotated(world: World, pod: PodPlan) -> list[instructions.Annotate]:
 @pytest.mark.parametrize(
     ("proposed", "written"), [(None, CPUSet([0])), (CPUSet([0]), None), (CPUSet([7]), CPUSet([0]))]
 )
-def test_numa_nodes_that_hold_a_pod_are_written_unless_they_were_proposed(proposed, written):
+def test_numa_nodes_of_a_pod_are_annotated_unless_proposed(proposed, written):
     world = World(spec="socket:2 core:4", pools=PoolOptions(numa=NUMAPolicy.SINGLE_NUMA_NODE))
     world.settle()
     pod = plan("p", ("a", APP, 500), qos=QOSClass.BURSTABLE)
@@ -562,8 +562,8 @@ def test_numa_nodes_that_hold_a_pod_are_written_unless_they_were_proposed(propos
     assert world.core.ledger.entries["p", "a"].zone == CPUSet([0])
 
 
-def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
-    """What that is takes long to find out, so the core only says of which ledger and ask it is to be said."""
+def test_a_rejection_for_lack_of_cpus_names_remedies():
+    """Computing remedies takes long, so the instruction only carries the ledger and the request."""
     world = World(spec="socket:1 core:4", pools=PoolOptions())
     world.settle()
     first, second = plan("x", ("a", APP, 2000)), plan("y", ("a", APP, 2000))
@@ -576,7 +576,7 @@ def test_a_pod_that_lacks_cpus_is_told_with_what_would_let_it_in():
     assert remedies(*tell.rejected) == "move default/pod-x off CPUs 1-2; or request 1 CPU"
 
 
-def test_the_memory_of_init_containers_is_free_once_those_after_them_run():
+def test_memory_of_init_containers_is_released_when_apps_run():
     world = World(spec="numa:2 core:4 mem:4G")
     memory = MemoryOptions("Static", {0: {"memory": 1 << 30}})
     world.core.ledger, _ = rebase(world.core.ledger, world.machine, replace(world.config, memory=memory))
@@ -605,7 +605,7 @@ class Heard(AgentReporter):
         self.reported_problems.append(f"{cpus}: {message}")
 
 
-def test_trouble_that_cannot_be_put_right_is_reported_once_as_long_as_it_is_the_same():
+def test_an_unchanged_problem_is_reported_once():
     heard = Heard()
     world = running(plan("x", ("a", APP, 1000)), reporter=heard)
     process = world.container("x", "a")

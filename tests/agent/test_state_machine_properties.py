@@ -1,4 +1,4 @@
-"""Random lives of a node: pods come and go; instructions are reordered, fail, or die with the agent."""
+"""Random histories of a node: pods are added and deleted; instructions are reordered, fail, or are lost."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -73,7 +73,7 @@ class Life:
             self.world.carry_out(choices[choice % len(choices)], fails=fails)
 
     def work(self, choice: int) -> None:
-        """Some steps in their order, as they come in quiet times."""
+        """Take some steps in their order, as without load."""
         for _ in range(choice % 40):
             self.carry(0)
             self.deliver(0)
@@ -98,7 +98,7 @@ class Life:
             self.world.delete(uid)
 
     def delete_named(self, uid: str) -> None:
-        """The same pod however far things have come, if it is still there."""
+        """Delete that pod if it still exists."""
         if uid in self.world.api:
             self.world.delete(uid)
 
@@ -126,7 +126,7 @@ class Life:
             process.escaped = True
 
     def kubelet(self, choice: int) -> None:
-        """One beside the agent pins other CPUs; a few of these may be somebody's already."""
+        """A kubelet beside the agent pins other CPUs; some of these may be allocated already."""
         pinned = {f"k{i}": {"a": CPUSet([choice // 3**i % 10])} for i in range(choice % 4)}
         self.world.set_kubelet_state(Checkpoint("static", entries=pinned))
 
@@ -167,7 +167,7 @@ def test_exclusive_containers_never_share_and_no_pod_is_lost(lived: list[tuple[s
     ),
     st.booleans(),
 )
-def test_under_pools_nobody_meets_whom_it_must_not(lived: list[tuple[str, int]], aligned: bool) -> None:
+def test_under_pools_incompatible_containers_never_meet(lived: list[tuple[str, int]], aligned: bool) -> None:
     numa = NUMAPolicy.SINGLE_NUMA_NODE if aligned else NUMAPolicy.NONE
     options = PoolOptions(numa=numa, system=CPUSet.parse("6"))
     world = World(spec="numa:2 core:5 smt:1", pools=options, kubelet=Checkpoint("static"))

@@ -1,4 +1,4 @@
-"""Many agents on one watch: each hears of its own Node and pods, of those that were there before it too."""
+"""Many agents on one watch: each receives its own Node and pods, including existing ones."""
 
 import asyncio
 from typing import Any
@@ -14,7 +14,7 @@ PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
 
 
 class Heard:
-    """What one agent was told of."""
+    """Records the changes that one agent received."""
 
     def __init__(self) -> None:
         self.pods: asyncio.Queue[str] = asyncio.Queue()
@@ -55,7 +55,7 @@ def script(fake: fake_api.Fake) -> None:
     )
 
 
-def test_an_agent_hears_of_its_own_node_and_pods_alone() -> None:
+def test_an_agent_receives_changes_of_its_own_node_and_pods_only() -> None:
     async def scene() -> None:
         async with asyncio.timeout(20), fake_api.serving() as (fake, client):
             script(fake)
@@ -76,7 +76,7 @@ def test_an_agent_hears_of_its_own_node_and_pods_alone() -> None:
     asyncio.run(scene())
 
 
-def test_one_that_joins_late_is_told_of_the_pods_that_are_still_there() -> None:
+def test_a_late_agent_receives_the_existing_pods() -> None:
     async def scene() -> None:
         async with asyncio.timeout(20), fake_api.serving() as (fake, client):
             script(fake)

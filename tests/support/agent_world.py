@@ -1,4 +1,4 @@
-"""A world for the agent's core: an API server, a kernel and a disk that survive its crashes, all tiny.
+"""A small API server, kernel and disk for the agent's state machine; they survive its crashes.
 
 Instructions are carried out one at a time, in any order that the shell could choose; a crash drops the
 core, what was ordered and what was not told yet. The kernel's own view is checked after every step.
