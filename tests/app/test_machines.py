@@ -49,7 +49,7 @@ def test_a_published_node_is_a_machine(tmp_path, made, form):
     assert machine.nodes[0].distances[3] > machine.nodes[0].distances[0] == 10
 
 
-def test_zones_that_only_count_make_a_machine_with_a_note(tmp_path):
+def test_zones_with_only_counts_make_a_machine_with_a_note(tmp_path):
     machine = machines.load(written(tmp_path, counting(4, "2500m", 0), "yaml"))
     assert [str(one.cpus) for one in machine.nodes] == ["0-3", "4-5", ""]
     assert "assumed" in machine.notes[0]
@@ -82,14 +82,14 @@ def test_gocranes_object_is_a_machine_with_a_note(tmp_path):
         ({"resources": 3}, "Expected `object`, got `int` - at `$.zones[1].resources`"),
     ],
 )
-def test_a_broken_object_of_gocranes_is_one_line(tmp_path, zone, told):
+def test_an_invalid_object_of_gocrane_is_an_error_of_one_line(tmp_path, zone, told):
     with pytest.raises(MachineError) as refused:
         machines.load(written(tmp_path, cranes(**zone), "json"))
     assert told in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
-def test_of_a_list_one_is_chosen_by_name(tmp_path):
+def test_a_name_chooses_one_of_a_list(tmp_path):
     file = written(tmp_path, {"kind": "List", "items": [ours(), counting(3)]}, "yaml")
     assert len(machines.load(f"{file}#plain").cpus) == 3
     for source, message in ((file, r"several \(ours, plain\)"), (f"{file}#x", "none named x")):
@@ -97,7 +97,7 @@ def test_of_a_list_one_is_chosen_by_name(tmp_path):
             machines.load(source)
 
 
-def test_what_is_no_such_object_goes_to_the_other_sources(tmp_path):
+def test_other_files_are_left_to_the_other_sources(tmp_path):
     spec = tmp_path / "spec.txt"
     spec.write_text(SPEC)
     assert machines.load(str(spec)).cpus == machines.load(SPEC).cpus == load(SPEC).cpus
@@ -126,7 +126,7 @@ def test_what_is_no_such_object_goes_to_the_other_sources(tmp_path):
         "kind: List\nitems: [{kind: NodeResourceTopology, zones: {1: 2}}]",
     ],
 )
-def test_a_broken_object_is_one_line(tmp_path, text):
+def test_an_invalid_object_is_an_error_of_one_line(tmp_path, text):
     file = tmp_path / "broken.yaml"
     file.write_text(text)
     result = CliRunner().invoke(main, ["topology", "--machine", str(file)])
@@ -135,7 +135,7 @@ def test_a_broken_object_is_one_line(tmp_path, text):
     assert result.output.count("\n") == 1
 
 
-def test_allocate_answers_for_a_published_node(tmp_path):
+def test_allocate_accepts_a_published_node(tmp_path):
     file = written(tmp_path, koordinators(), "json")
     result = CliRunner().invoke(main, ["allocate", "--cpus", "2", "--machine", file, "-o", "json"])
     assert result.exit_code == 0, result.output
