@@ -10,7 +10,7 @@ from report import Row, best
 from corelane import node
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, PoolOptions
-from corelane.node.pools.options import AllocatorName
+from corelane.node.config import AllocatorName
 from corelane.workload import (
     ContainerRequest,
     Exclusivity,

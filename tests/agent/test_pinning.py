@@ -7,7 +7,7 @@ from corelane.agent.pinning import CPUAllocation, OccupiedCPUs, start_cpus
 from corelane.cpuset import CPUSet
 from corelane.node import PoolOptions, Sharing, codec
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.pools.takeover import take_over
+from corelane.node.recovery.takeover import take_over
 from corelane.workload import PlacementSpec, PodQOS, QOSClass
 from support.agent_world import APP, Process, World, plan
 

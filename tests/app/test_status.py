@@ -15,7 +15,7 @@ from corelane.kube.objects import NodeResourceTopology
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, PoolOptions, new
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.pools.takeover import follow
+from corelane.node.recovery.takeover import follow
 from corelane.view import status as view
 from corelane.workload import BindPolicy, PodQOS
 from support import objects

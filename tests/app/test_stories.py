@@ -18,10 +18,10 @@ from corelane.kube.translate import node_labels
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, Origin, StaticOptions, admit, new, release
+from corelane.node.config import AllocatorName, PoolOptions
 from corelane.node.entries import Entry, Sharing
 from corelane.node.ledger import with_entries
 from corelane.node.options import TopologyOptions
-from corelane.node.pools.options import AllocatorName, PoolOptions
 from corelane.workload import NUMAStrategy
 from support import objects, stories
 from support.scheduler_world import World

@@ -17,10 +17,10 @@ from corelane.kube.translate.koordlet import PodCPUs, PoolPart
 from corelane.machine.facts import CPUFacts
 from corelane.machine.spec import parse_spec
 from corelane.node import Entry, NodeConfig, Origin, StaticOptions, TopologyOptions
+from corelane.node.config import PoolOptions
 from corelane.node.entries import Sharing
 from corelane.node.ledger import with_entries
-from corelane.node.policies import NodePolicies
-from corelane.node.pools.options import PoolOptions
+from corelane.node.pools.classes import NodePolicies
 from corelane.workload import BindPolicy, NUMAPolicy
 from support.pods import guaranteed
 

@@ -14,8 +14,8 @@ from corelane.kube.translate import TranslationError, ledger_annotation, node_la
 from corelane.kube.translate.node_labels import KubeletSettings, Reservation
 from corelane.machine.spec import parse_spec
 from corelane.node import amplification
-from corelane.node.policies import NodePolicies
-from corelane.node.pools.options import PoolOptions
+from corelane.node.config import PoolOptions
+from corelane.node.pools.classes import NodePolicies
 from corelane.placement import topology
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
@@ -245,9 +245,9 @@ def test_bound_cpus_count_for_more_on_a_node_that_is_amplified():
     assert amplification.amplify(1000, Fraction(1, 2)) == 1000
     assert amplification.requested(5000, 4, ratio) == 7000
     assert amplification.requested(3000, 4, ratio) == 3000
-    assert amplification.lacks(12_000, 9000, 2000, ratio, binds=True) == ""
-    assert amplification.lacks(12_000, 9000, 2001, ratio, binds=True) == "Insufficient amplified cpu"
-    assert amplification.lacks(12_000, 9000, 3000, ratio, binds=False) == ""
+    assert amplification.fits(12_000, 9000, 2000, ratio, binds=True)
+    assert not amplification.fits(12_000, 9000, 2001, ratio, binds=True)
+    assert amplification.fits(12_000, 9000, 3000, ratio, binds=False)
 
 
 def test_nulls_among_amounts_say_nothing():

@@ -8,8 +8,8 @@ from corelane.kube import keys
 from corelane.kube.meta import ObjectMeta
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import node_labels, placement_annotations
-from corelane.node.policies import NodePolicies, resolve
-from corelane.node.pools.options import PoolOptions
+from corelane.node.config import PoolOptions
+from corelane.node.pools.classes import NodePolicies, resolve
 from corelane.placement import topology
 from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy

@@ -22,8 +22,8 @@ from corelane.machine.spec import parse_spec
 from corelane.node import Entry, MemoryOptions, NodeConfig, NodeState, Origin, PoolOptions
 from corelane.node.amplification import amplify
 from corelane.node.entries import Sharing
-from corelane.node.errors import NodeConfigError
 from corelane.node.ledger import with_entries
+from corelane.node.options import NodeConfigError
 from corelane.scheduler.node_cache import NodeCache
 from corelane.workload import NUMAPolicy, PodRequest
 from support import koordinator_eyes, openapi

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from corelane.machine.model import NUMANode, from_rows
-from corelane.node.kubelet import memory_checkpoint, memory_validation
+from corelane.node.kubelet import memory_checkpoint, validation
 from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
 from corelane.placement.memory import hugepages
 from support import kubelet_files
@@ -26,7 +26,7 @@ TWO = machine(*(NUMANode(node, frozenset(), 4 * GIB) for node in (0, 1)))
 
 
 def problems(checkpoint, policy="Static", reserved=None):
-    found = memory_validation.start_problems(checkpoint, TWO, policy, reserved or RESERVED)
+    found = validation.memory_start_problems(checkpoint, TWO, policy, reserved or RESERVED)
     return [(one.code, one.text) for one in found]
 
 
@@ -47,7 +47,7 @@ def test_the_verdict_is_upstreams(start):
         for one in start.nodes
     ]
     checkpoint = memory_checkpoint.decode(start.content)
-    found = memory_validation.start_problems(checkpoint, machine(*nodes), "Static", start.reserved)
+    found = validation.memory_start_problems(checkpoint, machine(*nodes), "Static", start.reserved)
     assert bool(found) == bool(start.error)
     assert not found or found[0].text.startswith(start.error)
 
@@ -137,7 +137,7 @@ def test_blocks_over_a_group_only_have_to_add_up():
 
 
 def test_without_a_reservation_the_files_own_can_be_taken():
-    assert memory_validation.reserved_in(state()) == RESERVED
+    assert validation.reserved_in(state()) == RESERVED
 
 
 @pytest.mark.parametrize(

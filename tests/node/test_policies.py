@@ -2,8 +2,9 @@
 
 import pytest
 
-from corelane.node import policies, qos
-from corelane.node.policies import NodePolicies
+from corelane.node.pools import classes
+from corelane.node.pools.classes import NodePolicies
+from corelane.node.recovery import takeover
 from corelane.reasons import Code, Reason, sentence
 from corelane.workload import (
     BindPolicy,
@@ -27,7 +28,7 @@ UNSAID = NodePolicies()
 
 
 def resolved(placement_spec, *sources, default=None, cpus=4, threads=2):
-    return policies.resolve(placement_spec, policies.merged(*sources), default, cpus=cpus, threads=threads)
+    return classes.resolve(placement_spec, classes.merged(*sources), default, cpus=cpus, threads=threads)
 
 
 def says(conflict, code, *words):
@@ -141,7 +142,7 @@ def test_spreading_means_something_where_only_some_cores_have_a_second_thread():
     placement_spec = PlacementSpec(
         bind=SPREAD, bind_required=True, exclusive_policy=ExclusivePolicy.PCPU_LEVEL
     )
-    found = policies.resolve(placement_spec, UNSAID, None, cpus=3, threads=1, most_threads=2)
+    found = classes.resolve(placement_spec, UNSAID, None, cpus=3, threads=1, most_threads=2)
     assert not isinstance(found, Reason)
     assert (found.bind, found.bind_required, found.exclusive) == (SPREAD, True, ExclusivePolicy.PCPU_LEVEL)
     assert found.notes == ()
@@ -159,4 +160,4 @@ def test_spreading_means_something_where_only_some_cores_have_a_second_thread():
     ],
 )
 def test_what_a_kubelets_pod_counts_as(found, policy, expected):
-    assert qos.of_kubelets_pod(found, policy) is expected
+    assert takeover.of_kubelets_pod(found, policy) is expected

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from corelane.node import Refusal, Sharing
+from corelane.node.config import PoolOptions
 from corelane.node.pools.classes import pod_class
-from corelane.node.pools.options import PoolOptions
 from corelane.workload import (
     Band,
     BindPolicy,

@@ -2,7 +2,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.node import Origin, Sharing
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.node.pools.takeover import Stage, Takeover, complete, follow, take_over, takeover
+from corelane.node.recovery.takeover import Stage, Takeover, complete, follow, take_over, takeover
 from corelane.workload import PodQOS
 from support.node_asks import LAPTOP, container, cpus, init, pod
 from support.pool_asks import admitted, bound, labelled, pools

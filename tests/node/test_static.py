@@ -7,7 +7,7 @@ import pytest
 from corelane import node
 from corelane.machine.spec import parse_spec
 from corelane.node import StaticOptions, TopologyOptions
-from corelane.node.kubelet.static import pod_cpus
+from corelane.node.kubelet.cpu_manager import pod_cpus
 from corelane.reasons import sentence
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, container, cpus, init, pod, sidecar
 

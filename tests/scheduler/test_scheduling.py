@@ -14,7 +14,7 @@ from corelane.kube.meta import Condition
 from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
 from corelane.node import NodeState
-from corelane.node.pools.options import AllocatorName, PoolOptions
+from corelane.node.config import AllocatorName, PoolOptions
 from corelane.scheduler.node_cache import PodInfo
 from corelane.scheduler.scheduling import (
     Bind,

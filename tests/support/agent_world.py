@@ -15,12 +15,11 @@ from corelane.agent.state_machine import StateMachine
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
 from corelane.node import Sharing, codec
-from corelane.node.config import NodeConfig
+from corelane.node.config import NodeConfig, PoolOptions
 from corelane.node.invariants import validate
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import new
 from corelane.node.pools.classes import pod_class
-from corelane.node.pools.options import PoolOptions
 from corelane.node.recovery.rebasing import rebase
 from corelane.workload import ContainerKind, ContainerRequest, PlacementSpec, PodRequest, QOSClass
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node.pools.options import PoolOptions
+from corelane.node.config import PoolOptions
 from corelane.workload import (
     Band,
     BindPolicy,

@@ -16,7 +16,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube import decode, translate
 from corelane.kube.pod import Pod
 from corelane.node import Decision, NodeConfig, NodeState
-from corelane.node.pools.options import AllocatorName, PoolOptions
+from corelane.node.config import AllocatorName, PoolOptions
 
 DIRECTORY = Path(__file__).parents[2] / "examples" / "stories"
 

@@ -15,7 +15,7 @@ from corelane.node import Entry, NodeState
 from corelane.node.invariants import Problem
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
-from corelane.node.pools.takeover import pinned
+from corelane.node.recovery.takeover import pinned
 
 _LARGEST: Final = 4 << 20
 """Bytes; a state file has some hundred for each container."""

@@ -22,7 +22,7 @@ from corelane.agent.pod_records import (
 )
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeState, admit
-from corelane.node.pools.takeover import complete
+from corelane.node.recovery.takeover import complete
 from corelane.workload import PodRequest, QOSClass
 
 

@@ -29,7 +29,7 @@ from corelane.agent.reported_status import PodHost
 from corelane.agent.reporting import AgentReporter
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState, Phase, mark, rebase, release, started
-from corelane.node.pools.takeover import follow, pinned
+from corelane.node.recovery.takeover import follow, pinned
 
 ORPHAN_GRACE: Final = 30.0
 """Seconds for the processes of a deleted pod whose grace period is unknown."""

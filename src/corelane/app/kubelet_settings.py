@@ -22,7 +22,7 @@ from corelane.machine import Machine
 from corelane.machine.model import NUMANode
 from corelane.node import MemoryOptions, NodeConfig, NodeState
 from corelane.node.config import Inventory, Policy
-from corelane.node.kubelet.memory_validation import Reserved
+from corelane.node.kubelet.validation import Reserved
 from corelane.node.options import MemoryPolicy, parse_bool
 from corelane.placement.kubelet.picker import Version
 from corelane.placement.memory import MEMORY, hugepages

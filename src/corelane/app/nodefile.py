@@ -42,9 +42,8 @@ from corelane.node import (
     StaticOptions,
     TopologyOptions,
 )
-from corelane.node.config import Level, Policy
+from corelane.node.config import AllocatorName, IsolatedCPUs, Level, Policy
 from corelane.node.options import MemoryPolicy
-from corelane.node.pools.options import AllocatorName, IsolatedCPUs
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
 __all__ = ["NodeFile", "NodeFileError", "explain", "load", "read"]

@@ -21,7 +21,7 @@ from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.node import Entry, NodeState, Refusal, Sharing, admit, why_shared
 from corelane.node.pools.classes import pod_class
-from corelane.node.pools.takeover import takeover
+from corelane.node.recovery.takeover import takeover
 from corelane.reasons import Code, Reason, sentence
 from corelane.view import status as view
 from corelane.view import tables

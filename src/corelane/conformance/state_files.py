@@ -12,7 +12,7 @@ from typing import Any
 from corelane.conformance.picks import Difference, Replay, Row
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine, NUMANode, from_rows
-from corelane.node.kubelet import checkpoint, memory_checkpoint, memory_validation
+from corelane.node.kubelet import checkpoint, memory_checkpoint, validation
 from corelane.node.kubelet.statefile import CheckpointError
 
 __all__ = ["replay_files"]
@@ -55,7 +55,7 @@ def _start(row: Row) -> tuple[Any, Any]:
     start = row["start"]
     reserved = {int(node): sizes for node, sizes in start["reserved"].items()}
     content = memory_checkpoint.decode(row["text"].encode())
-    problems = memory_validation.start_problems(content, _machine(start["nodes"]), "Static", reserved)
+    problems = validation.memory_start_problems(content, _machine(start["nodes"]), "Static", reserved)
     text, error = problems[0].text if problems else "", start["error"]
     return error, error if error and text.startswith(error) else text
 

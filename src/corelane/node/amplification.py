@@ -5,7 +5,7 @@ As Koordinator's scheduler: what a pod is bound to is real, so it counts for mor
 
 from fractions import Fraction
 
-__all__ = ["amplify", "lacks", "requested"]
+__all__ = ["amplify", "fits", "requested"]
 
 
 def amplify(amount: int, ratio: Fraction) -> int:
@@ -21,7 +21,6 @@ def requested(milli: int, bound: int, ratio: Fraction) -> int:
     return milli - real + amplify(real, ratio)
 
 
-def lacks(offered: int, taken: int, request: int, ratio: Fraction, *, binds: bool) -> str:
-    """Upstream's reason why a request does not fit, "" if it does; all in milliCPU, `offered` amplified."""
-    wanted = amplify(request, ratio) if binds else request
-    return "Insufficient amplified cpu" if wanted > offered - taken else ""
+def fits(offered: int, taken: int, request: int, ratio: Fraction, *, binds: bool) -> bool:
+    """Whether a request fits; all in milliCPU, `offered` amplified, and the request if it binds CPUs."""
+    return (amplify(request, ratio) if binds else request) <= offered - taken

@@ -15,7 +15,7 @@ from corelane.node import memory as memories
 from corelane.node.amplification import amplify
 from corelane.node.config import NodeConfig, check, reserve
 from corelane.node.entries import Entry, Key, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
-from corelane.node.errors import NodeConfigError
+from corelane.node.options import NodeConfigError
 from corelane.node.placed_pods import PlacedPod
 from corelane.placement import topology as topologies
 from corelane.placement.memory import Nodes
@@ -92,7 +92,8 @@ class NodeState:
             return 1000 * usable.bit_count()
         if not self.config.pools.withheld_offered:
             usable &= ~self.config.pools.withheld.mask
-        return amplify(1000 * usable.bit_count(), self.config.pools.amplification)
+        milli, ratio = 1000 * usable.bit_count(), self.config.pools.amplification
+        return amplify(milli, ratio) if ratio > 1 else milli
 
     @property
     def withheld_memory(self) -> int:

@@ -1,16 +1,109 @@
-"""The memory and device managers during the admission of one pod, where it needs them, and all hints merged.
+"""The device manager, and all managers of one admission: which a pod needs, and how their hints agree.
 
-The CPU manager is `static`. Providers speak and allocate in the kubelet's order: devices, CPUs, memory.
+Hints are merged and resources allocated in the kubelet's order: devices, CPUs, memory. Upstream:
+`pkg/kubelet/cm/devicemanager` (v1.36). Where upstream takes any device, here the first in the inventory's
+order are taken; preferences of a device plugin are not asked for.
 """
 
-from corelane.node import devices, memory
-from corelane.node.kubelet import podlevel, static
+from collections.abc import Iterable, Mapping
+
+from corelane.machine.model import default_distances
+from corelane.node import memory
+from corelane.node.config import Inventory
+from corelane.node.decision import Refusal
+from corelane.node.entries import Entry
 from corelane.node.ledger import NodeState
+from corelane.placement import hints, topologymanager
+from corelane.placement.hints import device_hints
 from corelane.placement.memory import Nodes
 from corelane.placement.topologymanager import Hints, NUMAAffinity
-from corelane.workload import ContainerRequest, PodRequest, QOSClass
+from corelane.reasons import Code
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
 
-__all__ = ["Managers", "needed"]
+__all__ = ["DeviceManager", "Managers", "aligned", "distances", "held", "needed"]
+
+
+def held(entries: Iterable[Entry]) -> dict[str, set[str]]:
+    """The devices of each resource that some container has."""
+    found: dict[str, set[str]] = {}
+    for entry in entries:
+        for resource, ids in entry.devices.items():
+            found.setdefault(resource, set()).update(ids)
+    return found
+
+
+class DeviceManager:
+    """The device manager during the admission of one pod: what is free, what is lent, who got what."""
+
+    __slots__ = ("given", "inventory", "lent", "narrow", "nodes", "used")
+
+    def __init__(
+        self, inventory: Inventory, entries: Iterable[Entry], nodes: int, *, narrow: bool = False
+    ) -> None:
+        self.inventory, self.nodes, self.narrow = inventory, nodes, narrow
+        self.used = held(entries)
+        self.lent: dict[str, set[str]] = {}
+        """Devices of init containers, which later ones take over."""
+        self.given: dict[str, dict[str, tuple[str, ...]]] = {}
+        """Container name to resource to devices."""
+
+    def wanted(self, container: ContainerRequest) -> dict[str, int]:
+        """What a container asks for, as far as this node knows the resource."""
+        return {name: n for name, n in container.devices.items() if name in self.inventory}
+
+    def of_pod(self, request: PodRequest) -> dict[str, int]:
+        """The devices that the whole pod needs at once."""
+        each = [(container.kind, self.wanted(container)) for container in request.containers]
+        names = {name for _, of in each for name in of}
+        return {name: peak((kind, of.get(name, 0)) for kind, of in each) for name in sorted(names)}
+
+    def hints(self, wanted: Mapping[str, int]) -> list[Hints]:
+        """One for each resource."""
+        return [self.hint(name, n) for name, n in wanted.items()]
+
+    def hint(self, name: str, n: int) -> Hints:
+        all_, lent = self.inventory[name], self.lent.get(name, set())
+        free = [all_[one] for one in self.free(name)]
+        reusable = [all_[one] for one in sorted(lent)]
+        return device_hints(list(all_.values()), free, n, self.nodes, reusable=reusable, narrow=self.narrow)
+
+    def free(self, name: str) -> list[str]:
+        used = self.used.get(name, set())
+        return [one for one in self.inventory[name] if one not in used]
+
+    def allocate(
+        self, container: ContainerRequest, wanted: Mapping[str, int], affinity: NUMAAffinity
+    ) -> None:
+        """Give a container what it wants, near the affinity's nodes first. Raises Refusal."""
+        given = {name: self.picked(name, n, affinity.nodes) for name, n in wanted.items()}
+        self.given[container.name] = {name: ids for name, ids in given.items() if ids}
+        for name, ids in given.items():
+            self.used.setdefault(name, set()).update(ids)
+            lent = self.lent.setdefault(name, set())
+            if container.kind is ContainerKind.INIT:
+                lent.update(ids)
+            else:
+                lent.difference_update(ids)
+
+    def picked(self, name: str, n: int, nodes: int | None) -> tuple[str, ...]:
+        all_ = self.inventory[name]
+        if not all_:
+            raise Refusal(Code.DEVICES_UNHEALTHY, name)
+        lent = self.lent.get(name, set())
+        taken = [one for one in all_ if one in lent][:n]
+        free, missing = self.free(name), n - len(taken)
+        if len(free) < missing:
+            raise Refusal(Code.DEVICES_UNAVAILABLE, name, missing, len(free))
+        if nodes is not None:
+            free.sort(key=lambda one: _distance(all_[one], nodes))
+        return tuple(taken + free[:missing])
+
+
+def _distance(near: int, nodes: int) -> int:
+    """First what is near the nodes, then what is near others, last what is known to be near none."""
+    if near & nodes:
+        return 0
+    return 1 if near else 2
 
 
 class Managers:
@@ -22,8 +115,8 @@ class Managers:
         self,
         state: NodeState,
         request: PodRequest,
-        memory_of: memory.Handout | None,
-        devices_of: devices.Handout | None,
+        memory_of: memory.MemoryManager | None,
+        devices_of: DeviceManager | None,
     ) -> None:
         self.state, self.request = state, request
         self.memory, self.devices = memory_of, devices_of
@@ -32,19 +125,16 @@ class Managers:
         """The NUMA nodes for one container. Raises Refusal."""
         devices_ = self.devices.hints(self.devices.wanted(container)) if self.devices else []
         memory_ = self.memory.hints(self.memory_wanted(container)) if self.memory else []
-        return static.aligned(self.state, [*devices_, cpus, *memory_])
+        return aligned(self.state, [*devices_, cpus, *memory_])
 
     def pod_affinity(self, cpus: Hints) -> NUMAAffinity:
         """The NUMA nodes for all containers, under pod scope. Raises Refusal."""
         return self.aligned_pod(cpus, self.memory.hints(memory.of_pod(self.request)) if self.memory else [])
 
-    def whole_affinity(self, cpus: Hints) -> NUMAAffinity:
-        """The NUMA nodes for a pod that is placed as one piece. Raises Refusal."""
-        return self.aligned_pod(cpus, podlevel.memory_hints(self.memory, self.request) if self.memory else [])
-
     def aligned_pod(self, cpus: Hints, memory_: list[Hints]) -> NUMAAffinity:
+        """Return the NUMA nodes for a pod, from its hints for CPUs and memory. Raises Refusal."""
         devices_ = self.devices.hints(self.devices.of_pod(self.request)) if self.devices else []
-        return static.aligned(self.state, [*devices_, cpus, *memory_])
+        return aligned(self.state, [*devices_, cpus, *memory_])
 
     def memory_wanted(self, container: ContainerRequest) -> dict[str, int]:
         """What a container is to have of its own: of a pod with resources as a whole, if guaranteed."""
@@ -86,7 +176,7 @@ def needed(state: NodeState, request: PodRequest) -> Managers | None:
     return Managers(
         state,
         request,
-        memory.Handout(state.memory) if keeps_memory else None,
+        memory.MemoryManager(state.memory) if keeps_memory else None,
         _devices(state) if hands_out else None,
     )
 
@@ -95,6 +185,25 @@ def _keeps_memory(state: NodeState, request: PodRequest) -> bool:
     return request.qos is QOSClass.GUARANTEED and (request.level is None or state.config.pod_level)
 
 
-def _devices(state: NodeState) -> devices.Handout:
+def _devices(state: NodeState) -> DeviceManager:
     narrow = state.config.options.version != "1.36"
-    return devices.Handout(state.config.devices, state.entries.values(), state.numa_nodes, narrow=narrow)
+    return DeviceManager(state.config.devices, state.entries.values(), state.numa_nodes, narrow=narrow)
+
+
+def aligned(state: NodeState, said: Iterable[Hints]) -> NUMAAffinity:
+    """The NUMA nodes on which several providers agree. Raises Refusal when the policy does not admit."""
+    options = state.config.numa
+    if options.policy == "none":
+        return NUMAAffinity(None, False, True)
+    nodes = distances(state) if options.prefer_closest_numa_nodes else None
+    found = topologymanager.merge(said, state.numa_nodes, options.policy, distances=nodes)
+    if not found.admit:
+        raise Refusal(Code.NOT_ALIGNED)
+    return found
+
+
+def distances(state: NodeState) -> hints.Distances:
+    """The machine's, completed by what Linux assumes where firmware says nothing."""
+    nodes = state.machine.nodes
+    usual = {node.id: default_distances(node.id, (other.id for other in nodes)) for node in nodes}
+    return {node.id: usual[node.id] | dict(node.distances) for node in nodes}

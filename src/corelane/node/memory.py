@@ -27,7 +27,7 @@ from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, peak
 
-__all__ = ["Handout", "blocks_of", "mems", "nodes_of", "of_pod", "returned", "wanted"]
+__all__ = ["MemoryManager", "blocks_of", "mems", "nodes_of", "of_pod", "returned", "wanted"]
 
 
 def nodes_of(machine: Machine, options: MemoryOptions) -> dict[int, MemoryNode]:
@@ -78,7 +78,7 @@ def mems(blocks: Iterable[MemoryBlock]) -> CPUSet | None:
     return CPUSet.from_mask(mask) if mask else None
 
 
-class Handout:
+class MemoryManager:
     """The memory manager during the admission of one pod: what is free, what is lent, who got what."""
 
     __slots__ = ("blocks", "initial", "lent", "nodes", "whole")

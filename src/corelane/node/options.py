@@ -11,14 +11,21 @@ from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, cast, get_args
 
 from corelane.machine.model import Machine
-from corelane.node.errors import NodeConfigError
 from corelane.placement import families
 from corelane.placement.kubelet.picker import Strategy, Version
 from corelane.placement.memory import MEMORY
 from corelane.placement.topology import Topology
 from corelane.placement.topologymanager import Policy, Scope
 
-__all__ = ["MemoryOptions", "MemoryPolicy", "StaticOptions", "TopologyOptions", "parse_bool"]
+__all__ = [
+    "MemoryOptions",
+    "MemoryPolicy",
+    "NodeConfigError",
+    "StaticOptions",
+    "TopologyOptions",
+    "parse_bool",
+]
+
 
 MemoryPolicy: TypeAlias = Literal["None", "Static"]
 
@@ -183,3 +190,15 @@ def _node_count(name: str, text: str) -> int:
 
 def _upstream(name: str) -> str:
     return name.replace("_", "-")
+
+
+class NodeConfigError(ValueError):
+    """A setting that is invalid, or that this machine cannot honour.
+
+    `field` is the member of `NodeConfig` or `PoolOptions`, "" where the text is about several; `detail` is
+    the text without it. Where upstream has an error for it, the text is upstream's, without the field.
+    """
+
+    def __init__(self, detail: str, field: str = "", *, upstream: bool = False) -> None:
+        super().__init__(detail if upstream or not field else f"{field}: {detail}")
+        self.field, self.detail = field, detail

@@ -11,7 +11,6 @@ from corelane.workload import (
     LabelRequirement,
     Operator,
     PodCPUAffinity,
-    PodRequest,
     Selector,
     TopologyLevel,
 )
@@ -33,18 +32,6 @@ class PlacedPod:
     """Its affinities that keep others away: they hold for those who come later too."""
     burst: int = 0
     """MilliCPU up to which it may burst within its zone: ConstrainedBurst's limit."""
-
-    @classmethod
-    def of(cls, request: PodRequest, burst: int = 0) -> "PlacedPod":
-        placement_spec = request.placement_spec
-        return cls(
-            request.namespace,
-            request.labels,
-            placement_spec.exclusive_policy or ExclusivePolicy.NONE,
-            placement_spec.exclusive,
-            tuple(one for one in placement_spec.affinities if one.avoid),
-            burst,
-        )
 
 
 def plain(placed_pod: PlacedPod) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node.pools.takeover import Stage, Takeover
+from corelane.node.recovery.takeover import Stage, Takeover
 from corelane.view import tables
 from corelane.view.cpumap import cpumap
 from corelane.view.owners import Owner

@@ -30,10 +30,10 @@ from corelane.node import (
     PoolOptions,
     codec,
 )
+from corelane.node.config import AllocatorName, IsolatedCPUs
 from corelane.node.entries import Key, Sharing
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import usable_topology, with_entries
-from corelane.node.pools.options import AllocatorName, IsolatedCPUs
 from corelane.node.recovery import start_rules
 from corelane.workload import ContainerKind, PodQOS, QOSClass
 

@@ -13,7 +13,7 @@ from corelane.app.kubelet_settings import KubeletOptions
 from corelane.app.state import files
 from corelane.app.state.files import Say, StateFileError
 from corelane.node import NodeState
-from corelane.node.kubelet import memory_validation
+from corelane.node.kubelet import validation
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 from corelane.node.recovery import start_rules, statefiles
@@ -109,7 +109,7 @@ def verify_memory(
     if reserved is not None:
         kubelet_settings.check_nodes(settings.reserved_memory_source, reserved, hardware)
     elif policy == "Static":
-        reserved, notes = memory_validation.reserved_in(content), [_UNKNOWN_RESERVATION]
+        reserved, notes = validation.reserved_in(content), [_UNKNOWN_RESERVATION]
     rules = start_rules.check_memory(content, hardware, policy, reserved or {}, _minor(settings, 36))
     facts = {"policy": policy, "reserved": {str(node): dict(of) for node, of in (reserved or {}).items()}}
     return _print_rules(path, [*rules, *notes], facts, say if as_json else None)

@@ -12,9 +12,8 @@ from corelane.app import nodefile
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.machine import Machine
 from corelane.node import NodeConfig, NodeConfigError
-from corelane.node.config import Policy, check
+from corelane.node.config import AllocatorName, Policy, check
 from corelane.node.ledger import usable_topology
-from corelane.node.pools.options import AllocatorName
 from corelane.runtime.enforce import Mode
 
 __all__ = [

@@ -30,7 +30,7 @@ from corelane.kube.translate.fields import (
     quantity_text,
 )
 from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
-from corelane.node.policies import NodePolicies
+from corelane.node.pools.classes import NodePolicies
 from corelane.workload import NUMAPolicy
 
 _RESERVED_CPUS: Final = "go.crane.io/reserved-system-cpus"

@@ -23,7 +23,7 @@ from corelane.node import (
     NodeState,
     Origin,
     Phase,
-    belongings,
+    codec,
     memory,
     new,
     placed_pods,
@@ -58,7 +58,7 @@ class _Owned(Wire, frozen=True):
     common: bool = False
     zone: str | None = None
     more: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Its memory, devices, and what is its pod's; see `node.belongings`."""
+    """Its memory, devices, and what is its pod's; see `node.codec`."""
 
 
 class _Ledger(Wire, frozen=True):
@@ -72,7 +72,7 @@ class _Ledger(Wire, frozen=True):
     placed_pods: dict[str, dict[str, Any]] = msgspec.field(name="tenants", default_factory=dict)
     """What the placement of other pods depends on, by UID; see `node.placed_pods`."""
     memory: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """The memory of each NUMA node, where a memory manager keeps it; see `node.belongings`."""
+    """The memory of each NUMA node, where a memory manager keeps it; see `node.codec`."""
 
 
 def dump(state: NodeState) -> str:
@@ -87,7 +87,7 @@ def dump(state: NodeState) -> str:
         pods,
         tuple(map(_owned, owners)),
         known,
-        belongings.plain_nodes(state.memory),
+        codec.plain_nodes(state.memory),
     )
     return msgspec.json.encode(ledger).decode()
 
@@ -143,7 +143,7 @@ def _owned(entry: Entry) -> _Owned:
         entry.sharing,
         entry.common,
         None if entry.zone is None else str(entry.zone),
-        belongings.plain(entry),
+        codec.plain(entry),
     )
 
 
@@ -175,7 +175,7 @@ def _ground(machine: Machine, config: NodeConfig) -> NodeState:
 
 def _memory(text: str, ledger: _Ledger) -> Nodes:
     try:
-        return frozen(belongings.nodes_of(ledger.memory))
+        return frozen(codec.nodes_of(ledger.memory))
     except ValueError as error:
         raise _broken(text, f"memory: {error}") from error
 
@@ -226,7 +226,7 @@ def _entry(text: str, owned: _Owned) -> Entry:
 
 def _more(text: str, owned: _Owned) -> dict[str, Any]:
     try:
-        found = belongings.of_plain(owned.more)
+        found = codec.of_plain(owned.more)
     except ValueError as error:
         raise _broken(text, f"the entry of {owned.pod}/{owned.container}: {error}") from error
     return {**found, "mems": memory.mems(found["memory"])} if "memory" in found else found

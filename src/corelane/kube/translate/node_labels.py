@@ -26,10 +26,9 @@ from corelane.kube.translate.fields import (
     label,
     member,
 )
-from corelane.node import policies
-from corelane.node.config import Policy
-from corelane.node.policies import NodePolicies
-from corelane.node.pools.options import AllocatorName, PoolOptions
+from corelane.node.config import AllocatorName, Policy, PoolOptions
+from corelane.node.pools import classes
+from corelane.node.pools.classes import NodePolicies
 from corelane.placement.kubelet import picker
 from corelane.placement.topology import Topology
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
@@ -303,7 +302,7 @@ def pool_options(
 ) -> PoolOptions:
     """Return a node's options under policy `pools`: its labels', else its kubelet's, else the profile's."""
     of_profile = NodePolicies(profile.node_bind, profile.strategy, profile.numa)
-    merged = policies.merged(labels.policies, kubelet.policies, of_profile)
+    merged = classes.merged(labels.policies, kubelet.policies, of_profile)
     options = replace(
         profile,
         allocator=labels.allocator or profile.allocator,

@@ -19,7 +19,7 @@ from corelane.kube.translate import koordlet
 from corelane.kube.translate.fields import TranslationError, amount
 from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances, from_rows
 from corelane.machine.spec import MAX_CPUS
-from corelane.node import devices
+from corelane.node import managers
 from corelane.node.amplification import amplify
 from corelane.node.config import Level
 from corelane.node.ledger import NodeState
@@ -131,7 +131,7 @@ def _memory(node: NUMANode, managed: MemoryNode | None) -> Iterator[_Resource]:
 
 def _devices(node: NUMANode, state: NodeState) -> Iterator[_Resource]:
     """The devices near a NUMA node; a device near several nodes counts in each."""
-    used = devices.held(state.entries.values())
+    used = managers.held(state.entries.values())
     for name, nodes_by_device in sorted(state.config.devices.items()):
         near = {device for device, nodes in nodes_by_device.items() if nodes >> node.id & 1}
         if near:

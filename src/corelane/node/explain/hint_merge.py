@@ -8,9 +8,9 @@ from corelane.cpuset import bits, format_list
 from corelane.node import memory
 from corelane.node.decision import Refusal
 from corelane.node.explain.pod_explanation import HintMerge, HintSet, ProviderHints
-from corelane.node.kubelet import podlevel, static
+from corelane.node.kubelet import podlevel
 from corelane.node.ledger import NodeState
-from corelane.node.managers import Managers
+from corelane.node.managers import Managers, aligned
 from corelane.placement import families
 from corelane.placement.families import Family
 from corelane.placement.topologymanager import Hints, NUMAAffinity
@@ -69,7 +69,7 @@ def merge(state: NodeState, hints: Iterable[ResourceHints]) -> HintMerge:
     """Return all hints, the best first, and the result of the topology manager."""
     hints = list(hints)
     try:
-        affinity = static.aligned(state, [one.hints for one in hints])
+        affinity = aligned(state, [one.hints for one in hints])
     except Refusal:
         affinity = NUMAAffinity(None, False, False)
     return HintMerge(

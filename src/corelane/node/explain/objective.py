@@ -10,9 +10,9 @@ from corelane.cpuset import CPUSet
 from corelane.node.decision import Refusal
 from corelane.node.explain.pod_explanation import Objective, Remedy, TermValue
 from corelane.node.ledger import NodeState
-from corelane.node.pools import admission, pod_affinity
-from corelane.node.pools.allocators import ALLOCATORS, Unplaceable
-from corelane.node.pools.binding import Question
+from corelane.node.pools import binding, pool_admission
+from corelane.node.pools.binding import ALLOCATORS, Binding
+from corelane.node.pools.koordinator_allocator import Unplaceable
 from corelane.placement import optimal
 from corelane.placement.optimal.result import Change, Infeasible, Placement
 from corelane.reasons import Code, Reason, label, sentence
@@ -26,13 +26,13 @@ def objective(state: NodeState, request: PodRequest, cpus: CPUSet) -> Objective 
 
     The runner-up of `optimal` is its own; that of `koordinator` is its next pick without these CPUs.
     """
-    question = _question(state, request)
-    if question is None:
+    asked = _question(state, request)
+    if asked is None:
         return None
     allocator = state.config.pools.allocator
     if not cpus:
-        return _infeasible(state, question)
-    best = _answer(state, question) if allocator == "optimal" else None
+        return _infeasible(state, asked)
+    best = _answer(state, asked) if allocator == "optimal" else None
     if isinstance(best, Placement) and best.cpus == cpus.mask:
         other = best.runner_up.cpus if best.runner_up else 0
         notes = _notes(best)
@@ -45,37 +45,37 @@ def objective(state: NodeState, request: PodRequest, cpus: CPUSet) -> Objective 
             notes=notes,
         )
     else:
-        other, chosen = _next_pick(state, question, cpus.mask), Objective(allocator, cpus)
-    values = _term_values(state, question, cpus.mask, other)
+        other, chosen = _next_pick(state, asked, cpus.mask), Objective(allocator, cpus)
+    values = _term_values(state, asked, cpus.mask, other)
     return replace(chosen, terms=tuple(values), runner_up=CPUSet.from_mask(other))
 
 
 def term_values(state: NodeState, request: PodRequest, cpus: CPUSet) -> tuple[TermValue, ...]:
     """Return the objective's terms of any CPUs for a pod; none if it binds to none."""
-    question = _question(state, request)
-    return tuple(_term_values(state, question, cpus.mask, 0)) if question and cpus else ()
+    asked = _question(state, request)
+    return tuple(_term_values(state, asked, cpus.mask, 0)) if asked and cpus else ()
 
 
 def remedies(state: NodeState, request: PodRequest) -> str:
     """Return, as a sentence, the changes by which a refused pod would fit; "" if unknown."""
-    question = _question(state, request)
-    answer = _answer(state, question) if question else None
+    asked = _question(state, request)
+    answer = _answer(state, asked) if asked else None
     if not isinstance(answer, Infeasible):
         return ""
     return "; or ".join(sentence(_reason(state, change)) for change in answer.changes)
 
 
-def _question(state: NodeState, request: PodRequest) -> Question | None:
+def _question(state: NodeState, request: PodRequest) -> Binding | None:
     """Return None also for a pod that is refused before any CPU is considered."""
     try:
-        return admission.question(state, request)
+        return pool_admission.binding_of(state, request)
     except Refusal:
         return None
 
 
-def _answer(state: NodeState, question: Question) -> Placement | Infeasible:
+def _answer(state: NodeState, asked: Binding) -> Placement | Infeasible:
     shape = optimal.from_machine(state.machine)
-    return optimal.explain(shape, question.demand, question.free, question.others)
+    return optimal.explain(shape, asked.demand, asked.available, asked.others)
 
 
 def _notes(best: Placement) -> tuple[str, ...]:
@@ -83,9 +83,9 @@ def _notes(best: Placement) -> tuple[str, ...]:
     return tuple(sentence(reason) for reason in best.reasons if reason.code is not Code.TERM)
 
 
-def _infeasible(state: NodeState, question: Question) -> Objective | None:
+def _infeasible(state: NodeState, asked: Binding) -> Objective | None:
     """Return what would help, as `optimal` finds it for any allocator; None for refusals of other kinds."""
-    answer = _answer(state, question)
+    answer = _answer(state, asked)
     if not isinstance(answer, Infeasible):
         return None
     remedies = tuple(_remedy(_reason(state, change)) for change in answer.changes)
@@ -110,7 +110,7 @@ def _reason(state: NodeState, change: Change) -> Reason:
 
 def _moved(state: NodeState, change: Change) -> dict[str, int]:
     """Return the CPUs (a mask) of each pod to be moved."""
-    uids = list(pod_affinity.holdings(state))
+    uids = list(binding.holdings(state))
     moved = {uids[position] for position in change.holders}
     pods: dict[str, int] = {}
     for entry in state.entries.values():
@@ -119,21 +119,21 @@ def _moved(state: NodeState, change: Change) -> dict[str, int]:
     return pods
 
 
-def _next_pick(state: NodeState, question: Question, cpus: int) -> int:
+def _next_pick(state: NodeState, asked: Binding, cpus: int) -> int:
     """Return the allocator's pick if these CPUs were allocated; 0 if it finds none."""
     pick = ALLOCATORS[state.config.pools.allocator]
-    demand = replace(question.demand, cpus=cpus.bit_count())
+    demand = replace(asked.demand, cpus=cpus.bit_count())
     try:
-        return pick(state, question.free & ~cpus, demand, question.others).cpus
+        return pick(state, asked.available & ~cpus, demand, asked.others).cpus
     except Unplaceable:
         return 0
 
 
-def _term_values(state: NodeState, question: Question, cpus: int, other: int) -> Iterator[TermValue]:
+def _term_values(state: NodeState, asked: Binding, cpus: int, other: int) -> Iterator[TermValue]:
     shape = optimal.from_machine(state.machine)
 
     def values(mask: int) -> dict[str, int]:
-        return dict(optimal.evaluate(shape, question.demand, question.free, mask, question.others))
+        return dict(optimal.evaluate(shape, asked.demand, asked.available, mask, asked.others))
 
     chosen, second = values(cpus), values(other) if other else {}
     for term in optimal.TERMS:

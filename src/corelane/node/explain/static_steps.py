@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from corelane.cpuset import CPUSet, format_list
-from corelane.node.admission import Admission, why_shared
+from corelane.node.admission import why_shared
 from corelane.node.decision import Decision, Refusal
 from corelane.node.explain import hint_merge, picker_steps
 from corelane.node.explain.hint_merge import ResourceHints
@@ -17,9 +17,10 @@ from corelane.node.explain.pod_explanation import (
     Step,
     locality,
 )
-from corelane.node.kubelet import podlevel, static
+from corelane.node.kubelet import cpu_manager, podlevel
+from corelane.node.kubelet.static import StaticAdmission
 from corelane.node.ledger import NodeState
-from corelane.node.managers import Managers, needed
+from corelane.node.managers import Managers, aligned, needed
 from corelane.placement import hints
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, label, sentence
@@ -73,7 +74,7 @@ def _by_decision(
     return ContainerExplanation(container.name, container.kind.value, n, cpus, tuple(steps))
 
 
-class _Explaining(Admission):
+class _Explaining(StaticAdmission):
     """An admission that notes what each container could choose from, and what it got."""
 
     def __init__(self, state: NodeState, request: PodRequest, decision: Decision) -> None:
@@ -142,10 +143,10 @@ class _Explaining(Admission):
         return cpus
 
     def pod_cpus(self) -> int:
-        return 0 if self.state.config.policy == "none" else static.pod_cpus(self.request)
+        return 0 if self.state.config.policy == "none" else cpu_manager.pod_cpus(self.request)
 
     def cpu_hints(self, n: int, reusable: int) -> ResourceHints:
-        return ResourceHints("cpu", n, static.cpu_hints(self.state, self.available, reusable, n))
+        return ResourceHints("cpu", n, cpu_manager.cpu_hints(self.state, self.available, reusable, n))
 
     def resource_hints(self, container: ContainerRequest, n: int) -> list[ResourceHints]:
         """Return the hints of all providers for one container that requests more than CPUs."""
@@ -222,7 +223,7 @@ class _Explaining(Admission):
         machine, topology, config = self.state.machine, self.state.topology, self.state.config
         near, steps = 0, list[Step]()
         if affinity.nodes is not None:
-            near = pool & static.near(self.state, affinity.nodes)
+            near = pool & cpu_manager.near(self.state, affinity.nodes)
             hinted = affinity.nodes.bit_count()
             first = min(n, near.bit_count())
             steps = picker_steps.explain(machine, topology, config, near, first, hinted)
@@ -240,12 +241,12 @@ class _Explaining(Admission):
             return 0
         try:
             if others:
-                cpus = static.cpu_hints(self.state, available, reusable, n)
+                cpus = cpu_manager.cpu_hints(self.state, available, reusable, n)
                 merged = [cpus if one.resource == "cpu" else one.hints for one in others]
-                affinity = static.aligned(self.state, merged)
+                affinity = aligned(self.state, merged)
             else:
-                affinity = static.affinity(self.state, available, reusable, n)
-            static.check_smt(self.state, available, n)
-            return static.allocate(self.state, pool, n, affinity.nodes)
+                affinity = cpu_manager.affinity(self.state, available, reusable, n)
+            cpu_manager.check_smt(self.state, available, n)
+            return cpu_manager.allocate(self.state, pool, n, affinity.nodes)
         except Refusal:
             return 0

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from corelane.node import memory
 from corelane.node.config import pick
 from corelane.node.decision import Refusal
-from corelane.node.kubelet import static
+from corelane.node.kubelet import cpu_manager
 from corelane.node.ledger import NodeState
 from corelane.placement.memory import MemoryBlock, taken
 from corelane.placement.topologymanager import Hints, NUMAAffinity
@@ -46,10 +46,10 @@ def cpu_hints(state: NodeState, request: PodRequest, available: int) -> Hints:
     n = whole_cpus(state, request)
     if n and _cpu_fault(request, n):
         return []
-    return static.cpu_hints(state, available, 0, n)
+    return cpu_manager.cpu_hints(state, available, 0, n)
 
 
-def memory_hints(handout: memory.Handout, request: PodRequest) -> list[Hints]:
+def memory_hints(handout: memory.MemoryManager, request: PodRequest) -> list[Hints]:
     """What the memory manager says of the whole pod, for each resource."""
     wanted = _amounts(request.level)
     if _memory_fault(request, wanted):
@@ -66,8 +66,8 @@ def allocate_cpus(
         return 0, {}
     if fault := _cpu_fault(request, n):
         raise fault
-    static.check_smt(state, available, n)
-    bubble = static.allocate(state, available, n, affinity.nodes)
+    cpu_manager.check_smt(state, available, n)
+    bubble = cpu_manager.allocate(state, available, n, affinity.nodes)
     try:
         return bubble, _cpus_shared_out(state, request, bubble)
     except ValueError as error:
@@ -103,7 +103,7 @@ def _cpu_fault(request: PodRequest, total: int) -> Refusal | None:
 
 
 def allocate_memory(
-    handout: memory.Handout, request: PodRequest, affinity: NUMAAffinity
+    handout: memory.MemoryManager, request: PodRequest, affinity: NUMAAffinity
 ) -> tuple[MemoryBlock, ...]:
     """Give the pod its memory and each container its part of it; the pod's blocks. Raises Refusal."""
     wanted = _amounts(request.level)

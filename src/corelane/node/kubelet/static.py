@@ -1,127 +1,337 @@
-"""The kubelet's static policy for one container: its NUMA affinity, the SMT check, and the CPUs.
+"""Admission under the static policy, as the kubelet's (KEP-3570): container by container, all or none.
 
-Upstream: `policy_static.go` of cpumanager and `scope_*.go` of topologymanager (v1.36). Everything works on
-masks: `available` are CPUs that may become exclusive, `reusable` those that init containers lend.
+CPUs of Guaranteed pods with an integer request are exclusive, other containers run in the shared pool; a
+plain init container's CPUs are reused by the containers that run after it. Policy `none` allocates no CPUs.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
 
-from corelane.machine.model import default_distances
-from corelane.node.config import pick
-from corelane.node.decision import Refusal
-from corelane.node.ledger import NodeState
-from corelane.placement import hints, topologymanager
-from corelane.placement.families import Family
-from corelane.placement.topologymanager import Hints, NUMAAffinity
-from corelane.reasons import Code
-from corelane.workload import ContainerKind, PodRequest
+from corelane.cpuset import CPUSet
+from corelane.node import managers, memory
+from corelane.node.decision import Decision, Refusal
+from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
+from corelane.node.kubelet import cpu_manager, podlevel
+from corelane.node.ledger import NodeState, frozen
+from corelane.placement.memory import MemoryBlock
+from corelane.placement.topologymanager import NUMAAffinity
+from corelane.reasons import Code, Reason
+from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
-__all__ = [
-    "affinity",
-    "aligned",
-    "allocate",
-    "check_smt",
-    "cpu_hints",
-    "near",
-    "pod_cpus",
-]
+__all__ = ["StaticAdmission", "admit", "why_shared"]
+
+ALLOCATOR = "kubelet"
 
 
-def pod_cpus(request: PodRequest) -> int:
-    """The exclusive CPUs that a pod needs at once, by which a pod-scope topology manager judges it."""
-    sidecars = most = apps = 0
-    for container in request.containers:
-        n = request.exclusive_cpus(container)
-        if container.kind is ContainerKind.SIDECAR:
-            sidecars += n
-        elif container.kind is ContainerKind.INIT:
-            most = max(most, sidecars + n)
-        else:
-            apps += n
-    return max(most, sidecars + apps)
+def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
+    """Return why a container has no exclusive CPUs under policy `static` or `none`."""
+    if state.config.policy == "none":
+        return Reason(Code.POLICY_NONE, (), container.name)
+    if container.whole_cpus and request.qos is not QOSClass.GUARANTEED:
+        return Reason(Code.NOT_GUARANTEED, (request.qos,), container.name)
+    if container.whole_cpus:
+        return Reason(Code.POD_LEVEL_RESOURCES, (), container.name)
+    if container.cpu_request:
+        return Reason(Code.CPU_REQUEST_NOT_INTEGER, (container.cpu_request,), container.name)
+    return Reason(Code.NO_CPU_REQUEST, (), container.name)
 
 
-def affinity(state: NodeState, available: int, reusable: int, n: int) -> NUMAAffinity:
-    """The NUMA nodes for n CPUs, as the topology manager's policy merges and judges the hints for them.
-
-    Raises Refusal when the policy does not admit.
-    """
-    options = state.config.numa
-    if options.policy == "none" or not n:
-        return NUMAAffinity(None, True, True)
-    hint = hints.best_cpu_hint(
-        state.topology,
-        available,
-        reusable,
-        n,
-        by_socket=state.config.options.align_by_socket,
-        distances=_distances(state) if options.prefer_closest_numa_nodes else None,
-    )
-    if options.policy == "single-numa-node" and not topologymanager.is_single(hint):
-        hint = hints.Hint(None, False)
-    found = topologymanager.judge(hint, state.numa_nodes, options.policy)
-    if not found.admit:
-        raise Refusal(Code.NOT_ALIGNED)
-    return found
-
-
-def cpu_hints(state: NodeState, available: int, reusable: int, n: int) -> Family | None:
-    """What the CPU manager says of n CPUs beside other providers; None when it does not care."""
-    if not n:
-        return None
-    by_socket = state.config.options.align_by_socket
-    return hints.cpu_family(state.topology, available, reusable, n, state.numa_nodes, by_socket=by_socket)
-
-
-def aligned(state: NodeState, said: Iterable[Hints]) -> NUMAAffinity:
-    """The NUMA nodes on which several providers agree. Raises Refusal when the policy does not admit."""
-    options = state.config.numa
-    if options.policy == "none":
-        return NUMAAffinity(None, False, True)
-    distances = _distances(state) if options.prefer_closest_numa_nodes else None
-    found = topologymanager.merge(said, state.numa_nodes, options.policy, distances=distances)
-    if not found.admit:
-        raise Refusal(Code.NOT_ALIGNED)
-    return found
-
-
-def _distances(state: NodeState) -> hints.Distances:
-    """The machine's, completed by what Linux assumes where firmware says nothing."""
-    nodes = state.machine.nodes
-    usual = {node.id: default_distances(node.id, (other.id for other in nodes)) for node in nodes}
-    return {node.id: usual[node.id] | dict(node.distances) for node in nodes}
-
-
-def check_smt(state: NodeState, available: int, n: int) -> None:
-    """The check of full-pcpus-only, which comes before all others. Raises Refusal."""
-    if not state.config.options.full_pcpus_only:
-        return
-    threads = state.topology.cpus_per_core
-    if n % threads:
-        raise Refusal(Code.SMT_NOT_MULTIPLE, n, threads)
-    whole = available & ~state.topology.whole_cores(state.reserved.mask)
-    if n > whole.bit_count():
-        raise Refusal(Code.SMT_NOT_ENOUGH_CORES, whole.bit_count(), n, threads)
-
-
-def near(state: NodeState, nodes: int) -> int:
-    """The CPUs of these NUMA nodes (a mask of ids); with align-by-socket, of all sockets that they touch."""
-    topology = state.topology
-    cpus = sum(mask for node, mask in zip(topology.numa_ids, topology.numa, strict=True) if nodes >> node & 1)
-    if state.config.options.align_by_socket:
-        return sum(socket for socket in topology.sockets if socket & cpus)
-    return cpus
-
-
-def allocate(state: NodeState, pool: int, n: int, nodes: int | None) -> int:
-    """N CPUs of the pool: as many as there are near the nodes, the rest from anywhere. Raises Refusal."""
-    taken = 0
+def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
+    """Admit a pod that is not in the ledger, or reject it."""
+    admission = StaticAdmission(state, request)
     try:
-        if nodes is not None:
-            aligned = pool & near(state, nodes)
-            count = min(n, aligned.bit_count())
-            taken = pick(state.config, state.topology, aligned, count, hinted=nodes.bit_count())
-        missing = n - taken.bit_count()
-        return taken | pick(state.config, state.topology, pool & ~taken, missing) if missing else taken
-    except ValueError as error:
-        raise Refusal(Code.ALLOCATION_FAILED, str(error)) from None
+        admission.run()
+    except Refusal as refusal:
+        rejected = Decision(False, admission.reason(refusal), shared=state.shared_pool)
+        return admission.state_refused(), rejected
+    after = admission.state_after()
+    return after, admission.decision(after)
+
+
+class StaticAdmission:
+    """One admission: what is still available, what init containers leave to others, what was allocated."""
+
+    __slots__ = (
+        "assigned",
+        "available",
+        "bubble",
+        "kept",
+        "managers",
+        "pod",
+        "reasons",
+        "repicked",
+        "request",
+        "reusable",
+        "state",
+    )
+
+    def __init__(self, state: NodeState, request: PodRequest) -> None:
+        self.state, self.request = state, request
+        self.available = state.free_exclusive.mask
+        self.reusable = 0
+        self.assigned: dict[str, int] = {}
+        self.reasons: list[Reason] = []
+        self.repicked = False
+        self.kept = dict(self.valid_proposals()) if request.proposal else {}
+        """Proposals that can be had as they stand."""
+        self.bubble: Bubble | None = None
+        """What the pod got as one piece."""
+        self.managers = managers.needed(state, request) if state.memory or state.config.devices else None
+        """Those of memory and devices; None where neither has a say."""
+        self.pod: NUMAAffinity | None = None
+        """The affinity of all containers, under a topology manager of pod scope."""
+
+    def run(self) -> None:
+        if self.request.level is not None and podlevel.applies(self.state, self.request):
+            self.place_as_one()
+        else:
+            self.place_each()
+        if not self.state.config.exact:
+            self.keep_a_shared_cpu()
+
+    def place_each(self) -> None:
+        if self.state.config.numa.scope == "pod":
+            self.pod = self.pod_affinity()
+        for container in self.request.containers:
+            self.place(container)
+
+    def place_as_one(self) -> None:
+        """The pod as one piece, which its containers share out; devices are handed out as ever."""
+        more = self.managers or managers.Managers(self.state, self.request, None, None)
+        hints = podlevel.memory_hints(more.memory, self.request) if more.memory else []
+        cpus_hints = podlevel.cpu_hints(self.state, self.request, self.available)
+        affinity = more.aligned_pod(cpus_hints, hints)
+        cpus, self.assigned = podlevel.allocate_cpus(self.state, self.request, self.available, affinity)
+        blocks = podlevel.allocate_memory(more.memory, self.request, affinity) if more.memory else ()
+        if cpus or blocks:
+            self.bubble = Bubble(CPUSet.from_mask(cpus), blocks)
+            self.reasons.append(Reason(Code.POD_CPUS, (cpus,)))
+        for container in self.request.containers:
+            more.allocate_devices(container, affinity)
+            if self.assigned:
+                self.because(container, Code.PART_OF_POD_CPUS, self.assigned[container.name])
+            else:
+                self.explain_sharing(container)
+            self.explain_more(container)
+
+    def pod_affinity(self) -> NUMAAffinity | None:
+        n = 0 if self.state.config.policy == "none" else cpu_manager.pod_cpus(self.request)
+        if self.managers is not None:
+            return self.managers.pod_affinity(cpu_manager.cpu_hints(self.state, self.available, 0, n))
+        return cpu_manager.affinity(self.state, self.available, 0, n)
+
+    def affinity(self, container: ContainerRequest, n: int) -> NUMAAffinity:
+        """The NUMA nodes for a container, as all managers that have a say agree on them."""
+        if self.pod is not None:
+            return self.pod
+        if self.managers is not None:
+            cpus = cpu_manager.cpu_hints(self.state, self.available, self.reusable, n)
+            return self.managers.affinity(container, cpus)
+        return cpu_manager.affinity(self.state, self.available, self.reusable, n)
+
+    def exclusive_cpus(self, container: ContainerRequest) -> int:
+        if self.state.config.policy == "none":
+            return 0
+        return self.request.exclusive_cpus(container, pod_level=self.state.config.pod_level)
+
+    def valid_proposals(self) -> Iterator[tuple[str, int]]:
+        """Proposals of the right size over free CPUs; only init containers may share theirs with others."""
+        free, whole_cores = self.available, self.state.config.options.full_pcpus_only
+        for container in self.request.containers:
+            cpus = self.request.proposal.get(container.name)
+            n = self.exclusive_cpus(container)
+            if cpus is None or not n or len(cpus) != n or cpus.mask & ~free:
+                continue
+            if whole_cores and self.state.topology.whole_cores(cpus.mask) != cpus.mask:
+                continue
+            if container.kind is not ContainerKind.INIT:
+                free &= ~cpus.mask
+            yield container.name, cpus.mask
+
+    def place(self, container: ContainerRequest) -> None:
+        n = self.exclusive_cpus(container)
+        if self.managers is None:
+            if n:
+                self.take(container, n, self.affinity(container, n))
+            else:
+                self.explain_sharing(container)
+            return
+        affinity = self.affinity(container, n)
+        self.managers.allocate_devices(container, affinity)
+        if n:
+            self.take(container, n, affinity)
+        else:
+            self.explain_sharing(container)
+        self.managers.allocate_memory(container, affinity)
+        self.explain_more(container)
+
+    def take(self, container: ContainerRequest, n: int, affinity: NUMAAffinity) -> None:
+        """Give a container n CPUs."""
+        cpus = self.cpus_for(container, n, affinity)
+        self.assigned[container.name] = cpus
+        self.available &= ~cpus
+        if container.kind is ContainerKind.INIT:
+            self.reusable |= cpus
+        else:
+            self.reusable &= ~cpus
+
+    def cpus_for(self, container: ContainerRequest, n: int, affinity: NUMAAffinity) -> int:
+        """What was proposed if it fits, else what the policy picks."""
+        cpu_manager.check_smt(self.state, self.available, n)
+        proposed = self.kept.pop(container.name, 0)
+        if proposed and self.fits(proposed, affinity):
+            self.because(container, Code.PROPOSAL_USED, proposed)
+            return proposed
+        if container.name in self.request.proposal:
+            self.explain_conflict(container, n)
+        pool = (self.available | self.reusable) & ~self.promised(container)
+        if n > pool.bit_count() and not self.state.config.exact:
+            raise self.too_few(n, pool)
+        cpus = cpu_manager.allocate(self.state, pool, n, affinity.nodes)
+        self.explain_pick(container, n, affinity, pool, cpus)
+        return cpus
+
+    def fits(self, proposed: int, affinity: NUMAAffinity) -> bool:
+        """Whether a proposal lies on nodes that a strict topology manager would take."""
+        strict = self.state.config.numa.policy in ("restricted", "single-numa-node")
+        return (
+            not strict
+            or affinity.nodes is None
+            or not proposed & ~cpu_manager.near(self.state, affinity.nodes)
+        )
+
+    def promised(self, container: ContainerRequest) -> int:
+        """CPUs of proposals that later containers will take; an init container may use them until then."""
+        promised = 0
+        if container.kind is not ContainerKind.INIT:
+            for cpus in self.kept.values():
+                promised |= cpus
+        return promised
+
+    def keep_a_shared_cpu(self) -> None:
+        """As our own policy, unlike the kubelet's, the last CPU of the shared pool is never given away."""
+        if not self.state.shared_pool.mask & ~self.all_assigned() and self.assigned:
+            raise Refusal(Code.SHARED_POOL_NEEDS_A_CPU, self.state.shared_pool.mask)
+
+    def all_assigned(self) -> int:
+        assigned = self.bubble.cpus.mask if self.bubble else 0
+        for cpus in self.assigned.values():
+            assigned |= cpus
+        return assigned
+
+    def too_few(self, n: int, pool: int) -> Refusal:
+        usable = self.state.usable.mask
+        none_exclusive = 0 if usable & ~self.state.reserved.mask else usable
+        return Refusal(Code.NOT_ENOUGH_CPUS, n, pool.bit_count(), none_exclusive)
+
+    def because(self, container: ContainerRequest, code: Code, *values: Any) -> None:
+        self.reasons.append(Reason(code, values, container.name))
+
+    def explain_sharing(self, container: ContainerRequest) -> None:
+        self.reasons.append(why_shared(self.state, self.request, container))
+
+    def explain_more(self, container: ContainerRequest) -> None:
+        """Which devices and memory a container has."""
+        for resource, ids in self.devices_of(container).items():
+            self.because(container, Code.DEVICES, resource, ids)
+        for block in self.blocks_of(container):
+            self.because(container, Code.MEMORY, block.resource, block.size, block.nodes.mask)
+
+    def devices_of(self, container: ContainerRequest) -> Mapping[str, tuple[str, ...]]:
+        given = self.managers.devices.given if self.managers and self.managers.devices else {}
+        return MappingProxyType(given.get(container.name, {}))
+
+    def blocks_of(self, container: ContainerRequest) -> tuple[MemoryBlock, ...]:
+        blocks = self.managers.memory.blocks if self.managers and self.managers.memory else {}
+        return blocks.get(container.name, ())
+
+    def explain_conflict(self, container: ContainerRequest, n: int) -> None:
+        self.repicked = True
+        cpus = self.request.proposal[container.name]
+        taken = cpus.mask & ~(self.available | self.reusable) or cpus.mask & self.promised(container)
+        if len(cpus) != n:
+            self.because(container, Code.PROPOSAL_WRONG_COUNT, cpus.mask, n)
+        elif taken:
+            self.because(container, Code.PROPOSAL_UNAVAILABLE, cpus.mask, taken)
+        else:
+            self.because(container, Code.PROPOSAL_VIOLATES_OPTIONS, cpus.mask)
+
+    def explain_pick(
+        self, container: ContainerRequest, n: int, affinity: NUMAAffinity, pool: int, cpus: int
+    ) -> None:
+        topology = self.state.topology
+        if affinity.nodes is not None:
+            numa = zip(topology.numa_ids, topology.numa, strict=True)
+            free = tuple((node, (mask & pool).bit_count()) for node, mask in numa)
+            self.because(container, Code.NUMA_NODES, affinity.nodes, n, free)
+        self.because(container, Code.PICKED_BY_KUBELET, cpus, topology.whole_cores(cpus) == cpus)
+
+    def state_after(self) -> NodeState:
+        state, request = self.state, self.request
+        milli = request.cpu_request
+        if self.managers and self.managers.memory:
+            state = replace(state, memory=frozen(self.managers.memory.nodes))
+        entries: dict[Key, Entry] = dict(state.entries)
+        for container in request.containers:
+            entries[request.uid, container.name] = self.entry(container)
+        return replace(
+            state,
+            entries=MappingProxyType(entries),
+            pods=MappingProxyType({**state.pods, request.uid: milli}),
+            exclusive=CPUSet.from_mask(state.exclusive.mask | self.all_assigned()),
+            bound=CPUSet.from_mask(state.bound.mask | self.all_assigned()),
+            requested=state.requested + milli,
+            generation=state.generation + 1,
+        )
+
+    def reason(self, refusal: Refusal) -> Reason:
+        """Return why; the topology manager has a text of its own for pods with pod-level resources."""
+        config = self.state.config
+        if refusal.reason.code is Code.NOT_ALIGNED and self.request.level and config.pod_level:
+            return Reason(Code.POD_LEVEL_NOT_ALIGNED, (config.numa.scope,))
+        return refusal.reason
+
+    def state_refused(self) -> NodeState:
+        """The state as it was; but a kubelet whose first containers had memory for a moment shows that."""
+        if self.managers is None or not self.state.config.exact:
+            return self.state
+        memory = self.managers.memory_refused()
+        if memory is None or memory == self.state.memory:
+            return self.state
+        return replace(self.state, memory=frozen(memory), generation=self.state.generation + 1)
+
+    def entry(self, container: ContainerRequest) -> Entry:
+        cpus = self.assigned.get(container.name, 0)
+        proposed = self.request.proposal.get(container.name)
+        entry = Entry(
+            uid=self.request.uid,
+            container=container.name,
+            pod=self.request.key,
+            cpus=CPUSet.from_mask(cpus),
+            sharing=Sharing.ALONE if cpus else Sharing.POOL,
+            cls=self.request.qos.value,
+            kind=container.kind,
+            origin=Origin.SCHEDULER if proposed and proposed.mask == cpus else Origin.CORELANE,
+            allocator=ALLOCATOR if cpus else "",
+            cpu_request=container.cpu_request,
+        )
+        return replace(entry, **self.more(container)) if self.managers or self.bubble else entry
+
+    def more(self, container: ContainerRequest) -> dict[str, Any]:
+        """What an entry says beside CPUs."""
+        blocks = self.blocks_of(container)
+        devices = self.devices_of(container)
+        return {"mems": memory.mems(blocks), "memory": blocks, "devices": devices, "bubble": self.bubble}
+
+    def decision(self, after: NodeState) -> Decision:
+        return Decision(
+            True,
+            assignments=MappingProxyType(
+                {name: CPUSet.from_mask(cpus) for name, cpus in self.assigned.items()}
+            ),
+            shared=after.shared_pool,
+            repicked=self.repicked,
+            explanation=lambda: self.reasons,
+        )

@@ -3,22 +3,43 @@
 What the scheduler proposed, or where a running pod was found, is kept if the node's rules allow it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final, TypeAlias
 
+from corelane.node.config import AllocatorName
 from corelane.node.decision import Refusal
 from corelane.node.entries import Sharing
 from corelane.node.ledger import NodeState
-from corelane.node.policies import Policies
-from corelane.node.pools import pod_affinity, zones
-from corelane.node.pools.allocators import ALLOCATORS, Placed, Unplaceable, permitted
-from corelane.node.pools.classes import PodClass
-from corelane.node.pools.zone_assignment import STRICT
-from corelane.placement.optimal.demand import UNOCCUPIED, Demand, Limit, Occupancy, Resource
+from corelane.node.placed_pods import PlacedPod
+from corelane.node.pools import zones
+from corelane.node.pools.classes import PodClass, Policies
+from corelane.node.pools.koordinator_allocator import Placed, Unplaceable, by_koordinator
+from corelane.node.pools.zones import STRICT
+from corelane.placement import optimal
+from corelane.placement.optimal import shape as shapes
+from corelane.placement.optimal.demand import (
+    UNOCCUPIED,
+    AntiAffinity,
+    Demand,
+    Limit,
+    Occupancy,
+    PodAffinityTerm,
+    Resource,
+    requirements,
+)
+from corelane.placement.optimal.result import Infeasible
 from corelane.reasons import Code, Reason
-from corelane.workload import BindPolicy, ContainerKind, NUMAPolicy, PodRequest
+from corelane.workload import (
+    BindPolicy,
+    ContainerKind,
+    ExclusivePolicy,
+    NUMAPolicy,
+    PodCPUAffinity,
+    PodRequest,
+)
 
-__all__ = ["Bound", "Question", "bind", "question"]
+__all__ = ["ALLOCATORS", "Binding", "Bound", "bind", "holdings", "names_of", "permitted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,28 +55,6 @@ class Bound:
         return _union(self.cpus.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
-    """What an allocator is asked: a pod's demand, the CPUs that may be bound (a mask), who has others."""
-
-    demand: Demand
-    free: int
-    others: Occupancy
-
-
-def question(
-    state: NodeState,
-    request: PodRequest,
-    decided: PodClass,
-    policies: Policies,
-    wanted: tuple[Resource, ...] = (),
-) -> Question:
-    """The question that `bind` answers for the whole of a pod. Raises Refusal."""
-    demand = replace(_demand(state, request, decided, policies), resources=wanted)
-    binding = Binding(state, request, decided, demand)
-    return Question(binding.demand, binding.available, binding.others)
-
-
 def bind(
     state: NodeState,
     request: PodRequest,
@@ -69,20 +68,8 @@ def bind(
     """
     if policies.bind_required and policies.bind is BindPolicy.FULL_PCPUS:
         _check_threads(state, decided)
-    asked = binding(state, request, decided, policies, wanted)
-    return asked.in_common() if decided.common else asked.each()
-
-
-def binding(
-    state: NodeState,
-    request: PodRequest,
-    decided: PodClass,
-    policies: Policies,
-    wanted: tuple[Resource, ...] = (),
-) -> "Binding":
-    """What is asked of the allocator for a pod. Raises Refusal where this machine has no such cores."""
-    demand = replace(_demand(state, request, decided, policies), resources=wanted)
-    return Binding(state, request, decided, demand)
+    binding = Binding(state, request, decided, policies, wanted)
+    return binding.in_common() if decided.common else binding.each()
 
 
 def _check_threads(state: NodeState, decided: PodClass) -> None:
@@ -93,7 +80,14 @@ def _check_threads(state: NodeState, decided: PodClass) -> None:
             raise Refusal(Code.CONTAINER_NOT_MULTIPLE_OF_CORE, name, n, threads)
 
 
-def _demand(state: NodeState, request: PodRequest, decided: PodClass, policies: Policies) -> Demand:
+def _demand(
+    state: NodeState,
+    request: PodRequest,
+    decided: PodClass,
+    policies: Policies,
+    wanted: tuple[Resource, ...],
+    held: Mapping[str, int],
+) -> Demand:
     return Demand(
         cpus=decided.cpus(request),
         bind=policies.bind,
@@ -105,6 +99,8 @@ def _demand(state: NodeState, request: PodRequest, decided: PodClass, policies: 
         numa_exclusive=policies.numa in STRICT and policies.numa_exclusive,
         strategy=policies.strategy,
         sizes=state.config.pools.profile,
+        resources=wanted,
+        pod_affinity=neighbours(state, request, held),
     )
 
 
@@ -120,7 +116,7 @@ def _limits(state: NodeState, request: PodRequest, decided: PodClass) -> Iterato
 
 
 class Binding:
-    """A pod on its way to CPUs: what may be bound, and what was decided."""
+    """What an allocator is asked for a pod (demand, available CPUs, occupancy), and what was decided."""
 
     __slots__ = (
         "allowed",
@@ -134,11 +130,18 @@ class Binding:
         "state",
     )
 
-    def __init__(self, state: NodeState, request: PodRequest, decided: PodClass, demand: Demand) -> None:
+    def __init__(
+        self,
+        state: NodeState,
+        request: PodRequest,
+        decided: PodClass,
+        policies: Policies,
+        wanted: tuple[Resource, ...] = (),
+    ) -> None:
         self.state, self.request, self.decided = state, request, decided
-        held = pod_affinity.holdings(state)
-        self.demand = replace(demand, pod_affinity=pod_affinity.neighbours(state, request, held))
-        self.others = pod_affinity.occupancy(state, request, held)
+        held = holdings(state)
+        self.demand = _demand(state, request, decided, policies, wanted, held)
+        self.others = occupancy(state, request, held)
         self.available = state.free_exclusive.mask
         self.allowed, self.rules = permitted(state, self.available, self.demand, self.others)
         if kept := self.kept():
@@ -148,6 +151,8 @@ class Binding:
 
     def kept(self) -> int:
         """What stays in the shared pool for pods held to their NUMA node."""
+        if not any(entry.zone for entry in self.state.entries.values()):
+            return 0
         return zones.kept(
             self.state,
             self.available,
@@ -287,7 +292,7 @@ class Binding:
             len(state.usable),
             (free & ~self.available).bit_count(),
             tuple(self.rules),
-            tuple(pod_affinity.names_of(state, state.topology.all)),
+            tuple(names_of(state, state.topology.all)),
         )
 
     def bound(self, cpus: Mapping[str, int], *, repicked: bool) -> Bound:
@@ -321,3 +326,117 @@ def _union(masks: Iterable[int]) -> int:
     for mask in masks:
         union |= mask
     return union
+
+
+def holdings(state: NodeState) -> dict[str, int]:
+    """Pod UID to the CPUs that it is bound to, as a mask; pods in the pools are left out."""
+    masks: dict[str, int] = {}
+    for entry in state.entries.values():
+        if entry.cpus:
+            masks[entry.uid] = masks.get(entry.uid, 0) | entry.cpus.mask
+    return masks
+
+
+def names_of(state: NodeState, cpus: int) -> list[str]:
+    """The pods (`namespace/name`) that are bound to any of these CPUs, each once."""
+    return list(dict.fromkeys(entry.pod for entry in state.entries.values() if entry.cpus.mask & cpus))
+
+
+def occupancy(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Occupancy:
+    """Who holds which CPUs, and where those who are there bar this pod."""
+    same = {ExclusivePolicy.PCPU_LEVEL: 0, ExclusivePolicy.NUMA_NODE_LEVEL: 0}
+    anti_affinity: list[AntiAffinity] = []
+    for uid, placed_pod in state.placed_pods.items():
+        cpus = held.get(uid, 0)
+        if not cpus or uid == request.uid:
+            continue
+        if placed_pod.exclusive_policy in same:
+            same[placed_pod.exclusive_policy] |= cpus
+        if placed_pod.exclusive and placed_pod.exclusive.required:
+            anti_affinity.append(AntiAffinity(placed_pod.exclusive.level, cpus))
+        anti_affinity += [
+            AntiAffinity(one.level, cpus) for one in _against(placed_pod, request) if one.required
+        ]
+    return Occupancy(
+        holders=tuple(held.values()),
+        same_core=same[ExclusivePolicy.PCPU_LEVEL],
+        same_numa=same[ExclusivePolicy.NUMA_NODE_LEVEL],
+        anti_affinity=tuple(anti_affinity),
+    )
+
+
+def neighbours(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> tuple[PodAffinityTerm, ...]:
+    """The pod's named affinities, and what those who are there would rather not have beside them.
+
+    The first of a group that requires to be beside its own is let in anywhere, as in Kubernetes.
+    """
+    return (*_wished(state, request, held), *_disliked(state, request, held))
+
+
+def _wished(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[PodAffinityTerm]:
+    for one in request.placement_spec.affinities:
+        cpus = 0
+        for uid, placed_pod in state.placed_pods.items():
+            if (
+                uid != request.uid
+                and placed_pod.namespace == request.namespace
+                and one.others.matches(placed_pod.labels)
+            ):
+                cpus |= held.get(uid, 0)
+        first = not cpus and not one.avoid and one.others.matches(request.labels)
+        if cpus or (one.required and not one.avoid and not first):
+            yield PodAffinityTerm(one.avoid, one.level, cpus, one.required, _in_words(one))
+
+
+def _in_words(one: PodCPUAffinity) -> str:
+    return str(one.others) or "any pod"
+
+
+def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> Iterator[PodAffinityTerm]:
+    for uid, placed_pod in state.placed_pods.items():
+        cpus = held.get(uid, 0)
+        if not cpus or uid == request.uid:
+            continue
+        if placed_pod.exclusive and not placed_pod.exclusive.required:
+            yield PodAffinityTerm(
+                True, placed_pod.exclusive.level, cpus, name="who would rather be by themselves"
+            )
+        for one in _against(placed_pod, request):
+            if not one.required:
+                yield PodAffinityTerm(True, one.level, cpus, name="pods that prefer to avoid this pod")
+
+
+def _against(placed_pod: PlacedPod, request: PodRequest) -> Iterator[PodCPUAffinity]:
+    """The tenant's wishes to keep away that mean this pod."""
+    if placed_pod.namespace == request.namespace:
+        yield from (one for one in placed_pod.avoids if one.others.matches(request.labels))
+
+
+Allocator: TypeAlias = Callable[[NodeState, int, Demand, Occupancy], Placed]
+"""From a node, CPUs that may be bound (a mask), the demand and what others hold. Raises Unplaceable."""
+
+
+def permitted(
+    state: NodeState, available: int, demand: Demand, others: Occupancy
+) -> tuple[int, list[tuple[str, int]]]:
+    """The available CPUs that rules about other pods and core kinds leave, and how many each rule takes."""
+    left, rules = available, []
+    for rule in requirements(shapes.from_machine(state.machine), demand, others):
+        if lost := left & rule.barred:
+            rules.append((rule.text, lost.bit_count()))
+            left &= ~rule.barred
+    return left, rules
+
+
+def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
+    """The best by the objective of `placement.optimal`."""
+    answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
+    if isinstance(answer, Infeasible):
+        changes = tuple(change.text for change in answer.changes)
+        raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.text, changes)
+    preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.pod_affinity))
+    unproven = "" if answer.proven else answer.unproven_term
+    return Placed(answer.cpus, Code.PICKED_BY_OPTIMAL, (answer.terms, *preferences, unproven, answer.bound))
+
+
+ALLOCATORS: Final[Mapping[AllocatorName, Allocator]] = {"koordinator": by_koordinator, "optimal": by_optimal}

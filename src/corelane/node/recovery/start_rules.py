@@ -11,11 +11,10 @@ from typing import Final, Literal, TypeAlias
 from corelane.cpuset import CPUSet, named, verb
 from corelane.machine.model import Machine
 from corelane.node.invariants import Problem
-from corelane.node.kubelet import memory_validation
+from corelane.node.kubelet import validation
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
-from corelane.node.kubelet.memory_validation import Reserved
-from corelane.node.kubelet.validation import start_problems
+from corelane.node.kubelet.validation import Reserved, start_problems
 from corelane.node.ledger import NodeState
 
 __all__ = ["REMOVE_MEMORY_FILE", "StartRule", "Verdict", "broken", "check", "check_memory"]
@@ -143,7 +142,7 @@ def check_memory(
 ) -> list[StartRule]:
     """Check the rules of a memory manager's start in upstream's order; the first failure ends the list."""
     rules = [_memory_version(content, minor)]
-    problems = memory_validation.start_problems(content, machine, policy, reserved)
+    problems = validation.memory_start_problems(content, machine, policy, reserved)
     for code, passed in _MEMORY_RULES.items():
         if texts := [problem.text for problem in problems if problem.code == code]:
             return [*rules, StartRule(code, "fails", _joined(texts), _memory_remedy(code, content))]

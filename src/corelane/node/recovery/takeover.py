@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from corelane.cpuset import CPUSet
 from corelane.node.entries import Bubble, Entry, Key, Origin, Phase, Sharing, bound_mask
@@ -17,11 +17,22 @@ from corelane.node.invariants import Problem
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState, frozen, release, with_entries
 from corelane.node.placed_pods import PlacedPod
-from corelane.node.qos import of_kubelets_pod
+from corelane.node.pools.pool_admission import placed_pod
 from corelane.node.recovery.rebasing import rebase
-from corelane.workload import ContainerKind, PodRequest, QOSClass
+from corelane.workload import ContainerKind, PodQOS, PodRequest, QOSClass
 
-__all__ = ["Stage", "Takeover", "complete", "follow", "pinned", "take_over", "takeover"]
+__all__ = [
+    "KubeletPolicy",
+    "Stage",
+    "Takeover",
+    "complete",
+    "follow",
+    "of_kubelets_pod",
+    "pinned",
+    "take_over",
+    "takeover",
+]
+
 
 ALLOCATOR = "kubelet"
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
@@ -202,7 +213,7 @@ def _request(uid: str, pinned: Mapping[str, CPUSet], known: Mapping[str, PodRequ
 
 
 def _tenant(pod: str, request: PodRequest | None) -> PlacedPod:
-    return PlacedPod(pod.partition("/")[0]) if request is None else PlacedPod.of(request)
+    return PlacedPod(pod.partition("/")[0]) if request is None else placed_pod(request)
 
 
 def complete(state: NodeState, request: PodRequest) -> NodeState:
@@ -224,6 +235,19 @@ def complete(state: NodeState, request: PodRequest) -> NodeState:
             entries[entry.key] = replace(told, cpu_request=entry.cpu_request)
     if entries == state.entries:
         return state
-    placed_pods = frozen({**state.placed_pods, request.uid: PlacedPod.of(request)})
+    placed_pods = frozen({**state.placed_pods, request.uid: placed_pod(request)})
     pods = {**state.pods, request.uid: request.cpu_request}
     return with_entries(replace(state, placed_pods=placed_pods), entries, pods)
+
+
+KubeletPolicy: TypeAlias = Literal["none", "static"]
+
+
+def of_kubelets_pod(qos: QOSClass, policy: KubeletPolicy) -> PodQOS:
+    """What a running pod without Koordinator's label counts as, by the proposal's rules 6 and 7.
+
+    Guaranteed is LSR under the kubelet's static policy, which gave it CPUs, and LS under none.
+    """
+    if qos is QOSClass.BEST_EFFORT:
+        return PodQOS.BE
+    return PodQOS.LSR if qos is QOSClass.GUARANTEED and policy == "static" else PodQOS.LS

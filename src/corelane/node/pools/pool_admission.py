@@ -1,24 +1,26 @@
 """Admission under policy `pools`: the pod's class, then its CPUs or its zone, then what is left to others."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, bits
+from corelane.node import amplification, memory
 from corelane.node.decision import Decision, Refusal
 from corelane.node.entries import Entry, Key, Origin, Sharing
 from corelane.node.ledger import NodeState, frozen
 from corelane.node.managers import Managers, needed
 from corelane.node.placed_pods import PlacedPod
-from corelane.node.policies import NodePolicies, Policies, resolve
-from corelane.node.pools import binding, memory_devices
-from corelane.node.pools.binding import Bound, Question, bind
-from corelane.node.pools.classes import PodClass, pod_class
-from corelane.node.pools.zone_assignment import STRICT, ZoneAssignment, assign_zone
+from corelane.node.pools.binding import Binding, Bound, bind
+from corelane.node.pools.classes import NodePolicies, PodClass, Policies, pod_class, resolve
+from corelane.node.pools.zones import STRICT, ZoneAssignment, assign_zone
+from corelane.placement.optimal.demand import Resource
+from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason
-from corelane.workload import ContainerRequest, NUMAPolicy, PodRequest
+from corelane.workload import ContainerRequest, ExclusivePolicy, NUMAPolicy, PodRequest
 
-__all__ = ["admit", "question", "why_shared"]
+__all__ = ["admit", "binding_of", "check_amplified", "placed_pod", "why_shared"]
 
 
 def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
@@ -64,9 +66,9 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
 
 def _decide(state: NodeState, request: PodRequest) -> _Admitted:
     found = pod_class(request, state.config.pools)
-    policies = policies_of(state, request, found)
-    more = needed(state, request)
-    wanted = memory_devices.resources(more, request)
+    policies = _policies(state, request, found)
+    more = needed(state, request) if state.memory or state.config.devices else None
+    wanted = _resources(more, request) if more else ()
     if found.bound:
         bound = bind(state, request, found, policies, wanted)
         held = ZoneAssignment(_zone_beside(state, request, bound, policies.numa))
@@ -75,7 +77,7 @@ def _decide(state: NodeState, request: PodRequest) -> _Admitted:
         bound, held = Bound({}), assign_zone(state, request, found, policies.numa, wanted)
         nodes = held.zone.mask if held.zone else 0
     if more is not None:
-        memory_devices.hand_out(more, request, nodes)
+        _allocate_more(more, request, nodes)
     return _Admitted(request, found, policies, bound, held, more)
 
 
@@ -85,15 +87,17 @@ def _nodes_of(state: NodeState, cpus: int) -> int:
     return sum(1 << node for node, mask in numa if mask & cpus)
 
 
-def question(state: NodeState, request: PodRequest) -> Question | None:
-    """What an allocator is asked about this pod; None where it is bound to no CPU. Raises Refusal."""
-    found = pod_class(request, state.config.pools)
-    policies = policies_of(state, request, found)
-    wanted = memory_devices.resources(needed(state, request), request)
-    return binding.question(state, request, found, policies, wanted) if found.bound else None
+def binding_of(state: NodeState, request: PodRequest) -> Binding | None:
+    """Return what an allocator is asked for a pod; None where it is bound to no CPU. Raises Refusal."""
+    decided = pod_class(request, state.config.pools)
+    policies = _policies(state, request, decided)
+    if not decided.bound:
+        return None
+    more = needed(state, request)
+    return Binding(state, request, decided, policies, _resources(more, request) if more else ())
 
 
-def policies_of(state: NodeState, request: PodRequest, decided: PodClass) -> Policies:
+def _policies(state: NodeState, request: PodRequest, decided: PodClass) -> Policies:
     """Koordinator's policies that hold for the pod here. Raises Refusal where pod and node contradict."""
     options = state.config.pools
     here = NodePolicies(options.node_bind, options.strategy, options.numa)
@@ -142,14 +146,14 @@ def _after(state: NodeState, pod: _Admitted) -> NodeState:
         entries[request.uid, container.name] = _entry(state, pod, container)
     placed_pods = state.placed_pods
     if cpus or pod.held.zone:
-        placed_pods = frozen({**placed_pods, request.uid: PlacedPod.of(request, pod.held.burst)})
+        placed_pods = frozen({**placed_pods, request.uid: placed_pod(request, pod.held.burst)})
     kept = pod.more.memory.nodes if pod.more and pod.more.memory else None
     return replace(
         state,
         entries=MappingProxyType(entries),
         pods=frozen({**state.pods, request.uid: request.cpu_request}),
         placed_pods=placed_pods,
-        exclusive=state.exclusive | cpus if sharing.exclusive else state.exclusive,
+        exclusive=state.exclusive if sharing is Sharing.POOL else state.exclusive | cpus,
         lent=state.lent | cpus if sharing is Sharing.LENT else state.lent,
         bound=state.bound | cpus,
         memory=state.memory if kept is None else frozen(kept),
@@ -175,7 +179,7 @@ def _entry(state: NodeState, pod: _Admitted, container: ContainerRequest) -> Ent
         origin=Origin.SCHEDULER if cpus and proposed and proposed.mask == cpus else Origin.CORELANE,
         allocator=state.config.pools.allocator if cpus else "",
         cpu_request=container.cpu_request,
-        **memory_devices.of_entry(pod.more, container),
+        **(_more(pod.more, container) if pod.more else {}),
     )
 
 
@@ -201,4 +205,82 @@ def _reasons(after: NodeState, pod: _Admitted) -> Iterator[Reason]:
         yield from (reason for reason in pod.bound.reasons if reason.container == name)
         if pod.held.why:
             yield replace(pod.held.why, container=name)
-        yield from memory_devices.reasons(after.entries[pod.request.uid, name])
+        yield from _more_reasons(after.entries[pod.request.uid, name])
+
+
+def _resources(more: Managers, request: PodRequest) -> tuple[Resource, ...]:
+    """Return what the pod requests besides CPUs, and where it is free."""
+    return (*_devices(more, request), *_memory(more, request))
+
+
+def _devices(more: Managers, request: PodRequest) -> Iterator[Resource]:
+    if more.devices is None:
+        return
+    for name, n in more.devices.of_pod(request).items():
+        all_ = more.devices.inventory[name]
+        free = _count((all_[one] for one in more.devices.free(name)), more.devices.nodes)
+        yield Resource(name, n, free, _count(all_.values(), more.devices.nodes))
+
+
+def _count(near: Iterable[int], nodes: int) -> dict[int, int]:
+    """NUMA node to the devices near it; one of which nothing is known counts everywhere."""
+    found = dict.fromkeys(bits(nodes), 0)
+    for mask in near:
+        for node in bits(mask or nodes):
+            found[node] += 1
+    return found
+
+
+def _memory(more: Managers, request: PodRequest) -> Iterator[Resource]:
+    if more.memory is None:
+        return
+    nodes = more.memory.nodes
+    for name, size in memory.of_pod(request).items():
+        free = {node: one.free.get(name, 0) for node, one in nodes.items()}
+        yield Resource(name, size, free, {node: one.allocatable.get(name, 0) for node, one in nodes.items()})
+
+
+def _allocate_more(more: Managers, request: PodRequest, nodes: int) -> None:
+    """Give all containers their devices and memory, on these NUMA nodes first. Raises Refusal."""
+    affinity = NUMAAffinity(nodes or None, preferred=False, admit=True)
+    for container in request.containers:
+        more.allocate_devices(container, affinity)
+        more.allocate_memory(container, affinity)
+
+
+def _more_reasons(entry: Entry) -> Iterator[Reason]:
+    """Yield which devices and memory a container has."""
+    for resource, ids in entry.devices.items():
+        yield Reason(Code.DEVICES, (resource, ids), entry.container)
+    for block in entry.memory:
+        yield Reason(Code.MEMORY, (block.resource, block.size, block.nodes.mask), entry.container)
+
+
+def _more(more: Managers, container: ContainerRequest) -> dict[str, Any]:
+    """Return the members of an entry about devices and memory."""
+    blocks = more.memory.blocks.get(container.name, ()) if more.memory else ()
+    devices = more.devices.given.get(container.name, {}) if more.devices else {}
+    return {"mems": memory.mems(blocks), "memory": blocks, "devices": devices}
+
+
+def placed_pod(request: PodRequest, burst: int = 0) -> PlacedPod:
+    """Return what later pods must know of a pod that is bound to CPUs or assigned to NUMA nodes."""
+    spec = request.placement_spec
+    return PlacedPod(
+        request.namespace,
+        request.labels,
+        spec.exclusive_policy or ExclusivePolicy.NONE,
+        spec.exclusive,
+        tuple(affinity for affinity in spec.affinities if affinity.avoid),
+        burst,
+    )
+
+
+def check_amplified(state: NodeState, request: PodRequest) -> None:
+    """Raises Refusal where a pod does not fit a node with amplified CPUs; one that binds counts amplified."""
+    ratio = state.config.pools.amplification
+    used = amplification.requested(state.requested, len(state.bound), ratio)
+    binds = pod_class(request, state.config.pools).bound
+    if not amplification.fits(state.allocatable, used, request.cpu_request, ratio, binds=binds):
+        counts = float(ratio) if binds else 0.0
+        raise Refusal(Code.OUT_OF_AMPLIFIED_CPU, request.cpu_request, used, state.allocatable, counts)

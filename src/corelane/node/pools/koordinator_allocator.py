@@ -1,23 +1,20 @@
-"""The two allocators behind one signature: from free CPUs, a demand and who is there to a set of CPUs."""
+"""Koordinator's allocator under policy `pools`: a demand and the free CPUs to a set of CPUs."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 from corelane.cpuset import bits
 from corelane.node.ledger import NodeState
-from corelane.node.pools.options import AllocatorName
-from corelane.placement import optimal
 from corelane.placement.koordinator import allocator
 from corelane.placement.koordinator.allocator import Held, NotSatisfied, Request
 from corelane.placement.optimal import shape as shapes
 from corelane.placement.optimal.demand import Demand, Occupancy, requirements
-from corelane.placement.optimal.result import Infeasible
 from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
-__all__ = ["ALLOCATORS", "Allocator", "Placed", "Unplaceable", "permitted"]
+__all__ = ["Placed", "Unplaceable", "by_koordinator"]
 
 
 class Unplaceable(Exception):  # noqa: N818 - an answer as much as an error
@@ -43,22 +40,6 @@ class Placed:
         return Reason(self.code, (cpus, self.cpus, *self.values), container)
 
 
-Allocator: TypeAlias = Callable[[NodeState, int, Demand, Occupancy], Placed]
-"""From a node, CPUs that may be bound (a mask), the demand and what others hold. Raises Unplaceable."""
-
-
-def permitted(
-    state: NodeState, available: int, demand: Demand, others: Occupancy
-) -> tuple[int, list[tuple[str, int]]]:
-    """The available CPUs that rules about other pods and core kinds leave, and how many each rule takes."""
-    left, rules = available, []
-    for rule in requirements(shapes.from_machine(state.machine), demand, others):
-        if lost := left & rule.barred:
-            rules.append((rule.text, lost.bit_count()))
-            left &= ~rule.barred
-    return left, rules
-
-
 def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
     """The free CPUs that go against no wish about neighbours which Koordinator does not know."""
     touched = shapes.from_machine(state.machine).touched
@@ -72,7 +53,9 @@ def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -
 
 def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
     """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes."""
-    free, _ = permitted(state, available, demand, others)
+    free = available
+    for rule in requirements(shapes.from_machine(state.machine), demand, others):
+        free &= ~rule.barred
     options = state.config.pools
     request = Request(
         bind=demand.bind or BindPolicy.FULL_PCPUS,
@@ -180,17 +163,3 @@ def _statuses(state: NodeState, others: Occupancy) -> tuple[int, int]:
         else:
             spanned |= ids
     return single & ~spanned, spanned
-
-
-def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
-    """The best by the objective of `placement.optimal`."""
-    answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
-    if isinstance(answer, Infeasible):
-        changes = tuple(change.text for change in answer.changes)
-        raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.text, changes)
-    preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.pod_affinity))
-    unproven = "" if answer.proven else answer.unproven_term
-    return Placed(answer.cpus, Code.PICKED_BY_OPTIMAL, (answer.terms, *preferences, unproven, answer.bound))
-
-
-ALLOCATORS: Final[Mapping[AllocatorName, Allocator]] = {"koordinator": by_koordinator, "optimal": by_optimal}
