@@ -22,7 +22,7 @@ from support.apiserver import ADMIN, CONFIG_MAPS, NAMESPACES, TOKENS, VIEWER, co
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.com", ""])
 def test_only_loopback_is_served(host):
-    with pytest.raises(ValueError, match="loopback only"):
+    with pytest.raises(ValueError, match="not a loopback address"):
         APIServer(tokens=TOKENS, host=host)
 
 
@@ -221,7 +221,7 @@ def test_stopping_does_not_wait_for_clients_that_do_not_read():
 
 
 def test_a_reader_that_does_not_read_is_cut_off(monkeypatch):
-    monkeypatch.setattr(responses, "_STUCK", 0.2)
+    monkeypatch.setattr(responses, "_WRITE_TIMEOUT", 0.2)
 
     async def run():
         async with serving() as api:

@@ -61,11 +61,15 @@ def _kind(
     namespaced: bool = True,
     subresources: tuple[str, ...] = (),
     stored: str = "",
+    schema: Mapping[str, ObjectType] | None = None,
+    custom: bool = False,
 ) -> ServedKind:
+    schema = schema or {"v1": record}
+    versions = tuple(schema)
     return ServedKind(
         group=group,
-        version="v1",
-        versions=("v1",),
+        version=versions[0],
+        versions=versions,
         kind=record.name,
         plural=plural,
         singular=record.name.lower(),
@@ -73,8 +77,9 @@ def _kind(
         categories=categories,
         namespaced=namespaced,
         subresources=subresources,
-        schema={"v1": record},
+        schema=schema,
         stored=stored or (f"{plural}.{group}" if group else plural),
+        custom=custom,
     )
 
 
@@ -90,19 +95,13 @@ LEASES = _kind(LEASE, "leases", group="coordination.k8s.io")
 PRIORITY_CLASSES = _kind(
     PRIORITY_CLASS, "priorityclasses", group="scheduling.k8s.io", short="pc", namespaced=False
 )
-TOPOLOGIES = ServedKind(
+TOPOLOGIES = _kind(
+    noderesourcetopology.V1ALPHA2,
+    "noderesourcetopologies",
     group="topology.node.k8s.io",
-    version="v1alpha2",
-    versions=("v1alpha2", "v1alpha1"),
-    kind="NodeResourceTopology",
-    plural="noderesourcetopologies",
-    singular="noderesourcetopology",
-    short_names=("node-res-topo",),
-    categories=(),
+    short="node-res-topo",
     namespaced=False,
-    subresources=(),
     schema={"v1alpha2": noderesourcetopology.V1ALPHA2, "v1alpha1": noderesourcetopology.V1ALPHA1},
-    stored="noderesourcetopologies.topology.node.k8s.io",
     custom=True,
 )
 

@@ -1,4 +1,4 @@
-"""Who asks (bearer tokens), and whether they may: administrators everything, others only discovery."""
+"""Authentication by bearer token, and authorization: administrators everything, others only discovery."""
 
 import hmac
 from collections.abc import Mapping
@@ -31,7 +31,7 @@ def authenticate(header: str | None, tokens: Mapping[str, User]) -> User:
     if len(parts) < 2 or parts[0].lower() != "bearer" or not parts[1]:
         return ANONYMOUS
     given = parts[1].encode(errors="surrogateescape")
-    # every token is compared, so that the time taken tells nothing
+    # every token is compared, so that the time taken does not depend on the tokens
     found = [user for known, user in tokens.items() if hmac.compare_digest(known.encode(), given)]
     if not found:
         raise status_errors.unauthorized()

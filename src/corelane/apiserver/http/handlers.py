@@ -1,4 +1,4 @@
-"""One function for each thing a client can do with a resource; `answer` picks it by the request's target.
+"""One handler for each verb and subresource; `answer` selects it by the request's target.
 
 Checks come in upstream's order: route, method, content type, Accept, options, body, and only then the object.
 """
@@ -33,7 +33,7 @@ _ENCODED_AT_ONCE = 500
 
 @dataclass(slots=True)
 class Context:
-    """What all requests share."""
+    """State that all requests share."""
 
     backend: Backend
     log_source: pod_logs.LogSource | None = None
@@ -109,7 +109,7 @@ def _asks_for_definitions(target: Target) -> bool:
 
 
 def _no_definitions(context: Context) -> web.Response:
-    """An empty list: kubectl asks for it before it says that a kind is unknown, and an error hid that."""
+    """Return an empty list: kubectl asks before it reports an unknown kind, and an error would hide that."""
     body = {
         "kind": "CustomResourceDefinitionList",
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -273,7 +273,7 @@ async def log(call: Call) -> web.StreamResponse:
     if not pod["spec"].get("nodeName"):
         return responses.data(b"", "text/plain", 204)
     if call.context.log_source is None:
-        raise status_errors.not_served("no node of this server gives logs")
+        raise status_errors.not_served("no node of this server serves pod logs")
     try:
         found = await call.context.log_source.open(pod, options)
     except pod_logs.LogUnavailableError as error:

@@ -1,4 +1,4 @@
-"""In which form an answer goes out, and in which a body came in: Accept and Content-Type.
+"""Representation of responses and bodies: the headers Accept and Content-Type.
 
 Answers are JSON or YAML, whole, as Table or as metadata alone; bodies may be protobuf too.
 """

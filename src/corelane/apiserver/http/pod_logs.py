@@ -1,4 +1,4 @@
-"""Pod logs: which container is meant, what of its log, and the protocol by which `app` connects the agents.
+"""Pod logs: options of a log request, and the protocol by which `app` connects the agents.
 
 Texts after kubernetes' `pkg/registry/core/pod/strategy.go` (LogLocation) and `ValidatePodLogOptions`.
 """
@@ -16,7 +16,7 @@ from corelane.apiserver.stored_objects import Object
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """What of a container's log is wanted; `since` counts seconds back, `since_time` is a moment."""
+    """The requested part of a container's log; `since_seconds` counts back from now."""
 
     container: str
     follow: bool = False
@@ -29,7 +29,7 @@ class LogOptions:
 
 
 class LogUnavailableError(Exception):
-    """The node that has the log cannot be reached, or has no such log; the text says why."""
+    """The node is unreachable or has no such log; the message gives the reason."""
 
 
 class LogSource(Protocol):

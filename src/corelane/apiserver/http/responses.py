@@ -1,4 +1,4 @@
-"""Answers as aiohttp sends them: bodies, Status errors, warnings, and streams that no stuck reader blocks."""
+"""Answers as aiohttp sends them: bodies, Status errors, warnings, and streams with a write timeout."""
 
 import asyncio
 import re
@@ -15,7 +15,7 @@ from corelane.apiserver.status_errors import StatusError
 _log = structlog.get_logger("corelane.apiserver")
 
 TEXT = "text/plain; charset=utf-8"
-_STUCK = 30.0  # seconds without progress after which a reader is cut off
+_WRITE_TIMEOUT = 30.0  # seconds without progress after which the connection is closed
 _UNSENDABLE = re.compile(r"[\x00-\x1f\x7f]")
 
 
@@ -66,7 +66,7 @@ async def stream(
     except Exception as error:
         if not response.prepared:
             raise
-        _log.error("stream broke off", path=request.path, error=repr(error))
+        _log.error("stream failed", path=request.path, error=repr(error))
         raise ConnectionError("the answer had begun") from error
     finally:
         close = getattr(chunks, "aclose", None)
@@ -79,7 +79,7 @@ async def _send(response: web.StreamResponse, chunks: AsyncIterator[bytes], limi
     left = limit
     async for chunk in chunks:
         piece = chunk if left is None else chunk[:left]
-        async with asyncio.timeout(_STUCK):
+        async with asyncio.timeout(_WRITE_TIMEOUT):
             await response.write(piece)
         await asyncio.sleep(0)  # a fast stream must not keep the loop
         if left is not None:

@@ -30,7 +30,7 @@ from corelane.apiserver.write import pipeline
 
 _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _CHECKS = ("ping", "log", "etcd")
-_FAREWELL = 1.0  # seconds for what is being answered
+_SHUTDOWN = 1.0  # seconds for what is being answered
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
@@ -77,7 +77,7 @@ class APIServer:
 
     @log_source.setter
     def log_source(self, source: LogSource | None) -> None:
-        """Agents may come after the server."""
+        """Set the source of pod logs; agents may start after the server."""
         self._log_source = source
         if self._context:
             self._context.log_source = source
@@ -96,7 +96,7 @@ class APIServer:
         backend = Backend(store, self._default_scheduler)
         pipeline.make_default_objects(backend)
         self._context = handlers.Context(backend, self._log_source)
-        self._runner = web.ServerRunner(_Connections(self._handle), shutdown_timeout=_FAREWELL)
+        self._runner = web.ServerRunner(_Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
         await site.start()
@@ -123,7 +123,7 @@ class APIServer:
             self._store = None
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """Answer any request; whatever goes wrong, the client gets a Status."""
+        """Answer any request; on any error the client gets a Status."""
         accept = request.headers.get("Accept")
         try:
             return await self._answer(request)
@@ -191,7 +191,7 @@ class _Connections(web.Server):
 
 
 def plain(request: web.BaseRequest, target: Target) -> web.StreamResponse:
-    """What is not a resource: discovery, OpenAPI, health. Raises StatusError."""
+    """Answer a request that is not for a resource: discovery, OpenAPI, health. Raises StatusError."""
     found = _document(request)
     if found is None:
         return _nowhere(target)
@@ -265,14 +265,14 @@ def _nowhere(target: Target) -> web.StreamResponse:
 
 
 def _trace(error: Exception) -> dict[str, str]:
-    """An unforeseen error in one line of the log: what, and through which of our functions."""
+    """Describe an unexpected error in one log line: the error and the innermost functions."""
     frames = traceback.extract_tb(error.__traceback__)[-4:]
     where = " > ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in frames)
     return {"error": repr(error), "where": where}
 
 
 def _unexpected() -> StatusError:
-    message = "Internal error occurred: the request could not be carried out; the server's log says why"
+    message = "Internal error occurred: the request failed; see the log of corelane up for the cause"
     return StatusError(500, "InternalError", message, {"causes": [{"message": "unexpected"}]})
 
 
@@ -282,4 +282,4 @@ def _check_loopback(host: str) -> None:
     except ValueError:
         loopback = False
     if not loopback:
-        raise ValueError(f"the API server listens on loopback only, not on {host!r}; say 127.0.0.1 or ::1")
+        raise ValueError(f"API server: address {host!r} is not a loopback address; use 127.0.0.1 or ::1")

@@ -1,4 +1,4 @@
-"""What the server says of itself: versions, groups and resources, plain or aggregated, all from `KINDS`."""
+"""Discovery documents: versions, groups and resources, plain or aggregated, all from `KINDS`."""
 
 import platform
 from typing import Any

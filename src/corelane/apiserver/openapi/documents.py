@@ -91,7 +91,7 @@ def _paths(found: Iterable[Operation], render: Any) -> Document:
 def _discovery_operation(path: str) -> Document:
     name = "".join(word.capitalize() for word in path.replace(".", "/").split("/"))
     return {
-        "description": "What is served here.",
+        "description": "Lists the groups, versions and resources that are served.",
         "operationId": f"discover{name}",
         "responses": {"200": {"description": "OK"}},
     }

@@ -1,4 +1,4 @@
-"""What can be asked of each kind, as plain values: a path, a method, parameters, and the bodies both ways."""
+"""The operations on each kind as plain values: path, method, parameters, request and response bodies."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,39 +46,41 @@ class Operation:
         return self.action + "".join(word[:1].upper() + word[1:] for word in words)
 
 
-_DRY_RUN = Parameter("dryRun", description="`All`: go through every stage, but keep nothing.")
-_PRETTY = Parameter("pretty", description="Whether the answer is indented.")
+_DRY_RUN = Parameter("dryRun", description="`All`: process the request and store nothing.")
+_PRETTY = Parameter("pretty", description="Whether the response is indented.")
 _WRITE = (
     _DRY_RUN,
-    Parameter("fieldManager", description="Who makes the change."),
-    Parameter("fieldValidation", description="What unknown and duplicate fields do: Ignore, Warn or Strict."),
+    Parameter("fieldManager", description="Name of the writer."),
+    Parameter(
+        "fieldValidation", description="Handling of unknown and duplicate fields: Ignore, Warn or Strict."
+    ),
 )
 _FORCE = Parameter("force", "boolean", description="Take over fields of other managers (apply patches only).")
 _LIST = (
     Parameter("allowWatchBookmarks", "boolean", description="Send bookmarks while watching."),
-    Parameter("continue", description="Where the page before this one ended."),
+    Parameter("continue", description="Token from the previous page."),
     Parameter("fieldSelector", description="Only objects whose fields match."),
     Parameter("labelSelector", description="Only objects whose labels match."),
-    Parameter("limit", "integer", description="At most this many objects a page."),
+    Parameter("limit", "integer", description="Maximum number of objects in a page."),
     Parameter("resourceVersion", description="The version to list or to watch from."),
-    Parameter("resourceVersionMatch", description="How resourceVersion is meant: Exact or NotOlderThan."),
-    Parameter("sendInitialEvents", "boolean", description="Begin a watch with what there is."),
-    Parameter("timeoutSeconds", "integer", description="End the watch after so long."),
+    Parameter("resourceVersionMatch", description="Meaning of resourceVersion: Exact or NotOlderThan."),
+    Parameter("sendInitialEvents", "boolean", description="Begin a watch with the existing objects."),
+    Parameter("timeoutSeconds", "integer", description="Seconds after which the watch ends."),
     Parameter("watch", "boolean", description="Stream changes instead of listing."),
 )
 _DELETE = (
     _DRY_RUN,
-    Parameter("gracePeriodSeconds", "integer", description="Seconds until a pod is killed; 0 at once."),
+    Parameter("gracePeriodSeconds", "integer", description="Seconds until a pod is killed; 0 means at once."),
     Parameter("orphanDependents", "boolean", description="Superseded by propagationPolicy."),
-    Parameter("propagationPolicy", description="What becomes of dependents: Orphan, Background, Foreground."),
+    Parameter("propagationPolicy", description="Handling of dependents: Orphan, Background or Foreground."),
 )
 _LOG = (
-    Parameter("container", description="Which container's log."),
-    Parameter("follow", "boolean", description="Go on as the log grows."),
+    Parameter("container", description="Container whose log is read."),
+    Parameter("follow", "boolean", description="Follow the log as it grows."),
     Parameter("previous", "boolean", description="The log of the container's previous run."),
-    Parameter("sinceSeconds", "integer", description="Only what is younger than this."),
-    Parameter("tailLines", "integer", description="Only so many lines from the end."),
-    Parameter("timestamps", "boolean", description="Begin every line with its time."),
+    Parameter("sinceSeconds", "integer", description="Only lines younger than this."),
+    Parameter("tailLines", "integer", description="Number of lines from the end."),
+    Parameter("timestamps", "boolean", description="Prefix every line with its time."),
 )
 _NAME = Parameter("name", where="path", description="The object's name.")
 _NAMESPACE = Parameter("namespace", where="path", description="The object's namespace.")

@@ -133,20 +133,8 @@ _BODY: Table = {
     "required": flag(4),
     "schema": one(5, _schema),
 }
-_QUERY: Table = {
-    "required": flag(1),
-    "in": text(2),
-    "description": text(3),
-    "name": text(4),
-    "type": text(6),
-}
-_PATH: Table = {
-    "required": flag(1),
-    "in": text(2),
-    "description": text(3),
-    "name": text(4),
-    "type": text(5),
-}
+_QUERY: Table = {"required": flag(1), "in": text(2), "description": text(3), "name": text(4), "type": text(6)}
+_PATH: Table = {"required": flag(1), "in": text(2), "description": text(3), "name": text(4), "type": text(5)}
 _RESPONSE: Table = {"description": text(1), "schema": one(2, lambda schema: _field(1, _schema(schema)))}
 _OPERATION: Table = {
     "description": text(3),

@@ -1,7 +1,7 @@
 """Lists and objects as the server-side tables (meta.k8s.io/v1 Table) that `kubectl get` prints.
 
 Columns and cells are upstream's (kubernetes `pkg/printers/internalversion`, and for custom resources
-apiextensions-apiserver's default columns); the columns' descriptions are our own words.
+apiextensions-apiserver's default columns); the descriptions of the columns are corelane's own.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -256,14 +256,14 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
     ("", "Pod"): TableLayout(
         (
             _named("The pod's name."),
-            TableColumn("Ready", "Containers that are ready, of all that should run."),
-            TableColumn("Status", "The pod's phase, or what keeps it from running."),
-            TableColumn("Restarts", "How often its containers were restarted, and how long ago last."),
+            TableColumn("Ready", "Number of ready containers, of all containers."),
+            TableColumn("Status", "The pod's phase, or the reason why it does not run."),
+            TableColumn("Restarts", "Number of container restarts, and the time since the last one."),
             _AGE,
             TableColumn("IP", "The pod's first address.", priority=1),
             TableColumn("Node", "The node the pod is bound to.", priority=1),
-            TableColumn("Nominated Node", "The node that preemption is making room on.", priority=1),
-            TableColumn("Readiness Gates", "Readiness gates that are true, of all.", priority=1),
+            TableColumn("Nominated Node", "The node on which preemption frees resources.", priority=1),
+            TableColumn("Readiness Gates", "Number of readiness gates that are true, of all.", priority=1),
         ),
         _pod,
     ),
@@ -278,22 +278,23 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
             TableColumn("External-IP", "The node's address outside the cluster.", priority=1),
             TableColumn("OS-Image", "The operating system, as the node reports it.", priority=1),
             TableColumn("Kernel-Version", "The kernel, as the node reports it.", priority=1),
-            TableColumn("Container-Runtime", "What runs containers there, and its version.", priority=1),
+            TableColumn("Container-Runtime", "Container runtime and its version.", priority=1),
         ),
         _node,
     ),
     ("", "Namespace"): TableLayout(
-        (_named(), TableColumn("Status", "Active, or Terminating while it is emptied."), _AGE), _namespace
+        (_named(), TableColumn("Status", "Active, or Terminating while its objects are deleted."), _AGE),
+        _namespace,
     ),
     ("", "ConfigMap"): TableLayout((_named(), TableColumn("Data", "Number of entries."), _AGE), _config_map),
     ("coordination.k8s.io", "Lease"): TableLayout(
-        (_named(), TableColumn("Holder", "Who holds the lease."), _AGE), _lease
+        (_named(), TableColumn("Holder", "Identity of the holder."), _AGE), _lease
     ),
     ("scheduling.k8s.io", "PriorityClass"): TableLayout(
         (
             _named(),
             TableColumn("Value", "The priority of pods of this class.", "integer"),
-            TableColumn("Global-Default", "Whether pods that name no class get this one.", "boolean"),
+            TableColumn("Global-Default", "Whether pods without a class get this one.", "boolean"),
             _AGE,
             TableColumn("PreemptionPolicy", "Whether pods of this class may preempt others."),
         ),
@@ -301,15 +302,15 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
     ),
     ("", "Event"): TableLayout(
         (
-            TableColumn("Last Seen", "Time since it last happened."),
+            TableColumn("Last Seen", "Time since the last occurrence."),
             TableColumn("Type", "Normal or Warning."),
-            TableColumn("Reason", "Why it happened, in one word."),
-            TableColumn("Object", "What it is about."),
+            TableColumn("Reason", "Reason, in one word."),
+            TableColumn("Object", "The object concerned."),
             TableColumn("Subobject", "The part of that object.", priority=1),
-            TableColumn("Source", "Who reported it.", priority=1),
+            TableColumn("Source", "Component that reported it.", priority=1),
             TableColumn("Message", "What happened."),
-            TableColumn("First Seen", "Time since it first happened.", priority=1),
-            TableColumn("Count", "How often it happened.", priority=1),
+            TableColumn("First Seen", "Time since the first occurrence.", priority=1),
+            TableColumn("Count", "Number of occurrences.", priority=1),
             TableColumn("Name", "The event's name.", format="name", priority=1),
         ),
         _event,

@@ -315,7 +315,7 @@ def _lock(path: Path) -> int:
     except OSError as error:
         os.close(handle)
         raise StoreError(
-            f"{path} is in use by another corelane; stop it, or give another data directory"
+            f"{path} is in use by another corelane; stop it, or use another data directory"
         ) from error
     return handle
 
@@ -339,7 +339,7 @@ def _prepare(db: sqlite3.Connection, path: Path | None, fresh: bool) -> None:
         db.execute(f"PRAGMA application_id = {_APPLICATION}")
         db.execute(f"PRAGMA user_version = {_LAYOUT}")
     if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
-        raise StoreError(f"{path} is not a corelane state file; give another data directory")
+        raise StoreError(f"{path} is not a corelane state file; use another data directory")
     layout = db.execute("PRAGMA user_version").fetchone()[0]
     if layout != _LAYOUT:
         raise StoreError(

@@ -1,4 +1,4 @@
-"""Lists: which moment they show, and in pages that all show the same one.
+"""Lists at one revision, in pages that all show the same revision.
 
 Continue tokens are upstream's (`storage/continue.go`): the first page's revision and the key to go on from.
 """

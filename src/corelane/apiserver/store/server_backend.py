@@ -1,4 +1,4 @@
-"""What every request works on: the store, the clock, and the settings that shape new objects."""
+"""State behind every request: the store, the clock, settings for new objects; and its housekeeping."""
 
 import asyncio
 import secrets
@@ -28,7 +28,7 @@ def utc_now() -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """The objects and what is needed to make and change them; `now` is replaceable for tests."""
+    """The store, and what creates and changes objects in it; `now` is replaceable for tests."""
 
     store: Store
     default_scheduler: str
@@ -142,7 +142,7 @@ async def expire_events(backend: Backend) -> None:
 
 
 def last_seen(event: Object) -> datetime:
-    """The latest moment that an event in its stored form (core/v1) tells of."""
+    """Return the latest time in an event in stored form (core/v1)."""
     stamps = (
         event["metadata"]["creationTimestamp"],
         event.get("lastTimestamp"),

@@ -1,7 +1,7 @@
-"""Watches: each is a cursor into the store's history, so a slow one costs no memory; if it falls behind, 410.
+"""Watches: cursors into the store's history; a slow one costs no memory, and gets 410 when it falls behind.
 
-What enters a selection is ADDED, what leaves it DELETED with its last selected state. Frames are encoded once
-per form and shared among watchers.
+An object that enters a selection is ADDED; one that leaves it is DELETED with its last selected state.
+Frames are encoded once per form and shared among watchers.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class WatchStream:
         self._start = self._revision()
 
     def end(self) -> None:
-        """Let the client go with what it has."""
+        """End the stream after the frames that were sent."""
         self._ended = True
         self._wake.set()
 

@@ -1,4 +1,4 @@
-"""Warnings about what is allowed but hardly meant (upstream: `pkg/api/pod/warnings.go`)."""
+"""Warnings about valid but probably unintended fields (upstream: `pkg/api/pod/warnings.go`)."""
 
 import ipaddress
 from collections.abc import Iterable, Iterator
@@ -63,14 +63,14 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def on_create(kind: ServedKind, obj: Object) -> list[str]:
-    """What to warn of when an object is made."""
+    """Return the warnings for a new object."""
     if kind.plural == "pods":
         return list(islice(chain(_pod_name(obj), _pod(obj)), MAX_WARNINGS))
     return list(_node(obj)) if kind.plural == "nodes" else []
 
 
 def on_update(kind: ServedKind, obj: Object, old: Object, subresource: str = "") -> list[str]:
-    """What to warn of when an object changes; pods change too often for a look at all of one."""
+    """Return the warnings for a changed object; of a pod only its addresses are checked."""
     if kind.plural == "pods" and subresource == "status":
         return list(_addresses(obj))
     return list(_node(obj)) if kind.plural == "nodes" and not subresource else []

@@ -34,7 +34,7 @@ def admit_update(backend: Backend, target: Target, obj: Object) -> None:
 
 
 def admit_delete(target: Target) -> None:
-    """Raises StatusError 403 for what may not be deleted."""
+    """Check whether an object may be deleted. Raises StatusError 403."""
     if target.resource == "namespaces" and target.name in IMMORTAL:
         raise _refuse(target, target.name, "this namespace may not be deleted")
     if target.resource == "priorityclasses" and target.name in SYSTEM_CLASSES:

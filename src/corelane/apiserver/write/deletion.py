@@ -1,4 +1,4 @@
-"""How objects end: grace periods, finalizers, preconditions, whole collections, and namespaces in two steps.
+"""Deletion: grace periods, finalizers, preconditions, whole collections, and namespaces in two steps.
 
 After apiserver's `pkg/registry/rest/delete.go` and `pkg/registry/generic/registry/store.go` (Delete), and the
 strategies of pods and namespaces.
@@ -25,7 +25,7 @@ _ORPHAN, _FOREGROUND = "orphan", "foregroundDeletion"
 
 @dataclass(frozen=True, slots=True)
 class DeleteOptions:
-    """What a DELETE asks for; `grace` in seconds."""
+    """Options of a DELETE; `grace` in seconds."""
 
     grace: int | None = None
     uid: str = ""
@@ -37,7 +37,7 @@ class DeleteOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeleteResult:
-    """The outcome: the object's last or present state, and whether it is gone."""
+    """Outcome of a deletion: the object's last state, and whether it is removed."""
 
     obj: Object
     gone: bool
@@ -84,7 +84,7 @@ def _option_faults(found: Mapping[str, Any]) -> list[StatusCause]:
 
 
 def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
-    """Delete one object, or begin to. Raises StatusError."""
+    """Delete one object, or begin its deletion. Raises StatusError."""
     admission_plugins.admit_delete(target)
     obj = backend.find(target).object()
     if target.resource == "namespaces" and not target.subresource:
@@ -95,7 +95,7 @@ def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteRe
 def delete_records(
     backend: Backend, target: Target, records: Iterable[StoredObject], options: DeleteOptions
 ) -> None:
-    """Delete each of a collection; what is gone already is passed over."""
+    """Delete each object of a collection; one that no longer exists is skipped."""
     for record in records:
         name = record.key.rpartition("/")[2]
         namespace = record.key.rpartition("/")[0]
@@ -197,7 +197,7 @@ def _parse(timestamp: str) -> datetime:
 
 
 def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
-    """The finalizers by which a garbage collector is told what to do with dependents."""
+    """Set the finalizers that tell a garbage collector how to handle dependents."""
     wanted = {
         _ORPHAN: options.propagation == "Orphan" or options.orphan is True,
         _FOREGROUND: options.propagation == "Foreground",

@@ -1,4 +1,4 @@
-"""The life of a write: decoded body in, admission, strategy, optimistic lock, stored object out.
+"""Create, update and patch: admission, strategy, validation, the optimistic lock, the write.
 
 create, update and patch are synchronous from reading to writing, so that no other request comes between.
 Errors and their order are those of apiserver's `pkg/endpoints/handlers` and `pkg/registry/generic/registry`.
@@ -33,7 +33,7 @@ class WriteResult:
     old: Object | None = None
 
     def warnings(self, kind: ServedKind, subresource: str) -> list[str]:
-        """What to tell the client about the object, though it is valid."""
+        """Return the warnings for a valid object."""
         stored = wire.stored_kind(kind)
         if self.old is None:
             return object_warnings.on_create(stored, self.obj)
@@ -190,7 +190,7 @@ def _check_version(target: Target, given: str, old: Object) -> None:
 
 
 def _place(obj: Object, old: Object) -> None:
-    """What the server alone knows of where an object is, and which revision it is."""
+    """Set the namespace and the revision, which the server determines."""
     meta = obj["metadata"]
     meta.pop("managedFields", None)
     meta["resourceVersion"] = old["metadata"]["resourceVersion"]
@@ -199,7 +199,7 @@ def _place(obj: Object, old: Object) -> None:
 
 
 def ends(kind: ServedKind, obj: Object, old: Object) -> bool:
-    """Whether an update takes away the last thing that kept a deleted object alive."""
+    """Whether an update removes the last finalizer of an object under deletion."""
     meta = obj["metadata"]
     if "deletionTimestamp" not in old["metadata"] or meta.get("finalizers"):
         return False
@@ -213,7 +213,7 @@ def _raise_invalid(kind: ServedKind, name: str, causes: list[StatusCause]) -> No
         raise status_errors.invalid(kind.kind, kind.group, name, causes)
 
 
-# --- what every cluster has from its first moment
+# --- objects that every cluster has
 
 DEFAULT_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 _SYSTEM_CLASSES = {

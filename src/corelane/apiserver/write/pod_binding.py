@@ -1,4 +1,4 @@
-"""Binding a pod to a node, and evicting it: the two subresources of pods that act rather than hold data.
+"""Binding and eviction of pods: the two subresources that act on a pod.
 
 After kubernetes' `pkg/registry/core/pod/storage`.
 """
@@ -17,7 +17,7 @@ from corelane.apiserver.write import admission_plugins, deletion, pipeline
 
 
 def bind(backend: Backend, target: Target, binding: Object, options: WriteOptions) -> None:
-    """Give a pod its node, and the binding's labels and annotations, in one write. Raises StatusError."""
+    """Bind a pod to a node and merge the binding's metadata, in one write. Raises StatusError."""
     meta = binding.get("metadata") or {}
     pipeline.check_namespace(target, BINDINGS, meta)
     admission_plugins.admit_create(backend, target, binding)
@@ -83,13 +83,13 @@ def evict(backend: Backend, target: Target, eviction: Object, options: WriteOpti
     pods = replace(target, subresource="")
     asked = replace(asked, dry_run=asked.dry_run or options.dry_run)
     pod = backend.find(pods).object()
-    if not asked.dry_run and _say_why(pod, backend.timestamp()):
+    if not asked.dry_run and _mark_disrupted(pod, backend.timestamp()):
         backend.store.put(PODS.stored, pods.key, pod)
     deletion.delete(backend, pods, asked)
 
 
-def _say_why(pod: Object, now: str) -> bool:
-    """Leave the reason of an eviction in the pod's status; False if it is there already."""
+def _mark_disrupted(pod: Object, now: str) -> bool:
+    """Add the condition DisruptionTarget to the pod's status; False if it is there already."""
     disrupted = {
         "type": "DisruptionTarget",
         "status": "True",
