@@ -256,67 +256,6 @@ SECURITY = [
         ),
     ),
     (
-        container(securityContext={"windowsOptions": {"gmsaCredentialSpec": "", "runAsUserName": "a\\b\\c"}}),
-        (
-            'securityContext.windowsOptions.gmsaCredentialSpec: Invalid value: "": gmsaCredentialSpec '
-            "cannot be an empty string"
-        ),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "a\\\\b\\\\c": '
-            "runAsUserName cannot contain more than one backslash"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": "."}}),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: ".": runAsUserName\'s User '
-            "cannot contain only periods or spaces"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": "a:b"}}),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "a:b": runAsUserName\'s '
-            'User cannot contain the following characters: "/\\:;|=,+*?<>@[]'
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": ""}}),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "": runAsUserName cannot be '
-            "an empty string"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"hostProcess": True}}),
-        (
-            "/spec.hostNetwork: Invalid value: false: hostNetwork must be true if pod contains any "
-            "hostProcess containers"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": "d" * 17 + "!\\user"}}),
-        (
-            "securityContext.windowsOptions.runAsUserName: Invalid value: "
-            "\"ddddddddddddddddd!\\\\user\": runAsUserName's Domain doesn't match the NetBios nor the "
-            "DNS format"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": "a\tb"}}),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "a\\tb": runAsUserName '
-            "cannot contain control characters"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": "u" * 105}}),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "uuu…": runAsUserName\'s '
-            "User length must not be longer than 104 characters"
-        ),
-    ),
-    (
         container(securityContext={"appArmorProfile": {"type": "Unconfined", "localhostProfile": "a"}}),
         (
             'securityContext.appArmorProfile.localhostProfile: Invalid value: "a": can only be set '
@@ -335,31 +274,6 @@ SECURITY = [
     (
         container(securityContext={"appArmorProfile": {"type": "Localhost", "localhostProfile": "a" * 4096}}),
         "securityContext.appArmorProfile.localhostProfile: Too long: may not be more than 4095 bytes",
-    ),
-    (
-        container(securityContext={"windowsOptions": {"gmsaCredentialSpec": "a" * 65537}}),
-        (
-            'securityContext.windowsOptions.gmsaCredentialSpec: Invalid value: "aaa…": '
-            "gmsaCredentialSpec size must be under 64 KiB"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": "d" * 256 + "\\u"}}),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "ddd…": runAsUserName\'s '
-            "Domain length must be under 256 characters"
-        ),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "ddd…": runAsUserName\'s '
-            "Domain doesn't match the NetBios nor the DNS format"
-        ),
-    ),
-    (
-        container(securityContext={"windowsOptions": {"runAsUserName": "d\\"}}),
-        (
-            'securityContext.windowsOptions.runAsUserName: Invalid value: "d\\\\": runAsUserName\'s '
-            "User cannot be empty"
-        ),
     ),
 ]
 

@@ -140,24 +140,8 @@ PODS = [
     (spec(os={"name": "bsd"}), 'spec.os: Unsupported value: "bsd": supported values: "linux", "windows"'),
     (spec(os={"name": ""}), "spec.os.name: Required value"),
     (
-        merged(
-            spec(os={"name": "windows"}, hostPID=True, securityContext={"runAsUser": 1}),
-            container(securityContext={"privileged": True}),
-        ),
-        "spec.hostPID: Forbidden: cannot be set for a windows pod",
-        "spec.securityContext.runAsUser: Forbidden: cannot be set for a windows pod",
-        "spec.containers[0].securityContext.privileged: Forbidden: cannot be set for a windows pod",
-    ),
-    (
         spec(os={"name": "linux"}, securityContext={"windowsOptions": {}}),
         "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod",
-    ),
-    (
-        spec(os={"name": "windows"}, securityContext={"windowsOptions": {"hostProcess": True}}),
-        (
-            "spec.hostNetwork: Invalid value: false: hostNetwork must be true if pod contains any "
-            "hostProcess containers"
-        ),
     ),
     (
         spec(
@@ -269,16 +253,6 @@ PODS = [
         "spec.containers[0].volumeDevices: Forbidden: when `hostUsers` is false",
     ),
     (
-        merged(
-            spec(securityContext={"windowsOptions": {"hostProcess": True}}, hostNetwork=True),
-            container(securityContext={"windowsOptions": {"hostProcess": False}}),
-        ),
-        (
-            "spec.containers[0].securityContext.windowsOptions.hostProcess: Invalid value: false: pod "
-            "hostProcess value must be identical if both are specified, was true"
-        ),
-    ),
-    (
         container(
             env=[{"name": "A", "valueFrom": {"fileKeyRef": {"volumeName": "x", "path": "f", "key": "k"}}}]
         ),
@@ -301,19 +275,6 @@ PODS = [
         (
             'spec.dnsConfig.searches: Invalid value: ["a.a.…: must not have more than 2048 characters '
             "(including spaces) in the search list"
-        ),
-    ),
-    (
-        spec(
-            containers=[
-                {"name": "a", "image": "i", "securityContext": {"windowsOptions": {"hostProcess": True}}},
-                {"name": "b", "image": "i"},
-            ],
-            hostNetwork=True,
-        ),
-        (
-            'spec: Invalid value: "": If pod contains any hostProcess containers then all containers '
-            "must be HostProcess containers"
         ),
     ),
     (

@@ -180,7 +180,6 @@ SE_LINUX_OPTIONS = record(
 
 WINDOWS_SECURITY_CONTEXT_OPTIONS = record(
     "WindowsSecurityContextOptions",
-    "gmsaCredentialSpecName @windows-options",
     gmsaCredentialSpecName=opt(STRING, 1, go="GMSACredentialSpecName", check="dns-subdomain"),
     gmsaCredentialSpec=opt(STRING, 2, go="GMSACredentialSpec"),
     runAsUserName=opt(STRING, 3),

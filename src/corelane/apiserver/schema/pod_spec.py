@@ -166,7 +166,7 @@ POD_SPEC = record(
     "PodSpec",
     "@volumes @resource-claims @containers @init-containers @ephemeral-containers @pod-resources "
     "@host-ports restartPolicy dnsPolicy nodeSelector securityContext affinity @dns-config "
-    "readinessGates @scheduling-gates topologySpreadConstraints @host-process @host-users "
+    "readinessGates @scheduling-gates topologySpreadConstraints @host-users "
     "@hostname-override serviceAccountName nodeName activeDeadlineSeconds hostname subdomain tolerations "
     "hostAliases priorityClassName runtimeClassName preemptionPolicy @overhead @os @file-keys",
     volumes=val(ListType(VOLUME), 1, merge="name", strategy="merge,retainKeys"),

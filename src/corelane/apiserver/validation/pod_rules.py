@@ -12,36 +12,6 @@ from corelane.apiserver.validation.container_rules import untrimmed_image
 from corelane.apiserver.validation.table_rules import Object, Scope, check_field, rule
 
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
-_NOT_FOR_WINDOWS = [
-    "securityContext.appArmorProfile",
-    "securityContext.seLinuxOptions",
-    "hostUsers",
-    "hostPID",
-    "hostIPC",
-    "securityContext.seccompProfile",
-    "securityContext.fsGroup",
-    "securityContext.fsGroupChangePolicy",
-    "securityContext.sysctls",
-    "shareProcessNamespace",
-    "securityContext.runAsUser",
-    "securityContext.runAsGroup",
-    "securityContext.supplementalGroups",
-    "securityContext.supplementalGroupsPolicy",
-    "securityContext.seLinuxChangePolicy",
-]
-_NOT_FOR_WINDOWS_CONTAINERS = [
-    "appArmorProfile",
-    "seLinuxOptions",
-    "seccompProfile",
-    "capabilities",
-    "readOnlyRootFilesystem",
-    "privileged",
-    "allowPrivilegeEscalation",
-    "procMount",
-    "runAsUser",
-    "runAsGroup",
-]
-_WINDOWS = "cannot be set for a windows pod"
 
 
 def each_container(spec: Object, path: str) -> Iterator[tuple[Object, str]]:
@@ -158,32 +128,6 @@ def _searches(searches: list[str], path: str) -> Iterator[StatusCause]:
             yield from causes.all_invalid(item(path, index), name, formats.dns_subdomain_underscored(name))
 
 
-@rule("host-process")
-def _host_process(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    whole_pod, total, inside = _host_process_of(spec), 0, 0
-    for container, where in each_container(spec, path):
-        total += 1
-        own = _host_process_of(container)
-        if whole_pod is not None and own is not None and own != whole_pod:
-            spot = child(where, "securityContext", "windowsOptions", "hostProcess")
-            shown = str(whole_pod).lower()
-            why = f"pod hostProcess value must be identical if both are specified, was {shown}"
-            yield causes.invalid(spot, own, why)
-        inside += bool(whole_pod if own is None else own)
-    if inside and inside != total:
-        why = "If pod contains any hostProcess containers then all containers must be HostProcess containers"
-        yield causes.invalid(path, "", why)
-    if inside and not spec.get("hostNetwork"):
-        why = "hostNetwork must be true if pod contains any hostProcess containers"
-        yield causes.invalid(child(path, "hostNetwork"), False, why)
-
-
-def _host_process_of(holder: Object) -> bool | None:
-    options: Object = holder.get("securityContext", {}).get("windowsOptions", {})
-    value = options.get("hostProcess")
-    return None if value is None else bool(value)
-
-
 @rule("host-users")
 def _host_users(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
     if spec.get("hostUsers", True):
@@ -217,9 +161,7 @@ def _os(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
         yield causes.required(child(path, "os", "name"))
     elif name == "linux":
         yield from _linux(spec, path)
-    elif name == "windows":
-        yield from _windows(spec, path)
-    elif name is not None:
+    elif name not in {None, "windows"}:
         yield causes.not_supported(child(path, "os"), name, ("linux", "windows"))
 
 
@@ -228,20 +170,6 @@ def _linux(spec: Object, path: str) -> Iterator[StatusCause]:
         if "windowsOptions" in holder.get("securityContext", {}):
             spot = child(where, "securityContext", "windowsOptions")
             yield causes.forbidden(spot, "windows options cannot be set for a linux pod")
-
-
-def _windows(spec: Object, path: str) -> Iterator[StatusCause]:
-    for name in _NOT_FOR_WINDOWS:
-        outer, _, inner = name.partition(".")
-        holder = spec.get(outer, {}) if inner else spec
-        flag = name in {"hostPID", "hostIPC"}
-        if holder.get(inner or outer) if flag else (inner or outer) in holder:
-            yield causes.forbidden(child(path, name), _WINDOWS)
-    for container, where in each_container(spec, path):
-        context = container.get("securityContext", {})
-        for name in _NOT_FOR_WINDOWS_CONTAINERS:
-            if name in context:
-                yield causes.forbidden(child(where, "securityContext", name), _WINDOWS)
 
 
 @rule("file-keys")

@@ -1,6 +1,5 @@
-"""Rules on security contexts: seccomp, AppArmor, Windows options, sysctls."""
+"""Rules on security contexts: seccomp, AppArmor, sysctls."""
 
-import re
 from collections.abc import Iterator
 
 from corelane.apiserver import formats
@@ -13,11 +12,6 @@ from corelane.apiserver.validation.table_rules import Object, Scope, rule
 
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 _LONGEST_PROFILE = 4095
-_NET_BIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')
-_DNS_PART = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
-_DNS = re.compile(rf"{_DNS_PART}(?:\.{_DNS_PART})*")
-_BAD_USER = re.compile(r'["/\\:;|=,+*?<>@\[\]]')
-_BAD_USER_TEXT = r'cannot contain the following characters: "/\:;|=,+*?<>@[]'
 
 
 @rule("seccomp")
@@ -91,45 +85,3 @@ def _host_sysctl(name: str, path: str, scope: Scope) -> Iterator[StatusCause]:
     ipc = dotted.startswith(("kernel.shm", "kernel.msg", "fs.mqueue.")) or dotted == "kernel.sem"
     if scope.spec.get("hostIPC") and ipc:
         yield causes.invalid(path, name, "may not be specified when 'hostIPC' is true")
-
-
-@rule("windows-options")
-def _windows_options(options: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    spec, where = options.get("gmsaCredentialSpec"), child(path, "gmsaCredentialSpec")
-    if spec == "":
-        yield causes.invalid(where, spec, "gmsaCredentialSpec cannot be an empty string")
-    elif spec is not None and len(spec.encode()) > 64 * 1024:
-        yield causes.invalid(where, spec, "gmsaCredentialSpec size must be under 64 KiB")
-    name = options.get("runAsUserName")
-    if name is not None:
-        faults = [f"runAsUserName{fault}" for fault in _user_name_faults(name)]
-        yield from causes.all_invalid(child(path, "runAsUserName"), name, faults)
-
-
-def _user_name_faults(name: str) -> list[str]:
-    if not name:
-        return [" cannot be an empty string"]
-    if any(ord(letter) < 32 or ord(letter) == 127 for letter in name):
-        return [" cannot contain control characters"]
-    if name.count("\\") > 1:
-        return [" cannot contain more than one backslash"]
-    domain, backslash, user = name.rpartition("\\")
-    faults = []
-    if len(domain) >= 256:
-        faults.append("'s Domain length must be under 256 characters")
-    if backslash and not (_NET_BIOS.fullmatch(domain) or _DNS.fullmatch(domain)):
-        faults.append("'s Domain doesn't match the NetBios nor the DNS format")
-    return faults + [f"'s User {fault}" for fault in _user_faults(user)]
-
-
-def _user_faults(user: str) -> list[str]:
-    faults = []
-    if not user:
-        faults.append("cannot be empty")
-    elif len(user) > 104:
-        faults.append("length must not be longer than 104 characters")
-    if user and not user.strip(". "):
-        faults.append("cannot contain only periods or spaces")
-    if _BAD_USER.search(user):
-        faults.append(_BAD_USER_TEXT)
-    return faults
