@@ -47,7 +47,7 @@ from corelane.machine import sources
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
 from corelane.scheduler import scheduling as scheduler_messages
-from corelane.scheduler.scheduling import Core as Scheduler
+from corelane.scheduler.scheduling import SchedulerCore as Scheduler
 
 SOURCE = Path(corelane.__file__).parent
 MACHINE = "socket:2 numa:2 core:8 smt:2"
