@@ -1,6 +1,5 @@
-"""Cluster-wide facts and the housekeeping that the embedded API server needs."""
+"""Cluster-wide facts, and the housekeeping that only the embedded API server needs."""
 
-from corelane.controller.reporter import ControllerReporter
-from corelane.controller.shell import Controller
+from corelane.controller.controller import Controller, ControllerReporter
 
 __all__ = ["Controller", "ControllerReporter"]

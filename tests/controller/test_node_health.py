@@ -1,6 +1,6 @@
 """The pure part of looking after nodes."""
 
-from corelane.controller import health, orphans
+from corelane.controller import node_health
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Lease, LeaseSpec, Node, NodeSpec, NodeStatus, Taint
 from corelane.kube.pod import Pod, PodSpec
@@ -16,36 +16,36 @@ def lease(renewed):
 
 
 def test_silence_counts_from_when_a_change_was_seen_not_from_what_the_lease_says():
-    signs = health.Signs()
-    signs.note("n", lease("1999-01-01T00:00:00Z"), 1000.0)
-    signs.note("n", lease("1999-01-01T00:00:00Z"), 1030.0)
-    assert signs.silence("n", 1030.0) == 30.0
-    signs.note("n", lease("1999-01-01T00:00:10Z"), 1035.0)
-    assert signs.silence("n", 1036.0) == 1.0
+    signs = node_health.LeaseRenewals()
+    signs.update("n", lease("1999-01-01T00:00:00Z"), 1000.0)
+    signs.update("n", lease("1999-01-01T00:00:00Z"), 1030.0)
+    assert signs.age("n", 1030.0) == 30.0
+    signs.update("n", lease("1999-01-01T00:00:10Z"), 1035.0)
+    assert signs.age("n", 1036.0) == 1.0
 
 
 def test_a_node_without_a_lease_gets_its_time_too():
-    signs = health.Signs()
-    signs.note("n", None, 1000.0)
-    assert signs.silence("n", 1041.0) == 41.0
+    signs = node_health.LeaseRenewals()
+    signs.update("n", None, 1000.0)
+    assert signs.age("n", 1041.0) == 41.0
 
 
 def test_a_node_forgotten_starts_anew():
-    signs = health.Signs()
-    signs.note("n", None, 1000.0)
-    signs.keep([])
-    assert signs.silence("n", 2000.0) == 0.0
+    signs = node_health.LeaseRenewals()
+    signs.update("n", None, 1000.0)
+    signs.retain([])
+    assert signs.age("n", 2000.0) == 0.0
 
 
 def test_a_healthy_node_is_left_alone():
-    assert health.taints(node("True", Taint("own", "x", "NoSchedule")), "True", 0.0) is None
+    assert node_health.taints(node("True", Taint("own", "x", "NoSchedule")), "True", 0.0) is None
 
 
 def test_an_unreachable_taint_keeps_its_time_while_the_node_stays_lost():
     since = "2026-01-01T00:00:00Z"
-    lost = [Taint(health.UNREACHABLE, "", effect, since) for effect in ("NoSchedule", "NoExecute")]
-    assert health.taints(node("Unknown", *lost), "Unknown", 5e9) is None
-    found = health.taints(node("Unknown", lost[0]), "Unknown", 0.0)
+    lost = [Taint(node_health.UNREACHABLE, "", effect, since) for effect in ("NoSchedule", "NoExecute")]
+    assert node_health.taints(node("Unknown", *lost), "Unknown", 5e9) is None
+    found = node_health.taints(node("Unknown", lost[0]), "Unknown", 0.0)
     assert [(one["effect"], one["timeAdded"]) for one in found] == [
         ("NoSchedule", since),
         ("NoExecute", "1970-01-01T00:00:00Z"),
@@ -56,12 +56,12 @@ def test_only_conditions_that_do_not_say_unknown_yet_are_changed():
     known = NodeStatus(
         conditions=tuple(Condition(type=kind, status="Unknown") for kind in ("Ready", "DiskPressure"))
     )
-    changed = health.unknown_conditions(Node(status=known), 0.0)
+    changed = node_health.unknown_conditions(Node(status=known), 0.0)
     assert [one["type"] for one in changed] == ["MemoryPressure", "PIDPressure"]
 
 
 def test_a_pod_is_no_orphan_while_its_node_may_come_back():
-    missing = orphans.Missing()
+    missing = node_health.MissingNodes()
     pod = Pod(spec=PodSpec(node_name="n"))
     assert missing.orphans([pod], [], 0.0) == []
     assert missing.orphans([pod], ["n"], 39.0) == []
@@ -71,5 +71,5 @@ def test_a_pod_is_no_orphan_while_its_node_may_come_back():
 
 
 def test_an_unscheduled_pod_is_no_orphan():
-    missing = orphans.Missing()
+    missing = node_health.MissingNodes()
     assert missing.orphans([Pod()], [], 0.0) == missing.orphans([Pod()], [], 1e6) == []
