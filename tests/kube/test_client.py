@@ -349,7 +349,7 @@ def test_a_pods_service_account_is_the_last_resort(tmp_path: Path, monkeypatch: 
         ('{"clusters": [], "contexts": [], "current-context": "x"}', "no context 'x'"),
         (
             '{"clusters":[], "current-context":"x", "contexts": [{"name":"x", "context":{"cluster":"y"}}]}',
-            "context 'x' names 'y', which is not there",
+            "context 'x' names 'y', which does not exist",
         ),
     ],
 )

@@ -10,7 +10,6 @@ from corelane.kube.translate import TranslationError
 from corelane.kube.translate.crane import crane_result
 from corelane.kube.translate.placement_annotations import (
     ResourceStatus,
-    faults,
     placement_spec,
     resource_status,
 )
@@ -299,16 +298,6 @@ def test_what_is_wrong_is_told_in_one_line_of_a_bearable_length(text):
         translate.request(bound)
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 850
-
-
-def test_all_faults_of_a_pod_are_found_at_once():
-    broken = asked({SPEC: "{", keys.CORE_KIND: "X"}, {keys.QOS_CLASS: "LSX"})
-    assert [error.field.split("[")[0] for error in faults(broken)] == [
-        "metadata.labels",
-        "metadata.annotations",
-        "metadata.annotations",
-    ]
-    assert faults(asked()) == ()
 
 
 STATUS = {

@@ -6,7 +6,6 @@ from corelane.kube import keys
 from corelane.kube.translate import TranslationError, koordlet, node_labels
 from corelane.kube.translate.crane import crane_result
 from corelane.kube.translate.placement_annotations import (
-    faults,
     placement_spec,
     proposed_cpus,
     proposed_zone,
@@ -20,15 +19,11 @@ from support.pods import container, pod
 @given(written(ON_PODS))
 def test_pods(texts):
     found = pod("a", container("x", "cpu=1"), annotations=texts, labels=texts)
-    errors = faults(found)
     try:
         placement_spec(found)
     except TranslationError as error:
-        assert str(error) == str(errors[0])
         assert str(error).isprintable()
         assert len(str(error)) < 850
-    else:
-        assert errors == ()
 
 
 @settings(max_examples=120, deadline=None)

@@ -1,4 +1,4 @@
-"""What can go wrong between us and the API server, as exceptions that carry Kubernetes' own words."""
+"""Errors of requests to the API server, with Kubernetes' reasons and messages."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,17 +21,17 @@ class APIError(Exception):
 
     @property
     def retry_after(self) -> int:
-        """Seconds that the server asks to wait, 0 if it does not say."""
-        wanted = self.details.get("retryAfterSeconds")
-        return wanted if isinstance(wanted, int) else 0
+        """Seconds to wait before a retry, as the server asks; 0 without."""
+        seconds = self.details.get("retryAfterSeconds")
+        return seconds if isinstance(seconds, int) else 0
 
 
 class NoCluster(ValueError):  # noqa: N818 - a state of affairs
-    """No usable configuration says where a cluster is; the message names the file."""
+    """No valid configuration names a cluster; the message names the file."""
 
 
 class Gone(APIError):  # noqa: N818 - a state of affairs
-    """410: the resourceVersion or page to go on from is no longer kept; list again."""
+    """410: the server no longer has the resourceVersion or page to continue from; list again."""
 
 
 class Unreachable(APIError):  # noqa: N818 - a state of affairs
@@ -42,19 +42,19 @@ class Unreachable(APIError):  # noqa: N818 - a state of affairs
 
 
 class MalformedObject(APIError):  # noqa: N818 - a state of affairs
-    """An answer that is not an object of the kind asked for."""
+    """An answer that is not an object of the requested kind."""
 
     def __init__(self, message: str) -> None:
         super().__init__(0, "Malformed", message)
 
 
 def of_status(code: int, status: object, fallback: str) -> APIError:
-    """The error that a decoded `Status` object stands for; anything else is described by `fallback`."""
+    """Return the error of a decoded `Status` object; for any other answer the message is `fallback`."""
     fields = status if isinstance(status, dict) and status.get("kind") == "Status" else {}
     details = fields.get("details")
-    said = int(fields.get("code") or code)
-    return (Gone if said == 410 else APIError)(
-        said,
+    code = int(fields.get("code") or code)
+    return (Gone if code == 410 else APIError)(
+        code,
         str(fields.get("reason") or ""),
         str(fields.get("message") or fallback),
         details if isinstance(details, dict) else None,

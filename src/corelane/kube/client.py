@@ -1,6 +1,6 @@
-"""Requests to the API server: lightkube finds and authenticates the cluster, its HTTP client carries them.
+"""Requests to the API server: lightkube reads kubeconfigs and credentials, its HTTP client sends requests.
 
-Reads answer slim structs. Writes take plain dicts and patches, for a slim struct is not the whole object.
+Reads return slim structs. Writes take plain dicts and patches, because a struct lacks most fields.
 """
 
 import os
@@ -47,19 +47,19 @@ _PATCH_TYPES: Final = {
 }
 _TIMEOUT: Final = httpx2.Timeout(30.0, connect=10.0)
 _LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0)
-"""Idle connections outlive the pause between two heartbeats, and end before a proxy's minute is over."""
+"""Idle connections live longer than a heartbeat's period, and shorter than a proxy's usual minute."""
 _DEFAULT_KUBECONFIG: Final = Path("~/.kube/config")
 
 
 @dataclass
 class _Params(ConnectionParams):
-    """What the library hands on to httpx, and how long a connection is kept for the next request."""
+    """The library's parameters for httpx, and the limits of the connection pool."""
 
     limits: httpx2.Limits = field(default_factory=lambda: _LIMITS)
 
 
 class KubeClient:
-    """A connection pool to one cluster. Every method raises APIError, Unreachable if no answer came."""
+    """A connection pool to one cluster. Every method raises APIError; Unreachable without an answer."""
 
     def __init__(self, http: httpx2.AsyncClient) -> None:
         self._http = http
@@ -77,7 +77,7 @@ class KubeClient:
 
     @classmethod
     def connect_to(cls, url: str, token: str | None = None) -> Self:
-        """Use a server whose address, and bearer token if it wants one, are known."""
+        """Use the server at this URL, with a bearer token where it requires one."""
         return cls(
             _http(_required(KubeConfig.from_one(cluster=Cluster(server=url), user=User(token=token)).get()))
         )
@@ -98,7 +98,7 @@ class KubeClient:
         field_selector: str | None = None,
         page: int = 500,
     ) -> Listing[T]:
-        """Read all objects, `page` at a time; one that expires between pages is begun anew in one piece."""
+        """Read all objects, `page` at a time; in one piece if the list expires between pages."""
         path = kind.api.path(namespace)
         query = _query(labelSelector=label_selector, fieldSelector=field_selector)
         try:
@@ -158,7 +158,7 @@ class KubeClient:
             raise _unreachable("GET", kind.api.path(namespace), error) from error
 
     async def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object, given whole; the answer is what the server made of it."""
+        """Create an object, and return it as stored."""
         api = api_of(str(obj.get("apiVersion")), str(obj.get("kind")))
         metadata = obj.get("metadata") or {}
         return await self._json("POST", api.path(metadata.get("namespace") or "default"), obj)
@@ -173,7 +173,7 @@ class KubeClient:
         kind_of_patch: PatchKind = "merge",
         subresource: str | None = None,
     ) -> dict[str, Any]:
-        """Change an object, or its subresource ("status")."""
+        """Patch an object, or its subresource ("status"), and return it as stored."""
         path = written(kind).path(namespace, name, subresource)
         return await self._json("PATCH", path, body, _PATCH_TYPES[kind_of_patch])
 
@@ -186,7 +186,7 @@ class KubeClient:
         grace_seconds: int | None = None,
         uid: str | None = None,
     ) -> dict[str, Any]:
-        """Delete an object, if it still is the one with that `uid`; 0 seconds of grace removes it at once."""
+        """Delete an object, of that `uid` only if given; 0 seconds of grace remove it at once."""
         options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if grace_seconds is not None:
             options["gracePeriodSeconds"] = grace_seconds
@@ -203,7 +203,7 @@ class KubeClient:
         annotations: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Give a pod to a node; the server merges annotations and labels into the pod in the same write."""
+        """Bind a pod to a node; the server merges annotations and labels into the pod in the same write."""
         binding = {
             "apiVersion": "v1",
             "kind": "Binding",
@@ -226,7 +226,7 @@ class KubeClient:
         body: bytes | None = None,
         content_type: str = "application/json",
     ) -> bytes:
-        """Any request; answers the body."""
+        """Send any request, and return the body of the answer."""
         headers = {"Content-Type": content_type} if body is not None else {}
         try:
             response = await self._http.request(
@@ -278,7 +278,7 @@ def _unreachable(method: str, path: str, error: Exception) -> Unreachable:
 
 
 def _http(config: SingleConfig) -> httpx2.AsyncClient:
-    """A connection pool for that configuration; as with client-go, no proxy leads to our own machine."""
+    """A connection pool; as with client-go, no proxy is used for a loopback address."""
     # The library insists on a user, also where the server asks for none.
     named = config if config.user else config._replace(user=User())
     loopback = _is_loopback(urlsplit(config.cluster.server).hostname or "")
@@ -299,7 +299,7 @@ def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:
 
 
 def _kubeconfig_files() -> list[Path]:
-    """The files that exist of $KUBECONFIG's or the default; the first even if not, outside a cluster."""
+    """The existing files of $KUBECONFIG, else the default; outside a cluster the first in any case."""
     named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     candidates = named or [_DEFAULT_KUBECONFIG.expanduser()]
     existing = [path for path in candidates if path.is_file()]
@@ -320,7 +320,7 @@ def _selected(file: Path, config: KubeConfig, context: str) -> SingleConfig:
     try:
         return _required(config.get(context))
     except KeyError as error:
-        raise ConfigError(f"{file}: context {context!r} names {error}, which is not there") from error
+        raise ConfigError(f"{file}: context {context!r} names {error}, which does not exist") from error
 
 
 def _required(config: SingleConfig | None) -> SingleConfig:

@@ -19,7 +19,7 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """An object that could not be read: which (as far as that can be read), and why."""
+    """An object that could not be decoded: kind, namespace and name as far as they can be, and the error."""
 
     kind: str
     namespace: str
@@ -38,7 +38,7 @@ class Malformed:
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[T]):
-    """A whole list; a watch goes on from `resource_version`."""
+    """A whole list; a watch continues from `resource_version`."""
 
     items: tuple[T, ...]
     resource_version: str
@@ -78,14 +78,14 @@ _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 
 
 def _decoder(of: Any) -> msgspec.json.Decoder[Any]:
-    found = _decoders.get(of)
-    if found is None:
-        found = _decoders[of] = msgspec.json.Decoder(of)
-    return found
+    decoder = _decoders.get(of)
+    if decoder is None:
+        decoder = _decoders[of] = msgspec.json.Decoder(of)
+    return decoder
 
 
 def decode_object(kind: type[T], raw: bytes | Raw) -> T | Malformed:
-    """Read one object; `null` counts as absent, as it does in Go."""
+    """Decode one object; `null` counts as absent, as in Go."""
     try:
         return _decoder(kind).decode(raw)  # type: ignore[no-any-return]
     except msgspec.MsgspecError:
@@ -93,7 +93,7 @@ def decode_object(kind: type[T], raw: bytes | Raw) -> T | Malformed:
 
 
 def resource_version_of(raw: bytes | Raw) -> str:
-    """The resourceVersion of an object of whatever kind and shape, "" where it has none."""
+    """Return the resourceVersion of an object of any kind, "" without one."""
     try:
         return _decoder(_Versioned).decode(raw).metadata.resource_version  # type: ignore[no-any-return]
     except msgspec.MsgspecError:
@@ -101,7 +101,7 @@ def resource_version_of(raw: bytes | Raw) -> str:
 
 
 def plain_json(body: bytes | Raw) -> Any:
-    """JSON as plain values, None where it is none."""
+    """Return JSON as plain values; None for invalid JSON."""
     try:
         return msgspec.json.decode(body)
     except (msgspec.MsgspecError, RecursionError):
@@ -109,7 +109,7 @@ def plain_json(body: bytes | Raw) -> Any:
 
 
 def decode_page(kind: type[T], body: bytes) -> ListPage[T]:
-    """Read a list. Raises msgspec.DecodeError if it is not even JSON, ValidationError if not a list."""
+    """Decode a list. Raises msgspec.DecodeError for invalid JSON, ValidationError for another object."""
     try:
         listed = _decoder(_TypedList[kind]).decode(body)  # type: ignore[valid-type]
     except msgspec.ValidationError:
@@ -127,7 +127,7 @@ def _item_by_item(kind: type[T], body: bytes) -> ListPage[T]:
 
 def _leniently(kind: type[T], raw: bytes | Raw) -> T | Malformed:
     try:
-        # By way of text, because msgspec.convert cannot make raw fields.
+        # Through JSON, because msgspec.convert cannot make raw fields.
         pruned = msgspec.json.encode(_without_nulls(msgspec.json.decode(raw)))
         return _decoder(kind).decode(pruned)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -144,8 +144,8 @@ def _without_nulls(value: Any) -> Any:
 
 def _identify(kind: type[T], raw: bytes | Raw, error: str) -> Malformed:
     whole = plain_json(raw)
-    found = whole.get("metadata") if isinstance(whole, dict) else None
-    metadata = found if isinstance(found, dict) else {}
+    part = whole.get("metadata") if isinstance(whole, dict) else None
+    metadata = part if isinstance(part, dict) else {}
     namespace, name = (str(metadata.get(key) or "") for key in ("namespace", "name"))
     return Malformed(kind.api.kind, namespace, name, error)
 
@@ -157,7 +157,7 @@ def _identify(kind: type[T], raw: bytes | Raw, error: str) -> Malformed:
 class WatchEvent(Generic[T]):
     """One event: `type` is ADDED, MODIFIED, DELETED or BOOKMARK.
 
-    A bookmark carries a version only; an event whose object cannot be read carries `malformed`.
+    A bookmark carries a version only; an event with an invalid object carries `malformed`.
     """
 
     type: str
@@ -172,13 +172,13 @@ class _Line(Struct):
 
 
 class Lines:
-    """Cuts chunks into lines, however long those are."""
+    """Splits chunks of bytes into lines of any length."""
 
     def __init__(self) -> None:
         self._pending: list[bytes] = []
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that end within this chunk; blank ones are left out."""
+        """Yield the lines that end within this chunk, without blank ones."""
         first, *others = chunk.split(b"\n")
         self._pending.append(first)
         for following in others:
@@ -188,13 +188,13 @@ class Lines:
                 yield line
 
     def close(self) -> None:
-        """The stream ended. Raises Unreachable if that was within a line."""
+        """End the stream. Raises Unreachable within a line."""
         if b"".join(self._pending).strip():
-            raise Unreachable("the watch was cut off within a line")
+            raise Unreachable("the watch ended within a line")
 
 
 def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
-    """Read one line of a watch. Raises the APIError that an ERROR event stands for (Gone if it is 410)."""
+    """Decode one line of a watch. Raises the APIError of an ERROR event (Gone for 410)."""
     try:
         read = msgspec.json.decode(line, type=_Line)
     except msgspec.MsgspecError as error:
@@ -204,7 +204,7 @@ def decode_event(kind: type[T], line: bytes) -> WatchEvent[T]:
     resource_version = resource_version_of(read.object)
     if read.type == "BOOKMARK":
         return WatchEvent(read.type, resource_version)
-    found = decode_object(kind, read.object)
-    if isinstance(found, Malformed):
-        return WatchEvent(read.type, resource_version, malformed=found)
-    return WatchEvent(read.type, resource_version, found)
+    obj = decode_object(kind, read.object)
+    if isinstance(obj, Malformed):
+        return WatchEvent(read.type, resource_version, malformed=obj)
+    return WatchEvent(read.type, resource_version, obj)

@@ -2,8 +2,8 @@
 
 Theory of operation: list once, page by page; then watch from the list's version. Every event and bookmark
 moves that version on, so a broken connection continues where it stopped. When the server no longer keeps the
-version (410), or answers with any other error, list again; `Mirror` replays what differs as ordinary changes,
-so nobody downstream misses a deletion. Where an object cannot be read, its last good state stays.
+version (410), or answers with any other error, list again; `Mirror` turns the differences into changes, so
+that no deletion is missed. Where an object cannot be decoded, its last valid state stays.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ T = TypeVar("T", bound=Object)
 Key = tuple[str, str]
 
 QUIET_SECONDS: Final = 70.0
-"""Upstream sends a bookmark a minute; a watch without a byte for longer than that is taken for dead."""
+"""Upstream sends a bookmark every minute; a watch without a byte for longer counts as broken."""
 _FIRST_DELAY: Final = 0.25
 _LONGEST_DELAY: Final = 30.0
 _SHORTEST_WATCH: Final = 1.0
@@ -32,23 +32,23 @@ _BATCH: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class ObjectChange(Generic[T]):
-    """What happened to an object: `old` is None when it appeared, `new` when it went."""
+    """A change of an object: `old` is None when it was added, `new` when it was deleted."""
 
     old: T | None
     new: T | None
 
 
 class InformerReporter:
-    """What can be observed of an informer; override what you need."""
+    """Hooks for logs and metrics, empty by default."""
 
     def listed(self, kind: type[Object], objects: int) -> None:
-        """All objects were listed, at the start or to catch up."""
+        """All objects were listed, at the start or after a broken watch."""
 
     def malformed(self, bad: Malformed) -> None:
-        """An object was left out because it cannot be read."""
+        """An object was left out because it cannot be decoded."""
 
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
-        """A request failed; the next is made after `seconds`."""
+        """A request failed, and is repeated after `seconds`."""
 
 
 class Mirror(Generic[T]):
@@ -62,24 +62,24 @@ class Mirror(Generic[T]):
         return MappingProxyType(self._objects)
 
     def replace(self, listing: Listing[T]) -> list[ObjectChange[T]]:
-        """Take over a whole list: what went first, then what came or changed."""
+        """Replace the copy by a list, and return the changes: deletions first."""
         new = {item.key: item for item in listing.items}
-        unreadable = {bad.key for bad in listing.malformed}
-        gone = [key for key in self._objects if key not in new and key not in unreadable]
-        changes = [change for key in gone for change in self._drop(key)]
+        malformed = {bad.key for bad in listing.malformed}
+        deleted = [key for key in self._objects if key not in new and key not in malformed]
+        changes = [change for key in deleted for change in self._drop(key)]
         for item in new.values():
             changes += self._put(item)
         return changes
 
     def apply(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
-        """Take over one event of a watch."""
+        """Apply one event of a watch, and return the changes."""
         if event.type == "DELETED":
             return self._delete(event)
         return [] if event.object is None else self._put(event.object)
 
     def _delete(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
-        known = event.object or event.malformed
-        return [] if known is None else self._drop(known.key, event.object)
+        deleted = event.object or event.malformed
+        return [] if deleted is None else self._drop(deleted.key, event.object)
 
     def _drop(self, key: Key, last: T | None = None) -> list[ObjectChange[T]]:
         old = self._objects.pop(key, None)
@@ -133,11 +133,11 @@ class Informer(Generic[T]):
 
     @property
     def objects(self) -> Mapping[Key, T]:
-        """The copy, by namespace and name; a live view, not to be kept over an await."""
+        """The copy, by namespace and name: a live view, valid until the next await."""
         return self._mirror.objects
 
     async def synced(self) -> None:
-        """Wait until the first list is in the copy and its changes are handled."""
+        """Wait until the first list is copied and its changes are handled."""
         await self._synced.wait()
 
     async def run(self) -> NoReturn:
@@ -175,11 +175,11 @@ class Informer(Generic[T]):
         async with aclosing(events):
             async for event in events:
                 self._failures = 0
-                self._take(event)
+                self._apply(event)
         if loop.time() - begun < _SHORTEST_WATCH:
-            raise Unreachable(f"the watch of {self.kind.api.plural} ended as soon as it began")
+            raise Unreachable(f"the watch of {self.kind.api.plural} ended at once")
 
-    def _take(self, event: WatchEvent[T]) -> None:
+    def _apply(self, event: WatchEvent[T]) -> None:
         if event.malformed:
             self._reporter.malformed(event.malformed)
         self._version = event.resource_version or self._version
@@ -198,6 +198,6 @@ class Informer(Generic[T]):
 
 
 def _batches(changes: list[ObjectChange[T]]) -> Iterator[list[ObjectChange[T]]]:
-    """Handled apart, so that a long list leaves the event loop room to breathe."""
+    """Handled one by one, so that a long list does not block the event loop."""
     for start in range(0, len(changes), _BATCH):
         yield changes[start : start + _BATCH]

@@ -1,8 +1,8 @@
-"""The annotations and labels that corelane reads and writes: others' where they have one."""
+"""The annotations and labels that corelane reads and writes: those of other projects where they exist."""
 
 from typing import Final
 
-# On pods, as asked for.
+# On pods, requests.
 QOS_CLASS: Final = "koordinator.sh/qosClass"
 """Label: LSE, LSR, LS, BE or SYSTEM."""
 PRIORITY_CLASS: Final = "koordinator.sh/priority-class"
@@ -20,17 +20,17 @@ CORE_KIND: Final = "corelane.io/core-kind"
 CRANE_CPU_POLICY: Final = "topology.crane.io/cpu-policy"
 """none, numa, exclusive or immovable."""
 CRANE_AWARENESS: Final = "topology.crane.io/topology-awareness"
-"""On a pod and, as a label, on a Node: whether all must come from one NUMA node."""
+"""On a pod and, as a label, on a Node: whether all resources must come from one NUMA node."""
 
-# On pods, as decided.
+# On pods, decisions.
 RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"
 """JSON whose `cpuset` holds for every container; also `numaNodeResources` and `cpuSharedPools`."""
 CONTAINER_CPUSETS: Final = "corelane.io/container-cpusets"
 """JSON, container to CPU list, where containers differ; wins over RESOURCE_STATUS."""
 PLACEMENT_REASONS: Final = "corelane.io/placement-reasons"
-"""JSON, container to the reasons for its CPUs, in words."""
+"""JSON, container to the reasons for its CPUs, as text."""
 CRANE_RESULT: Final = "topology.crane.io/topology-result"
-"""JSON list of gocrane's zones: how much of the pod's request comes from which NUMA node; only read."""
+"""JSON list of gocrane's zones: amount of the pod's request by NUMA node; only read."""
 
 # On Nodes.
 NODE_POLICY: Final = "corelane.io/policy"
@@ -48,11 +48,11 @@ NODE_NUMA_POLICY: Final = "node.koordinator.sh/numa-topology-policy"
 NODE_NUMA_ALIGNMENT: Final = "node.koordinator.sh/numa-topology-alignment-policy"
 """NODE_NUMA_POLICY as the proposal spells it."""
 RESERVATION: Final = "node.koordinator.sh/reservation"
-"""JSON: resources, reservedCPUs and applyPolicy that pods do not get."""
+"""JSON: resources and reservedCPUs withheld from pods, and applyPolicy."""
 SYSTEM_QOS: Final = "node.koordinator.sh/system-qos-resource"
-"""JSON: the cpuset of SYSTEM pods, and whether it is theirs alone."""
+"""JSON: the cpuset of SYSTEM pods, and whether it is exclusive."""
 AMPLIFICATION: Final = "node.koordinator.sh/resource-amplification-ratio"
-"""JSON: resource to how many times it counts."""
+"""JSON: resource to amplification ratio."""
 RAW_ALLOCATABLE: Final = "node.koordinator.sh/raw-allocatable"
 """JSON: what was allocatable before amplification."""
 
@@ -75,11 +75,11 @@ CPU_MANAGER_POLICY_PROPOSED: Final = (
 POD_CPU_ALLOCS: Final = "node.koordinator.sh/pod-cpu-allocs"
 """JSON list of the pods whose CPUs the kubelet manages."""
 MACHINE: Final = "corelane.io/machine"
-"""JSON, every unit of the machine to its CPU list; see `translate.machines`."""
+"""JSON, every unit of the machine to its CPU list; see `translate.machine_annotation`."""
 CPU_ALLOCATIONS: Final = "corelane.io/cpu-allocations"
-"""JSON, the node's ledger; see `translate.ledgers`."""
+"""JSON, the node's ledger; see `translate.ledger_annotation`."""
 
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
-"""On the mirror of a static pod, from the kubelet: the UID that it knows the pod by."""
+"""On the mirror of a static pod, from the kubelet: the UID in the kubelet's files."""

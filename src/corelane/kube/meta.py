@@ -1,7 +1,7 @@
 """What all Kubernetes objects share: where a kind is served, metadata, conditions.
 
-The structs are slim: they name what corelane reads and skip the rest. Python names are the API's in snake
-case. Every field has a default, so an absent one never fails.
+The structs have only the fields that corelane reads. Python names are the API's in snake case. Every field
+has a default for where it is absent.
 """
 
 # ruff: noqa: D101 - the API reference documents its own structs
@@ -15,7 +15,7 @@ import msgspec
 from msgspec import field
 
 WireQuantity: TypeAlias = str | int
-"""A Kubernetes quantity as it came over the wire; `kube.quantity` knows what it means."""
+"""A Kubernetes quantity as it came over the wire; see `corelane.quantity`."""
 ResourceList: TypeAlias = dict[str, WireQuantity]
 
 
@@ -37,7 +37,7 @@ class API:
     def path(
         self, namespace: str | None = None, name: str | None = None, subresource: str | None = None
     ) -> str:
-        """The URL path of a collection (in all namespaces if none is given), an object or a subresource."""
+        """Return the URL path of a collection (of all namespaces without one), an object or a subresource."""
         root = ("apis", self.group) if self.group else ("api",)
         within = ("namespaces", namespace) if self.namespaced and namespace else ()
         parts = (*root, self.version, *within, self.plural, name, subresource)
@@ -45,7 +45,7 @@ class API:
 
 
 class Wire(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
-    """Base of every struct here. A tree without cycles, so the collector may leave it alone."""
+    """Base of all structs: trees without cycles, not tracked by the garbage collector."""
 
 
 class OwnerReference(Wire, frozen=True):
@@ -75,7 +75,7 @@ class ObjectMeta(Wire, frozen=True):
 
 
 class Object(Wire, frozen=True):
-    """Any object with metadata; as a kind of its own, the least that can be read of one."""
+    """An object with metadata; used as a kind, only its metadata is read."""
 
     api: ClassVar[API]
     metadata: ObjectMeta = ObjectMeta()
@@ -87,7 +87,7 @@ class Object(Wire, frozen=True):
 
     @property
     def title(self) -> str:
-        """`namespace/name`, or the name alone, for people."""
+        """`namespace/name`, or the name of a cluster-wide object."""
         return "/".join(filter(None, self.key))
 
 
@@ -102,5 +102,5 @@ class Condition(Wire, frozen=True):
 
 
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
-    """The condition of that type, if there is one."""
+    """Return the condition of that type, or None."""
     return next((c for c in conditions if c.type == kind), None)

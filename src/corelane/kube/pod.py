@@ -1,4 +1,4 @@
-"""Pods as corelane reads them: what a scheduler weighs and what a node agent starts and reports."""
+"""Pods: the fields that a scheduler considers, and that a node agent starts and reports."""
 
 # ruff: noqa: D101 - the API reference documents its own structs
 
@@ -193,5 +193,5 @@ class Pod(Object, frozen=True):
 
     @property
     def ended(self) -> bool:
-        """Whether all its containers have ended for good."""
+        """Whether all containers have ended and will not restart."""
         return self.status.phase in {"Succeeded", "Failed"}

@@ -1,6 +1,6 @@
-"""A node's ledger as an annotation, and back: its generation, settings, and who is bound to CPUs or a zone.
+"""A node's ledger as an annotation, and back: generation, settings, containers bound to CPUs or a zone.
 
-Other containers in the pools are not listed: the API server already knows which pods a node has.
+Other containers in the pools are left out: the API server has the pods of a node.
 """
 
 import re
@@ -34,15 +34,13 @@ from corelane.node.placed_pods import PlacedPod
 from corelane.placement.memory import Nodes
 from corelane.workload import ContainerKind
 
-__all__ = ["dump", "load"]
-
 _FRACTION: Final = re.compile(r"[0-9]{1,9}(?:/[1-9][0-9]{0,8})?", re.ASCII)
 _MOST_LABELS: Final = 4096
-"""Characters of a pod's labels that are told: an API server takes 256 KiB of annotations."""
+"""Characters of a pod's labels in the annotation: an API server takes 256 KiB of annotations."""
 
 
 class _Owned(Wire, frozen=True):
-    """A container and the CPUs that it is bound to, the NUMA nodes that it is held to, what else it has."""
+    """A container's entry: its CPUs, the NUMA nodes (`zone`) that it runs on, and other resources."""
 
     uid: str
     pod: str
@@ -58,57 +56,56 @@ class _Owned(Wire, frozen=True):
     common: bool = False
     zone: str | None = None
     more: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Its memory, devices, and what is its pod's; see `node.codec`."""
+    """Memory, devices, and the pod's share; see `node.codec`."""
 
 
 class _Ledger(Wire, frozen=True):
     generation: int = 0
     config: dict[str, Any] = msgspec.field(default_factory=dict)
-    """The node's settings but for its reserved CPUs, so that admission is the same here and there."""
+    """The node's settings without its reserved CPUs; admission depends on them."""
     reserved: str = ""
     pods: dict[str, int] = msgspec.field(default_factory=dict)
-    """MilliCPU that each pod listed here holds at once, by UID."""
+    """UID to the milliCPU that the pod requests at the same time."""
     entries: tuple[_Owned, ...] = ()
     placed_pods: dict[str, dict[str, Any]] = msgspec.field(name="tenants", default_factory=dict)
-    """What the placement of other pods depends on, by UID; see `node.placed_pods`."""
+    """UID to the facts that other pods' placement depends on; see `node.placed_pods`."""
     memory: dict[str, dict[str, Any]] = msgspec.field(default_factory=dict)
-    """The memory of each NUMA node, where a memory manager keeps it; see `node.codec`."""
+    """Memory by NUMA node, under a memory manager; see `node.codec`."""
 
 
 def dump(state: NodeState) -> str:
-    """What the scheduler must know of a node's state; the text changes only when that does."""
+    """Return the part of a node's state that the scheduler needs, as text; equal states give equal texts."""
     owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
     pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
-    known = {uid: placed_pods.plain(_told(placed_pod)) for uid, placed_pod in state.placed_pods.items()}
+    placed = {uid: placed_pods.plain(_shortened(pod)) for uid, pod in state.placed_pods.items()}
     ledger = _Ledger(
         state.generation,
         _settings(state.config),
         str(state.reserved),
         pods,
         tuple(map(_owned, owners)),
-        known,
+        placed,
         codec.plain_nodes(state.memory),
     )
     return msgspec.json.encode(ledger).decode()
 
 
-def _told(placed_pod: PlacedPod) -> PlacedPod:
-    """The tenant with its shortest labels only, where all would be too long."""
-    if sum(map(_length, placed_pod.labels.items())) <= _MOST_LABELS:
-        return placed_pod
-    by_length = sorted(placed_pod.labels.items(), key=lambda one: (_length(one), one))
+def _shortened(pod: PlacedPod) -> PlacedPod:
+    """The pod with its shortest labels only, where all are too long."""
+    if sum(map(_length, pod.labels.items())) <= _MOST_LABELS:
+        return pod
+    by_length = sorted(pod.labels.items(), key=lambda label: (_length(label), label))
     ends = accumulate(map(_length, by_length))
-    return replace(
-        placed_pod, labels=dict(one for one, end in zip(by_length, ends, strict=True) if end <= _MOST_LABELS)
-    )
+    short = (label for label, end in zip(by_length, ends, strict=True) if end <= _MOST_LABELS)
+    return replace(pod, labels=dict(short))
 
 
-def _length(one: tuple[str, str]) -> int:
-    return len(one[0]) + len(one[1])
+def _length(label: tuple[str, str]) -> int:
+    return len(label[0]) + len(label[1])
 
 
 def _settings(config: NodeConfig) -> dict[str, Any]:
-    """What counts for an admission; settings of managers that there are not are left out."""
+    """The settings that admission depends on, without those of managers that are off."""
     reserved = {node: dict(of) for node, of in config.memory.reserved.items()}
     plain = replace(
         config,
@@ -117,15 +114,15 @@ def _settings(config: NodeConfig) -> dict[str, Any]:
         memory=replace(config.memory, reserved=reserved),
         devices={resource: dict(of) for resource, of in config.devices.items()},
     )
-    found: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=_list, str_keys=True)
-    del found["zones"]
+    settings: dict[str, Any] = msgspec.to_builtins(plain, enc_hook=_list, str_keys=True)
+    del settings["zones"]
     if config.memory.policy == "None":
-        del found["memory"]
+        del settings["memory"]
     if not config.devices:
-        del found["devices"]
+        del settings["devices"]
     if not config.pod_level:
-        del found["pod_level"]
-    return found
+        del settings["pod_level"]
+    return settings
 
 
 def _owned(entry: Entry) -> _Owned:
@@ -148,26 +145,26 @@ def _owned(entry: Entry) -> _Owned:
 
 
 def load(text: str, machine: Machine) -> NodeState:
-    """The state of that machine according to `dump`; an empty text is a node where nothing is exclusive.
+    """Return the state that `dump` wrote; an empty text is a node without exclusive CPUs.
 
-    Raises TranslationError if the text is broken, or does not fit the machine or itself.
+    Raises TranslationError for an invalid text, or one that contradicts the machine or itself.
     """
     ledger = _decoded(text) if text else _Ledger()
     reserved = _cpus(text, "reserved", ledger.reserved) or None
     try:
         settings = ledger.config | {"reserved": None}
         config = msgspec.convert(settings, NodeConfig, dec_hook=_parsed, str_keys=True)
-        state = _ground(machine, replace(config, reserved=reserved))
+        state = _empty_state(machine, replace(config, reserved=reserved))
     except (NodeConfigError, msgspec.ValidationError) as error:
         raise _broken(text, f"config: {error}") from error
     entries = {(owned.uid, owned.container): _entry(text, owned) for owned in ledger.entries}
     _check(text, state, entries)
-    ground = replace(state, placed_pods=frozen(_tenants(text, ledger)), memory=_memory(text, ledger))
-    return replace(with_entries(ground, entries, ledger.pods), generation=ledger.generation)
+    state = replace(state, placed_pods=frozen(_placed_pods(text, ledger)), memory=_memory(text, ledger))
+    return replace(with_entries(state, entries, ledger.pods), generation=ledger.generation)
 
 
-def _ground(machine: Machine, config: NodeConfig) -> NodeState:
-    """The node without its pods. Under pools its agent may have lost CPUs that settings ask for."""
+def _empty_state(machine: Machine, config: NodeConfig) -> NodeState:
+    """The node without pods. Under pools, settings may name CPUs that the node no longer has."""
     if config.policy != "pools":
         return new(machine, config)
     return NodeState(machine, config, usable_topology(machine), config.reserved or CPUSet())
@@ -180,7 +177,7 @@ def _memory(text: str, ledger: _Ledger) -> Nodes:
         raise _broken(text, f"memory: {error}") from error
 
 
-def _tenants(text: str, ledger: _Ledger) -> dict[str, PlacedPod]:
+def _placed_pods(text: str, ledger: _Ledger) -> dict[str, PlacedPod]:
     try:
         return {uid: placed_pods.of_plain(plain) for uid, plain in ledger.placed_pods.items()}
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -194,12 +191,12 @@ def _list(value: object) -> str:
 
 
 def _parsed(kind: type, value: object) -> CPUSet | Fraction:
-    """Raises ValueError, which becomes part of what is said of the annotation."""
+    """Raises ValueError, whose text becomes part of the TranslationError."""
     if kind is CPUSet and isinstance(value, str):
         return CPUSet.parse(value)
     if kind is Fraction and isinstance(value, str) and _FRACTION.fullmatch(value):
         return Fraction(value)
-    raise ValueError(f"{value!r} is no {'CPU list' if kind is CPUSet else 'fraction such as 3/2'}")
+    raise ValueError(f"{value!r} is not a {'CPU list' if kind is CPUSet else 'fraction such as 3/2'}")
 
 
 def _entry(text: str, owned: _Owned) -> Entry:
@@ -226,10 +223,10 @@ def _entry(text: str, owned: _Owned) -> Entry:
 
 def _more(text: str, owned: _Owned) -> dict[str, Any]:
     try:
-        found = codec.of_plain(owned.more)
+        more = codec.of_plain(owned.more)
     except ValueError as error:
         raise _broken(text, f"the entry of {owned.pod}/{owned.container}: {error}") from error
-    return {**found, "mems": memory.mems(found["memory"])} if "memory" in found else found
+    return {**more, "mems": memory.mems(more["memory"])} if "memory" in more else more
 
 
 def _check(text: str, state: NodeState, entries: dict[Key, Entry]) -> None:

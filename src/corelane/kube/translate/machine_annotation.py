@@ -1,8 +1,8 @@
-"""A machine as an annotation, and back: every level of the hardware as a map from unit to CPU list.
+"""A machine as an annotation, and back: for every level of the hardware, unit to CPU list.
 
 `{"core": {"0": "0,64", …}, "socket": {"0": "0-31,64-95", …}, "numa": …, "l3": …}`: a few kilobytes for
-hundreds of CPUs. What has its usual value on all CPUs is left out. Memory and distances of the NUMA nodes
-are in the zones, devices are not published.
+hundreds of CPUs. Levels with the usual value on all CPUs are left out. Memory and distances of the NUMA nodes
+are in the zones; devices are not published.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -17,14 +17,12 @@ from corelane.kube.keys import CPU_TOPOLOGY, MACHINE
 from corelane.kube.translate.fields import TranslationError
 from corelane.machine.model import CPU, MAX_NODE, Machine, MachineError, NUMANode, from_rows
 
-__all__ = ["CPUDetail", "detail", "dump", "load", "load_detail"]
-
 _LEVELS: Final = tuple(field.name for field in fields(CPU) if field.name != "id")
 _REQUIRED: Final = {"core", "socket", "numa", "l3"}
 _SETS: Final = ("isolated", "nohz_full", "managed_irq")
 _TEXT: Final = {"kind"}
 _SOME: Final = {"uncore"}
-"""Levels that need not name every CPU."""
+"""Levels that may leave CPUs out."""
 
 
 _INT32: TypeAlias = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
@@ -45,7 +43,7 @@ class _Detail(msgspec.Struct):
 
 
 def dump(machine: Machine) -> str:
-    """The machine's usable CPUs."""
+    """Return the machine's usable CPUs as text."""
     cpus = [cpu for cpu in machine.cpus if cpu.id in machine.usable]
     levels = {name: _units(cpus, name) for name in _LEVELS if name in _REQUIRED or _unusual(cpus, name)}
     sets = {name: str(value) for name in _SETS if (value := getattr(machine, name) & machine.usable)}
@@ -74,19 +72,19 @@ def _usual(level: str, core: int) -> int | str | None:
 
 
 def load(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:
-    """The machine that `dump` wrote; `nodes` bring memory and distances. Raises TranslationError."""
+    """Return the machine that `dump` wrote, with `nodes`' memory and distances. Raises TranslationError."""
     cpus, sets = _read(text)
     online = CPUSet(cpu.id for cpu in cpus)
-    found = _with_cpus(nodes, cpus)
+    numa = _with_cpus(nodes, cpus)
     try:
-        return Machine(name, cpus, found, online, allowed=online, source="NodeResourceTopology", **sets)
+        return Machine(name, cpus, numa, online, allowed=online, source="NodeResourceTopology", **sets)
     except MachineError as error:
         raise _broken(MACHINE, text, str(error)) from error
 
 
 @lru_cache(maxsize=16)
 def _read(text: str) -> tuple[tuple[CPU, ...], Mapping[str, Any]]:
-    """CPUs, and sets of them by name. Machines of a kind say the same, and a cluster has few kinds."""
+    """CPUs, and sets of CPUs by name. Cached: equal machines publish equal texts."""
     tree = _decoded(MACHINE, text, dict[str, dict[str, str] | str])
     levels = {level: _level(text, level, tree[level]) for level in _LEVELS if level in tree}
     if missing := _REQUIRED - levels.keys():
@@ -98,7 +96,7 @@ def _read(text: str) -> tuple[tuple[CPU, ...], Mapping[str, Any]]:
 
 
 def _level(text: str, level: str, units: dict[str, str] | str) -> dict[int, Any]:
-    """CPU id to the unit that it lies in."""
+    """CPU id to its unit."""
     if isinstance(units, str):
         raise _broken(MACHINE, text, f"{level} is not an object")
     return {cpu: _unit(text, level, unit) for unit, cpus in units.items() for cpu in _cpus(text, level, cpus)}
@@ -117,10 +115,10 @@ def _unit(text: str, level: str, unit: str) -> int | str:
 def _cpu(text: str, cpu: int, levels: Mapping[str, Mapping[int, Any]]) -> CPU:
     core = levels["core"][cpu]
     try:
-        told = {name: units for name, units in levels.items() if name not in _SOME or cpu in units}
-        values: dict[str, Any] = {n: told[n][cpu] if n in told else _usual(n, core) for n in _LEVELS}
+        given = {name: units for name, units in levels.items() if name not in _SOME or cpu in units}
+        values: dict[str, Any] = {n: given[n][cpu] if n in given else _usual(n, core) for n in _LEVELS}
     except KeyError:
-        lacking = ", ".join(name for name in told if cpu not in told[name])
+        lacking = ", ".join(name for name in given if cpu not in given[name])
         raise _broken(MACHINE, text, f"CPU {cpu} is missing from {lacking}") from None
     return CPU(cpu, **values)
 
@@ -145,7 +143,7 @@ def _with_cpus(nodes: Mapping[int, NUMANode], cpus: Iterable[CPU]) -> tuple[NUMA
 
 
 def detail(machine: Machine) -> str:
-    """Koordinator's `cpu-topology` of the usable CPUs."""
+    """Return Koordinator's `cpu-topology` of the usable CPUs."""
     numbers = _core_numbers(machine)
     rows = [
         CPUDetail(cpu.id, numbers(cpu), cpu.socket, cpu.numa)
@@ -156,7 +154,7 @@ def detail(machine: Machine) -> str:
 
 
 def _core_numbers(machine: Machine) -> Callable[[CPU], int]:
-    """The kernel's core ids where they tell a socket's cores apart, else the lowest CPU ids."""
+    """The kernel's core ids where they are unique on each socket, else the lowest CPU ids."""
     pairs = {(cpu.core, cpu.socket, cpu.core_id) for cpu in machine.cpus}
     if len(pairs) == len(machine.core_masks) == len({pair[1:] for pair in pairs}):
         return lambda cpu: cpu.core_id
@@ -164,17 +162,17 @@ def _core_numbers(machine: Machine) -> Callable[[CPU], int]:
 
 
 def load_detail(text: str, name: str, nodes: Mapping[int, NUMANode]) -> Machine:
-    """A machine from Koordinator's `cpu-topology`, which knows no caches: each socket counts as one."""
+    """Return the machine in Koordinator's `cpu-topology`, which has no caches: each socket counts as one."""
     rows = _decoded(CPU_TOPOLOGY, text, _Detail).detail
     if not rows:
         raise _broken(CPU_TOPOLOGY, text, "names no CPU")
     try:
-        known = ((row.id, row.core, row.socket, row.node, row.socket) for row in rows)
-        machine = from_rows(name, known, source="NodeResourceTopology")
+        places = ((row.id, row.core, row.socket, row.node, row.socket) for row in rows)
+        machine = from_rows(name, places, source="NodeResourceTopology")
     except ValueError as error:
         raise _broken(CPU_TOPOLOGY, text, str(error)) from error
-    found = _with_cpus({node.id: node for node in machine.nodes} | dict(nodes), machine.cpus)
-    return replace(machine, nodes=found)
+    numa = _with_cpus({node.id: node for node in machine.nodes} | dict(nodes), machine.cpus)
+    return replace(machine, nodes=numa)
 
 
 def _decoded(key: str, text: str, kind: Any) -> Any:

@@ -12,9 +12,8 @@ A proposal is Koordinator's `resource-status`, one CPU set for all containers, o
 in the shared pool.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Final
 
 from corelane import quantity
@@ -75,43 +74,17 @@ _LONGEST_AFFINITY: Final = 4096
 def placement_spec(pod: Pod) -> PlacementSpec:
     """Return what the pod's labels and annotations request for its CPUs.
 
-    Raises TranslationError for the first invalid one; `faults` returns all of them.
+    Raises TranslationError for the first invalid one.
     """
-    if not pod.metadata.labels and not pod.metadata.annotations and not pod.spec.priority:
-        return _NO_SPEC
-    members: dict[str, Any] = {}
-    for reading in _readings(pod):
-        members |= reading()
-    return PlacementSpec(**members) if members else _NO_SPEC
-
-
-def faults(pod: Pod) -> tuple[TranslationError, ...]:
-    """Return the errors of all invalid labels and annotations of a pod, for lints and previews."""
-    errors = []
-    for reading in _readings(pod):
-        try:
-            reading()
-        except TranslationError as error:
-            errors.append(error)
-    return tuple(errors)
-
-
-def band(priority: int) -> Band | None:
-    """Return the band that a pod's priority lies in; None outside all bands."""
-    return _BANDS.get(priority // 1000)
-
-
-def _readings(pod: Pod) -> Iterator[Callable[[], dict[str, Any]]]:
-    """One reading for each label and annotation that is present."""
     labels, annotations = pod.metadata.labels, pod.metadata.annotations
+    members: dict[str, Any] = {"band": _BANDS.get(pod.spec.priority // 1000)}
     for key, reader in _LABELS.items():
         if key in labels:
-            yield partial(reader, label(key), labels[key])
-    if keys.PRIORITY_CLASS not in labels and (of_priority := band(pod.spec.priority)):
-        yield partial(dict, band=of_priority)
+            members |= reader(label(key), labels[key])
     for key, reader in _ANNOTATIONS.items():
         if key in annotations:
-            yield partial(reader, annotation(key), annotations[key])
+            members |= reader(annotation(key), annotations[key])
+    return PlacementSpec(**members)
 
 
 def _qos(path: str, text: str) -> dict[str, Any]:
