@@ -6,7 +6,10 @@ import pytest
 
 from corelane.reasons import Code, Reason, label, sentence
 
-CAUSE = Reason(Code.NO_PLACEMENT, ("numa", "SingleNUMANode: 6 CPUs", ("4 CPUs would fit",)))
+RULE = Reason(Code.RULE_EXCLUSIVE, ("l3",))
+FEWER = Reason(Code.FEWER_CPUS, (4,))
+TOO_FEW = Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, ("SingleNUMANode", 6, ((0, 4), (1, 4))))
+CAUSE = Reason(Code.NO_PLACEMENT, ("numa", TOO_FEW, (FEWER,)))
 CLASS = Reason(Code.CLASS_POOL, ("Burstable", "LS", "shared"))
 ROOMS = ((0, 500), (1, 3500))
 TERMS = (("numa-nodes", 2), ("distance", 20), ("l3-domains", 2), ("bind", 0), ("room", 6))
@@ -58,7 +61,7 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.SHARED_POOL_NEEDS_A_CPU: (0b110,),
     Code.SHARED_POOL_EXHAUSTED: (0b110,),
     Code.BEST_EFFORT_EXHAUSTED: (0b110, 3),
-    Code.INSUFFICIENT_CPUS: (CAUSE, 6, 10, 16, 2, (("core kind P", 4),), ("default/a", "default/b")),
+    Code.INSUFFICIENT_CPUS: (CAUSE, 6, 10, 16, 2, ((RULE, 4),), ("default/a", "default/b")),
     Code.INSUFFICIENT_NUMA: (1, "limit", 4500, ROOMS),
     Code.NOT_ALIGNED: (),
     Code.POD_LEVEL_NOT_ALIGNED: ("pod",),
@@ -89,6 +92,25 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.KOORDINATOR_BIND_POLICY: ("FullPCPUs",),
     Code.KOORDINATOR_NUMA: (),
     Code.NO_PLACEMENT: CAUSE.values,
+    Code.RULE_CPUS: ("core kind P",),
+    Code.RULE_OTHERS_EXCLUSIVE: ("numa",),
+    Code.RULE_EXCLUSIVE: RULE.values,
+    Code.RULE_AFFINITY: (True, "app=db", "l3"),
+    Code.RULE_BIND_POLICY: ("FullPCPUs",),
+    Code.RULE_NUMA_POLICY: ("SingleNUMANode",),
+    Code.RULE_NUMA_EXCLUSIVE: (),
+    Code.TOO_FEW_CPUS: (6, 4),
+    Code.TOO_FEW_CPUS_LEFT: (RULE, 6, 4, 0b110),
+    Code.TOO_FEW_CORES: ("SpreadByPCPUs", 6, 4),
+    Code.TOO_FEW_WHOLE_CORES: ("FullPCPUs", 6, 4, 5),
+    Code.NOT_WHOLE_CORES: ("FullPCPUs", 3),
+    Code.TOO_FEW_CPUS_ON_NUMA_NODES: TOO_FEW.values,
+    Code.NUMA_EXCLUSIVE_UNMET: (),
+    Code.RESOURCES_NOT_LOCAL: ("SingleNUMANode", ("memory", "nic")),
+    Code.FEWER_CPUS: FEWER.values,
+    Code.WITHOUT_RULE: (RULE,),
+    Code.WITHOUT_RULE_AND: (RULE, FEWER),
+    Code.PODS_MOVED: (0b110,),
     Code.TERM: ("room", 9, "slots", 6, 4),
     Code.ONLY_ANSWER: (0b110,),
     Code.TERM_DECIDES: (0b110, 0b11000, "L3 domains", 1, 2),

@@ -163,7 +163,7 @@ HYBRID = replace(
 def test_a_pod_may_want_cores_of_one_kind(allocator):
     state = admitted(pools(HYBRID, allocator=allocator), labelled("e", LSE, 4000, core_kind="E"))
     assert bound(state, "e") == {"a": "2-3,6-7"}
-    assert "core kind P: 4 CPUs are asked for" in refused(
+    assert "core kind P: 4 CPUs requested" in refused(
         pools(HYBRID, allocator="optimal"), labelled("p", LSE, 4000, core_kind="P")
     )
     assert "this machine has one kind only" in refused(
@@ -366,7 +366,7 @@ def test_whom_to_avoid_may_be_said_by_expressions(allocator):
     )
     state = admitted(pools(LAPTOP, allocator=allocator), shy)
     assert bound(admitted(state, labelled("pal", LSE, 2000, labels=Y)), "pal")
-    assert "numa units that others have to themselves" in refused(state, labelled("bare", LSE, 2000))
+    assert "numa units exclusive to other pods" in refused(state, labelled("bare", LSE, 2000))
     told = refused(admitted(pools(LAPTOP, allocator=allocator), labelled("x", LSE, 2000, labels=X)), shy)
     assert "avoid app notin (y) at numa level" in told
 

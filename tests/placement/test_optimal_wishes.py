@@ -71,7 +71,7 @@ def test_an_odd_cpu_breaks_a_core_if_it_must():
 def test_required_full_cores_refuse_an_odd_number():
     answer = missed(DESK, Demand(3, FULL, bind_required=True))
     assert answer.requirement == "bind"
-    assert "3 CPUs are no whole number of the cores that are free" in answer.text
+    assert "3 CPUs requested, not a multiple of the free cores' threads" in answer.text
     assert [(change.kind, change.amount or change.requirement) for change in answer.changes] == [
         ("fewer", 2),
         ("soften", "required FullPCPUs"),
@@ -80,7 +80,7 @@ def test_required_full_cores_refuse_an_odd_number():
 
 def test_required_full_cores_do_not_take_what_is_left_of_broken_ones():
     answer = missed(DESK, Demand(4, FULL, bind_required=True), taken="0,1,2")
-    assert answer.text == "FullPCPUs is required: 4 CPUs are asked for, 2 of 5 CPUs are in whole cores"
+    assert answer.text == "required FullPCPUs: 4 CPUs requested, 2 of 5 usable CPUs are in whole cores"
 
 
 def test_spread_takes_one_cpu_of_each_core():
@@ -89,7 +89,7 @@ def test_spread_takes_one_cpu_of_each_core():
 
 def test_required_spread_beyond_the_cores_is_refused():
     answer = missed(DESK, Demand(5, SPREAD, bind_required=True))
-    assert answer.text == "SpreadByPCPUs is required: 5 CPUs are asked for, 4 cores have one"
+    assert answer.text == "required SpreadByPCPUs: 5 CPUs requested, 4 cores with a free CPU"
 
 
 def test_requests_stay_in_the_fewest_l3_domains():
@@ -147,7 +147,7 @@ def test_a_single_numa_node_must_have_the_resources_too():
     memory = Resource("memory", 8, {0: 4, 1: 4})
     answer = missed(TWO, Demand(2, numa=NUMAPolicy.SINGLE_NUMA_NODE, resources=(memory,)))
     assert answer.requirement == "resources"
-    assert answer.text == "SingleNUMANode NUMA nodes that have the CPUs lack memory"
+    assert answer.text == "SingleNUMANode: the NUMA nodes with the CPUs lack memory"
 
 
 def test_only_what_is_lacking_is_named_or_else_what_is_not_together_anywhere():
@@ -164,7 +164,7 @@ def test_restricted_allows_what_the_empty_machine_would_need():
     assert chosen(TWO, Demand(10, numa=restricted)).count("-") == 2
     answer = missed(TWO, Demand(8, numa=restricted), taken="0,4")
     assert answer.requirement == "numa"
-    assert answer.text == "Restricted: 8 CPUs are asked for, usable by NUMA node are 0: 7, 1: 7"
+    assert answer.text == "Restricted: 8 CPUs requested, usable by NUMA node: 0: 7, 1: 7"
 
 
 def test_near_nodes_go_before_far_ones():
@@ -176,7 +176,7 @@ def test_near_nodes_go_before_far_ones():
 def test_a_limit_keeps_to_its_cpus_and_names_itself():
     assert chosen(DESK, Demand(2, limits=(Limit("core kind P", parse_list("2-3,6-7")),))) == "2,6"
     answer = missed(DESK, Demand(4, limits=(Limit("core kind P", parse_list("3,7")),)))
-    assert answer.text == ("core kind P: 4 CPUs are asked for, 2 are left (ruled out here: 0-2,4-6)")
+    assert answer.text == ("core kind P: 4 CPUs requested, 2 left (CPUs 0-2,4-6 ruled out)")
 
 
 @pytest.mark.parametrize("level", list(TopologyLevel))
@@ -364,7 +364,7 @@ def test_a_required_neighbour_that_is_nowhere_is_missed():
     beside = PodAffinityTerm(False, TopologyLevel.L3, 0, required=True, name="app=db")
     answer = missed(ROME, Demand(1, pod_affinity=(beside,)))
     assert answer.requirement == "affinity"
-    assert answer.text.startswith("prefer app=db at l3 level: 1 CPU is asked for, 0 are left")
+    assert answer.text.startswith("prefer app=db at l3 level: 1 CPU requested, 0 left")
     assert answer.changes[-1].requirement == "prefer app=db at l3 level"
 
 
@@ -387,7 +387,7 @@ def test_the_smallest_holders_in_the_way_are_named():
     assert answer.requirement == "numa"
     release = answer.changes[0]
     assert (release.kind, release.holders, format_list(release.cpus)) == ("release", (2,), "6,14")
-    assert release.text == "it would fit if the holders of 6,14 were elsewhere"
+    assert release.text == "would fit if the pods on CPUs 6,14 were moved"
 
 
 def test_where_one_change_is_not_enough_two_are_told():
@@ -397,7 +397,7 @@ def test_where_one_change_is_not_enough_two_are_told():
     assert answer.requirement == "exclusive"
     first = answer.changes[0]
     assert first.also is not None
-    assert first.text.startswith("without: exclusive at numa level, ")
+    assert first.text.startswith("would fit without: exclusive at numa level; and then: ")
 
 
 def test_reasons_tell_what_decided():
@@ -466,7 +466,7 @@ def test_nonsense_is_refused_with_the_field_and_the_value(wrong, text):
 def test_cpus_that_do_not_exist_are_never_chosen():
     answer = optimal.place(DESK, Demand(9), DESK.all | parse_list("50-60"))
     assert isinstance(answer, Infeasible)
-    assert answer.text == "9 CPUs are asked for, 8 are free"
+    assert answer.text == "9 CPUs requested, 8 free"
 
 
 def test_the_steps_of_every_recorded_topology_suffice_for_the_whole_machine_less_a_core():
@@ -487,5 +487,5 @@ def test_a_pod_that_need_not_lie_in_one_numa_node_may_span_those_of_pods_that_do
     assert isinstance(answer, Infeasible)
     assert [change.text for change in answer.changes] == [
         "8 CPUs would fit",
-        "it would fit without: SingleNUMANode",
+        "would fit without: SingleNUMANode",
     ]

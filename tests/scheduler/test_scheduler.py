@@ -182,7 +182,7 @@ def test_a_pod_that_lacks_cpus_hears_who_is_in_the_way_on_the_nearest_node() -> 
         (event,) = await cluster.events("second", 1)
         assert event.message == (
             "0/1 nodes are available: 1 not enough cpus available to satisfy request: "
-            "4 CPUs are asked for, 3 are free. "
+            "4 CPUs requested, 3 free. "
             "Nearest is n1: move default/first off CPUs 1-4; or request 3 CPUs or fewer."
         )
 

@@ -196,7 +196,7 @@ def test_a_pod_that_no_numa_node_holds_is_told_so_in_koordinators_words(allocato
     together = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
     told = why(story.wants(guaranteed("a", "5", annotations=together)))
     assert "1 node(s) Insufficient NUMA Node resources" in told
-    assert allocator == "koordinator" or "SingleNUMANode: 5 CPUs are asked for, usable by NUMA node" in told
+    assert allocator == "koordinator" or "SingleNUMANode: 5 CPUs requested, usable by NUMA node" in told
 
 
 def test_the_same_ask_from_another_namespace_is_another_matter() -> None:
@@ -331,7 +331,7 @@ def test_many_different_reasons_are_told_without_their_details(nodes: int, detai
         reserved = CPUSet(range(9 + number))
         story.has(node(f"n{number}", 32), spec="core:32", policy="pools", reserved=reserved)
     told = why(story.wants(guaranteed("b", "24", labels={keys.QOS_CLASS: "LSE"})))
-    assert ("24 CPUs are asked for" in told) is detailed
+    assert ("24 CPUs requested" in told) is detailed
     if not detailed:
         assert told == f"0/{nodes} nodes are available: {nodes} not enough cpus available to satisfy request."
 

@@ -107,6 +107,31 @@ class Code(StrEnum):
     KOORDINATOR_NUMA = "koordinator-numa"
     NO_PLACEMENT = "no-placement"
 
+    # -- hard requirements, of a pod or of other pods, that rule CPUs out
+    RULE_CPUS = "rule-cpus"
+    RULE_OTHERS_EXCLUSIVE = "rule-others-exclusive"
+    RULE_EXCLUSIVE = "rule-exclusive"
+    RULE_AFFINITY = "rule-affinity"
+    RULE_BIND_POLICY = "rule-bind-policy"
+    RULE_NUMA_POLICY = "rule-numa-policy"
+    RULE_NUMA_EXCLUSIVE = "rule-numa-exclusive"
+
+    # -- the first hard requirement that leaves no placement
+    TOO_FEW_CPUS = "too-few-cpus"
+    TOO_FEW_CPUS_LEFT = "too-few-cpus-left"
+    TOO_FEW_CORES = "too-few-cores"
+    TOO_FEW_WHOLE_CORES = "too-few-whole-cores"
+    NOT_WHOLE_CORES = "not-whole-cores"
+    TOO_FEW_CPUS_ON_NUMA_NODES = "too-few-cpus-on-numa-nodes"
+    NUMA_EXCLUSIVE_UNMET = "numa-exclusive-unmet"
+    RESOURCES_NOT_LOCAL = "resources-not-local"
+
+    # -- changes that would make a pod fit
+    FEWER_CPUS = "fewer-cpus"
+    WITHOUT_RULE = "without-rule"
+    WITHOUT_RULE_AND = "without-rule-and"
+    PODS_MOVED = "pods-moved"
+
     # -- why the optimal allocator prefers its answer
     TERM = "term"
     ONLY_ANSWER = "only-answer"

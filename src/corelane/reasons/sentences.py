@@ -228,13 +228,13 @@ def _insufficient_cpus(
     free: int,
     usable: int,
     kept: int,
-    rules: Iterable[tuple[str, int]],
+    rules: Iterable[tuple[Reason, int]],
     owners: list[str],
 ) -> str:
     parts = [f"{_count(n, 'CPU')} requested, {free} of {usable} free for exclusive use"]
     if kept:
         parts.append(f"{kept} kept in the shared pool for pods assigned to their NUMA node")
-    parts += [f"{rule} rules out {lost}" for rule, lost in rules]
+    parts += [f"{sentence(rule)} rules out {lost}" for rule, lost in rules]
     if owners:
         more = f" and {len(owners) - 5} more" if len(owners) > 5 else ""
         parts.append(f"bound now: {', '.join(owners[:5])}{more}")
@@ -283,8 +283,25 @@ def _cores_partly_used(free: int, others: int) -> str:
     return f"cores partly used: {' and '.join(part for part in parts if part)}"
 
 
-def _no_placement(requirement: str, text: str, changes: Iterable[str]) -> str:
-    return "; ".join((text, *changes))
+def _no_placement(requirement: str, why: Reason, changes: Iterable[Reason]) -> str:
+    return "; ".join((sentence(why), *map(sentence, changes)))
+
+
+def _requested(n: int) -> str:
+    return f"{_count(n, 'CPU')} requested"
+
+
+def _too_few_left(rule: Reason, n: int, left: int, barred: int) -> str:
+    return f"{sentence(rule)}: {_requested(n)}, {left} left ({named(barred)} ruled out)"
+
+
+def _too_few_on_nodes(policy: str, n: int, usable: Iterable[tuple[int, int]]) -> str:
+    counts = ", ".join(f"{node}: {count}" for node, count in usable)
+    return f"{policy}: {_requested(n)}, usable by NUMA node: {counts}"
+
+
+def _rule_affinity(avoid: bool, name: str, level: str) -> str:
+    return f"{'avoid' if avoid else 'prefer'} {name or 'other pods'} at {level} level"
 
 
 def _request_fewer(cpus: int) -> str:
@@ -507,6 +524,50 @@ _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
     ),
     Code.KOORDINATOR_NUMA: ("refused", "node(s) Insufficient NUMA Node resources"),
     Code.NO_PLACEMENT: ("refused", _no_placement),
+    # rules, why nothing fits, and what would help
+    Code.RULE_CPUS: ("limit", "{0}"),
+    Code.RULE_OTHERS_EXCLUSIVE: ("guard", "{0} units exclusive to other pods"),
+    Code.RULE_EXCLUSIVE: ("exclusive", "exclusive at {0} level"),
+    Code.RULE_AFFINITY: ("affinity", _rule_affinity),
+    Code.RULE_BIND_POLICY: ("bind", "required {0}"),
+    Code.RULE_NUMA_POLICY: ("numa", "{0}"),
+    Code.RULE_NUMA_EXCLUSIVE: ("numa-exclusive", "required exclusive NUMA node"),
+    Code.TOO_FEW_CPUS: ("cpus", lambda n, free: f"{_requested(n)}, {free} free"),
+    Code.TOO_FEW_CPUS_LEFT: ("cpus", _too_few_left),
+    Code.TOO_FEW_CORES: (
+        "bind",
+        lambda policy, n, cores: (
+            f"required {policy}: {_requested(n)}, {_count(cores, 'core')} with a free CPU"
+        ),
+    ),
+    Code.TOO_FEW_WHOLE_CORES: (
+        "bind",
+        lambda policy, n, whole, usable: (
+            f"required {policy}: {_requested(n)}, {whole} of {usable} usable CPUs are in whole cores"
+        ),
+    ),
+    Code.NOT_WHOLE_CORES: (
+        "bind",
+        lambda policy, n: f"required {policy}: {_requested(n)}, not a multiple of the free cores' threads",
+    ),
+    Code.TOO_FEW_CPUS_ON_NUMA_NODES: ("numa", _too_few_on_nodes),
+    Code.NUMA_EXCLUSIVE_UNMET: (
+        "numa-exclusive",
+        "required exclusive NUMA node: pods on one NUMA node and pods on several do not share nodes",
+    ),
+    Code.RESOURCES_NOT_LOCAL: (
+        "resources",
+        lambda policy, names: (
+            f"{policy + ': ' if policy else ''}the NUMA nodes with the CPUs lack {', '.join(names)}"
+        ),
+    ),
+    Code.FEWER_CPUS: ("fewer", lambda n: f"{_count(n, 'CPU')} would fit"),
+    Code.WITHOUT_RULE: ("soften", lambda rule: f"would fit without: {sentence(rule)}"),
+    Code.WITHOUT_RULE_AND: (
+        "soften",
+        lambda rule, also: f"would fit without: {sentence(rule)}; and then: {sentence(also)}",
+    ),
+    Code.PODS_MOVED: ("release", lambda cpus: f"would fit if the pods on {named(cpus)} were moved"),
     # the optimal allocator
     Code.TERM: ("", _term),
     Code.ONLY_ANSWER: ("decided", lambda cpus: f"{named(cpus)}: no other CPUs fit"),

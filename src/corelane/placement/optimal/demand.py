@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.tables import ScoreLayout
+from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import (
     BindPolicy,
     ExclusivePolicy,
@@ -61,6 +62,10 @@ class PodAffinityTerm:
     cpus: int
     required: bool = False
     name: str = ""
+
+    @property
+    def rule(self) -> Reason:
+        return Reason(Code.RULE_AFFINITY, (self.avoid, self.name, self.level))
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,10 +165,10 @@ def union(masks: Iterable[int]) -> int:
 
 
 class HardRequirement(NamedTuple):
-    """A hard requirement that rules CPUs out, whatever else is chosen."""
+    """A hard requirement that rules CPUs out, whatever else is chosen: its short key, why, and the CPUs."""
 
     requirement: str
-    text: str
+    rule: Reason
     barred: int
 
 
@@ -179,23 +184,20 @@ class Preference(NamedTuple):
 
 
 def requirements(shape: Shape, demand: Demand, occupancy: Occupancy) -> Iterator[HardRequirement]:
-    """The hard requirements that rule CPUs out, in the order in which they are told."""
+    """The hard requirements that rule CPUs out, in the order in which they are reported."""
     for limit in demand.limits:
-        yield HardRequirement("limit", limit.name, shape.all & ~limit.cpus)
-    for guard in occupancy.anti_affinity:
-        text = f"{guard.level} units that others have to themselves"
-        yield HardRequirement("guard", text, shape.touched(guard.level, guard.cpus))
+        yield HardRequirement("limit", Reason(Code.RULE_CPUS, (limit.name,)), shape.all & ~limit.cpus)
+    for other in occupancy.anti_affinity:
+        rule = Reason(Code.RULE_OTHERS_EXCLUSIVE, (other.level,))
+        yield HardRequirement("guard", rule, shape.touched(other.level, other.cpus))
     if demand.exclusive is not None and demand.exclusive.required:
         level = demand.exclusive.level
-        yield HardRequirement(
-            "exclusive", f"exclusive at {level} level", shape.touched(level, occupancy.bound & shape.all)
-        )
+        barred = shape.touched(level, occupancy.bound & shape.all)
+        yield HardRequirement("exclusive", Reason(Code.RULE_EXCLUSIVE, (level,)), barred)
     for one in demand.pod_affinity:
         if one.required:
             touched = shape.touched(one.level, one.cpus & shape.all)
-            verb = "avoid" if one.avoid else "prefer"
-            text = f"{verb} {one.name or 'others'} at {one.level} level"
-            yield HardRequirement("affinity", text, touched if one.avoid else shape.all & ~touched)
+            yield HardRequirement("affinity", one.rule, touched if one.avoid else shape.all & ~touched)
 
 
 def preferences(

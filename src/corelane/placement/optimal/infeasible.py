@@ -1,14 +1,12 @@
-"""Why nothing fits, and the smallest changes that would make it fit: fewer CPUs, a wish less, some moved."""
+"""Why nothing fits, and the smallest changes by which it would: fewer CPUs, a softer rule, pods moved."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import chain, combinations, islice
 
-from corelane.cpuset import format_list
 from corelane.placement.optimal.demand import (
     AntiAffinity,
     Demand,
-    HardRequirement,
     Occupancy,
     requirements,
     union,
@@ -16,6 +14,7 @@ from corelane.placement.optimal.demand import (
 from corelane.placement.optimal.problem import Problem, assemble, build
 from corelane.placement.optimal.result import Change, Infeasible
 from corelane.placement.optimal.spans import possible
+from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import BindPolicy, Exclusivity, NUMAPolicy
 
 __all__ = ["changes", "why_not"]
@@ -24,22 +23,22 @@ _TRIES = 100
 """How many sets of holders are tried; beyond it, one that may be larger than needed is looked for."""
 _STRICT = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
 
-Stage = tuple[str, str, Problem]
-"""A requirement, what it says, and the problem with it and all before it."""
+Stage = tuple[str, Reason, Problem]
+"""A requirement, why it may not be met, and the problem with it and all before it."""
 
 
 def why_not(problem: Problem) -> Infeasible:
-    """The first hard requirement that cannot be kept together with those before it."""
-    for requirement, text, stage in _stages(problem):
+    """Return the first hard requirement that cannot be met together with those before it."""
+    for requirement, reason, stage in _stages(problem):
         if not possible(stage):
-            return Infeasible(requirement, text)
-    raise AssertionError("asked why a demand does not fit that does")
+            return Infeasible(requirement, reason)
+    raise AssertionError("the demand fits")
 
 
 def changes(problem: Problem) -> tuple[Change, ...]:
-    """What would help: one set of holders to move, how many CPUs do fit, and every wish that stands alone.
+    """Return what would help: one set of holders to move, how many CPUs do fit, and each rule to soften.
 
-    Where none of these suffices, one wish softened and something else beside it.
+    Where none of these suffices, one rule softened and something else with it.
     """
     return _single(problem) or tuple(_together(problem))
 
@@ -49,11 +48,11 @@ def _single(problem: Problem) -> tuple[Change, ...]:
 
 
 def _together(problem: Problem) -> Iterator[Change]:
-    for requirement, softer in _softened(problem.demand):
+    for rule, softer in _softened(problem.demand):
         rest = build(problem.shape, softer, problem.free, problem.occupancy)
         for change in islice(_single(rest), 1):
-            text = f"without: {requirement}, {change.text}"
-            yield Change("soften", text, requirement=requirement, also=change)
+            reason = Reason(Code.WITHOUT_RULE_AND, (rule, change.reason))
+            yield Change("soften", reason, rule=rule, also=change)
 
 
 def _stages(problem: Problem) -> Iterator[Stage]:
@@ -63,59 +62,36 @@ def _stages(problem: Problem) -> Iterator[Stage]:
     )
     usable = problem.free
 
-    def stage(asked: Demand) -> Problem:
-        return assemble(shape, asked, problem.free, usable, others)
+    def stage(part: Demand) -> Problem:
+        return assemble(shape, part, problem.free, usable, others)
 
-    yield "cpus", _count(usable, demand.cpus, "free"), stage(plain)
-    for rule in requirements(shape, demand, others):
-        usable &= ~rule.barred
-        yield rule.requirement, _barred(rule, problem.free, usable, demand.cpus), stage(plain)
+    n = demand.cpus
+    yield "cpus", Reason(Code.TOO_FEW_CPUS, (n, usable.bit_count())), stage(plain)
+    for one in requirements(shape, demand, others):
+        usable &= ~one.barred
+        values = one.rule, n, usable.bit_count(), problem.free & one.barred
+        yield one.requirement, Reason(Code.TOO_FEW_CPUS_LEFT, values), stage(plain)
     plain = replace(plain, bind_required=demand.bind_required)
     yield "bind", _bind(problem, usable), stage(plain)
     plain = replace(plain, numa=demand.numa)
-    yield "numa", _numa(problem), stage(plain)
+    by_node = tuple(zip(shape.node_ids, problem.node_caps, strict=True))
+    yield "numa", Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, (demand.numa, n, by_node)), stage(plain)
     plain = replace(plain, numa_exclusive=demand.numa_exclusive)
-    yield (
-        "numa-exclusive",
-        "a NUMA node is for pods inside one node, or for those that span several",
-        stage(plain),
-    )
-    alone = ((one, replace(demand, resources=(one,))) for one in demand.resources)
-    lacking = [one for one, asked in alone if not possible(stage(asked))] or demand.resources
-    names = ", ".join(one.name for one in lacking)
-    yield "resources", f"{demand.numa or 'the'} NUMA nodes that have the CPUs lack {names}", stage(demand)
+    yield "numa-exclusive", Reason(Code.NUMA_EXCLUSIVE_UNMET), stage(plain)
+    each = ((one, replace(demand, resources=(one,))) for one in demand.resources)
+    lacking = [one for one, part in each if not possible(stage(part))] or demand.resources
+    names = tuple(one.name for one in lacking)
+    yield "resources", Reason(Code.RESOURCES_NOT_LOCAL, (demand.numa, names)), stage(demand)
 
 
-def _count(cpus: int, wanted: int, word: str) -> str:
-    found = cpus.bit_count()
-    return f"{_asked(wanted)}, {found} {'is' if found == 1 else 'are'} {word}"
-
-
-def _asked(cpus: int) -> str:
-    return "1 CPU is asked for" if cpus == 1 else f"{cpus} CPUs are asked for"
-
-
-def _barred(rule: HardRequirement, free: int, usable: int, wanted: int) -> str:
-    out = format_list(free & rule.barred) or "none"
-    return f"{rule.text}: {_count(usable, wanted, 'left')} (ruled out here: {out})"
-
-
-def _bind(problem: Problem, usable: int) -> str:
-    demand = problem.demand
-    name = demand.bind or BindPolicy.FULL_PCPUS
-    most = sum(problem.node_caps)
+def _bind(problem: Problem, usable: int) -> Reason:
+    demand, most = problem.demand, sum(problem.node_caps)
+    policy = demand.bind or BindPolicy.FULL_PCPUS
     if demand.spread:
-        return f"{name} is required: {_asked(demand.cpus)}, {most} cores have one"
+        return Reason(Code.TOO_FEW_CORES, (policy, demand.cpus, most))
     if demand.cpus <= most:
-        return f"{name} is required: {demand.cpus} CPUs are no whole number of the cores that are free"
-    cpus = f"of {usable.bit_count()} CPUs" if usable else "of none"
-    return f"{name} is required: {_asked(demand.cpus)}, {most} {cpus} are in whole cores"
-
-
-def _numa(problem: Problem) -> str:
-    demand, ids = problem.demand, problem.shape.node_ids
-    caps = ", ".join(f"{node}: {cap}" for node, cap in zip(ids, problem.node_caps, strict=True))
-    return f"{demand.numa}: {_asked(demand.cpus)}, usable by NUMA node are {caps}"
+        return Reason(Code.NOT_WHOLE_CORES, (policy, demand.cpus))
+    return Reason(Code.TOO_FEW_WHOLE_CORES, (policy, demand.cpus, most, usable.bit_count()))
 
 
 def _fits(problem: Problem, demand: Demand) -> bool:
@@ -123,39 +99,41 @@ def _fits(problem: Problem, demand: Demand) -> bool:
 
 
 def _fewer(problem: Problem) -> Iterator[Change]:
-    """The most CPUs, fewer than asked for, that do fit."""
+    """The most CPUs, fewer than requested, that do fit."""
     most = min(problem.demand.cpus - 1, sum(problem.node_caps))
     for cpus in range(most, 0, -1):
         if possible(replace(problem, demand=replace(problem.demand, cpus=cpus))):
-            yield Change("fewer", f"{cpus} CPU{'s' * (cpus > 1)} would fit", amount=cpus)
+            yield Change("fewer", Reason(Code.FEWER_CPUS, (cpus,)), amount=cpus)
             return
 
 
 def _softer(problem: Problem) -> Iterator[Change]:
     """Each hard requirement that, were it only preferred, would let the demand fit."""
-    for requirement, softer in _softened(problem.demand):
+    for rule, softer in _softened(problem.demand):
         if _fits(problem, softer):
-            yield Change("soften", f"it would fit without: {requirement}", requirement=requirement)
+            yield Change("soften", Reason(Code.WITHOUT_RULE, (rule,)), rule=rule)
 
 
-def _softened(demand: Demand) -> Iterator[tuple[str, Demand]]:
+def _softened(demand: Demand) -> Iterator[tuple[Reason, Demand]]:
     for i, limit in enumerate(demand.limits):
-        yield limit.name, replace(demand, limits=(*demand.limits[:i], *demand.limits[i + 1 :]))
+        rest = (*demand.limits[:i], *demand.limits[i + 1 :])
+        yield Reason(Code.RULE_CPUS, (limit.name,)), replace(demand, limits=rest)
     if demand.exclusive is not None and demand.exclusive.required:
         level = demand.exclusive.level
-        yield f"exclusive at {level} level", replace(demand, exclusive=Exclusivity(level))
+        yield Reason(Code.RULE_EXCLUSIVE, (level,)), replace(demand, exclusive=Exclusivity(level))
     for i, one in enumerate(demand.pod_affinity):
         if one.required:
-            wish = f"{'avoid' if one.avoid else 'prefer'} {one.name or 'others'} at {one.level} level"
-            rest = (*demand.pod_affinity[:i], replace(one, required=False), *demand.pod_affinity[i + 1 :])
-            yield wish, replace(demand, pod_affinity=rest)
+            terms = (*demand.pod_affinity[:i], replace(one, required=False), *demand.pod_affinity[i + 1 :])
+            yield one.rule, replace(demand, pod_affinity=terms)
     if demand.bind_required:
-        yield f"required {demand.bind or BindPolicy.FULL_PCPUS}", replace(demand, bind_required=False)
+        policy = demand.bind or BindPolicy.FULL_PCPUS
+        yield Reason(Code.RULE_BIND_POLICY, (policy,)), replace(demand, bind_required=False)
     if demand.numa in _STRICT:
-        # Who may span NUMA nodes keeps nobody off them, as the node's own rules have it.
-        yield demand.numa, replace(demand, numa=NUMAPolicy.BEST_EFFORT, numa_exclusive=False)
+        # Pods that may span NUMA nodes do not keep others off them, as the node's own rules have it.
+        softer = replace(demand, numa=NUMAPolicy.BEST_EFFORT, numa_exclusive=False)
+        yield Reason(Code.RULE_NUMA_POLICY, (demand.numa,)), softer
     if demand.numa_exclusive:
-        yield "required exclusive NUMA node", replace(demand, numa_exclusive=False)
+        yield Reason(Code.RULE_NUMA_EXCLUSIVE), replace(demand, numa_exclusive=False)
 
 
 def _releases(problem: Problem) -> Iterator[Change]:
@@ -163,8 +141,7 @@ def _releases(problem: Problem) -> Iterator[Change]:
     found = _smallest(problem) or _irreducible(problem)
     if found:
         cpus = union(problem.occupancy.holders[i] for i in found)
-        text = f"it would fit if the holders of {format_list(cpus)} were elsewhere"
-        yield Change("release", text, holders=found, cpus=cpus)
+        yield Change("release", Reason(Code.PODS_MOVED, (cpus,)), holders=found, cpus=cpus)
 
 
 def _smallest(problem: Problem) -> tuple[int, ...]:
@@ -177,7 +154,7 @@ def _smallest(problem: Problem) -> tuple[int, ...]:
 
 
 def _irreducible(problem: Problem) -> tuple[int, ...]:
-    """Some holders, none of whom could stay; empty where all together are not enough."""
+    """Some holders, all of which must be moved; empty where all together are not enough."""
     holders = problem.occupancy.holders
     kept = tuple(range(len(holders)))
     if not _fits_without(problem, kept):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from corelane.reasons import Reason
+from corelane.reasons import Reason, sentence
 from corelane.workload.placement_spec import NUMAStrategy
 
 __all__ = ["TERMS", "Alternative", "Change", "Infeasible", "Placement", "Term", "Values", "names", "rank"]
@@ -58,7 +58,7 @@ class Placement(NamedTuple):
     Not `proven` means that the search ran out of steps: `unproven_term` is then the first term whose value
     may not be the best, and `bound` a value that it cannot beat (None for term 10, "ids").
     `runner_up` is the best answer that leaves out at least one of the L3 domains chosen or, where none does,
-    at least one of the cores; None when not asked for, or there is none.
+    at least one of the cores; None when not computed, or there is none.
     """
 
     cpus: int
@@ -78,18 +78,27 @@ class Placement(NamedTuple):
 class Change:
     """What would make a demand fit: `kind` is fewer, release or soften.
 
-    `amount` CPUs asked for instead (fewer); the positions of `holders` to be moved, and their `cpus`
-    (release); or the `requirement` to be dropped or only preferred (soften). Where that is not enough, `also`
-    is what else it takes.
+    `amount` CPUs requested instead (fewer); the positions of `holders` to be moved, and their `cpus`
+    (release); or the `rule` to be dropped or only preferred (soften). Where that is not enough, `also` is
+    what else it takes.
     """
 
     kind: str
-    text: str
+    reason: Reason
     amount: int = 0
     holders: tuple[int, ...] = ()
     cpus: int = 0
-    requirement: str = ""
+    rule: Reason | None = None
     also: Change | None = None
+
+    @property
+    def text(self) -> str:
+        return sentence(self.reason)
+
+    @property
+    def requirement(self) -> str:
+        """The rule as a sentence."""
+        return sentence(self.rule) if self.rule else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +106,12 @@ class Infeasible:
     """Why nothing fits: the first hard requirement that fails, and what would help, smallest first."""
 
     requirement: str
-    text: str
+    reason: Reason
     changes: tuple[Change, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return sentence(self.reason)
 
 
 def rank(terms: Values) -> tuple[int, ...]:
