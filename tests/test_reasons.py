@@ -7,9 +7,8 @@ import pytest
 from corelane.reasons import Code, Reason, label, sentence
 
 RULE = Reason(Code.RULE_EXCLUSIVE, ("l3",))
-FEWER = Reason(Code.FEWER_CPUS, (4,))
 TOO_FEW = Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, ("SingleNUMANode", 6, ((0, 4), (1, 4))))
-CAUSE = Reason(Code.NO_PLACEMENT, ("numa", TOO_FEW, (FEWER,)))
+CAUSE = Reason(Code.NO_PLACEMENT, ("numa", TOO_FEW))
 CLASS = Reason(Code.CLASS_POOL, ("Burstable", "LS", "shared"))
 ROOMS = ((0, 500), (1, 3500))
 TERMS = (("numa-nodes", 2), ("distance", 20), ("l3-domains", 2), ("bind", 0), ("room", 6))
@@ -107,10 +106,6 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.TOO_FEW_CPUS_ON_NUMA_NODES: TOO_FEW.values,
     Code.NUMA_EXCLUSIVE_UNMET: (),
     Code.RESOURCES_NOT_LOCAL: ("SingleNUMANode", ("memory", "nic")),
-    Code.FEWER_CPUS: FEWER.values,
-    Code.WITHOUT_RULE: (RULE,),
-    Code.WITHOUT_RULE_AND: (RULE, FEWER),
-    Code.PODS_MOVED: (0b110,),
     Code.TERM: ("room", 9, "slots", 6, 4),
     Code.ONLY_ANSWER: (0b110,),
     Code.TERM_DECIDES: (0b110, 0b11000, "L3 domains", 1, 2),

@@ -126,12 +126,6 @@ class Code(StrEnum):
     NUMA_EXCLUSIVE_UNMET = "numa-exclusive-unmet"
     RESOURCES_NOT_LOCAL = "resources-not-local"
 
-    # -- changes that would make a pod fit
-    FEWER_CPUS = "fewer-cpus"
-    WITHOUT_RULE = "without-rule"
-    WITHOUT_RULE_AND = "without-rule-and"
-    PODS_MOVED = "pods-moved"
-
     # -- why the optimal allocator prefers its answer
     TERM = "term"
     ONLY_ANSWER = "only-answer"

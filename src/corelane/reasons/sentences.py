@@ -283,10 +283,6 @@ def _cores_partly_used(free: int, others: int) -> str:
     return f"cores partly used: {' and '.join(part for part in parts if part)}"
 
 
-def _no_placement(requirement: str, why: Reason, changes: Iterable[Reason]) -> str:
-    return "; ".join((sentence(why), *map(sentence, changes)))
-
-
 def _requested(n: int) -> str:
     return f"{_count(n, 'CPU')} requested"
 
@@ -523,15 +519,15 @@ _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
         "insufficient CPUs to satisfy required cpu bind policy {0}",
     ),
     Code.KOORDINATOR_NUMA: ("refused", "node(s) Insufficient NUMA Node resources"),
-    Code.NO_PLACEMENT: ("refused", _no_placement),
+    Code.NO_PLACEMENT: ("refused", lambda requirement, why: sentence(why)),
     # rules, why nothing fits, and what would help
     Code.RULE_CPUS: ("limit", "{0}"),
     Code.RULE_OTHERS_EXCLUSIVE: ("guard", "{0} units exclusive to other pods"),
     Code.RULE_EXCLUSIVE: ("exclusive", "exclusive at {0} level"),
     Code.RULE_AFFINITY: ("affinity", _rule_affinity),
-    Code.RULE_BIND_POLICY: ("bind", "required {0}"),
+    Code.RULE_BIND_POLICY: ("bind", "bind policy {0}"),
     Code.RULE_NUMA_POLICY: ("numa", "{0}"),
-    Code.RULE_NUMA_EXCLUSIVE: ("numa-exclusive", "required exclusive NUMA node"),
+    Code.RULE_NUMA_EXCLUSIVE: ("numa-exclusive", "exclusive NUMA node"),
     Code.TOO_FEW_CPUS: ("cpus", lambda n, free: f"{_requested(n)}, {free} free"),
     Code.TOO_FEW_CPUS_LEFT: ("cpus", _too_few_left),
     Code.TOO_FEW_CORES: (
@@ -561,13 +557,6 @@ _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
             f"{policy + ': ' if policy else ''}the NUMA nodes with the CPUs lack {', '.join(names)}"
         ),
     ),
-    Code.FEWER_CPUS: ("fewer", lambda n: f"{_count(n, 'CPU')} would fit"),
-    Code.WITHOUT_RULE: ("soften", lambda rule: f"would fit without: {sentence(rule)}"),
-    Code.WITHOUT_RULE_AND: (
-        "soften",
-        lambda rule, also: f"would fit without: {sentence(rule)}; and then: {sentence(also)}",
-    ),
-    Code.PODS_MOVED: ("release", lambda cpus: f"would fit if the pods on {named(cpus)} were moved"),
     # the optimal allocator
     Code.TERM: ("", _term),
     Code.ONLY_ANSWER: ("decided", lambda cpus: f"{named(cpus)}: no other CPUs fit"),

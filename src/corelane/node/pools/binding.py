@@ -418,12 +418,12 @@ Allocator: TypeAlias = Callable[[NodeState, int, Demand, Occupancy], Placed]
 
 def permitted(
     state: NodeState, available: int, demand: Demand, others: Occupancy
-) -> tuple[int, list[tuple[str, int]]]:
+) -> tuple[int, list[tuple[Reason, int]]]:
     """The available CPUs that rules about other pods and core kinds leave, and how many each rule takes."""
     left, rules = available, []
     for rule in requirements(shapes.from_machine(state.machine), demand, others):
         if lost := left & rule.barred:
-            rules.append((rule.text, lost.bit_count()))
+            rules.append((rule.rule, lost.bit_count()))
             left &= ~rule.barred
     return left, rules
 
@@ -432,8 +432,7 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
     """The best by the objective of `placement.optimal`."""
     answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
     if isinstance(answer, Infeasible):
-        changes = tuple(change.text for change in answer.changes)
-        raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.text, changes)
+        raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.reason)
     preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.pod_affinity))
     unproven = "" if answer.proven else answer.unproven_term
     return Placed(answer.cpus, Code.PICKED_BY_OPTIMAL, (answer.terms, *preferences, unproven, answer.bound))

@@ -51,8 +51,7 @@ def _together(problem: Problem) -> Iterator[Change]:
     for rule, softer in _softened(problem.demand):
         rest = build(problem.shape, softer, problem.free, problem.occupancy)
         for change in islice(_single(rest), 1):
-            reason = Reason(Code.WITHOUT_RULE_AND, (rule, change.reason))
-            yield Change("soften", reason, rule=rule, also=change)
+            yield Change("soften", rule=rule, also=change)
 
 
 def _stages(problem: Problem) -> Iterator[Stage]:
@@ -103,7 +102,7 @@ def _fewer(problem: Problem) -> Iterator[Change]:
     most = min(problem.demand.cpus - 1, sum(problem.node_caps))
     for cpus in range(most, 0, -1):
         if possible(replace(problem, demand=replace(problem.demand, cpus=cpus))):
-            yield Change("fewer", Reason(Code.FEWER_CPUS, (cpus,)), amount=cpus)
+            yield Change("fewer", amount=cpus)
             return
 
 
@@ -111,7 +110,7 @@ def _softer(problem: Problem) -> Iterator[Change]:
     """Each hard requirement that, were it only preferred, would let the demand fit."""
     for rule, softer in _softened(problem.demand):
         if _fits(problem, softer):
-            yield Change("soften", Reason(Code.WITHOUT_RULE, (rule,)), rule=rule)
+            yield Change("soften", rule=rule)
 
 
 def _softened(demand: Demand) -> Iterator[tuple[Reason, Demand]]:
@@ -141,7 +140,7 @@ def _releases(problem: Problem) -> Iterator[Change]:
     found = _smallest(problem) or _irreducible(problem)
     if found:
         cpus = union(problem.occupancy.holders[i] for i in found)
-        yield Change("release", Reason(Code.PODS_MOVED, (cpus,)), holders=found, cpus=cpus)
+        yield Change("release", holders=found, cpus=cpus)
 
 
 def _smallest(problem: Problem) -> tuple[int, ...]:

@@ -84,16 +84,11 @@ class Change:
     """
 
     kind: str
-    reason: Reason
     amount: int = 0
     holders: tuple[int, ...] = ()
     cpus: int = 0
     rule: Reason | None = None
     also: Change | None = None
-
-    @property
-    def text(self) -> str:
-        return sentence(self.reason)
 
     @property
     def requirement(self) -> str:
