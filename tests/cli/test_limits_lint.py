@@ -145,14 +145,14 @@ def test_a_broken_file_is_one_line_and_the_others_are_linted(web, tmp_path):
     assert "cpu-limit" in result.stdout
     errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1
-    assert errors[0].startswith(f"Error: {broken}:2:1: no YAML")
+    assert errors[0].startswith(f"Error: {broken}:2:1: not YAML")
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"a: \xff\n", ":1:4: no YAML: not UTF-8"),
-        (b"a: b: c\n", ":1:5: no YAML"),
+        (b"a: \xff\n", ":1:4: not YAML: not UTF-8"),
+        (b"a: b: c\n", ":1:5: not YAML"),
         (b"a: {{ .Values.x }}\n", "helm template"),
     ],
 )
@@ -207,8 +207,8 @@ def test_a_policy_file_is_obeyed_and_the_command_line_wins(tmp_path, web):
     [
         ("cpuLimit: sometimes", "cpuLimit: 'sometimes' is none of never"),
         ("colour: red", "colour: no such setting"),
-        ("[]", "no mapping"),
-        ("a: [", "no YAML"),
+        ("[]", "not a mapping"),
+        ("a: [", "not YAML"),
         ("failOn: maybe", "failOn: 'maybe'"),
         ("nodeCPUs: many", "nodeCPUs: 'many'"),
         ("cfsPeriod: 2s", "cfsPeriod: '2s'"),

@@ -70,8 +70,8 @@ def test_severity_goes_by_the_time_that_one_thread_loses_for_certain(limit, seve
 def test_a_limit_says_what_it_costs_one_thread_and_several():
     found = only("cpu-limit", workload(container(amounts("200m", limit="200m", memory_limit="2Gi"))))
     assert "20 ms in every 100 ms" in found.message
-    assert "one busy thread uses it up in 20 ms and stands still for 80 ms" in found.message
-    assert "4 busy threads use it up in 5 ms and stand still for 95 ms" in found.message
+    assert "one busy thread uses it up in 20 ms and is stopped for 80 ms" in found.message
+    assert "4 busy threads use it up in 5 ms and are stopped for 95 ms" in found.message
     assert found.cost == quota_cost(20_000, 100_000, 4)
     assert found.cost.lost_ms_per_s == pytest.approx(3800)
 
@@ -159,8 +159,8 @@ def test_a_sidecars_limit_stays_too_where_the_main_containers_cpus_hang_on_it():
     found = findings(workload(container(amounts("2", limit="2")), side))
     assert {one.rule for one in found} == {"exclusive-keeps-limit"}
     (about,) = [one for one in found if one.container == "log"]
-    assert "only so app has CPUs alone" in about.message
-    assert "stands still for 95 ms" in about.message
+    assert "the exclusive CPUs of app depend on" in about.message
+    assert "is stopped for 95 ms" in about.message
     assert "raise its request and limit together" in about.fix
     assert about.severity is Severity.INFO
 
@@ -224,7 +224,7 @@ def test_threads_are_seen_in_the_environment_and_the_arguments(more, threads):
     found = only("threads-over-limit", workload(container(amounts("1", limit="1"), more=more)))
     assert found.cost.threads == threads
     assert found.severity is Severity.ERROR
-    assert "stand still for 87.5 ms" in found.message
+    assert "are stopped for 87.5 ms" in found.message
 
 
 def test_threads_from_the_limit_are_rounded_up_and_fit():
@@ -233,7 +233,7 @@ def test_threads_from_the_limit_are_rounded_up_and_fit():
     found = only("cpu-limit", text)
     assert found.cost.threads == 2
     assert found.cost.stall_ms == 25
-    assert "take them from requests.cpu" in found.fix
+    assert "set them from requests.cpu" in found.fix
 
 
 def test_threads_from_a_limit_that_is_not_there_are_the_nodes():
@@ -325,3 +325,12 @@ def test_a_quota_under_a_millisecond_is_rounded_up_and_said(period, limit, floor
     assert floor in only("quota-floor", text, policy=policy).message
     fine = workload(container(amounts("5m", limit=floor)))
     assert "quota-floor" not in rules(fine, policy=policy)
+
+
+def test_pods_with_pod_level_resources_get_no_exclusive_cpus():
+    """The kubelet's gate PodLevelResourceManagers is off by default, so a limit keeps no exclusive CPUs."""
+    same = "{requests: {cpu: 2, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}"
+    plain, level = workload(container(same)), workload(container(same), spec=f", resources: {same}")
+    assert "exclusive-keeps-limit" in rules(plain)
+    assert "exclusive-keeps-limit" not in rules(level)
+    assert "cpu-limit" in rules(level)

@@ -90,8 +90,8 @@ def test_a_quota_on_requests_refuses_who_has_none(hard):
 def test_dropping_a_limit_names_what_stands_in_the_way_and_who_notices():
     text = workload(container(amounts("250m", limit="500m")))
     fix = only("cpu-limit", limit_range("default: {cpu: 1}"), quota("limits.cpu: 9"), scaler(80), text).fix
-    assert "LimitRange lr would give it another" in fix
-    assert "ResourceQuota q refuses pods without one" in fix
+    assert "LimitRange lr would set another limit" in fix
+    assert "ResourceQuota q rejects pods without a limit" in fix
     assert "HorizontalPodAutoscaler h scales sooner" in fix
 
 
@@ -133,14 +133,14 @@ def test_the_old_form_of_a_target_is_read_too():
 @pytest.mark.parametrize(
     ("burst", "words"),
     [
-        ("no json", "no JSON object"),
-        ("[1]", "no JSON object"),
+        ("no json", "not a JSON object"),
+        ("[1]", "not a JSON object"),
         ('{"policy": "often"}', "'often' does not exist"),
         ('{"policy": "auto", "cpuBurstPercent": 1000}', "EINVAL"),
         ('{"policy": "cpuBurstOnly"}', "then is 1000 %"),
-        ('{"policy": "none", "cfsQuotaBurstPercent": 50}', "from 100 on"),
+        ('{"policy": "none", "cfsQuotaBurstPercent": 50}', "from 100 up"),
         ('{"policy": "none", "cpuBurstPercent": "100"}', "cpuBurstPercent"),
-        ('{"policy": "none", "cfsQuotaBurstPeriodSeconds": -2}', "from -1 on"),
+        ('{"policy": "none", "cfsQuotaBurstPeriodSeconds": -2}', "from -1 up"),
     ],
 )
 def test_a_burst_that_cannot_work_is_said(burst, words):

@@ -19,7 +19,7 @@ _STDIN: Final = "-"
 
 
 def lines(report: LintReport, *, ignored: bool = False) -> Iterator[str]:
-    """One line a finding: file:line:column, severity, rule, object, container, what it is, what to do."""
+    """One line a finding: file:line:column, severity, rule, object, container, the fact and the fix."""
     for one in report.findings:
         yield _line(one)
     for one in report.ignored if ignored else ():
@@ -33,7 +33,7 @@ def _line(one: Finding) -> str:
 
 
 def _title(one: Finding) -> str:
-    """`Deployment prod/web, container app: `, as far as there is something to name."""
+    """`Deployment prod/web, container app: `, as far as these are known."""
     parts = []
     if one.kind:
         parts.append(f"{one.kind} {'/'.join(filter(None, (one.namespace, one.name)))}".strip())
@@ -43,7 +43,7 @@ def _title(one: Finding) -> str:
 
 
 def summary(report: LintReport) -> str:
-    """How much was found, in a sentence."""
+    """The number of findings, in a sentence."""
     counts = Counter(one.severity for one in report.findings)
     found = ", ".join(
         plural(counts[level], str(level)) if level != Severity.INFO else f"{counts[level]} info"
@@ -57,8 +57,8 @@ def summary(report: LintReport) -> str:
 def _skipped(report: LintReport) -> str:
     kinds = [f"{count} {kind}" for kind, count in report.skipped.items() if kind]
     if other := report.skipped.get("", 0):
-        kinds.append(plural(other, "document") + " that " + ("is" if other == 1 else "are") + " no manifest")
-    return f"; skipped, as they hold no containers: {', '.join(kinds)}" if kinds else ""
+        kinds.append(plural(other, "other document"))
+    return f"; skipped, without containers: {', '.join(kinds)}" if kinds else ""
 
 
 def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:
@@ -192,11 +192,11 @@ def _notification(one: FileFault) -> dict[str, Any]:
 
 
 def listing(rules: Iterable[LintRule]) -> Iterator[str]:
-    """Every rule in a line."""
+    """Yield a line for every rule."""
     for rule in rules:
         yield f"{rule.id:<26} {rule.severity!s:<8} {rule.title}"
 
 
 def explanation(rule: LintRule) -> str:
-    """What people should know about a rule."""
+    """Explain a rule."""
     return f"{rule.id} ({rule.severity}): {rule.title}\n\nWhy: {rule.why}\n\nFix: {rule.fix}"

@@ -1,4 +1,4 @@
-"""What `corelane limits lint` does: gathers files, lints them side by side, prints, and says how it went."""
+"""What `corelane limits lint` does: reads files, lints them together, and prints the report."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Say = Callable[[str], None]
 
 
 class LintError(ValueError):
-    """Input that cannot be linted at all; says which, and what to do."""
+    """Input that cannot be linted; the message names it, and what to do."""
 
 
 @dataclass(slots=True)
 class Sources:
-    """What is to be linted, name to text; what could not be read, and what was left out on purpose."""
+    """Texts to lint by name; what could not be read, and what was left out on purpose."""
 
     texts: dict[str, str] = field(default_factory=dict)
     faults: list[FileFault] = field(default_factory=list)
@@ -61,7 +61,7 @@ def main(names: Iterable[str], settings: Policy, form: str, *, ignored: bool, sa
 
 
 def _holds_nothing(report: LintReport) -> bool:
-    """An empty pipe must not pass for clean manifests."""
+    """Whether the input has no object: an empty pipe is not a clean manifest."""
     objects = report.workloads + sum(count for kind, count in report.skipped.items() if kind)
     return not (objects or report.findings or report.ignored or report.faults)
 
@@ -100,7 +100,7 @@ def _from_file(path: Path, known: list[str]) -> Policy:
     try:
         tree = yaml.safe_load(path.read_text())
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise LintError(f"{path}: no YAML: {' '.join(str(error).split())}") from None
+        raise LintError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
     try:
         return from_mapping(tree if tree is not None else {}, known)
     except PolicyError as error:
@@ -130,7 +130,7 @@ def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
     except UnicodeDecodeError as error:
         before = content[: error.start]
         line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        sources.faults.append(FileFault(name, line, column, "no YAML: not UTF-8 text"))
+        sources.faults.append(FileFault(name, line, column, "not YAML: not UTF-8 text"))
     except OSError as error:
         sources.faults.append(FileFault(name, 0, 0, error.strerror or str(error)))
     except ValueError as error:
@@ -138,7 +138,7 @@ def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
 
 
 def _below(top: Path, notes: list[str]) -> Iterator[Path]:
-    """The manifests below a directory, in order; a chart's templates are no YAML, so they are only noted."""
+    """The manifests below a directory, in order; a chart's templates are not YAML, so they are only noted."""
     for where, directories, files in os.walk(top):
         here = Path(where)
         directories[:] = sorted(one for one in directories if one[0] != "." and one not in _SKIPPED)
@@ -158,7 +158,7 @@ def rules(say: Say) -> None:
 
 
 def explain(name: str, say: Say) -> None:
-    """Print what a rule is about. Raises LintError where there is no such rule."""
+    """Print the explanation of a rule. Raises LintError where there is no such rule."""
     found = next((rule for rule in RULES if rule.id == name), None)
     if found is None:
         raise LintError(

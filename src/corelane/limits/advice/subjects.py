@@ -287,7 +287,7 @@ def _subject(pod: PodContext, own: ManifestContainer, owner: Owner, scalers: tup
         memory_request=memory.request // _UNIT,
         memory_limit=memory.limit // _UNIT,
         exclusive=exclusive,
-        exclusive_siblings=() if exclusive else pod_context.held_by_class(pod),
+        exclusive_siblings=() if exclusive else pod_context.exclusive_by_class(pod),
         incomplete_siblings=tuple(_incomplete_siblings(pod, own)),
         pod_level=bool(pod.object.pod and pod.object.pod.resources),
         settings=tuple(setting for setting in own.settings if setting.valid),

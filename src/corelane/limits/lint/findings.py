@@ -1,4 +1,4 @@
-"""What a rule says, what becomes of it in a report, and how bad it is."""
+"""Rules, their remarks, and the findings of a report; and how these write amounts, costs and patches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Check", "Finding", "LintRule", "Remark", "container_patch", "cpus", 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a rule found at a place: the fact with its numbers, and the fix."""
+    """A rule's remark at a position: the fact with its numbers, and the fix."""
 
     place: Position
     message: str
@@ -35,7 +35,7 @@ Check = Callable[[PodContext], Iterator[Remark]]
 
 @dataclass(frozen=True, slots=True)
 class LintRule:
-    """A rule, and what people read about it; `check` is a pure function of an object in its surroundings."""
+    """A rule and its explanation; `check` is a pure function of an object in its context."""
 
     id: str
     severity: Severity
@@ -47,7 +47,7 @@ class LintRule:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A remark on an object in a file. `source` is the Helm template that the object comes from."""
+    """A remark on an object in a file. `source` is the Helm template of the object."""
 
     rule: str
     severity: Severity
@@ -63,7 +63,7 @@ class Finding:
     patch: Mapping[str, Any] | None = None
     source: str = ""
     ignored: str = field(default="")
-    """The reason that somebody gave to ignore it; empty where it counts."""
+    """The reason to ignore it; empty where it counts."""
 
 
 # How findings write amounts, costs and patches.
@@ -79,7 +79,7 @@ _PATCHED: Final = frozenset(
         "PodTemplate",
     }
 )
-"""What a strategic merge patch may change: running pods and jobs keep their resources, CRDs know no merge."""
+"""What a strategic merge patch may change: running pods and jobs keep their resources, CRDs have no merge."""
 
 
 def cpus(milli: int) -> str:
@@ -98,9 +98,10 @@ def many(count: int, word: str) -> str:
 
 
 def stall(cost: QuotaCost) -> str:
-    """What a quota does to busy threads, in a sentence's part."""
+    """Phrase what a quota does to busy threads."""
+    verb = "is" if cost.threads == 1 else "are"
     who = "one busy thread uses it up" if cost.threads == 1 else f"{cost.threads} busy threads use it up"
-    return f"{who} in {ms(cost.after_ms)} and stand{'s' * (cost.threads == 1)} still for {ms(cost.stall_ms)}"
+    return f"{who} in {ms(cost.after_ms)} and {verb} stopped for {ms(cost.stall_ms)}"
 
 
 def container_patch(

@@ -1,4 +1,4 @@
-"""Texts in, report out: reads documents, puts objects side by side, asks every rule, applies ignores."""
+"""Lint texts: read documents, put objects into context, apply every rule, then the comments that ignore."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _KNOWN: Final = frozenset({*BY_ID, BAD_IGNORE})
 
 @dataclass(frozen=True, slots=True)
 class FileFault:
-    """Why a file, or a document in it, could not be read; line and column count from 1, 0 for all of it."""
+    """Why a file, or a document in it, could not be read; line and column from 1, 0 for the whole file."""
 
     file: str
     line: int
@@ -44,24 +44,24 @@ class FileFault:
 
 @dataclass(frozen=True, slots=True)
 class LintReport:
-    """Findings that count and those ignored, in order of file and line; what could not be read; what else."""
+    """Findings that count and those ignored, by file and line; what could not be read or was skipped."""
 
     findings: tuple[Finding, ...] = ()
     ignored: tuple[Finding, ...] = ()
     faults: tuple[FileFault, ...] = ()
     workloads: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """Kinds without containers, and documents that are no manifests (""), with how many there were."""
+    """Kinds without containers, and documents that are not manifests (""), with their number."""
 
     def at_least(self, severity: int) -> bool:
-        """Whether a finding that counts is that severe."""
+        """Whether any finding that counts is at least that severe."""
         return any(one.severity >= severity for one in self.findings)
 
 
 def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
-    """Lint files, name to content; objects in all of them are considered side by side.
+    """Lint files, name to content; objects of all files are each other's context.
 
-    `nanos` reads a Kubernetes quantity to billionths and raises ValueError. Broken documents become faults.
+    Invalid documents become faults.
     """
     faults: list[FileFault] = []
     objects: list[ManifestObject] = []
@@ -86,8 +86,8 @@ def _report(
     comments: dict[str, Ignores],
     policy: Policy,
 ) -> LintReport:
-    scenes = list(_scenes(objects, policy))
-    found = [_excused(one, comments, policy) for scene in scenes for one in _findings(scene)]
+    contexts = list(_contexts(objects, policy))
+    found = [_excused(one, comments, policy) for context in contexts for one in _findings(context)]
     found += [one for file, all_of in comments.items() for one in _bad_ignores(file, all_of.all, policy)]
     found.sort(key=lambda one: (one.file, one.place.line, one.place.column, one.rule))
     return LintReport(
@@ -99,8 +99,8 @@ def _report(
     )
 
 
-def _scenes(objects: list[ManifestObject], policy: Policy) -> Iterator[PodContext]:
-    """Every object with those of its namespace that matter beside it."""
+def _contexts(objects: list[ManifestObject], policy: Policy) -> Iterator[PodContext]:
+    """Every object with the objects of its namespace that rules look at."""
     by_namespace: dict[str, list[ManifestObject]] = {}
     for one in objects:
         by_namespace.setdefault(one.namespace or "default", []).append(one)
@@ -133,16 +133,16 @@ def _read(written: str) -> int:
         return 0
 
 
-def _findings(scene: PodContext) -> Iterator[Finding]:
+def _findings(context: PodContext) -> Iterator[Finding]:
     for rule in RULES:
-        if scene.policy.severities.get(rule.id, rule.severity) is not None:
-            for remark in rule.check(scene):
-                yield _finding(scene, rule, remark)
+        if context.policy.severities.get(rule.id, rule.severity) is not None:
+            for remark in rule.check(context):
+                yield _finding(context, rule, remark)
 
 
-def _finding(scene: PodContext, rule: LintRule, remark: Remark) -> Finding:
-    one = scene.object
-    severity = scene.policy.severities.get(rule.id) or remark.severity or rule.severity
+def _finding(context: PodContext, rule: LintRule, remark: Remark) -> Finding:
+    one = context.object
+    severity = context.policy.severities.get(rule.id) or remark.severity or rule.severity
     return Finding(
         rule.id,
         severity,
@@ -175,28 +175,28 @@ def _bad_ignores(file: str, comments: list[Ignore], policy: Policy) -> Iterator[
     severity = policy.severities.get(BAD_IGNORE, Severity.WARNING)
     for one in comments:
         if one.fault and severity is not None:
-            message = f"this comment {one.fault}, so it excuses nothing"
+            message = f"this comment {one.fault}, so it ignores nothing"
             fix = "write # corelane: ignore RULE reason"
             yield Finding(BAD_IGNORE, severity, file, one.place, "", "", "", "", message, fix)
 
 
-# Comments that excuse findings.
+# Comments that ignore findings.
 
 
 @dataclass(frozen=True, slots=True)
 class Ignore:
-    """A comment that excuses the rules it names on `line` and in everything that begins there."""
+    """A comment that ignores the rules it names on `line` and in everything that begins there."""
 
     rules: tuple[str, ...]
     reason: str
     line: int
     place: Position
     fault: str = ""
-    """Why it excuses nothing."""
+    """Why it ignores nothing."""
 
 
 def read_ignores(content: str, known: Collection[str]) -> list[Ignore]:
-    """The comments of a file. One on a line of its own is about the next line that is none."""
+    """The comments of a file. One on a line of its own is about the next line without one."""
     lines = content.splitlines()
     return [
         _ignore(found, number, _meant(lines, number), known)
@@ -226,7 +226,7 @@ def _fault(rules: tuple[str, ...], reason: str, known: Collection[str]) -> str:
     if not rules:
         return "names no rule"
     if unknown:
-        return f"names {', '.join(unknown)}, which is no rule"
+        return f"names {', '.join(unknown)}, which is not a rule"
     return "" if reason else "gives no reason"
 
 
@@ -241,6 +241,6 @@ class Ignores:
                 self._by_line.setdefault(one.line, []).append(one)
 
     def reason_for(self, rule: str, place: Position) -> str:
-        """The reason that is given for leaving a finding be; empty where there is none."""
+        """The reason to ignore a finding; empty where it counts."""
         about = (one for line in {*place.trail, place.line} for one in self._by_line.get(line, ()))
         return next((one.reason for one in about if rule in one.rules or _ANY in one.rules), "")

@@ -50,7 +50,7 @@ class ManifestContainer:
     place: Position
     resources: ManifestResources
     settings: tuple[ThreadSetting, ...] = ()
-    """What says how many threads it runs."""
+    """Settings of its number of threads."""
 
     @property
     def image(self) -> str:
@@ -87,16 +87,16 @@ class ManifestObject:
 
     @property
     def batch(self) -> bool:
-        """Whether it is work that ends, for which no one waits in milliseconds."""
+        """Whether it is batch work, without requests that wait for milliseconds."""
         labels = self.pod.labels if self.pod else {}
         best_effort = labels.get("koordinator.sh/qosClass")
         return self.kind in _BATCH or bool(best_effort and text(best_effort.value) == "BE")
 
 
 def objects(root: Located, file: str, source: str = "", implied: str = "") -> Iterator[ManifestObject]:
-    """The objects in a document, those in lists included; nothing where it is no manifest.
+    """The objects in a document, those in lists included; none if it is not a manifest.
 
-    `implied` is the kind of a list's items that do not say theirs, as in an API server's PodList.
+    `implied` is the kind of a list's items without one, as in an API server's PodList.
     """
     kind = text(root, "kind") or implied
     if not isinstance(root, LocatedMapping) or not kind or (at(root, "apiVersion") is None and not implied):

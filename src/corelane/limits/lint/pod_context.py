@@ -1,16 +1,18 @@
-"""One object in its surroundings: what the API server makes of it beside the LimitRanges and quotas there."""
+"""An object in its namespace: amounts after defaulting, QoS class, exclusive CPUs, cost of its quota."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
+from corelane import workload
 from corelane.kernel import cfs
 from corelane.limits.lint.located import Amount, ManifestResources, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
-from corelane.workload import ContainerKind, QOSClass
+from corelane.workload import ContainerKind, QOSClass, qos_class
 
 __all__ = [
     "EffectiveAmounts",
@@ -20,8 +22,8 @@ __all__ = [
     "containers",
     "cost_of",
     "effective",
+    "exclusive_by_class",
     "exclusive_cpus",
-    "held_by_class",
     "main_containers",
     "qos",
     "quota_cost",
@@ -29,12 +31,12 @@ __all__ = [
     "range_default",
 ]
 
-_NOTHING: Final = (0, 0)
+_COUNTED: Final = ("cpu", "memory")
 
 
 @dataclass(frozen=True, slots=True)
 class RangeDefault:
-    """What a LimitRange gives a container that says nothing: nano-units, 0 for nothing."""
+    """What a LimitRange gives a container without amounts: nano-units, 0 for nothing."""
 
     request: int = 0
     limit: int = 0
@@ -43,19 +45,19 @@ class RangeDefault:
 
 @dataclass(frozen=True, slots=True)
 class PodContext:
-    """An object, the policy, and what else of its namespace is in the same input.
+    """An object, the policy, and the other objects of its namespace in the same input.
 
-    `ranges` is by resource, `neighbours` by kind.
+    `ranges` is by resource, `others` by kind.
     """
 
     object: ManifestObject
     policy: Policy = field(default_factory=Policy)
     ranges: Mapping[str, RangeDefault] = field(default_factory=dict)
-    neighbours: Mapping[str, Sequence[ManifestObject]] = field(default_factory=dict)
+    others: Mapping[str, Sequence[ManifestObject]] = field(default_factory=dict)
 
     def of_kind(self, kind: str) -> Sequence[ManifestObject]:
-        """The neighbours of a kind."""
-        return self.neighbours.get(kind, ())
+        """The other objects of a kind."""
+        return self.others.get(kind, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,81 +79,88 @@ class EffectiveAmounts:
         return -(-self.limit // 10**6)
 
 
-def containers(scene: PodContext) -> tuple[ManifestContainer, ...]:
+def containers(context: PodContext) -> tuple[ManifestContainer, ...]:
     """The containers of the object's pod, init containers first."""
-    return scene.object.pod.containers if scene.object.pod else ()
+    return context.object.pod.containers if context.object.pod else ()
 
 
-def effective(scene: PodContext, own: ManifestResources, resource: str) -> EffectiveAmounts:
+def effective(context: PodContext, own: ManifestResources, resource: str) -> EffectiveAmounts:
     """A container's request and limit after defaulting.
 
-    A limit becomes the missing request first (`SetDefaults_Pod`); then the LimitRange fills what is left.
+    A limit becomes the missing request first (`SetDefaults_Pod`); then the LimitRange fills the rest.
     """
-    default = scene.ranges.get(resource, RangeDefault())
+    default = context.ranges.get(resource, RangeDefault())
     written = own.limits.get(resource)
     limit = own.limit(resource) if written else default.limit
     request = own.request(resource) if written or resource in own.requests else default.request
     return EffectiveAmounts(request, limit, "" if written else default.range, written)
 
 
-def qos(scene: PodContext) -> QOSClass:
-    """The QoS class that the pod will have (upstream's `ComputePodQOS`)."""
-    pod = scene.object.pod
-    level = pod.resources if pod else None
-    owners = [level] if level else [one.resources for one in containers(scene)]
-    pairs = [[_pair(scene, one, resource) for resource in ("cpu", "memory")] for one in owners]
-    if all(pair == _NOTHING for own in pairs for pair in own):
-        return QOSClass.BEST_EFFORT
-    equal = all(limit and request == limit for own in pairs for request, limit in own)
-    return QOSClass.GUARANTEED if equal else QOSClass.BURSTABLE
+def qos(context: PodContext) -> QOSClass:
+    """The QoS class of the pod."""
+    pod = context.object.pod
+    if pod and pod.resources:
+        level = pod.resources
+        requests, limits = ({name: of(name) for name in _COUNTED} for of in (level.request, level.limit))
+        return qos_class([(requests, {name: limit for name, limit in limits.items() if limit})], of_pod=True)
+    return qos_class(map(partial(_requests_and_limits, context), containers(context)))
 
 
-def _pair(scene: PodContext, own: ManifestResources, resource: str) -> tuple[int, int]:
-    found = effective(scene, own, resource)
-    return found.request, found.limit
+def _requests_and_limits(
+    context: PodContext, container: ManifestContainer
+) -> tuple[dict[str, int], dict[str, int]]:
+    amounts = {name: effective(context, container.resources, name) for name in _COUNTED}
+    requests = {name: amount.request for name, amount in amounts.items()}
+    return requests, {name: amount.limit for name, amount in amounts.items()}
 
 
-def exclusive_cpus(scene: PodContext, container: ManifestContainer) -> int:
-    """Whole CPUs that a static CPU manager, or Koordinator, gives the container alone; 0 for none."""
-    whole, rest = divmod(effective(scene, container.resources, "cpu").request, 10**9)
-    if rest or not whole or not scene.policy.exclusive_cpus:
+def exclusive_cpus(context: PodContext, container: ManifestContainer) -> int:
+    """Exclusive CPUs that a static CPU manager, or Koordinator, gives the container; 0 for none.
+
+    None in a pod with pod-level resources, as the kubelet's gate PodLevelResourceManagers is off by default.
+    """
+    if not context.policy.exclusive_cpus:
         return 0
-    return whole if qos(scene) is QOSClass.GUARANTEED or _koordinator_class(scene) else 0
+    request = effective(context, container.resources, "cpu").request
+    if _koordinator_class(context):
+        return workload.exclusive_cpus(QOSClass.GUARANTEED, request, unit=10**9)
+    pod_level = bool(context.object.pod and context.object.pod.resources)
+    return workload.exclusive_cpus(qos(context), request, unit=10**9, pod_level=pod_level)
 
 
-def held_by_class(scene: PodContext) -> tuple[str, ...]:
-    """The containers whose exclusive CPUs hang on every container of the pod having limit = request."""
-    if qos(scene) is not QOSClass.GUARANTEED or _koordinator_class(scene):
+def exclusive_by_class(context: PodContext) -> tuple[str, ...]:
+    """Containers with exclusive CPUs that depend on limit = request in every container of the pod."""
+    if qos(context) is not QOSClass.GUARANTEED or _koordinator_class(context):
         return ()
-    return tuple(one.name for one in containers(scene) if exclusive_cpus(scene, one))
+    return tuple(each.name for each in containers(context) if exclusive_cpus(context, each))
 
 
-def _koordinator_class(scene: PodContext) -> bool:
-    pod = scene.object.pod
+def _koordinator_class(context: PodContext) -> bool:
+    pod = context.object.pod
     label = pod.labels.get("koordinator.sh/qosClass") if pod else None
     return label is not None and text(label.value) in {"LSE", "LSR"}
 
 
-def quota_lifted(scene: PodContext) -> bool:
-    """Whether the runtime is told to set no quota (CRI-O's high-performance handler)."""
-    pod = scene.object.pod
+def quota_lifted(context: PodContext) -> bool:
+    """Whether the runtime sets no quota (CRI-O's high-performance handler)."""
+    pod = context.object.pod
     found = pod.annotations.get("cpu-quota.crio.io") if pod else None
     return found is not None and text(found.value) == "disable"
 
 
-def cost_of(scene: PodContext, limit_milli: int, threads: int) -> QuotaCost:
+def cost_of(context: PodContext, limit_milli: int, threads: int) -> QuotaCost:
     """What a limit costs `threads` busy threads under the policy's period."""
-    period = scene.policy.cfs_period_us
+    period = context.policy.cfs_period_us
     return quota_cost(cfs.quota_us(limit_milli, period), period, threads)
 
 
 def range_default(
     ranges: list[tuple[str, dict[str, tuple[int, int, int, int]]]], resource: str
 ) -> RangeDefault:
-    """What several LimitRanges (name, resource → default, defaultRequest, max, min) give together.
+    """What several LimitRanges (name, resource → default, defaultRequest, max, min) result in.
 
     A maximum is the default limit where there is none, a default limit the default request, and else the
-    minimum (`SetDefaults_LimitRangeItem`). The first that says something wins.
+    minimum (`SetDefaults_LimitRangeItem`). The first LimitRange with amounts wins.
     """
     for name, amounts in ranges:
         limit, request, most, least = amounts.get(resource, (0, 0, 0, 0))
@@ -162,9 +171,9 @@ def range_default(
     return RangeDefault()
 
 
-def main_containers(scene: PodContext) -> Iterator[ManifestContainer]:
-    """Those that run as long as the pod: containers and sidecars."""
-    return (one for one in containers(scene) if one.kind is not ContainerKind.INIT)
+def main_containers(context: PodContext) -> Iterator[ManifestContainer]:
+    """Containers that run as long as the pod: app containers and sidecars."""
+    return (one for one in containers(context) if one.kind is not ContainerKind.INIT)
 
 
 # What a quota costs, in closed form. n threads use a quota Q up after Q/n and then wait for the next period P
@@ -173,10 +182,10 @@ def main_containers(scene: PodContext) -> Iterator[ManifestContainer]:
 
 @dataclass(frozen=True, slots=True)
 class QuotaCost:
-    """What `threads` that run at once lose, at worst, to a quota.
+    """What `threads` that run at once lose to a quota, at worst.
 
-    `stall_ms` is how long they stand still in every period, `lost_ms_per_s` the CPU time of which they are
-    kept in every second, summed over them.
+    `stall_ms` is how long they are stopped in every period, `lost_ms_per_s` the CPU time that they lose in
+    every second, summed over them.
     """
 
     threads: int
@@ -187,7 +196,7 @@ class QuotaCost:
 
     @property
     def lost_share(self) -> float:
-        """Of the CPU time that they want, the part that they do not get."""
+        """The part of CPU demand that is lost."""
         return self.lost_ms_per_s / (1000 * self.threads)
 
     @property

@@ -1,4 +1,4 @@
-"""What a team wants of its manifests; by default CPU requests, memory limit = request, and no CPU limit."""
+"""The policy for manifests: by default CPU requests, memory limit = request, and no CPU limit."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class Severity(IntEnum):
 
 
 class PolicyError(ValueError):
-    """A policy makes no sense; the message names the field, its value, and what it may be."""
+    """An invalid policy; the message names the field, its value, and the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Exemption:
-    """Findings that the policy lets pass. Patterns are globs; an empty one fits everything."""
+    """Findings that the policy ignores. Patterns are globs; an empty one matches everything."""
 
     rule: str
     reason: str
@@ -61,9 +61,9 @@ class Policy:
     batch_cpu_limit: str = "allowed"
     memory_limit: str = "equal-to-request"
     exclusive_cpus: bool = True
-    """Whether nodes give Guaranteed containers with whole CPUs these CPUs alone (static CPU manager)."""
+    """Whether nodes allocate exclusive CPUs to Guaranteed containers (static CPU manager)."""
     node_cpus: int = 0
-    """CPUs of the largest node that pods may land on: how far threads spread; 0 where nobody knows."""
+    """CPUs of the largest node that pods may land on: how far threads spread; 0 where unknown."""
     cfs_period_us: int = 100_000
     fail_on: int = int(Severity.WARNING)
     severities: Mapping[str, Severity | None] = field(default_factory=dict)
@@ -79,9 +79,9 @@ def severity(name: str) -> int:
 
 
 def from_mapping(tree: Any, rules: Iterable[str], base: Policy | None = None) -> Policy:
-    """A policy from a file's values. Raises PolicyError naming the field, its value and what it may be."""
+    """A policy from a file's values. Raises PolicyError."""
     if not isinstance(tree, dict):
-        raise PolicyError("is no mapping of settings, such as cpuLimit: never")
+        raise PolicyError("is not a mapping of settings, such as cpuLimit: never")
     policy, known = base or Policy(), frozenset(rules)
     for key, value in tree.items():
         if key in CHOICES:
@@ -112,14 +112,14 @@ def _exclusive(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
 
 def _node_cpus(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise PolicyError(f"{key}: {value!r} is no number of CPUs, such as 96 (0: not known)")
+        raise PolicyError(f"{key}: {value!r} is not a number of CPUs, such as 96 (0: unknown)")
     return {"node_cpus": value}
 
 
 def _period(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
     milliseconds = str(value).removesuffix("ms")
     if isinstance(value, bool) or not milliseconds.isdecimal() or not 1 <= int(milliseconds) <= 1000:
-        raise PolicyError(f"{key}: {value!r} is no period between 1ms and 1000ms, such as 100ms")
+        raise PolicyError(f"{key}: {value!r} is not a period from 1ms to 1000ms, such as 100ms")
     return {"cfs_period_us": int(milliseconds) * 1000}
 
 
@@ -129,7 +129,7 @@ def _fail_on(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
 
 def _severities(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise PolicyError(f"{key}: {value!r} is no mapping of rules to severities, such as cpu-limit: error")
+        raise PolicyError(f"{key}: {value!r} is not a mapping of rules to severities (cpu-limit: error)")
     return {
         "severities": {_rule(key, rule, known): _level(key, rule, level) for rule, level in value.items()}
     }
@@ -152,17 +152,17 @@ def _rule(key: str, rule: Any, known: frozenset[str]) -> str:
 
 def _exemptions(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
     if not isinstance(value, list):
-        raise PolicyError(f"{key}: {value!r} is no list of exemptions, each with a rule and a reason")
+        raise PolicyError(f"{key}: {value!r} is not a list of exemptions, each with a rule and a reason")
     return {"exemptions": tuple(_exemption(f"{key}[{i}]", one, known) for i, one in enumerate(value))}
 
 
 def _exemption(key: str, value: Any, known: frozenset[str]) -> Exemption:
     names = [one.name for one in fields(Exemption)]
     if not isinstance(value, dict) or not set(value) <= set(names):
-        raise PolicyError(f"{key}: {value!r} is no mapping of {', '.join(names)}")
+        raise PolicyError(f"{key}: {value!r} is not a mapping of {', '.join(names)}")
     texts = {name: str(text) for name, text in value.items() if name != "rule"}
     if not texts.get("reason", "").strip():
-        raise PolicyError(f"{key}: has no reason: say why these findings may stay")
+        raise PolicyError(f"{key}: has no reason: state why these findings are acceptable")
     return Exemption(_rule(f"{key}.rule", value.get("rule"), known), **texts)
 
 

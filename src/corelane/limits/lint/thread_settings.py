@@ -1,4 +1,4 @@
-"""How many threads a container runs at once, as far as its manifest says: environment, arguments, image."""
+"""How many threads a container runs at once, by its manifest: environment, arguments, image."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ThreadSetting:
 
 @dataclass(frozen=True, slots=True)
 class CountsCPUs:
-    """Software known by its image to start as many threads as it sees CPUs, and how to say fewer."""
+    """Software known by its image to start as many threads as it sees CPUs, and how to set fewer."""
 
     image: re.Pattern[str]
     what: str
@@ -76,12 +76,12 @@ _COUNTERS: Final = (
     CountsCPUs(
         re.compile(r"pytorch|torchserve|text-generation-inference|text-embeddings-inference|vllm"),
         "PyTorch's OpenMP pool has a thread for every core of the node",
-        "set OMP_NUM_THREADS to the CPUs that the service is to use",
+        "set OMP_NUM_THREADS to the CPUs of the service",
     ),
     CountsCPUs(
         re.compile(r"tensorflow|tritonserver|onnxruntime|sentence-transformers"),
         "its compute pools have a thread for every CPU of the node",
-        "set OMP_NUM_THREADS and TF_NUM_INTRAOP_THREADS to the CPUs that the service is to use",
+        "set OMP_NUM_THREADS and TF_NUM_INTRAOP_THREADS to the CPUs of the service",
     ),
     CountsCPUs(
         re.compile(r"(^|/)(envoy|proxyv2|haproxy)$"),
@@ -92,7 +92,7 @@ _COUNTERS: Final = (
 
 
 def at_once(found: Iterable[ThreadSetting]) -> int | None:
-    """The threads that run at once: processes times the largest pool; None where nothing is said."""
+    """The threads that run at once: processes times the largest pool; None without settings."""
     counted = [(one.count, one.processes) for one in found if one.valid and one.count]
     pools = [count for count, processes in counted if not processes]
     processes = [count for count, processes in counted if processes]
@@ -100,7 +100,7 @@ def at_once(found: Iterable[ThreadSetting]) -> int | None:
 
 
 def counts_node_cpus(image: str) -> CountsCPUs | None:
-    """What is known of an image: whether it starts threads by the node's CPUs. None if nothing is."""
+    """Whether an image is known to start threads by the node's CPUs; None if not."""
     head, slash, tail = image.partition("@")[0].rpartition("/")
     bare = head + slash + tail.partition(":")[0]
     return next((one for one in _COUNTERS if one.image.search(bare)), None)
@@ -114,7 +114,7 @@ def is_jvm(node: Located, image: str) -> bool:
 
 
 def settings(node: Located, resources: ManifestResources) -> tuple[ThreadSetting, ...]:
-    """Every setting in a container's environment and command line that says how many threads run."""
+    """Every setting in a container's environment and command line that sets the number of threads."""
     return (*_environment(node, resources), *_command_line(node))
 
 
@@ -140,7 +140,7 @@ def _counted(
 def _entry(
     entry: Located, name: str, container: str, resources: ManifestResources
 ) -> Iterator[ThreadSetting]:
-    """A count, as a value or taken from the container's resources; other sources say nothing here."""
+    """A count, as a value or taken from the container's resources; other sources are unknown here."""
     reference = at(entry, "valueFrom", "resourceFieldRef")
     if written := text(entry, "value"):
         yield _counted(name, written, place(entry, "value"), processes=name in _PROCESSES, env=True)

@@ -154,8 +154,8 @@ def _broken(error: yaml.YAMLError, chunk: str) -> _Broken:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = str(getattr(error, "problem", None) or getattr(error, "reason", None) or error)
     if mark and chunk[_offset(chunk, mark) :].startswith("\t"):
-        return _Broken(mark, "no YAML: a tab where YAML wants spaces")
-    return _Broken(mark or _mark_at(chunk, getattr(error, "position", 0)), f"no YAML: {_one_line(problem)}")
+        return _Broken(mark, "not YAML: a tab where YAML requires spaces")
+    return _Broken(mark or _mark_at(chunk, getattr(error, "position", 0)), f"not YAML: {_one_line(problem)}")
 
 
 def _offset(chunk: str, mark: yaml.Mark) -> int:
@@ -185,7 +185,7 @@ def _node(event: Any, reader: _Reader, *, unit: bool = False) -> Located:
     if isinstance(event, yaml.AliasEvent):
         if event.anchor not in reader.anchors:
             raise _Broken(
-                event.start_mark, f"no YAML: there is no anchor &{event.anchor} for *{event.anchor}"
+                event.start_mark, f"not YAML: there is no anchor &{event.anchor} for *{event.anchor}"
             )
         return reader.anchors[event.anchor]
     scalar = isinstance(event, yaml.ScalarEvent)
@@ -236,7 +236,7 @@ def _members(reader: _Reader) -> dict[str, LocatedMember]:
         if key == "<<" and not event.style:
             merged = {**_merged(value), **merged}
         elif key in own:
-            raise _Broken(event.start_mark, f"the key {key!r} stands twice in this mapping")
+            raise _Broken(event.start_mark, f"the key {key!r} is twice in this mapping")
         else:
             own[key] = LocatedMember(place, value)
     return {**merged, **own}

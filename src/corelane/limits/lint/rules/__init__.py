@@ -1,4 +1,4 @@
-"""The table of rules, by subject; `RULES` has them all in the order in which findings are explained."""
+"""The table of rules, by subject; `RULES` has all in the order of the documents."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Rules for amounts that the API server refuses, or the kernel cannot keep."""
+"""Rules about amounts that the API server rejects, or the kernel cannot enforce."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from corelane.limits.lint.policy import Severity
 __all__ = ["RULES"]
 
 
-def _owners(scene: PodContext) -> Iterator[tuple[str, ManifestResources]]:
+def _owners(context: PodContext) -> Iterator[tuple[str, ManifestResources]]:
     """Every container with its name, then the pod as a whole."""
-    for one in containers(scene):
+    for one in containers(context):
         yield one.name, one.resources
-    if scene.object.pod and scene.object.pod.resources:
-        yield "", scene.object.pod.resources
+    if context.object.pod and context.object.pod.resources:
+        yield "", context.object.pod.resources
 
 
-def _bad_quantity(scene: PodContext) -> Iterator[Remark]:
-    for name, own in _owners(scene):
+def _bad_quantity(context: PodContext) -> Iterator[Remark]:
+    for name, own in _owners(context):
         for part, amounts in (("requests", own.requests), ("limits", own.limits)):
             for resource, amount in amounts.items():
                 if amount.nano is None:
@@ -36,19 +36,19 @@ def _unreadable(path: str, amount: Amount, container: str) -> Remark:
     template = "{{" in amount.text or "${" in amount.text
     fix = "render the template first (helm template CHART)" if template else "write it as in 250m, 2 or 512Mi"
     return Remark(
-        amount.place, f"{path} {amount.text!r} is no amount: {amount.error}", fix, container=container
+        amount.place, f"{path} {amount.text!r} is not an amount: {amount.error}", fix, container=container
     )
 
 
 def _too_fine(path: str, amount: Amount, container: str) -> Remark:
-    message = f"{path} {amount.text!r} is finer than a thousandth of a CPU, which the API server refuses"
+    message = f"{path} {amount.text!r} is finer than a thousandth of a CPU, which the API server rejects"
     return Remark(amount.place, message, "round it to whole millis, such as 1m", container=container)
 
 
-def _limit_below_request(scene: PodContext) -> Iterator[Remark]:
-    for name, own in _owners(scene):
+def _limit_below_request(context: PodContext) -> Iterator[Remark]:
+    for name, own in _owners(context):
         for resource in ("cpu", "memory"):
-            found = effective(scene, own, resource)
+            found = effective(context, own, resource)
             asked = own.requests.get(resource)
             if asked is None or not found.limit or found.request <= found.limit:
                 continue
@@ -56,24 +56,24 @@ def _limit_below_request(scene: PodContext) -> Iterator[Remark]:
             whose = f"limit {limit}" + (f" from LimitRange {found.origin}" if found.origin else "")
             yield Remark(
                 found.written.place if found.written else asked.place,
-                f"{resource} {whose} is below the request {asked.text}: the API server refuses the pod",
+                f"{resource} {whose} is below the request {asked.text}: the API server rejects the pod",
                 "drop the limit" if resource == "cpu" else f"set limits.memory to {asked.text}",
                 container=name,
             )
 
 
-def _quota_floor(scene: PodContext) -> Iterator[Remark]:
-    period = scene.policy.cfs_period_us
+def _quota_floor(context: PodContext) -> Iterator[Remark]:
+    period = context.policy.cfs_period_us
     floor = cfs.MIN_QUOTA_US * 1000 // period
-    for name, own in _owners(scene):
+    for name, own in _owners(context):
         limit = own.limits.get("cpu")
         if limit is None or not 0 < limit.milli < floor:
             continue
         asked = limit.milli * period / 1e6
         yield Remark(
             limit.place,
-            f"limit {limit.text} is {ms(asked)} in a period of {ms(period / 1000)}: the kernel's least "
-            f"quota is 1 ms, so the container gets up to {cpus(floor)} of a CPU, in pieces of 1 ms",
+            f"limit {limit.text} is {ms(asked)} in a period of {ms(period / 1000)}: the kernel's smallest "
+            f"quota is 1 ms, so the container gets up to {cpus(floor)} of a CPU, in slices of 1 ms",
             f"drop the limit, or give at least {cpus(floor)}",
             container=name,
         )
@@ -83,8 +83,8 @@ RULES: Final = (
     LintRule(
         "bad-quantity",
         Severity.ERROR,
-        "an amount that is no quantity",
-        "The API server refuses the object. CPU amounts may be no finer than 1m, and none may be negative.",
+        "an amount that is not a quantity",
+        "The API server rejects the object. CPU amounts may be no finer than 1m, and none may be negative.",
         "Write CPUs as 250m or 2, memory as 512Mi.",
         _bad_quantity,
     ),
@@ -92,7 +92,7 @@ RULES: Final = (
         "limit-below-request",
         Severity.ERROR,
         "a limit below the request",
-        "The API server refuses a pod that asks for more than it may use. A LimitRange's default can be that "
+        "The API server rejects a pod that requests more than it may use. A LimitRange's default can be that "
         "limit, although the manifest sets none.",
         "Drop the CPU limit; make the memory limit equal to the request.",
         _limit_below_request,
@@ -101,8 +101,8 @@ RULES: Final = (
         "quota-floor",
         Severity.WARNING,
         "a CPU limit that becomes less than 1 ms of quota",
-        "The kernel takes no quota under 1 ms. With periods of 100 ms that is 10m; with shorter periods "
-        "(cpuCFSQuotaPeriod) it is more: 200m at 5 ms. The kubelet rounds up to it silently.",
+        "The kernel accepts no quota under 1 ms. With periods of 100 ms that is 10m; with shorter periods "
+        "(cpuCFSQuotaPeriod) it is more: 200m at 5 ms. The kubelet rounds up to it without a message.",
         "Drop the limit, or write what the container gets.",
         _quota_floor,
     ),

@@ -15,12 +15,12 @@ from corelane.limits.lint.policy import Severity
 __all__ = ["RULES"]
 
 _CRAMPED: Final = 1.3
-"""Where load can at most ask for this many times the replicas in one step, scaling lags behind."""
+"""Where load can at most multiply the replicas by this in one step, scaling lags behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Target:
-    """A wanted CPU utilisation, in percent of requests, of a container or ("") of the whole pod."""
+    """A target CPU utilisation, in percent of requests, of a container or ("") of the whole pod."""
 
     percent: int
     container: str
@@ -50,21 +50,21 @@ def _target(percent: str, container: str, where: Position) -> Iterator[_Target]:
         yield _Target(int(percent), container, where)
 
 
-def _scaled(scene: PodContext) -> Iterator[tuple[_Target, ManifestObject, list[ManifestContainer]]]:
-    """Every CPU target with the workload that it is for and the containers that count."""
-    scaler = scene.object
+def _scaled(context: PodContext) -> Iterator[tuple[_Target, ManifestObject, list[ManifestContainer]]]:
+    """Every CPU target with its workload and the containers that count."""
+    scaler = context.object
     if scaler.kind != "HorizontalPodAutoscaler":
         return
     kind, name = (text(scaler.node, "spec", "scaleTargetRef", key) for key in ("kind", "name"))
-    for workload in (one for one in scene.of_kind(kind) if one.name == name and one.pod):
-        counted = list(main_containers(replace(scene, object=workload)))
+    for workload in (one for one in context.of_kind(kind) if one.name == name and one.pod):
+        counted = list(main_containers(replace(context, object=workload)))
         for target in _targets(scaler):
             yield target, workload, [one for one in counted if target.container in ("", one.name)]
 
 
-def _without_request(scene: PodContext) -> Iterator[Remark]:
-    for target, workload, counted in _scaled(scene):
-        there = replace(scene, object=workload)
+def _without_request(context: PodContext) -> Iterator[Remark]:
+    for target, workload, counted in _scaled(context):
+        there = replace(context, object=workload)
         lacking = [one.name for one in counted if not effective(there, one.resources, "cpu").request]
         if lacking:
             yield Remark(
@@ -75,17 +75,17 @@ def _without_request(scene: PodContext) -> Iterator[Remark]:
             )
 
 
-def _reach(scene: PodContext) -> Iterator[Remark]:
-    for target, workload, counted in _scaled(scene):
-        percent = _highest(replace(scene, object=workload), counted)
+def _reach(context: PodContext) -> Iterator[Remark]:
+    for target, workload, counted in _scaled(context):
+        percent = _highest(replace(context, object=workload), counted)
         if percent is None or percent >= target.percent * _CRAMPED:
             continue
         title = f"{workload.kind}/{workload.name}"
         if percent <= target.percent:
             yield Remark(
                 target.place,
-                f"{title} cannot use more than {percent:.0f} % of its CPU requests before its limits stop "
-                f"it, so the target of {target.percent} % is never passed and nothing is scaled up",
+                f"{title} cannot use more than {percent:.0f} % of its CPU requests within its limits, so "
+                f"the target of {target.percent} % is never exceeded and nothing is scaled up",
                 "drop the CPU limits, or lower the target",
                 Severity.ERROR,
             )
@@ -96,13 +96,13 @@ def _reach(scene: PodContext) -> Iterator[Remark]:
                 f"limits cap {title} at {percent:.0f} % of its CPU requests: however high the load, one "
                 f"step adds at most {growth:.0%} replicas to a target of {target.percent} %, while the pods "
                 "are throttled",
-                "drop the CPU limits: utilisation then shows the demand, above 100 % too",
+                "drop the CPU limits: utilisation then shows the demand, also above 100 %",
             )
 
 
-def _highest(scene: PodContext, counted: list[ManifestContainer]) -> float | None:
-    """The most that these containers can use, in percent of their requests; None where nothing caps it."""
-    found = [effective(scene, one.resources, "cpu") for one in counted]
+def _highest(context: PodContext, counted: list[ManifestContainer]) -> float | None:
+    """The most that these containers can use, in percent of their requests; None without limits."""
+    found = [effective(context, one.resources, "cpu") for one in counted]
     if not found or not all(one.limit and one.request for one in found):
         return None
     return 100 * sum(one.limit for one in found) / sum(one.request for one in found)
@@ -121,11 +121,11 @@ RULES: Final = (
     LintRule(
         "hpa-capped",
         Severity.WARNING,
-        "a utilisation target that limits keep out of reach",
-        "Usage stops at the limit. With limit = request utilisation never passes 100 %, so an autoscaler "
+        "a utilisation target that limits make unreachable",
+        "Usage stops at the limit. With limit = request utilisation never exceeds 100 %, so an autoscaler "
         "with a target of 80 % adds a quarter of the replicas at a time, however high the load. Without "
-        "limits utilisation may pass 100 %, and scaling is faster.",
-        "Drop the CPU limits, or lower the target. Error where the target can never be passed.",
+        "limits utilisation may exceed 100 %, and scaling is faster.",
+        "Drop the CPU limits, or lower the target. Error where the target can never be exceeded.",
         _reach,
     ),
 )

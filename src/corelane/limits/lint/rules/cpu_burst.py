@@ -27,25 +27,25 @@ _USUAL_US: Final = 100_000
 _SHORT_US: Final = 10_000
 
 
-def _burst(scene: PodContext) -> Iterator[Remark]:
-    pod = scene.object.pod
+def _burst(context: PodContext) -> Iterator[Remark]:
+    pod = context.object.pod
     member = pod.annotations.get(_ANNOTATION) if pod else None
     if member is None:
         return
     yield from _setting(text(member.value), _ANNOTATION, member.place)
-    if not any(effective(scene, one.resources, "cpu").limit for one in containers(scene)):
+    if not any(effective(context, one.resources, "cpu").limit for one in containers(context)):
         yield Remark(
             member.place,
-            f"{_ANNOTATION} on a pod without CPU limits: there is no quota that could burst",
+            f"{_ANNOTATION} on a pod without CPU limits: there is no quota to burst beyond",
             "drop the annotation",
             Severity.INFO,
         )
 
 
-def _cluster_burst(scene: PodContext) -> Iterator[Remark]:
-    if scene.object.kind != "ConfigMap" or not (written := text(scene.object.node, "data", _CONFIG)):
+def _cluster_burst(context: PodContext) -> Iterator[Remark]:
+    if context.object.kind != "ConfigMap" or not (written := text(context.object.node, "data", _CONFIG)):
         return
-    here = place(scene.object.node, "data", _CONFIG)
+    here = place(context.object.node, "data", _CONFIG)
     tree = _tree(written)
     if not isinstance(tree, dict):
         yield _no_json(_CONFIG, here)
@@ -74,7 +74,7 @@ def _tree(written: str) -> Any:
 
 
 def _no_json(name: str, here: Position) -> Remark:
-    message = f"{name} is no JSON object, so it is ignored"
+    message = f"{name} is not a JSON object, so it is ignored"
     return Remark(here, message, 'write it as {"policy":"cpuBurstOnly","cpuBurstPercent":100}')
 
 
@@ -86,7 +86,7 @@ def _values(tree: dict[str, Any], name: str, here: Position) -> Iterator[Remark]
         value = tree.get(field, least)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             yield Remark(
-                here, f"{name}: {field} {value!r} is no whole number from {least} on", "correct or drop it"
+                here, f"{name}: {field} {value!r} is not an integer from {least} up", "correct or drop it"
             )
     percent = tree.get("cpuBurstPercent", _DEFAULT_PERCENT)
     if policy in _BURSTING and isinstance(percent, int) and percent > 100:
@@ -97,23 +97,23 @@ def _too_much(name: str, percent: int, by_default: bool, here: Position) -> Rema
     how = "without cpuBurstPercent, which then is 1000 %," if by_default else f"cpuBurstPercent {percent}"
     return Remark(
         here,
-        f"{name}: {how} asks for a burst above the quota, which the Linux kernel refuses (EINVAL): no burst "
-        "at all",
-        "set cpuBurstPercent to at most 100 (kernels with a patch, such as Alibaba Cloud Linux, take more)",
+        f"{name}: {how} requests a burst above the quota, which the Linux kernel rejects (EINVAL): no "
+        "burst at all",
+        "set cpuBurstPercent to at most 100 (patched kernels, such as Alibaba Cloud Linux, accept more)",
     )
 
 
-def _period(scene: PodContext) -> Iterator[Remark]:
-    node, key = scene.object.node, "cpuCFSQuotaPeriod"
+def _period(context: PodContext) -> Iterator[Remark]:
+    node, key = context.object.node, "cpuCFSQuotaPeriod"
     written = text(node, key)
-    if scene.object.kind != "KubeletConfiguration" or not written:
+    if context.object.kind != "KubeletConfiguration" or not written:
         return
     here, period = place(node, key), _microseconds(written)
     if period is None or not 1_000 <= period <= 1_000_000:
         yield Remark(
             here,
-            f"{key} {written!r} is no duration between 1ms and 1s: the kubelet does not start",
-            "use 100ms, the default, or another within the bounds",
+            f"{key} {written!r} is not a duration from 1ms to 1s: the kubelet does not start",
+            "use 100ms, the default, or another value in this range",
         )
     elif period != _USUAL_US and text(node, "featureGates", "CustomCPUCFSQuotaPeriod").lower() != "true":
         yield Remark(
@@ -125,7 +125,7 @@ def _period(scene: PodContext) -> Iterator[Remark]:
         yield Remark(
             here,
             f"{key} {written}: a quota is checked at ticks of 1 to 4 ms, so in periods this short "
-            "containers lose several percent even at quotas that should just do, and no limit is below "
+            "containers lose several percent even at quotas that just suffice, and no limit is below "
             f"{1000 / period:.2g} CPUs",
             "use 10ms or more",
             Severity.WARNING,
@@ -133,22 +133,22 @@ def _period(scene: PodContext) -> Iterator[Remark]:
 
 
 def _microseconds(written: str) -> float | None:
-    """A Go duration in microseconds; None where it is none."""
+    """A Go duration in microseconds; None for any other text."""
     parts = _DURATION.findall(written)
     if not parts or "".join(number + unit for number, unit in parts) != written:
         return None
     return sum(float(number) * _MICROSECONDS[unit] for number, unit in parts)
 
 
-def _quota_off(scene: PodContext) -> Iterator[Remark]:
-    """With cpuCFSQuota: false limits throttle nobody, whatever manifests say."""
-    node = scene.object.node
+def _quota_off(context: PodContext) -> Iterator[Remark]:
+    """With cpuCFSQuota: false no limit throttles, whatever manifests have."""
+    node = context.object.node
     off = text(node, "cpuCFSQuota").lower() in ("false", "no", "off")
-    if scene.object.kind == "KubeletConfiguration" and off:
+    if context.object.kind == "KubeletConfiguration" and off:
         yield Remark(
             place(node, "cpuCFSQuota"),
-            "cpuCFSQuota: false: no CPU limit is enforced on this node, for anybody",
-            "nothing, if that is meant; requests still share the CPUs",
+            "cpuCFSQuota: false: no CPU limit is enforced on this node",
+            "nothing, if intended; requests still share the CPUs",
         )
 
 
@@ -157,9 +157,9 @@ RULES: Final = (
         "cpu-burst",
         Severity.ERROR,
         "a CPU burst annotation that cannot work",
-        "Koordinator writes the burst to the kernel, which takes none above the quota (EINVAL): 1000 %, "
-        "the default once a policy is on, never works on a mainline kernel. What is no JSON, or no known "
-        "policy, is ignored.",
+        "Koordinator writes the burst to the kernel, which accepts none above the quota (EINVAL): 1000 %, "
+        "the default once a policy is on, never works on a mainline kernel. Invalid JSON and unknown "
+        "policies are ignored.",
         'Use {"policy":"cpuBurstOnly","cpuBurstPercent":100} at most; better, drop the limit.',
         _burst,
     ),
@@ -167,14 +167,14 @@ RULES: Final = (
         "cpu-burst-config",
         Severity.ERROR,
         "a cluster's CPU burst configuration that cannot work",
-        "As cpu-burst, for cpu-burst-config in Koordinator's slo-controller-config: it holds for every pod.",
+        "As cpu-burst, for cpu-burst-config in Koordinator's slo-controller-config: it applies to every pod.",
         "As cpu-burst.",
         _cluster_burst,
     ),
     LintRule(
         "cfs-period",
         Severity.ERROR,
-        "a quota period that the kubelet or the kernel refuses",
+        "a quota period that the kubelet or the kernel rejects",
         "cpuCFSQuotaPeriod must lie between 1ms and 1s, and needs a feature gate unless it is 100ms. "
         "Quotas are checked at the scheduler's tick, so periods below 10 ms lose several percent (a "
         "warning).",
@@ -185,8 +185,8 @@ RULES: Final = (
         "cfs-quota-off",
         Severity.INFO,
         "a kubelet that enforces no CPU limit",
-        "With cpuCFSQuota: false nobody is throttled, and nobody is capped.",
-        "Nothing, if that is meant.",
+        "With cpuCFSQuota: false no container is throttled or capped.",
+        "Nothing, if intended.",
         _quota_off,
     ),
 )

@@ -1,4 +1,4 @@
-"""Rules about CPU requests: the share that a container is guaranteed, and the class that its pod gets."""
+"""Rules about CPU requests: the guaranteed share of a container, and the QoS class of its pod."""
 
 from __future__ import annotations
 
@@ -20,81 +20,85 @@ _CLASSES: Final = {
 }
 
 
-def _no_cpu_request(scene: PodContext) -> Iterator[Remark]:
-    pod = scene.object.pod
-    if scene.policy.cpu_request == "optional" or (pod and pod.resources and "cpu" in pod.resources.requests):
+def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
+    pod = context.object.pod
+    if context.policy.cpu_request == "optional" or (
+        pod and pod.resources and "cpu" in pod.resources.requests
+    ):
         return
-    for container in containers(scene):
-        found = effective(scene, container.resources, "cpu")
+    for container in containers(context):
+        found = effective(context, container.resources, "cpu")
         if found.request or {"cpu"} & {*container.resources.requests, *container.resources.limits}:
             continue
         init = container.kind is ContainerKind.INIT
         message = (
-            "no CPU request: under contention it gets the least share there is (2 shares, as a request of "
-            f"2m), and the scheduler reserves nothing for it; {_CLASSES[qos(scene)]}"
+            "no CPU request: under contention it gets the smallest share (2 shares, as a request of 2m), and "
+            f"the scheduler reserves nothing for it; {_CLASSES[qos(context)]}"
         )
         fix = "set resources.requests.cpu to what it uses under load, and no limit"
         level = Severity.INFO if init else None
         yield Remark(container.resources.place, message, fix, level, container.name)
 
 
-def _zero_request(scene: PodContext) -> Iterator[Remark]:
-    for container in containers(scene):
+def _zero_request(context: PodContext) -> Iterator[Remark]:
+    for container in containers(context):
         asked = container.resources.requests.get("cpu")
         if asked is not None and asked.nano == 0:
-            message = "a CPU request of 0 reserves nothing and weighs as little as none"
+            message = "a CPU request of 0 reserves nothing and has the smallest weight, as no request"
             yield Remark(asked.place, message, "set it to what it uses under load", container=container.name)
 
 
-def _request_from_limit(scene: PodContext) -> Iterator[Remark]:
-    for container in containers(scene):
+def _request_from_limit(context: PodContext) -> Iterator[Remark]:
+    for container in containers(context):
         limit = container.resources.limits.get("cpu")
         if limit is None or not limit.milli or "cpu" in container.resources.requests:
             continue
         patch = {"requests": {"cpu": limit.text}}
         yield Remark(
             limit.place,
-            f"no CPU request of its own: the API server takes the limit, {limit.text}, for it, so the "
-            "request would go with the limit, and share and QoS class with it",
-            f"write requests.cpu: {limit.text} out",
+            f"no CPU request: the API server uses the limit, {limit.text}, so removing the limit removes the "
+            "request, too, and changes share and QoS class",
+            f"set requests.cpu: {limit.text}",
             container=container.name,
-            patch=container_patch(scene.object, container, patch),
+            patch=container_patch(context.object, container, patch),
         )
 
 
-def _exclusive_cpus_lost(scene: PodContext) -> Iterator[Remark]:
-    """Containers that ask for whole CPUs as if to own them, in a pod that others keep from Guaranteed."""
-    if not scene.policy.exclusive_cpus or scene.object.batch or qos(scene) is QOSClass.GUARANTEED:
+def _exclusive_cpus_lost(context: PodContext) -> Iterator[Remark]:
+    """Containers with integer limit = request in a pod that other containers keep from Guaranteed."""
+    if not context.policy.exclusive_cpus or context.object.batch or qos(context) is QOSClass.GUARANTEED:
         return
-    if scene.object.pod and scene.object.pod.resources:
+    if context.object.pod and context.object.pod.resources:
         return
-    wanting = [one for one in containers(scene) if _wants_cpus(scene, one) and not exclusive_cpus(scene, one)]
-    spoiling = [(one, lack) for one in containers(scene) if (lack := _lack(scene, one))]
+    wanting = [
+        one for one in containers(context) if _wants_cpus(context, one) and not exclusive_cpus(context, one)
+    ]
+    spoiling = [(one, lack) for one in containers(context) if (lack := _lack(context, one))]
     for container in wanting:
         others = "; ".join(f"{one.name or 'a container'} {lack}" for one, lack in spoiling)
-        count = effective(scene, container.resources, "cpu").request // 10**9
+        count = effective(context, container.resources, "cpu").request // 10**9
         yield Remark(
             container.resources.limits["cpu"].place,
-            f"limit = request = {many(count, 'whole CPU')}, but the pod is Burstable, so no static CPU "
-            f"manager gives it CPUs of its own: {others}",
-            "give every container of the pod limit = request for CPU and memory; or, if exclusive CPUs are "
-            "not wanted, drop the CPU limit",
+            f"limit = request = {many(count, 'CPU')}, but the pod is Burstable, so a static CPU manager "
+            f"gives it no exclusive CPUs: {others}",
+            "give every container of the pod limit = request for CPU and memory; or, if no "
+            "exclusive CPUs are needed, drop the CPU limit",
             container=container.name,
         )
 
 
-def _wants_cpus(scene: PodContext, container: ManifestContainer) -> bool:
+def _wants_cpus(context: PodContext, container: ManifestContainer) -> bool:
     own = container.resources
-    cpu, memory = effective(scene, own, "cpu"), effective(scene, own, "memory")
+    cpu, memory = effective(context, own, "cpu"), effective(context, own, "memory")
     alike = bool(cpu.limit and cpu.limit == cpu.request and memory.limit and memory.limit == memory.request)
     return alike and cpu.written is not None and cpu.request % 10**9 == 0
 
 
-def _lack(scene: PodContext, container: ManifestContainer) -> str:
+def _lack(context: PodContext, container: ManifestContainer) -> str:
     """What keeps a container's pod from being Guaranteed; empty where it does not."""
     lacks = []
     for resource in ("cpu", "memory"):
-        found = effective(scene, container.resources, resource)
+        found = effective(context, container.resources, resource)
         if not found.limit:
             lacks.append(f"has no {resource} limit")
         elif found.limit != found.request:
@@ -109,9 +113,9 @@ RULES: Final = (
         "no-cpu-request",
         Severity.WARNING,
         "no CPU request",
-        "The request is the guarantee: the scheduler keeps it free on the node, and as the group's weight "
-        "it decides who gets how much when CPUs are contended. Without one the container has the least "
-        "weight there is and starves beside any neighbour that has one. A pod without any requests and "
+        "The request is the guarantee: the scheduler reserves it on the node, and as the cgroup's weight it "
+        "decides the shares when CPUs are contended. Without one the container has the smallest weight "
+        "and starves beside any container with a request. A pod without any requests and "
         "limits is BestEffort.",
         "Set resources.requests.cpu to what the container uses under load (a high percentile of its usage).",
         _no_cpu_request,
@@ -127,20 +131,20 @@ RULES: Final = (
     LintRule(
         "request-from-limit",
         Severity.INFO,
-        "a CPU request that only the limit gives",
-        "The API server takes a limit for the missing request. Whoever then removes the limit removes the "
-        "request too, and with it the guarantee.",
-        "Write the request out.",
+        "a CPU request that follows from the limit only",
+        "The API server uses the limit as the missing request. Removing the limit then removes the request "
+        "and the guarantee, too.",
+        "Set the request.",
         _request_from_limit,
     ),
     LintRule(
         "exclusive-cpus-lost",
         Severity.WARNING,
-        "whole CPUs asked for in a pod that is not Guaranteed",
-        "A static CPU manager gives whole CPUs only to containers of Guaranteed pods, and a pod is "
+        "integer limit = request in a pod that is not Guaranteed",
+        "A static CPU manager gives exclusive CPUs only to containers of Guaranteed pods, and a pod is "
         "Guaranteed only if all its containers, sidecars and init containers too, have limit = request for "
         "CPU and memory. One sidecar without a memory limit costs the main container its CPUs.",
-        "Complete the other containers; or drop the CPU limit if exclusive CPUs are not wanted.",
+        "Complete the other containers; or drop the CPU limit if no exclusive CPUs are needed.",
         _exclusive_cpus_lost,
     ),
 )

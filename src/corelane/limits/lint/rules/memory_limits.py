@@ -13,37 +13,37 @@ from corelane.workload import ContainerKind
 __all__ = ["RULES"]
 
 
-def _pod_says(scene: PodContext) -> bool:
-    """Whether the pod as a whole has a memory limit, which then holds for all its containers."""
-    pod = scene.object.pod
+def _pod_says(context: PodContext) -> bool:
+    """Whether the pod as a whole has a memory limit, which then applies to all its containers."""
+    pod = context.object.pod
     return bool(pod and pod.resources and "memory" in pod.resources.limits)
 
 
-def _missing(scene: PodContext) -> Iterator[Remark]:
-    if scene.policy.memory_limit == "optional" or _pod_says(scene):
+def _missing(context: PodContext) -> Iterator[Remark]:
+    if context.policy.memory_limit == "optional" or _pod_says(context):
         return
-    for container in containers(scene):
+    for container in containers(context):
         own = container.resources
-        if "memory" in own.limits or effective(scene, own, "memory").limit:
+        if "memory" in own.limits or effective(context, own, "memory").limit:
             continue
         asked = own.requests.get("memory")
         size = asked.text if asked else ""
         yield Remark(
             asked.place if asked else own.place,
-            "no memory limit: a leak takes the node's memory, and the kernel then kills whom it likes",
+            "no memory limit: a leak takes the node's memory, and the kernel may then kill any pod",
             f"set limits.memory: {size}, its request"
             if size
             else "set requests.memory and limits.memory alike",
             Severity.INFO if container.kind is ContainerKind.INIT else None,
             container.name,
-            patch=container_patch(scene.object, container, {"limits": {"memory": size}}) if size else None,
+            patch=container_patch(context.object, container, {"limits": {"memory": size}}) if size else None,
         )
 
 
-def _not_request(scene: PodContext) -> Iterator[Remark]:
-    if scene.policy.memory_limit != "equal-to-request":
+def _not_request(context: PodContext) -> Iterator[Remark]:
+    if context.policy.memory_limit != "equal-to-request":
         return
-    for container in containers(scene):
+    for container in containers(context):
         asked, limit = (
             part.get("memory") for part in (container.resources.requests, container.resources.limits)
         )
@@ -51,11 +51,11 @@ def _not_request(scene: PodContext) -> Iterator[Remark]:
             continue
         yield Remark(
             limit.place,
-            f"memory limit {limit.text} above the request {asked.text}: what lies between is promised to "
-            "nobody, and when the node runs short this container is among the first to be killed",
+            f"memory limit {limit.text} above the request {asked.text}: the difference is not "
+            "reserved, and when the node runs short this container is among the first killed",
             f"set both to what it needs: {limit.text}, if it uses the limit",
             container=container.name,
-            patch=container_patch(scene.object, container, {"requests": {"memory": limit.text}}),
+            patch=container_patch(context.object, container, {"requests": {"memory": limit.text}}),
         )
 
 
@@ -64,8 +64,8 @@ RULES: Final = (
         "memory-limit-missing",
         Severity.WARNING,
         "no memory limit",
-        "Memory cannot be taken back as CPU time can. Without a limit one leak ends in the node's "
-        "out-of-memory killer, which may choose a neighbour.",
+        "Memory cannot be reclaimed as CPU time can. Without a limit one leak ends in the node's "
+        "out-of-memory killer, which may choose another pod.",
         "Set limits.memory equal to requests.memory.",
         _missing,
     ),
@@ -73,9 +73,9 @@ RULES: Final = (
         "memory-limit-not-request",
         Severity.WARNING,
         "a memory limit above the request",
-        "The scheduler counts the request only. If several containers use what lies between request and "
-        "limit at once, the node runs out, and those furthest above their requests are killed. CPU is the "
-        "other way round: it is taken back at once, so requests without limits are safe there.",
+        "The scheduler counts the request only. If several containers use the memory between request "
+        "and limit at once, the node runs out, and those furthest above their requests are killed. CPU "
+        "time is reclaimed at once, so requests without limits are safe there.",
         "Make them equal, at what the container needs at its peak.",
         _not_request,
     ),

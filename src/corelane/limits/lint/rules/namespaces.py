@@ -1,4 +1,4 @@
-"""Rules about a namespace's LimitRanges and ResourceQuotas: what they add to pods, and what they demand."""
+"""Rules about a namespace's LimitRanges and ResourceQuotas: what they add to pods, and what they require."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ __all__ = ["RULES"]
 _SHOWN: Final = 4
 
 
-def _adds_limit(scene: PodContext) -> Iterator[Remark]:
-    if scene.object.kind != "LimitRange" or scene.policy.cpu_limit == "allowed":
+def _adds_limit(context: PodContext) -> Iterator[Remark]:
+    if context.object.kind != "LimitRange" or context.policy.cpu_limit == "allowed":
         return
-    for item in items(scene.object.node, "spec", "limits"):
+    for item in items(context.object.node, "spec", "limits"):
         key = next((key for key in ("default", "max") if at(item, key, "cpu") is not None), None)
         if text(item, "type") != "Container" or key is None:
             continue
-        written, hit = text(item, key, "cpu"), list(_receiving(scene))
+        written, hit = text(item, key, "cpu"), list(_receiving(context))
         limit = max((limit for _, _, limit in hit), default=0)
         yield Remark(
             place(item, key, "cpu"),
-            f"{key}.cpu: {written} becomes the CPU limit of every container that sets none{_named(hit)}",
+            f"{key}.cpu: {written} becomes the CPU limit of every container without one{_named(hit)}",
             "drop it; defaultRequest.cpu alone gives a share"
             + (" (a maximum is a default limit too)" if key == "max" else ""),
-            cost=cost_of(scene, limit, 1) if limit else None,
+            cost=cost_of(context, limit, 1) if limit else None,
         )
 
 
-def _receiving(scene: PodContext) -> Iterator[tuple[ManifestObject, ManifestContainer, int]]:
-    """The containers in the input whose CPU limit this LimitRange makes, with that limit in milliCPU."""
-    for neighbour in chain.from_iterable(scene.neighbours.values()):
-        there = replace(scene, object=neighbour)
+def _receiving(context: PodContext) -> Iterator[tuple[ManifestObject, ManifestContainer, int]]:
+    """The containers in the input with a CPU limit from this LimitRange, and that limit in milliCPU."""
+    for other in chain.from_iterable(context.others.values()):
+        there = replace(context, object=other)
         for container in containers(there):
             found = effective(there, container.resources, "cpu")
-            if found.origin == scene.object.name and found.limit and not exclusive_cpus(there, container):
-                yield neighbour, container, found.limit_milli
+            if found.origin == context.object.name and found.limit and not exclusive_cpus(there, container):
+                yield other, container, found.limit_milli
 
 
 def _named(hit: list[tuple[ManifestObject, ManifestContainer, int]]) -> str:
@@ -54,47 +54,47 @@ def _named(hit: list[tuple[ManifestObject, ManifestContainer, int]]) -> str:
     return f"; here: {', '.join(names)}{rest}"
 
 
-def _range_limits(scene: PodContext) -> Iterator[Remark]:
-    """The same at the container, with what it costs there."""
-    if scene.policy.cpu_limit != "never" or scene.object.batch:
+def _range_limits(context: PodContext) -> Iterator[Remark]:
+    """The same at the container, with its cost there."""
+    if context.policy.cpu_limit != "never" or context.object.batch:
         return
-    for container in containers(scene):
-        found = effective(scene, container.resources, "cpu")
-        if not found.origin or not found.limit or exclusive_cpus(scene, container):
+    for container in containers(context):
+        found = effective(context, container.resources, "cpu")
+        if not found.origin or not found.limit or exclusive_cpus(context, container):
             continue
-        cost = cost_of(scene, found.limit_milli, 1 if found.limit_milli < 1000 else _SHOWN)
+        cost = cost_of(context, found.limit_milli, 1 if found.limit_milli < 1000 else _SHOWN)
         yield Remark(
             container.resources.place,
-            f"no CPU limit here, but LimitRange {found.origin} gives it one of {cpus(found.limit_milli)}"
+            f"no CPU limit here, but LimitRange {found.origin} sets one of {cpus(found.limit_milli)}"
             + (f": {stall(cost)}" if cost.stall_ms else ""),
-            "change the LimitRange (default.cpu, max.cpu): a container cannot say that it wants no limit",
+            "change the LimitRange (default.cpu, max.cpu): a container cannot opt out",
             container=container.name,
             cost=cost,
         )
 
 
-def _demands_limits(scene: PodContext) -> Iterator[Remark]:
-    if scene.object.kind != "ResourceQuota" or scene.policy.cpu_limit == "allowed":
+def _demands_limits(context: PodContext) -> Iterator[Remark]:
+    if context.object.kind != "ResourceQuota" or context.policy.cpu_limit == "allowed":
         return
-    written = text(scene.object.node, "spec", "hard", "limits.cpu")
+    written = text(context.object.node, "spec", "hard", "limits.cpu")
     if written:
         yield Remark(
-            place(scene.object.node, "spec", "hard", "limits.cpu"),
+            place(context.object.node, "spec", "hard", "limits.cpu"),
             f"limits.cpu: {written}: with this quota every container in the namespace must have a CPU "
-            "limit, and a pod without one is refused",
-            "limit requests.cpu instead: that is what the scheduler hands out",
+            "limit, and a pod without one is rejected",
+            "limit requests.cpu instead, which the scheduler allocates",
         )
 
 
-def _refuses(scene: PodContext) -> Iterator[Remark]:
-    for quota in scene.of_kind("ResourceQuota"):
+def _refuses(context: PodContext) -> Iterator[Remark]:
+    for quota in context.of_kind("ResourceQuota"):
         if at(quota.node, "spec", "scopes") or at(quota.node, "spec", "scopeSelector"):
             continue
-        for container in containers(scene):
-            if lack := _lacking(scene, container, quota):
+        for container in containers(context):
+            if lack := _lacking(context, container, quota):
                 yield Remark(
                     container.resources.place,
-                    f"ResourceQuota {quota.name} counts {lack}, so the pod is refused: this container has "
+                    f"ResourceQuota {quota.name} counts {lack}, so the pod is rejected: this container has "
                     "none",
                     f"set it, or drop {lack} from the quota"
                     if lack == "limits.cpu"
@@ -103,9 +103,9 @@ def _refuses(scene: PodContext) -> Iterator[Remark]:
                 )
 
 
-def _lacking(scene: PodContext, container: ManifestContainer, quota: ManifestObject) -> str:
-    """The quota's CPU key that a container has no amount for."""
-    found = effective(scene, container.resources, "cpu")
+def _lacking(context: PodContext, container: ManifestContainer, quota: ManifestObject) -> str:
+    """The quota's CPU key for which a container has no amount."""
+    found = effective(context, container.resources, "cpu")
     hard = ("spec", "hard")
     if text(quota.node, *hard, "limits.cpu") and not found.limit:
         return "limits.cpu"
@@ -118,24 +118,24 @@ RULES: Final = (
         "limitrange-adds-limit",
         Severity.WARNING,
         "a LimitRange that adds CPU limits",
-        "default.cpu, and max.cpu where there is no default, become the limit of every container that sets "
-        "none. Manifests without limits are then throttled all the same.",
+        "default.cpu, and max.cpu where there is no default, become the limit of every container without "
+        "one. Manifests without limits are then throttled, too.",
         "Drop default.cpu and max.cpu; defaultRequest.cpu gives a share without a quota.",
         _adds_limit,
     ),
     LintRule(
         "limit-from-range",
         Severity.WARNING,
-        "a container that a LimitRange gives a CPU limit",
-        "The limit is not in the manifest, but it throttles as any other.",
+        "a container with a CPU limit from a LimitRange",
+        "The limit is not in the manifest, but it throttles like any other.",
         "Change the LimitRange.",
         _range_limits,
     ),
     LintRule(
         "quota-demands-limits",
         Severity.WARNING,
-        "a ResourceQuota that makes CPU limits compulsory",
-        "A quota on limits.cpu refuses every pod with a container that has none, so limits cannot be "
+        "a ResourceQuota that requires CPU limits",
+        "A quota on limits.cpu rejects every pod with a container that has none, so limits cannot be "
         "dropped.",
         "Put the quota on requests.cpu.",
         _demands_limits,
@@ -143,10 +143,9 @@ RULES: Final = (
     LintRule(
         "quota-refuses-pod",
         Severity.ERROR,
-        "a pod that a ResourceQuota refuses",
-        "The namespace's quota counts an amount that a container does not state, so admission refuses the "
-        "pod.",
-        "State the request; for limits.cpu change the quota.",
+        "a pod that a ResourceQuota rejects",
+        "The namespace's quota counts an amount that a container does not set, so admission rejects the pod.",
+        "Set the request; for limits.cpu change the quota.",
         _refuses,
     ),
 )

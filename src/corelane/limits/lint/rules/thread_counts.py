@@ -1,4 +1,4 @@
-"""Rules about threads: more of them than the quota feeds, or as many as the node has CPUs."""
+"""Rules about thread counts: more threads than the quota serves, or as many as the node has CPUs."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ _HALF_LOST_MS: Final = 50.0
 _NODE_CPUS: Final = 16
 
 
-def _limited(scene: PodContext) -> Iterator[tuple[ManifestContainer, int]]:
-    """Containers that a quota holds, with the limit in milliCPU."""
-    if quota_lifted(scene):
+def _limited(context: PodContext) -> Iterator[tuple[ManifestContainer, int]]:
+    """Containers with a quota, and the limit in milliCPU."""
+    if quota_lifted(context):
         return
-    for container in containers(scene):
-        limit = effective(scene, container.resources, "cpu").limit_milli
+    for container in containers(context):
+        limit = effective(context, container.resources, "cpu").limit_milli
         if limit and container.kind is not ContainerKind.INIT:
             yield container, limit
 
 
-def _over_limit(scene: PodContext) -> Iterator[Remark]:
-    for container, limit in _limited(scene):
+def _over_limit(context: PodContext) -> Iterator[Remark]:
+    for container, limit in _limited(context):
         threads, fed = at_once(container.settings) or 0, -(-limit // 1000)
         if threads <= fed:
             continue
-        cost = cost_of(scene, limit, threads)
+        cost = cost_of(context, limit, threads)
         largest = max(_counted(container), key=lambda one: one.count or 0)
         level = Severity.ERROR if cost.stall_ms >= _HALF_LOST_MS else Severity.WARNING
         yield Remark(
             largest.place,
             f"{_listed(container)}: {many(threads, 'thread')} on a limit of {cpus(limit)}: {stall(cost)}",
             f"run no more than {many(fed, 'thread')} at once, or drop the limit",
-            Severity.INFO if scene.object.batch else level,
+            Severity.INFO if context.object.batch else level,
             container.name,
             cost,
         )
@@ -61,13 +61,13 @@ def _listed(container: ManifestContainer) -> str:
     return ", ".join(f"{one.name}={one.count}" for one in _counted(container))
 
 
-def _from_node(scene: PodContext) -> Iterator[Remark]:
-    for container, limit in _limited(scene):
+def _from_node(context: PodContext) -> Iterator[Remark]:
+    for container, limit in _limited(context):
         known = counts_node_cpus(container.image)
-        if known is None or at_once(container.settings) is not None or exclusive_cpus(scene, container):
+        if known is None or at_once(container.settings) is not None or exclusive_cpus(context, container):
             continue
-        node_cpus = scene.policy.node_cpus or _NODE_CPUS
-        cost = cost_of(scene, limit, node_cpus)
+        node_cpus = context.policy.node_cpus or _NODE_CPUS
+        cost = cost_of(context, limit, node_cpus)
         yield Remark(
             container.resources.limits["cpu"].place
             if "cpu" in container.resources.limits
@@ -75,37 +75,37 @@ def _from_node(scene: PodContext) -> Iterator[Remark]:
             f"{known.what}, whatever the limit of {cpus(limit)}: on a node of {node_cpus} CPUs "
             f"{stall(cost)}; the larger the node, the worse",
             f"{known.remedy}; and drop the limit",
-            Severity.INFO if scene.object.batch else None,
+            Severity.INFO if context.object.batch else None,
             container.name,
             cost,
         )
 
 
-def _follow_limit(scene: PodContext) -> Iterator[Remark]:
-    for container in containers(scene):
-        if effective(scene, container.resources, "cpu").limit:
+def _follow_limit(context: PodContext) -> Iterator[Remark]:
+    for container in containers(context):
+        if effective(context, container.resources, "cpu").limit:
             continue
         for one in container.settings:
             if one.from_field != "limits.cpu" or one.count is not None:
                 continue
             yield Remark(
                 one.place,
-                f"{one.name} comes from limits.cpu, but there is no CPU limit: it becomes the CPUs of the "
-                "node",
-                "take it from requests.cpu, or write the number",
+                f"{one.name} is set from limits.cpu, but there is no CPU limit: it becomes the CPU count of "
+                "the node",
+                "set it from requests.cpu, or to a number",
                 container=container.name,
             )
 
 
-def _unusable(scene: PodContext) -> Iterator[Remark]:
-    for container in containers(scene):
+def _unusable(context: PodContext) -> Iterator[Remark]:
+    for container in containers(context):
         for one in container.settings:
             if not one.valid:
                 yield Remark(
                     one.place,
-                    f"{one.name}={one.written!r} is no number of threads: it is ignored, and the node's "
-                    "CPUs count",
-                    "write a whole number from 1 on",
+                    f"{one.name}={one.written!r} is not a number of threads: it is ignored, and the "
+                    "node's CPUs count",
+                    "write an integer from 1 up",
                     container=container.name,
                 )
 
@@ -114,10 +114,10 @@ RULES: Final = (
     LintRule(
         "threads-over-limit",
         Severity.WARNING,
-        "more threads than the limit feeds",
-        "Threads that run at once share one quota: n threads at a limit of L CPUs have L/n of the time "
-        "they want, and stand still together for the rest of each period. Locks held and replies half sent "
-        "wait with them. Seen are GOMAXPROCS, OMP_NUM_THREADS and its kin, -XX:ActiveProcessorCount, "
+        "more threads than the limit serves",
+        "Threads that run at once share one quota: n threads at a limit of L CPUs get L/n of their "
+        "demand, and are stopped together for the rest of each period, with the locks they hold and the "
+        "replies half sent. Detected are GOMAXPROCS, OMP_NUM_THREADS and its kin, -XX:ActiveProcessorCount, "
         "WEB_CONCURRENCY, workers and threads of gunicorn and uvicorn, worker_processes of nginx; "
         "processes are multiplied by their threads.",
         "As many threads as whole CPUs in the limit; or no limit.",
@@ -129,25 +129,25 @@ RULES: Final = (
         "a limit on software that starts a thread for every CPU of the node",
         "nginx, PyTorch, TensorFlow and others count the node's CPUs, not the quota. The same pod is then "
         "fine on a small node and loses two thirds of its throughput on a large one.",
-        "Fix the number of threads or workers, and drop the limit. nodeCPUs in the policy says how large "
-        "nodes are.",
+        "Fix the number of threads or workers, and drop the limit. nodeCPUs in the policy is the size of "
+        "the nodes.",
         _from_node,
     ),
     LintRule(
         "threads-follow-limit",
         Severity.WARNING,
-        "threads taken from a limit that is not there",
+        "a thread count set from a missing limit",
         "A resourceFieldRef to limits.cpu gives the node's allocatable CPUs where no limit is set: on a "
-        "large node far more threads than was meant.",
-        "Take it from requests.cpu (rounded up to whole CPUs), or write the number.",
+        "large node far more threads than intended.",
+        "Set it from requests.cpu (rounded up to an integer), or to a number.",
         _follow_limit,
     ),
     LintRule(
         "bad-thread-count",
         Severity.WARNING,
-        "a thread setting that is no number",
-        "Runtimes ignore what they cannot read, without a word, and count the node's CPUs.",
-        "Write a whole number; GOMAXPROCS=500m means nothing.",
+        "a thread setting that is not a number",
+        "Runtimes ignore an invalid value without a message, and count the node's CPUs.",
+        "Write an integer; GOMAXPROCS=500m is invalid.",
         _unusable,
     ),
 )
