@@ -8,6 +8,7 @@ from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.recovery.rebuilding import EntryChange, StateDifference
 from corelane.node.recovery.start_rules import StartRule
 from corelane.node.recovery.statefiles import StateFile
+from corelane.reasons import Code, Reason, sentence
 from corelane.view import state, tables
 
 FOUND = Checkpoint(
@@ -42,9 +43,12 @@ def test_a_state_without_entries_is_stated():
 
 
 def test_a_failing_rule_shows_its_remedy():
-    rules = [StartRule("policy", "ok", "fine"), StartRule("total", "fails", "the text", "the remedy")]
+    rules = [
+        StartRule("policy", "ok", "fine"),
+        StartRule("total", "fails", "the text", Reason(Code.REMEDY_REPAIR)),
+    ]
     shown = text(state.show_rules, "FILE", rules)
-    assert "→ the remedy" in shown
+    assert "→ run `corelane state repair`" in shown
     assert "would not start" in shown
     assert "would start" in text(state.show_rules, "FILE", rules[:1])
     plain = state.plain_rules("FILE", rules, {"cpus": "0-7"})
@@ -53,7 +57,7 @@ def test_a_failing_rule_shows_its_remedy():
         "name": "total",
         "verdict": "fails",
         "text": "the text",
-        "remedy": "the remedy",
+        "remedy": sentence(Reason(Code.REMEDY_REPAIR)),
     }
 
 
@@ -61,7 +65,8 @@ def test_a_difference_distinguishes_kept_changed_added_and_removed():
     two, three = CPUSet([2]), CPUSet([3])
     pairs = [(two, two), (two, three), (None, two), (two, None), (None, None)]
     changes = tuple(
-        EntryChange("u", f"c{i}", "", before, after, "why") for i, (before, after) in enumerate(pairs)
+        EntryChange("u", f"c{i}", "", before, after, (Reason(Code.ENTRY_UNCHANGED),))
+        for i, (before, after) in enumerate(pairs)
     )
     assert [change.kind for change in changes] == ["kept", "changed", "added", "removed", "left out"]
     difference = StateDifference("FILE", None, FOUND, 4, changes, ("a note",))

@@ -142,6 +142,32 @@ class Code(StrEnum):
     MOVE_PODS = "move-pods"
     DROP_REQUIREMENT = "drop-requirement"
 
+    # -- why a repair of a state file changes an entry
+    ENTRY_UNCHANGED = "entry-unchanged"
+    ENTRY_RUNNING = "entry-running"
+    ENTRY_NOT_RUNNING = "entry-not-running"
+    ENTRY_LOST_CPUS = "entry-lost-cpus"
+    ENTRY_REPLACED_CPUS = "entry-replaced-cpus"
+    ENTRY_WITHOUT_NAME = "entry-without-name"
+    ENTRY_DROPPED = "entry-dropped"
+    ENTRY_NOT_EXCLUSIVE = "entry-not-exclusive"
+    ENTRY_POLICY_NONE = "entry-policy-none"
+
+    # -- what to do where the kubelet would not start with a state file
+    REMEDY_REPAIR = "remedy-repair"
+    REMEDY_REPAIR_TOTAL = "remedy-repair-total"
+    REMEDY_RESERVE_OTHERS = "remedy-reserve-others"
+    REMEDY_REMOVE_STRICT = "remedy-remove-strict"
+    REMEDY_FREE_CPUS = "remedy-free-cpus"
+    REMEDY_CONVERT = "remedy-convert"
+    REMEDY_CONVERT_WITHOUT_GATE = "remedy-convert-without-gate"
+    REMEDY_DRAIN_POD_LEVEL = "remedy-drain-pod-level"
+    REMEDY_REMOVE = "remedy-remove"
+    REMEDY_REMOVE_WITHOUT_GATE = "remedy-remove-without-gate"
+    REMEDY_MEMORY_POLICY = "remedy-memory-policy"
+    REMEDY_RESERVED_MEMORY = "remedy-reserved-memory"
+    REMEDY_GIVE_RESERVATION = "remedy-give-reservation"
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:

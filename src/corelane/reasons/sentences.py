@@ -10,6 +10,7 @@ from typing import Any, Final, TypeAlias
 from corelane import quantity
 from corelane.cpuset import format_list, named, verb
 from corelane.reasons.codes import Code, Reason
+from corelane.reasons.state_files import SENTENCES
 
 __all__ = ["label", "sentence"]
 
@@ -587,4 +588,5 @@ _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
     ),
     Code.MOVE_PODS: ("release", _move_pods),
     Code.DROP_REQUIREMENT: ("soften", _drop_requirement),
+    **SENTENCES,
 }

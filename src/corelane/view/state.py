@@ -11,6 +11,7 @@ from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.recovery.rebuilding import EntryChange, StateDifference
 from corelane.node.recovery.start_rules import StartRule, broken
 from corelane.node.recovery.statefiles import StateFile
+from corelane.reasons import sentence
 from corelane.view import tables
 
 if TYPE_CHECKING:
@@ -94,13 +95,18 @@ def _set(cpus: CPUSet) -> str:
 
 def plain_rules(file: str, rules: list[StartRule], settings: Mapping[str, Any]) -> dict[str, Any]:
     """JSON with stable keys."""
-    return {"file": file, "starts": not broken(rules), **settings, "rules": [asdict(rule) for rule in rules]}
+    plain = [asdict(rule) | {"remedy": _remedy(rule)} for rule in rules]
+    return {"file": file, "starts": not broken(rules), **settings, "rules": plain}
+
+
+def _remedy(rule: StartRule) -> str:
+    return sentence(rule.remedy) if rule.remedy else ""
 
 
 def show_rules(file: str, rules: list[StartRule], to: Console) -> None:
     """A row for each rule, and a last line with the verdict."""
     rows = [
-        (rule.verdict, rule.name, f"{rule.text}\n→ {rule.remedy}" if rule.remedy else rule.text)
+        (rule.verdict, rule.name, f"{rule.text}\n→ {_remedy(rule)}" if rule.remedy else rule.text)
         for rule in rules
     ]
     tables.show(file, ("result", "rule", "detail"), rows, to)
@@ -129,7 +135,7 @@ def _plain_change(change: EntryChange) -> dict[str, Any]:
         "container": change.container,
         "before": None if change.before is None else str(change.before),
         "after": None if change.after is None else str(change.after),
-        "why": change.why,
+        "why": _why(change),
     }
 
 
@@ -151,4 +157,8 @@ def show_difference(difference: StateDifference, to: Console) -> None:
 
 def _row(change: EntryChange) -> tuple[str, ...]:
     before, after = ("-" if cpus is None else str(cpus) for cpus in (change.before, change.after))
-    return change.kind, change.pod or change.uid, change.container, before, after, change.why
+    return change.kind, change.pod or change.uid, change.container, before, after, _why(change)
+
+
+def _why(change: EntryChange) -> str:
+    return ", ".join(map(sentence, change.reasons))

@@ -19,6 +19,7 @@ from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 from corelane.node.recovery import start_rules, statefiles
 from corelane.node.recovery.start_rules import StartRule
 from corelane.node.recovery.statefiles import StateFile
+from corelane.reasons import Code, Reason
 from corelane.view import state as view
 from corelane.view import state_memory, tables
 
@@ -119,7 +120,7 @@ _UNKNOWN_RESERVATION = StartRule(
     "reservation",
     "warning",
     "reservation unknown: the file's own is taken as right",
-    "give --kubelet-config FILE, or --reserved-memory 0:memory=1Gi for each NUMA node",
+    Reason(Code.REMEDY_GIVE_RESERVATION),
 )
 
 

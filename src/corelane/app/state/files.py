@@ -12,8 +12,8 @@ from corelane.kernel import files
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 from corelane.node.recovery import statefiles
-from corelane.node.recovery.start_rules import REMOVE_MEMORY_FILE
 from corelane.node.recovery.statefiles import StateFile
+from corelane.reasons import Code, Reason, sentence
 
 __all__ = [
     "Say",
@@ -99,7 +99,7 @@ def refuse_memory(path: Path, command: str) -> None:
     if path.exists() and is_memory(path):
         raise StateFileError(
             f"{path}: is a memory_manager_state, which `corelane state {command}` does not change; "
-            f"`corelane state verify` shows what is wrong with it; {REMOVE_MEMORY_FILE}"
+            f"`corelane state verify` shows what is wrong with it; {sentence(Reason(Code.REMEDY_REMOVE))}"
         )
 
 

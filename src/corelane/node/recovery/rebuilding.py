@@ -4,14 +4,15 @@ A running owner keeps every CPU that may still be exclusive. CPUs that have beco
 replaced by free ones, of the same NUMA node if possible. No CPU gets two owners.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from corelane.cpuset import CPUSet, format_list, named, verb
+from corelane.cpuset import CPUSet, format_list
 from corelane.node.config import pick
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState
 from corelane.node.recovery.owners import CPUOwner
+from corelane.reasons import Code, Reason
 
 __all__ = ["EntryChange", "RebuiltState", "RepairError", "StateDifference", "rebuild"]
 
@@ -30,7 +31,7 @@ class EntryChange:
     """`namespace/name` where it is known."""
     before: CPUSet | None
     after: CPUSet | None
-    why: str
+    reasons: tuple[Reason, ...]
 
     @property
     def kind(self) -> str:
@@ -76,7 +77,7 @@ def rebuild(
     Raises RepairError where a strict reservation leaves no CPU for the shared pool.
     """
     if state.config.policy == "none":
-        why = "policy none allocates no exclusive CPUs"
+        why = (Reason(Code.ENTRY_POLICY_NONE),)
         gone = [EntryChange(uid, name, "", cpus, None, why) for (uid, name), cpus in _entries(old).items()]
         return RebuiltState(Checkpoint("none"), tuple(gone))
     draft = _Draft(state, dict(old.pods) if old else {})
@@ -114,7 +115,7 @@ class _Draft:
     state: NodeState
     pods: dict[str, CPUSet]
     assigned: dict[tuple[str, str], _Assigned] = field(default_factory=dict)
-    dropped: dict[tuple[str, str], str] = field(default_factory=dict)
+    dropped: dict[tuple[str, str], Reason] = field(default_factory=dict)
     owners: dict[tuple[str, str], CPUOwner] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -137,10 +138,9 @@ class _Draft:
         lost = owner.cpus.mask & ~self.allowed
         others = owner.cpus.mask & ~lost & self._of_others(owner)
         remaining = owner.cpus.mask & ~lost & ~others
-        if not remaining:
-            self.dropped[key] = f"{self._loss(lost, others)}: left out, the kubelet allocates again"
-        elif remaining != owner.cpus.mask and not owner.running:
-            self.dropped[key] = f"not running, and {self._loss(lost, others)}: the kubelet allocates again"
+        if not remaining or (remaining != owner.cpus.mask and not owner.running):
+            running = owner.running or not remaining
+            self.dropped[key] = Reason(Code.ENTRY_DROPPED, (*self._loss(lost, others), running))
         else:
             self.assigned[key] = _Assigned(owner, remaining, lost, others)
 
@@ -153,12 +153,9 @@ class _Draft:
             if assigned.owner.uid != owner.uid or not (reusable or assigned.owner.reusable)
         )
 
-    def _loss(self, lost: int, others: int) -> str:
-        reserved, offline = lost & self.state.reserved.mask, lost & ~self.state.usable.mask
-        parts = [f"{named(reserved)} {verb(reserved)} now reserved"] if reserved else []
-        parts += [f"{named(offline)} {verb(offline)} not online"] if offline else []
-        parts += [f"{named(others)} {verb(others, 'belongs', 'belong')} to another"] if others else []
-        return ", ".join(parts)
+    def _loss(self, lost: int, others: int) -> tuple[int, int, int]:
+        """Lost CPUs that are reserved, offline, or another owner's."""
+        return lost & self.state.reserved.mask, lost & ~self.state.usable.mask, others
 
     def replace_lost_cpus(self) -> None:
         """Give running owners free CPUs for those they lost, where their request is known."""
@@ -224,24 +221,26 @@ class _Draft:
     def _change(self, key: tuple[str, str], before: CPUSet | None) -> EntryChange:
         assigned, owner = self.assigned.get(key), self.owners.get(key)
         after = CPUSet.from_mask(assigned.cpus) if assigned else None
-        return EntryChange(*key, owner.pod if owner else "", before, after, self._reason(key, before))
+        title, reasons = owner.pod if owner else "", tuple(self._reasons(key, before))
+        return EntryChange(*key, title, before, after, reasons)
 
-    def _reason(self, key: tuple[str, str], before: CPUSet | None) -> str:
+    def _reasons(self, key: tuple[str, str], before: CPUSet | None) -> Iterator[Reason]:
         assigned = self.assigned.get(key)
         if assigned is None:
-            return self.dropped.get(key, "ended, or runs in the shared pool")
-        owner, parts = assigned.owner, []
-        if assigned.lost or assigned.others:
-            parts.append(self._loss(assigned.lost, assigned.others))
+            yield self.dropped.get(key, Reason(Code.ENTRY_NOT_EXCLUSIVE))
+            return
+        owner, lost = assigned.owner, assigned.lost or assigned.others
+        if lost:
+            yield Reason(Code.ENTRY_LOST_CPUS, self._loss(assigned.lost, assigned.others))
         if assigned.added:
-            parts.append(f"replaced by {format_list(assigned.added)}")
+            yield Reason(Code.ENTRY_REPLACED_CPUS, (assigned.added,))
         if not owner.named:
-            parts.append("name unknown: its CPUs stay allocated")
-        if parts:
-            return ", ".join(parts)
-        if not owner.running:
-            return "not running, but its pod is still on the node"
-        return "running on these CPUs" if before == owner.cpus else f"running on {owner.cpus}"
+            yield Reason(Code.ENTRY_WITHOUT_NAME)
+        elif not owner.running and not lost:
+            yield Reason(Code.ENTRY_NOT_RUNNING)
+        elif not lost:
+            same = before == owner.cpus
+            yield Reason(Code.ENTRY_UNCHANGED) if same else Reason(Code.ENTRY_RUNNING, (str(owner.cpus),))
 
 
 def _union(masks: Iterable[int]) -> int:

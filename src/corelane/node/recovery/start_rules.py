@@ -16,13 +16,15 @@ from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 from corelane.node.kubelet.validation import Reserved, start_problems
 from corelane.node.ledger import NodeState
+from corelane.reasons import Code, Reason
 
-__all__ = ["REMOVE_MEMORY_FILE", "StartRule", "Verdict", "broken", "check", "check_memory"]
+__all__ = ["StartRule", "Verdict", "broken", "check", "check_memory"]
 
 Verdict: TypeAlias = Literal["ok", "warning", "fails"]
 
-REMOVE_MEMORY_FILE: Final = "drain the node, then remove the file: the kubelet creates a new one"
-_REPAIR: Final = "run `corelane state repair` (running pods keep their CPUs)"
+_REPAIR: Final = Reason(Code.REMEDY_REPAIR)
+_CONVERT: Final = Reason(Code.REMEDY_CONVERT)
+_DRAIN_POD_LEVEL: Final = Reason(Code.REMEDY_DRAIN_POD_LEVEL)
 _CODES: Final = ("policy", "pool", "reserved", "overlap", "total")
 _MEMORY_RULES: Final = {
     "policy": "policy {policy} is the configured one",
@@ -39,7 +41,7 @@ class StartRule:
     name: str
     verdict: Verdict
     text: str
-    remedy: str = ""
+    remedy: Reason | None = None
 
 
 def broken(rules: list[StartRule]) -> list[StartRule]:
@@ -82,14 +84,13 @@ def _version(content: Checkpoint, minor: int) -> StartRule:
         return StartRule(name, "warning", text, _REPAIR)
     if version == 3 and minor < 36:
         text = f"kubelet 1.{minor} does not read version 3: checkpoint is corrupted"
-        remedy = "run `corelane state convert --to v2`, which drops pod-level CPUs"
-        return StartRule(name, "fails", text, remedy)
+        return StartRule(name, "fails", text, _CONVERT)
     if version == 3 and minor == 36:
         text = "version 3 is read only with feature gate PodLevelResourceManagers"
-        return StartRule(name, "warning", text, "without the gate: run `corelane state convert --to v2`")
+        return StartRule(name, "warning", text, Reason(Code.REMEDY_CONVERT_WITHOUT_GATE))
     if version == 4 and minor < 37 and content.pods:
         text = f"kubelet 1.{minor} reads version 4 as version 2, without pod-level CPUs"
-        return StartRule(name, "warning", text, "drain the pods with pod-level resources first")
+        return StartRule(name, "warning", text, _DRAIN_POD_LEVEL)
     return StartRule(name, "ok", f"kubelet 1.{minor} reads version {version}")
 
 
@@ -106,21 +107,16 @@ def _passed(code: str, content: Checkpoint, state: NodeState) -> StartRule:
     return StartRule(code, "ok", texts[code])
 
 
-def _remedy(problem: Problem, content: Checkpoint, state: NodeState) -> str:
+def _remedy(problem: Problem, content: Checkpoint, state: NodeState) -> Reason:
     if problem.code == "pool":
-        return (
-            "start the kubelet without strict-cpu-reservation, reserve fewer CPUs, or end one of the pods; "
-            "then run `corelane state repair`"
-        )
+        return Reason(Code.REMEDY_FREE_CPUS)
+    if problem.code == "reserved" and state.config.options.strict_cpu_reservation:
+        return Reason(Code.REMEDY_REMOVE_STRICT)
     if problem.code == "reserved":
-        strict = state.config.options.strict_cpu_reservation
-        other = "remove strict-cpu-reservation" if strict else f"reserve CPUs of {content.default}"
-        return f"{_REPAIR}, or {other}"
+        return Reason(Code.REMEDY_RESERVE_OTHERS, (str(content.default),))
     if problem.code == "total":
-        missing, gone = (problem.cpus & state.usable).mask, (problem.cpus - state.usable).mask
-        parts = [f"{named(missing)} {verb(missing)} missing in the file"] if missing else []
-        parts += [f"{named(gone)} {verb(gone)} in the file, but not in the machine"] if gone else []
-        return f"{', '.join(parts)}; {_REPAIR}"
+        missing, gone = problem.cpus & state.usable, problem.cpus - state.usable
+        return Reason(Code.REMEDY_REPAIR_TOTAL, (missing.mask, gone.mask))
     return _REPAIR
 
 
@@ -156,13 +152,13 @@ def _memory_version(content: MemoryCheckpoint, minor: int) -> StartRule:
     version = content.version
     if version == 2 and minor < 36:
         text = f"kubelet 1.{minor} does not read version 2: checkpoint is corrupted"
-        return StartRule("version", "fails", text, REMOVE_MEMORY_FILE)
+        return StartRule("version", "fails", text, Reason(Code.REMEDY_REMOVE))
     if version == 2 and minor == 36:
         text = "version 2 is read only with feature gate PodLevelResourceManagers"
-        return StartRule("version", "warning", text, f"without the gate: {REMOVE_MEMORY_FILE}")
+        return StartRule("version", "warning", text, Reason(Code.REMEDY_REMOVE_WITHOUT_GATE))
     if version == 3 and minor < 37 and content.pods:
         text = f"kubelet 1.{minor} reads version 3 as version 1, without pod-level memory"
-        return StartRule("version", "warning", text, "drain the pods with pod-level resources first")
+        return StartRule("version", "warning", text, _DRAIN_POD_LEVEL)
     return StartRule("version", "ok", f"kubelet 1.{minor} reads version {version}")
 
 
@@ -174,9 +170,7 @@ def _joined(texts: list[str]) -> str:
     return "\n".join([f"{words}:", *(text.removeprefix(f"{words}: ") for text in texts)])
 
 
-def _memory_remedy(code: str, content: MemoryCheckpoint) -> str:
+def _memory_remedy(code: str, content: MemoryCheckpoint) -> Reason:
     if code == "policy":
-        return f"set memoryManagerPolicy: {content.policy or 'None'} again, or {REMOVE_MEMORY_FILE}"
-    if code == "machine":
-        return f"set reservedMemory to its earlier value if it changed, or {REMOVE_MEMORY_FILE}"
-    return REMOVE_MEMORY_FILE
+        return Reason(Code.REMEDY_MEMORY_POLICY, (content.policy or "None",))
+    return Reason(Code.REMEDY_RESERVED_MEMORY if code == "machine" else Code.REMEDY_REMOVE)
