@@ -570,7 +570,7 @@ def test_a_rejection_for_lack_of_cpus_names_remedies():
     world.add(first)
     world.settle()
     orders = world.core.handle(instructions.PodSeen(plan=second, at=world.at))
-    (tell,) = [order for order in orders if isinstance(order, instructions.RecordEvent)]
+    (tell,) = [order for order in orders if isinstance(order, instructions.PublishEvent)]
     assert (tell.uid, tell.reason) == ("y", "InsufficientCPUs")
     assert tell.rejected == (world.core.ledger, second.request)
     assert remedies(*tell.rejected) == "move default/pod-x off CPUs 1-2; or request 1 CPU"

@@ -276,7 +276,7 @@ class World:
             pod = self.api[order.uid]
             self.api[order.uid] = replace(pod, request=replace(pod.request, proposal=dict(order.cpus)))
 
-    def _recordevent(self, order: instructions.RecordEvent, fails: bool) -> None:
+    def _publishevent(self, order: instructions.PublishEvent, fails: bool) -> None:
         self.told.append(order)
 
     def _publishtopology(self, order: instructions.PublishTopology, fails: bool) -> None:

@@ -335,7 +335,7 @@ class Agent:
         match order:
             case instructions.PublishTopology():
                 self._publish_topology()
-            case instructions.RecordEvent(uid=""):
+            case instructions.PublishEvent(uid=""):
                 self._publisher.event(None, order.reason, order.message, warning=order.warning)
             case instructions.PodWrite():
                 pod = self._pods.get(order.uid)

@@ -259,7 +259,7 @@ class Annotate(PodWrite):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEvent(PodWrite):
+class PublishEvent(PodWrite):
     """Record a Kubernetes event about a pod, or with an empty `uid` about the node.
 
     `rejected` is a ledger and the request that it rejected: the message then ends with possible remedies.

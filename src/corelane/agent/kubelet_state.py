@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from corelane.agent.instructions import RecordEvent
+from corelane.agent.instructions import PublishEvent
 from corelane.cpuset import CPUSet
 from corelane.node import Entry, NodeState
 from corelane.node.invariants import Problem
@@ -85,7 +85,7 @@ def _open_nonblocking(path: str, flags: int) -> int:
 
 def takeover_events(
     before: NodeState, after: NodeState, problems: Iterable[Problem]
-) -> Iterator[RecordEvent]:
+) -> Iterator[PublishEvent]:
     """Yield the Node's events about CPUs that a kubelet pinned or released."""
     was, now = pinned(before), pinned(after)
     if added := _missing_from(was, now):
@@ -98,8 +98,8 @@ def takeover_events(
         yield _event("TakeoverDone", "no CPUs are pinned by a kubelet any more: corelane allocates all CPUs")
 
 
-def _event(reason: str, text: str, *, warning: bool = False) -> RecordEvent:
-    return RecordEvent("", reason, text, warning)
+def _event(reason: str, text: str, *, warning: bool = False) -> PublishEvent:
+    return PublishEvent("", reason, text, warning)
 
 
 def _missing_from(others: Iterable[Entry], entries: Iterable[Entry]) -> list[Entry]:

@@ -86,7 +86,7 @@ class EventRecorder:
         """A pod was rejected; for lack of CPUs, the event names remedies."""
         if pod.present:
             rejected = (ledger, pod.plan.request) if refusal.reason == _INSUFFICIENT_CPUS else None
-            event = instructions.RecordEvent(pod.uid, refusal.reason, refusal.message, True, rejected)
+            event = instructions.PublishEvent(pod.uid, refusal.reason, refusal.message, True, rejected)
             self._outbox.put(event)
         self._reporter.refused(pod.plan, refusal)
 
@@ -177,4 +177,4 @@ class EventRecorder:
 
     def _record(self, pod: PodRecord, reason: str, message: str, *, warning: bool = False) -> None:
         if pod.present:
-            self._outbox.put(instructions.RecordEvent(pod.uid, reason, message, warning))
+            self._outbox.put(instructions.PublishEvent(pod.uid, reason, message, warning))

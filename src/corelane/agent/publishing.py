@@ -115,7 +115,7 @@ class Publisher:
                 record = translate.proposal_annotations(order.cpus, pod, machine, order.zone)
                 annotations = record | translate.reasons_annotation(order.reasons)
                 self._patch(pod, "annotations", {"metadata": {"annotations": annotations}})
-            case instructions.RecordEvent():
+            case instructions.PublishEvent():
                 remedy = partial(remedies, *order.rejected) if order.rejected else None
                 self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from corelane.agent.instructions import RecordEvent
+from corelane.agent.instructions import PublishEvent
 from corelane.agent.reporting import AgentReporter
 from corelane.kernel import files
 from corelane.kube import keys
@@ -200,20 +200,20 @@ class StateFiles:
         self._loaded = load_ledger(self._ledger_path, machine, self.settings.config)
         self.ledger = self._loaded.ledger
 
-    def startup_events(self) -> Iterator[RecordEvent]:
+    def startup_events(self) -> Iterator[PublishEvent]:
         """Report a corrupt ledger, and what changed since the last run; yield the Node's events about it."""
         damage, backup = self._loaded.damage, self._loaded.backup
         if backup is not None:
             self._reporter.ledger_lost(str(self._ledger_path), str(backup), damage)
             text = f"{damage}; file renamed to {backup} (corrupt), ledger rebuilt from the running containers"
-            yield RecordEvent("", "LedgerDamaged", text, True)
+            yield PublishEvent("", "LedgerDamaged", text, True)
         for problem in self._loaded.problems:
             self._reporter.ledger_changed(problem)
-            yield RecordEvent("", "LedgerChanged", problem, True)
+            yield PublishEvent("", "LedgerChanged", problem, True)
         before, now = self._policy_before, self.settings.config.policy
         if before not in ("", now):
             text = f"CPU policy changed from {before} to {now}; running containers keep their CPUs"
-            yield RecordEvent("", "PolicyChanged", text, False)
+            yield PublishEvent("", "PolicyChanged", text, False)
 
     async def save_ledger(self, ledger: NodeState) -> str:
         """Replace the ledger's file; return why that failed, or ""."""

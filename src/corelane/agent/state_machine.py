@@ -238,7 +238,7 @@ class StateMachine:
     def _rebase(self, machine: Machine, config: NodeConfig, reason: str) -> None:
         self.ledger, problems = rebase(self.ledger, machine, config)
         for problem in problems:
-            self._outbox.put(instructions.RecordEvent(problem.uid, reason, problem.text, warning=True))
+            self._outbox.put(instructions.PublishEvent(problem.uid, reason, problem.text, warning=True))
         if self._kubelet is not None:
             self._kubelet_state_read(self._kubelet)
 
