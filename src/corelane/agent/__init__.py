@@ -1,1 +1,1 @@
-"""The node daemon: takes in pods, pins their containers, reads back what the kernel really did."""
+"""The node daemon: admits pods, starts and pins their containers, confirms their CPUs with the kernel."""

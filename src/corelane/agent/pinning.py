@@ -209,9 +209,9 @@ def is_unchanged(container: ContainerRecord, allowed: CPUSet) -> bool:
 
 def is_first_report(container: ContainerRecord, cpus: CPUSet, observed: object) -> bool:
     """Record a problem with the container's CPUs; return whether it is new: corrections are retried."""
-    known = (cpus, observed) in container.reported_problems
+    before = len(container.reported_problems)
     container.reported_problems.add((cpus, observed))
-    return not known
+    return len(container.reported_problems) > before
 
 
 def confirm(container: ContainerRecord) -> Confirmation:

@@ -6,13 +6,12 @@ from typing import Final
 from corelane.agent import instructions, pinning, reported_status
 from corelane.agent.instructions import Instruction
 from corelane.agent.pod_admission import AdmissionResult
-from corelane.agent.pod_records import ContainerExit, ContainerRecord, PodRecord, StatusReason
+from corelane.agent.pod_records import ContainerRecord, PodRecord, StatusReason
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet, named
-from corelane.node import NodeState, Sharing
-from corelane.reasons import Code, Reason, label
+from corelane.node import Decision, NodeState, Sharing
+from corelane.reasons import Code
 
-_INSUFFICIENT_CPUS: Final = label(Reason(Code.INSUFFICIENT_CPUS))
 _ONCE_A_NODE: Final = frozenset({"ImageIgnored"})
 """Reasons of warnings that apply to every pod; only the first pod gets the event."""
 _EXCLUSIVITY: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "exclusive, shared with BE"}
@@ -82,10 +81,13 @@ class EventRecorder:
         else:
             self._reporter.adopted(pod.plan, sum(c.live for c in pod.containers.values()))
 
-    def refused(self, pod: PodRecord, refusal: StatusReason, ledger: NodeState) -> None:
+    def refused(
+        self, pod: PodRecord, refusal: StatusReason, decision: Decision | None, ledger: NodeState
+    ) -> None:
         """A pod was rejected; for lack of CPUs, the event names remedies."""
         if pod.present:
-            rejected = (ledger, pod.plan.request) if refusal.reason == _INSUFFICIENT_CPUS else None
+            lacks_cpus = decision and decision.refusal and decision.refusal.code is Code.INSUFFICIENT_CPUS
+            rejected = (ledger, pod.plan.request) if lacks_cpus else None
             event = instructions.PublishEvent(pod.uid, refusal.reason, refusal.message, True, rejected)
             self._outbox.put(event)
         self._reporter.refused(pod.plan, refusal)
@@ -99,10 +101,6 @@ class EventRecorder:
             self._record(pod, warning.reason, warning.message, warning=True)
 
     # -- start and end of containers
-
-    def waiting(self, pod: PodRecord, container: ContainerRecord, cpus: CPUSet) -> None:
-        """A container waits to start until other containers have left these CPUs."""
-        self._reporter.waiting(pod.plan, container.name, cpus)
 
     def backs_off(self, pod: PodRecord, container: ContainerRecord) -> None:
         """A container failed and is restarted after a delay."""
@@ -131,15 +129,7 @@ class EventRecorder:
         self._record(pod, "FailedKillPod", f"error killing pod: {message}", warning=True)
         self._reporter.stop_failed(pod.plan, container.name, message)
 
-    def ended(self, pod: PodRecord, container: ContainerRecord, ended: ContainerExit) -> None:
-        """A container's run ended."""
-        self._reporter.ended(pod.plan, container.name, ended)
-
     # -- CPUs applied and confirmed
-
-    def pinned(self, pod: PodRecord, container: ContainerRecord, cpus: CPUSet) -> None:
-        """The runtime applied these CPUs."""
-        self._reporter.pinned(pod.plan, container.name, cpus)
 
     def pin_failed(self, pod: PodRecord, container: ContainerRecord, cpus: CPUSet, message: str) -> None:
         """The runtime failed to apply these CPUs."""

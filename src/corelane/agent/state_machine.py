@@ -62,7 +62,8 @@ class StateMachine:
         self._pods_listed = False
         self._needs_ticks = False
         self._outbox = Outbox(host or PodHost())
-        self._recorder = EventRecorder(self._outbox, reporter or AgentReporter())
+        self._reporter = reporter or AgentReporter()
+        self._recorder = EventRecorder(self._outbox, self._reporter)
         self._handlers: dict[type[Event], Callable[[Any], None]] = {
             instructions.ContainersListed: self._containers_listed,
             instructions.PodSeen: self._pod_seen,
@@ -204,7 +205,7 @@ class StateMachine:
         pod, container = self.index.by_run(event.id)
         if pod and container:
             pinning.note_applied(container, event.cpus, event.allowed)
-            self._recorder.pinned(pod, container, event.cpus)
+            self._reporter.pinned(pod.plan, container.name, event.cpus)
             self._confirm(pod, container)
 
     def _pin_failed(self, event: instructions.PinFailed) -> None:
@@ -280,7 +281,7 @@ class StateMachine:
         self._outbox.touch(pod)
         if result.refusal and not result.unmanaged:
             pod.rejected = result.refusal
-            self._recorder.refused(pod, result.refusal, self.ledger)
+            self._recorder.refused(pod, result.refusal, result.decision, self.ledger)
             self._finish(pod, at)
             return
         self._recorder.admitted(pod, result)
@@ -350,7 +351,7 @@ class StateMachine:
         if not cpus:
             if pinning.note_waiting(container, allocation.cpus):
                 self._outbox.touch(pod)
-                self._recorder.waiting(pod, container, allocation.cpus)
+                self._reporter.waiting(pod.plan, container.name, allocation.cpus)
             return
         lifecycle.note_start_ordered(container, cpus)
         occupied.add(cpus, allocation.sharing, allocation.group)
@@ -383,7 +384,7 @@ class StateMachine:
         lifecycle.note_exit(container, ended)
         self._mark(pod, container, Phase.RESERVED)
         self._outbox.touch(pod)
-        self._recorder.ended(pod, container, ended)
+        self._reporter.ended(pod.plan, container.name, ended)
 
     def _mark(self, pod: PodRecord, container: ContainerRecord, phase: Phase) -> None:
         entry = self.ledger.entries.get((pod.uid, container.name))
