@@ -6,15 +6,14 @@
 from corelane.node import codec
 from corelane.node.admission import admit, why_shared
 from corelane.node.config import NodeConfig, PoolOptions, default_reserved_count
-from corelane.node.decision import Decision, Refusal
 from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.invariants import Problem, validate
 from corelane.node.kubelet.validation import start_problems
-from corelane.node.ledger import LedgerError, NodeState, mark, new, release, started
+from corelane.node.ledger import Decision, LedgerError, NodeState, mark, new, release, started
 from corelane.node.options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
 from corelane.node.pools.zones import best_effort_cpus, pools_by_zone
 from corelane.node.recovery.rebasing import rebase
-from corelane.reasons import Reason
+from corelane.reasons import Reason, Refusal
 
 __all__ = [
     "Decision",

@@ -6,12 +6,11 @@ allocate. A pod is admitted whole or not at all.
 
 from types import MappingProxyType
 
-from corelane.node.decision import Decision, Refusal
 from corelane.node.kubelet import static
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import Decision, NodeState
 from corelane.node.pools import pool_admission as pools
 from corelane.node.recovery import takeover
-from corelane.reasons import Code, Reason
+from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["admit", "why_shared"]

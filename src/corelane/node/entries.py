@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -25,8 +26,6 @@ __all__ = [
 
 Key: TypeAlias = tuple[str, str]
 """Pod UID and container name."""
-
-_NO_DEVICES: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
 
 
 class Phase(StrEnum):
@@ -117,7 +116,7 @@ class Entry:
     cpu_request: int = 0
     memory: tuple[MemoryBlock, ...] = ()
     """What the memory manager keeps for it on `mems`."""
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_DEVICES)
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=partial(MappingProxyType, {}))
     """Extended resource to the ids of the devices that it has."""
     bubble: Bubble | None = None
     """The pod's, of which its CPUs and memory are a part; free again with the last of its containers."""

@@ -4,11 +4,12 @@ A `NodeState` is frozen; every change returns a new one whose `generation` is on
 (pod UID, container name). What is not exclusive is the shared pool, which always keeps the reserved CPUs.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
+from corelane import reasons
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node import memory as memories
@@ -20,9 +21,11 @@ from corelane.node.placed_pods import PlacedPod
 from corelane.placement import topology as topologies
 from corelane.placement.memory import Nodes
 from corelane.placement.topology import Topology
-from corelane.workload import ContainerKind
+from corelane.reasons import Reason
+from corelane.workload import BindPolicy, ContainerKind
 
 __all__ = [
+    "Decision",
     "LedgerError",
     "NodeState",
     "frozen",
@@ -44,6 +47,7 @@ class LedgerError(ValueError):
 
 
 _NO_ENTRIES: Mapping[Key, Entry] = MappingProxyType({})
+_NO_CPUS: Mapping[str, CPUSet] = MappingProxyType({})
 _NO_PODS: Mapping[str, int] = MappingProxyType({})
 _NO_MEMORY: Nodes = MappingProxyType({})
 _NO_TENANTS: Mapping[str, PlacedPod] = MappingProxyType({})
@@ -174,6 +178,46 @@ class NodeState:
     def of_pod(self, uid: str) -> tuple[Entry, ...]:
         """The entries of one pod, in order of admission."""
         return tuple(entry for (owner, _), entry in self.entries.items() if owner == uid)
+
+
+Explanation: TypeAlias = Callable[[], Iterable[Reason]]
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What an admission decided. Its reasons and its message are made when they are read."""
+
+    admitted: bool
+    refusal: Reason | None = None
+    """Why the pod is rejected."""
+    assignments: Mapping[str, CPUSet] = field(default_factory=lambda: _NO_CPUS)
+    """Container name to the CPUs that it is bound to; containers not named run in a pool."""
+    zone: CPUSet | None = None
+    """NUMA nodes whose part of the shared pool the other containers run in; None is all of it."""
+    shared: CPUSet = field(default_factory=CPUSet)
+    """The shared pool after the decision."""
+    repicked: bool = False
+    """CPUs were proposed, but not all of them were available, and others were allocated."""
+    bind: BindPolicy | None = None
+    """How the CPUs that all containers of a pod have in common were to lie on cores; None for other pods."""
+    bind_required: bool = False
+    explanation: Explanation = field(default=tuple, compare=False, repr=False)
+    """Makes the reasons."""
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """How each container came to its CPUs or its pool."""
+        return tuple(self.explanation())
+
+    @property
+    def reason(self) -> str:
+        """The CamelCase word in the status of a rejected pod, "" for an admitted one."""
+        return reasons.label(self.refusal) if self.refusal else ""
+
+    @property
+    def message(self) -> str:
+        """The sentence about a rejection, "" for an admitted pod."""
+        return reasons.sentence(self.refusal) if self.refusal else ""
 
 
 def new(machine: Machine, config: NodeConfig | None = None) -> NodeState:

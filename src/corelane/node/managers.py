@@ -10,14 +10,13 @@ from collections.abc import Iterable, Mapping
 from corelane.machine.model import default_distances
 from corelane.node import memory
 from corelane.node.config import Inventory
-from corelane.node.decision import Refusal
 from corelane.node.entries import Entry
 from corelane.node.ledger import NodeState
 from corelane.placement import hints, topologymanager
 from corelane.placement.hints import device_hints
 from corelane.placement.memory import Nodes
 from corelane.placement.topologymanager import Hints, NUMAAffinity
-from corelane.reasons import Code
+from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
 
 __all__ = ["DeviceManager", "Managers", "aligned", "distances", "held", "needed"]

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine, NUMANode
-from corelane.node.decision import Refusal
 from corelane.node.options import MemoryOptions
 from corelane.placement.memory import (
     MEMORY,
@@ -24,7 +23,7 @@ from corelane.placement.memory import (
     taken,
 )
 from corelane.placement.topologymanager import Hints, NUMAAffinity
-from corelane.reasons import Code
+from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, peak
 
 __all__ = ["MemoryManager", "blocks_of", "mems", "nodes_of", "of_pod", "returned", "wanted"]

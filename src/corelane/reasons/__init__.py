@@ -4,6 +4,6 @@ Deciding code makes a `Reason`; whoever needs to know why looks at its code; `se
 """
 
 from corelane.reasons.codes import Code, Reason
-from corelane.reasons.sentences import label, sentence
+from corelane.reasons.sentences import Refusal, label, sentence
 
-__all__ = ["Code", "Reason", "label", "sentence"]
+__all__ = ["Code", "Reason", "Refusal", "label", "sentence"]

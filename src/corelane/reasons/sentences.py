@@ -12,10 +12,21 @@ from corelane.cpuset import format_list, named, verb
 from corelane.reasons.codes import Code, Reason
 from corelane.reasons.state_files import SENTENCES
 
-__all__ = ["label", "sentence"]
+__all__ = ["Refusal", "label", "sentence"]
 
 Phrase: TypeAlias = str | Callable[..., str]
 """A format string of the values by position, or a function of them."""
+
+
+class Refusal(Exception):  # noqa: N818 - an outcome, not an error
+    """A pod is rejected: the code says why, the values what was observed."""
+
+    def __init__(self, code: Code, *values: Any) -> None:
+        super().__init__(code, *values)
+        self.reason = Reason(code, values)
+
+    def __str__(self) -> str:
+        return sentence(self.reason)
 
 
 def label(reason: Reason) -> str:

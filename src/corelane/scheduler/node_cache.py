@@ -18,9 +18,9 @@ from corelane.kube.objects import Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 from corelane.kube.translate import TranslationError
 from corelane.node import NodeState, PoolOptions
-from corelane.node.decision import Refusal
 from corelane.node.pools.classes import pod_class
 from corelane.quantity import QuantityError
+from corelane.reasons import Refusal
 from corelane.workload import PodRequest
 
 _CACHED_ADMISSIONS: Final = 64

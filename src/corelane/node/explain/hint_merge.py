@@ -6,7 +6,6 @@ from typing import Final
 
 from corelane.cpuset import bits, format_list
 from corelane.node import memory
-from corelane.node.decision import Refusal
 from corelane.node.explain.pod_explanation import HintMerge, HintSet, ProviderHints
 from corelane.node.kubelet import podlevel
 from corelane.node.ledger import NodeState
@@ -14,6 +13,7 @@ from corelane.node.managers import Managers, aligned
 from corelane.placement import families
 from corelane.placement.families import Family
 from corelane.placement.topologymanager import Hints, NUMAAffinity
+from corelane.reasons import Refusal
 from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["ResourceHints", "merge", "of_container", "of_pod"]

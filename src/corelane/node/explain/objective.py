@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from corelane.cpuset import CPUSet
-from corelane.node.decision import Refusal
 from corelane.node.explain.pod_explanation import Objective, Remedy, TermValue
 from corelane.node.ledger import NodeState
 from corelane.node.pools import binding, pool_admission
@@ -15,7 +14,7 @@ from corelane.node.pools.binding import ALLOCATORS, Binding
 from corelane.node.pools.koordinator_allocator import Unplaceable
 from corelane.placement import optimal
 from corelane.placement.optimal.result import Change, Infeasible, Placement
-from corelane.reasons import Code, Reason, label, sentence
+from corelane.reasons import Code, Reason, Refusal, label, sentence
 from corelane.workload import PodRequest
 
 __all__ = ["objective", "remedies", "term_values"]

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node.decision import Decision
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import Decision, NodeState
 from corelane.placement.memory import MemoryBlock
 from corelane.workload import PodRequest
 

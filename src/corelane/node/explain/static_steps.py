@@ -7,7 +7,6 @@ from typing import Final
 
 from corelane.cpuset import CPUSet, format_list
 from corelane.node.admission import why_shared
-from corelane.node.decision import Decision, Refusal
 from corelane.node.explain import hint_merge, picker_steps
 from corelane.node.explain.hint_merge import ResourceHints
 from corelane.node.explain.pod_explanation import (
@@ -19,11 +18,11 @@ from corelane.node.explain.pod_explanation import (
 )
 from corelane.node.kubelet import cpu_manager, podlevel
 from corelane.node.kubelet.static import StaticAdmission
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import Decision, NodeState
 from corelane.node.managers import Managers, aligned, needed
 from corelane.placement import hints
 from corelane.placement.topologymanager import NUMAAffinity
-from corelane.reasons import Code, label, sentence
+from corelane.reasons import Code, Refusal, label, sentence
 from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["explain"]

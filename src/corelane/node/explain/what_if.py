@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 
 from corelane.cpuset import CPUSet
 from corelane.node.admission import admit, why_shared
-from corelane.node.decision import Decision
 from corelane.node.entries import Sharing
 from corelane.node.explain import objective as objectives
 from corelane.node.explain import static_steps
@@ -16,7 +15,7 @@ from corelane.node.explain.pod_explanation import (
     TermValue,
     locality,
 )
-from corelane.node.ledger import NodeState
+from corelane.node.ledger import Decision, NodeState
 from corelane.reasons import label, sentence
 from corelane.workload import ContainerRequest, PodRequest
 

@@ -5,13 +5,12 @@ masks: `available` are CPUs that may become exclusive, `reusable` those that ini
 """
 
 from corelane.node.config import pick
-from corelane.node.decision import Refusal
 from corelane.node.ledger import NodeState
 from corelane.node.managers import distances
 from corelane.placement import hints, topologymanager
 from corelane.placement.families import Family
 from corelane.placement.topologymanager import NUMAAffinity
-from corelane.reasons import Code
+from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, PodRequest
 
 __all__ = [

@@ -8,12 +8,11 @@ from collections.abc import Iterator, Mapping
 
 from corelane.node import memory
 from corelane.node.config import pick
-from corelane.node.decision import Refusal
 from corelane.node.kubelet import cpu_manager
 from corelane.node.ledger import NodeState
 from corelane.placement.memory import MemoryBlock, taken
 from corelane.placement.topologymanager import Hints, NUMAAffinity
-from corelane.reasons import Code
+from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
 
 __all__ = [

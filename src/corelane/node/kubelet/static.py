@@ -11,13 +11,12 @@ from typing import Any
 
 from corelane.cpuset import CPUSet
 from corelane.node import managers, memory
-from corelane.node.decision import Decision, Refusal
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.kubelet import cpu_manager, podlevel
-from corelane.node.ledger import NodeState, frozen
+from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.placement.memory import MemoryBlock
 from corelane.placement.topologymanager import NUMAAffinity
-from corelane.reasons import Code, Reason
+from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
 __all__ = ["StaticAdmission", "admit", "why_shared"]

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from corelane.node.config import AllocatorName
-from corelane.node.decision import Refusal
 from corelane.node.entries import Sharing
 from corelane.node.ledger import NodeState
 from corelane.node.placed_pods import PlacedPod
@@ -29,7 +28,7 @@ from corelane.placement.optimal.demand import (
     requirements,
 )
 from corelane.placement.optimal.result import Infeasible
-from corelane.reasons import Code, Reason
+from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import (
     BindPolicy,
     ContainerKind,
@@ -177,7 +176,7 @@ class Binding:
             raise self.refusal(why) from None
         if self.request.proposal:
             self.because(names, *self.conflict(cpus, self.demand.cpus))
-        self.reasons += [placed.why(placed.cpus, name) for name in names]
+        self.reasons += [_picked(placed, placed.cpus, name) for name in names]
         return self.bound(dict.fromkeys(names, placed.cpus), repicked=bool(self.request.proposal))
 
     # -- each its own
@@ -308,7 +307,7 @@ class Binding:
         if name in self.request.proposal:
             proposed = self.request.proposal[name].mask
             self.because((name,), *self.conflict(proposed, self.decided.own[name]))
-        self.reasons.append(placed.why(cpus, name))
+        self.reasons.append(_picked(placed, cpus, name))
 
     def conflict(self, proposed: int, n: int) -> tuple[Code, *tuple[int, ...]]:
         """Return why a proposal cannot be used: a code and its values."""
@@ -319,6 +318,13 @@ class Binding:
         if taken := proposed & ~self.allowed:
             return Code.PROPOSAL_UNAVAILABLE, proposed, taken
         return Code.PROPOSAL_VIOLATES_RULES, proposed
+
+
+def _picked(placed: Placed, cpus: int, container: str) -> Reason:
+    """Return why a container has these of the CPUs that were allocated to its pod."""
+    if placed.code is Code.COMPLETED_PROPOSAL:
+        return Reason(placed.code, (cpus,), container)
+    return Reason(placed.code, (cpus, placed.cpus, *placed.values), container)
 
 
 def _union(masks: Iterable[int]) -> int:

@@ -9,9 +9,8 @@ from types import MappingProxyType
 from typing import Final, TypeVar
 
 from corelane.node.config import PoolOptions
-from corelane.node.decision import Refusal
 from corelane.node.entries import Sharing
-from corelane.reasons import Code, Reason
+from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import (
     Band,
     BindPolicy,

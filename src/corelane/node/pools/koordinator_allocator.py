@@ -33,12 +33,6 @@ class Placed:
     code: Code = Code.COMPLETED_PROPOSAL
     values: tuple[Any, ...] = ()
 
-    def why(self, cpus: int, container: str) -> Reason:
-        """Return why a container has these of the CPUs."""
-        if self.code is Code.COMPLETED_PROPOSAL:
-            return Reason(self.code, (cpus,), container)
-        return Reason(self.code, (cpus, self.cpus, *self.values), container)
-
 
 def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
     """The free CPUs that go against no wish about neighbours which Koordinator does not know."""

@@ -7,9 +7,8 @@ from typing import Any
 
 from corelane.cpuset import CPUSet, bits
 from corelane.node import amplification, memory
-from corelane.node.decision import Decision, Refusal
 from corelane.node.entries import Entry, Key, Origin, Sharing
-from corelane.node.ledger import NodeState, frozen
+from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.node.managers import Managers, needed
 from corelane.node.placed_pods import PlacedPod
 from corelane.node.pools.binding import Binding, Bound, bind
@@ -17,7 +16,7 @@ from corelane.node.pools.classes import NodePolicies, PodClass, Policies, pod_cl
 from corelane.node.pools.zones import STRICT, ZoneAssignment, assign_zone
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.topologymanager import NUMAAffinity
-from corelane.reasons import Code, Reason
+from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerRequest, ExclusivePolicy, NUMAPolicy, PodRequest
 
 __all__ = ["admit", "binding_of", "check_amplified", "placed_pod", "why_shared"]

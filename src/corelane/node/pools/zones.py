@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from corelane.cpuset import CPUSet, bits, lowest
-from corelane.node.decision import Refusal
 from corelane.node.entries import Entry, Sharing
 from corelane.node.ledger import NodeState
 from corelane.node.pools.classes import PodClass
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.topology import Topology
-from corelane.reasons import Code, Reason
+from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerKind, NUMAPolicy, NUMAStrategy, PodRequest, peak
 
 __all__ = [
