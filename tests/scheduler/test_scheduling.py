@@ -24,7 +24,7 @@ from corelane.scheduler.scheduling import (
     Instruction,
     NodeChanged,
     PodChanged,
-    RecordEvent,
+    RecordPodEvent,
     SchedulerCore,
     SetCondition,
     TopologyChanged,
@@ -107,7 +107,7 @@ def only_bind(instructions: Iterable[Instruction]) -> Bind:
 def why(instructions: Iterable[Instruction]) -> str:
     """The reason why a pod was not placed, the same in condition and event."""
     (condition,) = [one for one in instructions if isinstance(one, SetCondition)]
-    (event,) = [one for one in instructions if isinstance(one, RecordEvent)]
+    (event,) = [one for one in instructions if isinstance(one, RecordPodEvent)]
     assert (condition.reason, event.type, event.reason) == ("Unschedulable", "Warning", "FailedScheduling")
     assert condition.message == event.message
     return event.message
@@ -120,7 +120,7 @@ def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
     assert bind.assignments == {"main": CPUSet([1, 2])}
     assert json.loads(bind.annotations[keys.RESOURCE_STATUS]) == {"cpuset": "1-2"}
     (event,) = story.tell(BindSucceeded(0, "uid-a"))
-    assert isinstance(event, RecordEvent)
+    assert isinstance(event, RecordPodEvent)
     assert (event.type, event.reason) == ("Normal", "Scheduled")
     assert event.message == "Successfully assigned ns/a to n1 (CPUs: main 1-2)"
     story.shows_bound(bind)
@@ -226,7 +226,7 @@ def test_success_is_announced_once_whichever_news_comes_first() -> None:
     bind = only_bind(story.wants(guaranteed("a", "2")))
     story.shows_bound(bind)
     story.tell(BindSucceeded(0, "uid-a"))
-    assert [one.reason for one in story.done if isinstance(one, RecordEvent)] == ["Scheduled"]
+    assert [one.reason for one in story.done if isinstance(one, RecordPodEvent)] == ["Scheduled"]
 
 
 def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
@@ -234,7 +234,7 @@ def test_pods_without_whole_cpus_are_bound_without_annotations() -> None:
     bind = only_bind(story.wants(pod("a", container("x", "cpu=500m"))))
     assert bind.annotations == {}
     (event,) = story.tell(BindSucceeded(0, "uid-a"))
-    assert isinstance(event, RecordEvent)
+    assert isinstance(event, RecordPodEvent)
     assert event.message == "Successfully assigned ns/a to n1"
 
 
@@ -418,9 +418,9 @@ def test_an_event_is_not_repeated_while_nothing_changes_but_the_condition_is_kep
         story.tell(NodeChanged(story.now, node("n1", 4), node("n1", 3)))
         story.tell(NodeChanged(story.now, node("n1", 3), node("n1", 4)))
         again = story.schedules(11)
-        assert version and not [one for one in again if isinstance(one, RecordEvent)]
+        assert version and not [one for one in again if isinstance(one, RecordPodEvent)]
     said = story.schedules(301)
-    assert [one.message for one in said if isinstance(one, RecordEvent)]
+    assert [one.message for one in said if isinstance(one, RecordPodEvent)]
 
 
 def test_another_reason_is_told_but_not_more_often_than_every_ten_seconds() -> None:
@@ -433,7 +433,7 @@ def test_another_reason_is_told_but_not_more_often_than_every_ten_seconds() -> N
     assert [type(one) for one in soon] == [SetCondition]
     story.tell(NodeChanged(story.now, cordoned, node("n1", 3, unschedulable=True)))
     later = story.schedules(12)
-    assert any(isinstance(one, RecordEvent) and "unschedulable" in one.message for one in later)
+    assert any(isinstance(one, RecordPodEvent) and "unschedulable" in one.message for one in later)
 
 
 def test_a_condition_that_is_there_already_is_not_written_again() -> None:
@@ -633,7 +633,7 @@ def test_an_event_names_the_node_that_is_nearest_to_fitting() -> None:
         taken = {"full": "6", "large": "2", "small": "1"}[name]
         story.publishes(name, nodes.admit(story.states[name], translate.request(guaranteed("x", taken)))[0])
     instructions = story.wants(guaranteed("a", "6"))
-    (event,) = [one for one in instructions if isinstance(one, RecordEvent)]
+    (event,) = [one for one in instructions if isinstance(one, RecordPodEvent)]
     assert event.nearest is not None
     assert event.nearest.name == "large"
     assert event.nearest.state.bound == story.states["large"].bound

@@ -19,10 +19,10 @@ from corelane.scheduler.scheduling import (
     BindFailed,
     BindSucceeded,
     CycleDue,
-    Event,
     NodeChanged,
     PodChanged,
     SchedulerCore,
+    SchedulerEvent,
     TopologyChanged,
 )
 from support import objects
@@ -36,7 +36,7 @@ class World:
     agents: dict[str, NodeState] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     """By UID, as the API server has them."""
-    news: dict[str, deque[Callable[[], Event]]] = field(default_factory=dict)
+    news: dict[str, deque[Callable[[], SchedulerEvent]]] = field(default_factory=dict)
     asked: deque[Bind] = field(default_factory=deque)
     """Bindings without an answer yet."""
     heard: dict[str, Pod] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class World:
         old = self.pods.pop(uid)
         self.tell("pod", lambda: self._hears(old, None))
 
-    def _hears(self, old: Pod | None, new: Pod | None) -> Event:
+    def _hears(self, old: Pod | None, new: Pod | None) -> SchedulerEvent:
         if new is None:
             assert old is not None
             del self.heard[old.metadata.uid]
@@ -87,7 +87,7 @@ class World:
             self.heard[new.metadata.uid] = new
         return PodChanged(self.now, old, new)
 
-    def tell(self, kind: str, event: Callable[[], Event]) -> None:
+    def tell(self, kind: str, event: Callable[[], SchedulerEvent]) -> None:
         self.news.setdefault(kind, deque()).append(event)
 
     # What the agents do.
@@ -130,7 +130,7 @@ class World:
         if self.core.ready(self.now):
             self.handle(CycleDue(self.now))
 
-    def handle(self, event: Event) -> None:
+    def handle(self, event: SchedulerEvent) -> None:
         for instruction in self.core.handle(event):
             if isinstance(instruction, Bind):
                 self.asked.append(instruction)

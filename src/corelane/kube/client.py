@@ -259,7 +259,7 @@ def _object(kind: type[T], body: bytes) -> T:
     return read
 
 
-def _page(kind: type[T], body: bytes) -> decode.ListPage[T]:
+def _page(kind: type[T], body: bytes) -> decode.DecodedPage[T]:
     try:
         return decode.decode_page(kind, body)
     except msgspec.MsgspecError as error:

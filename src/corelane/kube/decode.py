@@ -46,7 +46,7 @@ class Listing(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class ListPage(Generic[T]):
+class DecodedPage(Generic[T]):
     """One answer to a list request. `continuation` is empty on the last page."""
 
     items: list[T]
@@ -108,21 +108,21 @@ def plain_json(body: bytes | Raw) -> Any:
         return None
 
 
-def decode_page(kind: type[T], body: bytes) -> ListPage[T]:
+def decode_page(kind: type[T], body: bytes) -> DecodedPage[T]:
     """Decode a list. Raises msgspec.DecodeError for invalid JSON, ValidationError for another object."""
     try:
         listed = _decoder(_TypedList[kind]).decode(body)  # type: ignore[valid-type]
     except msgspec.ValidationError:
         return _item_by_item(kind, body)
-    return ListPage(listed.items, [], listed.metadata.resource_version, listed.metadata.continuation)
+    return DecodedPage(listed.items, [], listed.metadata.resource_version, listed.metadata.continuation)
 
 
-def _item_by_item(kind: type[T], body: bytes) -> ListPage[T]:
+def _item_by_item(kind: type[T], body: bytes) -> DecodedPage[T]:
     listed = _decoder(_RawList).decode(body)
     read = [decode_object(kind, raw) for raw in listed.items or ()]
     good = [item for item in read if not isinstance(item, Malformed)]
     bad = [item for item in read if isinstance(item, Malformed)]
-    return ListPage(good, bad, listed.metadata.resource_version, listed.metadata.continuation)
+    return DecodedPage(good, bad, listed.metadata.resource_version, listed.metadata.continuation)
 
 
 def _leniently(kind: type[T], raw: bytes | Raw) -> T | Malformed:

@@ -17,7 +17,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
 from corelane.node.explain.objective import remedies
-from corelane.scheduler.scheduling import NearestNode, RecordEvent, SetCondition
+from corelane.scheduler.scheduling import NearestNode, RecordPodEvent, SetCondition
 
 _MOST_WAITING: Final = 1000
 _MOST_COUNTS: Final = 4096
@@ -48,10 +48,10 @@ class PodStatusWriter:
         self._dropped = dropped
         self._failed = failed
         self._clock = clock
-        self._queue: asyncio.Queue[RecordEvent | SetCondition] = asyncio.Queue(_MOST_WAITING)
+        self._queue: asyncio.Queue[RecordPodEvent | SetCondition] = asyncio.Queue(_MOST_WAITING)
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def put(self, note: RecordEvent | SetCondition) -> None:
+    def put(self, note: RecordPodEvent | SetCondition) -> None:
         try:
             self._queue.put_nowait(note)
         except asyncio.QueueFull:
@@ -66,7 +66,7 @@ class PodStatusWriter:
             except APIError as error:
                 self._failed(_title(note), error)
 
-    async def _write(self, note: RecordEvent | SetCondition) -> None:
+    async def _write(self, note: RecordPodEvent | SetCondition) -> None:
         if isinstance(note, SetCondition):
             await self._set_condition(note)
         else:
@@ -87,7 +87,7 @@ class PodStatusWriter:
             Pod, pod.name, body, namespace=pod.namespace, kind_of_patch="strategic", subresource="status"
         )
 
-    async def _record(self, note: RecordEvent) -> None:
+    async def _record(self, note: RecordPodEvent) -> None:
         if note.nearest is not None and self._queue.qsize() < _MOST_WITH_REMEDIES:
             note = await asyncio.to_thread(_with_remedies, note, note.nearest)
         name = _event_name(note)
@@ -98,7 +98,7 @@ class PodStatusWriter:
         while len(self._counts) > _MOST_COUNTS:
             self._counts.popitem(last=False)
 
-    async def _create(self, note: RecordEvent, name: str) -> int:
+    async def _create(self, note: RecordPodEvent, name: str) -> int:
         """The event's count: above 1 if it was recorded before a restart."""
         try:
             await self._client.create(self._event(note, name))
@@ -109,7 +109,7 @@ class PodStatusWriter:
             return await self._count_up(note, name, event.count)
         return 1
 
-    async def _count_up(self, note: RecordEvent, name: str, count: int) -> int:
+    async def _count_up(self, note: RecordPodEvent, name: str, count: int) -> int:
         body = {"count": count + 1, "lastTimestamp": _timestamp(self._clock())}
         try:
             await self._client.patch(Event, name, body, namespace=note.pod.metadata.namespace)
@@ -120,7 +120,7 @@ class PodStatusWriter:
             return await self._create(note, name)
         return count + 1
 
-    def _event(self, note: RecordEvent, name: str) -> dict[str, Any]:
+    def _event(self, note: RecordPodEvent, name: str) -> dict[str, Any]:
         pod, time = note.pod.metadata, _timestamp(self._clock())
         return {
             "apiVersion": "v1",
@@ -144,19 +144,19 @@ class PodStatusWriter:
         }
 
 
-def _with_remedies(note: RecordEvent, nearest: NearestNode) -> RecordEvent:
+def _with_remedies(note: RecordPodEvent, nearest: NearestNode) -> RecordPodEvent:
     """The event with what would help on the nearest node."""
     text = remedies(nearest.state, nearest.request)
     return replace(note, message=f"{note.message} Nearest is {nearest.name}: {text}.") if text else note
 
 
-def _event_name(note: RecordEvent) -> str:
+def _event_name(note: RecordPodEvent) -> str:
     """Equal for equal events about a pod, so that a restart does not repeat them."""
     text = "\0".join((note.pod.metadata.uid, note.type, note.reason, note.message))
     return f"{note.pod.metadata.name[:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
 
 
-def _title(note: RecordEvent | SetCondition) -> str:
+def _title(note: RecordPodEvent | SetCondition) -> str:
     what = "condition" if isinstance(note, SetCondition) else "event"
     return f"{what} {note.reason} of pod {note.pod.title}"
 

@@ -92,7 +92,7 @@ class Scheduler:
     def _informer(
         self,
         kind: type[T],
-        event: Callable[[float, T | None, T | None], scheduling.Event],
+        event: Callable[[float, T | None, T | None], scheduling.SchedulerEvent],
         rng: random.Random | None,
         field_selector: str | None = None,
     ) -> Informer[T]:
@@ -142,7 +142,7 @@ class Scheduler:
         except TimeoutError:
             pass
 
-    def _handle(self, event: scheduling.Event) -> None:
+    def _handle(self, event: scheduling.SchedulerEvent) -> None:
         for instruction in self.core.handle(event):
             self._carry_out(instruction)
         self._changed.set()

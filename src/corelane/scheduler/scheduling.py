@@ -91,7 +91,7 @@ class CycleDue:
     now: float
 
 
-Event: TypeAlias = PodChanged | NodeChanged | TopologyChanged | BindSucceeded | BindFailed | CycleDue
+SchedulerEvent: TypeAlias = PodChanged | NodeChanged | TopologyChanged | BindSucceeded | BindFailed | CycleDue
 
 
 # Instructions.
@@ -126,7 +126,7 @@ class NearestNode:
 
 
 @dataclass(frozen=True, slots=True)
-class RecordEvent:
+class RecordPodEvent:
     """Publish a Kubernetes event about a pod; `type` is Normal or Warning.
 
     The message continues with what would help on the `nearest` node.
@@ -139,7 +139,7 @@ class RecordEvent:
     nearest: NearestNode | None = None
 
 
-Instruction: TypeAlias = Bind | SetCondition | RecordEvent
+Instruction: TypeAlias = Bind | SetCondition | RecordPodEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +185,7 @@ class SchedulerCore:
         self._bindings: dict[str, _Binding] = {}
         self._gated: set[str] = set()
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: SchedulerEvent) -> list[Instruction]:
         """Update the state by an event, and return what to do now."""
         match event:
             case PodChanged():
@@ -400,7 +400,7 @@ class SchedulerCore:
         since = now - waiting.event_at
         if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):
             waiting.event, waiting.event_at = why, now
-            yield RecordEvent(pod, "Warning", "FailedScheduling", why, nearest)
+            yield RecordPodEvent(pod, "Warning", "FailedScheduling", why, nearest)
 
 
 def _nearest(cycle: Cycle) -> NearestNode | None:
@@ -412,14 +412,14 @@ def _nearest(cycle: Cycle) -> NearestNode | None:
     return NearestNode(name, cycle.lacking[name], cycle.info.request)
 
 
-def _record_success(binding: _Binding) -> Iterator[RecordEvent]:
+def _record_success(binding: _Binding) -> Iterator[RecordPodEvent]:
     """Once: the pod may be seen bound before the answer to the binding arrives, or after."""
     if binding.recorded:
         return
     binding.recorded, bind = True, binding.bind
     message = f"Successfully assigned {bind.pod.title} to {bind.node}"
     cpus = ", ".join(f"{name} {cpus}" for name, cpus in sorted(bind.assignments.items()))
-    yield RecordEvent(bind.pod, "Normal", "Scheduled", f"{message} (CPUs: {cpus})" if cpus else message)
+    yield RecordPodEvent(bind.pod, "Normal", "Scheduled", f"{message} (CPUs: {cpus})" if cpus else message)
 
 
 def _has_condition(pod: Pod, reason: str, message: str) -> bool:
