@@ -1,4 +1,4 @@
-"""What a request is about: its path taken apart as upstream's RequestInfo does, and its query options.
+"""Target and options of a request: its path, parsed as upstream's RequestInfo does, and its query.
 
 After apiserver's `pkg/endpoints/request/requestinfo.go` and apimachinery's option types and their validation.
 """
@@ -62,7 +62,7 @@ class Target:
 
     @property
     def prefix(self) -> str:
-        """What the keys of the collection start with."""
+        """Prefix of the collection's keys."""
         namespaced = self.kind is not None and self.kind.namespaced
         return f"{self.namespace}/" if namespaced and self.namespace else ""
 
@@ -180,7 +180,7 @@ def revision(text: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ListOptions:
-    """What list, watch and deletecollection are asked for."""
+    """Options of list, watch and deletecollection."""
 
     selection: selector_syntax.Selectors = field(default_factory=selector_syntax.Selectors)
     resource_version: str = ""
@@ -269,7 +269,7 @@ FieldValidation = Literal["Strict", "Warn", "Ignore"]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What create, update and patch are asked for."""
+    """Options of create, update and patch."""
 
     dry_run: bool = False
     field_validation: FieldValidation = "Warn"

@@ -82,7 +82,7 @@ def dns_subdomain_underscored(text: str) -> list[str]:
 
 
 def name_prefix(text: str) -> str:
-    """What a `generateName` is checked as: a dash at its end will not be the end."""
+    """Return the text to check for a `generateName`, whose final dash will not end the name."""
     return f"{text[:-2]}a" if len(text) > 1 and text.endswith("-") else text
 
 
@@ -117,7 +117,7 @@ def label_value(text: str) -> list[str]:
 
 
 def path_segment(text: str) -> list[str]:
-    """What any name must be, to stand in a URL's path."""
+    """Check that a name can be a segment of a URL's path."""
     if text in {".", ".."}:
         return [f"may not be '{text}'"]
     return [f"may not contain '{letter}'" for letter in "/%" if letter in text]

@@ -32,7 +32,7 @@ def containers(pod: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def aggregated(pod: Mapping[str, Any], column: str) -> dict[str, str]:
-    """What the pod's containers need together: `column` is "requests" or "limits".
+    """Return what the pod's containers need together: `column` is "requests" or "limits".
 
     The larger of the sum over containers and sidecars, and of each init container with the sidecars started
     before it (KEP-753; component-helpers' `AggregateContainerRequests`).

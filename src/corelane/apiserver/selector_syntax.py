@@ -1,4 +1,4 @@
-"""Label and field selectors as upstream reads them, with upstream's words for what it cannot read.
+"""Label and field selectors as upstream reads them, with upstream's error texts.
 
 After apimachinery's `pkg/labels/selector.go` and `pkg/fields/selector.go`. ValueError is the 400's text.
 """
@@ -43,7 +43,7 @@ class SelectorTerm:
 
 @dataclass(frozen=True, slots=True)
 class Selectors:
-    """Which objects a request is about; empty means all."""
+    """Label and field selector of a request; empty selects all objects."""
 
     labels: tuple[SelectorTerm, ...] = ()
     fields: tuple[SelectorTerm, ...] = ()

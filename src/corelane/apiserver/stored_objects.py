@@ -57,7 +57,7 @@ class StoreEvent:
 
 @dataclass(frozen=True, slots=True)
 class StoreChange:
-    """What to write: an object in stored form, or None for a deletion."""
+    """Change to write: an object in stored form, or None for a deletion."""
 
     resource: str
     key: str

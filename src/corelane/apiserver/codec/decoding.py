@@ -30,7 +30,7 @@ class DecodeError(ValueError):
 
 @dataclass(slots=True)
 class StrictNotes:
-    """What a strict decoder would refuse: `unknown field "spec.x"`, `duplicate field "data.a"`."""
+    """Faults that a strict decoder refuses: `unknown field "spec.x"`, `duplicate field "data.a"`."""
 
     strict: list[str] = field(default_factory=list)
 
@@ -50,7 +50,7 @@ _At: TypeAlias = "tuple[_At, str, str | int] | None"
 
 
 def _path(at: _At) -> str:
-    """As the notes have it: `spec.containers[0].name`."""
+    """Return the path as in strict faults: `spec.containers[0].name`."""
     steps: list[str] = []
     while at:
         at, _, step = at
@@ -59,7 +59,7 @@ def _path(at: _At) -> str:
 
 
 def _place(at: _At) -> str:
-    """As Go's messages have it: the innermost type, and the names without positions and keys."""
+    """Return the place as in Go's messages: the innermost type, and the names without positions and keys."""
     owner, names = "", []
     while at:
         at, record, step = at
@@ -75,7 +75,7 @@ def decode(record: ObjectType, tree: Any, notes: StrictNotes) -> dict[str, Any]:
 
 
 def zero(shape: Shape) -> Any:
-    """What Go holds where nothing was said: the value that a `req` row writes."""
+    """Return Go's zero value of a type, which a `req` row writes when the field is absent."""
     if isinstance(shape, ObjectType):
         return {row.name: zero(row.shape) for row in shape.always}
     return shape.zero if isinstance(shape, ScalarType) else None
@@ -261,7 +261,7 @@ def _mismatch(shape: Shape, tree: Any, at: _At) -> DecodeError:
 
 
 def json_type(tree: Any) -> str:
-    """What Go calls a JSON value's type."""
+    """Return Go's name of a JSON value's type."""
     if isinstance(tree, bool):
         return "bool"
     if isinstance(tree, int | float):

@@ -1,4 +1,4 @@
-"""The outside of a request's body: is it JSON or YAML, which kind and version does it say it is."""
+"""Decoding of a request's body: media type, kind and version, then the fields by the schema."""
 
 from typing import Any
 
@@ -40,7 +40,7 @@ def decode(
 def shaped(
     kind: ServedKind, version: str, tree: Object, *, field_validation: str = "Warn"
 ) -> tuple[Object, list[str]]:
-    """As `decode`, from values that are read already. Raises StatusError 400."""
+    """Decode values that are parsed already, as `decode`. Raises StatusError 400."""
     notes = StrictNotes()
     try:
         decode_tree = custom_resources.decode if kind.custom else decoding.decode

@@ -49,7 +49,7 @@ def _block(before: list[str], after: list[str]) -> str:
 
 
 def _alike(one: list[str], other: list[str]) -> int:
-    """How many lines are the same from the beginning."""
+    """Return the number of equal lines from the beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((index for index, (left, right) in pairs if left != right), min(len(one), len(other)))
 

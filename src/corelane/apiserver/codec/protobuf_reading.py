@@ -74,7 +74,7 @@ def _varint(raw: bytes, at: int) -> tuple[int, int]:
 
 @cache
 def _records() -> dict[tuple[str, str], ObjectType]:
-    """What a body can be, by apiVersion and kind; delete options come under any version."""
+    """Return the types of bodies by apiVersion and kind; delete options come under any version."""
     kinds = [kind for kind in (*KINDS, BINDINGS, EVICTIONS) if not kind.custom]
     found = {(kind.api_version(v), kind.kind): kind.schema[v] for kind in kinds for v in kind.versions}
     return found | {("", DELETE_OPTIONS.name): DELETE_OPTIONS}

@@ -44,7 +44,7 @@ _PLAIN = Representation()
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """How one request wants to see a kind; hashable, so that watchers with the same view share bytes."""
+    """Kind, version and representation of a request; hashable, so that watchers of one view share bytes."""
 
     kind: ServedKind
     version: str
@@ -217,7 +217,7 @@ def _event_object(view: View, record: StoredObject, revision: int | None, *, col
 
 
 def bookmark(view: View, revision: int, *, initial: bool = False, columns: bool = False) -> bytes:
-    """How far the watch has come; `initial` says that the objects which were there have all been sent."""
+    """Progress of a watch; `initial` marks the end of the objects that existed when it began."""
     meta: Object = {"resourceVersion": str(revision)}
     if initial:
         meta["annotations"] = {"k8s.io/initial-events-end": "true"}

@@ -101,7 +101,7 @@ def _covers(wild: str, media: str) -> bool:
 
 
 def _form(media: str, parameters: Mapping[str, str]) -> Representation | None:
-    """What the clause's `as`, `g` and `v` ask for, None if that is not to be had."""
+    """Return the representation for a clause's `as`, `g` and `v`, None if it is unavailable."""
     name = parameters.get("as", "")
     if not name:
         return Representation(media)

@@ -33,7 +33,7 @@ class LogUnavailableError(Exception):
 
 
 class LogSource(Protocol):
-    """Where the logs of running and ended containers come from."""
+    """Source of the logs of running and ended containers."""
 
     async def open(self, pod: Mapping[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
         """The bytes of a log; with `follow`, until the container ends or the reader closes the iterator.

@@ -133,7 +133,7 @@ def kinds_of(group: str, version: str) -> list[ServedKind]:
 
 
 def verbs(kind: ServedKind) -> list[str]:
-    """What can be done with the resource; namespaces are deleted one by one only, as upstream."""
+    """Return the verbs of a resource; namespaces are deleted one by one only, as upstream."""
     offered = _CUSTOM_VERBS if kind.custom else _VERBS
     return [verb for verb in offered if verb != "deletecollection" or kind.kind != "Namespace"]
 

@@ -121,13 +121,12 @@ def _v3_content(types: Iterable[str], model: str) -> Document:
 
 
 def _v3_parameter(parameter: Parameter) -> Document:
-    return {
-        "name": parameter.name,
-        "in": parameter.where,
-        "description": parameter.description,
-        **({"required": True} if parameter.where == "path" else {}),
-        "schema": {"type": parameter.type},
-    }
+    return _parameter(parameter) | {"schema": {"type": parameter.type}}
+
+
+def _parameter(parameter: Parameter) -> Document:
+    required = {"required": True} if parameter.where == "path" else {}
+    return {"name": parameter.name, "in": parameter.where, "description": parameter.description, **required}
 
 
 def _v2_operation(operation: Operation) -> Document:
@@ -142,10 +141,4 @@ def _v2_operation(operation: Operation) -> Document:
 
 
 def _v2_parameter(parameter: Parameter) -> Document:
-    return {
-        "name": parameter.name,
-        "in": parameter.where,
-        "description": parameter.description,
-        **({"required": True} if parameter.where == "path" else {}),
-        "type": parameter.type,
-    }
+    return _parameter(parameter) | {"type": parameter.type}

@@ -127,14 +127,15 @@ _SCHEMA: Table = {
     "properties": one(25, lambda members: _map(1, _schema, members)),
 }
 _BODY: Table = {
-    "description": text(1),
-    "name": text(2),
-    "in": text(3),
+    **{name: text(number) for number, name in enumerate(("description", "name", "in"), 1)},
     "required": flag(4),
     "schema": one(5, _schema),
 }
-_QUERY: Table = {"required": flag(1), "in": text(2), "description": text(3), "name": text(4), "type": text(6)}
-_PATH: Table = {"required": flag(1), "in": text(2), "description": text(3), "name": text(4), "type": text(5)}
+_PATH: Table = {
+    "required": flag(1),
+    **{name: text(number) for number, name in enumerate(("in", "description", "name", "type"), 2)},
+}
+_QUERY: Table = {**_PATH, "type": text(6)}
 _RESPONSE: Table = {"description": text(1), "schema": one(2, lambda schema: _field(1, _schema(schema)))}
 _OPERATION: Table = {
     "description": text(3),
@@ -144,13 +145,8 @@ _OPERATION: Table = {
     "parameters": many(8, _parameter),
     "responses": one(9, lambda responses: _map(1, _response, responses)),
 }
-_PATH_ITEM: Table = {
-    "get": one(2, _operation),
-    "put": one(3, _operation),
-    "post": one(4, _operation),
-    "delete": one(5, _operation),
-    "patch": one(8, _operation),
-}
+_METHODS = {"get": 2, "put": 3, "post": 4, "delete": 5, "patch": 8}
+_PATH_ITEM: Table = {method: one(number, _operation) for method, number in _METHODS.items()}
 _INFO: Table = {"title": text(1), "version": text(2)}
 _DOCUMENT: Table = {
     "swagger": text(1),

@@ -143,7 +143,7 @@ def _shape(shape: Shape, refs: str) -> Schema:
 
 
 def _extras(row: FieldRow) -> Schema:
-    """What a row says beside its type: defaults, choices, and how lists and maps merge."""
+    """Return a row's members beside its type: defaults, choices, and how lists and maps merge."""
     members: Schema = {
         "default": None if callable(row.default) else row.default,
         "enum": list(row.enum) or None,

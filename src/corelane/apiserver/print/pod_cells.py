@@ -1,4 +1,4 @@
-"""What `kubectl get pods` shows of a pod: ready containers, a status that tells the trouble, restarts.
+"""Cells of `kubectl get pods`: ready containers, status or reason of failure, restarts.
 
 The rules are those of upstream's printer (kubernetes `pkg/printers/internalversion`, `printPod`).
 """
@@ -15,7 +15,7 @@ _TERMINAL = {"Succeeded", "Failed"}
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """What the containers' statuses add up to; `reason` None leaves the pod's own, `restarted` is a time."""
+    """Summary of the containers' statuses; `reason` None leaves the pod's own, `restarted` is a time."""
 
     ready: int
     reason: str | None

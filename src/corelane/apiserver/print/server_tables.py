@@ -31,13 +31,8 @@ class TableColumn:
     priority: int = 0
 
     def definition(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "type": self.type,
-            "format": self.format,
-            "description": self.description,
-            "priority": self.priority,
-        }
+        order = ("name", "type", "format", "description", "priority")
+        return {name: getattr(self, name) for name in order}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +92,7 @@ def _row(
 
 
 def age(stamp: object, now: datetime) -> str:
-    """How long ago `stamp` (RFC 3339) was, in the short form of kubectl: `45s`, `3m10s`, `5h`, `2d3h`."""
+    """Return the time since `stamp` (RFC 3339) in the short form of kubectl: `45s`, `3m10s`, `5h`, `2d3h`."""
     try:
         when = datetime.fromisoformat(str(stamp))
     except ValueError:

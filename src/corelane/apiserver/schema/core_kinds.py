@@ -90,7 +90,7 @@ OBJECT_REFERENCE = record(
     fieldPath=val(STRING, 7),
 )
 
-BINDING = kind("Binding", "@binding-target", target=req(OBJECT_REFERENCE, 2))
+BINDING = kind("Binding", target=req(OBJECT_REFERENCE, 2))
 
 EVICTION = kind("Eviction", "", "io.k8s.api.policy.v1.", deleteOptions=opt(DELETE_OPTIONS, 2))
 

@@ -62,7 +62,7 @@ def pod_cidrs(spec: Object) -> None:
 
 
 def pod_ips(status: Object) -> None:
-    """As `pod_cidrs`, for a pod's addresses."""
+    """Align `podIP` and `podIPs`, as `pod_cidrs`."""
     first = status.get("podIP")
     if first and (not status.get("podIPs") or status["podIPs"][0].get("ip") != first):
         status["podIPs"] = [{"ip": first}]
@@ -78,7 +78,7 @@ def service_account(spec: Object) -> None:
 
 
 def requests_from_limits(pod: Object) -> None:
-    """What has a limit and no request asks for as much as its limit."""
+    """Set the request of a resource that has only a limit to the limit."""
     for container in pod_amounts.containers(pod):
         resources = container["resources"]
         if "limits" in resources:

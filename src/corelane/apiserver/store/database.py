@@ -29,7 +29,7 @@ from corelane.apiserver.stored_objects import (
 )
 
 WINDOW = 10_000
-"""How many of the last events a watch may go back."""
+"""Number of events that a watch can go back."""
 
 FILE_NAME = "apiserver.db"
 _APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised

@@ -85,7 +85,7 @@ def new_uid() -> str:
 
 
 def check_preconditions(target: Target, stored: Object, uid: str, version: str) -> None:
-    """What the store itself checks before a write. Raises StatusError 409 with upstream's storage error."""
+    """Check UID and resourceVersion before a write. Raises StatusError 409 with upstream's storage error."""
     meta = stored["metadata"]
     pairs = (("UID", uid, meta["uid"]), ("ResourceVersion", version, meta["resourceVersion"]))
     for name, wanted, found in pairs:
@@ -109,7 +109,7 @@ def parse_revision(text: str) -> int:
 # --- housekeeping
 
 EVENT_LIFE = timedelta(hours=1)
-"""How long an event is kept after it was last seen, as upstream's `--event-ttl`."""
+"""Time to keep an event after it was last seen, as upstream's `--event-ttl`."""
 
 _PERIOD = 20.0  # seconds
 _AT_ONCE = 100

@@ -136,7 +136,7 @@ class WatchStream:
                 yield wire.event(self._view, event, *found, columns=self._first())
 
     def _seen(self, event: StoreEvent) -> tuple[str, StoredObject] | None:
-        """What an event is to this watch: its type and the state to show."""
+        """Return an event's type and state as this watch sees it, None if it is not selected."""
         if not event.record.key.startswith(self._target.prefix):
             return None
         before = event.previous is not None and self._matches(event.previous)

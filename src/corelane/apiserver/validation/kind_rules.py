@@ -1,4 +1,4 @@
-"""Rules on nodes, namespaces, config maps, leases, priority classes, events and bindings."""
+"""Rules on nodes, namespaces, config maps, leases, priority classes and events."""
 
 import base64
 from collections.abc import Iterator
@@ -148,15 +148,6 @@ def _not_a_system_class(name: str, value: int, default: bool) -> str:
     if value != known:
         return f"value of {name} PriorityClass must be {known}"
     return f"globalDefault of {name} PriorityClass must be false" if default else ""
-
-
-@rule("binding-target")
-def _binding_target(binding: Object, _path: str, _scope: Scope) -> Iterator[StatusCause]:
-    target = binding.get("target", {})
-    if target.get("kind", "") not in {"", "Node"}:
-        yield causes.not_supported("target.kind", target["kind"], ("Node", "<empty>"))
-    if not target.get("name"):
-        yield causes.required("target.name")
 
 
 def event(obj: Object, *, new_group: bool) -> Iterator[StatusCause]:

@@ -22,7 +22,7 @@ def each_container(spec: Object, path: str) -> Iterator[tuple[Object, str]]:
 
 
 def create(pod: Object) -> Iterator[StatusCause]:
-    """What holds for new pods only."""
+    """Check rules for new pods only."""
     spec = pod["spec"]
     if spec.get("ephemeralContainers"):
         yield causes.forbidden("spec.ephemeralContainers", "cannot be set on create")
@@ -32,7 +32,7 @@ def create(pod: Object) -> Iterator[StatusCause]:
 
 
 def whole(pod: Object) -> Iterator[StatusCause]:
-    """What holds for a pod beyond its specification's own rules."""
+    """Check rules for a pod beyond those of its specification."""
     spec = pod["spec"]
     if not spec.get("serviceAccountName"):
         yield from _tokens(spec)

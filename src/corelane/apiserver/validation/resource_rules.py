@@ -186,7 +186,7 @@ def _claims(claims: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
 
 
 def _consistency(spec: Object, resources: Object, path: str) -> Iterator[StatusCause]:
-    """What the pod asks for as a whole covers what its containers ask for (KEP-2837)."""
+    """Check that pod-level resources cover those of the containers (KEP-2837)."""
     requests, limits = resources.get("requests", {}), resources.get("limits", {})
     for name, text in sorted(pod_amounts.aggregated({"spec": spec}, "requests").items()):
         if name in requests and _exceeds(text, requests[name]):

@@ -20,7 +20,7 @@ Format: TypeAlias = "Callable[[Any], list[str]]"
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """What a rule may know beside its value: the whole object, the one it replaces, and facts on the way."""
+    """Context of a rule: the whole object, the one it replaces, and facts found on the way."""
 
     root: Object
     old: Object | None = None

@@ -1,4 +1,4 @@
-"""What an update may not change, a function a kind."""
+"""Rules on updates: immutable fields, one function for each kind."""
 
 from collections.abc import Iterator
 from copy import deepcopy

@@ -99,7 +99,7 @@ def _pointer(operation: dict[str, Any], name: str) -> str:
 
 
 def _place(holder: dict[str, Any], path: str) -> tuple[Any, str]:
-    """What holds the value that a pointer names, and the value's key in it."""
+    """Return the container of the value that a pointer names, and the value's key in it."""
     parts = [part.replace("~1", "/").replace("~0", "~") for part in path.split("/")]
     if len(parts) < 2:
         raise PatchError(f'the document has no path "{path}"')

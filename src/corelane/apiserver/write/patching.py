@@ -150,7 +150,7 @@ def _version(obj: Object) -> str:
 def _read_back(
     kind: ServedKind, current: Object, patched: Any, notes: StrictNotes, field_validation: str
 ) -> tuple[Object, list[str]]:
-    """What the patch made, read as an object of the kind."""
+    """Decode the patched values as an object of the kind."""
     version = _version(current)
     try:
         if not isinstance(patched, dict):

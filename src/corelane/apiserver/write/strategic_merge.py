@@ -221,7 +221,7 @@ def _zipped(rest: list[Any], mine: list[Any], place: Callable[[Any], int]) -> li
 
 
 def _places(items: list[Any], key: str) -> dict[Hashable, int]:
-    """Where each item stands first."""
+    """Return the first index of each item."""
     places: dict[Hashable, int] = {}
     for index, item in enumerate(items):
         places.setdefault(_token(item, key), index)
@@ -229,7 +229,7 @@ def _places(items: list[Any], key: str) -> dict[Hashable, int]:
 
 
 def _token(item: Any, key: str = "") -> Hashable:
-    """What tells an item from others: its merge key, or all of it."""
+    """Return the identity of an item: its merge key, or the whole item."""
     if key and isinstance(item, dict):
         item = item.get(key)
     if isinstance(item, dict | list):

@@ -1,4 +1,4 @@
-"""What each kind does with a write: defaults, and the fields that the server sets or keeps.
+"""Preparation of writes by kind: defaults, and the fields that the server sets or keeps.
 
 Objects are plain dicts. The order of a create is decode, admission that looks at other objects,
 `prepare_create`, validation; of an update decode (or patch), `prepare_update`, validation.

@@ -7,7 +7,6 @@ import pytest
 from corelane.apiserver import validation
 from corelane.apiserver.codec import envelope
 from corelane.apiserver.served_kinds import (
-    BINDINGS,
     CONFIG_MAPS,
     EVENTS,
     LEASES,
@@ -221,18 +220,11 @@ REFUSED = [
         'reportingInstance: Invalid value: "": can have at most 128 characters',
         'message: Invalid value: "": can have at most 1024 characters',
     ),
-    (
-        BINDINGS,
-        merged(D, {"target": {"kind": "Pod"}}),
-        'target.kind: Unsupported value: "Pod": supported values: "Node", "<empty>"',
-        "target.name: Required value",
-    ),
 ]
 ACCEPTED = [
     (NODES, merged(M, spec(unschedulable=True))),
     (LEASES, merged(D, spec(holderIdentity=""))),
     (PRIORITY_CLASSES, {"metadata": {"name": "system-node-critical"}, "value": 2000001000}),
-    (BINDINGS, merged(D, {"target": {"name": "n"}})),
 ]
 
 
