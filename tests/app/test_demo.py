@@ -49,7 +49,7 @@ def test_demo_has_every_pin_confirmed_and_cleans_up(tmp_path: Path, cgroups: str
 def test_demo_on_one_cpu_says_what_it_cannot_show(tmp_path: Path) -> None:
     run = demo(tmp_path, cpus={min(os.sched_getaffinity(0))})
     assert run.returncode == 0, run.stdout + run.stderr
-    assert "nothing can be exclusive here" in run.stdout
+    assert "no CPU can be exclusive here" in run.stdout
     assert "latency-critical" in run.stdout.split("Pending")[1]
 
 

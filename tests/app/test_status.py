@@ -33,7 +33,7 @@ def line(manifest: object, config: NodeConfig) -> status.ContainerLine:
 def test_a_container_in_a_pool_shows_its_class_and_pool() -> None:
     config = NodeConfig("pools", pools=PoolOptions(system=CPUSet([7])))
     for qos, lane, cpus in (
-        ("LS", "LS pool", "0-6,8-15"),
+        ("LS", "shared pool", "0-6,8-15"),
         ("BE", "BE pool", "0-6,8-15"),
         ("SYSTEM", "system CPUs", "7"),
     ):
@@ -54,7 +54,7 @@ def test_who_came_under_other_settings_is_not_said_to_be_bound() -> None:
 
 def test_a_label_that_cannot_be_meant_is_shown_and_spoils_no_table() -> None:
     found = line(pod("a", container("x"), labels={keys.QOS_CLASS: "LSX"}, node="n"), NodeConfig("pools"))
-    assert (found.cls, found.lane) == ("", "LS pool")
+    assert (found.cls, found.lane) == ("", "shared pool")
     assert "invalid value 'LSX': use LSE, LSR, LS, BE or SYSTEM" in found.why
 
 
@@ -73,7 +73,10 @@ def test_a_node_that_is_taken_over_from_a_kubelet_shows_whose_end_it_waits_for()
     assert view.plain(shown)["nodes"][1]["takeover"] == {"stage": "done", "cpus": "", "pods": []}
     to = Console(file=io.StringIO(), width=200)
     view.show_nodes(shown, to)
-    waits = "n is being taken over from a kubelet: CPUs 2-3,10 stay with what it pinned until these end: "
+    waits = (
+        "node n: takeover from the kubelet in progress; CPUs 2-3,10 stay with the pods that the kubelet "
+        "pinned until these end: "
+    )
     lines = [line for line in to.file.getvalue().splitlines() if "kubelet" in line]  # type: ignore[attr-defined]
     assert lines == [f"{waits}pod with UID u1, pod with UID u2"]
 
@@ -82,19 +85,19 @@ def test_a_pod_that_was_just_bound_has_its_cpus_though_its_agent_has_not_publish
     lane = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "1,9"}'})
     states = status._with_claims({"n": new(MACHINE, NodeConfig("pools"))}, [lane])
     (found,) = status._containers(lane, states, set())
-    assert (str(found.cpus), found.lane, found.state) == ("1,9", "lent to BE", "reserved")
+    assert (str(found.cpus), found.lane, found.state) == ("1,9", "exclusive CPUs, shared with BE", "reserved")
     assert not states["n"].shared_pool & CPUSet([1, 9])
     assert status._with_claims(states, [lane]) == states
 
 
-def test_isolated_cpus_that_are_in_no_pool_are_not_said_to_be_lent() -> None:
+def test_isolated_cpus_that_are_in_no_pool_are_not_shown_as_shared_with_best_effort() -> None:
     machine = parse_spec("core:8 smt:2 isolated:4-7,12-15")
     config = NodeConfig("pools", pools=PoolOptions(isolated_cpus="exclusive-only"))
     lane = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "4,12"}'})
     states = status._with_claims({"n": new(machine, config)}, [lane])
     (found,) = status._containers(lane, states, set())
     told = status._node(objects.node("n", 16), states["n"])
-    assert (str(found.cpus), found.lane) == ("4,12", "exclusive")
+    assert (str(found.cpus), found.lane) == ("4,12", "exclusive CPUs")
     assert (told.owners[4].qos, str(told.lent), str(told.best_effort)) == ("LSR", "", "0-3,8-11")
 
 

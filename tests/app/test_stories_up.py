@@ -145,7 +145,7 @@ def test_what_is_reserved_is_lent_and_what_is_exclusive_is_not(usual: Up) -> Non
     everything = FIRST | SECOND
     assert told.of("batch") == everything - payments
     assert told.of("web") == everything - payments - search - classic
-    assert told.lanes["search/app"] == told.lanes["classic/app"] == "lent to BE"
+    assert told.lanes["search/app"] == told.lanes["classic/app"] == "exclusive CPUs, shared with BE"
 
 
 def test_a_pod_goes_where_a_numa_node_has_room_for_it(usual: Up) -> None:
@@ -200,7 +200,7 @@ def test_a_network_function_is_where_its_nic_is_and_without_it_elsewhere(usual: 
     dataplane, telemetry = (told.of("packet-gateway", name) for name in ("dataplane", "telemetry"))
     assert (len(dataplane), len(telemetry)) == (6, 1)
     assert dataplane | telemetry <= SECOND
-    assert told.lanes["packet-gateway/log-shipper"] == "LS pool of NUMA 1"
+    assert told.lanes["packet-gateway/log-shipper"] == "shared pool of NUMA 1"
 
     async def offered(client: KubeClient) -> Any:
         return (await client.get(Node, "sim-1")).status.allocatable["example.com/nic"]

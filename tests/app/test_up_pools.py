@@ -153,10 +153,10 @@ def test_a_simulated_node_keeps_the_same_rules(cluster: Up) -> None:
     assert _keeps_the_rules(lambda name: cpus[name])
     classes = {line["pod"]: (line["class"], line["lane"]) for line in status["containers"]}
     assert classes == {
-        "lse": ("LSE", "exclusive"),
-        "lsr": ("LSR", "lent to BE"),
-        "guaranteed": ("LSR", "lent to BE"),
-        "ls": ("LS", "LS pool"),
+        "lse": ("LSE", "exclusive CPUs"),
+        "lsr": ("LSR", "exclusive CPUs, shared with BE"),
+        "guaranteed": ("LSR", "exclusive CPUs, shared with BE"),
+        "ls": ("LS", "shared pool"),
         "be": ("BE", "BE pool"),
     }
     (node,) = status["nodes"]

@@ -1,7 +1,7 @@
 """`corelane demo`: the main job, step by step, on this machine and a simulated one.
 
 Everything happens for real: pods go through the API server, the scheduler chooses, the agent pins, and
-what the kernel allows is read from /proc, past the agent.
+the allowed CPUs are read from /proc, bypassing the agent.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _PATIENCE = 20.0
 
 
 class DemoError(Exception):
-    """Something that should have happened did not; says what."""
+    """An expected step did not happen; the message names it."""
 
 
 def main(*, cgroups: Mode, as_json: bool) -> int:
-    """Run it all, and return the exit status: 0 only if the kernel confirmed every pin.
+    """Run the demo, and return the exit status: 0 only if the kernel confirms every pin.
 
-    Raises KeyboardInterrupt where a signal came between, once everything is cleaned up.
+    Raises KeyboardInterrupt after a signal, once everything is cleaned up.
     """
     logging.configure(stdlog.ERROR)
     directory = Path(tempfile.mkdtemp(prefix="corelane-demo-"))
@@ -61,7 +61,7 @@ async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
         Options(data_dir=directory / "data", port=0, simulated=1, machine=_SIMULATED, cgroups=cgroups)
     )
     out = view.Silence() if as_json else view.Talk(tables.console())
-    story = asyncio.create_task(_tell(cluster, out))
+    story = asyncio.create_task(_run(cluster, out))
     cancel_on_signal(story)
     try:
         demo = await story
@@ -77,7 +77,7 @@ async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
     return 0 if good else 1
 
 
-async def _tell(cluster: Cluster, out: view.Audience) -> _Demo:
+async def _run(cluster: Cluster, out: view.Audience) -> _Demo:
     await cluster.start()
     demo = _Demo(cluster, cluster.client(), out)
     await cluster.parts.first_of(demo.run())
@@ -85,7 +85,7 @@ async def _tell(cluster: Cluster, out: view.Audience) -> _Demo:
 
 
 async def _clear(state: Path, cgroups: Mode) -> list[str]:
-    """Remove what the runtime keeps for later starts, and name what still runs: there should be none."""
+    """Remove the runtime's records, and return the names of processes that still run: none is expected."""
     runtime = await LocalRuntime.open(state, cgroups=cgroups)
     left = [one.name for one in await runtime.containers() if one.state == "running"]
     await runtime.destroy(0)
@@ -94,7 +94,7 @@ async def _clear(state: Path, cgroups: Mode) -> list[str]:
 
 @dataclass(slots=True)
 class _Demo:
-    """One run of the demo and what it found."""
+    """One run of the demo and its results."""
 
     cluster: Cluster
     client: KubeClient
@@ -115,34 +115,34 @@ class _Demo:
     async def run(self) -> None:
         agent, runtime = self.cluster.agents[self.node], self.cluster.runtime(self.node)
         self.out.machine(agent.ledger.machine, runtime.enforcement, runtime.notice, _SIMULATED)
-        self.note("at the start")
+        self.note("start")
         await self.shared_work()
-        await self.lane()
+        await self.exclusive()
         await self.elsewhere()
         await self.show()
-        await self.lane_ends()
+        await self.release()
         self.out.pool(self.steps)
         self.good = bool(self.checks) and all(check.ok for check in self.checks)
 
     def note(self, when: str) -> None:
-        """Remember the pools as they are now."""
+        """Record the pools as they are now."""
         ledger = self.cluster.agents[self.node].ledger
         self.steps.append(PoolStep(when, ledger.shared_pool, ledger.best_effort_pool, ledger.exclusive))
 
     async def shared_work(self) -> None:
         await self.apply("batch", "burstable")
         await self.running("batch", "burstable-web")
-        self.note("batch and burstable-web run")
+        self.note("batch and burstable-web start")
 
-    async def lane(self) -> None:
-        """The latency-critical service, as large as this machine can bear."""
+    async def exclusive(self) -> None:
+        """The latency-critical service, as large as this machine allows."""
         size = exclusive_size(self.cpus)
         await self.apply("latency-critical", change=lambda pod: resize(pod, max(size, 1)))
         if size:
             await self.running("latency-critical")
-            self.note(f"latency-critical runs, {size} of its own")
+            self.note(f"latency-critical starts, {size} exclusive")
         else:
-            self.out.say("This machine has one CPU, which all share: nothing can be exclusive here.")
+            self.out.say("This machine has 1 CPU, the shared pool: no CPU can be exclusive here.")
             await self.pending("latency-critical")
 
     async def elsewhere(self) -> None:
@@ -152,21 +152,21 @@ class _Demo:
 
     async def show(self) -> None:
         await self.settled()
-        self.checks = await self.ask_kernel()
+        self.checks = await self.read_kernel()
         self.status = await status.gather(self.client)
         self.out.state(self.status, self.checks)
 
-    async def lane_ends(self) -> None:
-        """Delete it, and see the pool grow back."""
+    async def release(self) -> None:
+        """Delete it, and wait until the pool has grown back."""
         if not exclusive_size(self.cpus):
             return
         await self.client.delete(Pod, "latency-critical", namespace="default")
         await self.until("latency-critical is gone", self.is_gone("latency-critical"))
         await self.settled()
         self.note("latency-critical is deleted")
-        self.checks += await self.ask_kernel()
+        self.checks += await self.read_kernel()
 
-    # What is asked of the cluster.
+    # Requests to the cluster.
 
     async def apply(
         self, *names: str, change: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -189,7 +189,7 @@ class _Demo:
             pod = await self.client.get(Pod, name, "default")
             return condition(pod.status.conditions, "PodScheduled") is not None
 
-        await self.until(f"the scheduler says why {name} is pending", is_explained)
+        await self.until(f"the scheduler gives a reason for pending pod {name}", is_explained)
 
     def is_gone(self, name: str) -> Callable[[], Awaitable[bool]]:
         async def gone() -> bool:
@@ -198,26 +198,26 @@ class _Demo:
         return gone
 
     async def settled(self) -> None:
-        """Wait until the kernel is as the ledger wants it: moving the pool takes a moment."""
+        """Wait until the kernel agrees with the ledger: moving the pool takes a moment."""
 
         async def agrees() -> bool:
-            return all(check.ok for check in await self.ask_kernel())
+            return all(check.ok for check in await self.read_kernel())
 
         try:
             await self.until("the kernel agrees", agrees)
         except DemoError:
-            return  # the checks will say where
+            return  # the checks show where
 
     async def until(self, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
         try:
             async with asyncio.timeout(_PATIENCE):
-                while not await condition():  # noqa: ASYNC110 - /proc tells nobody of a change
+                while not await condition():  # noqa: ASYNC110 - /proc has no change notification
                     await asyncio.sleep(0.1)
         except TimeoutError:
-            raise DemoError(f"waited {_PATIENCE:.0f} s in vain until {what}") from None
+            raise DemoError(f"timed out after {_PATIENCE:.0f} s waiting until {what}") from None
 
-    async def ask_kernel(self) -> list[Check]:
-        """What every task of every container on this machine may use, beside what the ledger wants."""
+    async def read_kernel(self) -> list[Check]:
+        """The CPUs allowed to every task of every container on this machine, beside those of the ledger."""
         ledger, runtime = self.cluster.agents[self.node].ledger, self.cluster.runtime(self.node)
         checks = []
         for one in await runtime.containers():
@@ -241,12 +241,12 @@ class _Demo:
 
 
 def exclusive_size(cpus: int) -> int:
-    """How many CPUs the service gets: a few on a big machine, one on a small one, none of a single one."""
+    """The service's number of CPUs: up to 4, at most half of the machine; 0 on a single CPU."""
     return max(0, min(4, cpus // 2))
 
 
 def resize(pod: dict[str, Any], cpus: int) -> dict[str, Any]:
-    """The pod with its first container asking for that many whole CPUs."""
+    """The pod with that many CPUs requested by its first container."""
     changed = copy.deepcopy(pod)
     resources = changed["spec"]["containers"][0]["resources"]
     for kind in ("requests", "limits"):

@@ -34,16 +34,20 @@ __all__ = ["Status", "gather", "main", "plain"]
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 _PINNED = "corelane.io/Pinned"
-_OWN: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "lent to BE", Sharing.POOL: "bound, shared"}
-_POOLS: Final = {Sharing.POOL: "LS pool", Sharing.BEST_EFFORT: "BE pool", Sharing.SYSTEM: "system CPUs"}
+_BOUND: Final = {
+    Sharing.ALONE: "exclusive CPUs",
+    Sharing.LENT: "exclusive CPUs, shared with BE",
+    Sharing.POOL: "bound CPUs, shared",
+}
+_POOLS: Final = {Sharing.POOL: "shared pool", Sharing.BEST_EFFORT: "BE pool", Sharing.SYSTEM: "system CPUs"}
 
 
-class NoSuchNode(LookupError):  # noqa: N818 - says what is the case
-    """The node that was asked for is not there, or is not named where one is needed."""
+class NoSuchNode(LookupError):  # noqa: N818 - a state
+    """The node named is not in the cluster, or none is named where one is needed."""
 
 
-class NoAnswer(Exception):  # noqa: N818 - says what is the case
-    """There is no cluster, or it does not answer; the text says where one was looked for, and what to do."""
+class NoAnswer(Exception):  # noqa: N818 - a state
+    """There is no cluster, or it does not answer; the text names the place and the remedy."""
 
 
 def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json", "svg"]) -> None:
@@ -64,11 +68,11 @@ def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json
 
 
 def only(status: Status, name: str) -> Status:
-    """What concerns one node. Raises NoSuchNode."""
+    """The part of a status that concerns one node. Raises NoSuchNode."""
     nodes = tuple(node for node in status.nodes if node.name == name)
     if not nodes:
         known = ", ".join(node.name for node in status.nodes) or "none"
-        raise NoSuchNode(f"--node {name}: there is no such node; known are {known}")
+        raise NoSuchNode(f"--node {name}: node not found; nodes are {known}")
     return Status(nodes, tuple(line for line in status.containers if line.node == name), ())
 
 
@@ -78,7 +82,7 @@ def _drawing(status: Status) -> str:
         raise NoSuchNode(f"-o svg draws one node: name it with --node ({names})")
     (node,) = status.nodes
     if node.machine is None:
-        raise NoSuchNode(f"node {node.name} publishes no topology that could be drawn")
+        raise NoSuchNode(f"node {node.name} publishes no NodeResourceTopology: nothing to draw")
     return svg(node.machine, view.painted(node))
 
 
@@ -105,7 +109,7 @@ async def _read_from(client: KubeClient) -> Status:
 
 
 async def gather(client: KubeClient) -> Status:
-    """Read nodes, topologies and pods, and say who has which CPUs."""
+    """Read nodes, topologies and pods, and derive the owners of CPUs."""
     nodes, topologies, pods = await asyncio.gather(
         client.list(Node), client.list(NodeResourceTopology), client.list(Pod)
     )
@@ -127,7 +131,7 @@ def _sorted(lines: Iterable[NodeLine]) -> tuple[NodeLine, ...]:
 def _states(
     topologies: Iterable[NodeResourceTopology], labels: Mapping[str, Mapping[str, str]]
 ) -> Iterable[tuple[str, NodeState]]:
-    """As the scheduler sees them: Nodes' labels count where koordlet publishes."""
+    """As the scheduler reads them: Nodes' labels count where koordlet publishes."""
     for topology in topologies:
         name = topology.metadata.name
         try:
@@ -137,7 +141,7 @@ def _states(
 
 
 def _with_claims(states: Mapping[str, NodeState], pods: Iterable[Pod]) -> dict[str, NodeState]:
-    """As the scheduler has them: who was given CPUs just now has them, though no agent has said so yet."""
+    """As the scheduler has them: CPUs just assigned count, though no agent has published them yet."""
     found = dict(states)
     for pod in pods:
         state = found.get(pod.spec.node_name)
@@ -178,12 +182,12 @@ def _node(node: Node, state: NodeState | None) -> NodeLine:
 
 
 def _owner(state: NodeState, entry: Entry) -> Owner:
-    lent = ", lent to BE" if _is_lent(state, entry) else ""
-    return Owner(f"{_short(entry.pod)}/{entry.container}", f"{entry.cls}{lent}")
+    shared = ", shared with BE" if _is_lent(state, entry) else ""
+    return Owner(f"{_short(entry.pod)}/{entry.container}", f"{entry.cls}{shared}")
 
 
 def _is_lent(state: NodeState, entry: Entry) -> bool:
-    """Whether best effort does run on its CPUs: isolated ones may be kept out of every pool."""
+    """Whether BE runs on its CPUs: isolated ones may be kept out of every pool."""
     return entry.sharing is Sharing.LENT and bool(entry.cpus & state.best_effort_pool)
 
 
@@ -220,7 +224,7 @@ def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) 
 
 
 def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
-    """Its entry in the ledger; one without CPUs or a zone is not published, but follows from its ask."""
+    """Its entry in the ledger; one without CPUs or a zone is not published, but follows from its request."""
     meta = pod.metadata
     known = state.entries.get((meta.uid, name))
     if known is not None:
@@ -237,16 +241,16 @@ def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
 
 
 def _lane(state: NodeState, entry: Entry) -> str:
-    """In words, with whom it shares its CPUs, or in which pool it runs."""
+    """How its CPUs are shared, or the pool in which it runs."""
     if entry.cpus:
-        kept = entry.sharing is Sharing.LENT and not _is_lent(state, entry)
-        return _OWN[Sharing.ALONE if kept else entry.sharing]
+        unshared = entry.sharing is Sharing.LENT and not _is_lent(state, entry)
+        return _BOUND[Sharing.ALONE if unshared else entry.sharing]
     where = "" if entry.zone is None else f" of NUMA {entry.zone}"
-    return f"{_POOLS[entry.sharing] if state.config.policy == 'pools' else 'shared'}{where}"
+    return f"{_POOLS[entry.sharing] if state.config.policy == 'pools' else 'shared pool'}{where}"
 
 
 def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
-    """Only pods with exclusive CPUs carry their reasons; the others' follow from what they ask for."""
+    """Only pods with exclusive CPUs carry their reasons; the others' follow from their requests."""
     if state is None:
         return ""
     try:
@@ -263,7 +267,7 @@ def _why_in_pool(state: NodeState, request: PodRequest, container: ContainerRequ
 
 
 def _would_bind(state: NodeState, request: PodRequest, container: ContainerRequest) -> bool:
-    """Whether it would have CPUs of its own if it came now."""
+    """Whether it would get exclusive CPUs if it were admitted now."""
     config = state.config
     if config.policy != "pools":
         return config.policy == "static" and request.exclusive_cpus(container, pod_level=config.pod_level) > 0
@@ -275,7 +279,7 @@ def _would_bind(state: NodeState, request: PodRequest, container: ContainerReque
 
 
 def _phase(pod: Pod, entry: Entry | None) -> str:
-    """A bound container's own phase; for one in the shared pool, what its pod's condition says."""
+    """A bound container's own phase; for one in the shared pool, that of its pod's condition."""
     if entry is not None and entry.cpus:
         return entry.phase.value
     pinned = condition(pod.status.conditions, _PINNED)
@@ -284,5 +288,5 @@ def _phase(pod: Pod, entry: Entry | None) -> str:
 
 def _pending(pod: Pod) -> PendingLine:
     scheduled = condition(pod.status.conditions, "PodScheduled")
-    why = scheduled.message if scheduled is not None else "not looked at by any scheduler yet"
+    why = scheduled.message if scheduled is not None else "no scheduler has tried it yet"
     return PendingLine(pod.metadata.namespace, pod.metadata.name, why)

@@ -22,23 +22,23 @@ from corelane.cli._errors import Command
     help="Port on 127.0.0.1.  [default: the last one used, else a free one]",
 )
 @click.option("--node-name", help="Name of this machine's node.  [default: the host name]")
-@click.option("--reserved-cpus", metavar="LIST", help="CPUs that no container gets for itself, such as 0,16.")
+@click.option("--reserved-cpus", metavar="LIST", help="CPUs that are never exclusive, such as 0,16.")
 @click.option(
     "--policy",
     type=click.Choice(["none", "static", "pools"]),
-    help="How CPUs are given: touch nothing, the kubelet's static policy, or classes and pools.  "
+    help="Node policy: change nothing, the kubelet's static policy, or Koordinator's classes and pools.  "
     "[default: pools]",
 )
 @click.option(
     "--allocator",
     type=click.Choice(["optimal", "koordinator"]),
-    help="Who picks CPUs under policy pools (under static it is the kubelet's picker).  [default: optimal]",
+    help="How CPUs are chosen under policy pools (static has the kubelet's own).  [default: optimal]",
 )
 @click.option(
     "--node-config",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Settings of this machine's node (YAML, see docs/pools.md); options given here go before.",
+    help="Settings of this machine's node (YAML, see docs/pools.md); flags override the file.",
 )
 @click.option("--nodes", default=0, type=click.IntRange(0, 5000), help="How many simulated nodes to add.")
 @click.option(
@@ -53,7 +53,7 @@ from corelane.cli._errors import Command
     type=click.Choice(["auto", "off"]),
     default="auto",
     show_default=True,
-    help="How to hold containers: cgroups where they can be written, or CPU affinity alone.",
+    help="How to confine containers: cgroups where they are writable, or CPU affinity alone.",
 )
 @click.option("--stop-pods", is_flag=True, help="End the pods' processes too when corelane stops.")
 def up(
@@ -70,11 +70,11 @@ def up(
     *,
     stop_pods: bool,
 ) -> None:
-    """Run corelane on this machine: pods become local processes with CPUs of their own.
+    """Run corelane on this machine: pods run as local processes, pinned to their CPUs.
 
     Starts a Kubernetes API server on 127.0.0.1, the scheduler, and an agent for this machine. Prints the
-    kubeconfig to use with kubectl. Ctrl-C stops corelane; the pods' processes run on, and the next start
-    takes them over, unless --stop-pods is given.
+    kubeconfig to use with kubectl. Ctrl-C stops corelane; the pods' processes keep running, and the next
+    start adopts them, unless --stop-pods is given.
 
     \b
     corelane up &

@@ -1,4 +1,4 @@
-"""What `corelane demo` prints: a short story, tables, CPU maps, and a verdict."""
+"""Output of `corelane demo`: each step, tables, CPU maps, and a verdict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PoolStep:
-    """The CPUs of a node at one moment of the story."""
+    """The CPUs of a node after one step."""
 
     when: str
     shared: CPUSet
@@ -35,13 +35,13 @@ class PoolStep:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What the kernel allows the tasks of one container, beside what they should be allowed."""
+    """The CPUs that the kernel allows the tasks of one container, beside those of the ledger."""
 
     container: str
     exclusive: bool
     wanted: CPUSet
     found: tuple[CPUSet, ...]
-    """The different sets that its tasks have: one, if all is well."""
+    """The different sets that its tasks have: one, if all agree."""
     tasks: int
 
     @property
@@ -50,8 +50,10 @@ class Check:
 
     @property
     def verdict(self) -> str:
-        sets = " and ".join(str(cpus) for cpus in self.found) or "nothing"
-        return f"{'confirmed' if self.ok else 'DIFFERS'} {sets} ({units.plural(self.tasks, 'task')})"
+        tasks = units.plural(self.tasks, "task")
+        if self.ok:
+            return f"confirmed ({tasks})"
+        return f"DIFFERS: {' and '.join(str(cpus) for cpus in self.found) or 'no task'} ({tasks})"
 
     def plain(self) -> dict[str, Any]:
         return {
@@ -65,7 +67,7 @@ class Check:
 
 
 class Audience(Protocol):
-    """Who is told the story."""
+    """What the demo reports to."""
 
     def say(self, text: str) -> None: ...
     def machine(self, machine: Machine, enforcement: str, notice: str, simulated: str) -> None: ...
@@ -77,7 +79,7 @@ class Audience(Protocol):
 
 
 class Silence:
-    """Nobody: for scripts, which read JSON at the end."""
+    """No output: for scripts, which read JSON at the end."""
 
     def say(self, text: str) -> None: ...
     def machine(self, machine: Machine, enforcement: str, notice: str, simulated: str) -> None: ...
@@ -89,7 +91,7 @@ class Silence:
 
 
 class Talk:
-    """A person at a terminal, or reading a log."""
+    """Text for a terminal or a log."""
 
     def __init__(self, to: Console) -> None:
         self._to = to
@@ -98,14 +100,14 @@ class Talk:
         self._to.print(text, markup=False)
 
     def machine(self, machine: Machine, enforcement: str, notice: str, simulated: str) -> None:
-        self.say(f"This machine: {units.counts(machine)}; CPUs {machine.usable} are ours to use.")
-        self.say(f"Containers run as local processes, held to their CPUs by {enforcement}.")
+        self.say(f"This machine: {units.counts(machine)}; CPUs {machine.usable} are allocatable.")
+        self.say(f"Containers run as local processes, confined to their CPUs by {enforcement}.")
         if notice:
             self.say(f"Note: {notice}")
-        self.say(f"Beside it, a simulated machine ({simulated}): no process runs there.\n")
+        self.say(f"A second node, sim-1, is simulated ({simulated}): no process runs there.\n")
 
     def applied(self, pod: str) -> None:
-        self.say(f"applied pod/{pod}")
+        self.say(f"pod/{pod} created")
 
     def state(self, found: Status, checks: Sequence[Check]) -> None:
         self.say("")
@@ -119,14 +121,18 @@ class Talk:
         rows = [
             (step.when, str(step.shared), str(step.best_effort), str(step.exclusive) or "-") for step in steps
         ]
-        headings = ("WHEN", "SHARED POOL", "BE POOL", "OWN")
-        tables.show("How the pools of this machine moved", headings, rows, self._to)
+        headings = ("AFTER", "SHARED POOL", "BE POOL", "EXCLUSIVE")
+        tables.show("Pools of this machine after each step", headings, rows, self._to)
 
     def cleaned(self, left: Sequence[str]) -> None:
-        done = f"still running: {', '.join(left)}" if left else "processes, cgroups and files are removed"
-        self.say(f"Cleaned up: {done}.")
+        done = f"still running: {', '.join(left)}" if left else "processes, cgroups and files removed"
+        self.say(f"Cleanup: {done}.")
 
     def verdict(self, checks: Sequence[Check], *, ok: bool) -> None:
         good = sum(check.ok for check in checks)
-        judgement = "all is well." if ok else "NOT all is well."
-        self.say(f"The kernel confirmed {good} of {len(checks)} pins: {judgement}")
+        containers = units.plural(len({check.container for check in checks}), "container")
+        verdict = "passed" if ok else "FAILED"
+        self.say(
+            f"Demo {verdict}: allowed CPUs read from /proc for {containers}, before and after "
+            f"latency-critical is deleted: {good} of {len(checks)} reads as expected."
+        )

@@ -1,4 +1,4 @@
-"""A cluster's CPUs as tables, maps and JSON: nodes, containers and their lanes, and what is pending."""
+"""A cluster's CPUs as tables, maps and JSON: nodes, containers with their CPUs, and pending pods."""
 
 from __future__ import annotations
 
@@ -20,7 +20,14 @@ __all__ = ["ContainerLine", "NodeLine", "PendingLine", "Status", "plain", "show"
 
 
 MAPS = 8
-"""How many nodes are drawn."""
+"""How many nodes have a map."""
+
+CLASSES = (
+    "LSE: exclusive CPUs. LSR: exclusive CPUs, shared with BE only. LS: shared pool. "
+    "BE: BE pool, which is the shared pool and the exclusive CPUs of LSR containers. "
+    "The class is the pod's: a container whose CPU request is not an integer runs in the shared pool."
+)
+"""What the classes under policy pools mean, below the table of containers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +43,19 @@ class NodeLine:
     reserved: CPUSet = field(default_factory=CPUSet)
     shared: CPUSet = field(default_factory=CPUSet)
     best_effort: CPUSet = field(default_factory=CPUSet)
-    """Where best effort runs: the shared pool, and what is lent to it."""
+    """CPUs of the BE pool: the shared pool, and exclusive CPUs that are shared with BE."""
     lent: CPUSet = field(default_factory=CPUSet)
     owners: Mapping[int, Owner] = field(default_factory=dict)
     """CPU id to the container (`pod/container`) that is bound to it, with its class."""
     allocator: str = ""
-    """Who picks CPUs under policy pools, else ""."""
+    """The allocator under policy pools, else ""."""
     takeover: Takeover = field(default_factory=lambda: Takeover(Stage.DONE))
     """How far the node's CPUs have been taken over from a kubelet."""
 
 
 @dataclass(frozen=True, slots=True)
 class ContainerLine:
-    """One container, where it may run and how far that is true."""
+    """One container, the CPUs on which it may run, and how far the kernel confirms them."""
 
     namespace: str
     pod: str
@@ -59,17 +66,17 @@ class ContainerLine:
     exclusive: bool
     cpus: CPUSet
     state: str
-    """Phase of the pin: reserved, applied, confirmed; "simulated" where no kernel could confirm."""
+    """Phase of the pin: reserved, applied, confirmed; "simulated" where there is no kernel to confirm it."""
     why: str
     cls: str = ""
     """Koordinator's class under policy pools, else ""."""
     lane: str = ""
-    """In words, with whom it shares its CPUs, or in which pool it runs."""
+    """How its CPUs are shared, or the pool in which it runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingLine:
-    """A pod without a node, and the scheduler's last word on it."""
+    """A pod without a node, and the scheduler's last reason."""
 
     namespace: str
     pod: str
@@ -137,7 +144,7 @@ def _container(line: ContainerLine) -> dict[str, Any]:
 
 
 def show(status: Status, to: Console) -> None:
-    """Nodes with their maps, then containers, then what is pending."""
+    """Print nodes with their maps, then containers, then pending pods."""
     show_nodes(status, to)
     show_maps(status, to)
     show_containers(status.containers, to)
@@ -153,16 +160,14 @@ class _Part:
     reserved: CPUSet
     shared: CPUSet
     best_effort: CPUSet
-    lent: CPUSet
-    alone: CPUSet
+    exclusive: CPUSet
 
 
 def _parts(node: NodeLine) -> list[_Part]:
     """By NUMA node, those without usable CPUs left out."""
     if node.machine is None:
         return []
-    alone = CPUSet(node.owners) - node.lent - node.shared
-    sets = (node.machine.usable, node.reserved, node.shared, node.best_effort, node.lent, alone)
+    sets = (node.machine.usable, node.reserved, node.shared, node.best_effort, CPUSet(node.owners))
     inside = ((numa, CPUSet.from_mask(mask)) for numa, mask in node.machine.numa_masks)
     parts = (_Part(numa, *(cpus & here for cpus in sets)) for numa, here in inside)
     return [part for part in parts if part.cpus]
@@ -170,18 +175,7 @@ def _parts(node: NodeLine) -> list[_Part]:
 
 def show_nodes(status: Status, to: Console) -> None:
     """One row for each NUMA node."""
-    headings = (
-        "NODE",
-        "KIND",
-        "POLICY",
-        "NUMA",
-        "CPUS",
-        "RESERVED",
-        "SHARED POOL",
-        "BE POOL",
-        "LENT TO BE",
-        "ALONE",
-    )
+    headings = ("NODE", "KIND", "POLICY", "NUMA", "CPUS", "RESERVED", "SHARED POOL", "BE POOL", "EXCLUSIVE")
     tables.show("Nodes", headings, (row for node in status.nodes for row in _node_rows(node)), to)
     for node in status.nodes:
         if node.takeover.stage is Stage.BOTH:
@@ -189,28 +183,28 @@ def show_nodes(status: Status, to: Console) -> None:
 
 
 def _waits(node: NodeLine) -> str:
-    """What is still a kubelet's, and whose end it takes."""
+    """The CPUs that a kubelet still holds, and the pods that hold them."""
     pods = [_nameless(pod) for pod in node.takeover.pods]
     named = ", ".join(pods[:MAPS]) + (f" and {len(pods) - MAPS} more" if len(pods) > MAPS else "")
     return (
-        f"{node.name} is being taken over from a kubelet: CPUs {node.takeover.cpus} stay with what it pinned "
-        f"until these end: {named}"
+        f"node {node.name}: takeover from the kubelet in progress; CPUs {node.takeover.cpus} stay with the "
+        f"pods that the kubelet pinned until these end: {named}"
     )
 
 
 def _nameless(pod: str) -> str:
-    """A pod's name, or that only its UID is known."""
+    """A pod's name, or its UID where that is all that is known."""
     return pod.removeprefix("/")
 
 
 def _node_rows(node: NodeLine) -> Iterator[tuple[str, ...]]:
-    who = (node.name, _kind(node), node.policy)
+    title = (node.name, _kind(node), node.policy)
     if node.machine is None:
-        yield (*who, *"???????")
+        yield (*title, *"??????")
     for part in _parts(node):
-        sets = (part.reserved, part.shared, part.best_effort, part.lent, part.alone)
-        yield (*who, str(part.node), str(len(part.cpus)), *(str(cpus) or "-" for cpus in sets))
-        who = ("", "", "")
+        sets = (part.reserved, part.shared, part.best_effort, part.exclusive)
+        yield (*title, str(part.node), str(len(part.cpus)), *(str(cpus) or "-" for cpus in sets))
+        title = ("", "", "")
 
 
 def _kind(node: NodeLine) -> str:
@@ -219,7 +213,7 @@ def _kind(node: NodeLine) -> str:
 
 
 def show_maps(status: Status, to: Console) -> None:
-    """The CPU map of every node, as far as they are few."""
+    """The CPU maps of the first `MAPS` nodes."""
     for node in status.nodes[:MAPS]:
         if node.machine is not None:
             to.print(f"{node.name} ({_kind(node)})", style="bold", markup=False)
@@ -229,14 +223,14 @@ def show_maps(status: Status, to: Console) -> None:
 
 
 def painted(node: NodeLine) -> dict[int, Owner]:
-    """CPU id to its owner, as maps and drawings want it."""
+    """CPU id to its owner, for maps and drawings."""
     return {**dict.fromkeys(node.shared, Owner("shared pool", "shared")), **node.owners}
 
 
 def show_containers(
     lines: tuple[ContainerLine, ...], to: Console, kernel: Mapping[str, str] | None = None
 ) -> None:
-    """`kernel` says of a container, named as here, what was read from the kernel, past the agent."""
+    """`kernel` maps a container, named as here, to what was read from the kernel, bypassing the agent."""
     if not lines:
         to.print("No containers.")
         return
@@ -244,15 +238,17 @@ def show_containers(
         (
             f"{_pod(line)}/{line.container}",
             line.node,
-            line.qos,
-            line.cls or "-",
+            line.cls or line.qos,
             line.lane,
             str(line.cpus),
             (kernel or {}).get(f"{_pod(line)}/{line.container}", line.state),
         )
         for line in lines
     ]
-    tables.show("Containers", ("CONTAINER", "NODE", "QOS", "CLASS", "LANE", "CPUS", "KERNEL"), rows, to)
+    headings = ("CONTAINER", "NODE", "CLASS", "RUNS ON", "CPUS", "KERNEL")
+    tables.show("Containers", headings, rows, to)
+    if any(line.cls for line in lines):
+        to.print("\n".join(tables.wrapped(CLASSES, min(to.width, 110))) + "\n", markup=False)
     whys = [(f"{_pod(line)}/{line.container}", line.why) for line in lines]
     tables.show("Why these CPUs", ("CONTAINER", "WHY"), whys, to)
 
@@ -263,5 +259,5 @@ def show_pending(lines: tuple[PendingLine, ...], to: Console) -> None:
 
 
 def _pod(line: ContainerLine | PendingLine) -> str:
-    """Its name, with the namespace where that is not the default one."""
+    """The pod's name, with its namespace unless that is `default`."""
     return line.pod if line.namespace == "default" else f"{line.namespace}/{line.pod}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -14,13 +15,17 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 PIPE_WIDTH = 200
-"""Columns where the output is no terminal and $COLUMNS is not set: wide enough that nothing is cut."""
+"""Columns where the output is not a terminal and $COLUMNS is not set: wide enough that nothing is cut."""
+
+_GAP = 3
+_BREAKS = re.compile(r"(?<=[ ,/])(?=\S)")
+_BREAKS_IN_NAME = re.compile(r"(?<=[,/])(?=\S)|(?<=[a-z]-)(?=[a-z])")
 
 
 def console(stream: TextIO | None = None) -> Console:
     """A console of the terminal's width, or of $COLUMNS or `PIPE_WIDTH` where there is none.
 
-    Printing raises BrokenPipeError once nobody reads any more: rich's SystemExit would end an event loop.
+    Printing raises BrokenPipeError once the reader is gone: rich's SystemExit would end an event loop.
     """
     from rich.console import Console
 
@@ -40,24 +45,97 @@ def _pipe_width() -> int:
 
 
 def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to: Console) -> None:
-    """Print one table. Cells are plain text: no markup and no terminal sequence in them is ever obeyed."""
+    """Print one table. Cells are plain text: no markup and no terminal sequence in them is ever obeyed.
+
+    Lines break at spaces, behind `,` and `/`, and in names behind `-`, not inside words; where even that is too wide, each row
+    is printed as a list of its cells.
+    """
+    from rich.text import Text
+
+    if title:  # not the table's own, which is broken where the table is narrower
+        to.print(Text(title, style="bold"))
+    cells = [[printable(cell) for cell in row] for row in rows]
+    columns = [list(column) for column in zip(headings, *cells, strict=True)]
+    for gap in (_GAP, _GAP - 1):
+        widths = _widths(columns, to.width - 2 - gap * (len(columns) - 1))
+        if widths is not None:
+            return _show_table(headings, cells, widths, gap, to)
+    return _show_lists(headings, cells, to)
+
+
+def _show_table(
+    headings: Sequence[str], cells: list[list[str]], widths: list[int], gap: int, to: Console
+) -> None:
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
     # A heavy caption line over ASCII-safe columns reads the same on a terminal, in a log and in a README.
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(printable(cell), style=_style(cell)) for cell in row))
-    if title:  # not the table's own, which is broken where the table is narrower
-        to.print(Text(title, style="bold"))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, gap - 1, 0, 0))
+    for heading, width in zip(headings, widths, strict=True):
+        table.add_column("\n".join(wrapped(heading, width)), width=width, overflow="fold")
+    for row in cells:
+        texts = ("\n".join(wrapped(cell, width)) for cell, width in zip(row, widths, strict=True))
+        table.add_row(*(Text(text, style=_style(text)) for text in texts))
     to.print(table)
 
 
+def _show_lists(headings: Sequence[str], cells: list[list[str]], to: Console) -> None:
+    from rich.text import Text
+
+    label = max(map(len, headings)) + 2
+    for row in cells:
+        to.print()
+        for heading, cell in zip(headings, row, strict=True):
+            lines = wrapped(cell, max(to.width - label - 1, 20)) or [""]
+            to.print(Text.assemble(f" {heading:<{label}}", (lines[0], _style(cell))))
+            for line in lines[1:]:
+                to.print(Text(f" {'':<{label}}{line}", style=_style(cell)))
+    to.print()
+
+
+def _widths(columns: list[list[str]], room: int) -> list[int] | None:
+    """Divide `room` among columns: each gets its longest word, what is left goes where lines are longest.
+
+    None where the longest words alone need more.
+    """
+    least = [
+        max((len(word.rstrip()) for cell in column for word in _words(cell)), default=1) for column in columns
+    ]
+    most = [max((len(line) for cell in column for line in cell.split("\n")), default=1) for column in columns]
+    left = room - sum(least)
+    if left < 0:
+        return None
+    widths = least
+    for column in sorted(range(len(columns)), key=lambda i: most[i] - least[i]):
+        wanting = sum(most[i] > widths[i] for i in range(len(columns)))
+        more = min(most[column] - widths[column], left // max(wanting, 1))
+        widths[column] += more
+        left -= more
+    return widths
+
+
+def _words(text: str) -> list[str]:
+    """Split text where a line may break; a name, which has no space, also behind `-`."""
+    return (_BREAKS if " " in text else _BREAKS_IN_NAME).split(text)
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break text into lines of at most `width` columns, at spaces, behind `,` and `/`, in names also `-`."""
+    lines = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in _words(paragraph):
+            if line and len(line) + len(word.rstrip()) > width:
+                lines.append(line.rstrip())
+                line = ""
+            line += word
+        lines.append(line.rstrip())
+    return lines
+
+
 def printable(text: str) -> str:
-    """Text of strangers, such as a pod's annotation, made harmless: what moves or colours comes escaped."""
+    """Escape what moves or colours a terminal in untrusted text, such as a pod's annotation."""
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one == "\n" else _escaped(one) for one in text)
@@ -73,7 +151,7 @@ _STYLES = {
     "Pending": "yellow",
     "simulated": "cyan",
     "Failed": "red",
-    "DIFFERS": "bold red",
+    "DIFFERS:": "bold red",
 }
 
 

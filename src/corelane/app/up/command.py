@@ -14,7 +14,7 @@ __all__ = ["Options", "main"]
 
 
 def main(options: Options, *, stop_pods: bool, say: Callable[[str], None]) -> int:
-    """Run until SIGINT or SIGTERM. Raises what made the start impossible, or PartEnded."""
+    """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded."""
     logging.configure()
     return asyncio.run(_run(options, stop_pods=stop_pods, say=say))
 
@@ -23,13 +23,17 @@ async def _run(options: Options, *, stop_pods: bool, say: Callable[[str], None])
     with until_signal() as stop:
         cluster = Cluster(options)
         if not await completes(cluster.start(), unless=stop):
-            say("stopped before it was up")
+            say("stopped before it was ready")
             return 0
         try:
             say(_welcome(cluster, stop_pods=stop_pods))
             await cluster.parts.first_of(stop.wait())
         finally:
-            say("stopping; pods' processes end too" if stop_pods else "stopping; pods' processes run on")
+            say(
+                "stopping; the pods' processes end too"
+                if stop_pods
+                else "stopping; the pods' processes keep running"
+            )
             await cluster.stop(stop_pods=stop_pods)
     return 0
 
@@ -44,7 +48,7 @@ def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
     lines = [
         f"corelane is up at {cluster.url}",
         f"  node {cluster.node_name}: {len(machine.usable)} CPUs ({machine.usable}), {policy}",
-        f"  pods run as local processes, held to their CPUs by {runtime.enforcement}",
+        f"  pods run as local processes, confined to their CPUs by {runtime.enforcement}",
     ]
     if runtime.notice:
         lines.append(f"  note: {runtime.notice}")
