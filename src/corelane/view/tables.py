@@ -47,8 +47,8 @@ def _pipe_width() -> int:
 def show(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]], to: Console) -> None:
     """Print one table. Cells are plain text: no markup and no terminal sequence in them is ever obeyed.
 
-    Lines break at spaces, behind `,` and `/`, and in names behind `-`, not inside words; where even that is too wide, each row
-    is printed as a list of its cells.
+    Lines break at spaces, behind `,` and `/`, and in names behind `-`, not inside words; where even that is
+    too wide, each row is printed as a list of its cells.
     """
     from rich.text import Text
 
