@@ -402,7 +402,7 @@ def test_where_one_change_is_not_enough_two_are_told():
 def test_reasons_tell_what_decided():
     answer = optimal.explain(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"))
     told = [sentence(reason) for reason in answer.reasons if label(reason) == "decided"]
-    what = "whole-core slots left on the node"
+    what = "whole-core slots left"
     assert told == [f"3,19 rather than 4,20: {what} decides, 43 against 41"]
 
 

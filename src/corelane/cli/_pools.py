@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,14 +13,12 @@ import click
 from corelane.cli._errors import Fault
 
 if TYPE_CHECKING:
-    from corelane.app.allocate.command import PodQuery
     from corelane.app.allocate.node_state import PoolOverrides
-    from corelane.workload import PlacementSpec
+    from corelane.workload import PlacementSpec, PodRequest
 
 __all__ = ["NodeOptions", "PodOptions", "gathered", "node", "pods", "policy"]
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_EXISTING = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def gathered(name: str, build: Callable[..., Any], *options: Callable[[_F], _F]) -> Callable[[_F], _F]:
@@ -81,18 +79,14 @@ class PodOptions:
             raise Fault("--bind-required: no bind policy: give --bind")
         return cls(cpus, memory, hugepages, devices, filename, given)
 
-    def query(self) -> PodQuery:
-        """Return what `allocate` asks for."""
-        from corelane.app.allocate.command import PodQuery
+    def requests(self) -> tuple[PodRequest, ...]:
+        """Return what the pods request. Raises InputError."""
+        from corelane.app.allocate import pod_manifests
 
-        return PodQuery(
-            self.filename,
-            self.cpus or "",
-            self.memory or "",
-            self.hugepages,
-            self.devices,
-            self._placement_spec(),
-        )
+        if self.filename:
+            return pod_manifests.pod_requests(self.filename)
+        request = pod_manifests.pod_request(self.cpus or "", self.memory or "", self.hugepages, self.devices)
+        return (replace(request, placement_spec=self._placement_spec()),)
 
     def _placement_spec(self) -> PlacementSpec:
         from corelane import workload
@@ -197,70 +191,53 @@ def _labels(texts: Iterable[str]) -> dict[str, str]:
     return labels
 
 
+def _choice(flag: str, words: str, text: str) -> Callable[[_F], _F]:
+    return click.option(flag, type=click.Choice(words.split()), help=text)
+
+
+def _file(flag: str, text: str, *names: str) -> Callable[[_F], _F]:
+    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
+    return click.option(flag, *names, type=existing, metavar="FILE", help=text)
+
+
+def _many(flag: str, name: str, metavar: str, text: str) -> Callable[[_F], _F]:
+    return click.option(flag, name, metavar=metavar, multiple=True, help=f"{text}; may be repeated.")
+
+
 pods = gathered(
     "pods",
     PodOptions.of,
     click.option("--cpus", metavar="N", help="CPU request of the one container of a Guaranteed pod."),
     click.option("--memory", metavar="SIZE", help="Its memory request, such as 8Gi."),
-    click.option(
-        "--hugepages",
-        metavar="SIZE=AMOUNT",
-        multiple=True,
-        help="Its request of huge pages, such as 2Mi=512Mi; may be repeated.",
-    ),
-    click.option(
-        "--device",
-        "devices",
-        metavar="NAME=COUNT",
-        multiple=True,
-        help="Its request of devices, such as nvidia.com/gpu=1; may be repeated.",
-    ),
-    click.option(
-        "-f",
-        "--filename",
-        type=_EXISTING,
-        help="A manifest of pods, which are admitted in their order; instead of --cpus.",
-    ),
-    click.option(
-        "--qos", type=click.Choice(["LSE", "LSR", "LS", "BE", "SYSTEM"]), help="Koordinator's QoS class."
-    ),
-    click.option(
+    _many("--hugepages", "hugepages", "SIZE=AMOUNT", "Its request of huge pages, such as 2Mi=512Mi"),
+    _many("--device", "devices", "NAME=COUNT", "Its request of devices, such as nvidia.com/gpu=1"),
+    _file("-f", "A manifest of pods, admitted in their order, instead of --cpus.", "--filename"),
+    _choice("--qos", "LSE LSR LS BE SYSTEM", "Koordinator's QoS class."),
+    _choice(
         "--bind",
-        type=click.Choice(["FullPCPUs", "SpreadByPCPUs", "ConstrainedBurst"]),
-        help="CPU bind policy, preferred unless --bind-required: whole cores, one CPU per core, or any CPUs "
-        "of one NUMA node.",
+        "FullPCPUs SpreadByPCPUs ConstrainedBurst",
+        "CPU bind policy, preferred unless --bind-required: whole cores, one CPU per core, or any CPUs of "
+        "one NUMA node.",
     ),
     click.option("--bind-required", is_flag=True, help="Reject the pod if --bind cannot be satisfied."),
-    click.option(
+    _choice(
         "--exclusive-policy",
-        type=click.Choice(["PCPULevel", "NUMANodeLevel"]),
-        help="Preferably share no core, or no NUMA node, with pods of the same policy.",
+        "PCPULevel NUMANodeLevel",
+        "Preferably share no core, or no NUMA node, with pods of the same policy.",
     ),
-    click.option(
+    _choice(
         "--exclusive",
-        type=click.Choice(["core", "l3", "numa"]),
-        help="Share no core, L3 domain or NUMA node with CPUs bound by other pods (required).",
+        "core l3 numa",
+        "Share no core, L3 domain or NUMA node with CPUs bound by other pods (required).",
     ),
-    click.option(
-        "--numa-policy",
-        type=click.Choice(["BestEffort", "Restricted", "SingleNUMANode"]),
-        help="NUMA topology policy of the pod.",
-    ),
-    click.option(
+    _choice("--numa-policy", "BestEffort Restricted SingleNUMANode", "NUMA topology policy of the pod."),
+    _choice(
         "--strategy",
-        type=click.Choice(["MostAllocated", "LeastAllocated", "DistributeEvenly"]),
-        help="Choose NUMA nodes with fewer free CPUs, with more free CPUs, or the same number from each.",
+        "MostAllocated LeastAllocated DistributeEvenly",
+        "Choose NUMA nodes with fewer free CPUs, with more free CPUs, or the same number from each.",
     ),
-    click.option(
-        "--cpu-policy",
-        type=click.Choice(["none", "numa", "exclusive", "immovable"]),
-        help="gocrane's annotation cpu-policy.",
-    ),
-    click.option(
-        "--core-kind",
-        type=click.Choice(["P", "M", "E"]),
-        help="Only cores of this kind, on machines with performance and efficiency cores.",
-    ),
+    _choice("--cpu-policy", "none numa exclusive immovable", "gocrane's annotation cpu-policy."),
+    _choice("--core-kind", "P M E", "Only cores of this kind: performance, medium or efficiency cores."),
 )
 """All options that describe the pods."""
 
@@ -273,52 +250,42 @@ node = gathered(
         help="The machine: a spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output, or hwloc XML.  "
         "[default: this one]",
     ),
-    click.option(
+    _file(
         "--state",
-        type=_EXISTING,
-        help="CPUs allocated already: a kubelet's cpu_manager_state, or corelane's ledger.json.  "
-        "[default: none]",
+        "CPUs allocated already: a kubelet's cpu_manager_state, or corelane's ledger.json.  [default: none]",
     ),
-    click.option(
+    _choice(
         "--policy",
-        type=click.Choice(["none", "static", "pools"]),
-        help="Node policy.  [default: static, or pools if another option needs it]",
+        "none static pools",
+        "Node policy.  [default: static, or pools if another option needs it]",
     ),
-    click.option(
+    _choice(
         "--allocator",
-        type=click.Choice(("kubelet", "koordinator", "optimal")),
-        help="The allocator that picks CPUs: kubelet (policy static), koordinator or optimal (policy pools).",
+        "kubelet koordinator optimal",
+        "The allocator that picks CPUs: kubelet (policy static), koordinator or optimal (policy pools).",
     ),
     click.option("--compare", is_flag=True, help="Compare the answers of the three allocators."),
-    click.option(
+    _file(
         "--node",
-        type=_EXISTING,
-        help="Manifest of the Node (settings), of its NodeResourceTopology (machine, bound CPUs), or both.",
+        "Manifest of the Node (settings), of its NodeResourceTopology (machine, bound CPUs), or both.",
     ),
-    click.option(
-        "--node-config",
-        type=_EXISTING,
-        metavar="FILE",
-        help="The node's settings as `corelane up` takes them; options override the file.",
-    ),
-    click.option(
+    _file("--node-config", "The node's settings as `corelane up` takes them; options override the file."),
+    _many(
         "--node-label",
         "node_labels",
-        metavar="KEY=VALUE",
-        multiple=True,
-        help="A label of the Node, such as node.koordinator.sh/cpu-bind-policy=FullPCPUsOnly; "
-        "may be repeated.",
+        "KEY=VALUE",
+        "A label of the Node, such as node.koordinator.sh/cpu-bind-policy=FullPCPUsOnly",
     ),
     click.option("--isolate", metavar="LIST", help="CPUs isolated by the kernel.  [default: the machine's]"),
-    click.option(
+    _choice(
         "--isolated-cpus",
-        type=click.Choice(["ignore", "exclude", "exclusive-only"]),
-        help="Use of isolated CPUs: like others, not at all, or for exclusive CPUs only.  [default: ignore]",
+        "ignore exclude exclusive-only",
+        "Use of isolated CPUs: like others, not at all, or for exclusive CPUs only.  [default: ignore]",
     ),
-    click.option(
+    _choice(
         "--guaranteed-default",
-        type=click.Choice(["LSR", "LS"]),
-        help="Koordinator's class of Guaranteed pods without a label.  [default: LSR]",
+        "LSR LS",
+        "Koordinator's class of Guaranteed pods without a label.  [default: LSR]",
     ),
     click.option(
         "--be-minimum", type=click.IntRange(0), help="CPUs that best-effort pods keep.  [default: 1]"

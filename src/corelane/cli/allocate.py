@@ -65,4 +65,4 @@ def allocate(pods: PodOptions, node: NodeOptions, kubelet: dict[str, Any], outpu
     resources = _kubelet.node_resources(kubelet)
     where = NodeQuery(node.machine, node.state, settings, resources, node.overrides())
     answer = command.compare if node.compare else command.main
-    raise SystemExit(answer(pods.query(), where, output, click.echo))
+    raise SystemExit(answer(pods.requests(), where, output, click.echo))

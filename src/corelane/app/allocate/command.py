@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Final
 
 from corelane import node
-from corelane.app.allocate import node_state, pod_manifests
+from corelane.app.allocate import node_state
 from corelane.app.allocate.node_state import NodeQuery
 from corelane.app.allocate.pod_manifests import InputError
 from corelane.node import NodeConfig, NodeState
@@ -19,7 +18,7 @@ from corelane.view import allocate as view
 from corelane.view import tables
 from corelane.workload import PlacementSpec, PodRequest, QOSClass
 
-__all__ = ["PodQuery", "compare", "main"]
+__all__ = ["compare", "main"]
 
 _POD_LEVEL: Final = (
     "spec.resources of the pod is ignored: without feature gate PodLevelResourceManagers the kubelet "
@@ -27,31 +26,11 @@ _POD_LEVEL: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PodQuery:
-    """The pods: a manifest, or else the amounts that one container requests."""
-
-    manifest: Path | None = None
-    cpus: str = ""
-    memory: str = ""
-    hugepages: Sequence[str] = ()
-    devices: Sequence[str] = ()
-    placement_spec: PlacementSpec = field(default_factory=PlacementSpec)
-
-    def requests(self) -> tuple[PodRequest, ...]:
-        """Raises InputError."""
-        if self.manifest:
-            return pod_manifests.pod_requests(self.manifest)
-        request = pod_manifests.pod_request(self.cpus, self.memory, self.hugepages, self.devices)
-        return (replace(request, placement_spec=self.placement_spec),)
-
-
-def main(pods: PodQuery, where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
+def main(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
     """Print the answers as table, json or svg, pods in their order; return 0 if all are admitted, else 1.
 
     Raises InputError, SettingsError, StateFileError, NodeConfigError and MachineError for bad input.
     """
-    requests = pods.requests()
     state, notes = node_state.read(where)
     answers = list(_explanations(state, requests, notes))
     if output == "json":
@@ -65,12 +44,11 @@ def main(pods: PodQuery, where: NodeQuery, output: str, say: Callable[[str], Non
     return 0 if all(one.decision.admitted for one in answers) else 1
 
 
-def compare(pods: PodQuery, where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
+def compare(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
     """Print the answers of all allocators as table or json. Raises as `main` does."""
-    requests = pods.requests()
     state, notes = node_state.read(where)
     states = _allocator_states(state, node_state.kubelet_config(where, state.machine))
-    answers = list(what_if.compare(states, requests))
+    answers = list(what_if.compare(states, tuple(requests)))
     if output == "json":
         say(json.dumps({"pods": view.plain_comparison(answers), "notes": list(notes)}, indent=2))
     else:

@@ -29,12 +29,12 @@ TERMS: Final = (
     Term(4, "distance", "maximum NUMA distance"),
     Term(5, "l3-domains", "L3 domains"),
     Term(6, "bind", "cores against the bind policy"),
-    Term(7, "exclusive", "units shared against the exclusivity preference"),
-    Term(7, "fallback", "cores shared although NUMANodeLevel is unavailable"),
+    Term(7, "exclusive", "units shared against exclusivity"),
+    Term(7, "fallback", "cores shared despite NUMANodeLevel"),
     Term(7, "affinity", "units against the pod CPU affinity"),
     Term(8, "allocated", "squared free CPUs left by NUMA node (MostAllocated)", larger=True),
     Term(8, "balance", "squared free CPUs left by NUMA node (LeastAllocated)"),
-    Term(9, "room", "whole-core slots left on the node", larger=True),
+    Term(9, "room", "whole-core slots left", larger=True),
 )
 """Terms 2 to 9 in the order in which they decide; of 8 at most one is in play, and 10 is the CPUs."""
 
