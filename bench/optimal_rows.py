@@ -145,7 +145,7 @@ def _demand(shape: Shape, free: int, chance: random.Random) -> Demand:
         "bind_required": True,
         "exclusive": Exclusivity(chance.choice(list(TopologyLevel)), chance.random() < 0.3),
         "exclusive_policy": chance.choice(list(ExclusivePolicy)),
-        "neighbours": (
+        "pod_affinity": (
             PodAffinityTerm(
                 chance.random() < 0.5, chance.choice(list(TopologyLevel)), chance.getrandbits(24) & shape.all
             ),

@@ -13,8 +13,6 @@ from itertools import chain, combinations, islice
 from math import isqrt
 from operator import or_
 
-__all__ = ["Plan", "hangs", "plan", "plan_by_socket"]
-
 EXHAUSTIVE = 10
 """Up to so many nodes the answer is upstream's. With more, fewer choices of bearers and fewer
 combinations are tried: upstream's search would take seconds to hours."""

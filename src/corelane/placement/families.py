@@ -13,26 +13,6 @@ from operator import mul
 
 from corelane.cpuset import bits
 
-__all__ = [
-    "MOST_NODES",
-    "Family",
-    "TooManyNodes",
-    "both",
-    "covering",
-    "either",
-    "members",
-    "of_size",
-    "overlaps",
-    "pair_sums",
-    "positions",
-    "preferring",
-    "sizes",
-    "smallest",
-    "sums",
-    "touching",
-    "without_and_with",
-]
-
 MOST_NODES = 16
 
 

@@ -17,17 +17,6 @@ from corelane.placement import families
 from corelane.placement.families import Family
 from corelane.placement.topology import Topology
 
-__all__ = [
-    "Distances",
-    "Hint",
-    "best_cpu_hint",
-    "cpu_family",
-    "cpu_hints",
-    "device_hints",
-    "distance",
-    "fewest_nodes",
-]
-
 Distances: TypeAlias = Mapping[int, Mapping[int, int]]
 """NUMA node id to node id to distance (10 is local)."""
 

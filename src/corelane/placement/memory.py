@@ -13,21 +13,6 @@ from corelane.placement import families
 from corelane.placement.families import Family
 from corelane.placement.hints import Hint
 
-__all__ = [
-    "MEMORY",
-    "MemoryBlock",
-    "MemoryNode",
-    "Nodes",
-    "best_hint",
-    "collides",
-    "given_back",
-    "holds",
-    "hugepages",
-    "in_words",
-    "memory_hints",
-    "taken",
-]
-
 MEMORY = "memory"
 
 

@@ -16,25 +16,6 @@ from weakref import WeakKeyDictionary
 from corelane.cpuset import bits
 from corelane.machine.model import Machine, kubelet_uncore_ids
 
-__all__ = [
-    "CPURow",
-    "Pattern",
-    "Patterned",
-    "Topology",
-    "UnitCounts",
-    "build",
-    "by_threads",
-    "core_keys",
-    "from_machine",
-    "fullest",
-    "lowest",
-    "nested",
-    "node_order",
-    "patterns_of",
-    "remembered",
-    "without_leads",
-]
-
 K = TypeVar("K")
 V = TypeVar("V")
 

@@ -12,8 +12,6 @@ from corelane.placement import families
 from corelane.placement.families import Family
 from corelane.placement.hints import Distances, Hint
 
-__all__ = ["Hints", "NUMAAffinity", "Policy", "Scope", "family", "is_single", "judge", "merge"]
-
 Policy: TypeAlias = Literal["none", "best-effort", "restricted", "single-numa-node"]
 Scope: TypeAlias = Literal["container", "pod"]
 Hints: TypeAlias = Sequence[Hint] | Family | None

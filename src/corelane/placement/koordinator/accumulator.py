@@ -12,8 +12,6 @@ from corelane.placement.koordinator.core_layout import Cores
 from corelane.placement.topology import lowest
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
-__all__ = ["NOTHING_HELD", "Held", "Request", "pick"]
-
 
 @dataclass(frozen=True, slots=True)
 class Request:

@@ -7,8 +7,6 @@ from typing import NamedTuple
 from corelane.cpuset import bits
 from corelane.placement.topology import Pattern, Patterned, Topology, lowest, remembered
 
-__all__ = ["Cell", "Cores", "of"]
-
 
 class Cell(NamedTuple):
     """The CPUs that a NUMA node and a socket have in common; all three are masks."""

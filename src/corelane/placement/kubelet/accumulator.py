@@ -17,8 +17,6 @@ from corelane.placement.topology import (
     node_order,
 )
 
-__all__ = ["Accumulator", "by_free_threads", "full_cores"]
-
 
 def by_free_threads(topology: Topology, free: int) -> list[int]:
     """Element i has the cores with exactly i + 1 free threads."""

@@ -29,8 +29,6 @@ from corelane.placement.kubelet.steps import (
 )
 from corelane.placement.topology import Topology, lowest, node_order
 
-__all__ = ["AccountingError", "NotEnoughCPUs", "Strategy", "Version", "take", "take_valid"]
-
 Version: TypeAlias = Literal["1.36", "1.37", "1.38"]
 Sizes: TypeAlias = Literal["average", "cores", "real"]
 """By what a core or a socket is fully free: the machine's average size of both (1.36), for sockets only (from

@@ -14,17 +14,6 @@ from typing import Final, NamedTuple
 from corelane.placement.kubelet.accumulator import Accumulator, by_free_threads, full_cores
 from corelane.placement.topology import Topology
 
-__all__ = [
-    "SILENT",
-    "NodeShare",
-    "PickerReporter",
-    "PickerStep",
-    "PickerSteps",
-    "ReportingAccumulator",
-    "Why",
-    "shares",
-]
-
 
 class Why(StrEnum):
     """Why a step took these CPUs, or none; each names the values of `PickerStep` that it uses."""

@@ -21,22 +21,6 @@ from corelane.workload.placement_spec import (
     TopologyLevel,
 )
 
-__all__ = [
-    "PROFILE",
-    "UNOCCUPIED",
-    "AntiAffinity",
-    "Demand",
-    "HardRequirement",
-    "Limit",
-    "Occupancy",
-    "PodAffinityTerm",
-    "Preference",
-    "Resource",
-    "preferences",
-    "requirements",
-    "union",
-]
-
 PROFILE: Final = (2, 4, 8, 16)
 """Sizes in CPUs of the requests for which room should be left: term 9's demand profile."""
 

@@ -29,8 +29,6 @@ from corelane.placement.optimal.problem import Problem, lower, pick
 from corelane.placement.optimal.spans import Span, added, node_reach
 from corelane.placement.optimal.tables import BITS, MASK
 
-__all__ = ["Alone", "Combined", "rough"]
-
 
 class Alone:
     """The nodes of a span of single nodes: the best that any of them gives, if any."""

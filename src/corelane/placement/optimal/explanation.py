@@ -12,8 +12,6 @@ from corelane.placement.optimal.shape import Shape
 from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, TopologyLevel
 
-__all__ = ["evaluate", "explain"]
-
 
 def explain(
     shape: Shape, demand: Demand, free: int, occupancy: Occupancy = UNOCCUPIED, *, budget: int = BUDGET

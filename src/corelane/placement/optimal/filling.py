@@ -16,24 +16,6 @@ from corelane.placement.optimal.problem import Problem
 from corelane.placement.optimal.tables import BITS, MASK, SHAPE_BITS
 from corelane.workload.placement_spec import NUMAStrategy
 
-__all__ = [
-    "Aim",
-    "Budget",
-    "BudgetSpentError",
-    "Caps",
-    "Filling",
-    "Layer",
-    "Window",
-    "aim",
-    "closing",
-    "fewest",
-    "fill",
-    "most",
-    "most_from",
-    "steering",
-]
-
-
 Layer = dict[int, int]
 """State (CPUs << BITS | broken) to the lowest score."""
 

@@ -17,8 +17,6 @@ from corelane.placement.optimal.spans import possible
 from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import BindPolicy, Exclusivity, NUMAPolicy
 
-__all__ = ["changes", "why_not"]
-
 _TRIES = 100
 """How many sets of holders are tried; beyond it, one that may be larger than needed is looked for."""
 _STRICT = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)

@@ -25,8 +25,6 @@ from corelane.placement.optimal.tables import (
 from corelane.placement.topology import by_threads, lowest
 from corelane.workload.placement_spec import ExclusivePolicy, TopologyLevel
 
-__all__ = ["Problem", "assemble", "build", "lower", "most_of", "pick"]
-
 
 @dataclass(slots=True, eq=False)
 class Problem:

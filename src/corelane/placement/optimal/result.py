@@ -9,8 +9,6 @@ from typing import Final, NamedTuple
 from corelane.reasons import Reason, sentence
 from corelane.workload.placement_spec import NUMAStrategy
 
-__all__ = ["TERMS", "Alternative", "Change", "Infeasible", "Placement", "Term", "Values", "names", "rank"]
-
 
 class Term(NamedTuple):
     """A term of the objective: its number and its short stable name; `text` says what the value counts."""

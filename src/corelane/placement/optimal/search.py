@@ -16,9 +16,6 @@ from corelane.placement.optimal.spans import Rank, Span, choices
 from corelane.placement.optimal.tables import MASK
 from corelane.workload.placement_spec import NUMAStrategy
 
-__all__ = ["BUDGET", "answer", "place"]
-
-
 BUDGET: Final = 40_000
 """Steps of the search, about 20 ms of work."""
 

@@ -13,8 +13,6 @@ from corelane.placement import topology as topologies
 from corelane.placement.topology import Pattern, Patterned, Topology, patterns_of, remembered, without_leads
 from corelane.workload.placement_spec import TopologyLevel
 
-__all__ = ["Nearness", "Shape", "build", "from_machine"]
-
 Nearness = tuple[int, tuple[tuple[int, ...], ...]]
 """A distance, and the largest groups of NUMA nodes (positions) that are all no farther from each other."""
 

@@ -20,8 +20,6 @@ from corelane.placement.optimal.filling import fewest, most
 from corelane.placement.optimal.problem import Problem
 from corelane.workload.placement_spec import NUMAPolicy, NUMAStrategy
 
-__all__ = ["Rank", "Span", "added", "choices", "node_reach", "possible"]
-
 
 class Rank(NamedTuple):
     """The values of terms 2 to 4; smaller is better."""

@@ -13,26 +13,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-__all__ = [
-    "BITS",
-    "MASK",
-    "PAIRS",
-    "SHAPE_BITS",
-    "CoreKind",
-    "DomainTable",
-    "Part",
-    "Portion",
-    "Row",
-    "Rules",
-    "ScoreLayout",
-    "Tables",
-    "portions",
-    "rules",
-    "tables",
-    "tables_of_pairs",
-]
-
-
 _WIDTHS: Final = {"domains": 16, "bind": 16, "exclusive": 16, "fallback": 16, "affinity": 20, "strategy": 40}
 SHAPE_BITS: Final = 24
 
