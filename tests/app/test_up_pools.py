@@ -240,7 +240,7 @@ def test_a_start_under_another_policy_leaves_who_runs_where_it_is(tmp_path: Path
         with up(cluster.data_dir, "--node-name", "here") as again:
             assert "policy pools" in again.output
             (message,) = again.until(lambda client: told(client, "PolicyChanged"), "it is told")
-            assert "was static and is pools now" in message
+            assert "changed from static to pools" in message
             assert pids(again) == before
             assert allowed(again, "lane") == lane
             assert lane.isdisjoint(allowed(again, "best"))
