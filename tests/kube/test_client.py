@@ -124,7 +124,7 @@ def test_no_answer_is_unreachable() -> None:
     run(story)
 
 
-def test_nobody_listening_is_unreachable() -> None:
+def test_a_refused_connection_is_unreachable() -> None:
     async def main() -> None:
         async with serving() as (fake, _):
             url = fake.url

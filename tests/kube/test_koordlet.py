@@ -57,7 +57,7 @@ def test_the_pools_of_ls_and_be_are_published_by_socket_and_numa_node():
     assert best_effort[1:] == shared[1:]
 
 
-def test_a_zone_is_told_by_socket_and_numa_node():
+def test_a_zone_is_written_by_socket_and_numa_node():
     assert translate.places(SERVER, CPUSet([1, 2])) == ((0, 1), (1, 2))
     assert translate.places(SERVER, CPUSet([9])) == ()
 
@@ -74,7 +74,7 @@ def test_only_the_kubelets_pods_are_in_pod_cpu_allocs_and_null_is_none():
     assert koordlet.pod_allocations(found) == (PodCPUs("ns", "k", "k", CPUSet.parse("2-3,5")),)
 
 
-def test_a_pod_that_only_the_kubelet_remembers_is_told_by_its_uid():
+def test_a_pod_only_in_the_kubelets_state_is_named_by_its_uid():
     gone = replace(entry("k", "2", origin=Origin.KUBELET), pod="/pod with UID k")
     found = annotations(state(None, gone))
     assert found[keys.POD_CPU_ALLOCS] == '[{"uid":"k","cpuset":"2","managedByKubelet":true}]'
@@ -103,7 +103,7 @@ def kept(config, **own):
     return [json.loads(found[key]) if key in found else None for key in COPIED]
 
 
-def test_what_a_node_keeps_from_pods_is_told_where_koordinators_scheduler_looks():
+def test_withheld_cpus_are_published_where_koordinators_scheduler_reads_them():
     assert kept(NodeConfig("pools")) == [{}, None, None]
     pools = PoolOptions(withheld=CPUSet([1]), system=CPUSet([2, 3]), amplification=Fraction(3, 2))
     told = kept(NodeConfig("pools", pools=pools))
@@ -112,7 +112,7 @@ def test_what_a_node_keeps_from_pods_is_told_where_koordinators_scheduler_looks(
     assert text == '{"cpu":1.50}'
 
 
-def test_isolated_cpus_that_nobody_uses_count_as_reserved():
+def test_excluded_isolated_cpus_count_as_reserved():
     machine = replace(SERVER, isolated=CPUSet([5, 6]))
     for rule, told in (("exclude", {"reservedCPUs": "5-6"}), ("exclusive-only", {}), ("ignore", {})):
         config = NodeConfig("pools", pools=PoolOptions(isolated_cpus=rule))
@@ -147,7 +147,7 @@ def test_names_of_members_are_read_in_any_case_as_go_does():
     assert koordlet.basic_info({keys.CPU_BASIC_INFO: '{"CPUModel":"x"}'}).model == "x"
 
 
-def test_what_nobody_can_mean_is_not_passed_on():
+def test_invalid_amounts_are_not_published():
     own = {keys.RESERVATION: "{", keys.SYSTEM_QOS: '{"cpuset": 3}', keys.AMPLIFICATION: "x"}
     for config in (NodeConfig("pools"), NodeConfig("static"), NodeConfig("none")):
         assert kept(config, own=own) == [{}, None, None]
@@ -194,7 +194,7 @@ def test_a_patch_takes_away_an_amplification_that_is_no_more():
         ),
     ],
 )
-def test_policies_are_told_in_the_kubelets_words_and_come_back(config, manager, policies):
+def test_policies_are_published_in_the_kubelets_words_and_read_back(config, manager, policies):
     obj = translate.topology(SERVER, "n", state(config))
     assert obj["metadata"]["annotations"][keys.CPU_MANAGER_POLICY] == manager
     assert obj["topologyPolicies"] == policies

@@ -32,12 +32,12 @@ def labelled(labels):
     return placed_pod.labels, told.labels
 
 
-def test_all_labels_of_a_pod_are_told_as_they_are():
+def test_all_labels_of_a_pod_are_published_unchanged():
     own, told = labelled({f"key-{i}": "v" * 60 for i in range(50)})
     assert list(told.items()) == list(own.items())
 
 
-def test_of_a_pod_with_endless_labels_the_shortest_are_told():
+def test_of_very_long_labels_the_shortest_are_published():
     own, told = labelled({f"key-{i}": "v" * 60 for i in range(4000)} | {"app": "a"})
     assert len(own) == 4002
     assert told.items() <= own.items()

@@ -45,12 +45,12 @@ def asked(annotations=None, labels=None, priority=0):
     )
 
 
-def test_a_pod_that_says_nothing_wishes_nothing():
+def test_a_pod_without_annotations_has_an_empty_spec():
     assert placement_spec(asked()) == PlacementSpec()
     assert translate.request(guaranteed("a", "2")).placement_spec == PlacementSpec()
 
 
-def test_an_ask_has_the_labels_and_the_wishes():
+def test_a_request_has_the_labels_and_the_placement_spec():
     found = translate.request(
         asked({SPEC: '{"preferredCPUBindPolicy":"FullPCPUs"}'}, {keys.QOS_CLASS: "LSR", "app": "x"})
     )
@@ -134,7 +134,7 @@ def test_numa_topology_spec(spec, expected):
     assert placement_spec(asked({NUMA: json.dumps(spec)})) == expected
 
 
-def test_as_much_as_may_be_said_about_neighbours_is_read():
+def test_a_cpu_affinity_of_the_longest_length_is_read():
     assert placement_spec(asked({keys.CPU_AFFINITY: "[]".ljust(4096)})) == PlacementSpec()
 
 
@@ -264,7 +264,7 @@ def test_gocranes_policies(policy):
         (keys.CRANE_AWARENESS, "yes", "", "use true or false"),
     ],
 )
-def test_what_cannot_be_meant_is_named_with_what_is_allowed(key, text, where, why):
+def test_an_invalid_value_is_named_with_what_is_allowed(key, text, where, why):
     if key == EXPRESSIONS:
         key, where = keys.CPU_AFFINITY, f"[0].avoid.{EXPRESSIONS}{where}"
         text = f'[{{"avoid":{{"{EXPRESSIONS}":{text}}},"level":"core"}}]'
@@ -292,7 +292,7 @@ def test_broken_labels_are_named_too():
         json.dumps({"x": {"y": ["z\n" * 500]}}),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line_of_a_bearable_length(text):
+def test_an_error_is_one_line_of_limited_length(text):
     bound = pod("a", container("x", "cpu=1"), annotations={keys.CONTAINER_CPUSETS: text}, node="n")
     with pytest.raises(TranslationError) as caught:
         translate.request(bound)
@@ -329,7 +329,7 @@ def test_resource_status_is_read_and_written_as_upstream_does():
         ("{}", None),
     ],
 )
-def test_a_pod_without_cpus_floats_in_the_pools_that_its_status_names(text, zone):
+def test_a_pod_without_exclusive_cpus_runs_in_the_pools_of_its_status(text, zone):
     assert resource_status({keys.RESOURCE_STATUS: text}).zone == (None if zone is None else CPUSet(zone))
     bound = pod("a", container("x", "cpu=1"), annotations={keys.RESOURCE_STATUS: text}, node="n")
     assert translate.request(bound).zone == (None if zone is None else CPUSet(zone))
@@ -342,7 +342,7 @@ def test_a_status_is_read_in_any_case_of_its_names_as_gos_json_does():
     assert found == ResourceStatus(CPUSet([0]), {1: {"cpu": "1"}}, ((0, 2),))
 
 
-def test_the_pools_that_a_pod_floats_in_are_written_beside_own_cpus_of_some_containers():
+def test_pools_are_written_beside_exclusive_cpus_of_some_containers():
     found = pod("a", container("x", "cpu=1"), container("y", "cpu=1"))
     record = translate.proposal_annotations({}, found, SERVER, CPUSet([1]))
     assert json.loads(record[keys.RESOURCE_STATUS]) == {
@@ -373,7 +373,7 @@ def test_a_common_set_says_how_much_of_it_is_on_which_numa_node():
     }
 
 
-def test_cpus_that_stay_in_the_shared_pool_are_not_told_to_koordinator_as_taken():
+def test_immovable_cpus_are_not_published_to_koordinator_as_taken():
     found = pod("a", container("x", "cpu=1"), annotations={keys.CRANE_CPU_POLICY: "immovable"})
     assert set(translate.proposal_annotations({"x": CPUSet([1])}, found)) == {keys.CONTAINER_CPUSETS}
 

@@ -84,7 +84,7 @@ def test_koordinators_annotation_has_cpus_only_where_they_are_all_containers_and
 
 
 @pytest.mark.parametrize("socket", [-1, 0, 1000])
-def test_whatever_socket_a_pool_lies_in_comes_back(socket):
+def test_a_pools_socket_is_written_and_read_back(socket):
     status = ResourceStatus(pools=((socket, 1),))
     assert resource_status({keys.RESOURCE_STATUS: dump_resource_status(status)}) == status
 
@@ -92,7 +92,7 @@ def test_whatever_socket_a_pool_lies_in_comes_back(socket):
 @pytest.mark.parametrize(
     ("part", "field"), [({"node": -1}, "node"), ({"node": 1024}, "node"), ({"socket": -2}, "socket")]
 )
-def test_a_pool_that_lies_nowhere_is_told_by_its_field(part, field):
+def test_an_invalid_place_of_a_pool_is_reported_with_its_field(part, field):
     with pytest.raises(TranslationError, match=rf"cpuSharedPools\[0\]\.{field}: .*must be a number from"):
         resource_status({keys.RESOURCE_STATUS: json.dumps({"cpuSharedPools": [part]})})
 

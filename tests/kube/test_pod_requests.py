@@ -166,7 +166,7 @@ def test_own_sets_win_over_the_common_one() -> None:
     assert translate.proposed_cpus(both, ["main", "side"]) == {"main": CPUSet([0])}
 
 
-def test_a_common_set_may_have_neighbours_and_be_absent() -> None:
+def test_a_common_set_may_be_absent_beside_other_members() -> None:
     text = '{"numaNodeResources":[{"node":0}],"cpuset":""}'
     assert translate.proposed_cpus({keys.RESOURCE_STATUS: text}, ["main"]) == {}
     assert translate.proposed_cpus({keys.RESOURCE_STATUS: "{}"}, ["main"]) == {}

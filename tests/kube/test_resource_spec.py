@@ -74,7 +74,7 @@ def test_what_the_pod_left_open_is_filled_in_and_nothing_else(spec, bind, requir
         ({"preferredCPUExclusivePolicy": "None"}, True),
     ],
 )
-def test_what_was_filled_in_is_not_read_as_a_wish(spec, required):
+def test_a_policy_written_back_is_not_read_as_a_request(spec, required):
     asked = asking(spec)
     copy = bound(asked, SPREAD, required=required)
     assert copy.metadata.annotations != asked.metadata.annotations
@@ -99,14 +99,14 @@ def test_what_was_filled_in_goes_where_a_copy_is_bound_by_no_policy():
 
 
 @pytest.mark.parametrize("name", [REQUIRED, PREFERRED])
-def test_whoever_changes_what_was_filled_in_has_a_wish(name):
+def test_a_changed_policy_is_a_request_again(name):
     copy = bound(asking({}), FULL, required=name == REQUIRED)
     changed = asking({**spec_of(copy), name: SPREAD})
     assert placement_spec(changed) == placement_spec(asking({name: SPREAD}))
 
 
 @pytest.mark.parametrize("own", [{REQUIRED: SPREAD, "to": FULL}, {REQUIRED: ""}, {"to": FULL}, {}, None])
-def test_our_member_alone_is_never_a_wish(own):
+def test_the_member_resolved_alone_is_not_a_request(own):
     for spec in ({}, {REQUIRED: FULL}):
         told = asking({**spec, "corelane.io/resolved": own})
         assert placement_spec(told) == placement_spec(asking(spec))

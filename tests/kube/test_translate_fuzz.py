@@ -1,4 +1,4 @@
-"""Whatever people write into labels and annotations: it is understood, or named as a fault."""
+"""Any text in labels and annotations is read, or raises TranslationError."""
 
 from hypothesis import given, settings
 

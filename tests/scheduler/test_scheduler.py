@@ -173,7 +173,7 @@ def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_can() -> None:
     run(story)
 
 
-def test_a_pod_that_lacks_cpus_hears_who_is_in_the_way_on_the_nearest_node() -> None:
+def test_the_event_of_a_pod_that_lacks_cpus_names_the_pods_in_the_way_on_the_nearest_node() -> None:
     async def story(cluster: Cluster) -> None:
         await cluster.node("n1", "core:8", 8, policy="pools")
         await cluster.pod("first", "4")

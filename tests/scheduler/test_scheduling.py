@@ -191,7 +191,7 @@ def test_what_cannot_go_together_is_said_in_koordinators_words_and_in_plain_ones
 
 
 @pytest.mark.parametrize("allocator", ["optimal", "koordinator"])
-def test_a_pod_that_no_numa_node_holds_is_told_so_in_koordinators_words(allocator: AllocatorName) -> None:
+def test_a_pod_that_fits_no_numa_node_gets_koordinators_text(allocator: AllocatorName) -> None:
     story = Story().has(node("n1"), spec="socket:2 core:4", policy="pools", pools=PoolOptions(allocator))
     together = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
     told = why(story.wants(guaranteed("a", "5", annotations=together)))
@@ -307,7 +307,7 @@ def test_a_labelled_pod_needs_a_published_topology_too() -> None:
     assert "1 node(s) invalid CPU Topology: no NodeResourceTopology" in why(story.wants(labelled))
 
 
-def test_a_pod_whose_annotation_is_broken_stays_pending_and_disturbs_nobody() -> None:
+def test_a_pod_with_an_invalid_annotation_stays_pending_and_others_are_placed() -> None:
     story = Story().has(node("n1"), spec="core:8", policy="pools")
     broken = guaranteed("a", "2", annotations={keys.RESOURCE_SPEC: "{"})
     told = why(story.wants(broken))
@@ -325,7 +325,7 @@ def test_a_cpu_that_is_bound_takes_as_much_of_an_amplified_node_as_it_counts_for
 
 
 @pytest.mark.parametrize(("nodes", "detailed"), [(8, True), (9, False)])
-def test_many_different_reasons_are_told_without_their_details(nodes: int, detailed: bool) -> None:
+def test_many_different_reasons_are_listed_without_details(nodes: int, detailed: bool) -> None:
     story = Story()
     for number in range(nodes):
         reserved = CPUSet(range(9 + number))
@@ -391,7 +391,7 @@ def test_demands_that_are_not_weighed_are_refused_aloud(spec: dict[str, object],
     assert message in why(story.wants(guaranteed("a", "1", **spec)))
 
 
-def test_mere_wishes_about_other_pods_are_passed_over() -> None:
+def test_preferred_affinity_to_other_pods_is_ignored() -> None:
     story = Story().has(node("n1"), spec="core:8")
     placement_spec = Affinity(
         pod_affinity=msgspec.Raw(b'{"preferredDuringSchedulingIgnoredDuringExecution":[{}]}'),
@@ -403,7 +403,7 @@ def test_mere_wishes_about_other_pods_are_passed_over() -> None:
     )
 
 
-def test_a_pod_that_cannot_be_understood_harms_nobody_else() -> None:
+def test_an_invalid_pod_does_not_affect_others() -> None:
     story = Story().has(node("n1"), spec="core:8")
     bad, good = pod("bad", container("x", "cpu=many")), guaranteed("good", "1")
     done = story.wants(bad, good)
@@ -423,7 +423,7 @@ def test_an_event_is_not_repeated_while_nothing_changes_but_the_condition_is_kep
     assert [one.message for one in said if isinstance(one, RecordPodEvent)]
 
 
-def test_another_reason_is_told_but_not_more_often_than_every_ten_seconds() -> None:
+def test_a_new_reason_is_recorded_at_most_every_ten_seconds() -> None:
     story = Story().has(node("n1", 4), spec="core:8")
     waiting = ours(guaranteed("a", "6"))
     story.wants(waiting)
@@ -445,7 +445,7 @@ def test_a_condition_that_is_there_already_is_not_written_again() -> None:
     assert not [one for one in story.wants(told) if isinstance(one, SetCondition)]
 
 
-def test_heartbeats_wake_nobody_and_news_wakes_those_it_can_help() -> None:
+def test_heartbeats_wake_no_pod_and_changes_wake_those_they_can_help() -> None:
     story = Story().has(node("n1", 4), spec="core:8")
     story.wants(guaranteed("a", "6"))
     story.tell(NodeChanged(0, node("n1", 4), node("n1", 4, version="2")))

@@ -178,7 +178,7 @@ class History:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(STEP, min_size=50, max_size=150))
-def test_whatever_happens_no_cpu_is_promised_twice_and_nobody_is_forgotten(
+def test_in_any_history_no_cpu_is_proposed_twice_and_no_pod_is_lost(
     steps: list[tuple[str, object]],
 ) -> None:
     history = History()
