@@ -9,7 +9,7 @@ import pytest
 from corelane.app import nodefile
 from corelane.app.nodefile import NodeFileError
 from corelane.app.up import options
-from corelane.app.up.options import OptionError, Options
+from corelane.app.up.options import OptionError, UpOptions
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions, StaticOptions, TopologyOptions
@@ -183,24 +183,24 @@ def test_a_mistake_is_one_line_with_file_field_value_and_what_is_allowed(
 def test_options_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("policy: static\nallocator: koordinator\nreservedCPUCount: 3\npools: {beMinimum: 2}\n")
-    given = Options(
+    given = UpOptions(
         data_dir=tmp_path, node_config=path, policy="pools", allocator="optimal", reserved_cpus="1"
     )
     expected = NodeConfig(policy="pools", reserved=CPUSet([1]), pools=PoolOptions(be_minimum=2))
     assert options.settings(given) == expected
-    assert options.settings(Options(data_dir=tmp_path, node_config=path)).policy == "static"
-    assert options.settings(Options(data_dir=tmp_path)) == NodeConfig(policy="pools")
+    assert options.settings(UpOptions(data_dir=tmp_path, node_config=path)).policy == "static"
+    assert options.settings(UpOptions(data_dir=tmp_path)) == NodeConfig(policy="pools")
 
 
 def test_an_allocator_requires_policy_pools() -> None:
     with pytest.raises(OptionError, match="--allocator optimal requires policy pools"):
-        options.settings(Options(data_dir=Path("/nowhere"), policy="static", allocator="optimal"))
+        options.settings(UpOptions(data_dir=Path("/nowhere"), policy="static", allocator="optimal"))
 
 
 def test_a_setting_that_this_machine_cannot_satisfy_has_its_name_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("pools: {beMinimum: 99}\n")
-    given = Options(data_dir=tmp_path, node_config=path)
+    given = UpOptions(data_dir=tmp_path, node_config=path)
     with pytest.raises(OptionError) as refused:
         options.check_settings(given, options.settings(given), MACHINE)
     assert str(refused.value).startswith(f"{path}: pools.beMinimum: 99 is not between 0 and 16")
@@ -233,19 +233,19 @@ def test_memory_devices_and_gates_are_read(tmp_path: Path) -> None:
 
 def test_simulated_nodes_have_their_own_settings_and_none_of_this_machine(tmp_path: Path) -> None:
     config = load(tmp_path, RESOURCES)
-    given = Options(data_dir=tmp_path, node_config=tmp_path / "node.yaml")
+    given = UpOptions(data_dir=tmp_path, node_config=tmp_path / "node.yaml")
     theirs = options.elsewhere(config, given)
     assert theirs.devices == {"example.com/nic": {"nic-0-0": 1, "nic-0-1": 1}}
     assert (theirs.reserved, theirs.memory, theirs.pod_level) == (CPUSet([1]), MemoryOptions(), True)
     assert options.kubelet_state(given) == Path("/var/lib/kubelet/cpu_manager_state")
-    assert options.kubelet_state(Options(data_dir=tmp_path)) is None
+    assert options.kubelet_state(UpOptions(data_dir=tmp_path)) is None
     assert dict(options.elsewhere(config).devices) == {}
 
 
 def test_a_device_of_a_missing_numa_node_is_an_error_with_its_name_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "node.yaml"
     path.write_text("devices: {example.com/nic: {7: 1}}\n")
-    given = Options(data_dir=tmp_path, node_config=path)
+    given = UpOptions(data_dir=tmp_path, node_config=path)
     with pytest.raises(OptionError) as refused:
         options.check_settings(given, options.settings(given), MACHINE, "of simulated nodes: ")
     assert str(refused.value) == (
@@ -277,7 +277,7 @@ def test_memory_that_cannot_be_reserved_is_an_error_with_its_name_in_the_file(
 ) -> None:
     path = tmp_path / "node.yaml"
     path.write_text(f"memoryManagerPolicy: Static\nreservedMemory: {said}\n")
-    given = Options(data_dir=tmp_path, node_config=path)
+    given = UpOptions(data_dir=tmp_path, node_config=path)
     machine = parse_spec("socket:2 core:4 smt:2 mem:4Gi")
     with pytest.raises(OptionError) as refused:
         options.check_settings(given, options.settings(given), machine)

@@ -11,19 +11,19 @@ import pytest
 from corelane.app.up import options
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.datadir import DataDir, DataDirError
-from corelane.app.up.options import OptionError, Options
+from corelane.app.up.options import OptionError, UpOptions
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 
 
-def given(**settings: object) -> Options:
-    return Options(data_dir=Path("/nowhere"), **settings)  # type: ignore[arg-type]
+def given(**settings: object) -> UpOptions:
+    return UpOptions(data_dir=Path("/nowhere"), **settings)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["../../x", "a/../b", "..", ".", "", "A", "a_b", "ü", "a b", "-a", "a" * 64])
 def test_an_invalid_node_name_is_rejected_and_creates_no_directory(name: str, tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--node-name"):
-        Cluster(Options(data_dir=tmp_path / "data", node_name=name))
+        Cluster(UpOptions(data_dir=tmp_path / "data", node_name=name))
     assert not list(tmp_path.iterdir())
 
 
@@ -54,7 +54,7 @@ def test_reserved_cpus_are_a_cpu_list_or_none() -> None:
 def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        cluster = Cluster(Options(data_dir=tmp_path / "data", port=port, cgroups="off"))
+        cluster = Cluster(UpOptions(data_dir=tmp_path / "data", port=port, cgroups="off"))
         with pytest.raises(OptionError, match=f"port {port} of 127.0.0.1: Address already in use; .*--port"):
             asyncio.run(cluster.start())
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from corelane.app import examples, status
 from corelane.app.up import logging
-from corelane.app.up.cluster import Cluster, Options
+from corelane.app.up.cluster import Cluster, UpOptions
 from corelane.app.up.supervise import cancel_on_signal
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
@@ -58,7 +58,7 @@ def main(*, cgroups: Mode, as_json: bool) -> int:
 
 async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
     cluster = Cluster(
-        Options(data_dir=directory / "data", port=0, simulated=1, machine=_SIMULATED, cgroups=cgroups)
+        UpOptions(data_dir=directory / "data", port=0, simulated=1, machine=_SIMULATED, cgroups=cgroups)
     )
     out = view.Silence() if as_json else view.Talk(tables.console())
     story = asyncio.create_task(_run(cluster, out))

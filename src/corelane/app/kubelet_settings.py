@@ -20,28 +20,12 @@ from corelane.app.state import files
 from corelane.cpuset import CPUSet
 from corelane.machine import Machine
 from corelane.machine.model import NUMANode
-from corelane.node import MemoryOptions, NodeConfig, NodeState
+from corelane.node import MemoryOptions, NodeConfig
 from corelane.node.config import Inventory, Policy
 from corelane.node.kubelet.validation import Reserved
 from corelane.node.options import MemoryPolicy, parse_bool
 from corelane.placement.kubelet.picker import Version
 from corelane.placement.memory import MEMORY, hugepages
-
-__all__ = [
-    "KubeletOptions",
-    "NodeResources",
-    "check_nodes",
-    "config",
-    "from_file",
-    "hardware",
-    "memory_by_node",
-    "node_resources",
-    "pod_level",
-    "release",
-    "start",
-    "with_memory",
-    "with_resources",
-]
 
 _OLDEST, _NEWEST = 18, 38
 _GATE: Final = "PodLevelResourceManagers"
@@ -248,14 +232,6 @@ def _device(text: str) -> tuple[str, int]:
 
 
 # From a kubelet's settings to a node's.
-
-
-def start(machine: Machine, options: KubeletOptions, *, exact: bool = True) -> NodeState:
-    """Return the node as such a kubelet finds it before any CPU is allocated.
-
-    Raises SettingsError, or NodeConfigError with upstream's text.
-    """
-    return node.new(machine, config(options, exact=exact))
 
 
 def config(options: KubeletOptions, *, exact: bool = True) -> NodeConfig:

@@ -17,23 +17,6 @@ from msgspec import UNSET, Meta, Struct
 from corelane import quantity
 from corelane.cpuset import CPUSet, CPUSetError
 
-__all__ = [
-    "Count",
-    "Option",
-    "ReservedMemory",
-    "SettingsError",
-    "camel",
-    "convert",
-    "cpu_list",
-    "given",
-    "invalid",
-    "load",
-    "option_texts",
-    "parse",
-    "reserved_memory",
-    "size",
-]
-
 _T = TypeVar("_T")
 
 

@@ -86,7 +86,7 @@ def up(
     from corelane.app.up import command as app
     from corelane.app.up import datadir
 
-    options = app.Options(
+    options = app.UpOptions(
         data_dir=data_dir or datadir.default(),
         port=port,
         node_name=node_name,

@@ -17,16 +17,6 @@ from corelane.view import tables
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = [
-    "checksum",
-    "plain_contents",
-    "plain_difference",
-    "plain_rules",
-    "show_contents",
-    "show_difference",
-    "show_rules",
-]
-
 
 def plain_contents(file: StateFile[Checkpoint]) -> dict[str, Any]:
     """JSON with stable keys; CPU sets are list strings."""

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from corelane import node
 from corelane.app import kubelet_settings
 from corelane.app.kubelet_settings import KubeletOptions
 from corelane.app.state import files
@@ -85,7 +86,7 @@ def empty_node(
     """Return the node without pods, and its settings: without a policy of their own with the file's."""
     if not settings.policy and recorded and recorded.policy in ("none", "static"):
         settings = replace(settings, policy=recorded.policy)
-    return kubelet_settings.start(kubelet_settings.hardware(machine), settings), settings
+    return node.new(kubelet_settings.hardware(machine), kubelet_settings.config(settings)), settings
 
 
 def _minor(settings: KubeletOptions, default: int) -> int:

@@ -15,20 +15,6 @@ from corelane.node.recovery import statefiles
 from corelane.node.recovery.statefiles import StateFile
 from corelane.reasons import Code, Reason, sentence
 
-__all__ = [
-    "Say",
-    "StateFileError",
-    "is_memory",
-    "load",
-    "load_intact",
-    "load_memory",
-    "read",
-    "read_stream",
-    "refuse_memory",
-    "replace_file",
-    "write",
-]
-
 Say = Callable[[str], None]
 
 _MAX_BYTES = 64 << 20

@@ -18,7 +18,7 @@ from corelane.app import machines
 from corelane.app.up import kubelet, tls
 from corelane.app.up import options as checks
 from corelane.app.up.datadir import DataDir
-from corelane.app.up.options import OptionError, Options
+from corelane.app.up.options import OptionError, UpOptions
 from corelane.app.up.podlogs import PodLogs
 from corelane.app.up.supervise import Parts
 from corelane.controller import Controller
@@ -30,7 +30,7 @@ from corelane.runtime.local import LocalRuntime
 from corelane.runtime.simulated import SimulatedRuntime
 from corelane.scheduler import Scheduler
 
-__all__ = ["Cluster", "Options"]
+__all__ = ["Cluster", "UpOptions"]
 
 _AT_ONCE: Final = 16
 """Simulated nodes that come up side by side; of hundreds, some would wait for a connection for too long."""
@@ -42,7 +42,7 @@ class Cluster:
     Raises OptionError for what cannot be used, DataDirError where another corelane uses the directory.
     """
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: UpOptions) -> None:
         self.options = options
         self.node_name = checks.node_name(options)
         self.settings = checks.settings(options)

@@ -7,19 +7,19 @@ from collections.abc import Callable
 
 from corelane.app.up import logging
 from corelane.app.up.cluster import Cluster
-from corelane.app.up.options import Options
+from corelane.app.up.options import UpOptions
 from corelane.app.up.supervise import completes, until_signal
 
-__all__ = ["Options", "main"]
+__all__ = ["UpOptions", "main"]
 
 
-def main(options: Options, *, stop_pods: bool, say: Callable[[str], None]) -> int:
+def main(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:
     """Run until SIGINT or SIGTERM. Raises the error that prevented the start, or PartEnded."""
     logging.configure()
     return asyncio.run(_run(options, stop_pods=stop_pods, say=say))
 
 
-async def _run(options: Options, *, stop_pods: bool, say: Callable[[str], None]) -> int:
+async def _run(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:
     with until_signal() as stop:
         cluster = Cluster(options)
         if not await completes(cluster.start(), unless=stop):

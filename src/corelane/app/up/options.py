@@ -16,25 +16,13 @@ from corelane.node.config import AllocatorName, Policy, check
 from corelane.node.ledger import usable_topology
 from corelane.runtime.enforce import Mode
 
-__all__ = [
-    "OptionError",
-    "Options",
-    "check_settings",
-    "elsewhere",
-    "kubelet_state",
-    "node_name",
-    "reserved",
-    "settings",
-    "simulated_name",
-]
-
 
 class OptionError(ValueError):
     """An option's value is invalid; the message names option, value, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class UpOptions:
     """Options of `corelane up`. With `port` None the last port used here, or a free one."""
 
     data_dir: Path
@@ -50,7 +38,7 @@ class Options:
     cgroups: Mode = "auto"
 
 
-def node_name(options: Options) -> str:
+def node_name(options: UpOptions) -> str:
     """Return the name of this machine's node, by default the host's in lower case, as the kubelet does.
 
     It also names a directory and a label. Raises OptionError for a name that Kubernetes rejects.
@@ -78,7 +66,7 @@ def _is_simulated(name: str, count: int) -> bool:
     return number is not None and int(number[1]) <= count
 
 
-def reserved(options: Options) -> CPUSet | None:
+def reserved(options: UpOptions) -> CPUSet | None:
     """Return --reserved-cpus, None where it is not given. Raises OptionError."""
     text = options.reserved_cpus
     try:
@@ -87,7 +75,7 @@ def reserved(options: Options) -> CPUSet | None:
         raise OptionError(f"--reserved-cpus {text!r} is not a CPU list such as 0-1,8: {error}") from error
 
 
-def settings(options: Options) -> NodeConfig:
+def settings(options: UpOptions) -> NodeConfig:
     """Return the settings of this machine's node: from its file, overridden by options.
 
     Raises OptionError, NodeFileError.
@@ -106,7 +94,7 @@ def settings(options: Options) -> NodeConfig:
     return config
 
 
-def check_settings(options: Options, config: NodeConfig, machine: Machine, within: str = "") -> None:
+def check_settings(options: UpOptions, config: NodeConfig, machine: Machine, within: str = "") -> None:
     """Raise OptionError for a setting that this machine cannot satisfy, naming field or option."""
     try:
         check(config, usable_topology(machine), machine)
@@ -118,7 +106,7 @@ def check_settings(options: Options, config: NodeConfig, machine: Machine, withi
         raise OptionError(f"{where}{within}{nodefile.explain(error)}") from error
 
 
-def elsewhere(config: NodeConfig, options: Options | None = None) -> NodeConfig:
+def elsewhere(config: NodeConfig, options: UpOptions | None = None) -> NodeConfig:
     """Return the settings for simulated nodes: without this machine's own CPU lists, memory and devices.
 
     Those that the node's file has for simulated nodes take their place. Raises NodeFileError.
@@ -131,6 +119,6 @@ def elsewhere(config: NodeConfig, options: Options | None = None) -> NodeConfig:
     )
 
 
-def kubelet_state(options: Options) -> Path | None:
+def kubelet_state(options: UpOptions) -> Path | None:
     """Return the state file of a kubelet whose pods keep their CPUs, from the node's file. NodeFileError."""
     return nodefile.read(options.node_config).kubelet_state if options.node_config else None

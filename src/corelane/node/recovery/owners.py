@@ -9,17 +9,6 @@ from dataclasses import dataclass, field, replace
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet.checkpoint import Checkpoint
 
-__all__ = [
-    "CPUNeed",
-    "CPUOwner",
-    "ContainerName",
-    "ListedPod",
-    "Observation",
-    "RunningContainer",
-    "cpu_owners",
-    "placeholder",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class RunningContainer:
