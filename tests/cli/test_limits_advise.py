@@ -521,7 +521,7 @@ def test_a_query_that_is_no_histogram_is_said(tmp_path, shop, prometheus):
         (("{tmp}/rec.json", "--latency", "{tmp}/list.json"), "p99: 340"),
         (("{tmp}/rec.json", "--latency", "{tmp}/latency.yaml"), "p99: 'long'"),
         (("{tmp}/rec.json", "--latency", "{tmp}/missing"), "missing"),
-        (("{tmp}/rec.json", "--prometheus", "http://x"), "several sources"),
+        (("{tmp}/rec.json", "--prometheus", "http://x"), "different sources"),
         (("--prometheus", "http://x", "--window", "soon"), "'soon'"),
         (("{tmp}/rec.json", "--policy", "{tmp}/list.json"), "list.json"),
         (("--cgroup", "{tmp}"), "is not a cgroup"),

@@ -277,7 +277,7 @@ def test_rounds_go_on_and_json_is_one_line_each(tree, tmp_path, monkeypatch):
         (("--prometheus", "http://[::", "--once"), "http://prometheus:9090"),
         (("--prometheus", "http://127.0.0.1:1", "--once"), "http://127.0.0.1:1"),
         (("--prometheus", "http://x", "--window", "soon"), "'soon'"),
-        (("--prometheus", "http://x", "--cgroup", "{tmp}"), "two sources"),
+        (("--prometheus", "http://x", "--cgroup", "{tmp}"), "different sources"),
         (("--interval", "0"), "--interval"),
     ],
 )

@@ -14,7 +14,7 @@ from corelane.limits.calibration.experiments import (
     Experiment,
     Figures,
     Kernel,
-    Measured,
+    MeasuredRun,
     claims,
     phase_of,
     predict,
@@ -45,7 +45,7 @@ HERE = Kernel(LATEST, 4 * MS)
     ids=lambda one: getattr(one, "name", ""),
 )
 def test_the_model_agrees_with_what_was_measured_on_linux_6_18(experiment, measured):
-    found = Measured(measured, None, None)
+    found = MeasuredRun(measured, None, None)
     assert [
         claim for claim in claims(experiment, found, predict(experiment, found, HERE)) if not claim.met
     ] == []
@@ -66,7 +66,7 @@ def burst(quota: int, saved: int = 0) -> Experiment:
 )
 def test_bursts_are_predicted_from_the_measured_phase_and_work(experiment, phase_ms, work_ms, seen):
     """Measured on Linux 6.18; phases and work follow from the latencies. When it ticked was not recorded."""
-    said = predict(experiment, Measured(seen, int(phase_ms * MS), int(work_ms * MS), 1 * MS), HERE)
+    said = predict(experiment, MeasuredRun(seen, int(phase_ms * MS), int(work_ms * MS), 1 * MS), HERE)
     assert said.spread_ms is None
     assert said.figures.throttled_ms == pytest.approx(seen.throttled_ms, rel=0.05)
     assert said.figures.use_ms == pytest.approx(seen.use_ms, rel=0.02)
@@ -77,7 +77,7 @@ def test_bursts_are_predicted_from_the_measured_phase_and_work(experiment, phase
 def test_what_a_tick_more_lets_through_is_predicted_where_the_ticks_are_known():
     """50 ms of quota end on a tick: the later it comes, the less is throttled."""
     times = [
-        predict(burst(50), Measured(Figures(32, 8, 589, 356), 10 * MS, 73 * MS, tick * MS), HERE).figures
+        predict(burst(50), MeasuredRun(Figures(32, 8, 589, 356), 10 * MS, 73 * MS, tick * MS), HERE).figures
         for tick in range(4)
     ]
     assert len({round(one.throttled_ms) for one in times}) > 1
@@ -86,20 +86,20 @@ def test_what_a_tick_more_lets_through_is_predicted_where_the_ticks_are_known():
 
 def test_without_a_phase_the_spread_over_phases_is_said():
     experiment = Experiment(1, 20, run_ms=70, every_ms=1000, seconds=4)
-    said = predict(experiment, Measured(Figures(20, 12, 280, 800), None, None), HERE)
+    said = predict(experiment, MeasuredRun(Figures(20, 12, 280, 800), None, None), HERE)
     assert said.spread_ms is not None
     least, most = said.spread_ms
     assert least < said.figures.throttled_ms < most
     assert not any(
         claim.name == "throttled time"
-        for claim in claims(experiment, Measured(said.figures, None, None), said)
+        for claim in claims(experiment, MeasuredRun(said.figures, None, None), said)
     )
 
 
 def test_an_error_of_the_model_is_not_let_through():
     experiment = Experiment(1, 20)
-    said = predict(experiment, Measured(Figures(50, 50, 1000, 4000), None, None), HERE)
-    wrong = Measured(Figures(50, 49, 1040, 3700), None, None)
+    said = predict(experiment, MeasuredRun(Figures(50, 50, 1000, 4000), None, None), HERE)
+    wrong = MeasuredRun(Figures(50, 49, 1040, 3700), None, None)
     assert [claim.name for claim in claims(experiment, wrong, said) if not claim.met] == [
         "CPU time",
         "throttled time",
@@ -136,7 +136,10 @@ def test_foreign_load_is_what_the_group_has_not_used():
     after = {0: Processor(350, 5), 1: Processor(600, 0)}
     noise = foreign(BEFORE, after, own_ms=2000, cpus=[0], wall_ms=5000)
     assert (noise.foreign_ms, noise.steal_ms) == (500, 0)
-    assert noise.reason == "others used 500 ms of its CPUs, the hypervisor took 0 ms, 10.0 % of its CPUs"
+    assert (
+        noise.reason
+        == "other processes used 500 ms of its CPUs, the hypervisor took 0 ms, 10.0 % of its CPUs"
+    )
 
 
 def test_exact_counters_come_before_ticks():
@@ -150,7 +153,7 @@ def test_others_do_not_matter_where_no_thread_waited_for_them():
     after = {0: Processor(600, 5)}
     assert foreign(BEFORE, after, 1000, [0], 5000, waited_ms=3).reason is None
     assert foreign(BEFORE, after, 1000, [0], 5000, waited_ms=200).reason == (
-        "its threads waited 200 ms: others used 4000 ms of its CPUs, "
+        "its threads waited 200 ms: other processes used 4000 ms of its CPUs, "
         "the hypervisor took 0 ms, 4.0 % of its CPUs"
     )
 
@@ -273,9 +276,9 @@ def test_a_worker_uses_the_time_it_is_told_to():
     try:
         worker.begin(time.perf_counter_ns())
         deadline = time.monotonic() + 10
-        while len(worker.told().bursts) < 3 and time.monotonic() < deadline:
+        while len(worker.report().bursts) < 3 and time.monotonic() < deadline:
             time.sleep(0.02)
-        assert len(worker.told().bursts) >= 3
-        assert all(3 * MS <= work < 40 * MS for work in worker.told().bursts)
+        assert len(worker.report().bursts) >= 3
+        assert all(3 * MS <= work < 40 * MS for work in worker.report().bursts)
     finally:
         worker.end()

@@ -1,4 +1,4 @@
-"""Options that several of the limits commands take: whom to measure, from where, under which policy."""
+"""Options of several limits commands: what to measure, from which source, under which policy."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _together(*options: Callable[[_Made], _Made]) -> Callable[[_Made], _Made]:
 
 selection = _together(
     click.option("-n", "--namespace", default="", help="Only this namespace."),
-    click.option("--pod", metavar="GLOB", default="", help="Only pods with such names, web-* for instance."),
+    click.option("--pod", metavar="GLOB", default="", help="Only pods with matching names, such as web-*."),
 )
 source = _together(
     click.option(
@@ -45,20 +45,18 @@ source = _together(
         "cgroups",
         type=_DIRECTORY,
         multiple=True,
-        help="Measure this cgroup's directory only, whatever it holds; may be repeated.",
+        help="Measure only this cgroup, by its directory; may be repeated.",
     ),
     click.option(
-        "--prometheus", metavar="URL", help="Take a cluster's measurements from Prometheus instead."
+        "--prometheus", metavar="URL", help="Read a cluster's measurements from Prometheus instead."
     ),
     click.option(
-        "--window", metavar="5m", default="5m", show_default=True, help="How far back, with --prometheus."
+        "--window", metavar="5m", default="5m", show_default=True, help="Range of samples, with --prometheus."
     ),
-    click.option(
-        "--bearer-token-file", type=FILE, help="What Prometheus is to be shown, if it wants a token."
-    ),
+    click.option("--bearer-token-file", type=FILE, help="File with the bearer token for Prometheus."),
 )
 policy = _together(
-    click.option("--policy", type=FILE, help="A YAML file with the policy; options given here win over it."),
+    click.option("--policy", type=FILE, help="YAML file with the policy; options override the file."),
     click.option(
         "--cpu-limit",
         type=click.Choice(["never", "allowed", "equal-to-request"]),
@@ -94,5 +92,5 @@ def window(text: str) -> str:
     """A duration as Prometheus writes it. Raises Fault."""
     number, unit = text[:-1], text[-1:]
     if unit not in "smhd" or not number.isdecimal() or int(number[:9]) == 0:
-        raise Fault(f"--window {text!r}: is no duration such as 90s, 5m or 1h")
+        raise Fault(f"--window {text!r}: is not a duration such as 90s, 5m or 1h")
     return text

@@ -1,4 +1,4 @@
-"""`corelane limits`: what CPU limits do to a service, predicted, measured and checked."""
+"""`corelane limits`: CPU throttling simulated, measured and linted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from corelane.cli._errors import Group
 
 @click.group(cls=Group)
 def limits() -> None:
-    """See CPU throttling, predict it, remove it."""
+    """Measure, predict and remove CPU throttling."""
 
 
 COMMANDS: tuple[click.Command, ...] = (

@@ -1,4 +1,4 @@
-"""`corelane limits advise`: what to do about throttling, with its effect, its risk and the patch."""
+"""`corelane limits advise`: options against throttling, each with effect, risk and patch."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from corelane.cli._errors import Command, Fault
 @click.command(cls=Command)
 @click.argument("record", required=False, type=_limits.FILE, metavar="[FILE]")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option("--all", "everything", is_flag=True, help="Print every option's patch, not only the best's.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Print the patches of all options, not only of the best."
+)
 @_limits.selection
 @click.option("--container", metavar="NAME", default="", help="Only this container.")
 @click.option(
     "--pods",
     type=_limits.FILE,
-    help="Who is who, and who else is there: kubectl get pods,nodes,hpa,replicasets -A -o json.",
+    help="Pods, nodes and autoscalers: output of kubectl get pods,nodes,hpa,replicasets -A -o json.",
 )
 @click.option(
     "--kubeconfig",
     type=_limits.FILE,
-    help="Ask this cluster for the same.  [default: corelane's own, on its node]",
+    help="Read them from this cluster instead.  [default: corelane up's own, on its node]",
 )
 @click.option(
     "--seconds",
@@ -34,7 +36,7 @@ from corelane.cli._errors import Command, Fault
     show_default=True,
     help="How long to measure on this node.",
 )
-@click.option("--every-period", is_flag=True, help="Read counters in every period: they can carry a p99.")
+@click.option("--every-period", is_flag=True, help="Read counters in every period, as a p99 requires.")
 @click.option(
     "--latency",
     metavar="FILE|QUERY",
@@ -66,11 +68,11 @@ def advise(
     every_period: bool,
     **flags: Any,
 ) -> None:
-    """Say what to do about throttling: drop the limit, raise it, burst, fewer threads, own CPUs, or nothing.
+    """Advise on throttled containers: drop or raise the limit, burst, fewer threads, exclusive CPUs.
 
-    Measures this node's containers, or takes FILE, written by `limits watch -o json`, or Prometheus. Every
-    option comes with the effect that the fitted model predicts, the risk for who else is there, and a patch.
-    Exits with 0 where there is an answer, 1 where no measurement can carry one, 2 for bad input.
+    Measures this node's containers, or reads FILE, written by `limits watch -o json`, or Prometheus. Every
+    option has the effect that the fitted model forecasts, the risk to other pods, and a patch. Exits with 0
+    if there is an answer, 1 if no measurement can carry one, 2 for bad input.
 
     \b
     corelane limits advise --pods objects.json
@@ -83,9 +85,9 @@ def advise(
     from corelane.app.limits.sites import CgroupSource, Selection
 
     if sum(map(bool, (record, prometheus, cgroups))) > 1:
-        raise Fault("FILE, --prometheus and --cgroup name several sources: give one of them")
+        raise Fault("FILE, --prometheus and --cgroup are different sources: give one of them")
     if pods and kubeconfig:
-        raise Fault("--pods and --kubeconfig name the pods twice: give one of them")
+        raise Fault("--pods and --kubeconfig both list the pods: give one of them")
     settings = lint.policy(policy, _limits.named(flags), ())
     selected = Selection(namespace, pod)
     options = app.AdviseOptions(output, selected, container, pods, kubeconfig, latency, settings, everything)

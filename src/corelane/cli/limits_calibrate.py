@@ -1,4 +1,4 @@
-"""`corelane limits calibrate`: whether the model of CPU limits agrees with this machine's kernel."""
+"""`corelane limits calibrate`: compare the model of CPU limits with this machine's kernel."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from corelane.cli._errors import Command
     type=click.IntRange(1, 50),
     default=5,
     show_default=True,
-    help="How often a run that others' load has disturbed is tried.",
+    help="Attempts for a run that other load disturbs.",
 )
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def calibrate(only: str, runs: int, attempts: int, output: str) -> None:
-    """Measure throttling in cgroups of our own, beside what the model says of the same.
+    """Measure throttling in new cgroups, and compare it with the model.
 
-    Takes about two minutes, and needs root, as a rule, and a quiet machine: while others use the CPUs, or the
-    hypervisor takes them, runs are discarded. Exits with 1 if the model is off by more than it should be,
-    with 3 if no run counts.
+    Takes about two minutes, and usually requires root and a quiet machine: runs disturbed by other load or
+    the hypervisor are discarded. Exits with 1 if the model's error exceeds a tolerance, with 3 if no run
+    counts.
     """
     from corelane.app.limits import calibrate as app
 

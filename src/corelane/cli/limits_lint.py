@@ -1,4 +1,4 @@
-"""`corelane limits lint`: what CPU and memory settings in manifests cost, and how to write them."""
+"""`corelane limits lint`: the cost of CPU and memory settings in manifests, and their fixes."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from corelane.cli._errors import Command, Fault
 )
 @_limits.policy
 @click.option(
-    "--node-cpus", type=click.IntRange(min=1), help="CPUs of the largest node that pods may land on."
+    "--node-cpus", type=click.IntRange(min=1), help="CPUs of the largest node that pods may run on."
 )
 @click.option("--cfs-period", metavar="MS", help="The kubelet's cpuCFSQuotaPeriod.  [default: 100ms]")
 @click.option(
     "--fail-on",
     type=click.Choice(["info", "warning", "error", "never"]),
-    help="The least severity that exits with 1.  [default: warning]",
+    help="The lowest severity that exits with 1.  [default: warning]",
 )
-@click.option("--disable", metavar="RULE", multiple=True, help="Switch a rule off; may be repeated.")
-@click.option("--show-ignored", is_flag=True, help="Print what comments and the policy ignore, too.")
+@click.option("--disable", metavar="RULE", multiple=True, help="Disable a rule; may be repeated.")
+@click.option("--show-ignored", is_flag=True, help="Print ignored findings, too.")
 @click.option("--rules", is_flag=True, help="List the rules.")
-@click.option("--explain", metavar="RULE", help="Say why a rule is there and what to do.")
+@click.option("--explain", metavar="RULE", help="Explain a rule: the reason and the fix.")
 def lint(
     files: tuple[str, ...],
     output: str,
@@ -41,11 +41,11 @@ def lint(
     rules: bool,
     **flags: Any,
 ) -> None:
-    """Find what CPU limits, missing requests and their kin in manifests cost, with the line and the fix.
+    """Find CPU limits that throttle, missing requests and lost exclusive CPUs in manifests, with the fix.
 
     FILE is YAML or JSON with Kubernetes objects, a directory of such files, or - for standard input. Exits
     with 0 if clean, 1 with a finding at or above --fail-on, 2 if some input cannot be used. A comment
-    `# corelane: ignore RULE reason` on a line, or above it, excuses it and what begins there.
+    `# corelane: ignore RULE reason` on a line, or above it, ignores findings there.
 
     \b
     corelane limits lint deploy.yaml

@@ -1,4 +1,4 @@
-"""`corelane limits simulate`: what a limit does to a workload, on any machine, under any kernel."""
+"""`corelane limits simulate`: the effect of a limit on a workload, for any machine and kernel."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from corelane.cli._errors import Command
     "changes",
     metavar="CHANGE[,CHANGE…]",
     multiple=True,
-    help="Also with limit=500m, no-limit, burst=50ms, period=20ms, threads=2, exclusive=2, kernel=5.4 or "
-    "cpus=4. May be given several times.",
+    help="Add a case with limit=500m, no-limit, burst=50ms, period=20ms, threads=2, exclusive=2, kernel=5.4 "
+    "or cpus=4; may be repeated.",
 )
 @click.option(
     "--seconds", type=click.FloatRange(0.1, 3600), help="Simulated time.  [default: the scenario's]"
@@ -25,7 +25,7 @@ from corelane.cli._errors import Command
     type=click.IntRange(1, 100),
     default=1,
     show_default=True,
-    help="Runs, of which medians are shown.",
+    help="Runs; the table shows medians.",
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The first run's seed.")
 @click.option(
@@ -34,9 +34,9 @@ from corelane.cli._errors import Command
 def simulate(
     scenario: str | None, changes: tuple[str, ...], seconds: float | None, seeds: int, seed: int, output: str
 ) -> None:
-    """Simulate CPU limits: latency, throughput and what cpu.stat would show.
+    """Simulate CPU limits: latency, throughput and the counters of cpu.stat.
 
-    SCENARIO is built in (nginx, neighbours, pytorch) or a YAML file; without one the built-in ones are
+    SCENARIO is built in (nginx, neighbours, pytorch) or a YAML file; without it the built-in ones are
     listed. SVG shows the slices and goes to standard output: corelane limits simulate nginx -o svg > a.svg
     """
     from corelane.app.limits import simulate as app

@@ -1,4 +1,4 @@
-"""`corelane limits watch`: what throttling costs the containers that run."""
+"""`corelane limits watch`: the cost of throttling for running containers."""
 
 from __future__ import annotations
 
@@ -12,13 +12,15 @@ from corelane.cli._errors import Command, Fault
 
 
 @click.command(cls=Command)
-@click.option("--once", is_flag=True, help="One round: two readings, an interval apart.")
+@click.option("--once", is_flag=True, help="One round: two readings with an interval between.")
 @click.option(
     "--interval",
     type=click.FloatRange(min=0.1, max=3600),
     help="Seconds between readings.  [default: 2; with --prometheus 15]",
 )
-@click.option("--count", type=click.IntRange(min=1), help="Stop after so many rounds.  [default: on Ctrl-C]")
+@click.option(
+    "--count", type=click.IntRange(min=1), help="Stop after this number of rounds.  [default: on Ctrl-C]"
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option(
     "--sort",
@@ -31,7 +33,7 @@ from corelane.cli._errors import Command, Fault
 @click.option(
     "--pods",
     type=_limits.FILE,
-    help="The node's pods, for their names: output of `kubectl get pods -A -o json`.",
+    help="Names of the node's pods: output of `kubectl get pods -A -o json`.",
 )
 @_limits.source
 def watch(
@@ -51,10 +53,10 @@ def watch(
     *,
     once: bool,
 ) -> None:
-    """Show what throttling costs running containers, and if their limit or their neighbours hold them back.
+    """Show the cost of throttling for running containers, and whether other processes delay them, too.
 
     Reads this node's cgroups: the kubelet's pods, and those of `corelane up`. Cost is the time lost per
-    second of work and how long a stop lasts; how many periods read as throttled decides nothing.
+    second of work and how long a stop lasts, not how many periods count as throttled.
 
     \b
     corelane limits watch
@@ -66,7 +68,7 @@ def watch(
     from corelane.app.limits.sites import CgroupSource, Selection
 
     if prometheus and cgroups:
-        raise Fault("--prometheus and --cgroup name two sources: give one of them")
+        raise Fault("--prometheus and --cgroup are different sources: give one of them")
     rounds = 1 if once else count or 0
     seconds = interval or (15.0 if prometheus else 2.0)
     options = app.WatchOptions(seconds, rounds, output, sort, Selection(namespace, pod))

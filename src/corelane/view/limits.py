@@ -7,7 +7,7 @@ from typing import Any
 
 from corelane.limits.model.scenario import PERCENTILES, ContainerResult, SimulationResult
 
-__all__ = ["HEADINGS", "Column", "as_json", "rows"]
+__all__ = ["HEADINGS", "StudyColumn", "as_json", "rows"]
 
 HEADINGS = (
     "case",
@@ -24,7 +24,7 @@ _NONE = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class StudyColumn:
     """A case, run once or with several seeds, of which medians are shown; and what was published of it."""
 
     label: str
@@ -32,7 +32,7 @@ class Column:
     published: Mapping[str, float] = field(default_factory=dict)
 
 
-def rows(columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
+def rows(columns: Sequence[StudyColumn]) -> Iterator[tuple[str, ...]]:
     """A row for every container that has any use to show, and one for what was published."""
     for column in columns:
         for results in _by_container(column):
@@ -55,7 +55,7 @@ def rows(columns: Sequence[Column]) -> Iterator[tuple[str, ...]]:
             yield _published_row(column)
 
 
-def as_json(columns: Sequence[Column]) -> list[dict[str, Any]]:
+def as_json(columns: Sequence[StudyColumn]) -> list[dict[str, Any]]:
     """The same as objects; times in ms, rates per second, medians over the seeds."""
     return [
         {
@@ -93,12 +93,12 @@ def numbers(results: Sequence[ContainerResult]) -> dict[str, Any]:
     }
 
 
-def _by_container(column: Column) -> Iterator[list[ContainerResult]]:
+def _by_container(column: StudyColumn) -> Iterator[list[ContainerResult]]:
     for i in range(len(column.outcomes[0].results)):
         yield [outcome.results[i] for outcome in column.outcomes]
 
 
-def _published_row(column: Column) -> tuple[str, ...]:
+def _published_row(column: StudyColumn) -> tuple[str, ...]:
     cells = (_shown(column.published.get(name)) for name in HEADINGS[2:8])
     return (column.label, "(published)", *cells, "", "", "")
 

@@ -1,13 +1,13 @@
-"""Experiments beside the model's answers: as rows of a table, and as JSON with stable keys."""
+"""Experiments compared with the model: as rows of a table, and as JSON with stable keys."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from corelane.limits.calibration.experiments import Claim, Experiment, Prediction
-from corelane.limits.calibration.laboratory import Run
+from corelane.limits.calibration.experiments import Experiment, ModelCheck, Prediction
+from corelane.limits.calibration.laboratory import CalibrationRun
 
-__all__ = ["HEADINGS", "Row", "as_json", "rows", "summary"]
+__all__ = ["HEADINGS", "CalibrationRow", "as_json", "rows", "summary"]
 
 HEADINGS = (
     "experiment",
@@ -22,17 +22,17 @@ HEADINGS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class CalibrationRow:
     """A run beside the model's; None where it could not be done. `note` says why it does not count."""
 
     experiment: Experiment
-    run: Run | None
+    run: CalibrationRun | None
     predicted: Prediction | None
-    claims: tuple[Claim, ...]
+    claims: tuple[ModelCheck, ...]
     note: str
 
 
-def rows(found: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+def rows(found: Sequence[CalibrationRow]) -> Iterator[tuple[str, ...]]:
     for row in found:
         if row.run is None or row.predicted is None:
             yield (row.experiment.name, "", "", "", "", "", "", row.note)
@@ -50,24 +50,24 @@ def rows(found: Sequence[Row]) -> Iterator[tuple[str, ...]]:
         )
 
 
-def verdict(row: Row) -> str:
+def verdict(row: CalibrationRow) -> str:
     if row.note:
         return row.note
     missed = [f"{one.name} off by {one.value:.1f} {one.unit}".rstrip() for one in row.claims if not one.met]
     return "; ".join(missed) or "ok"
 
 
-def summary(found: Sequence[Row]) -> str:
-    """How many runs count, and how many of those the model got wrong."""
+def summary(found: Sequence[CalibrationRow]) -> str:
+    """How many runs count, and in how many of these the model is off."""
     counted = [row for row in found if row.run is not None and not row.note]
     wrong = sum(any(not one.met for one in row.claims) for row in counted)
     text = f"{len(counted)} of {len(found)} runs count; the model is off in {wrong} of them"
     if len(counted) < len(found):
-        text += ". Others' load changes what is measured: repeat it on a quiet machine"
+        text += ". Other load changes what is measured: repeat on a quiet machine"
     return text
 
 
-def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
+def as_json(found: Sequence[CalibrationRow]) -> list[dict[str, Any]]:
     return [
         {
             "name": row.experiment.name,
@@ -92,7 +92,7 @@ def as_json(found: Sequence[Row]) -> list[dict[str, Any]]:
     ]
 
 
-def _phase(run: Run | None) -> float | None:
+def _phase(run: CalibrationRun | None) -> float | None:
     return None if run is None or run.measured.phase_ns is None else run.measured.phase_ns / 1e6
 
 

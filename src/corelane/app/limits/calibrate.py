@@ -1,4 +1,4 @@
-"""What `corelane limits calibrate` does: experiments in real cgroups, the model beside them, the errors."""
+"""What `corelane limits calibrate` does: experiments in real cgroups, compared with the model."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 from corelane.kernel import cgroup
 from corelane.limits.calibration import laboratory
 from corelane.limits.calibration.experiments import EXPERIMENTS, Experiment, Kernel, claims, predict
-from corelane.limits.calibration.laboratory import CalibrationError, Laboratory, Run
+from corelane.limits.calibration.laboratory import CalibrationError, CalibrationRun, Laboratory
 from corelane.limits.model.clock import SECOND
 from corelane.limits.model.switches import for_kernel
 from corelane.view import limits_calibration as view
 from corelane.view import tables
-from corelane.view.limits_calibration import Row
+from corelane.view.limits_calibration import CalibrationRow
 
 __all__ = ["calibrate", "chosen", "kernel", "measure"]
 
@@ -55,19 +55,19 @@ def chosen(only: str) -> list[Experiment]:
 
 def measure(
     experiments: Sequence[Experiment], runs: int, attempts: int, progress: Say = lambda _text: None
-) -> list[Row]:
+) -> list[CalibrationRow]:
     """Each as often as asked; a disturbed run is tried again, and in the end shown as disturbed."""
     cpus = sorted(os.sched_getaffinity(0))
     here = kernel()
     rows = []
     groups = cgroup.find()
     for name in laboratory.sweep(groups):
-        progress(f"removed the groups of {name}, which has been killed")
+        progress(f"removed the cgroups of {name}, which was killed")
     with _terminable(), laboratory.opened(groups, laboratory.instance()) as room:
         for experiment in experiments:
             if experiment.threads > len(cpus):
                 why = f"needs {experiment.threads} CPUs; this process may use {len(cpus)}"
-                rows.append(Row(experiment, None, None, (), why))
+                rows.append(CalibrationRow(experiment, None, None, (), why))
                 continue
             for _ in range(runs):
                 progress(experiment.name)
@@ -77,9 +77,9 @@ def measure(
 
 def _quiet_run(
     room: Laboratory, experiment: Experiment, cpus: Sequence[int], attempts: int, progress: Say
-) -> Run:
+) -> CalibrationRun:
     """The first run that nothing disturbed, or of all the least disturbed."""
-    found: list[Run] = []
+    found: list[CalibrationRun] = []
     for _ in range(attempts):
         found.append(room.run(experiment, cpus))
         if found[-1].noise.reason is None:
@@ -88,9 +88,9 @@ def _quiet_run(
     return min(found, key=lambda one: one.noise.share)
 
 
-def _row(experiment: Experiment, run: Run, here: Kernel) -> Row:
+def _row(experiment: Experiment, run: CalibrationRun, here: Kernel) -> CalibrationRow:
     predicted = predict(experiment, run.measured, here)
-    return Row(
+    return CalibrationRow(
         experiment,
         run,
         predicted,
@@ -109,7 +109,7 @@ def kernel() -> Kernel:
 
 @contextmanager
 def _terminable() -> Iterator[None]:
-    """Let SIGTERM end us as Ctrl-C does, so that nothing of ours is left."""
+    """Let SIGTERM end the process as Ctrl-C does, so that no cgroup is left."""
 
     def stop(number: int, _frame: Any) -> None:
         raise SystemExit(128 + number)
@@ -121,14 +121,14 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, old)
 
 
-def _table(rows: Sequence[Row]) -> str:
+def _table(rows: Sequence[CalibrationRow]) -> str:
     out = io.StringIO()
     title = f"Linux {platform.release()}, {os.cpu_count()} CPUs: measured / by the model"
     tables.show(title, view.HEADINGS, view.rows(rows), tables.console(out))
     return out.getvalue() + view.summary(rows)
 
 
-def _json(rows: Sequence[Row]) -> str:
+def _json(rows: Sequence[CalibrationRow]) -> str:
     here = kernel()
     what = {
         "kernel": platform.release(),
@@ -138,4 +138,4 @@ def _json(rows: Sequence[Row]) -> str:
     return json.dumps(what, indent=2, ensure_ascii=False)
 
 
-_FORMS: dict[str, Callable[[Sequence[Row]], str]] = {"table": _table, "json": _json}
+_FORMS: dict[str, Callable[[Sequence[CalibrationRow]], str]] = {"table": _table, "json": _json}

@@ -88,7 +88,9 @@ def _changed(scenario: Scenario, text: str) -> Scenario:
         raise ScenarioError(str(error)) from None
 
 
-def _run(case: StudyCase, seconds: float | None, seeds: range, form: str, progress: Progress) -> view.Column:
+def _run(
+    case: StudyCase, seconds: float | None, seeds: range, form: str, progress: Progress
+) -> view.StudyColumn:
     scenario = case.scenario
     if seconds is not None:
         scenario = replace(scenario, seconds=seconds)
@@ -99,16 +101,16 @@ def _run(case: StudyCase, seconds: float | None, seeds: range, form: str, progre
             outcomes.append(run(scenario, seed, traced=form == "svg"))
         except ValueError as error:
             raise ScenarioError(f"{case.label}: {error}") from None
-    return view.Column(case.label, outcomes, case.published)
+    return view.StudyColumn(case.label, outcomes, case.published)
 
 
-def _table(study: Study, columns: Sequence[view.Column]) -> str:
+def _table(study: Study, columns: Sequence[view.StudyColumn]) -> str:
     out = io.StringIO()
     tables.show(study.title, view.HEADINGS, view.rows(columns), tables.console(out))
     return out.getvalue() + "".join(f"{note}\n" for note in study.notes)
 
 
-def _json(study: Study, columns: Sequence[view.Column]) -> str:
+def _json(study: Study, columns: Sequence[view.StudyColumn]) -> str:
     what = {
         "scenario": study.name,
         "title": study.title,
@@ -118,7 +120,7 @@ def _json(study: Study, columns: Sequence[view.Column]) -> str:
     return json.dumps(what, indent=2, ensure_ascii=False) + "\n"
 
 
-def _svg(study: Study, columns: Sequence[view.Column]) -> str:
+def _svg(study: Study, columns: Sequence[view.StudyColumn]) -> str:
     panels = [
         limits_svg.Panel(column.label, column.outcomes[0].scenario.machine.cpus, timeline)
         for column in columns
@@ -127,7 +129,7 @@ def _svg(study: Study, columns: Sequence[view.Column]) -> str:
     return limits_svg.svg(study.title, panels)
 
 
-_FORMS: dict[str, Callable[[Study, Sequence[view.Column]], str]] = {
+_FORMS: dict[str, Callable[[Study, Sequence[view.StudyColumn]], str]] = {
     "table": _table,
     "json": _json,
     "svg": _svg,

@@ -11,11 +11,11 @@ from corelane.limits.model.workloads import Bursts, Duration, Spin
 
 __all__ = [
     "EXPERIMENTS",
-    "Claim",
     "Experiment",
     "Figures",
     "Kernel",
-    "Measured",
+    "MeasuredRun",
+    "ModelCheck",
     "Prediction",
     "claims",
     "phase_of",
@@ -102,7 +102,7 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRun:
     """A run: the counters' gain; in ns when the first refill and a tick came after the begin, a burst's work.
 
     None is what could not be measured.
@@ -125,7 +125,7 @@ class Prediction:
 PHASES = 10
 
 
-def predict(experiment: Experiment, measured: Measured, kernel: Kernel) -> Prediction:
+def predict(experiment: Experiment, measured: MeasuredRun, kernel: Kernel) -> Prediction:
     """What the model says of a run: at the measured phase, or where it has none at many of a period."""
     if measured.phase_ns is not None:
         return Prediction(_model(experiment, measured.phase_ns, measured, kernel), None)
@@ -138,7 +138,7 @@ def predict(experiment: Experiment, measured: Measured, kernel: Kernel) -> Predi
     return Prediction(middle, (times[0], times[-1]))
 
 
-def _model(experiment: Experiment, phase_ns: int, measured: Measured, kernel: Kernel) -> Figures:
+def _model(experiment: Experiment, phase_ns: int, measured: MeasuredRun, kernel: Kernel) -> Figures:
     limit = CFSLimit(experiment.quota_ms * MS, experiment.period_ms * MS, experiment.burst_ms * MS)
     spins = not experiment.run_ms
     workload = Spin(experiment.threads) if spins else _bursts(experiment, measured.work_ns)
@@ -173,7 +173,7 @@ def _bursts(experiment: Experiment, work_ns: int | None) -> Bursts:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class ModelCheck:
     """Something asked of the model, what was found, and what may be."""
 
     name: str
@@ -186,23 +186,23 @@ class Claim:
         return self.value <= self.most
 
 
-def claims(experiment: Experiment, measured: Measured, predicted: Prediction) -> list[Claim]:
+def claims(experiment: Experiment, measured: MeasuredRun, predicted: Prediction) -> list[ModelCheck]:
     """The errors, and what they may be: by how far the load determines what the kernel counts."""
     seen, said = measured.figures, predicted.figures
     if experiment.saturated:
         return [
-            Claim("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2),
-            Claim("throttled time", _percent(said.throttled_ms, seen.throttled_ms), "%", 5),
-            Claim("periods", abs(said.periods - seen.periods), "", 1),
-            Claim("periods not throttled", abs(_free(said) - _free(seen)), "", 0),
+            ModelCheck("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2),
+            ModelCheck("throttled time", _percent(said.throttled_ms, seen.throttled_ms), "%", 5),
+            ModelCheck("periods", abs(said.periods - seen.periods), "", 1),
+            ModelCheck("periods not throttled", abs(_free(said) - _free(seen)), "", 0),
         ]
     if not experiment.run_ms:
         whole = experiment.threads * experiment.seconds * 1000
         most = 3 if experiment.period_ms >= 50 else 8
-        return [Claim("CPU time of the CPUs'", 100 * abs(said.use_ms - seen.use_ms) / whole, "%", most)]
-    found = [Claim("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2)]
+        return [ModelCheck("CPU time of the CPUs'", 100 * abs(said.use_ms - seen.use_ms) / whole, "%", most)]
+    found = [ModelCheck("CPU time", _percent(said.use_ms, seen.use_ms), "%", 2)]
     if predicted.spread_ms is None and max(said.throttled_ms, seen.throttled_ms) > 1:
-        found.append(Claim("throttled time", _percent(said.throttled_ms, seen.throttled_ms), "%", 5))
+        found.append(ModelCheck("throttled time", _percent(said.throttled_ms, seen.throttled_ms), "%", 5))
     return found
 
 

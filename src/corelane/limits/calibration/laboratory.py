@@ -1,4 +1,4 @@
-"""Runs an experiment in a fresh cgroup, and says what else was going on there meanwhile."""
+"""Run an experiment in a new cgroup, and measure what disturbed it."""
 
 import os
 import re
@@ -18,14 +18,23 @@ from corelane.limits.calibration.experiments import (
     WARMUP_SECONDS,
     Experiment,
     Figures,
-    Measured,
+    MeasuredRun,
     phase_of,
 )
 from corelane.limits.calibration.workers import Worker
 from corelane.limits.measure import CPUCounters, Processor
 from corelane.limits.model.clock import MS, SECOND
 
-__all__ = ["CalibrationError", "Laboratory", "Noise", "Run", "foreign", "instance", "opened", "sweep"]
+__all__ = [
+    "CalibrationError",
+    "CalibrationRun",
+    "Laboratory",
+    "Noise",
+    "foreign",
+    "instance",
+    "opened",
+    "sweep",
+]
 
 LOST_PART, FOREIGN_PART = 0.004, 0.01
 """For how much of the time the threads may have been without a CPU that their limit let them have; where that
@@ -69,21 +78,21 @@ class Noise:
         most = FOREIGN_PART if self.waited_ms is None else LOST_PART
         if self.shortened_ms:
             most = min(most, TRUST * self.shortened_ms / self.cpu_ms)
-        return f"{self.told}, {100 * self.share:.1f} % of its CPUs" if self.share > most else None
+        return f"{self.text}, {100 * self.share:.1f} % of its CPUs" if self.share > most else None
 
     @property
-    def told(self) -> str:
-        """What disturbed it, in words."""
-        by = f"others used {self.foreign_ms:.0f} ms of its CPUs"
+    def text(self) -> str:
+        """What disturbed the run, in words."""
+        by = f"other processes used {self.foreign_ms:.0f} ms of its CPUs"
         waited = "" if self.waited_ms is None else f"its threads waited {self.waited_ms:.0f} ms: "
         return f"{waited}{by}, the hypervisor took {self.steal_ms:.0f} ms"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class CalibrationRun:
     """A measurement, and what disturbed it."""
 
-    measured: Measured
+    measured: MeasuredRun
     noise: Noise
 
 
@@ -127,7 +136,7 @@ class Laboratory:
         self._groups, self._instance, self._proc = groups, instance, proc
         self._numbers = count(1)
 
-    def run(self, experiment: Experiment, cpus: Sequence[int]) -> Run:
+    def run(self, experiment: Experiment, cpus: Sequence[int]) -> CalibrationRun:
         """Measure once. Raises CalibrationError, CgroupError and WorkerError; the group is gone then too."""
         if len(cpus) < experiment.threads:
             raise CalibrationError(
@@ -161,7 +170,7 @@ class Laboratory:
 
     def _measure(
         self, experiment: Experiment, group: str, started: Sequence[Worker], cpus: Sequence[int]
-    ) -> Run:
+    ) -> CalibrationRun:
         spins = not experiment.run_ms
         probe_ns = 0 if spins else _probe_ns(experiment)
         begin = time.perf_counter_ns() + probe_ns + (0 if spins else 4 * experiment.period_ms * MS) + 50 * MS
@@ -172,9 +181,9 @@ class Laboratory:
         before = self._read(group)
         _sleep_until(before.moment_ns + int(experiment.seconds * SECOND))
         after = self._read(group)
-        told = [worker.told() for worker in started]
-        gaps = [moment for one in told for moment in one.gaps]
-        works = [work for one in told for work in one.bursts]
+        reports = [worker.report() for worker in started]
+        gaps = [moment for report in reports for moment in report.gaps]
+        works = [work for report in reports for work in report.bursts]
         gain = _gain(before.group, after.group)
         zero = before.moment_ns if spins else begin
         phase = phase_of(gaps, experiment.period_ms * MS, zero)
@@ -182,7 +191,7 @@ class Laboratory:
         noise = self._noise(before, after, gain.use_ms, cpus)
         if experiment.saturated:
             noise = replace(noise, shortened_ms=gain.throttled_ms)
-        return Run(Measured(gain, phase, work, _tick_after(zero)), noise)
+        return CalibrationRun(MeasuredRun(gain, phase, work, _tick_after(zero)), noise)
 
     def _noise(self, before: _Reading, after: _Reading, own_ms: float, cpus: Sequence[int]) -> Noise:
         wall_ms = (after.moment_ns - before.moment_ns) / MS
@@ -208,7 +217,7 @@ class Laboratory:
         )
 
     def _all_usage(self) -> dict[int, int] | None:
-        """Time used on each CPU by everybody, in ns: version 1's root group knows."""
+        """Time used on each CPU by all processes, in ns: version 1's root group knows."""
         base = self._groups.bases.get("cpuacct")
         if base is None:
             return None
@@ -307,7 +316,7 @@ def _ended(made: re.Match[str]) -> bool:
 
 @contextmanager
 def opened(groups: Groups, instance: str) -> Iterator[Laboratory]:
-    """A laboratory, of which nothing is left however it ends."""
+    """Open a laboratory, and remove its cgroups however it ends."""
     try:
         groups.create(join(instance))
         yield Laboratory(groups, instance)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Told", "Worker", "WorkerError", "start"]
+__all__ = ["Worker", "WorkerError", "WorkerReport", "start"]
 
 _PATIENCE_SECONDS = 20.0
 
@@ -60,15 +60,15 @@ class WorkerError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """What a worker has said so far: moments and CPU times in ns."""
+class WorkerReport:
+    """A worker's output so far: moments and CPU times in ns."""
 
     gaps: tuple[int, ...]
     bursts: tuple[int, ...]
 
 
 class Worker:
-    """A process that waits to be told when to begin."""
+    """A process that waits for the moment to begin."""
 
     def __init__(self, cpu: int, arguments: Sequence[int]) -> None:
         command = (sys.executable, "-I", "-S", "-c", _SOURCE, str(cpu), *map(str, arguments))
@@ -78,7 +78,7 @@ class Worker:
         self.pid = self._process.pid
         assert self._process.stdout is not None
         os.set_blocking(self._process.stdout.fileno(), False)
-        self._said = ""
+        self._output = ""
 
     def wait_ready(self) -> None:
         """Raises WorkerError."""
@@ -86,12 +86,12 @@ class Worker:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         with selectors.DefaultSelector() as selector:
             selector.register(self._process.stdout, selectors.EVENT_READ)
-            while "ready\n" not in self._said:
+            while "ready\n" not in self._output:
                 left = deadline - time.monotonic()
                 if left <= 0 or self._process.poll() is not None:
                     raise WorkerError(f"a worker did not start within {_PATIENCE_SECONDS:g} s")
                 selector.select(left)
-                self._hear()
+                self._read_output()
 
     def begin(self, moment_ns: int) -> None:
         """Let it begin at a moment of the monotonic clock. Raises WorkerError if it has gone."""
@@ -102,11 +102,11 @@ class Worker:
         except OSError as error:
             raise WorkerError(f"a worker has ended: {error.strerror}") from error
 
-    def told(self) -> Told:
-        self._hear()
-        whole = self._said[: self._said.rfind("\n") + 1]
+    def report(self) -> WorkerReport:
+        self._read_output()
+        whole = self._output[: self._output.rfind("\n") + 1]
         words = [line.split() for line in whole.splitlines() if " " in line]
-        return Told(
+        return WorkerReport(
             tuple(int(number) for kind, number in words if kind == "g"),
             tuple(int(number) for kind, number in words if kind == "b"),
         )
@@ -121,10 +121,10 @@ class Worker:
                 except OSError:  # what it was to be told is still buffered
                     continue
 
-    def _hear(self) -> None:
+    def _read_output(self) -> None:
         assert self._process.stdout is not None
         while piece := self._process.stdout.read(65536):
-            self._said += piece.decode()
+            self._output += piece.decode()
 
 
 def start(cpus: Sequence[int], arguments: Sequence[int]) -> list[Worker]:

@@ -21,7 +21,7 @@ MAX_QUOTA_US = (1 << 44) - 1
 
 @dataclass(frozen=True, slots=True)
 class CFSLimit:
-    """So much CPU time in every period, and at most `burst_ns` saved from earlier ones. Times in ns."""
+    """CPU time in every period, and at most `burst_ns` saved from earlier ones. Times in ns."""
 
     quota_ns: int
     period_ns: int = 100 * MS
@@ -29,11 +29,11 @@ class CFSLimit:
 
     @property
     def cpus(self) -> float:
-        """How many CPUs the limit is worth."""
+        """The limit in CPUs."""
         return self.quota_ns / self.period_ns
 
     def check(self, switches: Switches = LATEST) -> None:
-        """Raise ValueError, saying which of its rules this breaks, where such a kernel answers EINVAL."""
+        """Raise ValueError with the violated rule where such a kernel answers EINVAL."""
         reason = refusal(self.quota_ns // US, self.period_ns // US, self.burst_ns // US)
         if self.burst_ns and not switches.burst:
             reason = "this kernel has no burst; it came with 5.14"
@@ -44,7 +44,7 @@ class CFSLimit:
 def refusal(
     quota_us: int, period_us: int, burst_us: int = 0, parent: tuple[int, int] | None = None
 ) -> str | None:
-    """Why the kernel answers EINVAL to these values, None if it takes them; a quota of -1 is no limit.
+    """Return why the kernel answers EINVAL to these values, None if it accepts them; quota -1 is no limit.
 
     `parent` is the quota and period of the group above under cgroup v1, where a group may not have more of a
     CPU than the one above; version 2 has no such rule. Source: tg_set_cfs_bandwidth and __cfs_schedulable.
@@ -84,7 +84,7 @@ def _amount(us: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CPUStat:
-    """What cpu.stat shows. Times in ns; `throttled_ns` is the sum over CPUs, counted when one is released."""
+    """What cpu.stat shows. Times in ns; `throttled_ns` is the sum over CPUs, counted at each release."""
 
     nr_periods: int = 0
     nr_throttled: int = 0
@@ -118,7 +118,7 @@ class Account:
 
 
 class Observer(Protocol):
-    """Who is told what a pool does."""
+    """Receives the events of a pool."""
 
     def released(self, account: Account) -> None:
         """Its CPU may run the group again."""
@@ -133,7 +133,7 @@ class BandwidthPool:
     def __init__(
         self, clock: Clock, limit: CFSLimit, switches: Switches, observer: Observer, phase_ns: int = 0
     ) -> None:
-        """Refills fall on `phase_ns` + k periods, while somebody asks for runtime.
+        """Refills are at `phase_ns` + k periods, while runtime is requested.
 
         Raises ValueError where the kernel would answer EINVAL.
         """
@@ -155,13 +155,13 @@ class BandwidthPool:
         return replace(self._stat, throttled_ns=self._throttled_ns, usage_ns=usage_ns)
 
     def next_refill(self) -> int:
-        """When the next refill comes, or would come if somebody asked now."""
+        """The moment of the next refill, or of the one that a request now would start."""
         if self._active:
             return self._next_refill
         period = self.limit.period_ns
         return self._clock.now + period - (self._clock.now - self._phase) % period
 
-    # What CPUs do.
+    # Called for CPUs.
 
     def request(self, account: Account, target_ns: int) -> bool:
         """Bring an account to `target_ns`, or as near as the pool can; whether it may run."""
@@ -176,11 +176,11 @@ class BandwidthPool:
         return account.remaining > 0
 
     def expired(self, account: Account) -> bool:
-        """Whether what the account has left was for a period that is over."""
+        """Whether the remaining runtime was for a period that is over."""
         return self._switches.expiry and account.remaining > 0 and account.filling != self.filling
 
     def settle(self, account: Account, ran_ns: int) -> bool:
-        """Charge what ran; whether the account may go on, with a new slice if need be."""
+        """Charge what ran; return whether the account may go on, with a new slice if necessary."""
         account.remaining -= ran_ns
         if account.remaining > 0:
             if not self.expired(account):
@@ -189,7 +189,7 @@ class BandwidthPool:
         return self.request(account, self._switches.slice_ns)
 
     def hand_back(self, account: Account) -> None:
-        """Give back what a CPU on which nobody of the group is left does not keep."""
+        """Return the runtime that a CPU without runnable threads of the group does not keep."""
         spare = account.remaining - self._switches.keep_ns
         if spare <= 0:
             return
@@ -201,7 +201,7 @@ class BandwidthPool:
             self._start_slack()
 
     def throttle(self, account: Account, *, holds_tasks: bool) -> None:
-        """Hold a CPU back until somebody pays."""
+        """Throttle a CPU until its debt is paid."""
         account.throttled = True
         order = self._switches.order
         if order == "head" or (order == "mixed" and self._clock.now < self._handing_out_until):
@@ -212,7 +212,7 @@ class BandwidthPool:
             account.since = self._clock.now
 
     def waits(self, account: Account, *, below: bool = False) -> None:
-        """A task has come to a throttled CPU: from now on it is held back.
+        """A task has arrived at a throttled CPU: from now on it is throttled.
 
         If it waits in a throttled queue `below`, that counts here too only where tasks are set aside one by
         one (record_throttle_clock); else a queue is empty while all below it are throttled.
@@ -220,10 +220,10 @@ class BandwidthPool:
         if account.since is None and (self._switches.task_throttling or not below):
             account.since = self._clock.now
 
-    # What timers do.
+    # Called by timers.
 
     def _start(self) -> None:
-        """The grid of refills is as old as the group; only those are counted that somebody waits for."""
+        """Refills are on a grid as old as the group; only those count that runtime was requested for."""
         self._next_refill = self.next_refill()
         self._active = True
         self._clock.at(self._next_refill, self._refill)
@@ -257,7 +257,7 @@ class BandwidthPool:
         )
 
     def _hand_out(self) -> None:
-        """Pay debts in the order of the list; whoever is in the black by 1 ns may run."""
+        """Pay debts in the order of the list; an account with 1 ns left may run."""
         waiting, switches = self.throttled, self._switches
         self._handing_out_until = self._clock.now + len(waiting) * switches.release_ns
         while waiting and self.runtime > 0:
@@ -278,7 +278,7 @@ class BandwidthPool:
         account.since = None
 
     def _start_slack(self) -> None:
-        """Nothing is handed out twice at once, nor so late that the refill comes first."""
+        """Runtime is not distributed twice at once, nor so late that the refill comes first."""
         switches, now = self._switches, self._clock.now
         soon = self._next_refill - now < switches.slack_ns + switches.near_refill_ns
         if not self._slack_started and not soon:

@@ -1,4 +1,4 @@
-"""Simulated time: events in integer nanoseconds, taken in order; those of one instant in the order made."""
+"""Simulated time: events in integer nanoseconds, in order; at one moment in the order of their creation."""
 
 from collections.abc import Callable
 from heapq import heappop, heappush
@@ -14,7 +14,7 @@ Call = Callable[[Any, int], None]
 
 
 class Clock:
-    """The queue of events. A call gets its argument and the stamp it was made with, to see if it is stale."""
+    """The queue of events. A call gets its argument and its stamp, by which it can tell that it is stale."""
 
     __slots__ = ("_made", "_queue", "now")
 
@@ -29,7 +29,7 @@ class Clock:
         heappush(self._queue, (moment, made, call, argument, stamp))
 
     def run(self, until: int) -> None:
-        """Let everything happen that happens before `until`, and stand there."""
+        """Process all events before `until`, and set the clock to it."""
         queue = self._queue
         while queue and queue[0][0] < until:
             self.now, _, call, argument, stamp = heappop(queue)

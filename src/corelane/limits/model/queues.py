@@ -50,11 +50,11 @@ __all__ = [
 RUN: Final = 0
 """Run for so many ns of CPU time."""
 KERNEL: Final = 1
-"""As RUN, inside a system call: with task-based throttling nobody is set aside before its end."""
+"""As RUN, inside a system call: with task-based throttling the thread is not throttled before its end."""
 SLEEP: Final = 2
 """Sleep for so many ns."""
 POLL: Final = 3
-"""Wait until a channel holds something, as in epoll_wait: somebody else may have taken it by then."""
+"""Wait until a channel holds something, as in epoll_wait: another thread may have taken it by then."""
 SPIN: Final = 4
 """Run in a busy loop until a gate opens; or, after the gate's patience, sleep until it does."""
 
@@ -63,7 +63,7 @@ Behaviour = Generator[Step, None, None]
 
 
 class Channel:
-    """A queue of items with sleepers, of whom each item wakes the one who has slept the longest."""
+    """A queue of items with sleeping threads; each item wakes the one that has slept the longest."""
 
     __slots__ = ("items", "sleepers")
 
@@ -73,7 +73,7 @@ class Channel:
 
 
 class Gate:
-    """Closed until it is opened; then everybody passes, and it is closed again for who comes later."""
+    """A barrier: all waiting threads pass when it is opened; it is closed again for later ones."""
 
     __slots__ = ("patience_ns", "sleepers", "spinners")
 
@@ -167,7 +167,7 @@ FULL_SPEED = 1000
 
 
 class SimulatedCPU:
-    """Moments in ns. The stamp makes events for earlier plans stale."""
+    """A logical CPU. Moments in ns; the stamp makes events of earlier plans stale."""
 
     __slots__ = (
         "began",
@@ -238,7 +238,7 @@ def admit(queue: RunQueue, head_start_ns: int, throttled: Callable[[RunQueue], N
 
 
 def _may_run(queue: RunQueue, throttled: Callable[[RunQueue], None]) -> bool:
-    """check_enqueue_throttle: the first to come asks for runtime before it runs."""
+    """check_enqueue_throttle: the first thread of a queue requests runtime before it runs."""
     pool = queue.pool
     if pool is None:
         return True
@@ -258,7 +258,7 @@ def _wait_above(queue: RunQueue) -> None:
 
 
 def _insert(queue: RunQueue, entity: Thread | RunQueue, head_start_ns: int) -> None:
-    """No entity comes in with more arrears than `head_start_ns` of virtual time behind who runs."""
+    """No entity is added with more than `head_start_ns` of virtual time behind the running one."""
     least = queue.floor - head_start_ns
     entity.vruntime = max(entity.vruntime, least)
     queue.ready.append(entity)
@@ -289,7 +289,7 @@ def _remove(queue: RunQueue, entity: Thread | RunQueue) -> None:
 
 
 def pick(queue: RunQueue) -> Thread | None:
-    """The thread whose turn it is: on every level what has had the least virtual time."""
+    """The next thread to run: on every level the entity with the least virtual time."""
     while queue.ready:
         ready = queue.ready
         entity = ready[0] if len(ready) == 1 else min(ready, key=_vruntime)
@@ -305,7 +305,7 @@ def _vruntime(entity: Thread | RunQueue) -> int:
 
 
 def contended(thread: Thread) -> bool:
-    """Whether anybody waits for the CPU while the thread runs."""
+    """Whether another thread waits for the CPU while the thread runs."""
     queue: RunQueue | None = thread.queue
     while queue is not None:
         if len(queue.ready) > 1:

@@ -101,7 +101,7 @@ class Scenario:
     """What the picture shows, from the end of the warm-up: begin and length."""
     subject: str = ""
     notes: tuple[str, ...] = field(default=())
-    """Which parameters were chosen, and how."""
+    """Which parameters were chosen, and why."""
 
     def container(self, path: str) -> ScenarioContainer:
         """The container at pod/container. Raises ValueError if there is none."""
@@ -135,7 +135,7 @@ class ContainerResult:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """All that a run tells. `pods` are the counters of the pods' own groups."""
+    """The result of a run. `pods` are the counters of the pods' own groups."""
 
     scenario: Scenario
     seed: int
@@ -260,7 +260,7 @@ def _simulator(scenario: Scenario, seed: int, window: TimelineRecorder | None) -
 
 
 def _chance(seed: int, what: str) -> Random:
-    """A stream of its own for everything, so that one more container changes nobody else's luck."""
+    """A random stream per name, so that one more container changes no other stream."""
     return Random(f"{seed}/{what}")  # noqa: S311 - has to be reproducible, not secret
 
 
@@ -281,7 +281,7 @@ def _begin(
     cpus = system.all if container.cpus is None else container.cpus & system.all
     if not cpus:
         wanted = ",".join(map(str, bits(container.cpus or 0)))
-        raise ValueError(f"{group.name} may run on CPUs {wanted or 'none'}: the machine has none of them")
+        raise ValueError(f"{group.name} may run on CPUs {wanted or 'none'}: the machine has no such CPU")
     latencies = []
     for i, workload in enumerate(container.workloads):
         latencies.append(Histogram())

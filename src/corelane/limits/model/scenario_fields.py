@@ -59,7 +59,7 @@ class Fields:
         return tuple(read(value, f"{self.at(name)}[{i}]") for i, value in enumerate(values))
 
     def done(self, known: str) -> None:
-        """Refuse what nobody has taken; `known` are the names there are."""
+        """Raise ScenarioError for fields not taken; `known` are the valid names."""
         for name in self.values:
             near = get_close_matches(name, known.split(), 1)
             hint = f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known.split())}"
@@ -99,7 +99,7 @@ def flag(value: Any) -> bool:
 def text(value: Any) -> str:
     """Text, or a number as it is written."""
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise ValueError(f"{shown(value)} is no text")
+        raise ValueError(f"{shown(value)} is not a text")
     return str(value)
 
 
@@ -107,7 +107,7 @@ def name(value: Any) -> str:
     """Text that can be one part of `pod/container`."""
     found = text(value)
     if not found or "/" in found or not found.isprintable():
-        raise ValueError(f"{found!r} cannot name anything: use letters, digits, - and .")
+        raise ValueError(f"{found!r} is not a name: use letters, digits, - and .")
     return found
 
 
@@ -116,7 +116,7 @@ def choice(*names: str) -> Read[Any]:
 
     def read_choice(value: Any) -> str:
         if str(value) not in names:
-            raise ValueError(f"{shown(value)} is none of {', '.join(names)}")
+            raise ValueError(f"{shown(value)} is not one of {', '.join(names)}")
         return str(value)
 
     return read_choice

@@ -1,4 +1,4 @@
-"""Scenarios of one's own: a YAML file's values, read field by field; a mistake names field and value."""
+"""Scenarios in files: a YAML file's values, read field by field; a mistake names field and value."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -55,7 +55,7 @@ def read(value: object) -> Scenario:
 
 
 def _checked(scenario: Scenario) -> Scenario:
-    """What holds between fields."""
+    """Check what must hold between fields."""
     names = [pod.name for pod in scenario.pods]
     for i, pod in enumerate(scenario.pods):
         if pod.name in names[:i]:
@@ -158,7 +158,7 @@ def _limit(one: Fields, default: CFSLimit | None) -> CFSLimit | None:
     if milli:
         return CFSLimit(milli * period // 1000, period, burst)
     if burst:
-        raise ScenarioError(f"{one.at('burst')}: without a limit there is nothing to save for a burst")
+        raise ScenarioError(f"{one.at('burst')}: a burst requires a limit")
     return default
 
 
@@ -252,7 +252,7 @@ def _arrivals(one: Fields) -> Open | Closed:
     think = one.take("think", fields.duration, 0)
     if (rate is None) == (clients is None):
         raise ScenarioError(
-            f"{one.path}: give either rate (requests per second, whatever happens) or clients (who wait)"
+            f"{one.path}: give either rate (requests per second) or clients (each waits for its answer)"
         )
     return Closed(clients, think) if clients is not None else Open(rate or 0.0)
 
@@ -299,7 +299,7 @@ def _seconds_or_none(value: Any) -> float:
 
 def _cpus(value: Any) -> int:
     if isinstance(value, bool):
-        raise ValueError(f"{fields.shown(value)} is no list of CPUs: write such as 0-3,8")
+        raise ValueError(f"{fields.shown(value)} is not a list of CPUs: write such as 0-3,8")
     found = CPUSet.parse(str(value))
     if not found:
         raise ValueError("the list of CPUs is empty")

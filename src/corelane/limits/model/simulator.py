@@ -1,7 +1,7 @@
 """The machine: CPUs with ticks, threads that run step by step, and the pools that hold them back.
 
 Nothing happens between events, so a CPU is looked at only when its thread's step ends, when a tick finds an
-account empty or a turn over, or when somebody comes or is released. A tick of 0 enforces limits to the ns.
+account empty or a turn over, or when a thread arrives or is released. A tick of 0 enforces limits to the ns.
 """
 
 from collections.abc import Callable
@@ -59,7 +59,7 @@ class Simulator:
                 cpu.sibling = self.cpus[cpu.id ^ 1] if cpu.id ^ 1 < cpus else None
         self.all = self.idle = (1 << cpus) - 1
         self.crowded = 0
-        """CPUs, as a mask, on which somebody waits for the turn."""
+        """CPUs, as a mask, on which threads wait to run."""
         self.turn_ns = switches.base_slice_ns * (1 + min(cpus, 8).bit_length() - 1)
         self.head_start_ns = 0 if switches.eevdf else 3 * MS
         self.movable = False
@@ -93,7 +93,7 @@ class Simulator:
         self._wake_on(thread, self.cpus[cpu])
         return thread
 
-    # For behaviours and whoever plays the world outside.
+    # For behaviours and clients.
 
     @property
     def now(self) -> int:
@@ -103,13 +103,13 @@ class Simulator:
         self.clock.at(self.clock.now + delay_ns, call, argument)
 
     def put(self, channel: Channel, item: Any) -> None:
-        """Add an item, and wake one who waits for it."""
+        """Add an item, and wake a thread that waits for it."""
         channel.items.append(item)
         if channel.sleepers:
             self._wake(channel.sleepers.popleft())
 
     def open(self, gate: Gate) -> None:
-        """Let everybody pass who waits at the gate now."""
+        """Let all threads pass that wait at the gate now."""
         spinners, sleepers = gate.spinners, gate.sleepers
         gate.spinners, gate.sleepers = [], []
         for thread in sleepers:
@@ -192,7 +192,7 @@ class Simulator:
             self._kick(cpu)
 
     def _kick(self, cpu: SimulatedCPU) -> None:
-        """Have a CPU look around at this instant, after what is going on now."""
+        """Have a CPU reschedule at this moment, after the current event."""
         self.idle &= ~cpu.bit
         if not cpu.kicked:
             cpu.kicked = True
@@ -292,7 +292,7 @@ class Simulator:
         queues.unlist(queue)
 
     def _pick(self, cpu: SimulatedCPU) -> None:
-        """Switch to the first whose turn it is and who wants to run, not just to look and wait again."""
+        """Switch to the next thread with work to run, not one that would only wait again."""
         while True:
             thread = queues.pick(cpu.root)
             if thread is not cpu.curr:
@@ -360,7 +360,7 @@ class Simulator:
             for thread, cpu in queues.balancing_moves(self.cpus):
                 self._migrate(thread, cpu)
 
-    # What pools say.
+    # Events of pools.
 
     def released(self, account: Account) -> None:
         assert isinstance(account, RunQueue)
@@ -378,7 +378,7 @@ class Simulator:
                     self._arm(cpu)
 
     def close(self) -> None:
-        """Tell the tracer of what still runs, or is held back, now."""
+        """Record what still runs, or is throttled, now."""
         if self.tracer is None:
             return
         for cpu in self.cpus:

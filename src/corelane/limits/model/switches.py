@@ -83,13 +83,13 @@ _VERSION = re.compile(r"(\d+)\.(\d+)(?:[.\-+].*)?")
 def for_kernel(version: str) -> Switches:
     """The preset of the newest kernel in `KERNELS` that is not newer than such as `5.10` or `6.1.0-18-amd64`.
 
-    Raises ValueError for text that is no version and for kernels before 3.17.
+    Raises ValueError for text that is not a version and for kernels before 3.17.
     """
     found = _VERSION.fullmatch(version)
     if not found:
-        raise ValueError(f"{version!r} is no kernel version: write such as 5.10 or 6.18")
+        raise ValueError(f"{version!r} is not a kernel version: write such as 5.10 or 6.18")
     wanted = int(found[1]), int(found[2])
     known = [name for name in KERNELS if tuple(map(int, name.split("."))) <= wanted]
     if not known:
-        raise ValueError(f"kernel {version} is older than the oldest that is modelled, {next(iter(KERNELS))}")
+        raise ValueError(f"kernel {version} is older than the oldest modelled kernel, {next(iter(KERNELS))}")
     return KERNELS[known[-1]]

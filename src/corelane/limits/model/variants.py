@@ -83,11 +83,11 @@ def _threads(scenario: Scenario, value: str) -> Scenario:
 
 
 def _exclusive(scenario: Scenario, value: str) -> Scenario:
-    """So many CPUs of its own, the first ones, and no quota (as the kubelet's static policy does)."""
+    """Exclusive CPUs, the first ones, and no quota (as the kubelet's static policy does)."""
     count = fields.count(value)
     everything = (1 << scenario.machine.cpus) - 1
     if count > scenario.machine.cpus - (len(list(_paths(scenario))) > 1):
-        raise ValueError(f"{scenario.machine.cpus} CPUs leave none for the others; ask for fewer")
+        raise ValueError(f"{scenario.machine.cpus} CPUs leave none for other containers; request fewer")
     own = (1 << count) - 1
     pods = tuple(
         replace(pod, containers=tuple(_beside(one, own, everything) for one in pod.containers))
@@ -145,7 +145,7 @@ def _paths(scenario: Scenario) -> list[str]:
 
 def _limited(one: ScenarioContainer) -> CFSLimit:
     if one.limit is None:
-        raise ValueError(f"{one.name} has no limit that this could change")
+        raise ValueError(f"{one.name} has no limit to change")
     return one.limit
 
 

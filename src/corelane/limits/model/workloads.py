@@ -48,7 +48,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """So many clients, of whom each sends its next request when the last was answered and it has thought."""
+    """Clients, each of which sends its next request after the last answer and a think time."""
 
     clients: int
     think_ns: int = 0
@@ -88,7 +88,7 @@ class ThreadPoolServer:
 
 @dataclass(frozen=True, slots=True)
 class EventServer:
-    """Workers with an event loop each, as nginx has: a connection per request, taken by whoever comes first.
+    """Workers with an event loop each, as nginx: a connection per request, taken by the first free worker.
 
     A connection stays with the worker that has accepted it. A worker that was asleep spends `wake` before it
     looks at what woke it, but only `warm` times as much if that was for less than `warm_ns`; then `accept` on
@@ -112,7 +112,7 @@ class Parallel:
     """Requests worked on one at a time by a team of threads, region after region, as OpenMP does.
 
     A request is `serial` work of one thread and `work` of all, both in `regions` equal parts by turns. At the
-    end of every part who is done waits for the others and spins for `spin_ns` (GOMP_SPINCOUNT, KMP_BLOCKTIME)
+    end of every part a thread waits for the others and spins for `spin_ns` (GOMP_SPINCOUNT, KMP_BLOCKTIME)
     before it sleeps. `imbalance` is the largest part by which a thread's share exceeds the others', and
     `overhead_ns` what a thread spends on a region besides.
     """
@@ -201,7 +201,7 @@ def _bursts(workload: Bursts, context: WorkloadContext) -> None:
 def _ask(
     context: WorkloadContext, arrivals: Open | Closed, send: Callable[[int], None]
 ) -> Callable[[int], None]:
-    """Let clients send requests, by the moment they began; the function is to be called with it when done."""
+    """Start clients, which send requests by the moment they began; call the result with it when done."""
     system, add = context.system, context.record_latency
     if isinstance(arrivals, Open):
         rate, draw = arrivals.per_second / SECOND, context.random.expovariate
