@@ -31,8 +31,6 @@ from corelane.view import demo as view
 from corelane.view import tables
 from corelane.view.demo import Check, PoolStep
 
-__all__ = ["main"]
-
 _SIMULATED = "socket:2 core:8 smt:2"
 _PATIENCE = 20.0
 

@@ -13,8 +13,6 @@ from typing import Any, Final
 from corelane import machine as machines
 from corelane.machine import Machine, MachineError
 
-__all__ = ["load"]
-
 _MAX_BYTES: Final = 64 << 20
 _KIND: Final = "NodeResourceTopology"
 _NAMED: Final = re.compile(rb"""kind["']?\s*:\s*["']?NodeResourceTopology""")

@@ -46,8 +46,6 @@ from corelane.node.config import AllocatorName, IsolatedCPUs, Level, Policy
 from corelane.node.options import MemoryPolicy
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
-__all__ = ["NodeFile", "NodeFileError", "explain", "load", "read"]
-
 
 class NodeFileError(SettingsError):
     """A node's settings cannot be read: the file, the field, its value, and what is allowed."""

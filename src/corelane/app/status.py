@@ -30,7 +30,7 @@ from corelane.view.status import ContainerLine, NodeLine, PendingLine, Status, p
 from corelane.view.svg import svg
 from corelane.workload import ContainerRequest, PodRequest
 
-__all__ = ["Status", "gather", "main", "plain"]
+__all__ = ["Status", "plain"]
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 _PINNED = "corelane.io/Pinned"

@@ -11,8 +11,6 @@ import click
 
 from corelane.cli._errors import Fault
 
-__all__ = ["FILE", "named", "policy", "selection", "source", "window"]
-
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 _DIRECTORY: Final = click.Path(exists=True, file_okay=False, path_type=Path)
 _Made = TypeVar("_Made", bound=Callable[..., Any])

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from corelane.app.allocate.node_state import PoolOverrides
     from corelane.workload import PlacementSpec, PodRequest
 
-__all__ = ["NodeOptions", "PodOptions", "gathered", "node", "pods", "policy"]
-
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 

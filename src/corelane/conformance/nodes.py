@@ -19,8 +19,6 @@ from corelane.machine import model
 from corelane.machine.model import Machine, NUMANode
 from corelane.node.kubelet import checkpoint
 
-__all__ = ["replay_memory", "replay_node"]
-
 
 def replay_node(rows: Iterable[Row], topologies: Topologies) -> Replay:
     """Replay every admission, refusal and pod removal, and compare the text of the last checkpoint.

@@ -14,8 +14,6 @@ from corelane.placement.koordinator import allocator
 from corelane.placement.kubelet import picker
 from corelane.workload import BindPolicy, ExclusivePolicy, NUMAStrategy
 
-__all__ = ["Difference", "Replay", "Row", "Topologies", "replay_koordinator", "replay_take", "replayed"]
-
 Row = Mapping[str, Any]
 Topologies = Mapping[str, Sequence[Sequence[int]]]
 

@@ -15,8 +15,6 @@ from corelane.machine.model import Machine, NUMANode, from_rows
 from corelane.node.kubelet import checkpoint, memory_checkpoint, validation
 from corelane.node.kubelet.statefile import CheckpointError
 
-__all__ = ["replay_files"]
-
 _VERSIONS = {"cpu": (2, 3, 4), "memory": (1, 2, 3)}
 """Of a file without and with the gate, and of one whose payload is a text with a checksum of its own."""
 

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from corelane.cpuset import CPUSet, named
 from corelane.kernel import proc
 
-__all__ = ["AffinityError", "Repinned", "repin", "wanted"]
-
 _PASSES = 50
 
 

@@ -14,8 +14,6 @@ from pathlib import Path
 from posixpath import basename, dirname, normpath
 from typing import IO, cast
 
-__all__ = ["Archive", "ArchiveError", "read_archive"]
-
 MAX_BYTES = 2 << 30
 """The most that is unpacked; tar pads files of a live sysfs to 4 KiB: large machines come near 1 GiB."""
 MAX_FILE = 1 << 20

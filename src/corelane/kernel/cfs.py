@@ -6,20 +6,6 @@ linear weight, opencontainers/cgroups (runc ≥ 1.3.2, crun ≥ 1.23) for the on
 
 import math
 
-__all__ = [
-    "MAX_SHARES",
-    "MIN_QUOTA_US",
-    "MIN_SHARES",
-    "PERIOD_US",
-    "container_weight",
-    "milli_from_quota",
-    "milli_from_shares",
-    "pod_weight",
-    "quota_us",
-    "shares",
-    "shares_from_pod_weight",
-]
-
 MIN_SHARES, MAX_SHARES = 2, 262144
 MAX_WEIGHT = 10000
 PERIOD_US = 100_000

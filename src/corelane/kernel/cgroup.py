@@ -19,20 +19,7 @@ from corelane.kernel import cfs
 from corelane.kernel.cgroup_tree import OWN, Groups, GroupSettings, Level, join
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
-__all__ = [
-    "OWN",
-    "CgroupError",
-    "CgroupsUnavailable",
-    "GroupSettings",
-    "Groups",
-    "Groups1",
-    "Groups2",
-    "Level",
-    "Mount",
-    "find",
-    "join",
-    "mounts",
-]
+__all__ = ["OWN", "CgroupError", "GroupSettings", "Groups", "Level", "join"]
 
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 

@@ -16,8 +16,6 @@ from corelane.cpuset import CPUSet
 from corelane.kernel import cfs
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
-__all__ = ["OWN", "GroupSettings", "Groups", "Level", "join"]
-
 OWN = "corelane"
 """The first segment of every path of ours."""
 

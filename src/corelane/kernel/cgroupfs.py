@@ -8,8 +8,6 @@ import os
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["KERNEL", "CgroupError", "Files"]
-
 _MEANING: dict[tuple[str, int], str] = {
     (
         "cpuset.cpus",

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["Directory", "Tree", "write_atomic"]
-
 _CHUNK = 1 << 16
 
 

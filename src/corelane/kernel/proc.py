@@ -12,26 +12,6 @@ from pathlib import Path
 
 from corelane.cpuset import CPUSet
 
-__all__ = [
-    "PROC",
-    "Identity",
-    "ProcessStat",
-    "TaskAffinity",
-    "allowed",
-    "bearing",
-    "boot_id",
-    "children",
-    "descendants",
-    "identity",
-    "is_alive",
-    "open_pidfd",
-    "pids",
-    "send",
-    "stat",
-    "tasks",
-    "tasks_allowed",
-]
-
 PROC = Path("/proc")
 _DEAD = "ZXx"
 

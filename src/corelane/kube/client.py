@@ -26,16 +26,7 @@ from corelane.kube.meta import Object
 from corelane.kube.objects import api_of, written
 from corelane.kube.pod import Pod
 
-__all__ = [
-    "APIError",
-    "Gone",
-    "KubeClient",
-    "Listing",
-    "MalformedObject",
-    "NoCluster",
-    "Unreachable",
-    "WatchEvent",
-]
+__all__ = ["APIError", "Gone", "Listing", "MalformedObject", "NoCluster", "Unreachable", "WatchEvent"]
 
 T = TypeVar("T", bound=Object)
 PatchKind = Literal["merge", "strategic", "json"]

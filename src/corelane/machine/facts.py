@@ -3,8 +3,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["CPUFacts", "read"]
-
 _ENOUGH = 8192
 _TURBO = (
     ("sys/devices/system/cpu/intel_pstate/no_turbo", "0"),

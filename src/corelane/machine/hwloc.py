@@ -11,8 +11,6 @@ from corelane.machine import model
 from corelane.machine.model import Device, Machine, MachineError, device_kind
 from corelane.machine.tables import CPURow, NodeFacts, assemble
 
-__all__ = ["parse_hwloc"]
-
 _PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 
 

@@ -7,8 +7,6 @@ from typing import Any, TypeVar
 from corelane.cpuset import CPUSet
 from corelane.machine.model import CPU, IRQ, Device, Machine, MachineError, NUMANode
 
-__all__ = ["from_dict", "to_dict"]
-
 _T = TypeVar("_T")
 _SETS = ("online", "offline", "allowed", "isolated", "nohz_full", "managed_irq")
 _CPU_KEYS = tuple(field.name for field in fields(CPU))

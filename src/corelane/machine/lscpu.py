@@ -9,8 +9,6 @@ from corelane.cpuset import CPUSet, CPUSetError, bits, parse_list
 from corelane.machine.model import Machine, MachineError
 from corelane.machine.tables import CPURow, assemble
 
-__all__ = ["is_lscpu", "parse_lscpu"]
-
 _MISSING = ("", "-", "None")
 _NODE_FIELD = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)", re.ASCII)
 _INSTANCES = re.compile(r"\(([0-9]{1,4}) instances?\)", re.ASCII)

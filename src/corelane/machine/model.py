@@ -11,22 +11,6 @@ from typing import TypeVar
 
 from corelane.cpuset import MAX_CPU, CPUSet, bits
 
-__all__ = [
-    "CPU",
-    "IRQ",
-    "MAX_NODE",
-    "Device",
-    "Machine",
-    "MachineError",
-    "MaskTable",
-    "NUMANode",
-    "core_kinds",
-    "default_distances",
-    "device_kind",
-    "from_rows",
-    "kubelet_uncore_ids",
-]
-
 MaskTable = tuple[tuple[int, int], ...]
 """Pairs of (id, mask of CPUs), ascending by id."""
 

@@ -8,8 +8,6 @@ from corelane.machine import sysfs
 from corelane.machine.model import Machine, MachineError
 from corelane.machine.spec import parse_spec
 
-__all__ = ["load"]
-
 _CPU_DIR = "devices/system/cpu"
 _ARCHIVE_STARTS = (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
 _MAX_TEXT = 64 << 20

@@ -11,8 +11,6 @@ from typing import Any
 from corelane.cpuset import CPUSet, CPUSetError, named, verb
 from corelane.machine.model import CPU, MAX_NODE, Machine, MachineError, NUMANode, default_distances
 
-__all__ = ["MAX_CPUS", "parse_spec"]
-
 MAX_CPUS = 8192
 """Linux's largest NR_CPUS."""
 

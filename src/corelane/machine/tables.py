@@ -7,8 +7,6 @@ from corelane.cpuset import CPUSet
 from corelane.machine import model
 from corelane.machine.model import CPU, Device, Machine, MachineError, NUMANode, default_distances
 
-__all__ = ["CPURow", "NodeFacts", "assemble"]
-
 
 @dataclass(frozen=True, slots=True)
 class CPURow:

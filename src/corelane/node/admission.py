@@ -13,8 +13,6 @@ from corelane.node.recovery import takeover
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerRequest, PodRequest
 
-__all__ = ["admit", "why_shared"]
-
 
 def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
     """Allocate a pod's CPUs, or return why it is rejected; all of its containers or none.

@@ -5,8 +5,6 @@ As Koordinator's scheduler: what a pod is bound to is real, so it counts for mor
 
 from fractions import Fraction
 
-__all__ = ["amplify", "fits", "requested"]
-
 
 def amplify(amount: int, ratio: Fraction) -> int:
     """The amount, rounded up, that so much comes to; a ratio up to 1 changes nothing."""

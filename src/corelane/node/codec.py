@@ -19,9 +19,6 @@ from corelane.node.placed_pods import PlacedPod
 from corelane.placement.memory import MemoryBlock, MemoryNode, Nodes
 from corelane.workload import ContainerKind
 
-__all__ = ["VERSION", "decode", "encode", "nodes_of", "of_plain", "plain", "plain_nodes"]
-
-
 VERSION = 1
 _KIND = "corelane-ledger"
 _WHAT_TO_DO = "restore a backup, or move the file away to start from what is running"

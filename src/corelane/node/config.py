@@ -15,21 +15,6 @@ from corelane.placement.memory import MEMORY, hugepages, in_words
 from corelane.placement.topology import Topology
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
-__all__ = [
-    "AllocatorName",
-    "Inventory",
-    "IsolatedCPUs",
-    "Level",
-    "NodeConfig",
-    "Policy",
-    "PoolOptions",
-    "check",
-    "default_reserved_count",
-    "pick",
-    "reserve",
-]
-
-
 Policy: TypeAlias = Literal["none", "static", "pools"]
 
 Level: TypeAlias = Literal["node", "socket", "l3", "core"]

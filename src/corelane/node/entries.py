@@ -11,19 +11,6 @@ from corelane.cpuset import CPUSet
 from corelane.placement.memory import MemoryBlock
 from corelane.workload import ContainerKind, QOSClass
 
-__all__ = [
-    "Bubble",
-    "Entry",
-    "Key",
-    "Origin",
-    "Phase",
-    "Sharing",
-    "bound_mask",
-    "claimed_before",
-    "exclusive_mask",
-    "lent_mask",
-]
-
 Key: TypeAlias = tuple[str, str]
 """Pod UID and container name."""
 

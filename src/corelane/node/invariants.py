@@ -11,8 +11,6 @@ from corelane.node.ledger import NodeState
 from corelane.placement.memory import MemoryBlock
 from corelane.workload import ContainerKind
 
-__all__ = ["Problem", "doubled_devices", "problem", "validate", "wrong_memory"]
-
 
 @dataclass(frozen=True, slots=True)
 class Problem:

@@ -24,20 +24,6 @@ from corelane.placement.topology import Topology
 from corelane.reasons import Reason
 from corelane.workload import BindPolicy, ContainerKind
 
-__all__ = [
-    "Decision",
-    "LedgerError",
-    "NodeState",
-    "frozen",
-    "mark",
-    "new",
-    "release",
-    "reserve_again",
-    "started",
-    "usable_topology",
-    "with_entries",
-]
-
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 

@@ -19,8 +19,6 @@ from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
 
-__all__ = ["DeviceManager", "Managers", "aligned", "distances", "held", "needed"]
-
 
 def held(entries: Iterable[Entry]) -> dict[str, set[str]]:
     """The devices of each resource that some container has."""

@@ -26,8 +26,6 @@ from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, peak
 
-__all__ = ["MemoryManager", "blocks_of", "mems", "nodes_of", "of_pod", "returned", "wanted"]
-
 
 def nodes_of(machine: Machine, options: MemoryOptions) -> dict[int, MemoryNode]:
     """The memory of an idle machine; nothing under policy None."""

@@ -17,16 +17,6 @@ from corelane.placement.memory import MEMORY
 from corelane.placement.topology import Topology
 from corelane.placement.topologymanager import Policy, Scope
 
-__all__ = [
-    "MemoryOptions",
-    "MemoryPolicy",
-    "NodeConfigError",
-    "StaticOptions",
-    "TopologyOptions",
-    "parse_bool",
-]
-
-
 MemoryPolicy: TypeAlias = Literal["None", "Static"]
 
 _NOTHING: Final[Mapping[int, Mapping[str, int]]] = MappingProxyType({})

@@ -15,8 +15,6 @@ from corelane.workload import (
     TopologyLevel,
 )
 
-__all__ = ["PlacedPod", "of_plain", "plain"]
-
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Code", "Reason"]
-
 
 class Code(StrEnum):
     """What happened. The values that come with each code are the parameters of its sentence."""

@@ -12,8 +12,6 @@ from corelane.cpuset import format_list, named, verb
 from corelane.reasons.codes import Code, Reason
 from corelane.reasons.state_files import SENTENCES
 
-__all__ = ["Refusal", "label", "sentence"]
-
 Phrase: TypeAlias = str | Callable[..., str]
 """A format string of the values by position, or a function of them."""
 

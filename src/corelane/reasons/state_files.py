@@ -6,8 +6,6 @@ from typing import Final
 from corelane.cpuset import format_list, named, verb
 from corelane.reasons.codes import Code
 
-__all__ = ["SENTENCES"]
-
 _REPAIR: Final = "run `corelane state repair` (running pods keep their CPUs)"
 _REMOVE: Final = "drain the node, then remove the file: the kubelet creates a new one"
 

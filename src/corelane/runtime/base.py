@@ -12,17 +12,7 @@ from typing import Final, Literal, Protocol
 from corelane.cpuset import CPUSet
 from corelane.kernel.proc import TaskAffinity
 
-__all__ = [
-    "KEEP",
-    "ContainerSpec",
-    "ContainerState",
-    "ContainerStatus",
-    "Keep",
-    "Runtime",
-    "RuntimeFailure",
-    "TaskAffinity",
-    "UnknownContainer",
-]
+__all__ = ["TaskAffinity"]
 
 ContainerState = Literal["created", "running", "exited", "unknown"]
 

@@ -12,21 +12,6 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-__all__ = [
-    "CONTAINERD",
-    "CONTAINER_NAME",
-    "POD_NAME",
-    "POD_NAMESPACE",
-    "POD_UID",
-    "CRIClient",
-    "CRIContainer",
-    "CRIError",
-    "CRIResources",
-    "RuntimeVersion",
-    "Sandbox",
-    "connect",
-]
-
 CONTAINERD: Final = "unix:///run/containerd/containerd.sock"
 """Where containerd listens by default; CRI-O: unix:///var/run/crio/crio.sock."""
 

@@ -12,8 +12,6 @@ from google.protobuf import (  # type: ignore[import-untyped]
     message_factory,
 )
 
-__all__ = ["SERVICE", "message"]
-
 SERVICE: Final = "runtime.v1.RuntimeService"
 _PACKAGE: Final = "runtime.v1"
 

@@ -15,8 +15,6 @@ from corelane.kernel import affinity, cfs, cgroup, proc
 from corelane.runtime.base import ContainerSpec
 from corelane.runtime.records import ContainerRecord, ShimOutcome
 
-__all__ = ["ByAffinity", "ByCgroup", "Enforcement", "Mode", "choose", "mark"]
-
 Mode = Literal["auto", "off", "required"]
 
 

@@ -14,8 +14,6 @@ from corelane.runtime.base import ContainerSpec
 from corelane.runtime.enforce import mark
 from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 
-__all__ = ["LaunchError", "launch"]
-
 _TIMEOUT_SECONDS = 60.0
 _INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR")
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"

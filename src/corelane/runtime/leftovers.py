@@ -5,8 +5,6 @@ from pathlib import Path
 from corelane.runtime.enforce import Mode
 from corelane.runtime.local import LocalRuntime
 
-__all__ = ["end_instance"]
-
 
 async def end_instance(state: Path, grace_seconds: float, *, cgroups: Mode = "auto") -> bool:
     """End all containers of a state directory, remove their cgroups and the directory; False if it is none.

@@ -36,8 +36,6 @@ from corelane.runtime.process_watch import Tasks
 from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 from corelane.runtime.registry import ContainerRegistry, LocalContainer
 
-__all__ = ["LocalRuntime"]
-
 LOG_BYTES, LOG_FILES = 10 << 20, 5  # the kubelet's containerLogMaxSize and containerLogMaxFiles
 KILL_SECONDS = 30.0
 _REFUSED = (CgroupError, AffinityError, LaunchError, OSError, ValueError)

@@ -14,8 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["LogSelection", "stream"]
-
 _CHUNK = 1 << 18
 _HEAD = 64
 _POLL_SECONDS = 0.1

@@ -7,8 +7,6 @@ from typing import Any, Generic, TypeVar
 
 from corelane.kernel.proc import Identity, open_pidfd
 
-__all__ = ["Broadcast", "ProcessWatch", "Tasks", "watch"]
-
 T = TypeVar("T")
 
 

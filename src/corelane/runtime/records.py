@@ -28,8 +28,6 @@ from corelane.cpuset import CPUSet
 from corelane.kernel import proc
 from corelane.runtime.base import ContainerSpec, ContainerState, ContainerStatus, RuntimeFailure
 
-__all__ = ["UNKNOWN_EXIT", "ContainerRecord", "RecordStore", "ShimOutcome", "StateInUse", "failure", "status"]
-
 _LOCK_SECONDS = 1.0
 
 

@@ -13,8 +13,6 @@ from corelane.runtime.base import ContainerStatus, UnknownContainer
 from corelane.runtime.process_watch import Broadcast, ProcessWatch, watch
 from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 
-__all__ = ["ContainerRegistry", "LocalContainer"]
-
 _SETTLE_SECONDS = 60.0
 _SETTLE_POLL_SECONDS = 0.02
 

@@ -26,8 +26,6 @@ from corelane.runtime.base import (
 )
 from corelane.runtime.process_watch import Broadcast
 
-__all__ = ["SimulatedRuntime", "SimulationStateError"]
-
 _FILE_NAME = "simulated.json"
 _NO_OUTPUT = b"corelane: this node is simulated: no process runs here, so there is no output\n"
 

@@ -24,9 +24,6 @@ from corelane.view.owners import Owner
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["draw", "plain", "plain_comparison", "show", "show_comparison"]
-
-
 # JSON, with stable keys; CPU sets are list strings.
 
 

@@ -9,8 +9,6 @@ from corelane.machine.model import Machine
 from corelane.view import units
 from corelane.view.owners import LegendEntry, Owner, legend
 
-__all__ = ["cpumap"]
-
 _FREE, _FORBIDDEN, _GAP = "·", "✕", " | "
 
 

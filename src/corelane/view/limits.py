@@ -7,8 +7,6 @@ from typing import Any
 
 from corelane.limits.model.scenario import PERCENTILES, ContainerResult, SimulationResult
 
-__all__ = ["HEADINGS", "StudyColumn", "as_json", "rows"]
-
 HEADINGS = (
     "case",
     "container",

@@ -12,8 +12,6 @@ from corelane.view import tables
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["plain", "show", "sort"]
-
 _LEVELS: Final = tuple(CostLevel)
 _ANSWERS: Final = (Answer.CHANGE, Answer.REFUSED, Answer.LEAVE)
 _HEADINGS: Final = (

@@ -7,8 +7,6 @@ from typing import Any
 from corelane.limits.calibration.experiments import Experiment, ModelCheck, Prediction
 from corelane.limits.calibration.laboratory import CalibrationRun
 
-__all__ = ["HEADINGS", "CalibrationRow", "as_json", "rows", "summary"]
-
 HEADINGS = (
     "experiment",
     "periods",

@@ -11,8 +11,6 @@ from corelane.limits.lint import FileFault, Finding, LintReport, LintRule, Quota
 from corelane.view.tables import printable
 from corelane.view.units import plural
 
-__all__ = ["explanation", "lines", "listing", "plain", "sarif", "summary"]
-
 _SCHEMA: Final = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 _LEVELS: Final = {Severity.INFO: "note", Severity.WARNING: "warning", Severity.ERROR: "error"}
 _STDIN: Final = "-"

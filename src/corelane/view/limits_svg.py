@@ -12,8 +12,6 @@ from itertools import pairwise
 from corelane.limits.model.clock import MS
 from corelane.limits.model.timeline import Timeline, TimelineSpan
 
-__all__ = ["Panel", "svg"]
-
 _LEFT, _RIGHT, _TOP = 76, 24, 56
 _WIDTH = 1000
 _TITLE, _AXIS, _GAP = 46, 34, 18

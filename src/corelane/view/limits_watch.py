@@ -11,8 +11,6 @@ from corelane.view import tables
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["SORTS", "plain", "show", "sort"]
-
 _LEVELS: Final = tuple(CostLevel)
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from corelane.machine.model import Machine
 
-__all__ = ["LegendEntry", "Owner", "legend"]
-
 _PALETTE = (
     "#2f6db5", "#f2912f", "#3d8b4a", "#8e5ea2", "#d1495b", "#5ab8b2",
     "#e9c846", "#8c6248", "#f4a3b3", "#a3c644", "#41557e", "#8fc1ea",

@@ -15,8 +15,6 @@ from corelane.view.units import size
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["plain_contents", "show_contents"]
-
 
 def plain_contents(file: StateFile[MemoryCheckpoint]) -> dict[str, Any]:
     """JSON with stable keys; sizes are in bytes."""

@@ -16,9 +16,6 @@ from corelane.view.owners import Owner
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ContainerLine", "NodeLine", "PendingLine", "Status", "plain", "show"]
-
-
 MAPS = 8
 """How many nodes have a map."""
 

@@ -16,8 +16,6 @@ from corelane.machine.model import CPU, Machine
 from corelane.view import units
 from corelane.view.owners import LegendEntry, Owner, legend
 
-__all__ = ["svg"]
-
 _CORE_PAD, _CORE_GAP = 3, 6
 _PAD, _GAP, _MARGIN = 10, 10, 24
 _HEADER = {"Socket": 30, "NUMA node": 28, "L3": 24}

@@ -9,7 +9,7 @@ from corelane.view.cpumap import cpumap
 from corelane.view.owners import Owner
 from corelane.view.svg import svg
 
-__all__ = ["HEADINGS", "Owner", "cpumap", "lscpu", "svg", "table", "text_table", "tree"]
+__all__ = ["Owner", "cpumap", "svg"]
 
 HEADINGS = ("CPU", "CORE", "SOCKET", "DIE", "L3", "NUMA", "KIND", "MAX MHZ", "STATE")
 _CORES_IN_FULL = 32

@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 from corelane.cpuset import bits
 from corelane.machine.model import CPU, Machine, NUMANode
 
-__all__ = ["Core", "Unit", "cores", "counts", "memory", "nest", "plural", "size"]
-
 _KINDS = ("Socket", "NUMA node", "L3")
 _UNITS = (("TiB", 40), ("GiB", 30), ("MiB", 20), ("KiB", 10))
 

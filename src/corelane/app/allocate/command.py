@@ -18,8 +18,6 @@ from corelane.view import allocate as view
 from corelane.view import tables
 from corelane.workload import PlacementSpec, PodRequest, QOSClass
 
-__all__ = ["compare", "main"]
-
 _POD_LEVEL: Final = (
     "spec.resources of the pod is ignored: without feature gate PodLevelResourceManagers the kubelet "
     "runs such a pod in the shared pool"

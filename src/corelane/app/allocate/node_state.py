@@ -37,8 +37,6 @@ from corelane.node.ledger import usable_topology, with_entries
 from corelane.node.recovery import start_rules
 from corelane.workload import ContainerKind, PodQOS, QOSClass
 
-__all__ = ["NodeQuery", "PoolOverrides", "kubelet_config", "read"]
-
 
 @dataclass(frozen=True, slots=True)
 class PoolOverrides:

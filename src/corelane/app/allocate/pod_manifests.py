@@ -12,8 +12,6 @@ from corelane import quantity
 from corelane.app.state import files
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 
-__all__ = ["InputError", "objects", "pod_request", "pod_requests"]
-
 _UID: Final = "corelane-allocate"
 _KINDS_WITH_TEMPLATE = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job")
 

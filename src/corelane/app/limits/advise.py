@@ -25,15 +25,7 @@ from corelane.limits.measure import Latency, Measurement, PeriodUse, Rates
 from corelane.view import limits_advice as view
 from corelane.view import tables
 
-__all__ = [
-    "AdviseError",
-    "AdviseOptions",
-    "MeasurementSource",
-    "NodeSource",
-    "PrometheusSource",
-    "RecordSource",
-    "main",
-]
+__all__ = ["AdviseError"]
 
 Say = Callable[[str], None]
 _PERIOD: Final = 0.1

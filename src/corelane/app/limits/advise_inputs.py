@@ -19,8 +19,6 @@ from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.yaml_documents import YAMLDocument
 from corelane.limits.measure import Latency, LatencySource, series
 
-__all__ = ["AdviseError", "fetch_objects", "latency_of_buckets", "read_latency", "read_objects"]
-
 _SERVED: Final = (
     "/api/v1/pods",
     "/api/v1/nodes",

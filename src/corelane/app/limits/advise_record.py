@@ -13,8 +13,6 @@ from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.state import files
 from corelane.limits.measure import Measurement, PeriodUse, Quota, Rates, Unusable
 
-__all__ = ["read"]
-
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")
 _LARGEST: Final = 1e12

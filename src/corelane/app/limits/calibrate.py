@@ -22,8 +22,6 @@ from corelane.view import limits_calibration as view
 from corelane.view import tables
 from corelane.view.limits_calibration import CalibrationRow
 
-__all__ = ["calibrate", "chosen", "kernel", "measure"]
-
 Say = Callable[[str], None]
 _COARSE = getattr(time, "CLOCK_MONOTONIC_COARSE", 6)
 """A clock that moves by ticks, so that its resolution is 1/HZ (time(7))."""

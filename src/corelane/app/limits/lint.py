@@ -23,8 +23,6 @@ from corelane.limits.lint import (
 )
 from corelane.view import limits_findings as view
 
-__all__ = ["LintError", "Sources", "explain", "gather", "main", "policy", "rules"]
-
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__"})
 _LARGEST: Final = 64 << 20

@@ -21,8 +21,6 @@ import msgspec
 from corelane.limits.measure import Measurement, Quota, Unusable, series
 from corelane.limits.measure.series import Sample
 
-__all__ = ["COUNTERS", "PrometheusError", "PrometheusServer", "bearer", "measure", "vector"]
-
 COUNTERS: Final[Mapping[str, str]] = {
     "container_cpu_usage_seconds_total": "usage",
     "container_cpu_cfs_throttled_seconds_total": "throttled",

@@ -17,8 +17,6 @@ from corelane.limits.model.scenario_file import ScenarioError
 from corelane.view import limits as view
 from corelane.view import limits_svg, tables
 
-__all__ = ["names", "render"]
-
 Progress = Callable[[str], None]
 
 

@@ -24,8 +24,6 @@ from corelane.limits import measure
 from corelane.limits.measure import CounterError, CPULoad, Measurement, Processor, Rates, Reading
 from corelane.node.recovery.owners import ContainerName, ListedPod, RunningContainer
 
-__all__ = ["ALL", "CgroupSource", "Selection", "Site", "Sites", "Snapshot", "find", "measurement", "snapshot"]
-
 _OWN_SPECS: Final = "nodes/*/containers/containers/*/spec.json"
 
 

@@ -17,8 +17,6 @@ from corelane.limits.measure import Measurement, Rates
 from corelane.view import limits_watch as view
 from corelane.view import tables
 
-__all__ = ["NodeWatch", "PrometheusWatch", "WatchOptions", "WatchRound", "Watched", "main"]
-
 _PERIODS: Final = 5
 """A rate over fewer periods than this is not reliable."""
 _CLEAR: Final = "\x1b[H\x1b[2J"

@@ -18,8 +18,6 @@ from corelane.kernel import proc as processes
 from corelane.kernel.files import Directory
 from corelane.node.recovery.owners import RunningContainer
 
-__all__ = ["kubelets", "read"]
-
 _MAX_DEPTH: Final = 5
 """Levels below the mount point at which pods may begin: kind and nested kubelets put them lower."""
 _TOP = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")

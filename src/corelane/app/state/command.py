@@ -27,8 +27,6 @@ from corelane.view import state_memory, tables
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["convert", "empty_node", "show", "verify", "verify_memory"]
-
 _Content = TypeVar("_Content", Checkpoint, MemoryCheckpoint)
 
 

@@ -11,8 +11,6 @@ from corelane.cpuset import CPUSet, CPUSetError
 from corelane.node.recovery.owners import ContainerName, RunningContainer
 from corelane.runtime import cri
 
-__all__ = ["RuntimeReport", "request"]
-
 _SHARES_OF_CPU: Final = 1024
 _MAX_SHARES: Final = 262144
 """The kernel's limit: from 256 CPUs on, shares do not show the request."""

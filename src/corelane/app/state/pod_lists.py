@@ -22,8 +22,6 @@ from corelane.kube.translate import TranslationError, pod_requests
 from corelane.node.recovery.owners import ContainerName, CPUNeed, ListedPod
 from corelane.workload import ContainerKind, PodRequest
 
-__all__ = ["PodList", "logged", "read"]
-
 _LOG = re.compile(r"(?P<pod>[^_]+)_(?P<namespace>[^_]+)_(?P<container>.+)-(?P<id>[0-9a-f]{64})\.log")
 _HELP = "give the output of `kubectl get pods -A -o json`"
 

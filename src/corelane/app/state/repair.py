@@ -21,8 +21,6 @@ from corelane.node.recovery.rebuilding import RebuiltState, RepairError, StateDi
 from corelane.view import state as view
 from corelane.view import tables
 
-__all__ = ["RepairPlan", "RepairSources", "apply", "plan", "repair"]
-
 
 @dataclass(frozen=True, slots=True)
 class RepairSources:

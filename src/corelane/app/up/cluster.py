@@ -30,7 +30,7 @@ from corelane.runtime.local import LocalRuntime
 from corelane.runtime.simulated import SimulatedRuntime
 from corelane.scheduler import Scheduler
 
-__all__ = ["Cluster", "UpOptions"]
+__all__ = ["UpOptions"]
 
 _AT_ONCE: Final = 16
 """Simulated nodes that come up side by side; of hundreds, some would wait for a connection for too long."""

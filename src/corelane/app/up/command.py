@@ -10,7 +10,7 @@ from corelane.app.up.cluster import Cluster
 from corelane.app.up.options import UpOptions
 from corelane.app.up.supervise import completes, until_signal
 
-__all__ = ["UpOptions", "main"]
+__all__ = ["UpOptions"]
 
 
 def main(options: UpOptions, *, stop_pods: bool, say: Callable[[str], None]) -> int:

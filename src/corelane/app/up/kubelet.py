@@ -7,8 +7,6 @@ from pathlib import Path
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.app.state import cgroups
 
-__all__ = ["beside", "names", "running"]
-
 CGROUPS = "/sys/fs/cgroup"
 LOGS = Path("/var/log/pods")
 """Where a kubelet has a directory `NAMESPACE_NAME_UID` for each pod."""

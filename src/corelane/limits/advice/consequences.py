@@ -16,23 +16,6 @@ from corelane.limits.advice.effects import Range
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
 from corelane.workload import QOSClass
 
-__all__ = [
-    "NewResources",
-    "NodeRisk",
-    "Risk",
-    "RiskLevel",
-    "Share",
-    "Weight",
-    "crowded",
-    "exclusive",
-    "no_risk",
-    "qos",
-    "qos_text",
-    "shares",
-    "unlimited",
-    "utilisation",
-]
-
 Weight = Callable[[int], int]
 """From cpu.shares to the kernel's weight: the same in cgroup v1, `cfs.pod_weight` in v2."""
 _ENOUGH: Final = 0.95

@@ -29,25 +29,6 @@ from corelane.limits.model.scenario import (
 )
 from corelane.limits.model.workloads import Bursts, Duration, Open, ThreadPoolServer
 
-__all__ = [
-    "CLOSE",
-    "COLLECT",
-    "SEEDS",
-    "Fit",
-    "Forecast",
-    "LimitChange",
-    "LoadShape",
-    "Range",
-    "Tail",
-    "agreeing",
-    "forecast",
-    "longest_stop",
-    "per_second",
-    "simulated",
-    "sweeping",
-    "tail",
-]
-
 SEEDS: Final = (1, 2, 3)
 CLOSE: Final = 0.15
 """How far modelled and measured throttled time may be apart."""

@@ -18,8 +18,6 @@ from corelane.limits.advice.effects import CLOSE, SEEDS, Fit, LoadShape, simulat
 from corelane.limits.measure import Rates
 from corelane.limits.model.clock import MS
 
-__all__ = ["fit"]
-
 _FULL: Final = 0.95
 """A container that used so much of its quota, throttled in most periods, never stops."""
 _STEPS: Final = 48

@@ -24,8 +24,6 @@ from corelane.limits.measure import (
     Unusable,
 )
 
-__all__ = ["MIN_PERIODS", "Advice", "Answer", "advise", "advise_workload", "refusal", "workloads"]
-
 MIN_PERIODS: Final = 50
 """Below so many periods the model's own error exceeds its targets (see the calibration)."""
 _MIN_ACTIVE: Final = 5

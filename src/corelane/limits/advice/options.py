@@ -19,8 +19,6 @@ from corelane.limits.lint import Policy
 from corelane.limits.measure import Measurement
 from corelane.workload import QOSClass
 
-__all__ = ["AdviceCase", "Effect", "Option", "OptionKind", "options"]
-
 _GOOD, _FAIR = 0.001, 0.01
 """Parts of CPU demand: a smaller loss is not noticeable, or costs little (see measure.throttling)."""
 _MARGIN: Final = 0.05

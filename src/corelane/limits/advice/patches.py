@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from corelane.limits.advice.subjects import Subject
 
-__all__ = ["Patch", "annotation", "container", "cpus", "threads"]
-
 _TEMPLATE: Final = ("spec", "template")
 _PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "Deployment": _TEMPLATE,

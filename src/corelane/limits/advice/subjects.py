@@ -17,8 +17,6 @@ from corelane.limits.lint.pod_context import PodContext
 from corelane.limits.lint.thread_settings import ThreadSetting
 from corelane.workload import ContainerKind, QOSClass, peak
 
-__all__ = ["ClusterSnapshot", "NodeOccupancy", "NodePod", "ObjectError", "Owner", "Scaler", "Subject"]
-
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _RUNTIMES: Final = (
     ("pytorch", "OMP_NUM_THREADS"),

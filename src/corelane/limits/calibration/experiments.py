@@ -9,19 +9,6 @@ from corelane.limits.model.scenario import Scenario, ScenarioContainer, Scenario
 from corelane.limits.model.switches import Switches
 from corelane.limits.model.workloads import Bursts, Duration, Spin
 
-__all__ = [
-    "EXPERIMENTS",
-    "Experiment",
-    "Figures",
-    "Kernel",
-    "MeasuredRun",
-    "ModelCheck",
-    "Prediction",
-    "claims",
-    "phase_of",
-    "predict",
-]
-
 WARMUP_SECONDS = 0.3
 
 

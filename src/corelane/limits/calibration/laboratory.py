@@ -25,17 +25,6 @@ from corelane.limits.calibration.workers import Worker
 from corelane.limits.measure import CPUCounters, Processor
 from corelane.limits.model.clock import MS, SECOND
 
-__all__ = [
-    "CalibrationError",
-    "CalibrationRun",
-    "Laboratory",
-    "Noise",
-    "foreign",
-    "instance",
-    "opened",
-    "sweep",
-]
-
 LOST_PART, FOREIGN_PART = 0.004, 0.01
 """For how much of the time the threads may have been without a CPU that their limit let them have; where that
 is not known, how much of their CPUs others may have used."""

@@ -13,8 +13,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Worker", "WorkerError", "WorkerReport", "start"]
-
 _PATIENCE_SECONDS = 20.0
 
 _SOURCE = r"""

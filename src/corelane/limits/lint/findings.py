@@ -12,8 +12,6 @@ from corelane.limits.lint.pod_context import PodContext, QuotaCost
 from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind
 
-__all__ = ["Check", "Finding", "LintRule", "Remark", "container_patch", "cpus", "many", "ms", "stall"]
-
 
 @dataclass(frozen=True, slots=True)
 class Remark:

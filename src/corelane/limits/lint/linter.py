@@ -18,8 +18,6 @@ from corelane.limits.lint.policy import Exemption, Policy, Severity
 from corelane.limits.lint.rules import BY_ID, RULES
 from corelane.limits.lint.yaml_documents import YAMLFault
 
-__all__ = ["BAD_IGNORE", "FileFault", "LintReport", "lint"]
-
 _ANY: Final = "all"
 _COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ \t]*(.*?)\s*$")
 _ALONE: Final = re.compile(r"^\s*#")

@@ -8,25 +8,6 @@ from typing import Any, Final, TypeAlias
 
 from corelane import quantity
 
-__all__ = [
-    "NOWHERE",
-    "Amount",
-    "Located",
-    "LocatedList",
-    "LocatedMapping",
-    "LocatedMember",
-    "LocatedScalar",
-    "ManifestResources",
-    "Position",
-    "at",
-    "items",
-    "located",
-    "pairs",
-    "place",
-    "resources",
-    "text",
-]
-
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 
 

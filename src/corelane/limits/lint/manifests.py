@@ -22,8 +22,6 @@ from corelane.limits.lint.located import (
 from corelane.limits.lint.thread_settings import ThreadSetting, settings
 from corelane.workload import ContainerKind
 
-__all__ = ["ManifestContainer", "ManifestObject", "ManifestPod", "objects"]
-
 _TEMPLATE: Final = ("spec", "template")
 _PODS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),

@@ -14,23 +14,6 @@ from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
 from corelane.workload import ContainerKind, QOSClass, qos_class
 
-__all__ = [
-    "EffectiveAmounts",
-    "PodContext",
-    "QuotaCost",
-    "RangeDefault",
-    "containers",
-    "cost_of",
-    "effective",
-    "exclusive_by_class",
-    "exclusive_cpus",
-    "main_containers",
-    "qos",
-    "quota_cost",
-    "quota_lifted",
-    "range_default",
-]
-
 _COUNTED: Final = ("cpu", "memory")
 
 

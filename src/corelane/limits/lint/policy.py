@@ -8,8 +8,6 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
-__all__ = ["CHOICES", "FAIL_ON", "Exemption", "Policy", "PolicyError", "Severity", "from_mapping", "severity"]
-
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpuRequest": ("required", "optional"),
     "cpuLimit": ("never", "allowed", "equal-to-request"),

@@ -10,8 +10,6 @@ from typing import Final
 from corelane import quantity
 from corelane.limits.lint.located import NOWHERE, Located, ManifestResources, Position, at, items, place, text
 
-__all__ = ["CountsCPUs", "ThreadSetting", "at_once", "counts_node_cpus", "is_jvm", "settings"]
-
 _THREADS: Final = (
     "GOMAXPROCS",
     "OMP_NUM_THREADS",

@@ -22,8 +22,6 @@ from corelane.limits.lint.located import (
     Position,
 )
 
-__all__ = ["MAX_DEPTH", "YAMLDocument", "YAMLFault", "read"]
-
 MAX_DEPTH: Final = 200
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BEGINS: Final = (yaml.StreamStartEvent, yaml.DocumentStartEvent)

@@ -13,27 +13,6 @@ from typing import Any, Final
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kernel.files import Directory
 
-__all__ = [
-    "WRAP",
-    "CPUCounters",
-    "CPULoad",
-    "CounterError",
-    "Processor",
-    "Quota",
-    "Reading",
-    "Waits",
-    "allowed_cpus",
-    "cpu_load",
-    "name_values",
-    "pressure",
-    "processors",
-    "quota_v1",
-    "quota_v2",
-    "read",
-    "stat_v1",
-    "stat_v2",
-]
-
 _NS: Final = 1000
 _SHOWN: Final = 60
 _DIGITS: Final = 22

@@ -12,8 +12,6 @@ from typing import Any, Final
 from corelane.limits.measure.counters import Quota
 from corelane.limits.measure.throttling import Rates, Unusable
 
-__all__ = ["Growth", "Sample", "growth", "histogram_quantiles", "rates", "silence"]
-
 Sample = tuple[float, float]
 """Unix seconds and the counter's value."""
 _GAP: Final = 2.5

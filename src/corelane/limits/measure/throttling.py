@@ -13,20 +13,6 @@ from typing import Final
 
 from corelane.limits.measure.counters import WRAP, CPUCounters, CPULoad, Quota, Waits
 
-__all__ = [
-    "CostLevel",
-    "DelayCause",
-    "Latency",
-    "LatencySource",
-    "Measurement",
-    "PeriodUse",
-    "Rates",
-    "ThrottlingVerdict",
-    "Unusable",
-    "between",
-    "judge",
-]
-
 _COUNTED: Final = (
     "usage_us",
     "periods",

@@ -13,8 +13,6 @@ from typing import Protocol
 from corelane.limits.model.clock import MS, NEVER, SECOND, US, Clock
 from corelane.limits.model.switches import LATEST, Switches
 
-__all__ = ["MAX_QUOTA_US", "Account", "BandwidthPool", "CFSLimit", "CPUStat", "Observer", "refusal"]
-
 MIN_US, MAX_PERIOD_US = 1_000, 1_000_000
 MAX_QUOTA_US = (1 << 44) - 1
 

@@ -23,8 +23,6 @@ from corelane.limits.model.workloads import (
     Workload,
 )
 
-__all__ = ["BUILTIN", "NEIGHBOURS", "NGINX", "PYTORCH", "Study", "StudyCase", "nginx"]
-
 
 @dataclass(frozen=True, slots=True)
 class StudyCase:

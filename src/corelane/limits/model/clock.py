@@ -4,8 +4,6 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-__all__ = ["MS", "NEVER", "SECOND", "US", "Clock"]
-
 US, MS, SECOND = 1_000, 1_000_000, 1_000_000_000
 NEVER = 1 << 62
 """A moment beyond every simulation: 146 years."""

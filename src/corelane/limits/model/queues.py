@@ -18,35 +18,6 @@ from typing import Any, Final
 from corelane.limits.model.bandwidth import Account, BandwidthPool, CPUStat
 from corelane.limits.model.clock import MS
 
-__all__ = [
-    "BALANCE_INTERVAL_NS",
-    "FULL_SPEED",
-    "KERNEL",
-    "NICE_0",
-    "POLL",
-    "RUN",
-    "SLEEP",
-    "SPIN",
-    "Behaviour",
-    "CPUGroup",
-    "Channel",
-    "Gate",
-    "RunQueue",
-    "SimulatedCPU",
-    "Thread",
-    "admit",
-    "balancing_moves",
-    "contended",
-    "cpu_for_waking",
-    "dequeue",
-    "enqueue",
-    "pick",
-    "queue_on",
-    "thread_to_pull",
-    "unlist",
-    "waiting",
-]
-
 RUN: Final = 0
 """Run for so many ns of CPU time."""
 KERNEL: Final = 1

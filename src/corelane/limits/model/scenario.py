@@ -14,19 +14,6 @@ from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.timeline import Timeline, TimelineRecorder
 from corelane.limits.model.workloads import Workload, WorkloadContext, start
 
-__all__ = [
-    "PERCENTILES",
-    "ContainerResult",
-    "Histogram",
-    "Scenario",
-    "ScenarioContainer",
-    "ScenarioPod",
-    "SimulatedMachine",
-    "SimulationResult",
-    "pod_limit",
-    "run",
-]
-
 PERCENTILES = (50, 90, 95, 99)
 
 

@@ -29,7 +29,7 @@ from corelane.limits.model.workloads import (
     Workload,
 )
 
-__all__ = ["ScenarioError", "read"]
+__all__ = ["ScenarioError"]
 
 MAX_SECONDS, MAX_CPUS = 3600.0, 1024
 

@@ -28,8 +28,6 @@ from corelane.limits.model.queues import (
 from corelane.limits.model.switches import LATEST, Switches
 from corelane.limits.model.timeline import TimelineRecorder
 
-__all__ = ["Simulator"]
-
 
 class Simulator:
     """CPUs, groups and threads over simulated time."""

@@ -9,8 +9,6 @@ from typing import Literal
 
 from corelane.limits.model.clock import MS, US
 
-__all__ = ["KERNELS", "LATEST", "Order", "Switches", "for_kernel"]
-
 Order = Literal["head", "mixed", "tail"]
 
 

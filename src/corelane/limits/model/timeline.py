@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from corelane.limits.model.queues import CPUGroup, Thread
 
-__all__ = ["Refill", "Timeline", "TimelineRecorder", "TimelineSpan"]
-
 
 @dataclass(frozen=True, slots=True)
 class TimelineSpan:

@@ -8,8 +8,6 @@ from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, pod_limit
 from corelane.limits.model.switches import for_kernel
 
-__all__ = ["KINDS", "vary"]
-
 Change = Callable[[Scenario, str], Scenario]
 
 

@@ -16,20 +16,6 @@ from corelane.limits.model.clock import MS, SECOND, US
 from corelane.limits.model.queues import POLL, RUN, SLEEP, SPIN, Behaviour, Channel, CPUGroup, Gate
 from corelane.limits.model.simulator import Simulator
 
-__all__ = [
-    "Bursts",
-    "Closed",
-    "Duration",
-    "EventServer",
-    "Open",
-    "Parallel",
-    "Spin",
-    "ThreadPoolServer",
-    "Workload",
-    "WorkloadContext",
-    "start",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Duration:

@@ -13,8 +13,6 @@ from corelane.machine.model import CPU
 from corelane.machine.sysfs.numa import RawNode
 from corelane.machine.sysfs.states import CPU_DIR, numbered, read_int, read_list, read_mask
 
-__all__ = ["read"]
-
 
 def partition(mask: int, mates: Callable[[int], int]) -> list[int]:
     """Disjoint groups covering `mask`, each as its lowest CPU lists it.

@@ -9,8 +9,6 @@ from corelane.kernel.files import Tree
 from corelane.machine.model import CPU, IRQ, Device, NUMANode, default_distances, device_kind
 from corelane.machine.sysfs.states import numbered, read_int, read_list, read_mask
 
-__all__ = ["RawNode", "build", "read", "read_irqs", "read_pci"]
-
 _NODE_DIR = "devices/system/node"
 _MEM_TOTAL = re.compile(r"MemTotal:\s*([0-9]{1,18})\s*kB", re.ASCII)
 _PAGE_DIR = re.compile(r"hugepages-([0-9]{1,12})kB", re.ASCII)

@@ -8,20 +8,6 @@ from corelane.cpuset import MAX_CPU, CPUSetError, bits, named, parse_hex, parse_
 from corelane.kernel.files import Tree
 from corelane.machine.model import MachineError
 
-__all__ = [
-    "CPU_DIR",
-    "States",
-    "argument",
-    "first_of",
-    "isolcpus",
-    "kernel_list",
-    "numbered",
-    "read",
-    "read_int",
-    "read_list",
-    "read_mask",
-]
-
 _BLANKS = "\0 \t\n"
 """Around a value; cluster_cpus_list ended with a NUL on the first kernels that had it."""
 

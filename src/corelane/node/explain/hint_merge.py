@@ -16,8 +16,6 @@ from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Refusal
 from corelane.workload import ContainerRequest, PodRequest
 
-__all__ = ["ResourceHints", "merge", "of_container", "of_pod"]
-
 SHOWN: Final = 6
 """Sets of NUMA nodes reported of each provider."""
 

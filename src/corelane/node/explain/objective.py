@@ -17,8 +17,6 @@ from corelane.placement.optimal.result import Change, Infeasible, Placement
 from corelane.reasons import Code, Reason, Refusal, label, sentence
 from corelane.workload import PodRequest
 
-__all__ = ["objective", "remedies", "term_values"]
-
 
 def objective(state: NodeState, request: PodRequest, cpus: CPUSet) -> Objective | None:
     """Return the terms of a pod's exclusive CPUs, or why none were found; None if it binds to none.

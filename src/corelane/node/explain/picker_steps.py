@@ -11,8 +11,6 @@ from corelane.placement.kubelet import picker
 from corelane.placement.kubelet.steps import PickerStep, PickerSteps, Why
 from corelane.placement.topology import Topology
 
-__all__ = ["explain"]
-
 _LEVELS: Final = {"numa node": "NUMA node", "l3": "L3 domain", "socket": "socket"}
 _SENTENCES: Final = {
     Why.WHOLE_UNIT: "all of {unit}: idle, and {need} needed",

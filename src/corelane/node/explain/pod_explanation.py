@@ -9,21 +9,6 @@ from corelane.node.ledger import Decision, NodeState
 from corelane.placement.memory import MemoryBlock
 from corelane.workload import PodRequest
 
-__all__ = [
-    "CandidateNodes",
-    "ContainerExplanation",
-    "HintMerge",
-    "HintSet",
-    "Locality",
-    "Objective",
-    "PodExplanation",
-    "ProviderHints",
-    "Remedy",
-    "Step",
-    "TermValue",
-    "locality",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Step:

@@ -25,8 +25,6 @@ from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Refusal, label, sentence
 from corelane.workload import ContainerRequest, PodRequest
 
-__all__ = ["explain"]
-
 MOST_NODES: Final = 8
 """NUMA nodes up to which all sets of them are candidates: there are 2 ** nodes."""
 SHOWN: Final = 6

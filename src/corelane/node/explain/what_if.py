@@ -19,8 +19,6 @@ from corelane.node.ledger import Decision, NodeState
 from corelane.reasons import label, sentence
 from corelane.workload import ContainerRequest, PodRequest
 
-__all__ = ["AllocatorAnswer", "Comparison", "compare", "explain"]
-
 _POOLS = {Sharing.BEST_EFFORT: "best-effort pool", Sharing.SYSTEM: "system pool"}
 
 

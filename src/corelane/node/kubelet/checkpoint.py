@@ -21,7 +21,7 @@ from corelane.node.kubelet.statefile import (
 )
 from corelane.node.ledger import NodeState
 
-__all__ = ["Checkpoint", "CheckpointError", "Version", "decode", "encode", "from_state"]
+__all__ = ["CheckpointError"]
 
 Version: TypeAlias = Literal[1, 2, 3, 4]
 """1: up to 1.17, keyed by container id; 2: 1.18 to 1.36; 3: 1.36 with pod-level managers; 4: from 1.37."""

@@ -13,15 +13,6 @@ from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, PodRequest
 
-__all__ = [
-    "affinity",
-    "allocate",
-    "check_smt",
-    "cpu_hints",
-    "near",
-    "pod_cpus",
-]
-
 
 def pod_cpus(request: PodRequest) -> int:
     """The exclusive CPUs that a pod needs at once, by which a pod-scope topology manager judges it."""

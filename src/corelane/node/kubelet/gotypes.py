@@ -11,20 +11,6 @@ from typing import Any, Protocol
 
 from corelane.node.kubelet.statefile import Fields, MalformedError, Pairs
 
-__all__ = [
-    "INT",
-    "STRING",
-    "UINT64",
-    "GoType",
-    "ListOf",
-    "MapOf",
-    "Member",
-    "PointerTo",
-    "String",
-    "Struct",
-    "Whole",
-]
-
 
 class GoType(Protocol):
     """A Go type; `name` is its text in Go, with the package where it has one."""

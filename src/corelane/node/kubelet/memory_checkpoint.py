@@ -28,8 +28,6 @@ from corelane.node.kubelet.statefile import (
     payload_checksum,
 )
 
-__all__ = ["Block", "MemoryCheckpoint", "NodeMemory", "Table", "Version", "decode", "is_memory"]
-
 Version: TypeAlias = Literal[1, 2, 3]
 """1: up to 1.36; 2: 1.36 with pod-level managers, which holds blocks of whole pods too; 3: from 1.37."""
 

@@ -15,15 +15,6 @@ from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
 
-__all__ = [
-    "allocate_cpus",
-    "allocate_memory",
-    "applies",
-    "cpu_hints",
-    "memory_hints",
-    "whole_cpus",
-]
-
 
 def applies(state: NodeState, request: PodRequest) -> bool:
     """Whether a pod is admitted as one piece."""

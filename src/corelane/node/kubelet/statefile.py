@@ -9,17 +9,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = [
-    "CheckpointError",
-    "Fields",
-    "MalformedError",
-    "Pairs",
-    "fnv1a",
-    "go_json",
-    "parse",
-    "payload_checksum",
-]
-
 
 class CheckpointError(ValueError):
     """A state file that the kubelet would not start with; says which field, and what to do."""

@@ -19,8 +19,6 @@ from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
 
-__all__ = ["StaticAdmission", "admit", "why_shared"]
-
 ALLOCATOR = "kubelet"
 
 

@@ -17,8 +17,6 @@ from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, Nod
 from corelane.node.ledger import usable_topology
 from corelane.placement.memory import hugepages
 
-__all__ = ["POLICIES", "Reserved", "memory_start_problems", "reserved_in", "start_problems"]
-
 
 def start_problems(checkpoint: Checkpoint, machine: Machine, config: NodeConfig) -> list[Problem]:
     """What keeps a kubelet with these settings from starting with this file; nothing when it starts.

@@ -38,8 +38,6 @@ from corelane.workload import (
     PodRequest,
 )
 
-__all__ = ["ALLOCATORS", "Binding", "Bound", "bind", "holdings", "names_of", "permitted"]
-
 
 @dataclass(frozen=True, slots=True)
 class Bound:

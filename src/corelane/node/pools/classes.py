@@ -27,9 +27,6 @@ from corelane.workload import (
     peak,
 )
 
-__all__ = ["NodePolicies", "PodClass", "Policies", "merged", "pod_class", "resolve"]
-
-
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _BOUND: Final = {PodQOS.LSE: Sharing.ALONE, PodQOS.LSR: Sharing.LENT}
 _POOLS: Final = {PodQOS.BE: Sharing.BEST_EFFORT, PodQOS.SYSTEM: Sharing.SYSTEM}

@@ -14,8 +14,6 @@ from corelane.placement.optimal.demand import Demand, Occupancy, requirements
 from corelane.reasons import Code, Reason
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
-__all__ = ["Placed", "Unplaceable", "by_koordinator"]
-
 
 class Unplaceable(Exception):  # noqa: N818 - an answer as much as an error
     """No CPUs fit; `reason` says why."""

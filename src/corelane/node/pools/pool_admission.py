@@ -19,8 +19,6 @@ from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerRequest, ExclusivePolicy, NUMAPolicy, PodRequest
 
-__all__ = ["admit", "binding_of", "check_amplified", "placed_pod", "why_shared"]
-
 
 def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
     """Return why a container is not bound to CPUs."""

@@ -13,19 +13,6 @@ from corelane.placement.topology import Topology
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerKind, NUMAPolicy, NUMAStrategy, PodRequest, peak
 
-__all__ = [
-    "STRICT",
-    "Zone",
-    "ZoneAssignment",
-    "assign_zone",
-    "best_effort_cpus",
-    "fewest_idle",
-    "fitting",
-    "kept",
-    "pools_by_zone",
-    "room",
-]
-
 
 class Zone(NamedTuple):
     """The parts of the pools in one NUMA node of one socket."""

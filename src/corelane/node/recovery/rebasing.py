@@ -12,7 +12,7 @@ from corelane.node.ledger import NodeState, frozen, usable_topology, with_entrie
 from corelane.node.memory import nodes_of
 from corelane.placement.memory import MemoryBlock, MemoryNode, Nodes, holds, taken
 
-__all__ = ["nodes_of", "rebase", "rebased"]
+__all__ = ["nodes_of"]
 
 
 def rebase(

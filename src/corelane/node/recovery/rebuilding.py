@@ -14,8 +14,6 @@ from corelane.node.ledger import NodeState
 from corelane.node.recovery.owners import CPUOwner
 from corelane.reasons import Code, Reason
 
-__all__ = ["EntryChange", "RebuiltState", "RepairError", "StateDifference", "rebuild"]
-
 
 class RepairError(ValueError):
     """No valid state file can hold the running containers under these settings; says why, and a remedy."""

@@ -18,8 +18,6 @@ from corelane.node.kubelet.validation import Reserved, start_problems
 from corelane.node.ledger import NodeState
 from corelane.reasons import Code, Reason
 
-__all__ = ["StartRule", "Verdict", "broken", "check", "check_memory"]
-
 Verdict: TypeAlias = Literal["ok", "warning", "fails"]
 
 _REPAIR: Final = Reason(Code.REMEDY_REPAIR)

@@ -10,8 +10,6 @@ from corelane.node.kubelet import checkpoint, memory_checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError, Version
 from corelane.node.kubelet.memory_checkpoint import MemoryCheckpoint
 
-__all__ = ["StateFile", "convert", "decode", "decode_memory", "is_memory", "read_by"]
-
 _Content = TypeVar("_Content", Checkpoint, MemoryCheckpoint)
 
 

@@ -21,19 +21,6 @@ from corelane.node.pools.pool_admission import placed_pod
 from corelane.node.recovery.rebasing import rebase
 from corelane.workload import ContainerKind, PodQOS, PodRequest, QOSClass
 
-__all__ = [
-    "KubeletPolicy",
-    "Stage",
-    "Takeover",
-    "complete",
-    "follow",
-    "of_kubelets_pod",
-    "pinned",
-    "take_over",
-    "takeover",
-]
-
-
 ALLOCATOR = "kubelet"
 _NO_NAMES: Final[Mapping[str, str]] = MappingProxyType({})
 

@@ -15,18 +15,7 @@ from corelane.placement.koordinator.core_layout import Cores
 from corelane.placement.topology import Topology, node_order
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 
-__all__ = [
-    "NOTHING_HELD",
-    "Held",
-    "NotSatisfied",
-    "Request",
-    "held",
-    "split",
-    "take",
-    "take_on",
-    "take_valid",
-    "usable",
-]
+__all__ = ["NOTHING_HELD", "Held", "Request"]
 
 _MANY: Final = "not enough cpus available to satisfy request"
 _REQUIRED: Final = "insufficient CPUs to satisfy required cpu bind policy "

@@ -11,8 +11,6 @@ from corelane.limits.lint.located import Amount, ManifestResources
 from corelane.limits.lint.pod_context import PodContext, containers, effective
 from corelane.limits.lint.policy import Severity
 
-__all__ = ["RULES"]
-
 
 def _owners(context: PodContext) -> Iterator[tuple[str, ManifestResources]]:
     """Every container with its name, then the pod as a whole."""

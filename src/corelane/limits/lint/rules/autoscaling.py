@@ -12,8 +12,6 @@ from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext, effective, main_containers
 from corelane.limits.lint.policy import Severity
 
-__all__ = ["RULES"]
-
 _CRAMPED: Final = 1.3
 """Where load can at most multiply the replicas by this in one step, scaling lags behind."""
 

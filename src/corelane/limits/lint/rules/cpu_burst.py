@@ -12,8 +12,6 @@ from corelane.limits.lint.located import Position, place, text
 from corelane.limits.lint.pod_context import PodContext, containers, effective
 from corelane.limits.lint.policy import Severity
 
-__all__ = ["RULES"]
-
 _ANNOTATION: Final = "koordinator.sh/cpuBurst"
 _CONFIG: Final = "cpu-burst-config"
 _POLICIES: Final = ("none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto")

@@ -25,8 +25,6 @@ from corelane.limits.lint.policy import Severity
 from corelane.limits.lint.thread_settings import at_once, is_jvm
 from corelane.workload import ContainerKind, QOSClass
 
-__all__ = ["RULES", "THREADS_SHOWN"]
-
 THREADS_SHOWN: Final = 4
 """For how many threads the cost is shown where the manifest does not set the number."""
 _HALF_LOST_MS: Final = 50.0

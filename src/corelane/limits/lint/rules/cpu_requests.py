@@ -11,8 +11,6 @@ from corelane.limits.lint.pod_context import PodContext, containers, effective, 
 from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind, QOSClass
 
-__all__ = ["RULES"]
-
 _CLASSES: Final = {
     QOSClass.BEST_EFFORT: "the pod is BestEffort, first to be evicted",
     QOSClass.BURSTABLE: "the pod is Burstable",

@@ -10,8 +10,6 @@ from corelane.limits.lint.pod_context import PodContext, containers, effective
 from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind
 
-__all__ = ["RULES"]
-
 
 def _pod_says(context: PodContext) -> bool:
     """Whether the pod as a whole has a memory limit, which then applies to all its containers."""

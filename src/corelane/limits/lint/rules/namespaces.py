@@ -13,8 +13,6 @@ from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext, containers, cost_of, effective, exclusive_cpus
 from corelane.limits.lint.policy import Severity
 
-__all__ = ["RULES"]
-
 _SHOWN: Final = 4
 
 

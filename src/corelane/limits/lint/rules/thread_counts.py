@@ -19,8 +19,6 @@ from corelane.limits.lint.policy import Severity
 from corelane.limits.lint.thread_settings import ThreadSetting, at_once, counts_node_cpus
 from corelane.workload import ContainerKind
 
-__all__ = ["RULES"]
-
 _HALF_LOST_MS: Final = 50.0
 _NODE_CPUS: Final = 16
 
