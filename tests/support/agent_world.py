@@ -136,7 +136,7 @@ class World:
             exit_code=process.exit_code,
         )
 
-    def feed(self, event: instructions.Event) -> None:
+    def feed(self, event: instructions.AgentEvent) -> None:
         self.pending += self.core.handle(event)
         assert validate(self.core.ledger) == []
 

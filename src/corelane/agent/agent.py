@@ -14,7 +14,7 @@ from typing import Any, Final
 from corelane.agent import instructions, node_status
 from corelane.agent.container_env import NodeFields
 from corelane.agent.execution import ENDED, Execution
-from corelane.agent.instructions import Event, Instruction
+from corelane.agent.instructions import AgentEvent, Instruction
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_status import NodeIdentity
 from corelane.agent.pod_admission import NodeCapacity
@@ -108,7 +108,7 @@ class Agent:
         self._kubelet, self._kubelet_fault = kubelet, ""
         self._pods: dict[str, RunPod] = {}
         self._node_annotations: Mapping[str, str] = {}
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[AgentEvent] = asyncio.Queue()
         self._execution = Execution(
             client,
             runtime,
@@ -200,7 +200,7 @@ class Agent:
 
     # -- events
 
-    def _put(self, event: Event) -> None:
+    def _put(self, event: AgentEvent) -> None:
         self._events.put_nowait(event)
 
     async def _come_up(self) -> None:

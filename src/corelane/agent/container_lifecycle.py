@@ -15,7 +15,7 @@ from corelane.agent.pod_records import (
     NO_CPUS,
     ContainerExit,
     ContainerPlan,
-    ContainerRecord,
+    ContainerProgress,
     ContainerStage,
     PodRecord,
     RestartBackoff,
@@ -39,14 +39,14 @@ _MAIN_KINDS: Final = (ContainerKind.INIT, ContainerKind.APP)
 # -- decisions about a pod
 
 
-def will_restart(pod: PodRecord, container: ContainerRecord) -> bool:
+def will_restart(pod: PodRecord, container: ContainerProgress) -> bool:
     """Whether an ended container is to run again."""
     return container.ended is not None and should_restart(
         pod.plan.restart_policy, container.kind, container.ended
     )
 
 
-def startable(pod: PodRecord, container: ContainerRecord) -> bool:
+def startable(pod: PodRecord, container: ContainerProgress) -> bool:
     """Whether the container needs a process, regardless of its turn and its back-off."""
     if container.stage is ContainerStage.WAITING:
         return True
@@ -91,11 +91,11 @@ def is_initialized(pod: PodRecord) -> bool:
     return all(container.initialized for container in pod.of(*INIT_KINDS))
 
 
-def due_to_start(pod: PodRecord) -> list[ContainerRecord]:
+def due_to_start(pod: PodRecord) -> list[ContainerProgress]:
     """Return the containers whose turn it is to start, regardless of back-off."""
     if is_ending(pod):
         return []
-    due: list[ContainerRecord] = []
+    due: list[ContainerProgress] = []
     for container in pod.of(*INIT_KINDS):
         if not container.succeeded or container.kind is ContainerKind.SIDECAR:
             due += [container] if startable(pod, container) else []
@@ -104,7 +104,7 @@ def due_to_start(pod: PodRecord) -> list[ContainerRecord]:
     return due + [container for container in pod.of(ContainerKind.APP) if startable(pod, container)]
 
 
-def due_to_stop(pod: PodRecord) -> list[ContainerRecord]:
+def due_to_stop(pod: PodRecord) -> list[ContainerProgress]:
     """Return the running containers to stop now: all but the sidecars, then those in reverse order."""
     main = [container for container in pod.of(*_MAIN_KINDS) if container.live]
     sidecars = [container for container in pod.of(ContainerKind.SIDECAR) if container.live]
@@ -167,7 +167,7 @@ def _is_reset(backoff: RestartBackoff, ended: ContainerExit) -> bool:
     return ended.finished_at - backoff.raised_at > 2 * _LONGEST_DELAY
 
 
-def in_backoff(container: ContainerRecord, at: float) -> bool:
+def in_backoff(container: ContainerProgress, at: float) -> bool:
     """Whether the back-off keeps an ended container from starting at the time `at`."""
     return container.ended is not None and at < restart_time(container.backoff, container.ended)
 
@@ -175,13 +175,13 @@ def in_backoff(container: ContainerRecord, at: float) -> bool:
 # -- a container's record as its runs start and end
 
 
-def adopt_run(pod: PodRecord, run: ContainerRun, allocated: CPUSet, at: float) -> ContainerRecord:
+def adopt_run(pod: PodRecord, run: ContainerRun, allocated: CPUSet, at: float) -> ContainerProgress:
     """Record a run that an earlier agent started; runs of one container must come in their order.
 
     A run without a known end, as before a restart of the machine, counts as ended `at` this time. A live run
     on other CPUs than those allocated will be moved to them.
     """
-    container = pod.containers.setdefault(run.container, ContainerRecord(ContainerPlan(run.container)))
+    container = pod.containers.setdefault(run.container, ContainerProgress(ContainerPlan(run.container)))
     container.last = container.ended or container.last
     container.id, container.attempt = run.id, run.attempt
     container.started_at = run.started_at
@@ -201,7 +201,7 @@ def exit_of(run: ContainerRun, at: float) -> ContainerExit:
     )
 
 
-def note_start_ordered(container: ContainerRecord, cpus: CPUSet) -> None:
+def note_start_ordered(container: ContainerProgress, cpus: CPUSet) -> None:
     """Record that the next run is ordered, on these CPUs."""
     container.stage = ContainerStage.STARTING
     container.id = ""  # late answers about the run before must not match
@@ -209,7 +209,7 @@ def note_start_ordered(container: ContainerRecord, cpus: CPUSet) -> None:
     container.pending = cpus
 
 
-def note_started(container: ContainerRecord, run_id: str, started_at: float, at: float) -> str:
+def note_started(container: ContainerProgress, run_id: str, started_at: float, at: float) -> str:
     """Record that the ordered run is up. Return the id of a run whose record is now obsolete, or ""."""
     obsolete = container.last.id if container.ended and container.last else ""
     if container.ended:
@@ -225,7 +225,7 @@ def note_started(container: ContainerRecord, run_id: str, started_at: float, at:
     return obsolete
 
 
-def note_exit(container: ContainerRecord, ended: ContainerExit) -> None:
+def note_exit(container: ContainerProgress, ended: ContainerExit) -> None:
     """Record that the current run is over."""
     container.ended = ended
     container.stage = ContainerStage.EXITED
@@ -234,7 +234,7 @@ def note_exit(container: ContainerRecord, ended: ContainerExit) -> None:
     container.retry_at = 0.0
 
 
-def note_start_failure(container: ContainerRecord, reason: StatusReason, retry_at: float) -> None:
+def note_start_failure(container: ContainerProgress, reason: StatusReason, retry_at: float) -> None:
     """Record that the start failed before there was a process."""
     container.stage = ContainerStage.EXITED if container.ended else ContainerStage.WAITING
     container.attempt -= 1
@@ -243,7 +243,7 @@ def note_start_failure(container: ContainerRecord, reason: StatusReason, retry_a
     container.retry_at = retry_at
 
 
-def note_stop_failure(container: ContainerRecord, retry_at: float) -> None:
+def note_stop_failure(container: ContainerProgress, retry_at: float) -> None:
     """Record that the container could not be stopped and still runs."""
     container.stage = ContainerStage.RUNNING
     container.retry_at = retry_at

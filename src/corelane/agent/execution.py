@@ -12,9 +12,9 @@ from typing import Any, Final
 from corelane.agent import container_env, instructions
 from corelane.agent.container_env import NodeFields
 from corelane.agent.container_lifecycle import LOST, LOST_CODE
-from corelane.agent.instructions import ContainerRun, Event, Instruction
+from corelane.agent.instructions import AgentEvent, ContainerRun, Instruction
 from corelane.agent.pod_manifest import RunPod
-from corelane.agent.pod_records import NO_CPUS, ContainerRecord
+from corelane.agent.pod_records import NO_CPUS, ContainerProgress
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.kube.client import APIError, KubeClient
@@ -37,7 +37,7 @@ class Execution:
         pods: Mapping[str, RunPod],
         ledger: Callable[[], NodeState],
         node_fields: Callable[[], NodeFields],
-        put: Callable[[Event], None],
+        put: Callable[[AgentEvent], None],
         reporter: AgentReporter,
         clock: Callable[[], float],
     ) -> None:
@@ -211,7 +211,7 @@ class Execution:
     async def _run(self, status: ContainerStatus) -> ContainerRun:
         return run(status, await self._allowed(status.id) if status.state != ENDED else NO_CPUS)
 
-    async def compare(self, recorded: Iterable[tuple[ContainerRecord, str]]) -> None:
+    async def compare(self, recorded: Iterable[tuple[ContainerProgress, str]]) -> None:
         """Compare the containers that are recorded as live with the runtime and the kernel."""
         recorded = tuple(recorded)  # before listing: a container that is started meanwhile is not lost
         statuses = {status.id: status for status in await self._runtime.containers()}
@@ -250,7 +250,7 @@ def run(status: ContainerStatus, allowed: CPUSet = NO_CPUS) -> ContainerRun:
     )
 
 
-def _lost(container: ContainerRecord, uid: str) -> ContainerRun:
+def _lost(container: ContainerProgress, uid: str) -> ContainerRun:
     return ContainerRun(
         id=container.id,
         uid=uid,

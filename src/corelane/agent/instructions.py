@@ -16,7 +16,7 @@ from corelane.workload import PodRequest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class AgentEvent:
     """What happened, and when."""
 
     at: float
@@ -44,33 +44,33 @@ class ContainerRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainersListed(Event):
+class ContainersListed(AgentEvent):
     """Every run that the runtime knows, in any order; the first event of all."""
 
     runs: tuple[ContainerRun, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodSeen(Event):
+class PodSeen(AgentEvent):
     """A pod bound to this node was added or changed."""
 
     plan: PodPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodGone(Event):
+class PodGone(AgentEvent):
     """The API server does not have the pod any more."""
 
     uid: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PodsListed(Event):
+class PodsListed(AgentEvent):
     """All pods of this node were listed: a PodSeen came for each; other pods are gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started(Event):
+class Started(AgentEvent):
     """The ordered run was started."""
 
     uid: str
@@ -81,7 +81,7 @@ class Started(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StartFailed(Event):
+class StartFailed(AgentEvent):
     """The ordered run could not be started.
 
     With an `exit_code` the run counts as ended; without one there was no process, and the start is retried.
@@ -96,14 +96,14 @@ class StartFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exited(Event):
+class Exited(AgentEvent):
     """A run ended, or the runtime does not know it any more. A repeated event has no effect."""
 
     run: ContainerRun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StopFailed(Event):
+class StopFailed(AgentEvent):
     """A container could not be stopped; the stop is retried."""
 
     id: str
@@ -111,7 +111,7 @@ class StopFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pinned(Event):
+class Pinned(AgentEvent):
     """The runtime applied `cpus`, and /proc shows `allowed` (empty if there is no process)."""
 
     id: str
@@ -120,7 +120,7 @@ class Pinned(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PinFailed(Event):
+class PinFailed(AgentEvent):
     """The runtime failed to apply a CPU set; the container may run on the old or the new CPUs."""
 
     id: str
@@ -128,7 +128,7 @@ class PinFailed(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllowedCPUsRead(Event):
+class AllowedCPUsRead(AgentEvent):
     """CPUs that /proc shows for all tasks of a running container."""
 
     id: str
@@ -136,7 +136,7 @@ class AllowedCPUsRead(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KubeletStateRead(Event):
+class KubeletStateRead(AgentEvent):
     """A kubelet's CPU manager state; `running` are the UIDs of its pods, None if unknown."""
 
     checkpoint: checkpoint.Checkpoint
@@ -146,26 +146,26 @@ class KubeletStateRead(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MachineChanged(Event):
+class MachineChanged(AgentEvent):
     """CPUs were added or removed, or went online or offline."""
 
     machine: Machine
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChanged(Event):
+class ConfigChanged(AgentEvent):
     """The node's settings changed."""
 
     config: NodeConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainRequested(Event):
+class DrainRequested(AgentEvent):
     """Stop every container within its pod's grace period; pods stay bound and run again at the next start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TimePassed(Event):
+class TimePassed(AgentEvent):
     """Time passed."""
 
 

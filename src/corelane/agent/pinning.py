@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
-from corelane.agent.pod_records import NO_CPUS, ContainerRecord, PodRecord, StatusReason
+from corelane.agent.pod_records import NO_CPUS, ContainerProgress, PodRecord, StatusReason
 from corelane.cpuset import CPUSet, named
 from corelane.node import NodeState, Sharing
 
@@ -61,7 +61,7 @@ def occupied_cpus(
     pods: Iterable[PodRecord],
     ledger: NodeState,
     *,
-    excluded: ContainerRecord | None = None,
+    excluded: ContainerProgress | None = None,
     observed: bool = True,
 ) -> OccupiedCPUs:
     """Return the CPUs that live containers may be using; only those ordered, unless `observed`."""
@@ -74,12 +74,12 @@ def occupied_cpus(
     return occupied
 
 
-def ordered_cpus(container: ContainerRecord) -> CPUSet:
+def ordered_cpus(container: ContainerProgress) -> CPUSet:
     """Return the CPUs that this agent ordered for a container, applied or pending."""
     return container.applied | (container.pending or NO_CPUS)
 
 
-def sharing_of(pod: PodRecord, container: ContainerRecord, ledger: NodeState) -> tuple[Sharing, str]:
+def sharing_of(pod: PodRecord, container: ContainerProgress, ledger: NodeState) -> tuple[Sharing, str]:
     """Return a container's sharing and group; without a ledger entry it shares with no other container."""
     entry = ledger.entries.get((pod.uid, container.name))
     if entry is None:
@@ -97,7 +97,7 @@ def start_cpus(allocation: CPUAllocation, occupied: OccupiedCPUs) -> CPUSet:
 
 def due_moves(
     pods: Iterable[PodRecord], ledger: NodeState
-) -> Iterator[tuple[ContainerRecord, CPUAllocation]]:
+) -> Iterator[tuple[ContainerProgress, CPUAllocation]]:
     """Yield the running containers whose CPUs should change now, each with its new CPUs.
 
     A container with an outstanding answer is left out: its CPUs are uncertain until then.
@@ -123,7 +123,7 @@ def due_moves(
 
 
 def _reachable(
-    container: ContainerRecord, target: CPUAllocation, occupied: OccupiedCPUs, ordered: OccupiedCPUs
+    container: ContainerProgress, target: CPUAllocation, occupied: OccupiedCPUs, ordered: OccupiedCPUs
 ) -> CPUSet:
     """Return the CPUs of its allocation that a running container may be moved to now.
 
@@ -160,7 +160,7 @@ class Confirmation(Enum):
     DRIFTED = auto()
 
 
-def note_waiting(container: ContainerRecord, cpus: CPUSet) -> bool:
+def note_waiting(container: ContainerProgress, cpus: CPUSet) -> bool:
     """Record that the start waits for other containers to leave these CPUs; return whether that is new."""
     reason = StatusReason("WaitingForCPUs", f"other containers are still leaving {named(cpus.mask)}")
     new = container.waiting != reason
@@ -168,27 +168,27 @@ def note_waiting(container: ContainerRecord, cpus: CPUSet) -> bool:
     return new
 
 
-def note_move_ordered(container: ContainerRecord, cpus: CPUSet) -> None:
+def note_move_ordered(container: ContainerProgress, cpus: CPUSet) -> None:
     """Record that these CPUs are ordered; the answer includes a reading of /proc."""
     container.pending = cpus
     container.drifted = container.unread = False
 
 
-def note_applied(container: ContainerRecord, cpus: CPUSet, allowed: CPUSet) -> None:
+def note_applied(container: ContainerProgress, cpus: CPUSet, allowed: CPUSet) -> None:
     """Record that the runtime applied `cpus`, and that /proc showed `allowed` right after."""
     container.applied, container.pending, container.seen = cpus, None, allowed
     container.drifted = False
     container.narrowed = allowed != cpus
 
 
-def note_pin_failure(container: ContainerRecord, retry_at: float) -> None:
+def note_pin_failure(container: ContainerProgress, retry_at: float) -> None:
     """Record that the runtime failed to apply CPUs: the container may run on the old or the new ones."""
     container.seen |= container.pending or NO_CPUS
     container.pending = None
     container.retry_at = retry_at
 
 
-def note_allowed(container: ContainerRecord, allowed: CPUSet) -> None:
+def note_allowed(container: ContainerProgress, allowed: CPUSet) -> None:
     """Record a reading of /proc without a change.
 
     A process may narrow its own affinity, so a set that became narrower is applied again only once.
@@ -201,20 +201,20 @@ def note_allowed(container: ContainerRecord, allowed: CPUSet) -> None:
     container.narrowed = narrower
 
 
-def is_unchanged(container: ContainerRecord, allowed: CPUSet) -> bool:
+def is_unchanged(container: ContainerProgress, allowed: CPUSet) -> bool:
     """Whether a reading of /proc shows no change, and no correction is outstanding."""
     settled = container.confirmed if allowed else not container.confirmed
     return settled and allowed == container.seen and container.pending is None and not container.drifted
 
 
-def is_first_report(container: ContainerRecord, cpus: CPUSet, observed: object) -> bool:
+def is_first_report(container: ContainerProgress, cpus: CPUSet, observed: object) -> bool:
     """Record a problem with the container's CPUs; return whether it is new: corrections are retried."""
     before = len(container.reported_problems)
     container.reported_problems.add((cpus, observed))
     return len(container.reported_problems) > before
 
 
-def confirm(container: ContainerRecord) -> Confirmation:
+def confirm(container: ContainerProgress) -> Confirmation:
     """Compare the last reading of /proc with the applied CPUs, and record whether it confirms them."""
     container.confirmed = bool(container.seen) and container.seen <= container.applied
     if not container.seen:

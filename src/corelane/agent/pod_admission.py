@@ -11,7 +11,7 @@ from corelane.agent.instructions import Annotate
 from corelane.agent.pod_records import (
     ContainerExit,
     ContainerPlan,
-    ContainerRecord,
+    ContainerProgress,
     ContainerStage,
     PastRuns,
     PodPlan,
@@ -141,7 +141,7 @@ def adopt_plan(pod: PodRecord, plan: PodPlan, at: float) -> None:
     pod.finished = plan.ended and not pod.live
 
 
-def _adopt_past(container: ContainerRecord, plan: ContainerPlan, past: PastRuns | None, at: float) -> None:
+def _adopt_past(container: ContainerProgress, plan: ContainerPlan, past: PastRuns | None, at: float) -> None:
     """Record the container's plan, and its earlier runs by the API server if the runtime has lost them."""
     container.plan = plan
     if past is None or container.attempt >= 0:

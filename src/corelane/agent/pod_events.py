@@ -6,7 +6,7 @@ from typing import Final
 from corelane.agent import instructions, pinning, reported_status
 from corelane.agent.instructions import Instruction
 from corelane.agent.pod_admission import AdmissionResult
-from corelane.agent.pod_records import ContainerRecord, PodRecord, StatusReason
+from corelane.agent.pod_records import ContainerProgress, PodRecord, StatusReason
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet, named
 from corelane.node import Decision, NodeState, Sharing
@@ -102,43 +102,43 @@ class EventRecorder:
 
     # -- start and end of containers
 
-    def backs_off(self, pod: PodRecord, container: ContainerRecord) -> None:
+    def backs_off(self, pod: PodRecord, container: ContainerProgress) -> None:
         """A container failed and is restarted after a delay."""
         name = reported_status.full_name(pod)
         text = f"Back-off restarting failed container {container.name} in pod {name}"
         self._record(pod, "BackOff", text, warning=True)
 
-    def started(self, pod: PodRecord, container: ContainerRecord) -> None:
+    def started(self, pod: PodRecord, container: ContainerProgress) -> None:
         """A container runs on the CPUs that were applied."""
         text = f"Container {container.name} started on {named(container.applied.mask)}"
         self._record(pod, "Started", text)
         self._reporter.started(pod.plan, container.name, container.attempt, container.applied)
 
-    def start_failed(self, pod: PodRecord, container: ContainerRecord, reason: StatusReason) -> None:
+    def start_failed(self, pod: PodRecord, container: ContainerProgress, reason: StatusReason) -> None:
         """A container could not be started; a pod that is terminating gets no event about it."""
         if pod.termination is None:
             self._record(pod, "Failed", f"Error: {reason.message}", warning=True)
         self._reporter.start_failed(pod.plan, container.name, reason)
 
-    def stopping(self, pod: PodRecord, container: ContainerRecord) -> None:
+    def stopping(self, pod: PodRecord, container: ContainerProgress) -> None:
         """A container is being stopped."""
         self._record(pod, "Killing", f"Stopping container {container.name}")
 
-    def stop_failed(self, pod: PodRecord, container: ContainerRecord, message: str) -> None:
+    def stop_failed(self, pod: PodRecord, container: ContainerProgress, message: str) -> None:
         """A container could not be stopped."""
         self._record(pod, "FailedKillPod", f"error killing pod: {message}", warning=True)
         self._reporter.stop_failed(pod.plan, container.name, message)
 
     # -- CPUs applied and confirmed
 
-    def pin_failed(self, pod: PodRecord, container: ContainerRecord, cpus: CPUSet, message: str) -> None:
+    def pin_failed(self, pod: PodRecord, container: ContainerProgress, cpus: CPUSet, message: str) -> None:
         """The runtime failed to apply these CPUs."""
         if pinning.is_first_report(container, cpus, message):
             self._reporter.pin_failed(pod.plan, container.name, cpus, message)
         text = f"Container {container.name} could not be pinned to {named(cpus.mask)}: {message}; retrying"
         self._warn_once_a_run(pod, container, "PinFailed", text)
 
-    def drifted(self, pod: PodRecord, container: ContainerRecord) -> None:
+    def drifted(self, pod: PodRecord, container: ContainerProgress) -> None:
         """The kernel allows CPUs that were not applied."""
         if pinning.is_first_report(container, container.applied, container.seen):
             self._reporter.drifted(pod.plan, container.name, container.applied, container.seen)
@@ -148,7 +148,7 @@ class EventRecorder:
         )
         self._warn_once_a_run(pod, container, "CPUsDrifted", text)
 
-    def confirmed(self, pod: PodRecord, container: ContainerRecord, sharing: Sharing | None) -> None:
+    def confirmed(self, pod: PodRecord, container: ContainerProgress, sharing: Sharing | None) -> None:
         """The kernel confines a container to its CPUs; `sharing` is None without an allocation."""
         self._reporter.confirmed(pod.plan, container.name, container.applied)
         if sharing is not None and sharing.exclusive:
@@ -159,7 +159,9 @@ class EventRecorder:
             )
             self._record(pod, "CPUsPinned", text)
 
-    def _warn_once_a_run(self, pod: PodRecord, container: ContainerRecord, reason: str, message: str) -> None:
+    def _warn_once_a_run(
+        self, pod: PodRecord, container: ContainerProgress, reason: str, message: str
+    ) -> None:
         """Record a problem with a container's CPUs, once in each of its runs."""
         if not container.drift_reported:
             container.drift_reported = True

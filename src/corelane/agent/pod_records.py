@@ -135,7 +135,7 @@ class RestartBackoff:
 
 
 @dataclass(slots=True)
-class ContainerRecord:
+class ContainerProgress:
     """One container's progress. `attempt` counts its runs from 0; it is -1 before the first.
 
     The CPUs that the kernel allows are uncertain while they change, so three sets are recorded: `applied`
@@ -233,7 +233,7 @@ class PodRecord:
     """
 
     plan: PodPlan
-    containers: dict[str, ContainerRecord]
+    containers: dict[str, ContainerProgress]
     present: bool = True
     admitted: bool = False
     unmanaged: bool = False
@@ -253,14 +253,14 @@ class PodRecord:
     def live(self) -> bool:
         return any(container.live for container in self.containers.values())
 
-    def of(self, *kinds: ContainerKind) -> list[ContainerRecord]:
+    def of(self, *kinds: ContainerKind) -> list[ContainerProgress]:
         """Return the containers of those kinds, in the order of the spec."""
         return [container for container in self.containers.values() if container.kind in kinds]
 
 
-def container_records(plans: Iterable[ContainerPlan]) -> dict[str, ContainerRecord]:
+def container_records(plans: Iterable[ContainerPlan]) -> dict[str, ContainerProgress]:
     """Return new records by container name, in the order of the spec."""
-    return {plan.name: ContainerRecord(plan) for plan in plans}
+    return {plan.name: ContainerProgress(plan) for plan in plans}
 
 
 class PodIndex:
@@ -268,15 +268,15 @@ class PodIndex:
 
     def __init__(self) -> None:
         self.pods: dict[str, PodRecord] = {}
-        self._runs: dict[str, tuple[PodRecord, ContainerRecord]] = {}
+        self._runs: dict[str, tuple[PodRecord, ContainerProgress]] = {}
 
-    def add_run(self, run_id: str, pod: PodRecord, container: ContainerRecord) -> None:
+    def add_run(self, run_id: str, pod: PodRecord, container: ContainerProgress) -> None:
         self._runs[run_id] = pod, container
 
     def drop_run(self, run_id: str) -> None:
         self._runs.pop(run_id, None)
 
-    def starting(self, uid: str, name: str, attempt: int) -> tuple[PodRecord, ContainerRecord] | None:
+    def starting(self, uid: str, name: str, attempt: int) -> tuple[PodRecord, ContainerProgress] | None:
         """Return the container for which this start was ordered, if the answer is still outstanding."""
         pod = self.pods.get(uid)
         container = pod and pod.containers.get(name)
@@ -284,14 +284,14 @@ class PodIndex:
             return None
         return (pod, container) if container.stage is ContainerStage.STARTING else None
 
-    def by_run(self, run_id: str) -> tuple[PodRecord | None, ContainerRecord | None]:
+    def by_run(self, run_id: str) -> tuple[PodRecord | None, ContainerProgress | None]:
         """Return the container of that live run, and its pod."""
         pod, container = self._runs.get(run_id, (None, None))
         if container is None or container.id != run_id or not container.live:
             return None, None
         return pod, container
 
-    def live(self) -> list[tuple[ContainerRecord, str]]:
+    def live(self) -> list[tuple[ContainerProgress, str]]:
         """Return the containers that have an id and may have processes, with the UIDs of their pods."""
         records = ((record, pod.uid) for pod in self.pods.values() for record in pod.containers.values())
         return [(record, uid) for record, uid in records if record.id and record.live]

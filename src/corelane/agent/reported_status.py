@@ -13,7 +13,7 @@ from corelane.agent.pod_records import (
     INIT_KINDS,
     ConditionTransition,
     ContainerExit,
-    ContainerRecord,
+    ContainerProgress,
     ContainerStage,
     PodRecord,
 )
@@ -124,7 +124,7 @@ def _condition(pod: PodRecord, at: float, kind: str, reason: str, message: str =
     return {"type": kind, "status": status, **{key: value or None for key, value in members.items()}}
 
 
-def _container(pod: PodRecord, container: ContainerRecord, at: float, host: PodHost) -> dict[str, Any]:
+def _container(pod: PodRecord, container: ContainerProgress, at: float, host: PodHost) -> dict[str, Any]:
     waiting = _waiting(pod, container, at)
     shows_exit = container.stage in (ContainerStage.EXITED, ContainerStage.STARTING)
     ended = container.ended if shows_exit else None
@@ -142,13 +142,13 @@ def _container(pod: PodRecord, container: ContainerRecord, at: float, host: PodH
     return status | ({"containerID": _id(container.id, host)} if container.id else {})
 
 
-def _state(container: ContainerRecord, ended: ContainerExit | None, host: PodHost) -> dict[str, Any]:
+def _state(container: ContainerProgress, ended: ContainerExit | None, host: PodHost) -> dict[str, Any]:
     if ended:
         return {"terminated": _terminated(ended, host)}
     return {"running": {"startedAt": rfc3339(container.started_at)}}
 
 
-def _waiting(pod: PodRecord, container: ContainerRecord, at: float) -> dict[str, Any]:
+def _waiting(pod: PodRecord, container: ContainerProgress, at: float) -> dict[str, Any]:
     """Return the waiting state; empty if the container runs, or ended and does not wait for a restart."""
     if container.ready:
         return {}
@@ -162,7 +162,7 @@ def _waiting(pod: PodRecord, container: ContainerRecord, at: float) -> dict[str,
     return {"waiting": {"reason": "PodInitializing" if pod.of(*INIT_KINDS) else "ContainerCreating"}}
 
 
-def _back_off_message(pod: PodRecord, container: ContainerRecord) -> str:
+def _back_off_message(pod: PodRecord, container: ContainerProgress) -> str:
     """Return the kubelet's message for a container in back-off."""
     delay = container.backoff.delay if container.backoff else 0.0
     return f"back-off {_duration(delay)} restarting failed container={container.name} pod={full_name(pod)}"

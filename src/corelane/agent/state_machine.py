@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from corelane.agent import container_lifecycle as lifecycle
 from corelane.agent import instructions, kubelet_state, pinning, pod_admission
-from corelane.agent.instructions import Event, Instruction
+from corelane.agent.instructions import AgentEvent, Instruction
 from corelane.agent.pod_events import EventRecorder, Outbox
 from corelane.agent.pod_records import (
     NO_CPUS,
     ContainerExit,
-    ContainerRecord,
+    ContainerProgress,
     ContainerStage,
     PodIndex,
     PodRecord,
@@ -64,7 +64,7 @@ class StateMachine:
         self._outbox = Outbox(host or PodHost())
         self._reporter = reporter or AgentReporter()
         self._recorder = EventRecorder(self._outbox, self._reporter)
-        self._handlers: dict[type[Event], Callable[[Any], None]] = {
+        self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
             instructions.ContainersListed: self._containers_listed,
             instructions.PodSeen: self._pod_seen,
             instructions.PodGone: self._pod_gone,
@@ -83,7 +83,7 @@ class StateMachine:
             instructions.TimePassed: lambda _: None,
         }
 
-    def handle(self, *events: Event) -> list[Instruction]:
+    def handle(self, *events: AgentEvent) -> list[Instruction]:
         """Apply events, and return the instructions that follow; a changed ledger is saved first."""
         before = self.ledger
         relevant = [event for event in events if not self._is_routine(event)]
@@ -99,7 +99,7 @@ class StateMachine:
             pinning.assert_no_conflict(self.pods.values(), self.ledger)
         return orders
 
-    def _is_routine(self, event: Event) -> bool:
+    def _is_routine(self, event: AgentEvent) -> bool:
         """Whether an event changes nothing: time that no pod waits for, or unchanged CPUs."""
         if isinstance(event, instructions.TimePassed):
             return not self._needs_ticks
@@ -301,7 +301,7 @@ class StateMachine:
         if pod.finished and pod.present and pod.plan.deletion_grace is not None:
             self._outbox.delete(pod)
 
-    def _stop(self, pod: PodRecord, container: ContainerRecord, at: float) -> None:
+    def _stop(self, pod: PodRecord, container: ContainerProgress, at: float) -> None:
         if at < container.retry_at:
             return
         grace = pod.termination.by - at if pod.termination else pod.plan.grace
@@ -342,7 +342,7 @@ class StateMachine:
                     self._start(pod, container, occupied, at)
 
     def _start(
-        self, pod: PodRecord, container: ContainerRecord, occupied: pinning.OccupiedCPUs, at: float
+        self, pod: PodRecord, container: ContainerProgress, occupied: pinning.OccupiedCPUs, at: float
     ) -> None:
         allocation = pinning.allocation_of(self.ledger, pod.uid, container.name)
         if allocation is None or at < container.retry_at or self._backs_off(pod, container, at):
@@ -359,7 +359,7 @@ class StateMachine:
         order = instructions.Start(pod.plan, container.name, container.attempt, cpus, allocation.mems)
         self._outbox.put(order)
 
-    def _backs_off(self, pod: PodRecord, container: ContainerRecord, at: float) -> bool:
+    def _backs_off(self, pod: PodRecord, container: ContainerProgress, at: float) -> bool:
         if not lifecycle.in_backoff(container, at):
             return False
         if container.backoff_reported != container.attempt:
@@ -371,7 +371,7 @@ class StateMachine:
     # -- used by several of the above
 
     def _note_started(
-        self, pod: PodRecord, container: ContainerRecord, run_id: str, started_at: float, at: float
+        self, pod: PodRecord, container: ContainerProgress, run_id: str, started_at: float, at: float
     ) -> None:
         obsolete = lifecycle.note_started(container, run_id, started_at, at)
         self.index.add_run(run_id, pod, container)
@@ -379,19 +379,19 @@ class StateMachine:
             self._outbox.put(instructions.Remove(obsolete))
         self._outbox.touch(pod)
 
-    def _note_exit(self, pod: PodRecord, container: ContainerRecord, ended: ContainerExit) -> None:
+    def _note_exit(self, pod: PodRecord, container: ContainerProgress, ended: ContainerExit) -> None:
         self.index.drop_run(ended.id)
         lifecycle.note_exit(container, ended)
         self._mark(pod, container, Phase.RESERVED)
         self._outbox.touch(pod)
         self._reporter.ended(pod.plan, container.name, ended)
 
-    def _mark(self, pod: PodRecord, container: ContainerRecord, phase: Phase) -> None:
+    def _mark(self, pod: PodRecord, container: ContainerProgress, phase: Phase) -> None:
         entry = self.ledger.entries.get((pod.uid, container.name))
         if entry is not None and entry.phase is not Phase.RELEASING:
             self.ledger = mark(self.ledger, pod.uid, container.name, phase)
 
-    def _confirm(self, pod: PodRecord, container: ContainerRecord) -> None:
+    def _confirm(self, pod: PodRecord, container: ContainerProgress) -> None:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         before = container.confirmed
         confirmation = pinning.confirm(container)
