@@ -24,7 +24,7 @@ from report import ROOT, Row, best
 from corelane import node
 from corelane.cpuset import parse_list
 from corelane.machine import model
-from corelane.placement import hints, memory, topology, topologymanager
+from corelane.placement import hints, memory_blocks, topology, topologymanager
 from corelane.placement.kubelet import picker
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 
@@ -112,11 +112,13 @@ def merged() -> Iterator[Row]:
     far = {a: {b: 10 + abs(a - b) for b in range(16)} for a in range(16)}
     for wanted in (1, 2, 5, 8, 12, 15):
         for taken in (0, 1, 7):
-            nodes = {i: memory.MemoryNode({"memory": 16}, {"memory": 16 - i * taken % 9}) for i in range(16)}
+            nodes = {
+                i: memory_blocks.MemoryNode({"memory": 16}, {"memory": 16 - i * taken % 9}) for i in range(16)
+            }
 
-            def call(wanted: int = wanted, nodes: dict[int, memory.MemoryNode] = nodes) -> None:
+            def call(wanted: int = wanted, nodes: dict[int, memory_blocks.MemoryNode] = nodes) -> None:
                 cpus = hints.cpu_family(machine, machine.all & ~1, 0, 32 * wanted, 0xFFFF)
-                bytes_ = memory.memory_hints(nodes, {"memory": 16 * wanted})
+                bytes_ = memory_blocks.memory_hints(nodes, {"memory": 16 * wanted})
                 gpus = hints.device_hints(
                     [1 << i for i in range(16)], [1 << i for i in range(12)], wanted, 0xFFFF
                 )

@@ -14,7 +14,7 @@ from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, StaticOptions
 from corelane.node.kubelet import checkpoint
 from corelane.node.recovery import rebuilding, start_rules
-from corelane.node.recovery.owners import (
+from corelane.node.recovery.cpu_owners import (
     ContainerName,
     CPUNeed,
     CPUOwner,

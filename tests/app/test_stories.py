@@ -21,7 +21,7 @@ from corelane.node import NodeConfig, NodeState, Origin, StaticOptions, admit, n
 from corelane.node.config import AllocatorName, PoolOptions
 from corelane.node.entries import Entry, Sharing
 from corelane.node.ledger import with_entries
-from corelane.node.options import TopologyOptions
+from corelane.node.manager_options import TopologyOptions
 from corelane.workload import NUMAStrategy
 from support import objects, stories
 from support.scheduler_world import World

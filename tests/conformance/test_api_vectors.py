@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from corelane.conformance import vectors
+from corelane.conformance import replay
 
 FILE = Path(__file__).parents[1] / "data" / "kube_api.jsonl.gz"
 # docs/kubernetes-api.md gives the reasons.
@@ -28,7 +28,7 @@ CATEGORIES = {
 
 @pytest.fixture(scope="module")
 def report():
-    return vectors.replay(FILE, limit=10_000)
+    return replay.replay(FILE, limit=10_000)
 
 
 def test_every_recorded_answer_is_given_but_the_known_misses(report):

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from corelane.conformance import api_replay, vectors
+from corelane.conformance import api_replay, replay
 from corelane.conformance.api_replay import replay_scenario
 
 CONFIG_MAPS = "/api/v1/namespaces/d/configmaps"
@@ -232,7 +232,7 @@ def test_the_report_counts_by_category_and_leaves_server_side_apply_apart(tmp_pa
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, [good, bad, apart])).encode()))
     original = api_replay.replay_scenarios
     monkeypatch.setattr(api_replay, "replay_scenarios", lambda s: original(s, open_scripted))
-    report = vectors.replay(path, limit=1)
+    report = replay.replay(path, limit=1)
     assert (report.format, report.passed, report.total) == ("kube_api", 13, 14)
     assert report.differences == (
         "scripted[0] POST /api/v1/namespaces/d/configmaps\n    status: expected 500, got 201",
@@ -259,8 +259,8 @@ def test_the_report_counts_by_category_and_leaves_server_side_apply_apart(tmp_pa
 def test_a_file_of_no_use_is_refused_with_its_name_and_fault(tmp_path, content, fault):
     path = tmp_path / "v.jsonl"
     path.write_bytes(content)
-    with pytest.raises(vectors.VectorsError) as caught:
-        vectors.replay(path)
+    with pytest.raises(replay.VectorsError) as caught:
+        replay.replay(path)
     assert fault in str(caught.value)
     assert str(path) in str(caught.value)
 

@@ -23,7 +23,7 @@ from corelane.node import Entry, MemoryOptions, NodeConfig, NodeState, Origin, P
 from corelane.node.amplification import amplify
 from corelane.node.entries import Sharing
 from corelane.node.ledger import with_entries
-from corelane.node.options import NodeConfigError
+from corelane.node.manager_options import NodeConfigError
 from corelane.scheduler.node_cache import NodeCache
 from corelane.workload import NUMAPolicy, PodRequest
 from support import koordinator_eyes, openapi

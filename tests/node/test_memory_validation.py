@@ -7,7 +7,7 @@ import pytest
 from corelane.machine.model import NUMANode, from_rows
 from corelane.node.kubelet import memory_checkpoint, validation
 from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
-from corelane.placement.memory import hugepages
+from corelane.placement.memory_blocks import hugepages
 from support import kubelet_files
 
 GIB = 1 << 30

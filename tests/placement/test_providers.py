@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet, bits
-from corelane.placement import families, hints, memory, topology, topologymanager
+from corelane.placement import families, hints, memory_blocks, topology, topologymanager
 from corelane.placement.hints import Hint
-from corelane.placement.memory import MemoryBlock, MemoryNode
+from corelane.placement.memory_blocks import MemoryBlock, MemoryNode
 from support.numa_reference import fold
 
 
@@ -75,7 +75,7 @@ def memories(draw):
 @given(memories())
 def test_memory_hints_are_upstreams(case):
     nodes, wanted, reusable = case
-    assert listed(memory.memory_hints(nodes, wanted, reusable), nodes) == upstream_memory(*case)
+    assert listed(memory_blocks.memory_hints(nodes, wanted, reusable), nodes) == upstream_memory(*case)
 
 
 def gib(n, free=None, **more):
@@ -83,14 +83,17 @@ def gib(n, free=None, **more):
 
 
 def test_memory_is_preferred_on_the_fewest_nodes_that_could_hold_it_idle():
-    found = memory.memory_hints({0: gib(8, 2), 1: gib(8, 3)}, {"memory": 4 << 30})
+    found = memory_blocks.memory_hints({0: gib(8, 2), 1: gib(8, 3)}, {"memory": 4 << 30})
     assert listed(found, [0, 1]) == [Hint(3, False)]
 
 
 def test_nodes_grouped_for_a_pod_are_offered_only_as_that_group():
     grouped = {"group": 0b011, "assignments": 1}
     nodes = {0: gib(8, 6, **grouped), 1: gib(8, 8, **grouped), 2: gib(8)}
-    assert [hint.nodes for hint in listed(memory.memory_hints(nodes, {"memory": 4 << 30}), nodes)] == [4, 3]
+    assert [hint.nodes for hint in listed(memory_blocks.memory_hints(nodes, {"memory": 4 << 30}), nodes)] == [
+        4,
+        3,
+    ]
 
 
 def upstream_devices(devices, free, n, ids, reusable):
@@ -145,7 +148,7 @@ def mixtures(draw):
     said = [
         hints.device_hints(every, free, draw(st.integers(0, 3)), mask, narrow=draw(st.booleans())),
         hints.cpu_family(cpus, available, 0, n, mask),
-        *[memory.memory_hints(nodes, wanted)] * len(wanted),
+        *[memory_blocks.memory_hints(nodes, wanted)] * len(wanted),
     ]
     return mask, said, [listed(one, ids) for one in said]
 
@@ -172,7 +175,7 @@ def test_the_family_of_cpu_hints_has_all_of_them_and_no_node_without_cpus(free, 
 
 def test_more_than_sixteen_nodes_are_refused_with_what_to_do():
     with pytest.raises(families.TooManyNodes, match="17 NUMA nodes are more than 16"):
-        memory.memory_hints({node: gib(1) for node in range(17)}, {"memory": 1})
+        memory_blocks.memory_hints({node: gib(1) for node in range(17)}, {"memory": 1})
 
 
 SIXTEEN = topology.build([(cpu, cpu, cpu // 64, cpu // 16, 0) for cpu in range(256)])
@@ -186,7 +189,7 @@ def test_three_resources_on_sixteen_nodes_are_no_explosion(wanted, taken):
     nodes = {node: gib(16, 16 - taken) for node in range(16)}
     start = time.thread_time()
     cpus = hints.cpu_family(SIXTEEN, SIXTEEN.all & ~1, 0, 16 * wanted, 0xFFFF)
-    memories = memory.memory_hints(nodes, {"memory": wanted << 34})
+    memories = memory_blocks.memory_hints(nodes, {"memory": wanted << 34})
     gpus = hints.device_hints([1 << i for i in range(16)] * 2, [1 << i for i in range(16)], wanted, 0xFFFF)
     found = topologymanager.merge([gpus, cpus, memories], 0xFFFF, "best-effort", distances=FAR)
     assert time.thread_time() - start < 0.2
@@ -205,7 +208,7 @@ def test_three_resources_on_sixteen_nodes_are_no_explosion(wanted, taken):
     ],
 )
 def test_huge_pages_are_named_as_kubernetes_does(kib, name):
-    assert memory.hugepages(kib) == name
+    assert memory_blocks.hugepages(kib) == name
 
 
 @settings(max_examples=40, deadline=None)
@@ -213,10 +216,10 @@ def test_huge_pages_are_named_as_kubernetes_does(kib, name):
 def test_the_best_hint_is_upstreams_choice_among_all(case, data):
     nodes, wanted, _ = case
     including = sum(1 << node for node in data.draw(st.sets(st.sampled_from(sorted(nodes)), max_size=2)))
-    family = memory.memory_hints(nodes, wanted)
+    family = memory_blocks.memory_hints(nodes, wanted)
     said = [hint for hint in listed(family, nodes) or [] if not including & ~hint.nodes]
     best = min(said, key=lambda hint: (not hint.preferred, hint.nodes.bit_count(), hint.nodes), default=None)
-    assert memory.best_hint(nodes, family, including) == best
+    assert memory_blocks.best_hint(nodes, family, including) == best
 
 
 @settings(max_examples=50, deadline=None)
@@ -225,13 +228,13 @@ def test_memory_that_was_taken_and_given_back_is_all_there_again(requests, chanc
     idle = {i: MemoryNode({"memory": 10}, {"memory": 10}) for i in range(3)}
     nodes, blocks = idle, []
     for where, size in requests:
-        if memory.holds(nodes, where, {"memory": size}) and not memory.collides(nodes, where):
-            nodes = memory.taken(nodes, where, "memory", size)
+        if memory_blocks.holds(nodes, where, {"memory": size}) and not memory_blocks.collides(nodes, where):
+            nodes = memory_blocks.taken(nodes, where, "memory", size)
             blocks.append(MemoryBlock("memory", size, CPUSet.from_mask(where)))
             held = sum(block.size for block in blocks)
             assert sum(node.reserved("memory") for node in nodes.values()) == held
             assert all(0 <= node.free["memory"] <= 10 for node in nodes.values())
     chance.shuffle(blocks)
     for block in blocks:
-        nodes = memory.given_back(nodes, block)
+        nodes = memory_blocks.given_back(nodes, block)
     assert nodes == idle

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from corelane.cpuset import CPUSet
-from corelane.runtime.base import ContainerSpec, ContainerStatus
+from corelane.runtime.base import ContainerSpec, RuntimeStatus
 from corelane.runtime.local import LocalRuntime
 
 TOP = Path("/sys/fs/cgroup")
@@ -125,11 +125,11 @@ async def opened() -> AsyncIterator[LocalRuntime]:
             await runtime.destroy(0)
 
 
-async def output(runtime: LocalRuntime, one: ContainerStatus, follow: bool = False) -> str:
+async def output(runtime: LocalRuntime, one: RuntimeStatus, follow: bool = False) -> str:
     return b"".join([piece async for piece in runtime.logs(one.id, follow=follow)]).decode()
 
 
-async def ready(runtime: LocalRuntime, one: ContainerStatus) -> None:
+async def ready(runtime: LocalRuntime, one: RuntimeStatus) -> None:
     while "ready" not in await output(runtime, one):
         await asyncio.sleep(0.05)
 

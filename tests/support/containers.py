@@ -12,7 +12,7 @@ import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup, proc
-from corelane.runtime.base import ContainerSpec, ContainerStatus
+from corelane.runtime.base import ContainerSpec, RuntimeStatus
 from corelane.runtime.local import LocalRuntime
 
 MINE = CPUSet(os.sched_getaffinity(0))
@@ -65,17 +65,17 @@ async def opened(state: Path, mode: str = "auto", sweep_seconds: float = 0.2) ->
         await runtime.destroy(0)
 
 
-async def ended(runtime: LocalRuntime, container_id: str, seconds: float = 10) -> ContainerStatus:
+async def ended(runtime: LocalRuntime, container_id: str, seconds: float = 10) -> RuntimeStatus:
     """The status once a container has ended."""
     return await eventually(lambda: _ended(runtime, container_id), seconds)
 
 
-async def _ended(runtime: LocalRuntime, container_id: str) -> ContainerStatus | None:
+async def _ended(runtime: LocalRuntime, container_id: str) -> RuntimeStatus | None:
     found = await status(runtime, container_id)
     return found if found.state == "exited" else None
 
 
-async def status(runtime: LocalRuntime, container_id: str) -> ContainerStatus:
+async def status(runtime: LocalRuntime, container_id: str) -> RuntimeStatus:
     return next(found for found in await runtime.containers() if found.id == container_id)
 
 

@@ -13,7 +13,7 @@ from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig
 from corelane.node.explain.pod_explanation import HintMerge, HintSet, Locality, ProviderHints, locality
 from corelane.node.explain.what_if import explain
-from corelane.placement.memory import MemoryBlock
+from corelane.placement.memory_blocks import MemoryBlock
 from corelane.view import allocate, tables
 from support.node_asks import container, pod
 

@@ -34,7 +34,7 @@ from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState
-from corelane.runtime.base import ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
+from corelane.runtime.base import Runtime, RuntimeFailure, RuntimeStatus, UnknownContainer
 
 SIMULATED: Final = "simulated"
 _BATCH: Final = 50
@@ -257,7 +257,7 @@ class Agent:
         memory = node_status.allocatable_memory(self.ledger)
         return NodeFields(self.node_name, self._identity.ips, self.ledger.allocatable, memory)
 
-    async def _listen(self, changes: AsyncIterator[ContainerStatus]) -> None:
+    async def _listen(self, changes: AsyncIterator[RuntimeStatus]) -> None:
         async for status in changes:
             if status.state == ENDED:
                 self._execution.ended(status)

@@ -20,7 +20,7 @@ from corelane.cpuset import CPUSet
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.objects import ConfigMap
 from corelane.node import NodeState
-from corelane.runtime.base import ContainerSpec, ContainerStatus, Runtime, RuntimeFailure, UnknownContainer
+from corelane.runtime.base import ContainerSpec, Runtime, RuntimeFailure, RuntimeStatus, UnknownContainer
 
 ENDED: Final = "exited"
 _STARTS_AT_ONCE: Final = 8
@@ -195,7 +195,7 @@ class Execution:
 
     # -- observing
 
-    def ended(self, status: ContainerStatus) -> None:
+    def ended(self, status: RuntimeStatus) -> None:
         """Report that a run ended."""
         self._put(instructions.Exited(run=run(status), at=self._clock()))
 
@@ -208,7 +208,7 @@ class Execution:
         """Return every run that the runtime knows, live or ended."""
         return tuple([await self._run(status) for status in await self._runtime.containers()])
 
-    async def _run(self, status: ContainerStatus) -> ContainerRun:
+    async def _run(self, status: RuntimeStatus) -> ContainerRun:
         return run(status, await self._allowed(status.id) if status.state != ENDED else NO_CPUS)
 
     async def compare(self, recorded: Iterable[tuple[ContainerProgress, str]]) -> None:
@@ -233,7 +233,7 @@ class Execution:
         return cpus
 
 
-def run(status: ContainerStatus, allowed: CPUSet = NO_CPUS) -> ContainerRun:
+def run(status: RuntimeStatus, allowed: CPUSet = NO_CPUS) -> ContainerRun:
     """Convert the runtime's status."""
     return ContainerRun(
         id=status.id,

@@ -15,7 +15,7 @@ from corelane.agent.reported_status import rfc3339
 from corelane.kernel import proc
 from corelane.machine.model import Machine
 from corelane.node import NodeState
-from corelane.placement.memory import MEMORY, hugepages
+from corelane.placement.memory_blocks import MEMORY, hugepages
 from corelane.quantity import BINARY_SI, of_value
 
 SIMULATED: Final = "corelane.io/simulated"

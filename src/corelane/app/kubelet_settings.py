@@ -23,9 +23,9 @@ from corelane.machine.model import NUMANode
 from corelane.node import MemoryOptions, NodeConfig
 from corelane.node.config import Inventory, Policy
 from corelane.node.kubelet.validation import Reserved
-from corelane.node.options import MemoryPolicy, parse_bool
+from corelane.node.manager_options import MemoryPolicy, parse_bool
 from corelane.placement.kubelet.picker import Version
-from corelane.placement.memory import MEMORY, hugepages
+from corelane.placement.memory_blocks import MEMORY, hugepages
 
 _OLDEST, _NEWEST = 18, 38
 _GATE: Final = "PodLevelResourceManagers"

@@ -43,7 +43,7 @@ from corelane.node import (
     TopologyOptions,
 )
 from corelane.node.config import AllocatorName, IsolatedCPUs, Level, Policy
-from corelane.node.options import MemoryPolicy
+from corelane.node.manager_options import MemoryPolicy
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
 

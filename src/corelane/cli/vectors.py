@@ -23,7 +23,7 @@ def vectors(file: Path, topologies: Path | None, limit: int) -> None:
     FILE is JSON lines, plain or gzipped. Prints the first differences, a line for each category, and last
     `passed N of M`. Exits with 1 if anything differs.
     """
-    from corelane.conformance import vectors as replayer
+    from corelane.conformance import replay as replayer
 
     report = replayer.replay(file, topologies=topologies, limit=limit)
     for line in report.lines():

@@ -8,8 +8,8 @@ from xml.etree.ElementTree import Element
 
 from corelane.cpuset import CPUSet, CPUSetError, bits, parse_hex
 from corelane.machine import model
+from corelane.machine.cpu_table import NodeFacts, TableRow, assemble
 from corelane.machine.model import Device, Machine, MachineError, device_kind
-from corelane.machine.tables import CPURow, NodeFacts, assemble
 
 _PCI_TYPE = re.compile(r"([0-9a-f]{4}) \[([0-9a-f]{4}):([0-9a-f]{4})\]")
 
@@ -118,7 +118,7 @@ def _what(element: Element) -> str:
     return f"<{element.tag} type={element.get('type', '')!r} gp_index={element.get('gp_index', '')!r}>"
 
 
-def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[CPURow]:
+def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[TableRow]:
     cores, dies = _groups(found, "Core"), _groups(found, "Die")
     l3 = _groups(found, "L3Cache")
     numa = _numa(found)
@@ -126,7 +126,7 @@ def _rows(found: _Found, kind: Mapping[int, str]) -> Iterator[CPURow]:
     distinct = len({group.id for group in l3.values()} - {None}) == len({*l3.values()})
     for cpu in found.cpus:
         core, cache, die = cores.get(cpu), l3.get(cpu), dies.get(cpu)
-        yield CPURow(
+        yield TableRow(
             cpu=cpu,
             core=core.lowest if core else None,
             core_id=core.id if core else None,

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from corelane.cpuset import CPUSet, CPUSetError, bits, parse_list
+from corelane.machine.cpu_table import TableRow, assemble
 from corelane.machine.model import Machine, MachineError
-from corelane.machine.tables import CPURow, assemble
 
 _MISSING = ("", "-", "None")
 _NODE_FIELD = re.compile(r"NUMA node([0-9]{1,5}) CPU\(s\)", re.ASCII)
@@ -96,17 +96,17 @@ def _from_records(records: Sequence[Mapping[str, str]], name: str, source: str) 
             offline |= 1 << cpu
         else:
             rows.append(row)
-    rows = rows or [CPURow(cpu, None, None, None) for cpu in bits(offline)]
+    rows = rows or [TableRow(cpu, None, None, None) for cpu in bits(offline)]
     return assemble(rows, name=name, source=source, offline=CPUSet.from_mask(offline))
 
 
-def _is_blank(row: CPURow) -> bool:
+def _is_blank(row: TableRow) -> bool:
     """Without a column ONLINE, offline CPUs are those with empty columns."""
     return row.core is row.socket is row.numa is None
 
 
-def _row(cpu: int, record: Mapping[str, str], source: str) -> CPURow:
-    return CPURow(
+def _row(cpu: int, record: Mapping[str, str], source: str) -> TableRow:
+    return TableRow(
         cpu=cpu,
         core=_number(record, "core", source),
         socket=_number(record, "socket", source),
@@ -186,23 +186,23 @@ def _summary_nodes(fields: Mapping[str, str], online: int, source: str) -> dict[
     return dict(sorted(nodes.items()))
 
 
-def _guess(node: int, place: int, mask: int, nodes: int, sockets: int, threads: int) -> Iterator[CPURow]:
+def _guess(node: int, place: int, mask: int, nodes: int, sockets: int, threads: int) -> Iterator[TableRow]:
     """A node's CPUs: as many equal runs as there are threads a core, and nodes dealt to sockets in order."""
     cpus = list(bits(mask))
     cores = max(len(cpus) // threads, 1)
     for index, cpu in enumerate(cpus):
         first = cpus[index % cores]
         socket = place * sockets // nodes if nodes >= sockets else index % cores * sockets // cores
-        yield CPURow(cpu, first, socket, node)
+        yield TableRow(cpu, first, socket, node)
 
 
-def _with_l3(rows: Sequence[CPURow], caches: int) -> list[CPURow]:
+def _with_l3(rows: Sequence[TableRow], caches: int) -> list[TableRow]:
     """Cores dealt to so many caches in order of node and number."""
     cores = sorted({(row.socket or 0, row.numa or 0, row.core or 0) for row in rows})
     if not caches or caches > len(cores):
         return list(rows)
     cache = {core: index * caches // len(cores) for index, (_, _, core) in enumerate(cores)}
-    return [CPURow(row.cpu, row.core, row.socket, row.numa, cache[row.core or 0]) for row in rows]
+    return [TableRow(row.cpu, row.core, row.socket, row.numa, cache[row.core or 0]) for row in rows]
 
 
 def _cpus(fields: Mapping[str, str], field: str, source: str) -> int:

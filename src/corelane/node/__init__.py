@@ -10,7 +10,7 @@ from corelane.node.entries import Entry, Origin, Phase, Sharing
 from corelane.node.invariants import Problem, validate
 from corelane.node.kubelet.validation import start_problems
 from corelane.node.ledger import Decision, LedgerError, NodeState, mark, new, release, started
-from corelane.node.options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
+from corelane.node.manager_options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
 from corelane.node.pools.zones import best_effort_cpus, pools_by_zone
 from corelane.node.recovery.rebasing import rebase
 from corelane.reasons import Reason, Refusal

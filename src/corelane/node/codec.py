@@ -16,7 +16,7 @@ from corelane.node.config import NodeConfig
 from corelane.node.entries import Bubble, Entry, Origin, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
 from corelane.node.ledger import LedgerError, NodeState, frozen, usable_topology
 from corelane.node.placed_pods import PlacedPod
-from corelane.placement.memory import MemoryBlock, MemoryNode, Nodes
+from corelane.placement.memory_blocks import MemoryBlock, MemoryNode, Nodes
 from corelane.workload import ContainerKind
 
 VERSION = 1

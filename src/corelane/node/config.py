@@ -8,10 +8,10 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from corelane.cpuset import CPUSet, format_list, lowest, named, verb
 from corelane.machine.model import Machine
-from corelane.node.options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
+from corelane.node.manager_options import MemoryOptions, NodeConfigError, StaticOptions, TopologyOptions
 from corelane.placement import families
 from corelane.placement.kubelet import picker
-from corelane.placement.memory import MEMORY, hugepages, in_words
+from corelane.placement.memory_blocks import MEMORY, hugepages, in_words
 from corelane.placement.topology import Topology
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 

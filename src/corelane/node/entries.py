@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import Final, TypeAlias
 
 from corelane.cpuset import CPUSet
-from corelane.placement.memory import MemoryBlock
+from corelane.placement.memory_blocks import MemoryBlock
 from corelane.workload import ContainerKind, QOSClass
 
 Key: TypeAlias = tuple[str, str]

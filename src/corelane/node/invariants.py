@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from corelane.cpuset import CPUSet, bits, format_list, named, verb
-from corelane.node import memory
+from corelane.node import memory_manager
 from corelane.node.entries import Entry, bound_mask, claimed_before, exclusive_mask, lent_mask
 from corelane.node.ledger import NodeState
-from corelane.placement.memory import MemoryBlock
+from corelane.placement.memory_blocks import MemoryBlock
 from corelane.workload import ContainerKind
 
 
@@ -173,4 +173,4 @@ def doubled_devices(state: NodeState) -> Iterator[tuple[Entry, str]]:
 
 def loose(entry: Entry) -> bool:
     """Whether memory is kept for an entry on other nodes than it is bound to."""
-    return bool(entry.memory) and entry.mems != memory.mems(entry.memory)
+    return bool(entry.memory) and entry.mems != memory_manager.mems(entry.memory)

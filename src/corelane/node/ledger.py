@@ -12,14 +12,14 @@ from typing import TypeAlias, TypeVar
 from corelane import reasons
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
-from corelane.node import memory as memories
+from corelane.node import memory_manager as memories
 from corelane.node.amplification import amplify
 from corelane.node.config import NodeConfig, check, reserve
 from corelane.node.entries import Entry, Key, Phase, Sharing, bound_mask, exclusive_mask, lent_mask
-from corelane.node.options import NodeConfigError
+from corelane.node.manager_options import NodeConfigError
 from corelane.node.placed_pods import PlacedPod
 from corelane.placement import topology as topologies
-from corelane.placement.memory import Nodes
+from corelane.placement.memory_blocks import Nodes
 from corelane.placement.topology import Topology
 from corelane.reasons import Reason
 from corelane.workload import BindPolicy, ContainerKind

@@ -8,13 +8,13 @@ order are taken; preferences of a device plugin are not asked for.
 from collections.abc import Iterable, Mapping
 
 from corelane.machine.model import default_distances
-from corelane.node import memory
+from corelane.node import memory_manager
 from corelane.node.config import Inventory
 from corelane.node.entries import Entry
 from corelane.node.ledger import NodeState
 from corelane.placement import hints, topologymanager
 from corelane.placement.hints import device_hints
-from corelane.placement.memory import Nodes
+from corelane.placement.memory_blocks import Nodes
 from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass, peak
@@ -112,7 +112,7 @@ class Managers:
         self,
         state: NodeState,
         request: PodRequest,
-        memory_of: memory.MemoryManager | None,
+        memory_of: memory_manager.MemoryManager | None,
         devices_of: DeviceManager | None,
     ) -> None:
         self.state, self.request = state, request
@@ -126,7 +126,9 @@ class Managers:
 
     def pod_affinity(self, cpus: Hints) -> NUMAAffinity:
         """The NUMA nodes for all containers, under pod scope. Raises Refusal."""
-        return self.aligned_pod(cpus, self.memory.hints(memory.of_pod(self.request)) if self.memory else [])
+        return self.aligned_pod(
+            cpus, self.memory.hints(memory_manager.of_pod(self.request)) if self.memory else []
+        )
 
     def aligned_pod(self, cpus: Hints, memory_: list[Hints]) -> NUMAAffinity:
         """Return the NUMA nodes for a pod, from its hints for CPUs and memory. Raises Refusal."""
@@ -137,7 +139,7 @@ class Managers:
         """What a container is to have of its own: of a pod with resources as a whole, if guaranteed."""
         if self.request.level is not None and not container.guaranteed:
             return {}
-        return memory.wanted(container)
+        return memory_manager.wanted(container)
 
     def allocate_devices(self, container: ContainerRequest, affinity: NUMAAffinity) -> None:
         """Raises Refusal."""
@@ -158,7 +160,7 @@ class Managers:
             return None
         parts = [block for of in self.memory.blocks.values() for block in of]
         blocks = self.memory.whole or parts
-        return memory.returned(self.memory.nodes, blocks)
+        return memory_manager.returned(self.memory.nodes, blocks)
 
 
 def needed(state: NodeState, request: PodRequest) -> Managers | None:
@@ -173,7 +175,7 @@ def needed(state: NodeState, request: PodRequest) -> Managers | None:
     return Managers(
         state,
         request,
-        memory.MemoryManager(state.memory) if keeps_memory else None,
+        memory_manager.MemoryManager(state.memory) if keeps_memory else None,
         _devices(state) if hands_out else None,
     )
 

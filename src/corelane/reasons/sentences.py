@@ -10,7 +10,7 @@ from typing import Any, Final, TypeAlias
 from corelane import quantity
 from corelane.cpuset import format_list, named, verb
 from corelane.reasons.codes import Code, Reason
-from corelane.reasons.state_files import SENTENCES
+from corelane.reasons.recovery import SENTENCES
 
 Phrase: TypeAlias = str | Callable[..., str]
 """A format string of the values by position, or a function of them."""

@@ -52,7 +52,7 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ContainerStatus:
+class RuntimeStatus:
     """What is known of one run. A process ended by signal n has `signal` n and `exit_code` 128 + n.
 
     `exit_code` is never None once `state` is "exited": 255 stands for an unknown one, and
@@ -115,7 +115,7 @@ class Runtime(Protocol):
     def notice(self) -> str:
         """What this enforcement cannot do and why, in a sentence; empty where nothing is missing."""
 
-    async def start(self, spec: ContainerSpec) -> ContainerStatus:
+    async def start(self, spec: ContainerSpec) -> RuntimeStatus:
         """Start a container, already pinned, and return it running. Raises RuntimeFailure."""
 
     async def update(
@@ -144,10 +144,10 @@ class Runtime(Protocol):
     async def remove_pod(self, pod_uid: str) -> None:
         """Remove every ended container of a pod, and its logs. Raises RuntimeFailure if one still runs."""
 
-    async def containers(self) -> list[ContainerStatus]:
+    async def containers(self) -> list[RuntimeStatus]:
         """Everything known, including what was adopted after a restart and what ended meanwhile."""
 
-    def wait_events(self) -> AsyncIterator[ContainerStatus]:
+    def wait_events(self) -> AsyncIterator[RuntimeStatus]:
         """Changes of state from this call on: `async for status in runtime.wait_events()`."""
 
     async def allowed(self, container_id: str) -> list[TaskAffinity]:

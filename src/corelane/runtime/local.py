@@ -27,9 +27,9 @@ from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
     KEEP,
     ContainerSpec,
-    ContainerStatus,
     Keep,
     RuntimeFailure,
+    RuntimeStatus,
 )
 from corelane.runtime.launch import LaunchError, launch
 from corelane.runtime.process_watch import Tasks
@@ -118,7 +118,7 @@ class LocalRuntime:
 
     # What is asked of it.
 
-    async def start(self, spec: ContainerSpec) -> ContainerStatus:
+    async def start(self, spec: ContainerSpec) -> RuntimeStatus:
         """As `Runtime.start`; when the caller is cancelled, the start goes on to its end."""
         container = self._reserve(spec)
         return await asyncio.shield(self._tasks.spawn(self._start(container)))
@@ -180,10 +180,10 @@ class LocalRuntime:
         for directory in await asyncio.to_thread(self._state.pod_logs, pod_uid):
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
-    async def containers(self) -> list[ContainerStatus]:
+    async def containers(self) -> list[RuntimeStatus]:
         return [container.status for container in self._known.all()]
 
-    def wait_events(self) -> AsyncIterator[ContainerStatus]:
+    def wait_events(self) -> AsyncIterator[RuntimeStatus]:
         return self._known.events.listen()
 
     async def allowed(self, container_id: str) -> list[TaskAffinity]:
@@ -253,7 +253,7 @@ class LocalRuntime:
         stored = ContainerRecord(id=new, spec=spec, created_at=time.time(), log=log)
         return self._known.add(stored, None, supervised=True)
 
-    async def _start(self, container: LocalContainer) -> ContainerStatus:
+    async def _start(self, container: LocalContainer) -> RuntimeStatus:
         try:
             async with container.pod:
                 started = await asyncio.to_thread(self._launch, container)

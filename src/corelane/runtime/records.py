@@ -26,7 +26,7 @@ import msgspec
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import proc
-from corelane.runtime.base import ContainerSpec, ContainerState, ContainerStatus, RuntimeFailure
+from corelane.runtime.base import ContainerSpec, ContainerState, RuntimeFailure, RuntimeStatus
 
 _LOCK_SECONDS = 1.0
 
@@ -215,7 +215,7 @@ class ShimOutcome:
 
 def status(
     stored: ContainerRecord, outcome: ShimOutcome | None, *, supervised: bool, boot_id: str
-) -> ContainerStatus:
+) -> RuntimeStatus:
     """A container's status from its records and whether its shim lives."""
     if outcome is None:
         return (
@@ -242,10 +242,10 @@ def status(
     return _status(stored, "exited", **seen, exit_code=UNKNOWN_EXIT, message=message)
 
 
-def _status(stored: ContainerRecord, state: ContainerState, **known: Any) -> ContainerStatus:
+def _status(stored: ContainerRecord, state: ContainerState, **known: Any) -> RuntimeStatus:
     spec = stored.spec
     identity: Known = {"id": stored.id, "pod_uid": spec.pod_uid, "name": spec.name, "attempt": spec.attempt}
-    return ContainerStatus(**identity, state=state, **known)
+    return RuntimeStatus(**identity, state=state, **known)
 
 
 def _end(outcome: ShimOutcome) -> Known:

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 
 from corelane.kernel import proc
 from corelane.runtime import records as outcomes
-from corelane.runtime.base import ContainerStatus, UnknownContainer
+from corelane.runtime.base import RuntimeStatus, UnknownContainer
 from corelane.runtime.process_watch import Broadcast, ProcessWatch, watch
 from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
 
@@ -25,7 +25,7 @@ class LocalContainer:
     """
 
     stored: ContainerRecord
-    status: ContainerStatus
+    status: RuntimeStatus
     pod: asyncio.Lock
     outcome: ShimOutcome | None = None
     watch: ProcessWatch | None = None
@@ -39,7 +39,7 @@ class ContainerRegistry:
     """The known containers by id. `on_end` is called once for each that ends, or is adopted as ended."""
 
     def __init__(self, state: RecordStore, on_end: Callable[[LocalContainer], None]) -> None:
-        self.events = Broadcast[ContainerStatus]()
+        self.events = Broadcast[RuntimeStatus]()
         self._state = state
         self._on_end = on_end
         self._boot = proc.boot_id()

@@ -18,9 +18,9 @@ from corelane.cpuset import CPUSet
 from corelane.runtime.base import (
     KEEP,
     ContainerSpec,
-    ContainerStatus,
     Keep,
     RuntimeFailure,
+    RuntimeStatus,
     TaskAffinity,
     UnknownContainer,
 )
@@ -36,7 +36,7 @@ class SimulationStateError(ValueError):
 
 @dataclass(slots=True)
 class _Container:
-    status: ContainerStatus
+    status: RuntimeStatus
     cpus: CPUSet
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -52,16 +52,16 @@ class SimulatedRuntime:
         """Read what ran before. Raises SimulationStateError, OSError."""
         self._path = state / _FILE_NAME if state else None
         self._clock = clock
-        self._events = Broadcast[ContainerStatus]()
+        self._events = Broadcast[RuntimeStatus]()
         self._containers = {one.status.id: one for one in _load(self._path)}
 
-    async def start(self, spec: ContainerSpec) -> ContainerStatus:
+    async def start(self, spec: ContainerSpec) -> RuntimeStatus:
         """Take note of a container; there is no process. Raises RuntimeFailure if it runs already."""
         for other in self._containers.values():
             known = other.status
             if (known.pod_uid, known.name) == (spec.pod_uid, spec.name) and not other.ended.is_set():
                 raise RuntimeFailure("CreateContainerError", f'"{spec.name}" runs already, as {known.id}')
-        status = ContainerStatus(
+        status = RuntimeStatus(
             id=secrets.token_hex(16),
             pod_uid=spec.pod_uid,
             name=spec.name,
@@ -108,10 +108,10 @@ class SimulatedRuntime:
         for container_id in [id_ for id_, one in self._containers.items() if one.status.pod_uid == pod_uid]:
             await self.remove(container_id)
 
-    async def containers(self) -> list[ContainerStatus]:
+    async def containers(self) -> list[RuntimeStatus]:
         return [container.status for container in self._containers.values()]
 
-    def wait_events(self) -> AsyncIterator[ContainerStatus]:
+    def wait_events(self) -> AsyncIterator[RuntimeStatus]:
         return self._events.listen()
 
     async def allowed(self, container_id: str) -> list[TaskAffinity]:
@@ -179,7 +179,7 @@ class SimulatedRuntime:
 
 
 class _Row(msgspec.Struct):
-    status: ContainerStatus
+    status: RuntimeStatus
     cpus: str
 
 

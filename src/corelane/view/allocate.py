@@ -16,7 +16,7 @@ from corelane.node.explain.pod_explanation import (
     TermValue,
 )
 from corelane.node.explain.what_if import AllocatorAnswer, Comparison
-from corelane.placement.memory import in_words
+from corelane.placement.memory_blocks import in_words
 from corelane.view import svg, tables
 from corelane.view.cpumap import cpumap
 from corelane.view.owners import Owner

@@ -22,7 +22,7 @@ from corelane.kernel import cgroup
 from corelane.kernel.files import Directory
 from corelane.limits import measure
 from corelane.limits.measure import CounterError, CPULoad, Measurement, Processor, Rates, Reading
-from corelane.node.recovery.owners import ContainerName, ListedPod, RunningContainer
+from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
 
 _OWN_SPECS: Final = "nodes/*/containers/containers/*/spec.json"
 

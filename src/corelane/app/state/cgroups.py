@@ -16,7 +16,7 @@ from corelane.app.state.files import StateFileError
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.kernel import proc as processes
 from corelane.kernel.files import Directory
-from corelane.node.recovery.owners import RunningContainer
+from corelane.node.recovery.cpu_owners import RunningContainer
 
 _MAX_DEPTH: Final = 5
 """Levels below the mount point at which pods may begin: kind and nested kubelets put them lower."""

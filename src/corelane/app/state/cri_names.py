@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from corelane.cpuset import CPUSet, CPUSetError
-from corelane.node.recovery.owners import ContainerName, RunningContainer
+from corelane.node.recovery.cpu_owners import ContainerName, RunningContainer
 from corelane.runtime import cri
 
 _SHARES_OF_CPU: Final = 1024

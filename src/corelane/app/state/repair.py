@@ -15,8 +15,8 @@ from corelane.app.state.files import Say, StateFileError
 from corelane.node import NodeState
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint, Version
-from corelane.node.recovery import owners, rebuilding, start_rules
-from corelane.node.recovery.owners import Observation
+from corelane.node.recovery import cpu_owners, rebuilding, start_rules
+from corelane.node.recovery.cpu_owners import Observation
 from corelane.node.recovery.rebuilding import RebuiltState, RepairError, StateDifference
 from corelane.view import state as view
 from corelane.view import tables
@@ -59,7 +59,7 @@ def plan(
     state, settings = command.empty_node(machine, settings, recorded)
     observed, more = _observe(state, sources, recorded, intact=intact)
     target = cast("Version", version or (recorded.version if recorded and recorded.version != 1 else 2))
-    rebuilt = rebuilding.rebuild(owners.cpu_owners(observed), state, recorded, whole_pods=target != 2)
+    rebuilt = rebuilding.rebuild(cpu_owners.cpu_owners(observed), state, recorded, whole_pods=target != 2)
     after = checkpoint.encode(rebuilt.checkpoint, target)
     if failing := start_rules.broken(start_rules.check(checkpoint.decode(after), state)):
         raise RepairError(f"{failing[0].name}: {failing[0].text}: this cannot be repaired")
@@ -139,7 +139,7 @@ def _nothing_runs(sources: RepairSources, report: RuntimeReport, recorded: Check
 
 
 def _unnamed(rebuilt: RebuiltState, observed: Observation) -> list[str]:
-    unknown = {owners.placeholder(container) for container in observed.containers}
+    unknown = {cpu_owners.placeholder(container) for container in observed.containers}
     count = sum(name in unknown for of in rebuilt.checkpoint.entries.values() for name in of)
     if not count:
         return []

@@ -24,14 +24,14 @@ from corelane.node import (
     Origin,
     Phase,
     codec,
-    memory,
+    memory_manager,
     new,
     placed_pods,
 )
 from corelane.node.entries import Key, Sharing, claimed_before
 from corelane.node.ledger import frozen, usable_topology, with_entries
 from corelane.node.placed_pods import PlacedPod
-from corelane.placement.memory import Nodes
+from corelane.placement.memory_blocks import Nodes
 from corelane.workload import ContainerKind
 
 _FRACTION: Final = re.compile(r"[0-9]{1,9}(?:/[1-9][0-9]{0,8})?", re.ASCII)
@@ -226,7 +226,7 @@ def _more(text: str, owned: _Owned) -> dict[str, Any]:
         more = codec.of_plain(owned.more)
     except ValueError as error:
         raise _broken(text, f"the entry of {owned.pod}/{owned.container}: {error}") from error
-    return {**more, "mems": memory.mems(more["memory"])} if "memory" in more else more
+    return {**more, "mems": memory_manager.mems(more["memory"])} if "memory" in more else more
 
 
 def _check(text: str, state: NodeState, entries: dict[Key, Entry]) -> None:

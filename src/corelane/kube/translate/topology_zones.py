@@ -23,7 +23,7 @@ from corelane.node import managers
 from corelane.node.amplification import amplify
 from corelane.node.config import Level
 from corelane.node.ledger import NodeState
-from corelane.placement.memory import MEMORY, MemoryNode, hugepages
+from corelane.placement.memory_blocks import MEMORY, MemoryNode, hugepages
 from corelane.quantity import BINARY_SI
 
 NODE: Final = "Node"

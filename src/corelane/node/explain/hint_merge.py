@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from corelane.cpuset import bits, format_list
-from corelane.node import memory
+from corelane.node import memory_manager
 from corelane.node.explain.pod_explanation import HintMerge, HintSet, ProviderHints
 from corelane.node.kubelet import podlevel
 from corelane.node.ledger import NodeState
@@ -45,9 +45,9 @@ def of_pod(
     amounts: dict[str, int] = {}
     hints: list[Hints] = []
     if managers.memory and as_one and request.level:
-        amounts, hints = memory.wanted(request.level), podlevel.memory_hints(managers.memory, request)
+        amounts, hints = memory_manager.wanted(request.level), podlevel.memory_hints(managers.memory, request)
     elif managers.memory and not as_one:
-        amounts = memory.of_pod(request)
+        amounts = memory_manager.of_pod(request)
         hints = managers.memory.hints(amounts)
     return [*_devices(managers, devices), cpus, *_memory(amounts, hints)]
 

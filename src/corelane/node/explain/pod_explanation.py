@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.node.ledger import Decision, NodeState
-from corelane.placement.memory import MemoryBlock
+from corelane.placement.memory_blocks import MemoryBlock
 from corelane.workload import PodRequest
 
 

@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeAlias
 from corelane.cpuset import CPUSet, CPUSetError, quoted
 from corelane.node.kubelet.statefile import (
     CheckpointError,
-    Fields,
     MalformedError,
     Pairs,
+    StateFields,
     fnv1a,
     go_json,
     parse,
@@ -85,7 +85,7 @@ def decode(content: bytes, *, payload: bool = True) -> Checkpoint:
     Without `payload` as releases before 1.37 read it, to which version 4 is 2. Raises CheckpointError.
     """
     try:
-        fields = Fields(parse(content, "the file"))
+        fields = StateFields(parse(content, "the file"))
         if payload and (fields.text("data") or fields.number("dataChecksum")):
             return _of_payload(fields)
         return _verified(_read(fields), fields.number("checksum"))
@@ -93,11 +93,11 @@ def decode(content: bytes, *, payload: bool = True) -> Checkpoint:
         raise CheckpointError(f"{error}; {_WHAT_TO_DO}") from None
 
 
-def _of_payload(fields: Fields) -> Checkpoint:
+def _of_payload(fields: StateFields) -> Checkpoint:
     data = fields.text("data")
     if payload_checksum(data) != fields.number("dataChecksum"):
         raise MalformedError("dataChecksum: checkpoint is corrupted")
-    return _read(Fields(parse(data.encode(), "data"))).parsed(4)
+    return _read(StateFields(parse(data.encode(), "data"))).parsed(4)
 
 
 def _verified(raw: "_Raw", checksum: int) -> Checkpoint:
@@ -189,7 +189,7 @@ def _spew(value: Mapping[str, Any] | str | CPUSet | None) -> str:
     return f"map[{' '.join(f'{key}:{_spew(value[key])}' for key in sorted(value))}]"
 
 
-def _read(fields: Fields) -> _Raw:
+def _read(fields: StateFields) -> _Raw:
     entries = fields.members("entries")
     flat = bool(entries) and all(isinstance(value, str) for value in (entries or {}).values())
     if flat:
@@ -213,7 +213,7 @@ def _texts(uid: str, value: Any) -> dict[str, str] | None:
 def _pod_cpus(uid: str, value: Any) -> CPUSet:
     if not isinstance(value, Pairs):
         raise MalformedError(f"podEntries of pod {uid!r}: is {type(value).__name__}, not an object")
-    text = Fields(value).text("cpuSet")
+    text = StateFields(value).text("cpuSet")
     try:
         return CPUSet.parse(text)
     except CPUSetError as error:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from corelane.node.kubelet.statefile import Fields, MalformedError, Pairs
+from corelane.node.kubelet.statefile import MalformedError, Pairs, StateFields
 
 
 class GoType(Protocol):
@@ -155,7 +155,7 @@ class Struct:
     def read(self, value: Any, where: str) -> dict[str, Any]:
         if not isinstance(value, Pairs | None):
             raise MalformedError(f"{where}: is {_kind(value)}, not an object")
-        fields = Fields(value or Pairs())
+        fields = StateFields(value or Pairs())
         prefix = f"{where}." if where else ""
         return {
             member.json: member.type.read(fields.get(member.json), f"{prefix}{member.json}")

@@ -20,9 +20,9 @@ from corelane.node.kubelet.gotypes import (
 )
 from corelane.node.kubelet.statefile import (
     CheckpointError,
-    Fields,
     MalformedError,
     Pairs,
+    StateFields,
     fnv1a,
     parse,
     payload_checksum,
@@ -83,8 +83,8 @@ class MemoryCheckpoint:
 def is_memory(content: bytes) -> bool:
     """Whether these bytes are a memory manager's state, rather than anything else or nothing at all."""
     try:
-        fields = Fields(parse(content, "the file"))
-        return "machineState" in fields or "machineState" in Fields(parse(_payload(fields), "data"))
+        fields = StateFields(parse(content, "the file"))
+        return "machineState" in fields or "machineState" in StateFields(parse(_payload(fields), "data"))
     except MalformedError:
         return False
 
@@ -96,7 +96,7 @@ def decode(content: bytes, *, verify: bool = True) -> MemoryCheckpoint:
     """
     try:
         pairs = parse(content, "the file")
-        fields = Fields(pairs)
+        fields = StateFields(pairs)
         if fields.text("data") or fields.number("dataChecksum"):
             return _newer(fields, verify=verify)
         return _older(pairs, fields.number("checksum"), verify=verify)
@@ -104,14 +104,14 @@ def decode(content: bytes, *, verify: bool = True) -> MemoryCheckpoint:
         raise CheckpointError(f"{error}; {_WHAT_TO_DO}") from None
 
 
-def _newer(fields: Fields, *, verify: bool) -> MemoryCheckpoint:
+def _newer(fields: StateFields, *, verify: bool) -> MemoryCheckpoint:
     """Version 3: the payload counts, and what stands beside it for older kubelets does not."""
     if verify and payload_checksum(fields.text("data")) != fields.number("dataChecksum"):
         raise MalformedError("dataChecksum: checkpoint is corrupted")
     return _values(_VERSION_2.read(parse(_payload(fields), "data"), ""), 3)
 
 
-def _payload(fields: Fields) -> bytes:
+def _payload(fields: StateFields) -> bytes:
     return fields.text("data").encode()
 
 

@@ -6,11 +6,11 @@ piece is its bubble. Within it guaranteed containers get their own part; the oth
 
 from collections.abc import Iterator, Mapping
 
-from corelane.node import memory
+from corelane.node import memory_manager
 from corelane.node.config import pick
 from corelane.node.kubelet import cpu_manager
 from corelane.node.ledger import NodeState
-from corelane.placement.memory import MemoryBlock, taken
+from corelane.placement.memory_blocks import MemoryBlock, taken
 from corelane.placement.topologymanager import Hints, NUMAAffinity
 from corelane.reasons import Code, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, PodResources, QOSClass
@@ -39,7 +39,7 @@ def cpu_hints(state: NodeState, request: PodRequest, available: int) -> Hints:
     return cpu_manager.cpu_hints(state, available, 0, n)
 
 
-def memory_hints(handout: memory.MemoryManager, request: PodRequest) -> list[Hints]:
+def memory_hints(handout: memory_manager.MemoryManager, request: PodRequest) -> list[Hints]:
     """What the memory manager says of the whole pod, for each resource."""
     wanted = _amounts(request.level)
     if _memory_fault(request, wanted):
@@ -93,7 +93,7 @@ def _cpu_fault(request: PodRequest, total: int) -> Refusal | None:
 
 
 def allocate_memory(
-    handout: memory.MemoryManager, request: PodRequest, affinity: NUMAAffinity
+    handout: memory_manager.MemoryManager, request: PodRequest, affinity: NUMAAffinity
 ) -> tuple[MemoryBlock, ...]:
     """Give the pod its memory and each container its part of it; the pod's blocks. Raises Refusal."""
     wanted = _amounts(request.level)
@@ -104,8 +104,8 @@ def allocate_memory(
         handout.nodes = taken(handout.nodes, where, name, size)
     for name, amounts in _memory_shared_out(request, wanted).items():
         parts = {resource: size for resource, size in amounts.items() if size > 0}
-        handout.blocks[name] = memory.blocks_of(parts, where)
-    handout.whole = memory.blocks_of(wanted, where)
+        handout.blocks[name] = memory_manager.blocks_of(parts, where)
+    handout.whole = memory_manager.blocks_of(wanted, where)
     return handout.whole
 
 
@@ -146,9 +146,9 @@ def _used_up(total: Mapping[str, int], lasting: Mapping[str, int]) -> Iterator[s
 
 def _own(container: ContainerRequest) -> dict[str, int]:
     """The memory that a container has to itself."""
-    return memory.wanted(container) if container.guaranteed else {}
+    return memory_manager.wanted(container) if container.guaranteed else {}
 
 
 def _amounts(level: PodResources | None) -> dict[str, int]:
-    found = memory.wanted(level) if level else {}
+    found = memory_manager.wanted(level) if level else {}
     return {name: size for name, size in found.items() if size > 0}

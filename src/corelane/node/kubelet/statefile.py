@@ -54,7 +54,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number in JSON")
 
 
-class Fields:
+class StateFields:
     """The members of a Go structure: names match whatever their case, null changes nothing, maps merge."""
 
     __slots__ = ("values",)

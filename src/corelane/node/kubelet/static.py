@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.cpuset import CPUSet
-from corelane.node import managers, memory
+from corelane.node import managers, memory_manager
 from corelane.node.entries import Bubble, Entry, Key, Origin, Sharing
 from corelane.node.kubelet import cpu_manager, podlevel
 from corelane.node.ledger import Decision, NodeState, frozen
-from corelane.placement.memory import MemoryBlock
+from corelane.placement.memory_blocks import MemoryBlock
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
 from corelane.workload import ContainerKind, ContainerRequest, PodRequest, QOSClass
@@ -320,7 +320,12 @@ class StaticAdmission:
         """What an entry says beside CPUs."""
         blocks = self.blocks_of(container)
         devices = self.devices_of(container)
-        return {"mems": memory.mems(blocks), "memory": blocks, "devices": devices, "bubble": self.bubble}
+        return {
+            "mems": memory_manager.mems(blocks),
+            "memory": blocks,
+            "devices": devices,
+            "bubble": self.bubble,
+        }
 
     def decision(self, after: NodeState) -> Decision:
         return Decision(

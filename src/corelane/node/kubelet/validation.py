@@ -15,7 +15,7 @@ from corelane.node.invariants import Problem
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory, Table
 from corelane.node.ledger import usable_topology
-from corelane.placement.memory import hugepages
+from corelane.placement.memory_blocks import hugepages
 
 
 def start_problems(checkpoint: Checkpoint, machine: Machine, config: NodeConfig) -> list[Problem]:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any
 
 from corelane.cpuset import CPUSet, bits
-from corelane.node import amplification, memory
+from corelane.node import amplification, memory_manager
 from corelane.node.entries import Entry, Key, Origin, Sharing
 from corelane.node.ledger import Decision, NodeState, frozen
 from corelane.node.managers import Managers, needed
@@ -232,7 +232,7 @@ def _memory(more: Managers, request: PodRequest) -> Iterator[Resource]:
     if more.memory is None:
         return
     nodes = more.memory.nodes
-    for name, size in memory.of_pod(request).items():
+    for name, size in memory_manager.of_pod(request).items():
         free = {node: one.free.get(name, 0) for node, one in nodes.items()}
         yield Resource(name, size, free, {node: one.allocatable.get(name, 0) for node, one in nodes.items()})
 
@@ -257,7 +257,7 @@ def _more(more: Managers, container: ContainerRequest) -> dict[str, Any]:
     """Return the members of an entry about devices and memory."""
     blocks = more.memory.blocks.get(container.name, ()) if more.memory else ()
     devices = more.devices.given.get(container.name, {}) if more.devices else {}
-    return {"mems": memory.mems(blocks), "memory": blocks, "devices": devices}
+    return {"mems": memory_manager.mems(blocks), "memory": blocks, "devices": devices}
 
 
 def placed_pod(request: PodRequest, burst: int = 0) -> PlacedPod:

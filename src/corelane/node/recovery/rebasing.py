@@ -9,8 +9,8 @@ from corelane.node.config import NodeConfig, reserve
 from corelane.node.entries import Bubble, Entry, Key, Sharing, bound_mask, claimed_before, exclusive_mask
 from corelane.node.invariants import Problem, problem
 from corelane.node.ledger import NodeState, frozen, usable_topology, with_entries
-from corelane.node.memory import nodes_of
-from corelane.placement.memory import MemoryBlock, MemoryNode, Nodes, holds, taken
+from corelane.node.memory_manager import nodes_of
+from corelane.placement.memory_blocks import MemoryBlock, MemoryNode, Nodes, holds, taken
 
 __all__ = ["nodes_of"]
 

@@ -11,7 +11,7 @@ from corelane.cpuset import CPUSet, format_list
 from corelane.node.config import pick
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import NodeState
-from corelane.node.recovery.owners import CPUOwner
+from corelane.node.recovery.cpu_owners import CPUOwner
 from corelane.reasons import Code, Reason
 
 

@@ -10,8 +10,8 @@ from typing import Final
 
 from corelane.placement import balance
 from corelane.placement.koordinator import core_layout
-from corelane.placement.koordinator.accumulator import NOTHING_HELD, Held, Request, pick
 from corelane.placement.koordinator.core_layout import Cores
+from corelane.placement.koordinator.cpu_picker import NOTHING_HELD, Held, Request, pick
 from corelane.placement.topology import Topology, node_order
 from corelane.workload.placement_spec import BindPolicy, ExclusivePolicy, NUMAStrategy
 

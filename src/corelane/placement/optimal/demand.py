@@ -9,8 +9,8 @@ from functools import reduce
 from operator import or_
 from typing import Final, NamedTuple
 
+from corelane.placement.optimal.domain_tables import ScoreLayout
 from corelane.placement.optimal.shape import Shape
-from corelane.placement.optimal.tables import ScoreLayout
 from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import (
     BindPolicy,

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Collection, Hashable, Iterator, Sequence
 
 from corelane.cpuset import bits
+from corelane.placement.optimal.domain_tables import BITS, MASK
 from corelane.placement.optimal.filling import (
     Aim,
     Budget,
@@ -25,15 +26,14 @@ from corelane.placement.optimal.filling import (
     most,
     most_from,
 )
-from corelane.placement.optimal.problem import Problem, lower, pick
+from corelane.placement.optimal.problem import PlacementProblem, lower, pick
 from corelane.placement.optimal.spans import Span, added, node_reach
-from corelane.placement.optimal.tables import BITS, MASK
 
 
 class Alone:
     """The nodes of a span of single nodes: the best that any of them gives, if any."""
 
-    def __init__(self, problem: Problem, span: Span, aim: Aim, caps: Caps, budget: Budget) -> None:
+    def __init__(self, problem: PlacementProblem, span: Span, aim: Aim, caps: Caps, budget: Budget) -> None:
         self.problem, n = problem, problem.demand.cpus
         self.score: int | None = None
         self.tied: list[tuple[int, Filling]] = []
@@ -65,7 +65,7 @@ class Alone:
         return cpus
 
 
-def _possible(problem: Problem, span: Span, aim: Aim) -> Iterator[tuple[int, int]]:
+def _possible(problem: PlacementProblem, span: Span, aim: Aim) -> Iterator[tuple[int, int]]:
     """The nodes that have enough CPUs in so many domains, each after a score that it cannot beat."""
     n = problem.demand.cpus
     for node in span.nodes:
@@ -77,7 +77,7 @@ def _possible(problem: Problem, span: Span, aim: Aim) -> Iterator[tuple[int, int
 class Combined:
     """A span of several nodes searched for what is aimed at: the best, if there is any."""
 
-    def __init__(self, problem: Problem, span: Span, aim: Aim, caps: Caps, budget: Budget) -> None:
+    def __init__(self, problem: PlacementProblem, span: Span, aim: Aim, caps: Caps, budget: Budget) -> None:
         self.problem, self.span, self.aim = problem, span, aim
         self.fillings = self._fillings(aim.useful(problem, span.nodes, caps), budget)
         inside = [problem.shape.inside[node] for node in span.nodes]
@@ -154,7 +154,7 @@ class Combined:
         return after
 
 
-def rough(problem: Problem, span: Span) -> tuple[int, int]:
+def rough(problem: PlacementProblem, span: Span) -> tuple[int, int]:
     """Some choice of a span: its score and its CPUs."""
     score = cpus = 0
     layout, domains = problem.rules.layout, len(problem.caps)
@@ -169,7 +169,7 @@ def rough(problem: Problem, span: Span) -> tuple[int, int]:
     return score, cpus
 
 
-def _parts(problem: Problem, span: Span) -> tuple[list[int], list[int]]:
+def _parts(problem: PlacementProblem, span: Span) -> tuple[list[int], list[int]]:
     """Some nodes of a span, the largest, and how many CPUs each gives: what leaves the others a share."""
     order = sorted(span.nodes, key=lambda node: (not span.musts >> node & 1, -problem.node_caps[node], node))
     nodes = order[: span.count]
@@ -197,7 +197,7 @@ _Active = dict[int, list[_Point]]
 
 
 def read(
-    problem: Problem,
+    problem: PlacementProblem,
     nodes: Sequence[int],
     musts: int,
     fillings: Sequence[Filling],
@@ -256,7 +256,7 @@ def _full(filling: Filling, cpus: int) -> list[int]:
 
 
 def _into_domain(
-    active: _Active, problem: Problem, filling: Filling, depth: int, domain: int, floor: int
+    active: _Active, problem: PlacementProblem, filling: Filling, depth: int, domain: int, floor: int
 ) -> _Active:
     """From the state of a domain and those after it to what this one gives, where that may be the lowest.
 
@@ -289,7 +289,7 @@ def _lost(cpus: int, first: int, floor: int) -> bool:
     return 0 < apart & -apart < floor and bool(first & apart & -apart)
 
 
-def _ways(problem: Problem, domain: int, most: int) -> list[tuple[int, int]]:
+def _ways(problem: PlacementProblem, domain: int, most: int) -> list[tuple[int, int]]:
     """The entries, with their scores, of what may be taken from a domain; the last is nothing."""
     table, touch = problem.table(domain), problem.touch[domain]
     rows = [table.row(own) for own in range(min(table.most, most), 0, -1)]

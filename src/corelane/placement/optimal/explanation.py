@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from corelane.placement.optimal import infeasible
 from corelane.placement.optimal.demand import UNOCCUPIED, Demand, Occupancy, preferences
-from corelane.placement.optimal.problem import Problem, assemble, build, lower
+from corelane.placement.optimal.problem import PlacementProblem, assemble, build, lower
 from corelane.placement.optimal.result import TERMS, Alternative, Infeasible, Placement, Values, names, rank
 from corelane.placement.optimal.search import BUDGET, answer
 from corelane.placement.optimal.shape import Shape
@@ -29,14 +29,14 @@ def explain(
     return placement._replace(runner_up=second, reasons=reasons)
 
 
-def _runner_up(problem: Problem, placement: Placement, budget: int) -> Alternative | None:
+def _runner_up(problem: PlacementProblem, placement: Placement, budget: int) -> Alternative | None:
     """The best answer without one of the L3 domains chosen; failing that, without one of the cores."""
     cores = (core for core in problem.shape.cores() if core & placement.cpus)
     domains = (domain for domain in problem.shape.domains if domain & placement.cpus)
     return _best_without(problem, domains, budget) or _best_without(problem, cores, budget)
 
 
-def _best_without(problem: Problem, units: Iterable[int], budget: int) -> Alternative | None:
+def _best_without(problem: PlacementProblem, units: Iterable[int], budget: int) -> Alternative | None:
     best: Alternative | None = None
     for unit in units:
         rest = assemble(
@@ -81,7 +81,7 @@ def _decided(placement: Placement, second: Alternative | None) -> Reason:
     return Reason(Code.LOWER_IDS_WIN, both)
 
 
-def _notes(problem: Problem, placement: Placement) -> Iterator[Reason]:
+def _notes(problem: PlacementProblem, placement: Placement) -> Iterator[Reason]:
     """What wishes came to."""
     demand, values = problem.demand, placement.values
     if demand.spread and problem.shape.threads == 1:
@@ -95,13 +95,13 @@ def _notes(problem: Problem, placement: Placement) -> Iterator[Reason]:
             yield Reason(Code.AFFINITY_SELECTS_NOTHING, (one.name or "the selector",))
 
 
-def _broken(problem: Problem, cpus: int) -> Reason:
+def _broken(problem: PlacementProblem, cpus: int) -> Reason:
     """Which siblings of the CPUs are not with them."""
     siblings = problem.shape.touched(TopologyLevel.CORE, cpus) & ~cpus
     return Reason(Code.CORES_PARTLY_USED, (siblings & problem.free, siblings & ~problem.free))
 
 
-def _not_kept(problem: Problem, values: dict[str, int]) -> Reason:
+def _not_kept(problem: PlacementProblem, values: dict[str, int]) -> Reason:
     policy = problem.demand.exclusive_policy
     if policy is ExclusivePolicy.NUMA_NODE_LEVEL:
         return Reason(Code.EXCLUSIVE_POLICY_FALLBACK, (policy, values["fallback"]))
@@ -150,7 +150,7 @@ def _room(shape: Shape, demand: Demand, free: int) -> int:
     return sum(count // size for count in counts for size in demand.sizes)
 
 
-def _uneven(problem: Problem, counts: list[int]) -> int:
+def _uneven(problem: PlacementProblem, counts: list[int]) -> int:
     granule = 1 if problem.rules.spread else problem.shape.threads
     return max(0, max(counts) - min(counts) - granule)
 
@@ -162,7 +162,7 @@ def _cores_broken(shape: Shape, demand: Demand, cpus: int) -> int:
     return sum(core != ours for core, ours in cores)
 
 
-def _shared(problem: Problem, cpus: int) -> dict[str, int]:
+def _shared(problem: PlacementProblem, cpus: int) -> dict[str, int]:
     """Term 7: per preference the touched units that are against it."""
     layout = problem.rules.layout
     found = {"exclusive": 0, "fallback": 0, "affinity": 0}

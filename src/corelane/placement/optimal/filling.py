@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import NamedTuple
 
-from corelane.placement.optimal.problem import Problem
-from corelane.placement.optimal.tables import BITS, MASK, SHAPE_BITS
+from corelane.placement.optimal.domain_tables import BITS, MASK, SHAPE_BITS
+from corelane.placement.optimal.problem import PlacementProblem
 from corelane.workload.placement_spec import NUMAStrategy
 
 Layer = dict[int, int]
@@ -53,7 +53,7 @@ class Aim(NamedTuple):
     broken: int | None
     limits: Sequence[int]
 
-    def useful(self, problem: Problem, nodes: Iterable[int], caps: Caps) -> Caps:
+    def useful(self, problem: PlacementProblem, nodes: Iterable[int], caps: Caps) -> Caps:
         """The caps of the nodes' domains, 0 for those that cannot be among so few that give all.
 
         With the largest of the others they give too little, or too little of it without breaking more cores.
@@ -71,7 +71,7 @@ class Aim(NamedTuple):
         return Caps(every, unbroken)
 
 
-def aim(problem: Problem, domains: int, broken: int | None) -> Aim:
+def aim(problem: PlacementProblem, domains: int, broken: int | None) -> Aim:
     """What to aim at, with the limits that follow."""
     layout = problem.rules.layout
     highest = (layout.domains if broken is None else (broken + 1) * layout.bind) - 1
@@ -131,13 +131,13 @@ class Filling(NamedTuple):
     `layers` are those over the last 0, 1, 2 … of its domains.
     """
 
-    problem: Problem
+    problem: PlacementProblem
     node: int
     layers: list[Layer]
     scores: dict[int, int]
 
 
-def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
+def closing(problem: PlacementProblem, node: int) -> Callable[[int, int], int]:
     """What a node adds to the score once its part is known: from the CPUs taken and those broken."""
     rooms, whole = problem.rules.rooms, problem.node_whole[node]
     base = problem.node_touch[node] + rooms[whole]
@@ -148,7 +148,7 @@ def closing(problem: Problem, node: int) -> Callable[[int, int], int]:
     return lambda cpus, broken: base - rooms[whole - broken] + cpus * (slope + curve * cpus)
 
 
-def steering(problem: Problem) -> tuple[int, int]:
+def steering(problem: PlacementProblem) -> tuple[int, int]:
     """Term 8 as a score: smaller is better, never negative.
 
     A node that has f CPUs free and gives c of them adds c * (slope + curve * (c - 2 * f)).
@@ -159,7 +159,7 @@ def steering(problem: Problem) -> tuple[int, int]:
     return 2 * max(problem.node_free) * weight, weight
 
 
-def fill(problem: Problem, node: int, window: Window, caps: Caps, budget: Budget) -> Filling:
+def fill(problem: PlacementProblem, node: int, window: Window, caps: Caps, budget: Budget) -> Filling:
     """The best ways to take each number of CPUs in the window from a node.
 
     Numbers that cannot be a part of `total` CPUs within the limits are left out, as are domains with a cap of
@@ -182,7 +182,7 @@ def fill(problem: Problem, node: int, window: Window, caps: Caps, budget: Budget
     return Filling(problem, node, layers, _scores(problem, node, layers[-1], window))
 
 
-def _scores(problem: Problem, node: int, layer: Layer, window: Window) -> dict[int, int]:
+def _scores(problem: PlacementProblem, node: int, layer: Layer, window: Window) -> dict[int, int]:
     """The lowest score, everything of the node included, of each number of CPUs in the window."""
     scores: dict[int, int] = {}
     close = closing(problem, node)
@@ -197,7 +197,13 @@ def _scores(problem: Problem, node: int, layer: Layer, window: Window) -> dict[i
 
 
 def _extend(
-    problem: Problem, domain: int, layer: Layer, window: Window, coming: Caps, unbroken: int, budget: Budget
+    problem: PlacementProblem,
+    domain: int,
+    layer: Layer,
+    window: Window,
+    coming: Caps,
+    unbroken: int,
+    budget: Budget,
 ) -> Layer:
     """The layer after one more domain, which can give so many CPUs unbroken.
 

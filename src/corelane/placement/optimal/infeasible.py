@@ -11,7 +11,7 @@ from corelane.placement.optimal.demand import (
     requirements,
     union,
 )
-from corelane.placement.optimal.problem import Problem, assemble, build
+from corelane.placement.optimal.problem import PlacementProblem, assemble, build
 from corelane.placement.optimal.result import Change, Infeasible
 from corelane.placement.optimal.spans import possible
 from corelane.reasons import Code, Reason
@@ -21,11 +21,11 @@ _TRIES = 100
 """How many sets of holders are tried; beyond it, one that may be larger than needed is looked for."""
 _STRICT = (NUMAPolicy.RESTRICTED, NUMAPolicy.SINGLE_NUMA_NODE)
 
-Stage = tuple[str, Reason, Problem]
+Stage = tuple[str, Reason, PlacementProblem]
 """A requirement, why it may not be met, and the problem with it and all before it."""
 
 
-def why_not(problem: Problem) -> Infeasible:
+def why_not(problem: PlacementProblem) -> Infeasible:
     """Return the first hard requirement that cannot be met together with those before it."""
     for requirement, reason, stage in _stages(problem):
         if not possible(stage):
@@ -33,7 +33,7 @@ def why_not(problem: Problem) -> Infeasible:
     raise AssertionError("the demand fits")
 
 
-def changes(problem: Problem) -> tuple[Change, ...]:
+def changes(problem: PlacementProblem) -> tuple[Change, ...]:
     """Return what would help: one set of holders to move, how many CPUs do fit, and each rule to soften.
 
     Where none of these suffices, one rule softened and something else with it.
@@ -41,25 +41,25 @@ def changes(problem: Problem) -> tuple[Change, ...]:
     return _single(problem) or tuple(_together(problem))
 
 
-def _single(problem: Problem) -> tuple[Change, ...]:
+def _single(problem: PlacementProblem) -> tuple[Change, ...]:
     return tuple(chain(_releases(problem), _fewer(problem), _softer(problem)))
 
 
-def _together(problem: Problem) -> Iterator[Change]:
+def _together(problem: PlacementProblem) -> Iterator[Change]:
     for rule, softer in _softened(problem.demand):
         rest = build(problem.shape, softer, problem.free, problem.occupancy)
         for change in islice(_single(rest), 1):
             yield Change("soften", rule=rule, also=change)
 
 
-def _stages(problem: Problem) -> Iterator[Stage]:
+def _stages(problem: PlacementProblem) -> Iterator[Stage]:
     demand, shape, others = problem.demand, problem.shape, problem.occupancy
     plain = replace(
         demand, bind_required=False, numa=NUMAPolicy.NONE, numa_exclusive=False, resources=(), strategy=None
     )
     usable = problem.free
 
-    def stage(part: Demand) -> Problem:
+    def stage(part: Demand) -> PlacementProblem:
         return assemble(shape, part, problem.free, usable, others)
 
     n = demand.cpus
@@ -81,7 +81,7 @@ def _stages(problem: Problem) -> Iterator[Stage]:
     yield "resources", Reason(Code.RESOURCES_NOT_LOCAL, (demand.numa, names)), stage(demand)
 
 
-def _bind(problem: Problem, usable: int) -> Reason:
+def _bind(problem: PlacementProblem, usable: int) -> Reason:
     demand, most = problem.demand, sum(problem.node_caps)
     policy = demand.bind or BindPolicy.FULL_PCPUS
     if demand.spread:
@@ -91,11 +91,11 @@ def _bind(problem: Problem, usable: int) -> Reason:
     return Reason(Code.TOO_FEW_WHOLE_CORES, (policy, demand.cpus, most, usable.bit_count()))
 
 
-def _fits(problem: Problem, demand: Demand) -> bool:
+def _fits(problem: PlacementProblem, demand: Demand) -> bool:
     return possible(build(problem.shape, demand, problem.free, problem.occupancy))
 
 
-def _fewer(problem: Problem) -> Iterator[Change]:
+def _fewer(problem: PlacementProblem) -> Iterator[Change]:
     """The most CPUs, fewer than requested, that do fit."""
     most = min(problem.demand.cpus - 1, sum(problem.node_caps))
     for cpus in range(most, 0, -1):
@@ -104,7 +104,7 @@ def _fewer(problem: Problem) -> Iterator[Change]:
             return
 
 
-def _softer(problem: Problem) -> Iterator[Change]:
+def _softer(problem: PlacementProblem) -> Iterator[Change]:
     """Each hard requirement that, were it only preferred, would let the demand fit."""
     for rule, softer in _softened(problem.demand):
         if _fits(problem, softer):
@@ -133,7 +133,7 @@ def _softened(demand: Demand) -> Iterator[tuple[Reason, Demand]]:
         yield Reason(Code.RULE_NUMA_EXCLUSIVE), replace(demand, numa_exclusive=False)
 
 
-def _releases(problem: Problem) -> Iterator[Change]:
+def _releases(problem: PlacementProblem) -> Iterator[Change]:
     """The fewest holders, and of these the smallest, without which the demand would fit."""
     found = _smallest(problem) or _irreducible(problem)
     if found:
@@ -141,7 +141,7 @@ def _releases(problem: Problem) -> Iterator[Change]:
         yield Change("release", holders=found, cpus=cpus)
 
 
-def _smallest(problem: Problem) -> tuple[int, ...]:
+def _smallest(problem: PlacementProblem) -> tuple[int, ...]:
     """One holder, or else two, as far as there are tries for."""
     holders = problem.occupancy.holders
     order = sorted(range(len(holders)), key=lambda i: (holders[i].bit_count(), i))
@@ -150,7 +150,7 @@ def _smallest(problem: Problem) -> tuple[int, ...]:
     return next((one for one in islice(sets, _TRIES) if _fits_without(problem, one)), ())
 
 
-def _irreducible(problem: Problem) -> tuple[int, ...]:
+def _irreducible(problem: PlacementProblem) -> tuple[int, ...]:
     """Some holders, all of which must be moved; empty where all together are not enough."""
     holders = problem.occupancy.holders
     kept = tuple(range(len(holders)))
@@ -163,7 +163,7 @@ def _irreducible(problem: Problem) -> tuple[int, ...]:
     return kept
 
 
-def _fits_without(problem: Problem, gone: tuple[int, ...]) -> bool:
+def _fits_without(problem: PlacementProblem, gone: tuple[int, ...]) -> bool:
     others, demand = problem.occupancy, problem.demand
     cpus = union(others.holders[i] for i in gone)
     rest = Occupancy(

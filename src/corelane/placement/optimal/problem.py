@@ -11,8 +11,7 @@ from operator import mul
 
 from corelane.cpuset import bits
 from corelane.placement.optimal.demand import Demand, Occupancy, Preference, preferences, requirements
-from corelane.placement.optimal.shape import Shape
-from corelane.placement.optimal.tables import (
+from corelane.placement.optimal.domain_tables import (
     PAIRS,
     CoreKind,
     DomainTable,
@@ -22,12 +21,13 @@ from corelane.placement.optimal.tables import (
     tables,
     tables_of_pairs,
 )
+from corelane.placement.optimal.shape import Shape
 from corelane.placement.topology import by_threads, lowest
 from corelane.workload.placement_spec import ExclusivePolicy, TopologyLevel
 
 
 @dataclass(slots=True, eq=False)
-class Problem:
+class PlacementProblem:
     """Never changed once made. Sequences are by position of NUMA node or L3 domain in the shape."""
 
     shape: Shape
@@ -76,7 +76,7 @@ class Problem:
         return sizes.pop() if len(sizes) == 1 else 0 if sizes else 1
 
 
-def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Problem:
+def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> PlacementProblem:
     """The problem of a demand and the CPUs that are free for it. Neither may name CPUs that do not exist."""
     usable = free = free & shape.all
     if not demand.plain or demand.limits or occupancy.anti_affinity:
@@ -85,7 +85,7 @@ def build(shape: Shape, demand: Demand, free: int, occupancy: Occupancy) -> Prob
     return assemble(shape, demand, free, usable, occupancy)
 
 
-def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> Problem:
+def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Occupancy) -> PlacementProblem:
     plain = demand.plain
     rules_ = _rules(demand, plain)
     against = (
@@ -116,7 +116,7 @@ def assemble(shape: Shape, demand: Demand, free: int, usable: int, occupancy: Oc
                     else (node_touch, shape.nodes)
                 ),
             )
-    return Problem(
+    return PlacementProblem(
         shape,
         demand,
         occupancy,
@@ -274,7 +274,7 @@ def lower(a: int, b: int) -> int:
     return a if a & apart & -apart else b
 
 
-def pick(problem: Problem, domain: int, taken: int) -> int:
+def pick(problem: PlacementProblem, domain: int, taken: int) -> int:
     """The lowest CPUs of a domain for an entry of its table; none for 0."""
     if not taken:
         return 0

@@ -8,12 +8,12 @@ from corelane.machine.model import LOCAL_DISTANCE
 from corelane.placement.optimal import infeasible
 from corelane.placement.optimal.demand import UNOCCUPIED, Demand, Occupancy
 from corelane.placement.optimal.division import Alone, Combined, rough
+from corelane.placement.optimal.domain_tables import MASK
 from corelane.placement.optimal.filling import Budget, BudgetSpentError, Caps, aim, fewest, most, steering
-from corelane.placement.optimal.problem import Problem, build, lower, most_of, pick
+from corelane.placement.optimal.problem import PlacementProblem, build, lower, most_of, pick
 from corelane.placement.optimal.result import Infeasible, Placement, Values, names
 from corelane.placement.optimal.shape import Shape
 from corelane.placement.optimal.spans import Rank, Span, choices
-from corelane.placement.optimal.tables import MASK
 from corelane.workload.placement_spec import NUMAStrategy
 
 BUDGET: Final = 40_000
@@ -45,7 +45,7 @@ def place(
     return answer(problem, budget) or infeasible.why_not(problem)
 
 
-def answer(problem: Problem, budget: int) -> Placement | None:
+def answer(problem: PlacementProblem, budget: int) -> Placement | None:
     """The best placement within so many steps; None when nothing fits."""
     found = in_one_domain(problem) or search(problem, Budget(budget))
     if found is None:
@@ -57,7 +57,7 @@ def answer(problem: Problem, budget: int) -> Placement | None:
     return Placement(found.cpus, terms, False, term, bound)
 
 
-def _values(problem: Problem, found: Choice) -> Values:
+def _values(problem: PlacementProblem, found: Choice) -> Values:
     """The terms of what was found, from its rank and score."""
     *shared, strategy, shape = problem.rules.layout.unpack(found.score)
     values = [*found.rank, *shared]
@@ -69,7 +69,7 @@ def _values(problem: Problem, found: Choice) -> Values:
     return tuple(zip(names(problem.demand.strategy), values, strict=True))
 
 
-def _left_over(problem: Problem, score: int) -> int:
+def _left_over(problem: PlacementProblem, score: int) -> int:
     """Term 8: the squares of what is left free, from their part of the score."""
     lost = score
     if problem.demand.strategy is NUMAStrategy.LEAST_ALLOCATED:
@@ -77,17 +77,17 @@ def _left_over(problem: Problem, score: int) -> int:
     return _squares(problem) - lost
 
 
-def _squares(problem: Problem) -> int:
+def _squares(problem: PlacementProblem) -> int:
     return sum([free * free for free in problem.node_free])
 
 
-def _room_before(problem: Problem) -> int:
+def _room_before(problem: PlacementProblem) -> int:
     """Term 9 if nothing were taken."""
     room = problem.rules.rooms.__getitem__
     return sum(map(room, problem.whole)) + sum(map(room, problem.node_whole))
 
 
-def _unproven(problem: Problem, found: Choice, terms: dict[str, int]) -> tuple[str, int | None]:
+def _unproven(problem: PlacementProblem, found: Choice, terms: dict[str, int]) -> tuple[str, int | None]:
     """The first term that may not be the best possible, and what it cannot beat."""
     bounds = {"l3-domains": found.fewest, "bind": _always_broken(problem), "room": _room_before(problem)}
     bounds |= {"allocated": _squares(problem), "balance": 0}
@@ -99,7 +99,7 @@ def _unproven(problem: Problem, found: Choice, terms: dict[str, int]) -> tuple[s
     return "ids", None
 
 
-def _always_broken(problem: Problem) -> int:
+def _always_broken(problem: PlacementProblem) -> int:
     """Cores that break the bind policy however the CPUs are chosen: one, where their number asks for it."""
     size = problem.shape.core_size
     return int(not problem.rules.spread and size > 1 and problem.demand.cpus % size > 0)
@@ -108,7 +108,7 @@ def _always_broken(problem: Problem) -> int:
 _RANK = Rank(0, 1, 0, LOCAL_DISTANCE)
 
 
-def in_one_domain(problem: Problem) -> Choice | None:
+def in_one_domain(problem: PlacementProblem) -> Choice | None:
     """The best choice when one L3 domain of a node that is as good as any holds the demand; else None."""
     n, demand = problem.demand.cpus, problem.demand
     if max(problem.caps) < n or demand.resources or demand.numa_exclusive:
@@ -135,7 +135,7 @@ def in_one_domain(problem: Problem) -> Choice | None:
     return Choice(_RANK, best, _lowest(problem, tied), 1) if tied else None
 
 
-def _lowest(problem: Problem, tied: list[tuple[int, int]]) -> int:
+def _lowest(problem: PlacementProblem, tied: list[tuple[int, int]]) -> int:
     """The lowest CPUs of equally good domains: a domain whose lowest CPU is too high is not looked into."""
     found = pick(problem, *tied[0])
     for domain, taken in tied[1:]:
@@ -145,7 +145,7 @@ def _lowest(problem: Problem, tied: list[tuple[int, int]]) -> int:
     return found
 
 
-def search(problem: Problem, budget: Budget) -> Choice | None:
+def search(problem: PlacementProblem, budget: Budget) -> Choice | None:
     """The best choice, or None when the demand does not fit."""
     for rank, spans in choices(problem):
         found = _in_spans(problem, rank, spans, budget)
@@ -154,7 +154,7 @@ def search(problem: Problem, budget: Budget) -> Choice | None:
     return None
 
 
-def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budget) -> Choice | None:
+def _in_spans(problem: PlacementProblem, rank: Rank, spans: Sequence[Span], budget: Budget) -> Choice | None:
     """The best choice of a rank: numbers of L3 domains in turn, and in each growing numbers of broken cores.
 
     The fewest that there could be of either are mostly possible, and keep the search small.
@@ -180,14 +180,14 @@ def _in_spans(problem: Problem, rank: Rank, spans: Sequence[Span], budget: Budge
     return None
 
 
-def _unbroken(problem: Problem) -> list[int]:
+def _unbroken(problem: PlacementProblem) -> list[int]:
     """The most CPUs that each domain can give without breaking the bind policy."""
     spread = problem.rules.spread
     sizes = [1 if spread else kind.size if kind.usable == kind.size else 0 for kind in problem.kinds]
     return most_of(sizes, problem.counts)
 
 
-def _least_broken(problem: Problem, span: Span, domains: int, unbroken: Sequence[int]) -> int:
+def _least_broken(problem: PlacementProblem, span: Span, domains: int, unbroken: Sequence[int]) -> int:
     """A number of cores of which no choice of the span can do without breaking the bind policy.
 
     A core that breaks it gives at most all its threads but one (more than it should).
@@ -218,7 +218,7 @@ def _best(filled: Iterable[Alone | Combined]) -> tuple[int, int] | None:
     return score, cpus
 
 
-def _fewest_domains(problem: Problem, span: Span) -> int:
+def _fewest_domains(problem: PlacementProblem, span: Span) -> int:
     """A number of L3 domains that no choice in the span can do without."""
     if span.count == 1:
         n, none = problem.demand.cpus, len(problem.caps) + 1
@@ -239,7 +239,7 @@ def _fewest_domains(problem: Problem, span: Span) -> int:
     return min(enough, default=len(problem.caps) + 1)
 
 
-def _prefixes(problem: Problem, span: Span, node: int) -> list[int]:
+def _prefixes(problem: PlacementProblem, span: Span, node: int) -> list[int]:
     """The most CPUs of 0, 1, 2 … of a node's domains that the span allows it to give."""
     caps = sorted((problem.caps[i] for i in problem.shape.inside[node]), reverse=True)
     return [min(total, span.high) for total in accumulate(caps, initial=0)]

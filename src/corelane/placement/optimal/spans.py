@@ -17,7 +17,7 @@ from corelane.cpuset import bits
 from corelane.machine.model import LOCAL_DISTANCE
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.optimal.filling import fewest, most
-from corelane.placement.optimal.problem import Problem
+from corelane.placement.optimal.problem import PlacementProblem
 from corelane.workload.placement_spec import NUMAPolicy, NUMAStrategy
 
 
@@ -41,12 +41,12 @@ class Span:
     musts: int = 0
 
 
-def possible(problem: Problem) -> bool:
+def possible(problem: PlacementProblem) -> bool:
     """Whether the demand fits at all."""
     return next(choices(problem), None) is not None
 
 
-def choices(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
+def choices(problem: PlacementProblem) -> Iterator[tuple[Rank, list[Span]]]:
     """All ranks that can be reached, best first, each with the choices of nodes that have it."""
     n, grain = problem.demand.cpus, problem.grain
     if sum(problem.node_caps) < n or (grain and n % grain):
@@ -56,7 +56,7 @@ def choices(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
     return _listed(problem)
 
 
-def _allowed(problem: Problem, count: int) -> list[int]:
+def _allowed(problem: PlacementProblem, count: int) -> list[int]:
     """The nodes with usable CPUs that may be among so many."""
     nodes = [i for i, cap in enumerate(problem.node_caps) if cap]
     if not problem.demand.numa_exclusive:
@@ -65,7 +65,7 @@ def _allowed(problem: Problem, count: int) -> list[int]:
     return [i for i in nodes if not problem.shape.nodes[i] & barred]
 
 
-def _holders(problem: Problem, *, spanning: bool) -> int:
+def _holders(problem: PlacementProblem, *, spanning: bool) -> int:
     """The CPUs of the holders that lie in several NUMA nodes, or of those that lie in one."""
     found = 0
     for cpus in problem.occupancy.holders:
@@ -75,7 +75,7 @@ def _holders(problem: Problem, *, spanning: bool) -> int:
     return found
 
 
-def _widest(problem: Problem) -> int:
+def _widest(problem: PlacementProblem) -> int:
     """The most NUMA nodes that the policy allows."""
     policy = problem.demand.numa
     if policy is NUMAPolicy.SINGLE_NUMA_NODE:
@@ -85,7 +85,7 @@ def _widest(problem: Problem) -> int:
     return len(problem.shape.nodes)
 
 
-def _needed_when_empty(problem: Problem) -> int:
+def _needed_when_empty(problem: PlacementProblem) -> int:
     """As many nodes as CPUs, or any resource, would need on the empty machine, whatever the limits."""
     demand, ids = problem.demand, problem.shape.node_ids
     count = len(ids)
@@ -96,7 +96,7 @@ def _needed_when_empty(problem: Problem) -> int:
     return need
 
 
-def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
+def _grouped(problem: PlacementProblem) -> Iterator[tuple[Rank, list[Span]]]:
     if problem.demand.strategy is NUMAStrategy.DISTRIBUTE_EVENLY:
         widths = sorted(_even_widths(problem))
     else:
@@ -114,7 +114,7 @@ def _grouped(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
                 yield Rank(uneven, count, 0, distance), spans
 
 
-def _in_group(problem: Problem, nodes: Sequence[int], count: int, uneven: int) -> Iterator[Span]:
+def _in_group(problem: PlacementProblem, nodes: Sequence[int], count: int, uneven: int) -> Iterator[Span]:
     """The spans of one group of nodes."""
     if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
         total = most((problem.node_caps[i] for i in nodes), count)
@@ -127,7 +127,7 @@ def _in_group(problem: Problem, nodes: Sequence[int], count: int, uneven: int) -
             yield Span(enough, count, low, high)
 
 
-def _even(problem: Problem, nodes: Iterable[int], count: int) -> Iterator[tuple[int, int, int]]:
+def _even(problem: PlacementProblem, nodes: Iterable[int], count: int) -> Iterator[tuple[int, int, int]]:
     """The least (unevenness, low, high) with which so many of the nodes can give all CPUs between them.
 
     The nodes that can give most make both the lowest maximum and the highest minimum possible, so that these
@@ -150,19 +150,19 @@ def _even(problem: Problem, nodes: Iterable[int], count: int) -> Iterator[tuple[
             yield uneven, low, low + width
 
 
-def _granule(problem: Problem) -> int:
+def _granule(problem: PlacementProblem) -> int:
     """By how many CPUs nodes may differ and still count as even: a core's, where cores are to stay whole."""
     return 1 if problem.rules.spread else problem.shape.threads
 
 
-def _even_widths(problem: Problem) -> Iterator[tuple[int, int]]:
+def _even_widths(problem: PlacementProblem) -> Iterator[tuple[int, int]]:
     """The least unevenness for every number of nodes."""
     for count in range(1, _widest(problem) + 1):
         for uneven, _, _ in islice(_even(problem, _allowed(problem, count), count), 1):
             yield uneven, count
 
 
-def _listed(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
+def _listed(problem: PlacementProblem) -> Iterator[tuple[Rank, list[Span]]]:
     """As above, by looking at every choice of nodes."""
     even = problem.demand.strategy is NUMAStrategy.DISTRIBUTE_EVENLY
     found: list[tuple[Rank, Span]] = []
@@ -174,13 +174,13 @@ def _listed(problem: Problem) -> Iterator[tuple[Rank, list[Span]]]:
     yield from _by_rank(problem, found)
 
 
-def _by_rank(problem: Problem, found: list[tuple[Rank, Span]]) -> Iterator[tuple[Rank, list[Span]]]:
+def _by_rank(problem: PlacementProblem, found: list[tuple[Rank, Span]]) -> Iterator[tuple[Rank, list[Span]]]:
     found.sort(key=lambda pair: (pair[0], pair[1].nodes, pair[1].low))
     for rank, pairs in groupby(found, key=lambda pair: pair[0]):
         yield rank, list(_joined(problem, [span for _, span in pairs]))
 
 
-def _of_size(problem: Problem, count: int) -> Iterator[tuple[Rank, Span]]:
+def _of_size(problem: PlacementProblem, count: int) -> Iterator[tuple[Rank, Span]]:
     strict = problem.demand.numa in (NUMAPolicy.SINGLE_NUMA_NODE, NUMAPolicy.RESTRICTED)
     n, shape = problem.demand.cpus, problem.shape
     for nodes in combinations(_allowed(problem, count), count):
@@ -193,11 +193,11 @@ def _of_size(problem: Problem, count: int) -> Iterator[tuple[Rank, Span]]:
             yield Rank(uneven, count, elsewhere, shape.farthest(nodes)), Span(nodes, count, low, high)
 
 
-def _lacks(problem: Problem, nodes: Sequence[int], resource: Resource) -> bool:
+def _lacks(problem: PlacementProblem, nodes: Sequence[int], resource: Resource) -> bool:
     return sum(resource.free.get(problem.shape.node_ids[i], 0) for i in nodes) < resource.wanted
 
 
-def _windows(problem: Problem, nodes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _windows(problem: PlacementProblem, nodes: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """The (unevenness, low, high) with which these nodes, each of them, can give all CPUs."""
     n, count = problem.demand.cpus, len(nodes)
     if problem.demand.strategy is not NUMAStrategy.DISTRIBUTE_EVENLY:
@@ -214,14 +214,14 @@ def _windows(problem: Problem, nodes: Sequence[int]) -> Iterator[tuple[int, int,
                 yield high - low - granule, low, high
 
 
-def _reached(problem: Problem, nodes: Sequence[int], low: int, high: int) -> bool:
+def _reached(problem: PlacementProblem, nodes: Sequence[int], low: int, high: int) -> bool:
     """Whether all these nodes together can give the CPUs, each a number between the two."""
     window = (2 << high) - (1 << low)
     numbers = reduce(added, (node_reach(problem, i) & window for i in nodes))
     return bool(numbers >> problem.demand.cpus & 1)
 
 
-def node_reach(problem: Problem, node: int) -> int:
+def node_reach(problem: PlacementProblem, node: int) -> int:
     """The set of numbers of CPUs that a node can give."""
     domains = map(problem.table, problem.shape.inside[node])
     return reduce(added, (sum(1 << c for c in range(one.most + 1) if one.row(c)) for one in domains), 1)
@@ -232,7 +232,7 @@ def added(a: int, b: int) -> int:
     return reduce(or_, (a << i for i in bits(b)), 0)
 
 
-def _joined(problem: Problem, spans: list[Span]) -> Iterator[Span]:
+def _joined(problem: PlacementProblem, spans: list[Span]) -> Iterator[Span]:
     """The same choices as one span, where they are all those with certain nodes out of certain nodes."""
     first = spans[0]
     masks = [sum(1 << i for i in span.nodes) for span in spans]

@@ -9,7 +9,7 @@ from corelane.machine.model import CPU, Device, Machine, MachineError, NUMANode,
 
 
 @dataclass(frozen=True, slots=True)
-class CPURow:
+class TableRow:
     """One online CPU. Equal numbers belong together (in `core` within a socket); None is unknown."""
 
     cpu: int
@@ -33,7 +33,7 @@ class NodeFacts:
 
 
 def assemble(
-    rows: Iterable[CPURow],
+    rows: Iterable[TableRow],
     *,
     name: str,
     source: str,
@@ -66,7 +66,7 @@ def assemble(
     )
 
 
-def _cpus(rows: list[CPURow]) -> tuple[CPU, ...]:
+def _cpus(rows: list[TableRow]) -> tuple[CPU, ...]:
     first: dict[tuple[int, int], int] = {}
     for row in rows:
         first.setdefault(_core_key(row), row.cpu)
@@ -92,7 +92,7 @@ def _cpus(rows: list[CPURow]) -> tuple[CPU, ...]:
     )
 
 
-def _numa(rows: list[CPURow]) -> dict[int, int]:
+def _numa(rows: list[TableRow]) -> dict[int, int]:
     """An unknown node is the lowest of the socket's, else the lowest of all."""
     known = [(row.socket, row.numa) for row in rows if row.numa is not None]
     lowest = min((numa for _, numa in known), default=0)
@@ -104,7 +104,7 @@ def _first_known(*values: int | None) -> int:
     return next(value for value in values if value is not None)
 
 
-def _core_key(row: CPURow) -> tuple[int, int]:
+def _core_key(row: TableRow) -> tuple[int, int]:
     return (row.socket or 0, row.core) if row.core is not None else (-1, row.cpu)
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, TypeAlias, cast, get_args
 from corelane.machine.model import Machine
 from corelane.placement import families
 from corelane.placement.kubelet.picker import Strategy, Version
-from corelane.placement.memory import MEMORY
+from corelane.placement.memory_blocks import MEMORY
 from corelane.placement.topology import Topology
 from corelane.placement.topologymanager import Policy, Scope
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine, NUMANode
-from corelane.node.options import MemoryOptions
-from corelane.placement.memory import (
+from corelane.node.manager_options import MemoryOptions
+from corelane.placement.memory_blocks import (
     MEMORY,
     MemoryBlock,
     MemoryNode,
