@@ -54,7 +54,7 @@ def test_the_commands_in_the_headers_show_it(name: str) -> None:
         assert found == [f"default/{pod.metadata.name}" for pod in stories.pods(name)]
 
 
-@pytest.mark.parametrize("name", ["2-guaranteed-and-lent", "4-exclusive-instances", "9-virtual-machine"])
+@pytest.mark.parametrize("name", ["2-guaranteed-and-shared", "4-exclusive-instances", "9-virtual-machine"])
 def test_allocate_tells_what_is_tested_here(name: str) -> None:
     said = [
         "allocate",
@@ -133,7 +133,7 @@ def test_a_label_of_the_node_comes_before_its_kubelets_options() -> None:
 
 @pytest.mark.parametrize("allocator", ["optimal", "koordinator"])
 def test_reserved_cpus_are_lent_to_best_effort_and_exclusive_ones_are_not(allocator: AllocatorName) -> None:
-    name = "2-guaranteed-and-lent"
+    name = "2-guaranteed-and-shared"
     found = placed(name, stories.pools(name, allocator))
     state = found.state
     payments, search, classic = (found.cpus(pod) for pod in ("payments", "search", "classic"))
@@ -146,7 +146,7 @@ def test_reserved_cpus_are_lent_to_best_effort_and_exclusive_ones_are_not(alloca
 
 
 def test_what_a_kubelet_gave_a_pod_before_the_takeover_is_lent_to_nobody() -> None:
-    name = "2-guaranteed-and-lent"
+    name = "2-guaranteed-and-shared"
     state = stories.pools(name)
     before = Entry(
         "uid-old", "app", "default/old", state.free_exclusive, Sharing.ALONE, origin=Origin.KUBELET

@@ -140,7 +140,7 @@ def test_the_kubelets_options_are_kept_by_its_own_policy_and_by_labels_alike(usu
 
 
 def test_what_is_reserved_is_lent_and_what_is_exclusive_is_not(usual: Up) -> None:
-    told = tell(usual, "2-guaranteed-and-lent")
+    told = tell(usual, "2-guaranteed-and-shared")
     payments, search, classic = (told.of(pod) for pod in ("payments", "search", "classic"))
     everything = FIRST | SECOND
     assert told.of("batch") == everything - payments
