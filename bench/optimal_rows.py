@@ -40,7 +40,9 @@ EACH = 150
 def rows(data: Path) -> Iterator[Row]:
     """Medians and 99th percentiles for each topology."""
     topologies = json.loads((data / "topologies.json").read_text())
-    shapes = {name: optimal.build(topology.build(map(tuple, rows))) for name, rows in topologies.items()}
+    shapes = {
+        name: optimal.from_topology(topology.build(map(tuple, rows))) for name, rows in topologies.items()
+    }
     small, large, proven = defaultdict(list), defaultdict(list), []
     for line in gzip.decompress((data / "koordinator_take.jsonl.gz").read_bytes()).splitlines():
         recorded = json.loads(line)

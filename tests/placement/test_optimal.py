@@ -153,7 +153,7 @@ def cases(draw):
 
 
 def shape_of(world):
-    return optimal.build(topology.build(world.rows), world.distances)
+    return optimal.from_topology(topology.build(world.rows, distances=world.distances))
 
 
 @st.composite

@@ -75,5 +75,5 @@ def test_exclusivity_is_kept_where_koordinator_drops_it():
     theirs = allocator.take_valid(rows, rows.all & ~there, 6, request, allocator.Held(there))
     assert format_list(theirs) == "1,3-7"
     demand = Demand(6, SPREAD, exclusive_policy=policy, strategy=NUMAStrategy.MOST_ALLOCATED)
-    answer = optimal.place(optimal.build(rows), demand, rows.all & ~there, Occupancy(same_core=there))
+    answer = optimal.place(optimal.from_topology(rows), demand, rows.all & ~there, Occupancy(same_core=there))
     assert format_list(answer.cpus) == "8-12,14"

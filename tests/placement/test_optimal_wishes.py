@@ -246,7 +246,7 @@ def test_preferring_nobody_asks_for_nothing():
 
 def test_one_whole_core_is_broken_rather_than_two_that_are_partly_used():
     rows = [(cpu, cpu // 4, 0, 0, 0) for cpu in range(12)]
-    of = optimal.build(topology.build(rows))
+    of = optimal.from_topology(topology.build(rows))
     assert chosen(of, Demand(3), taken="0-1,4-5") == "8-10"
     free = of.all & ~parse_list("0-1,4-5")
     assert dict(optimal.evaluate(of, Demand(3), free, parse_list("8-10")))["bind"] == 1
@@ -255,7 +255,7 @@ def test_one_whole_core_is_broken_rather_than_two_that_are_partly_used():
 def test_spread_over_threads_of_few_cores_gives_most_to_one():
     """Two cores of four threads, five CPUs: one core gives more than one, and all of its threads."""
     rows = [(cpu, cpu // 4, 0, 0, 0) for cpu in range(8)]
-    of = optimal.build(topology.build(rows))
+    of = optimal.from_topology(topology.build(rows))
     answer = optimal.place(of, Demand(5, SPREAD), of.all)
     assert (format_list(answer.cpus), answer.values["bind"]) == ("0-4", 1)
 
@@ -270,19 +270,19 @@ def test_of_domains_as_good_the_one_with_the_lowest_cpu_is_taken():
         (4, 3, 0, 0, 1),
         (5, 5, 0, 0, 0),
     ]
-    of = optimal.build(topology.build(rows))
+    of = optimal.from_topology(topology.build(rows))
     assert chosen(of, Demand(2)) == "0,3"
 
 
 def test_the_lowest_cpus_may_be_in_a_later_node():
     rows = [(0, 0, 0, 1, 1), (1, 1, 0, 1, 1), (2, 2, 0, 0, 0), (3, 3, 0, 0, 0)]
-    assert chosen(optimal.build(topology.build(rows)), Demand(2)) == "0-1"
+    assert chosen(optimal.from_topology(topology.build(rows)), Demand(2)) == "0-1"
 
 
 def test_of_nodes_as_good_the_one_with_the_lowest_cpus_is_taken():
     """Three CPUs come from both L3 domains of a node; the second node has the lower ids."""
     rows = [(cpu, cpu, 0, int(cpu < 4), cpu // 2) for cpu in range(8)]
-    of = optimal.build(topology.build(rows))
+    of = optimal.from_topology(topology.build(rows))
     assert chosen(of, Demand(3, sizes=())) == "0-2"
     assert chosen(of, Demand(3)) == "0-2"
 
@@ -324,7 +324,7 @@ def test_nodes_that_only_free_threads_tell_apart_are_told_apart():
 def test_lower_ids_never_cost_a_core_its_second_cpu():
     """Threads of two cores take turns: 3 would be lower than 4, but is of the other core."""
     rows = [(cpu, cpu % 2, 0, 0, 0) for cpu in range(8)]
-    answer = optimal.place(of := optimal.build(topology.build(rows)), Demand(5, SPREAD), of.all)
+    answer = optimal.place(of := optimal.from_topology(topology.build(rows)), Demand(5, SPREAD), of.all)
     assert (format_list(answer.cpus), answer.values["bind"]) == ("0-2,4,6", 1)
 
 
@@ -431,7 +431,7 @@ def test_the_only_choice_is_called_so():
 
 def test_an_l3_that_spans_numa_nodes_counts_once_in_each():
     rows = [(cpu, cpu, 0, cpu // 2, 0) for cpu in range(4)]
-    of = optimal.build(topology.build(rows))
+    of = optimal.from_topology(topology.build(rows))
     assert [format_list(domain) for domain in of.domains] == ["0-1", "2-3"]
     assert optimal.place(of, Demand(3), of.all).values["l3-domains"] == 2
 
@@ -439,7 +439,7 @@ def test_an_l3_that_spans_numa_nodes_counts_once_in_each():
 def test_distances_come_from_the_kernel():
     rows = [(cpu, cpu, 0, cpu, cpu) for cpu in range(4)]
     far = {a: {b: 10 if a == b else 11 if {a, b} == {1, 3} else 21 for b in range(4)} for a in range(4)}
-    of = optimal.build(topology.build(rows), far)
+    of = optimal.from_topology(topology.build(rows, distances=far))
     assert format_list(optimal.place(of, Demand(2), of.all).cpus) == "1,3"
 
 
@@ -470,7 +470,7 @@ def test_cpus_that_do_not_exist_are_never_chosen():
 
 def test_the_steps_of_every_recorded_topology_suffice_for_the_whole_machine_less_a_core():
     for name, rows in json.loads((DATA / "topologies.json").read_text()).items():
-        of = optimal.build(topology.build(map(tuple, rows)))
+        of = optimal.from_topology(topology.build(map(tuple, rows)))
         core = next(of.cores())
         answer = optimal.place(of, Demand(of.all.bit_count() // 2 + 1), of.all & ~core)
         assert answer.proven, name

@@ -213,6 +213,8 @@ class Topology(Patterned):
     cpus_per_core: int
     cpus_per_socket: int
     cpus_per_uncore: int
+    distances: Mapping[int, Mapping[int, int]]
+    """The kernel's, by NUMA node id; empty where unknown."""
     counters: UnitCounts
     core_order: tuple[int, ...] = ()
     """The lowest CPU of each core by socket and core id, as Koordinator sorts; empty where ascending does."""
@@ -226,9 +228,8 @@ class Topology(Patterned):
 def from_machine(machine: Machine) -> Topology:
     """Return the topology of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
     usable, keys, caches = machine.usable, core_keys(machine), kubelet_uncore_ids(machine.cpus)
-    return build(
-        CPURow(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable
-    )
+    rows = (CPURow(c.id, keys[c.id], c.socket, c.numa, caches[c.id]) for c in machine.cpus if c.id in usable)
+    return build(rows, distances={node.id: node.distances for node in machine.nodes})
 
 
 def core_keys(machine: Machine) -> dict[int, int]:
@@ -244,7 +245,9 @@ def core_keys(machine: Machine) -> dict[int, int]:
 
 
 def build(
-    rows: Iterable[CPURow | tuple[int, int, int, int, int]], counters: UnitCounts | None = None
+    rows: Iterable[CPURow | tuple[int, int, int, int, int]],
+    counters: UnitCounts | None = None,
+    distances: Mapping[int, Mapping[int, int]] | None = None,
 ) -> Topology:
     """Return the topology of these CPUs; `counters` stands in for what cAdvisor counted, if it differs.
 
@@ -296,6 +299,7 @@ def build(
         cpus_per_core=per_core,
         cpus_per_socket=per_socket,
         cpus_per_uncore=_average(count.cpus, count.uncore),
+        distances=distances or {},
         counters=count,
         core_order=_core_order(cpus, (*nodes, *packages)),
     )

@@ -425,7 +425,7 @@ def permitted(
 ) -> tuple[int, list[tuple[Reason, int]]]:
     """The available CPUs that rules about other pods and core kinds leave, and how many each rule takes."""
     left, rules = available, []
-    for rule in requirements(shapes.from_machine(state.machine), demand, others):
+    for rule in requirements(shapes.from_topology(state.topology), demand, others):
         if lost := left & rule.barred:
             rules.append((rule.rule, lost.bit_count()))
             left &= ~rule.barred
@@ -434,7 +434,7 @@ def permitted(
 
 def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
     """The best by the objective of `placement.optimal`."""
-    answer = optimal.place(shapes.from_machine(state.machine), demand, available, others)
+    answer = optimal.place(shapes.from_topology(state.topology), demand, available, others)
     if isinstance(answer, Infeasible):
         raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.reason)
     preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.pod_affinity))

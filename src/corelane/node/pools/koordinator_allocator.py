@@ -34,7 +34,7 @@ class Placed:
 
 def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
     """The free CPUs that go against no wish about neighbours which Koordinator does not know."""
-    touched = shapes.from_machine(state.machine).touched
+    touched = shapes.from_topology(state.topology).touched
     if demand.exclusive:
         free &= ~touched(demand.exclusive.level, others.bound)
     for one in demand.pod_affinity:
@@ -46,7 +46,7 @@ def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -
 def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
     """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes."""
     free = available
-    for rule in requirements(shapes.from_machine(state.machine), demand, others):
+    for rule in requirements(shapes.from_topology(state.topology), demand, others):
         free &= ~rule.barred
     options = state.config.pools
     request = Request(

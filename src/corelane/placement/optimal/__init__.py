@@ -17,7 +17,7 @@ from corelane.placement.optimal.demand import (
 from corelane.placement.optimal.explanation import evaluate, explain
 from corelane.placement.optimal.result import TERMS, Alternative, Change, Infeasible, Placement, Term
 from corelane.placement.optimal.search import BUDGET, place
-from corelane.placement.optimal.shape import Shape, build, from_machine
+from corelane.placement.optimal.shape import Shape, from_machine, from_topology
 
 __all__ = [
     "BUDGET",
@@ -36,9 +36,9 @@ __all__ = [
     "Resource",
     "Shape",
     "Term",
-    "build",
     "evaluate",
     "explain",
     "from_machine",
+    "from_topology",
     "place",
 ]

@@ -66,15 +66,14 @@ class Shape(Patterned):
         return max(pairs, default=LOCAL_DISTANCE)
 
 
-@remembered
 def from_machine(machine: Machine) -> Shape:
-    """Return the shape of a machine's usable CPUs, computed once. Raises ValueError when it has none."""
-    distances = {node.id: node.distances for node in machine.nodes}
-    return build(topologies.from_machine(machine), distances)
+    """Return the shape of a machine's usable CPUs. Raises ValueError when it has none."""
+    return from_topology(topologies.from_machine(machine))
 
 
-def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None = None) -> Shape:
-    """Return the shape of a topology; `distances` are the kernel's, by NUMA node id (20 where missing)."""
+@remembered
+def from_topology(topology: Topology) -> Shape:
+    """Return the shape of a topology, computed once; unknown distances of NUMA nodes count as 20."""
     domains: list[int] = []
     inside: list[range] = []
     for node in topology.numa:
@@ -84,7 +83,7 @@ def build(topology: Topology, distances: Mapping[int, Mapping[int, int]] | None 
     patterns = patterns_of(_cores(topology, domains))
     sizes = {len(pattern.offsets) for pattern in patterns}
     core_size = min(sizes) if len(sizes) == 1 else 0
-    between = _distances(topology.numa_ids, distances or {})
+    between = _distances(topology.numa_ids, topology.distances)
     return Shape(
         all=topology.all,
         nodes=topology.numa,
