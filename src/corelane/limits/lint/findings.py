@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from inspect import cleandoc
 from typing import Any, Final
 
 from corelane.limits.lint.located import Position
@@ -41,6 +42,17 @@ class LintRule:
     why: str
     fix: str
     check: Check
+
+
+def rule(name: str, severity: Severity, fix: str) -> Callable[[Check], LintRule]:
+    """Make a rule of a check: its docstring's first line is the title, the rest why it matters."""
+
+    def made(check: Check) -> LintRule:
+        title, _, why = cleandoc(check.__doc__ or "").partition("\n\n")
+        title = title[:1].lower() + title[1:].removesuffix(".")
+        return LintRule(name, severity, title, " ".join(why.split()), fix, check)
+
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.kernel import cfs
-from corelane.limits.lint.findings import LintRule, Remark, cpus, ms
+from corelane.limits.lint.findings import Remark, cpus, ms, rule
 from corelane.limits.lint.located import Amount, ManifestResources
 from corelane.limits.lint.pod_context import PodContext, containers, effective
 from corelane.limits.lint.policy import Severity
@@ -20,7 +20,12 @@ def _owners(context: PodContext) -> Iterator[tuple[str, ManifestResources]]:
         yield "", context.object.pod.resources
 
 
+@rule("bad-quantity", Severity.ERROR, "Write CPUs as 250m or 2, memory as 512Mi.")
 def _bad_quantity(context: PodContext) -> Iterator[Remark]:
+    """An amount that is not a quantity.
+
+    The API server rejects the object. CPU amounts may be no finer than 1m, and none may be negative.
+    """
     for name, own in _owners(context):
         for part, amounts in (("requests", own.requests), ("limits", own.limits)):
             for resource, amount in amounts.items():
@@ -43,7 +48,15 @@ def _too_fine(path: str, amount: Amount, container: str) -> Remark:
     return Remark(amount.place, message, "round it to whole millis, such as 1m", container=container)
 
 
+@rule(
+    "limit-below-request", Severity.ERROR, "Drop the CPU limit; make the memory limit equal to the request."
+)
 def _limit_below_request(context: PodContext) -> Iterator[Remark]:
+    """A limit below the request.
+
+    The API server rejects a pod that requests more than it may use. A LimitRange's default can be that limit,
+    although the manifest sets none.
+    """
     for name, own in _owners(context):
         for resource in ("cpu", "memory"):
             found = effective(context, own, resource)
@@ -60,7 +73,13 @@ def _limit_below_request(context: PodContext) -> Iterator[Remark]:
             )
 
 
+@rule("quota-floor", Severity.WARNING, "Drop the limit, or write what the container gets.")
 def _quota_floor(context: PodContext) -> Iterator[Remark]:
+    """A CPU limit that becomes less than 1 ms of quota.
+
+    The kernel accepts no quota under 1 ms. With periods of 100 ms that is 10m; with shorter periods
+    (cpuCFSQuotaPeriod) it is more: 200m at 5 ms. The kubelet rounds up to it without a message.
+    """
     period = context.policy.cfs_period_us
     floor = cfs.MIN_QUOTA_US * 1000 // period
     for name, own in _owners(context):
@@ -77,31 +96,4 @@ def _quota_floor(context: PodContext) -> Iterator[Remark]:
         )
 
 
-RULES: Final = (
-    LintRule(
-        "bad-quantity",
-        Severity.ERROR,
-        "an amount that is not a quantity",
-        "The API server rejects the object. CPU amounts may be no finer than 1m, and none may be negative.",
-        "Write CPUs as 250m or 2, memory as 512Mi.",
-        _bad_quantity,
-    ),
-    LintRule(
-        "limit-below-request",
-        Severity.ERROR,
-        "a limit below the request",
-        "The API server rejects a pod that requests more than it may use. A LimitRange's default can be that "
-        "limit, although the manifest sets none.",
-        "Drop the CPU limit; make the memory limit equal to the request.",
-        _limit_below_request,
-    ),
-    LintRule(
-        "quota-floor",
-        Severity.WARNING,
-        "a CPU limit that becomes less than 1 ms of quota",
-        "The kernel accepts no quota under 1 ms. With periods of 100 ms that is 10m; with shorter periods "
-        "(cpuCFSQuotaPeriod) it is more: 200m at 5 ms. The kubelet rounds up to it without a message.",
-        "Drop the limit, or write what the container gets.",
-        _quota_floor,
-    ),
-)
+RULES: Final = (_bad_quantity, _limit_below_request, _quota_floor)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
-from corelane.limits.lint.findings import LintRule, Remark
+from corelane.limits.lint.findings import Remark, rule
 from corelane.limits.lint.located import Located, Position, items, place, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext, effective, main_containers
@@ -60,7 +60,17 @@ def _scaled(context: PodContext) -> Iterator[tuple[_Target, ManifestObject, list
             yield target, workload, [one for one in counted if target.container in ("", one.name)]
 
 
+@rule(
+    "hpa-without-request",
+    Severity.ERROR,
+    "Set requests.cpu on every container, or scale by a ContainerResource metric.",
+)
 def _without_request(context: PodContext) -> Iterator[Remark]:
+    """Scaling by CPU utilisation without requests.
+
+    Utilisation is usage over requests. A single container of the pod without a CPU request, a sidecar too,
+    makes the whole metric fail.
+    """
     for target, workload, counted in _scaled(context):
         there = replace(context, object=workload)
         lacking = [one.name for one in counted if not effective(there, one.resources, "cpu").request]
@@ -73,7 +83,18 @@ def _without_request(context: PodContext) -> Iterator[Remark]:
             )
 
 
+@rule(
+    "hpa-capped",
+    Severity.WARNING,
+    "Drop the CPU limits, or lower the target. Error where the target can never be exceeded.",
+)
 def _reach(context: PodContext) -> Iterator[Remark]:
+    """A utilisation target that limits make unreachable.
+
+    Usage stops at the limit. With limit = request utilisation never exceeds 100 %, so an autoscaler with a
+    target of 80 % adds a quarter of the replicas at a time, however high the load. Without limits utilisation
+    may exceed 100 %, and scaling is faster.
+    """
     for target, workload, counted in _scaled(context):
         percent = _highest(replace(context, object=workload), counted)
         if percent is None or percent >= target.percent * _CRAMPED:
@@ -106,24 +127,4 @@ def _highest(context: PodContext, counted: list[ManifestContainer]) -> float | N
     return 100 * sum(one.limit for one in found) / sum(one.request for one in found)
 
 
-RULES: Final = (
-    LintRule(
-        "hpa-without-request",
-        Severity.ERROR,
-        "scaling by CPU utilisation without requests",
-        "Utilisation is usage over requests. A single container of the pod without a CPU request, a "
-        "sidecar too, makes the whole metric fail.",
-        "Set requests.cpu on every container, or scale by a ContainerResource metric.",
-        _without_request,
-    ),
-    LintRule(
-        "hpa-capped",
-        Severity.WARNING,
-        "a utilisation target that limits make unreachable",
-        "Usage stops at the limit. With limit = request utilisation never exceeds 100 %, so an autoscaler "
-        "with a target of 80 % adds a quarter of the replicas at a time, however high the load. Without "
-        "limits utilisation may exceed 100 %, and scaling is faster.",
-        "Drop the CPU limits, or lower the target. Error where the target can never be exceeded.",
-        _reach,
-    ),
-)
+RULES: Final = (_without_request, _reach)

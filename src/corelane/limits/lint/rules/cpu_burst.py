@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
-from corelane.limits.lint.findings import LintRule, Remark
+from corelane.limits.lint.findings import Remark, rule
 from corelane.limits.lint.located import Position, place, text
 from corelane.limits.lint.pod_context import PodContext, containers, effective
 from corelane.limits.lint.policy import Severity
@@ -25,7 +25,18 @@ _USUAL_US: Final = 100_000
 _SHORT_US: Final = 10_000
 
 
+@rule(
+    "cpu-burst",
+    Severity.ERROR,
+    'Use {"policy":"cpuBurstOnly","cpuBurstPercent":100} at most; better, drop the limit.',
+)
 def _burst(context: PodContext) -> Iterator[Remark]:
+    """A CPU burst annotation that cannot work.
+
+    Koordinator writes the burst to the kernel, which accepts none above the quota (EINVAL): 1000 %, the
+    default once a policy is on, never works on a mainline kernel. Invalid JSON and unknown policies are
+    ignored.
+    """
     pod = context.object.pod
     member = pod.annotations.get(_ANNOTATION) if pod else None
     if member is None:
@@ -40,7 +51,12 @@ def _burst(context: PodContext) -> Iterator[Remark]:
         )
 
 
+@rule("cpu-burst-config", Severity.ERROR, "As cpu-burst.")
 def _cluster_burst(context: PodContext) -> Iterator[Remark]:
+    """A cluster's CPU burst configuration that cannot work.
+
+    As cpu-burst, for cpu-burst-config in Koordinator's slo-controller-config: it applies to every pod.
+    """
     if context.object.kind != "ConfigMap" or not (written := text(context.object.node, "data", _CONFIG)):
         return
     here = place(context.object.node, "data", _CONFIG)
@@ -101,7 +117,13 @@ def _too_much(name: str, percent: int, by_default: bool, here: Position) -> Rema
     )
 
 
+@rule("cfs-period", Severity.ERROR, "Keep 100ms; against throttling drop limits rather than shorten periods.")
 def _period(context: PodContext) -> Iterator[Remark]:
+    """A quota period that the kubelet or the kernel rejects.
+
+    cpuCFSQuotaPeriod must lie between 1ms and 1s, and needs a feature gate unless it is 100ms. Quotas are
+    checked at the scheduler's tick, so periods below 10 ms lose several percent (a warning).
+    """
     node, key = context.object.node, "cpuCFSQuotaPeriod"
     written = text(node, key)
     if context.object.kind != "KubeletConfiguration" or not written:
@@ -138,8 +160,13 @@ def _microseconds(written: str) -> float | None:
     return sum(float(number) * _MICROSECONDS[unit] for number, unit in parts)
 
 
+@rule("cfs-quota-off", Severity.INFO, "Nothing, if intended.")
 def _quota_off(context: PodContext) -> Iterator[Remark]:
-    """With cpuCFSQuota: false no limit throttles, whatever manifests have."""
+    """A kubelet that enforces no CPU limit.
+
+    With cpuCFSQuota: false no container is throttled or capped.
+    """
+    # With cpuCFSQuota: false no limit throttles, whatever manifests have.
     node = context.object.node
     off = text(node, "cpuCFSQuota").lower() in ("false", "no", "off")
     if context.object.kind == "KubeletConfiguration" and off:
@@ -150,41 +177,4 @@ def _quota_off(context: PodContext) -> Iterator[Remark]:
         )
 
 
-RULES: Final = (
-    LintRule(
-        "cpu-burst",
-        Severity.ERROR,
-        "a CPU burst annotation that cannot work",
-        "Koordinator writes the burst to the kernel, which accepts none above the quota (EINVAL): 1000 %, "
-        "the default once a policy is on, never works on a mainline kernel. Invalid JSON and unknown "
-        "policies are ignored.",
-        'Use {"policy":"cpuBurstOnly","cpuBurstPercent":100} at most; better, drop the limit.',
-        _burst,
-    ),
-    LintRule(
-        "cpu-burst-config",
-        Severity.ERROR,
-        "a cluster's CPU burst configuration that cannot work",
-        "As cpu-burst, for cpu-burst-config in Koordinator's slo-controller-config: it applies to every pod.",
-        "As cpu-burst.",
-        _cluster_burst,
-    ),
-    LintRule(
-        "cfs-period",
-        Severity.ERROR,
-        "a quota period that the kubelet or the kernel rejects",
-        "cpuCFSQuotaPeriod must lie between 1ms and 1s, and needs a feature gate unless it is 100ms. "
-        "Quotas are checked at the scheduler's tick, so periods below 10 ms lose several percent (a "
-        "warning).",
-        "Keep 100ms; against throttling drop limits rather than shorten periods.",
-        _period,
-    ),
-    LintRule(
-        "cfs-quota-off",
-        Severity.INFO,
-        "a kubelet that enforces no CPU limit",
-        "With cpuCFSQuota: false no container is throttled or capped.",
-        "Nothing, if intended.",
-        _quota_off,
-    ),
-)
+RULES: Final = (_burst, _cluster_burst, _period, _quota_off)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
-from corelane.limits.lint.findings import LintRule, Remark, container_patch, cpus, many, ms, stall
+from corelane.limits.lint.findings import Remark, container_patch, cpus, many, ms, rule, stall
 from corelane.limits.lint.located import text
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import (
@@ -30,7 +30,24 @@ THREADS_SHOWN: Final = 4
 _HALF_LOST_MS: Final = 50.0
 
 
+@rule(
+    "cpu-limit",
+    Severity.WARNING,
+    "Remove resources.limits.cpu, keep resources.requests.cpu. Runtimes that size themselves by the "
+    "limit (JVM, Go 1.25, .NET) then count the node's CPUs: set the number of threads. Where a limit is "
+    "needed, for instance to protect pods without requests, add # corelane: ignore cpu-limit REASON.",
+)
 def _cpu_limit(context: PodContext) -> Iterator[Remark]:
+    """A CPU limit on a service.
+
+    A limit is a quota of CPU time in every period of 100 ms, shared by all threads of the container. Threads
+    that run at once use it up together: at 200m, four threads in 5 ms. Then all of them are stopped until the
+    next period, however many CPUs are idle and however low the average use is. The more CPUs the node has,
+    the sooner. The request alone already guarantees the container its share when CPUs are contended. Severity
+    goes by the time that is lost for certain, not by how many periods count as throttled: error where a
+    single thread, or the threads that the manifest names, are stopped for 50 ms or more of a period; info
+    where the quota is enough for them, on init containers and on batch workloads.
+    """
     if exclusive_by_class(context):
         return
     for container in containers(context):
@@ -173,8 +190,21 @@ def _whole_pod(context: PodContext) -> Iterator[Remark]:
     )
 
 
+@rule(
+    "exclusive-keeps-limit",
+    Severity.INFO,
+    "Keep them, and lift the quota of containers with exclusive CPUs on the node. A throttled sidecar "
+    "gets a larger request and limit. Policy exclusiveCPUs: false states that no node allocates "
+    "exclusive CPUs.",
+)
 def _keeps_cpus(context: PodContext) -> Iterator[Remark]:
-    """Dropping these limits would lose exclusive CPUs: the one case where the fix is to keep them."""
+    """A CPU limit that exclusive CPUs depend on.
+
+    A Guaranteed pod's container with an integer CPU request gets exclusive CPUs where the node's CPU manager
+    is static. Guaranteed means limit = request for every container of the pod, sidecars too, so dropping any
+    of these limits would lose the CPUs. cpu-limit does not report such pods.
+    """
+    # Dropping these limits would lose exclusive CPUs: the one case where the fix is to keep them.
     owners = exclusive_by_class(context)
     for container in containers(context):
         found, whole = effective(context, container.resources, "cpu"), exclusive_cpus(context, container)
@@ -212,8 +242,18 @@ def _keeps_class(
     )
 
 
+@rule(
+    "fractional-cpu-limit",
+    Severity.WARNING,
+    "Drop the limit, or use an integer and as many threads. Checked where the policy allows limits.",
+)
 def _fractional(context: PodContext) -> Iterator[Remark]:
-    """Runtimes that read the quota round it up; checked only where the policy allows limits."""
+    """A CPU limit that is not an integer.
+
+    Runtimes that read the quota start as many threads as it has CPUs, rounded up: 1500m becomes two threads
+    which together get three quarters of their demand, 500m one that is stopped half of the time.
+    """
+    # Runtimes that read the quota round it up; checked only where the policy allows limits.
     if context.policy.cpu_limit == "never":
         return
     for container in containers(context):
@@ -232,44 +272,4 @@ def _fractional(context: PodContext) -> Iterator[Remark]:
         )
 
 
-RULES: Final = (
-    LintRule(
-        "cpu-limit",
-        Severity.WARNING,
-        "a CPU limit on a service",
-        "A limit is a quota of CPU time in every period of 100 ms, shared by all threads of the container. "
-        "Threads that run at once use it up together: at 200m, four threads in 5 ms. Then all of them "
-        "are stopped until the next period, however many CPUs are idle and however low the average use is. "
-        "The more CPUs the node has, the sooner. The request alone already guarantees the container its "
-        "share when CPUs are contended. Severity goes by the time that is lost for certain, not by how "
-        "many periods count as throttled: error where a single thread, or the threads that the manifest "
-        "names, are stopped for 50 ms or more of a period; info where the quota is enough for them, on "
-        "init containers and on batch workloads.",
-        "Remove resources.limits.cpu, keep resources.requests.cpu. Runtimes that size themselves by the "
-        "limit (JVM, Go 1.25, .NET) then count the node's CPUs: set the number of threads. Where a limit is "
-        "needed, for instance to protect pods without requests, add # corelane: ignore cpu-limit REASON.",
-        _cpu_limit,
-    ),
-    LintRule(
-        "exclusive-keeps-limit",
-        Severity.INFO,
-        "a CPU limit that exclusive CPUs depend on",
-        "A Guaranteed pod's container with an integer CPU request gets exclusive CPUs where the node's CPU "
-        "manager is static. Guaranteed means limit = request for every container of the pod, sidecars too, "
-        "so dropping any of these limits would lose the CPUs. cpu-limit does not report such pods.",
-        "Keep them, and lift the quota of containers with exclusive CPUs on the node. A throttled sidecar "
-        "gets a larger request and limit. Policy exclusiveCPUs: false states that no node allocates "
-        "exclusive CPUs.",
-        _keeps_cpus,
-    ),
-    LintRule(
-        "fractional-cpu-limit",
-        Severity.WARNING,
-        "a CPU limit that is not an integer",
-        "Runtimes that read the quota start as many threads as it has CPUs, rounded up: 1500m becomes two "
-        "threads which together get three quarters of their demand, 500m one that is stopped half of the "
-        "time.",
-        "Drop the limit, or use an integer and as many threads. Checked where the policy allows limits.",
-        _fractional,
-    ),
-)
+RULES: Final = (_cpu_limit, _keeps_cpus, _fractional)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from corelane.limits.lint.findings import LintRule, Remark, container_patch, cpus, many
+from corelane.limits.lint.findings import Remark, container_patch, cpus, many, rule
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import PodContext, containers, effective, exclusive_cpus, qos
 from corelane.limits.lint.policy import Severity
@@ -18,7 +18,18 @@ _CLASSES: Final = {
 }
 
 
+@rule(
+    "no-cpu-request",
+    Severity.WARNING,
+    "Set resources.requests.cpu to what the container uses under load (a high percentile of its usage).",
+)
 def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
+    """No CPU request.
+
+    The request is the guarantee: the scheduler reserves it on the node, and as the cgroup's weight it decides
+    the shares when CPUs are contended. Without one the container has the smallest weight and starves beside
+    any container with a request. A pod without any requests and limits is BestEffort.
+    """
     pod = context.object.pod
     if context.policy.cpu_request == "optional" or (
         pod and pod.resources and "cpu" in pod.resources.requests
@@ -38,7 +49,12 @@ def _no_cpu_request(context: PodContext) -> Iterator[Remark]:
         yield Remark(container.resources.place, message, fix, level, container.name)
 
 
+@rule("zero-cpu-request", Severity.WARNING, "Set it to what the container uses under load.")
 def _zero_request(context: PodContext) -> Iterator[Remark]:
+    """A CPU request of 0.
+
+    It counts as a request for the API server, so no default replaces it, but it guarantees nothing.
+    """
     for container in containers(context):
         asked = container.resources.requests.get("cpu")
         if asked is not None and asked.nano == 0:
@@ -46,7 +62,13 @@ def _zero_request(context: PodContext) -> Iterator[Remark]:
             yield Remark(asked.place, message, "set it to what it uses under load", container=container.name)
 
 
+@rule("request-from-limit", Severity.INFO, "Set the request.")
 def _request_from_limit(context: PodContext) -> Iterator[Remark]:
+    """A CPU request that follows from the limit only.
+
+    The API server uses the limit as the missing request. Removing the limit then removes the request and the
+    guarantee, too.
+    """
     for container in containers(context):
         limit = container.resources.limits.get("cpu")
         if limit is None or not limit.milli or "cpu" in container.resources.requests:
@@ -62,8 +84,19 @@ def _request_from_limit(context: PodContext) -> Iterator[Remark]:
         )
 
 
+@rule(
+    "exclusive-cpus-lost",
+    Severity.WARNING,
+    "Complete the other containers; or drop the CPU limit if no exclusive CPUs are needed.",
+)
 def _exclusive_cpus_lost(context: PodContext) -> Iterator[Remark]:
-    """Containers with integer limit = request in a pod that other containers keep from Guaranteed."""
+    """Integer limit = request in a pod that is not Guaranteed.
+
+    A static CPU manager gives exclusive CPUs only to containers of Guaranteed pods, and a pod is Guaranteed
+    only if all its containers, sidecars and init containers too, have limit = request for CPU and memory. One
+    sidecar without a memory limit costs the main container its CPUs.
+    """
+    # Containers with integer limit = request in a pod that other containers keep from Guaranteed.
     if not context.policy.exclusive_cpus or context.object.batch or qos(context) is QOSClass.GUARANTEED:
         return
     if context.object.pod and context.object.pod.resources:
@@ -106,43 +139,4 @@ def _lack(context: PodContext, container: ManifestContainer) -> str:
     return " and ".join(lacks)
 
 
-RULES: Final = (
-    LintRule(
-        "no-cpu-request",
-        Severity.WARNING,
-        "no CPU request",
-        "The request is the guarantee: the scheduler reserves it on the node, and as the cgroup's weight it "
-        "decides the shares when CPUs are contended. Without one the container has the smallest weight "
-        "and starves beside any container with a request. A pod without any requests and "
-        "limits is BestEffort.",
-        "Set resources.requests.cpu to what the container uses under load (a high percentile of its usage).",
-        _no_cpu_request,
-    ),
-    LintRule(
-        "zero-cpu-request",
-        Severity.WARNING,
-        "a CPU request of 0",
-        "It counts as a request for the API server, so no default replaces it, but it guarantees nothing.",
-        "Set it to what the container uses under load.",
-        _zero_request,
-    ),
-    LintRule(
-        "request-from-limit",
-        Severity.INFO,
-        "a CPU request that follows from the limit only",
-        "The API server uses the limit as the missing request. Removing the limit then removes the request "
-        "and the guarantee, too.",
-        "Set the request.",
-        _request_from_limit,
-    ),
-    LintRule(
-        "exclusive-cpus-lost",
-        Severity.WARNING,
-        "integer limit = request in a pod that is not Guaranteed",
-        "A static CPU manager gives exclusive CPUs only to containers of Guaranteed pods, and a pod is "
-        "Guaranteed only if all its containers, sidecars and init containers too, have limit = request for "
-        "CPU and memory. One sidecar without a memory limit costs the main container its CPUs.",
-        "Complete the other containers; or drop the CPU limit if no exclusive CPUs are needed.",
-        _exclusive_cpus_lost,
-    ),
-)
+RULES: Final = (_no_cpu_request, _zero_request, _request_from_limit, _exclusive_cpus_lost)

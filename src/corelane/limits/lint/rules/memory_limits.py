@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from corelane.limits.lint.findings import LintRule, Remark, container_patch
+from corelane.limits.lint.findings import Remark, container_patch, rule
 from corelane.limits.lint.pod_context import PodContext, containers, effective
 from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind
@@ -17,7 +17,13 @@ def _pod_says(context: PodContext) -> bool:
     return bool(pod and pod.resources and "memory" in pod.resources.limits)
 
 
+@rule("memory-limit-missing", Severity.WARNING, "Set limits.memory equal to requests.memory.")
 def _missing(context: PodContext) -> Iterator[Remark]:
+    """No memory limit.
+
+    Memory cannot be reclaimed as CPU time can. Without a limit one leak ends in the node's out-of-memory
+    killer, which may choose another pod.
+    """
     if context.policy.memory_limit == "optional" or _pod_says(context):
         return
     for container in containers(context):
@@ -38,7 +44,16 @@ def _missing(context: PodContext) -> Iterator[Remark]:
         )
 
 
+@rule(
+    "memory-limit-not-request", Severity.WARNING, "Make them equal, at what the container needs at its peak."
+)
 def _not_request(context: PodContext) -> Iterator[Remark]:
+    """A memory limit above the request.
+
+    The scheduler counts the request only. If several containers use the memory between request and limit at
+    once, the node runs out, and those furthest above their requests are killed. CPU time is reclaimed at
+    once, so requests without limits are safe there.
+    """
     if context.policy.memory_limit != "equal-to-request":
         return
     for container in containers(context):
@@ -57,24 +72,4 @@ def _not_request(context: PodContext) -> Iterator[Remark]:
         )
 
 
-RULES: Final = (
-    LintRule(
-        "memory-limit-missing",
-        Severity.WARNING,
-        "no memory limit",
-        "Memory cannot be reclaimed as CPU time can. Without a limit one leak ends in the node's "
-        "out-of-memory killer, which may choose another pod.",
-        "Set limits.memory equal to requests.memory.",
-        _missing,
-    ),
-    LintRule(
-        "memory-limit-not-request",
-        Severity.WARNING,
-        "a memory limit above the request",
-        "The scheduler counts the request only. If several containers use the memory between request "
-        "and limit at once, the node runs out, and those furthest above their requests are killed. CPU "
-        "time is reclaimed at once, so requests without limits are safe there.",
-        "Make them equal, at what the container needs at its peak.",
-        _not_request,
-    ),
-)
+RULES: Final = (_missing, _not_request)

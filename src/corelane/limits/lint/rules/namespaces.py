@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from corelane.limits.lint.findings import LintRule, Remark, cpus, stall
+from corelane.limits.lint.findings import Remark, cpus, rule, stall
 from corelane.limits.lint.located import at, items, place, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext, containers, cost_of, effective, exclusive_cpus
@@ -16,7 +16,17 @@ from corelane.limits.lint.policy import Severity
 _SHOWN: Final = 4
 
 
+@rule(
+    "limitrange-adds-limit",
+    Severity.WARNING,
+    "Drop default.cpu and max.cpu; defaultRequest.cpu gives a share without a quota.",
+)
 def _adds_limit(context: PodContext) -> Iterator[Remark]:
+    """A LimitRange that adds CPU limits.
+
+    default.cpu, and max.cpu where there is no default, become the limit of every container without one.
+    Manifests without limits are then throttled, too.
+    """
     if context.object.kind != "LimitRange" or context.policy.cpu_limit == "allowed":
         return
     for item in items(context.object.node, "spec", "limits"):
@@ -52,8 +62,12 @@ def _named(hit: list[tuple[ManifestObject, ManifestContainer, int]]) -> str:
     return f"; here: {', '.join(names)}{rest}"
 
 
+@rule("limit-from-range", Severity.WARNING, "Change the LimitRange.")
 def _range_limits(context: PodContext) -> Iterator[Remark]:
-    """The same at the container, with its cost there."""
+    """A container with a CPU limit from a LimitRange.
+
+    The limit is not in the manifest, but it throttles like any other.
+    """
     if context.policy.cpu_limit != "never" or context.object.batch:
         return
     for container in containers(context):
@@ -71,7 +85,12 @@ def _range_limits(context: PodContext) -> Iterator[Remark]:
         )
 
 
+@rule("quota-demands-limits", Severity.WARNING, "Put the quota on requests.cpu.")
 def _demands_limits(context: PodContext) -> Iterator[Remark]:
+    """A ResourceQuota that requires CPU limits.
+
+    A quota on limits.cpu rejects every pod with a container that has none, so limits cannot be dropped.
+    """
     if context.object.kind != "ResourceQuota" or context.policy.cpu_limit == "allowed":
         return
     written = text(context.object.node, "spec", "hard", "limits.cpu")
@@ -84,7 +103,12 @@ def _demands_limits(context: PodContext) -> Iterator[Remark]:
         )
 
 
+@rule("quota-refuses-pod", Severity.ERROR, "Set the request; for limits.cpu change the quota.")
 def _refuses(context: PodContext) -> Iterator[Remark]:
+    """A pod that a ResourceQuota rejects.
+
+    The namespace's quota counts an amount that a container does not set, so admission rejects the pod.
+    """
     for quota in context.of_kind("ResourceQuota"):
         if at(quota.node, "spec", "scopes") or at(quota.node, "spec", "scopeSelector"):
             continue
@@ -111,39 +135,4 @@ def _lacking(context: PodContext, container: ManifestContainer, quota: ManifestO
     return "requests.cpu" if asks and not found.request else ""
 
 
-RULES: Final = (
-    LintRule(
-        "limitrange-adds-limit",
-        Severity.WARNING,
-        "a LimitRange that adds CPU limits",
-        "default.cpu, and max.cpu where there is no default, become the limit of every container without "
-        "one. Manifests without limits are then throttled, too.",
-        "Drop default.cpu and max.cpu; defaultRequest.cpu gives a share without a quota.",
-        _adds_limit,
-    ),
-    LintRule(
-        "limit-from-range",
-        Severity.WARNING,
-        "a container with a CPU limit from a LimitRange",
-        "The limit is not in the manifest, but it throttles like any other.",
-        "Change the LimitRange.",
-        _range_limits,
-    ),
-    LintRule(
-        "quota-demands-limits",
-        Severity.WARNING,
-        "a ResourceQuota that requires CPU limits",
-        "A quota on limits.cpu rejects every pod with a container that has none, so limits cannot be "
-        "dropped.",
-        "Put the quota on requests.cpu.",
-        _demands_limits,
-    ),
-    LintRule(
-        "quota-refuses-pod",
-        Severity.ERROR,
-        "a pod that a ResourceQuota rejects",
-        "The namespace's quota counts an amount that a container does not set, so admission rejects the pod.",
-        "Set the request; for limits.cpu change the quota.",
-        _refuses,
-    ),
-)
+RULES: Final = (_adds_limit, _range_limits, _demands_limits, _refuses)

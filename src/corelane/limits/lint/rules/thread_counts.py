@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from corelane.limits.lint.findings import LintRule, Remark, cpus, many, stall
+from corelane.limits.lint.findings import Remark, cpus, many, rule, stall
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import (
     PodContext,
@@ -33,7 +33,15 @@ def _limited(context: PodContext) -> Iterator[tuple[ManifestContainer, int]]:
             yield container, limit
 
 
+@rule("threads-over-limit", Severity.WARNING, "As many threads as whole CPUs in the limit; or no limit.")
 def _over_limit(context: PodContext) -> Iterator[Remark]:
+    """More threads than the limit serves.
+
+    Threads that run at once share one quota: n threads at a limit of L CPUs get L/n of their demand, and are
+    stopped together for the rest of each period, with the locks they hold and the replies half sent. Detected
+    are GOMAXPROCS, OMP_NUM_THREADS and its kin, -XX:ActiveProcessorCount, WEB_CONCURRENCY, workers and
+    threads of gunicorn and uvicorn, worker_processes of nginx; processes are multiplied by their threads.
+    """
     for container, limit in _limited(context):
         threads, fed = at_once(container.settings) or 0, -(-limit // 1000)
         if threads <= fed:
@@ -59,7 +67,18 @@ def _listed(container: ManifestContainer) -> str:
     return ", ".join(f"{one.name}={one.count}" for one in _counted(container))
 
 
+@rule(
+    "threads-from-node",
+    Severity.WARNING,
+    "Fix the number of threads or workers, and drop the limit. nodeCPUs in the policy is the size of "
+    "the nodes.",
+)
 def _from_node(context: PodContext) -> Iterator[Remark]:
+    """A limit on software that starts a thread for every CPU of the node.
+
+    nginx, PyTorch, TensorFlow and others count the node's CPUs, not the quota. The same pod is then fine on a
+    small node and loses two thirds of its throughput on a large one.
+    """
     for container, limit in _limited(context):
         known = counts_node_cpus(container.image)
         if known is None or at_once(container.settings) is not None or exclusive_cpus(context, container):
@@ -79,7 +98,17 @@ def _from_node(context: PodContext) -> Iterator[Remark]:
         )
 
 
+@rule(
+    "threads-follow-limit",
+    Severity.WARNING,
+    "Set it from requests.cpu (rounded up to an integer), or to a number.",
+)
 def _follow_limit(context: PodContext) -> Iterator[Remark]:
+    """A thread count set from a missing limit.
+
+    A resourceFieldRef to limits.cpu gives the node's allocatable CPUs where no limit is set: on a large node
+    far more threads than intended.
+    """
     for container in containers(context):
         if effective(context, container.resources, "cpu").limit:
             continue
@@ -95,7 +124,12 @@ def _follow_limit(context: PodContext) -> Iterator[Remark]:
             )
 
 
+@rule("bad-thread-count", Severity.WARNING, "Write an integer; GOMAXPROCS=500m is invalid.")
 def _unusable(context: PodContext) -> Iterator[Remark]:
+    """A thread setting that is not a number.
+
+    Runtimes ignore an invalid value without a message, and count the node's CPUs.
+    """
     for container in containers(context):
         for one in container.settings:
             if not one.valid:
@@ -108,44 +142,4 @@ def _unusable(context: PodContext) -> Iterator[Remark]:
                 )
 
 
-RULES: Final = (
-    LintRule(
-        "threads-over-limit",
-        Severity.WARNING,
-        "more threads than the limit serves",
-        "Threads that run at once share one quota: n threads at a limit of L CPUs get L/n of their "
-        "demand, and are stopped together for the rest of each period, with the locks they hold and the "
-        "replies half sent. Detected are GOMAXPROCS, OMP_NUM_THREADS and its kin, -XX:ActiveProcessorCount, "
-        "WEB_CONCURRENCY, workers and threads of gunicorn and uvicorn, worker_processes of nginx; "
-        "processes are multiplied by their threads.",
-        "As many threads as whole CPUs in the limit; or no limit.",
-        _over_limit,
-    ),
-    LintRule(
-        "threads-from-node",
-        Severity.WARNING,
-        "a limit on software that starts a thread for every CPU of the node",
-        "nginx, PyTorch, TensorFlow and others count the node's CPUs, not the quota. The same pod is then "
-        "fine on a small node and loses two thirds of its throughput on a large one.",
-        "Fix the number of threads or workers, and drop the limit. nodeCPUs in the policy is the size of "
-        "the nodes.",
-        _from_node,
-    ),
-    LintRule(
-        "threads-follow-limit",
-        Severity.WARNING,
-        "a thread count set from a missing limit",
-        "A resourceFieldRef to limits.cpu gives the node's allocatable CPUs where no limit is set: on a "
-        "large node far more threads than intended.",
-        "Set it from requests.cpu (rounded up to an integer), or to a number.",
-        _follow_limit,
-    ),
-    LintRule(
-        "bad-thread-count",
-        Severity.WARNING,
-        "a thread setting that is not a number",
-        "Runtimes ignore an invalid value without a message, and count the node's CPUs.",
-        "Write an integer; GOMAXPROCS=500m is invalid.",
-        _unusable,
-    ),
-)
+RULES: Final = (_over_limit, _from_node, _follow_limit, _unusable)
