@@ -4,8 +4,15 @@ import difflib
 import json
 from typing import Any
 
-from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, ScalarType, Shape
-from corelane.apiserver.schema.object_meta import META
+from corelane.apiserver.schema.notation import (
+    META,
+    FieldRow,
+    ListType,
+    MapType,
+    ObjectType,
+    ScalarType,
+    Shape,
+)
 
 _HOST = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")
 _NOT_INTERNAL = {"PodSpec": {*_HOST, "serviceAccount"}, "PodStatus": {"podIP"}, "NodeSpec": {"podCIDR"}}

@@ -117,7 +117,7 @@ def _leaves(shape: Shape) -> Iterator[ObjectType | ScalarType]:
 
 def _property(record: ObjectType, row: FieldRow, refs: str) -> Schema:
     schema = _shape(row.shape, refs)
-    text = row.doc or FIELDS.get(f"{record.name}.{row.name}") or FIELDS.get(row.name, "")
+    text = FIELDS.get(f"{record.name}.{row.name}") or FIELDS.get(row.name, "")
     extra = _extras(row) | ({"description": text} if text else {})
     if extra and "$ref" in schema and refs == V3_REFS:
         schema = {

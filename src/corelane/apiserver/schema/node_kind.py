@@ -1,134 +1,77 @@
 """Nodes."""
 
 from corelane.apiserver.schema.derived_defaults import node_allocatable, pod_cidrs
-from corelane.apiserver.schema.notation import (
-    BOOL,
-    INT32,
-    INT64,
-    RESOURCE_LIST,
-    STRING,
-    TIME,
-    ListType,
-    filling,
-    opt,
-    record,
-    req,
-    val,
-)
+from corelane.apiserver.schema.notation import Columns, record
 from corelane.apiserver.schema.object_meta import kind
 
 TAINT = record(
     "Taint",
-    "key @taint-value effect",
-    key=req(STRING, 1, check="qualified-name!"),
-    value=val(STRING, 2),
-    effect=req(STRING, 3, check="required", enum="NoSchedule PreferNoSchedule NoExecute"),
-    timeAdded=opt(TIME, 4),
+    "key!=1|qualified-name! value=2 effect!=3|required timeAdded?:time=4",
+    order="key @taint-value effect",
+    effect=Columns(enum="NoSchedule PreferNoSchedule NoExecute"),
 )
 
-CONFIG_MAP_NODE_CONFIG_SOURCE = record(
-    "ConfigMapNodeConfigSource",
-    namespace=req(STRING, 1),
-    name=req(STRING, 2),
-    uid=val(STRING, 3, go="UID"),
-    resourceVersion=val(STRING, 4),
-    kubeletConfigKey=req(STRING, 5),
-)
+record("ConfigMapNodeConfigSource", "namespace!=1 name!=2 uid=3 resourceVersion=4 kubeletConfigKey!=5")
 
-NODE_CONFIG_SOURCE = record("NodeConfigSource", configMap=opt(CONFIG_MAP_NODE_CONFIG_SOURCE, 2))
+record("NodeConfigSource", "configMap?:ConfigMapNodeConfigSource=2")
 
-NODE_SPEC = record(
+record(
     "NodeSpec",
-    podCIDRs=val(ListType(STRING), 7, strategy="merge", list="set"),
-    providerID=val(STRING, 3),
-    unschedulable=val(BOOL, 4),
-    taints=val(ListType(TAINT), 5),
-    configSource=opt(NODE_CONFIG_SOURCE, 6),
-    externalID=val(STRING, 2, go="DoNotUseExternalID"),
-    podCIDR=val(STRING, 1),
+    "podCIDRs:[]string=7 providerID=3 unschedulable:bool=4 taints:[]Taint=5 "
+    "configSource?:NodeConfigSource=6 externalID=2 podCIDR=1",
+    defaults=(pod_cidrs,),
+    podCIDRs=Columns(strategy="merge", list="set"),
 )
 
-NODE_CONDITION = record(
+record(
     "NodeCondition",
-    type=req(STRING, 1),
-    status=req(STRING, 2),
-    lastHeartbeatTime=req(TIME, 3, optional=True),
-    lastTransitionTime=req(TIME, 4, optional=True),
-    reason=val(STRING, 5),
-    message=val(STRING, 6),
+    "type!=1 status!=2 lastHeartbeatTime+:time=3 lastTransitionTime+:time=4 reason=5 message=6",
 )
 
-NODE_ADDRESS = record("NodeAddress", type=req(STRING, 1), address=req(STRING, 2))
+NODE_ADDRESS = record("NodeAddress", "type!=1 address!=2")
 
-DAEMON_ENDPOINT = record("DaemonEndpoint", Port=req(INT32, 1))
+record("DaemonEndpoint", "Port!:int32=1")
 
-NODE_DAEMON_ENDPOINTS = record("NodeDaemonEndpoints", kubeletEndpoint=req(DAEMON_ENDPOINT, 1, optional=True))
+record("NodeDaemonEndpoints", "kubeletEndpoint+:DaemonEndpoint=1")
 
-NODE_SWAP_STATUS = record("NodeSwapStatus", capacity=opt(INT64, 1))
+record("NodeSwapStatus", "capacity?:int64=1")
 
-NODE_SYSTEM_INFO = record(
+record(
     "NodeSystemInfo",
-    machineID=req(STRING, 1),
-    systemUUID=req(STRING, 2),
-    bootID=req(STRING, 3),
-    kernelVersion=req(STRING, 4),
-    osImage=req(STRING, 5, go="OSImage"),
-    containerRuntimeVersion=req(STRING, 6),
-    kubeletVersion=req(STRING, 7),
-    kubeProxyVersion=req(STRING, 8),
-    operatingSystem=req(STRING, 9),
-    architecture=req(STRING, 10),
-    swap=opt(NODE_SWAP_STATUS, 11),
+    "machineID!=1 systemUUID!=2 bootID!=3 kernelVersion!=4 osImage!=5 containerRuntimeVersion!=6 "
+    "kubeletVersion!=7 kubeProxyVersion!=8 operatingSystem!=9 architecture!=10 swap?:NodeSwapStatus=11",
 )
 
-CONTAINER_IMAGE = record(
-    "ContainerImage", names=req(ListType(STRING), 1, optional=True), sizeBytes=val(INT64, 2)
-)
+record("ContainerImage", "names+:[]string=1 sizeBytes:int64=2")
 
-ATTACHED_VOLUME = record("AttachedVolume", name=req(STRING, 1), devicePath=req(STRING, 2))
+record("AttachedVolume", "name!=1 devicePath!=2")
 
-NODE_CONFIG_STATUS = record(
+record(
     "NodeConfigStatus",
-    assigned=opt(NODE_CONFIG_SOURCE, 1),
-    active=opt(NODE_CONFIG_SOURCE, 2),
-    lastKnownGood=opt(NODE_CONFIG_SOURCE, 3),
-    error=val(STRING, 4),
+    "assigned?:NodeConfigSource=1 active?:NodeConfigSource=2 lastKnownGood?:NodeConfigSource=3 error=4",
 )
 
-NODE_RUNTIME_HANDLER_FEATURES = record(
-    "NodeRuntimeHandlerFeatures", recursiveReadOnlyMounts=opt(BOOL, 1), userNamespaces=opt(BOOL, 2)
-)
+record("NodeRuntimeHandlerFeatures", "recursiveReadOnlyMounts?:bool=1 userNamespaces?:bool=2")
 
-NODE_RUNTIME_HANDLER = record(
-    "NodeRuntimeHandler", name=req(STRING, 1, optional=True), features=opt(NODE_RUNTIME_HANDLER_FEATURES, 2)
-)
+record("NodeRuntimeHandler", "name+=1 features?:NodeRuntimeHandlerFeatures=2")
 
-NODE_FEATURES = record("NodeFeatures", supplementalGroupsPolicy=opt(BOOL, 1))
+record("NodeFeatures", "supplementalGroupsPolicy?:bool=1")
 
-NODE_STATUS = record(
+record(
     "NodeStatus",
-    capacity=val(RESOURCE_LIST, 1),
-    allocatable=val(RESOURCE_LIST, 2),
-    phase=val(STRING, 3),
-    conditions=val(ListType(NODE_CONDITION), 4, merge="type"),
-    addresses=val(ListType(NODE_ADDRESS), 5, merge="type"),
-    daemonEndpoints=req(NODE_DAEMON_ENDPOINTS, 6, optional=True),
-    nodeInfo=req(NODE_SYSTEM_INFO, 7, optional=True),
-    images=val(ListType(CONTAINER_IMAGE), 8),
-    volumesInUse=val(ListType(STRING), 9),
-    volumesAttached=val(ListType(ATTACHED_VOLUME), 10),
-    config=opt(NODE_CONFIG_STATUS, 11),
-    runtimeHandlers=val(ListType(NODE_RUNTIME_HANDLER), 12),
-    features=opt(NODE_FEATURES, 13),
-    declaredFeatures=val(ListType(STRING), 14),
+    "capacity:{}amount=1 allocatable:{}amount=2 phase=3 conditions:[]NodeCondition=4 "
+    "addresses:[]NodeAddress=5 daemonEndpoints+:NodeDaemonEndpoints=6 nodeInfo+:NodeSystemInfo=7 "
+    "images:[]ContainerImage=8 volumesInUse:[]string=9 volumesAttached:[]AttachedVolume=10 "
+    "config?:NodeConfigStatus=11 runtimeHandlers:[]NodeRuntimeHandler=12 features?:NodeFeatures=13 "
+    "declaredFeatures:[]string=14",
+    defaults=(node_allocatable,),
+    conditions=Columns(merge="type"),
+    addresses=Columns(merge="type"),
 )
 
-NODE_SPEC = filling(NODE_SPEC, pod_cidrs)
-NODE_STATUS = filling(NODE_STATUS, node_allocatable)
 
 NODE = kind(
     "Node",
-    "@taints @node-resources @swap @declared-features @pod-cidrs",
-    spec=req(NODE_SPEC, 2, optional=True),
-    status=req(NODE_STATUS, 3, optional=True),
+    "spec+:NodeSpec=2 status+:NodeStatus=3",
+    order="@taints @node-resources @swap @declared-features @pod-cidrs",
 )

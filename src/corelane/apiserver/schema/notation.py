@@ -1,18 +1,28 @@
-"""The notation of the schema tables: one record a type, one row a field.
+"""The notation of the schema tables: one record a type, one word a field.
 
-A row says how a field travels (`val`: left out when zero; `opt`: absent is not zero, a Go pointer; `req`:
-always written), what it holds, its default, how patches merge it, and which named rules check it. Decoding,
-defaulting, validation, patches and OpenAPI are all driven by these rows. They stand in the order of
-upstream's internal types, because one of its error texts shows a difference in that order.
+A row says how a field travels, what it holds, its default, how patches merge it, and which named rules check
+it. Decoding, defaulting, validation, patches and OpenAPI are all driven by these rows. They stand in the
+order of upstream's internal types, because one of its error texts shows a difference in that order.
+
+The word of a row is `NAME[MARK][:SHAPE][=NUMBER][|RULE…]`, for example `command:[]string=1|required`:
+
+MARK    none: left out when zero; `?`: absence differs from zero (a Go pointer); `!`: always written;
+        `+`: always written, but not required by OpenAPI
+SHAPE   the name of a scalar or a type, `[]…` for a list, `{}…` for a map; text if left out
+NUMBER  the field's number in protobuf (`generated.proto` of Kubernetes 1.36); dots are the way through
+        messages whose fields JSON shows inline
+RULE    names of the rules for the value, in order
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypedDict
 
 CORE = "io.k8s.api.core.v1."
+META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 
 Default: TypeAlias = Any  # a JSON value, or a function of the object that the field is missing from
 Filler: TypeAlias = "Callable[[dict[str, Any]], None]"
@@ -42,7 +52,7 @@ class MapType:
 
 @dataclass(frozen=True, slots=True)
 class FieldRow:
-    """One row: see `val`, `opt` and `req` for the meaning of the columns."""
+    """One row: `presence` is "val", "opt" or "req", `go` upstream's internal name; others: see `Columns`."""
 
     name: str
     go: str
@@ -58,10 +68,8 @@ class FieldRow:
     list: str = ""
     keys: tuple[str, ...] = ()
     atomic: bool = False
-    immutable: bool = False
     gated: bool = False
     pattern: str = ""
-    doc: str = ""
 
     @property
     def required(self) -> bool:
@@ -103,91 +111,134 @@ class ObjectType:
 
 Shape: TypeAlias = ScalarType | ListType | MapType | ObjectType
 
-STRING = ScalarType("string", "")
-BOOL = ScalarType("bool", False)
-INT32 = ScalarType("int32", 0)
-INT64 = ScalarType("int64", 0)
-QUANTITY = ScalarType("quantity", "0")
-AMOUNT = ScalarType("amount", "0")  # a quantity in a resource list: nothing finer than a thousandth
-TIME = ScalarType("time", None)
-MICRO_TIME = ScalarType("microtime", None)
-RESOURCE_LIST = MapType(AMOUNT)
-INT_OR_STRING = ScalarType("int-or-string", 0)
-BYTES = ScalarType("bytes", "")
-RAW = ScalarType("raw", None)
+SCALARS: dict[str, Any] = {
+    "string": "",
+    "bool": False,
+    "int32": 0,
+    "int64": 0,
+    "quantity": "0",
+    "amount": "0",  # a quantity in a resource list: nothing finer than a thousandth
+    "time": None,
+    "microtime": None,
+    "int-or-string": 0,
+    "bytes": "",
+    "raw": None,
+}
+TYPES: dict[str, ObjectType] = {}
+"""The types made so far, by OpenAPI's names for them."""
+
+_MEMBER = re.compile(
+    r"(?P<name>\w+)(?P<mark>[?!+]?)(:(?P<shape>[^=|]+))?(=(?P<number>[0-9.]+))?(\|(?P<checks>.+))?"
+)
+_PRESENCE = {"": "val", "?": "opt", "!": "req", "+": "req"}
+_INITIALS = re.compile(
+    "^(api|aws|csi|dns|fc|fs|gce|gid|gmsa|grpc|http|ip|iscsi|nfs|os|qos|rbd|se|tcp|tty|uid)(?=[A-Z]|$)"
+)
+_GO_NAMES = {
+    "metadata": "ObjectMeta",
+    "lastState": "LastTerminationState",
+    "reportingComponent": "ReportingController",
+    "externalID": "DoNotUseExternalID",
+    "serviceAccount": "DeprecatedServiceAccount",
+    "cephfs": "CephFS",
+    "storageos": "StorageOS",
+}
 
 
-def val(shape: Shape, number: int | str = "", **columns: Any) -> FieldRow:
-    """A field that is left out when it is zero, empty or false. See `_row` for the columns."""
-    return _row("val", shape, number, columns)
+class Columns(TypedDict, total=False):
+    """What the word of a row leaves out.
 
-
-def opt(shape: Shape, number: int | str = "", **columns: Any) -> FieldRow:
-    """A field whose absence differs from its zero value. See `_row` for the columns."""
-    return _row("opt", shape, number, columns)
-
-
-def req(shape: Shape, number: int | str = "", **columns: Any) -> FieldRow:
-    """A field that is always written, zero or not. See `_row` for the columns."""
-    return _row("req", shape, number, columns)
-
-
-def _row(presence: str, shape: Shape, number: int | str, columns: dict[str, Any]) -> FieldRow:
-    """The columns of a row.
-
-    number    the field's number in protobuf (`generated.proto` of Kubernetes 1.36), "" where it has none;
-              dots are the way through messages whose fields JSON shows inline
-    go        upstream's internal name, where it is not the JSON name with a capital
     default   the value of an absent field, or a function of the object around it
     enum      the values allowed, in the order of the error text, separated by blanks
-    check     names of the rules for the value, in order, separated by blanks
     merge     the key by which a strategic merge patch matches items of this list (implies strategy="merge")
     strategy  a strategic merge patch's way with the field: "merge", "merge,retainKeys", "replace"
     list      OpenAPI's list type: "map", "set"; for a list with `merge` it is "map", otherwise "atomic"
     keys      the keys of a list of type "map", separated by blanks, where they are not just `merge`
     atomic    a map or object that server-side apply replaces whole
-    immutable the field never changes once the object exists
     gated     belongs to a feature that is off by default: the field is read and then dropped
     pattern   a regular expression that a text value must match
-    optional  OpenAPI does not require it although it is always written
     """
-    names = tuple(columns.pop("check", "").split())
-    merge = columns.get("merge", "")
-    strategy = columns.pop("strategy", "merge" if merge else "")
-    kind = columns.pop("list", "map" if merge else "atomic" if isinstance(shape, ListType) else "")
-    keys = _words(columns.pop("keys", merge if kind == "map" else ""))
-    enum = _words(columns.pop("enum", ()))
-    go = columns.pop("go", "")
-    row = FieldRow(
-        "", go, shape, presence, str(number), check=names, enum=enum, list=kind, keys=keys, **columns
-    )
-    return replace(row, strategy=tuple(strategy.split(",")) if strategy else ())
+
+    default: Default
+    enum: str | tuple[str, ...]
+    merge: str
+    strategy: str
+    list: str
+    keys: str
+    atomic: bool
+    gated: bool
+    pattern: str
 
 
-def _words(column: str | tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(column.split()) if isinstance(column, str) else column
-
-
-def record(name: str, order: str = "", package: str = CORE, /, **rows: FieldRow) -> ObjectType:
-    """A type from its rows; `order` as in Record, blank-separated, and `package` as OpenAPI names it."""
-    fields = {key: replace(row, name=key, go=row.go or key[0].upper() + key[1:]) for key, row in rows.items()}
-    return ObjectType(name, package + name, fields, tuple(order.split()))
-
-
-def extend(
-    base: ObjectType, name: str, order: str = "", package: str = CORE, /, **rows: FieldRow
+def record(
+    name: str,
+    members: str,
+    /,
+    *,
+    order: str = "",
+    package: str = CORE,
+    defaults: tuple[Filler, ...] = (),
+    **columns: Columns,
 ) -> ObjectType:
+    """A type from its rows; `order` as in ObjectType, blank-separated, and `package` as OpenAPI names it."""
+    rows = [_row(member, package, columns) for member in members.split()]
+    fields = {row.name: row for row in rows}
+    return _registered(ObjectType(name, package + name, fields, tuple(order.split()), defaults))
+
+
+def extend(base: ObjectType, name: str, members: str) -> ObjectType:
     """A type with the rows of another, which protobuf holds in field 1, and some more of its own."""
     inner = {key: replace(row, number=f"1.{row.number}") for key, row in base.fields.items()}
-    made = record(name, order, package, **inner, **rows)
-    return replace(made, defaults=base.defaults)
+    own = [_row(member, CORE, {}) for member in members.split()]
+    fields = inner | {row.name: row for row in own}
+    return _registered(ObjectType(name, CORE + name, fields, defaults=base.defaults))
 
 
-def alike(base: ObjectType, name: str) -> ObjectType:
-    """A type with the same rows as another of its package."""
-    return replace(base, name=name, model=base.model.removesuffix(base.name) + name)
+def alike(base: str, name: str) -> ObjectType:
+    """A type of the core package with the same rows as another."""
+    return _registered(replace(TYPES[CORE + base], name=name, model=CORE + name))
 
 
-def filling(base: ObjectType, *defaults: Filler) -> ObjectType:
-    """The type with functions that default what depends on more than one field."""
-    return replace(base, defaults=defaults)
+def _registered(made: ObjectType) -> ObjectType:
+    TYPES[made.model] = made
+    return made
+
+
+def _row(member: str, package: str, columns: Mapping[str, Columns]) -> FieldRow:
+    parts = _MEMBER.fullmatch(member)
+    assert parts, member
+    name, shape = parts["name"], _shape(parts["shape"] or "string", package)
+    more = columns.get(name, {})
+    merge, enum = more.get("merge", ""), more.get("enum", ())
+    strategy = more.get("strategy", "merge" if merge else "")
+    kind = more.get("list", "map" if merge else "atomic" if isinstance(shape, ListType) else "")
+    go = _INITIALS.sub(lambda initials: initials[0].upper(), name, count=1)
+    return FieldRow(
+        name,
+        _GO_NAMES.get(name, go[0].upper() + go[1:]),
+        shape,
+        _PRESENCE[parts["mark"]],
+        parts["number"] or "",
+        optional=parts["mark"] == "+",
+        default=more.get("default"),
+        enum=tuple(enum.split()) if isinstance(enum, str) else enum,
+        check=tuple(parts["checks"].split("|")) if parts["checks"] else (),
+        merge=merge,
+        strategy=tuple(strategy.split(",")) if strategy else (),
+        list=kind,
+        keys=tuple(more.get("keys", merge if kind == "map" else "").split()),
+        atomic=more.get("atomic", False),
+        gated=more.get("gated", False),
+        pattern=more.get("pattern", ""),
+    )
+
+
+def _shape(word: str, package: str) -> Shape:
+    """The shape that a word names; types are looked for in `package`, the core, `meta`, and by full name."""
+    if word.startswith("[]"):
+        return ListType(_shape(word[2:], package))
+    if word.startswith("{}"):
+        return MapType(_shape(word[2:], package))
+    if word in SCALARS:
+        return ScalarType(word, SCALARS[word])
+    return next(TYPES[place + word] for place in (package, CORE, META, "") if place + word in TYPES)

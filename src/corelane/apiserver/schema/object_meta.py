@@ -1,152 +1,73 @@
 """The types that every kind shares: metadata, label selectors, Status, delete options."""
 
-from corelane.apiserver.schema.notation import (
-    BOOL,
-    CORE,
-    INT32,
-    INT64,
-    RAW,
-    STRING,
-    TIME,
-    FieldRow,
-    ListType,
-    MapType,
-    ObjectType,
-    opt,
-    record,
-    req,
-    val,
-)
+from typing import Any
 
-META = "io.k8s.apimachinery.pkg.apis.meta.v1."
+from corelane.apiserver.schema.notation import CORE, META, Columns, ObjectType, record
 
-OWNER_REFERENCE = record(
+record(
     "OwnerReference",
-    "",
-    META,
-    apiVersion=req(STRING, 5, go="APIVersion"),
-    kind=req(STRING, 1),
-    name=req(STRING, 3),
-    uid=req(STRING, 4, go="UID"),
-    controller=opt(BOOL, 6),
-    blockOwnerDeletion=opt(BOOL, 7),
+    "apiVersion!=5 kind!=1 name!=3 uid!=4 controller?:bool=6 blockOwnerDeletion?:bool=7",
+    package=META,
 )
 
-MANAGED_FIELDS_ENTRY = record(
+record(
     "ManagedFieldsEntry",
-    "",
-    META,
-    manager=val(STRING, 1),
-    operation=val(STRING, 2),
-    apiVersion=val(STRING, 3, go="APIVersion"),
-    time=opt(TIME, 4),
-    fieldsType=val(STRING, 6),
-    fieldsV1=opt(RAW, 7),
-    subresource=val(STRING, 8),
+    "manager=1 operation=2 apiVersion=3 time?:time=4 fieldsType=6 fieldsV1?:raw=7 subresource=8",
+    package=META,
 )
 
 OBJECT_META = record(
     "ObjectMeta",
-    "",
-    META,
-    name=val(STRING, 1),
-    generateName=val(STRING, 2),
-    namespace=val(STRING, 3),
-    selfLink=val(STRING, 4),
-    uid=val(STRING, 5, go="UID"),
-    resourceVersion=val(STRING, 6),
-    generation=val(INT64, 7),
-    creationTimestamp=opt(TIME, 8),
-    deletionTimestamp=opt(TIME, 9),
-    deletionGracePeriodSeconds=opt(INT64, 10),
-    labels=val(MapType(STRING), 11),
-    annotations=val(MapType(STRING), 12),
-    ownerReferences=val(ListType(OWNER_REFERENCE), 13, merge="uid"),
-    finalizers=val(ListType(STRING), 14, strategy="merge", list="set"),
-    managedFields=val(ListType(MANAGED_FIELDS_ENTRY), 17),
+    "name=1 generateName=2 namespace=3 selfLink=4 uid=5 resourceVersion=6 generation:int64=7 "
+    "creationTimestamp?:time=8 deletionTimestamp?:time=9 deletionGracePeriodSeconds?:int64=10 "
+    "labels:{}string=11 annotations:{}string=12 ownerReferences:[]OwnerReference=13 finalizers:[]string=14 "
+    "managedFields:[]ManagedFieldsEntry=17",
+    package=META,
+    ownerReferences=Columns(merge="uid"),
+    finalizers=Columns(strategy="merge", list="set"),
 )
 
 LIST_META = record(
-    "ListMeta",
-    "",
-    META,
-    selfLink=val(STRING, 1),
-    resourceVersion=val(STRING, 2),
-    remainingItemCount=opt(INT64, 4),
-    **{"continue": val(STRING, 3)},
+    "ListMeta", "selfLink=1 resourceVersion=2 remainingItemCount?:int64=4 continue=3", package=META
 )
 
-LABEL_SELECTOR_REQUIREMENT = record(
+record(
     "LabelSelectorRequirement",
-    "@selector-operator key values",
-    META,
-    key=req(STRING, 1, check="qualified-name!"),
-    operator=req(STRING, 2),
-    values=val(ListType(STRING), 3, check="label-values"),
+    "key!=1|qualified-name! operator!=2 values:[]string=3|label-values",
+    order="@selector-operator key values",
+    package=META,
 )
 
-LABEL_SELECTOR = record(
+record(
     "LabelSelector",
-    "",
-    META,
-    matchLabels=val(MapType(STRING), 1, check="labels"),
-    matchExpressions=val(ListType(LABEL_SELECTOR_REQUIREMENT), 2),
+    "matchLabels:{}string=1|labels matchExpressions:[]LabelSelectorRequirement=2",
+    package=META,
 )
 
-STATUS_CAUSE = record(
-    "StatusCause", "", META, reason=val(STRING, 1, go="Type"), message=val(STRING, 2), field=val(STRING, 3)
-)
+record("StatusCause", "reason=1 message=2 field=3", package=META)
 
-STATUS_DETAILS = record(
+record(
     "StatusDetails",
-    "",
-    META,
-    name=val(STRING, 1),
-    group=val(STRING, 2),
-    kind=val(STRING, 3),
-    uid=val(STRING, 6, go="UID"),
-    causes=val(ListType(STATUS_CAUSE), 4),
-    retryAfterSeconds=val(INT32, 5),
+    "name=1 group=2 kind=3 uid=6 causes:[]StatusCause=4 retryAfterSeconds:int32=5",
+    package=META,
 )
 
 STATUS = record(
     "Status",
-    "",
-    META,
-    apiVersion=val(STRING, go="APIVersion"),
-    kind=val(STRING),
-    metadata=req(LIST_META, 1, optional=True),
-    status=val(STRING, 2),
-    message=val(STRING, 3),
-    reason=val(STRING, 4),
-    details=opt(STATUS_DETAILS, 5),
-    code=val(INT32, 6),
+    "apiVersion kind metadata+:ListMeta=1 status=2 message=3 reason=4 details?:StatusDetails=5 code:int32=6",
+    package=META,
 )
 
-PRECONDITIONS = record(
-    "Preconditions", "", META, uid=opt(STRING, 1, go="UID"), resourceVersion=opt(STRING, 2)
-)
+record("Preconditions", "uid?=1 resourceVersion?=2", package=META)
 
 DELETE_OPTIONS = record(
     "DeleteOptions",
-    "",
-    META,
-    apiVersion=val(STRING, go="APIVersion"),
-    kind=val(STRING),
-    gracePeriodSeconds=opt(INT64, 1),
-    preconditions=opt(PRECONDITIONS, 2),
-    orphanDependents=opt(BOOL, 3),
-    propagationPolicy=opt(STRING, 4),
-    dryRun=val(ListType(STRING), 5),
-    ignoreStoreReadErrorWithClusterBreakingPotential=opt(BOOL, 6),
+    "apiVersion kind gracePeriodSeconds?:int64=1 preconditions?:Preconditions=2 orphanDependents?:bool=3 "
+    "propagationPolicy?=4 dryRun:[]string=5 ignoreStoreReadErrorWithClusterBreakingPotential?:bool=6",
+    package=META,
 )
 
 
-def kind(name: str, order: str = "", package: str = CORE, /, **rows: FieldRow) -> ObjectType:
+def kind(name: str, members: str, /, *, package: str = CORE, **columns: Any) -> ObjectType:
     """A type that stands for itself in a request: apiVersion, kind and metadata before its own rows."""
-    envelope = {
-        "apiVersion": val(STRING, go="APIVersion"),
-        "kind": val(STRING),
-        "metadata": req(OBJECT_META, 1, go="ObjectMeta", optional=True),
-    }
-    return record(name, order, package, **envelope, **rows)
+    return record(name, f"apiVersion kind metadata+:ObjectMeta=1 {members}", package=package, **columns)
