@@ -55,8 +55,6 @@ _EXTRAS = {
     "grpc",
     "httpx2",  # comes with lightkube
     "lightkube",
-    "numpy",
-    "prometheus_client",
     "structlog",
 }
 
