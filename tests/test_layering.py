@@ -43,7 +43,6 @@ ALLOWED["app"] = " ".join(sorted(ALLOWED))
 ALLOWED["cli"] = " ".join(sorted(EVERYTHING))
 """What a room may import from corelane beside itself."""
 
-_ALLOCATORS = "placement.kubelet placement.koordinator placement.optimal"
 _APISERVER = ("schema", "print", "codec", "store", "validation", "write", "openapi", "http")
 
 
@@ -60,6 +59,7 @@ FORBIDDEN = {
     "limits.model": "limits.measure limits.advice limits.lint limits.calibration",
     "limits.measure": "limits.advice limits.lint limits.calibration",
     "limits.lint": "limits.advice limits.calibration",
+    "limits.advice": "limits.calibration",
     "apiserver.schema": _apiserver_but("schema"),
     "apiserver.print": _apiserver_but("print"),
     "apiserver.codec": _apiserver_but("codec", "schema print"),
@@ -71,16 +71,6 @@ FORBIDDEN = {
 """What a sub-room must not import of its own room."""
 SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "served_kinds"}
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
-
-PENDING: set[str] = set()
-"""Rooms whose move is under way."""
-
-
-def _with_pending(rooms: dict[str, str]) -> list[object]:
-    """The rooms as parameters; those that are pending are expected to fail."""
-    mark = pytest.mark.xfail(reason="the move is under way")
-    return [pytest.param(name, marks=mark) if name in PENDING else name for name in rooms]
-
 
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}
 THIRD_PARTY_ONLY_IN = {"lightkube": ("kube/client.py",), "grpc": ("runtime/",)}
@@ -145,7 +135,7 @@ def test_third_party_imports_stay_where_they_belong(path: Path) -> None:
             assert top in sys.stdlib_module_names or top == "corelane", f"{relative} imports {top}"
 
 
-@pytest.mark.parametrize("part", _with_pending(FORBIDDEN))
+@pytest.mark.parametrize("part", FORBIDDEN)
 def test_sub_rooms_do_not_import_what_lies_beside_or_above_them(part: str) -> None:
     for name, path in MODULES.items():
         if within(name, part):
@@ -154,7 +144,7 @@ def test_sub_rooms_do_not_import_what_lies_beside_or_above_them(part: str) -> No
                 assert not bad, f"{name} imports {bad}"
 
 
-@pytest.mark.parametrize("own", _with_pending(SHARED_BELOW))
+@pytest.mark.parametrize("own", SHARED_BELOW)
 def test_what_sub_rooms_share_imports_none_of_them(own: str) -> None:
     subs = [module(p.parent / "__init__.py") for p in (ROOT / own).glob("*/__init__.py")]
     for path in (ROOT / own).glob("*.py"):
@@ -176,7 +166,6 @@ def test_only_the_one_admission_imports_both_node_policies() -> None:
     } <= {"node", "node.admission"}
 
 
-@pytest.mark.xfail(reason="the move is under way")
 def test_no_circle_of_imports() -> None:
     graph: dict[str, set[str]] = defaultdict(set)
     for name, path in MODULES.items():

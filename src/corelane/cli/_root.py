@@ -17,8 +17,8 @@ from corelane.cli._errors import Group
 def main() -> None:
     """Fine-grained CPU orchestration for Kubernetes.
 
-    Gives latency-critical containers their own lanes of CPU cores, lets everything else use the rest, and
-    says why. Start with `corelane demo`.
+    Gives latency-critical containers exclusive CPUs, runs everything else on the rest, and explains every
+    decision. Start with `corelane demo`.
 
     Every option can be set in the environment too: CORELANE_COMMAND_OPTION, such as CORELANE_UP_DATA_DIR.
     """

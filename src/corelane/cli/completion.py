@@ -1,4 +1,4 @@
-"""`corelane completion`: the script that teaches a shell to complete corelane's commands."""
+"""`corelane completion`: a shell's completion script for corelane's commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from corelane.cli._errors import Command
 
 @click.command(cls=Command)
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-def completion(shell: str) -> None:
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
     """Print a completion script for SHELL.
 
     \b
@@ -18,8 +19,6 @@ def completion(shell: str) -> None:
     zsh:   corelane completion zsh > "${fpath[1]}/_corelane"
     fish:  corelane completion fish > ~/.config/fish/completions/corelane.fish
     """  # noqa: D301 - click wants the character itself
-    from corelane.cli._root import main
-
     completer = get_completion_class(shell)
     assert completer is not None
-    click.echo(completer(main, {}, "corelane", "_CORELANE_COMPLETE").source())
+    click.echo(completer(context.find_root().command, {}, "corelane", "_CORELANE_COMPLETE").source())
