@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from corelane.cli import main
-from corelane.limits.lint import RULES
+from corelane.limits.lint.rules import RULES
 
 WEB = """\
 apiVersion: apps/v1

@@ -7,32 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits import advice
-from corelane.limits.advice import (
-    Answer,
-    LimitChange,
-    LoadShape,
-    NodeOccupancy,
-    NodePod,
-    OptionKind,
-    Range,
-    RiskLevel,
-    Scaler,
-    Subject,
-    effects,
-)
-from corelane.limits.lint import Policy
+from corelane.limits.advice import effects, fitting, judgement, options
+from corelane.limits.advice.consequences import RiskLevel
+from corelane.limits.advice.effects import LimitChange, LoadShape, Range
+from corelane.limits.advice.judgement import Answer
+from corelane.limits.advice.options import OptionKind
+from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
+from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
-from corelane.limits.measure import (
-    CostLevel,
-    CPULoad,
-    Latency,
-    Measurement,
-    PeriodUse,
-    Quota,
-    Rates,
-    Unusable,
-)
+from corelane.limits.measure.counters import CPULoad, Quota
+from corelane.limits.measure.throttling import CostLevel, Latency, Measurement, PeriodUse, Rates, Unusable
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS
 from corelane.limits.model.scenario import Scenario, ScenarioContainer, ScenarioPod, SimulatedMachine, run
@@ -68,18 +52,18 @@ def bursts(work_ms: float, threads: int = 1, every_ms: float = 1037) -> Bursts:
     return Bursts(Duration(int(work_ms * MS / threads)), every_ns=int(every_ms * MS), threads=threads)
 
 
-def kinds(found: advice.Advice) -> dict[OptionKind, advice.Option]:
+def kinds(found: judgement.Advice) -> dict[OptionKind, options.Option]:
     return {one.kind: one for one in found.options}
 
 
 @pytest.mark.parametrize(("threads", "quota"), [(1, 20), (2, 50), (4, 150)])
 def test_busy_threads_are_recognised_and_another_limit_does_what_the_model_says(threads, quota):
     rates, _ = simulated(Spin(threads), threads, quota)
-    found = advice.fit(rates)
+    found = fitting.fit(rates)
     assert found.shape is LoadShape.BUSY
     assert found.cpus == pytest.approx(threads, rel=0.02)
     wider, _ = simulated(Spin(threads), threads, quota * 1.6)
-    predicted = advice.forecast(found, LimitChange(quota * 1.6 / 100))
+    predicted = effects.forecast(found, LimitChange(quota * 1.6 / 100))
     assert predicted.throttled.high == pytest.approx(wider.throttled, rel=0.08, abs=20)
     assert predicted.used.high == pytest.approx(wider.used, rel=0.03)
 
@@ -88,13 +72,13 @@ def test_busy_threads_are_recognised_and_another_limit_does_what_the_model_says(
 def test_bursts_are_recognised_and_another_limit_or_burst_does_what_the_model_says(work, threads, quota):
     workload = bursts(work, threads)
     rates, _ = simulated(workload, 4, quota, seconds=60)
-    found = advice.fit(rates, threads, 4)
+    found = fitting.fit(rates, threads, 4)
     assert found.shape is LoadShape.BURSTS
     assert any(one.work == pytest.approx(work, rel=0.15) for one in found.explanations)
     assert found.modelled == pytest.approx(rates.throttled, rel=0.15)
     for change in (LimitChange(quota * 1.5 / 100), LimitChange(quota / 100, quota)):
         truth, _ = simulated(workload, 4, change.limit * 100, burst_ms=change.burst, seconds=60)
-        assert within(advice.forecast(found, change).throttled, truth.throttled, rates)
+        assert within(effects.forecast(found, change).throttled, truth.throttled, rates)
 
 
 def within(predicted: Range, measured: float, before: Rates) -> bool:
@@ -112,23 +96,23 @@ def test_requests_at_random_are_not_taken_for_something_that_another_limit_or_bu
 ):
     workload = ThreadPoolServer(Duration(milliseconds * MS, sigma), Open(per_second), threads=threads)
     rates, _ = simulated(workload, 4, quota, seconds=60)
-    found = advice.fit(rates, threads, 4)
+    found = fitting.fit(rates, threads, 4)
     assert any(one.shape is LoadShape.REQUESTS for one in found.explanations)
     for change in (LimitChange(quota * 1.5 / 100), LimitChange(quota / 100, quota)):
         truth, _ = simulated(workload, 4, change.limit * 100, burst_ms=change.burst, seconds=60)
-        assert within(advice.forecast(found, change).throttled, truth.throttled, rates)
+        assert within(effects.forecast(found, change).throttled, truth.throttled, rates)
 
 
 def test_the_width_of_bursts_is_found_where_no_setting_says_it():
     rates, _ = simulated(bursts(140, 4), 4, 20, seconds=60)
-    found = advice.fit(rates, None, 4)
+    found = fitting.fit(rates, None, 4)
     assert found.shape is LoadShape.BURSTS
     assert found.cpus == 4
 
 
 def test_what_the_model_does_not_reproduce_has_bounds_only():
     odd = replace(BUSY, used=60, throttled=900, periods=300, throttled_periods=3)
-    found = advice.advise(WEB, Measurement(odd, cpus=4))
+    found = judgement.advise(WEB, Measurement(odd, cpus=4))
     assert found.fit is not None
     assert found.fit.shape is LoadShape.UNFITTED
     options = kinds(found)
@@ -141,18 +125,18 @@ def test_what_the_model_does_not_reproduce_has_bounds_only():
 @given(st.floats(0.1, 8), st.floats(0.1, 8), st.floats(0.5, 8))
 def test_a_higher_limit_is_never_predicted_to_throttle_more(first, second, width):
     low, high = sorted((first, second))
-    one = advice.Fit(LoadShape.BUSY, width, 100.0, 500.0, 10.0, 100.0)
-    before, after = advice.forecast(one, LimitChange(low)), advice.forecast(one, LimitChange(high))
+    one = effects.Fit(LoadShape.BUSY, width, 100.0, 500.0, 10.0, 100.0)
+    before, after = effects.forecast(one, LimitChange(low)), effects.forecast(one, LimitChange(high))
     assert after.throttled.high <= before.throttled.high
     assert after.used.high >= before.used.high
-    assert advice.forecast(one, LimitChange(None)).throttled.high == 0
+    assert effects.forecast(one, LimitChange(None)).throttled.high == 0
 
 
 def test_half_the_periods_throttled_with_a_thousandth_lost_is_left_alone():
     little = Rates(
         30, used=1998, throttled=2, periods=300, throttled_periods=150, quota=Quota(200_000), waiting=0
     )
-    found = advice.advise(replace(WEB, limit=2000), Measurement(little, cpus=4))
+    found = judgement.advise(replace(WEB, limit=2000), Measurement(little, cpus=4))
     assert found.answer is Answer.LEAVE
     assert found.level is CostLevel.LOW
     assert not found.options
@@ -160,7 +144,7 @@ def test_half_the_periods_throttled_with_a_thousandth_lost_is_left_alone():
 
 
 def test_a_container_without_a_limit_is_left_alone():
-    found = advice.advise(WEB, Measurement(Rates(30, used=500)))
+    found = judgement.advise(WEB, Measurement(Rates(30, used=500)))
     assert (found.answer, found.why) == (Answer.LEAVE, "no CPU limit")
 
 
@@ -169,7 +153,7 @@ def test_two_percent_use_that_loses_most_of_its_time_is_not_left_alone():
     assert rates.used is not None
     assert rates.used < 25
     assert rates.periods is not None
-    found = advice.advise(WEB, Measurement(rates, cpus=2))
+    found = judgement.advise(WEB, Measurement(rates, cpus=2))
     assert (found.answer, found.level) == (Answer.CHANGE, CostLevel.HIGH)
 
 
@@ -196,14 +180,14 @@ def test_two_percent_use_that_loses_most_of_its_time_is_not_left_alone():
     ],
 )
 def test_data_that_cannot_carry_advice_is_refused_with_the_reason(rates, words):
-    found = advice.advise(WEB, Measurement(rates, cpus=4))
+    found = judgement.advise(WEB, Measurement(rates, cpus=4))
     assert found.answer is Answer.REFUSED
     assert not found.options
     assert words in found.why
 
 
 def test_by_default_the_limit_is_dropped_and_any_other_limit_is_a_named_deviation():
-    found = advice.advise(WEB, Measurement(BUSY, cpus=4))
+    found = judgement.advise(WEB, Measurement(BUSY, cpus=4))
     assert found.best is not None
     assert found.best.kind is OptionKind.DROP_LIMIT
     assert found.options[0] is found.best
@@ -217,7 +201,7 @@ def test_by_default_the_limit_is_dropped_and_any_other_limit_is_a_named_deviatio
 def test_threads_stacked_on_one_cpu_show_in_what_they_waited():
     """Throttled time is one CPU's; once the limit goes both threads have one each."""
     stacked = replace(BUSY, throttled=790, stalled=None, queued=1780.0)
-    found = advice.advise(replace(WEB, settings=()), Measurement(stacked, cpus=4))
+    found = judgement.advise(replace(WEB, settings=()), Measurement(stacked, cpus=4))
     options = kinds(found)
     assert options[OptionKind.RAISE_LIMIT].title == "raise the limit to 2"
     assert options[OptionKind.DROP_LIMIT].effect.used.high == pytest.approx(1980)
@@ -226,16 +210,16 @@ def test_threads_stacked_on_one_cpu_show_in_what_they_waited():
 
 def test_waiting_that_the_limit_does_not_explain_is_remarked_wherever_it_was_counted():
     waiting = replace(BUSY, throttled=300, waiting=700)
-    (remark, *_) = advice.advise(WEB, Measurement(waiting, cpus=4)).remarks
+    (remark, *_) = judgement.advise(WEB, Measurement(waiting, cpus=4)).remarks
     assert remark.startswith("the limit is not the only cause: waits 400 ms/s for a CPU")
     around = CPULoad(4, 3900.0)
-    (remark, *_) = advice.advise(WEB, Measurement(waiting, cpus=4, load=around)).remarks
+    (remark, *_) = judgement.advise(WEB, Measurement(waiting, cpus=4, load=around)).remarks
     assert remark.startswith("other processes or the hypervisor delay it 400 ms/s, too")
-    assert not advice.advise(WEB, Measurement(replace(BUSY, throttled=300, waiting=300), cpus=4)).remarks
+    assert not judgement.advise(WEB, Measurement(replace(BUSY, throttled=300, waiting=300), cpus=4)).remarks
 
 
 def test_burst_is_no_option_for_threads_that_never_stop():
-    assert OptionKind.ADD_BURST not in kinds(advice.advise(WEB, Measurement(BUSY, cpus=4)))
+    assert OptionKind.ADD_BURST not in kinds(judgement.advise(WEB, Measurement(BUSY, cpus=4)))
 
 
 ALONE = NodePod("shop/other", QOSClass.BURSTABLE, 500)
@@ -254,13 +238,13 @@ OWN = NodePod("shop/web-1", QOSClass.BURSTABLE, 200, own=True)
 )
 def test_the_policy_decides_between_the_options(choice, pods, kind, title):
     node = NodeOccupancy("n1", 4000, pods)
-    found = advice.advise(WEB, Measurement(BUSY, cpus=4), [node], Policy(cpu_limit=choice))
+    found = judgement.advise(WEB, Measurement(BUSY, cpus=4), [node], Policy(cpu_limit=choice))
     assert found.best is not None
     assert (found.best.kind, found.best.title[: len(title)]) == (kind, title)
 
 
 def test_a_batch_workload_may_keep_its_limit():
-    found = advice.advise(replace(WEB, kind="Job", batch=True), Measurement(BUSY, cpus=4))
+    found = judgement.advise(replace(WEB, kind="Job", batch=True), Measurement(BUSY, cpus=4))
     assert found.best is not None
     assert found.best.kind is not OptionKind.DROP_LIMIT
     assert not found.best.deviation
@@ -272,7 +256,7 @@ def test_a_container_with_exclusive_cpus_keeps_its_limit_and_has_its_quota_lifte
     rates = replace(
         rates, quota=Quota(200_000), used=1900.0, throttled=90.0, periods=300, throttled_periods=290
     )
-    found = advice.advise(pinned, Measurement(rates, cpus=2))
+    found = judgement.advise(pinned, Measurement(rates, cpus=2))
     (only,) = found.options
     assert only.kind is OptionKind.LIFT_QUOTA
     assert only.patch is None
@@ -286,13 +270,13 @@ def test_a_container_with_exclusive_cpus_keeps_its_limit_and_has_its_quota_lifte
 
 def test_use_beyond_its_exclusive_cpus_shows_that_nobody_pinned_it():
     pinned = replace(WEB, qos=QOSClass.GUARANTEED, exclusive=1)
-    found = advice.advise(pinned, Measurement(BUSY, cpus=4))
+    found = judgement.advise(pinned, Measurement(BUSY, cpus=4))
     assert any("not static" in remark for remark in found.remarks)
 
 
 def test_a_sidecar_on_whose_limit_the_pods_class_hangs_raises_request_and_limit_together():
     sidecar = replace(WEB, qos=QOSClass.GUARANTEED, exclusive_siblings=("main",))
-    found = advice.advise(sidecar, Measurement(BUSY, cpus=4))
+    found = judgement.advise(sidecar, Measurement(BUSY, cpus=4))
     options = kinds(found)
     assert OptionKind.DROP_LIMIT not in options
     assert OptionKind.WHOLE_CPUS not in options
@@ -309,16 +293,16 @@ def test_where_nothing_that_may_be_changed_helps_it_is_left_alone():
     """A sidecar that must keep limit = request, and is wide enough already."""
     sidecar = replace(WEB, qos=QOSClass.GUARANTEED, exclusive_siblings=("main",), request=1000, limit=1000)
     full = replace(BUSY, used=995, throttled=20, periods=300, throttled_periods=290, quota=Quota(100_000))
-    found = advice.advise(sidecar, Measurement(full, cpus=4))
+    found = judgement.advise(sidecar, Measurement(full, cpus=4))
     assert found.answer is Answer.LEAVE
     assert "no available change" in found.why
 
 
 def test_effects_on_the_qos_class_are_stated():
     guaranteed = replace(WEB, qos=QOSClass.GUARANTEED)
-    dropped = kinds(advice.advise(guaranteed, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
+    dropped = kinds(judgement.advise(guaranteed, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
     assert any("from Guaranteed to Burstable" in one for one in dropped.consequences)
-    whole = kinds(advice.advise(replace(WEB, incomplete_siblings=("log",)), Measurement(BUSY, cpus=4)))[
+    whole = kinds(judgement.advise(replace(WEB, incomplete_siblings=("log",)), Measurement(BUSY, cpus=4)))[
         OptionKind.WHOLE_CPUS
     ]
     assert any("from Burstable to Guaranteed" in one for one in whole.consequences)
@@ -327,11 +311,11 @@ def test_effects_on_the_qos_class_are_stated():
 
 def test_effects_on_an_autoscaler_are_stated_and_in_general_where_there_is_none():
     scaled = replace(WEB, scalers=(Scaler("HorizontalPodAutoscaler web", 80, "", 200),))
-    dropped = kinds(advice.advise(scaled, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
+    dropped = kinds(judgement.advise(scaled, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
     (said,) = (one for one in dropped.consequences if "HorizontalPodAutoscaler" in one)
     assert "utilisation 100 % now, then 100 % to 2000 %" in said.replace("100 to", "100 % to")
     assert "adds replicas" in said
-    general = kinds(advice.advise(WEB, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
+    general = kinds(judgement.advise(WEB, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
     assert any("an autoscaler on CPU utilisation would read" in one for one in general.consequences)
 
 
@@ -346,7 +330,7 @@ def test_threads_are_set_by_what_sets_them_now():
         ),
     )
     busy = replace(BUSY, used=2000.0, throttled=6000.0, quota=Quota(200_000))
-    option = kinds(advice.advise(subject, Measurement(busy, cpus=8)))[OptionKind.SET_THREADS]
+    option = kinds(judgement.advise(subject, Measurement(busy, cpus=8)))[OptionKind.SET_THREADS]
     assert option.effect.throttled.high == 0
     assert option.patch is not None
     env = option.patch.content["spec"]["template"]["spec"]["containers"][0]["env"]
@@ -366,7 +350,7 @@ def test_threads_are_set_by_what_sets_them_now():
     ],
 )
 def test_threads_are_set_by_what_the_image_reads_and_a_guess_is_not_patched(runtime, title, value):
-    option = kinds(advice.advise(replace(WEB, runtime=runtime), Measurement(BUSY, cpus=4)))[
+    option = kinds(judgement.advise(replace(WEB, runtime=runtime), Measurement(BUSY, cpus=4)))[
         OptionKind.SET_THREADS
     ]
     assert option.title.startswith(title)
@@ -378,20 +362,20 @@ def test_threads_are_set_by_what_the_image_reads_and_a_guess_is_not_patched(runt
 
 def test_arguments_are_named_but_never_patched():
     flag = ThreadSetting("gunicorn --workers", 4, processes=True)
-    option = kinds(advice.advise(replace(WEB, settings=(flag,), threads=4), Measurement(BUSY, cpus=4)))
+    option = kinds(judgement.advise(replace(WEB, settings=(flag,), threads=4), Measurement(BUSY, cpus=4)))
     assert "gunicorn --workers 1 in its arguments" in option[OptionKind.SET_THREADS].title
     assert option[OptionKind.SET_THREADS].patch is None
 
 
 def test_no_request_gets_one_with_the_limits_end():
-    found = advice.advise(replace(WEB, request=0), Measurement(BUSY, cpus=4))
+    found = judgement.advise(replace(WEB, request=0), Measurement(BUSY, cpus=4))
     assert found.best is not None
     assert found.best.title == "drop the CPU limit, request 240m"
     assert any("no CPU request" in remark for remark in found.remarks)
 
 
 def test_what_the_policy_wants_of_memory_is_remarked():
-    found = advice.advise(replace(WEB, memory_limit=2 * GI), Measurement(BUSY, cpus=4))
+    found = judgement.advise(replace(WEB, memory_limit=2 * GI), Measurement(BUSY, cpus=4))
     assert any("memory limit" in remark for remark in found.remarks)
 
 
@@ -399,7 +383,7 @@ def test_what_the_policy_wants_of_memory_is_remarked():
 
 
 def test_no_p99_is_made_of_totals():
-    effect = kinds(advice.advise(WEB, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT].effect
+    effect = kinds(judgement.advise(WEB, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT].effect
     assert effect.tail is None
     assert "--every-period" in effect.no_tail
     assert "--latency" in effect.no_tail
@@ -408,7 +392,7 @@ def test_no_p99_is_made_of_totals():
 def test_a_measured_latency_that_the_fitted_bursts_show_too_carries_a_p99():
     rates, result = simulated(bursts(140, 2), 2, 30, seconds=60)
     latency = Latency({99.0: result.latency[99] / MS})
-    found = kinds(advice.advise(replace(WEB, threads=2), Measurement(rates, cpus=2, latency=latency)))
+    found = kinds(judgement.advise(replace(WEB, threads=2), Measurement(rates, cpus=2, latency=latency)))
     tail = found[OptionKind.DROP_LIMIT].effect.tail
     assert tail is not None
     assert (tail.of, tail.how) == ("latency", "model")
@@ -419,8 +403,8 @@ def test_a_measured_latency_that_the_fitted_bursts_show_too_carries_a_p99():
 def test_a_measured_latency_tells_which_of_several_explanations_holds():
     workload = ThreadPoolServer(Duration(30 * MS, 0.7), Open(3), threads=1)
     rates, result = simulated(workload, 1, 20, seconds=60)
-    plain = advice.advise(WEB, Measurement(rates, cpus=1))
-    told = advice.advise(WEB, Measurement(rates, cpus=1, latency=Latency({99.0: result.latency[99] / MS})))
+    plain = judgement.advise(WEB, Measurement(rates, cpus=1))
+    told = judgement.advise(WEB, Measurement(rates, cpus=1, latency=Latency({99.0: result.latency[99] / MS})))
     assert plain.fit is not None
     assert told.fit is not None
     assert set(told.fit.explanations) < set(plain.fit.explanations)
@@ -431,7 +415,7 @@ def test_a_measured_latency_tells_which_of_several_explanations_holds():
 
 def test_another_measured_latency_only_bounds_the_p99():
     latency = Latency({99.0: 250.0})
-    found = kinds(advice.advise(WEB, Measurement(BUSY, cpus=4, latency=latency)))
+    found = kinds(judgement.advise(WEB, Measurement(BUSY, cpus=4, latency=latency)))
     tail = found[OptionKind.DROP_LIMIT].effect.tail
     assert tail is not None
     assert tail.how == "bounds"
@@ -465,7 +449,7 @@ def of_slots(found: tuple[PeriodUse, ...], quota_us: int = 20_000) -> Rates:
 
 def test_counters_of_every_period_carry_a_p99_of_the_delay():
     counted = slots([70.0] * 30)
-    found = kinds(advice.advise(WEB, Measurement(of_slots(counted), cpus=1, slots=counted)))
+    found = kinds(judgement.advise(WEB, Measurement(of_slots(counted), cpus=1, slots=counted)))
     tail = found[OptionKind.DROP_LIMIT].effect.tail
     assert tail is not None
     assert (tail.of, tail.how) == ("delay", "replay")
@@ -488,7 +472,7 @@ def test_a_replay_without_a_change_shows_the_delay_that_was_counted():
         for phase in range(10)
     )
     rates = of_slots(counted)
-    fit = replace(advice.fit(rates, 1, 1), shape=LoadShape.UNFITTED)
+    fit = replace(fitting.fit(rates, 1, 1), shape=LoadShape.UNFITTED)
     for cpus, threads in ((1, None), (1, 1)):
         found, why = effects.tail(
             fit, LimitChange(fit.now.limit, 0.0, threads), Measurement(rates, cpus=cpus, slots=counted)
@@ -505,14 +489,14 @@ def test_too_few_or_late_readings_carry_no_p99():
         (counted, "too few"),
         (tuple(replace(one, seconds=0.5) for one in counted) * 3, "more than a period after"),
     ):
-        effect = advice.advise(WEB, Measurement(rates, cpus=1, slots=readings)).options[0].effect
+        effect = judgement.advise(WEB, Measurement(rates, cpus=1, slots=readings)).options[0].effect
         assert effect.tail is None
         assert words in effect.no_tail
 
 
 def test_a_queue_that_never_empties_has_no_p99_of_its_own():
     counted = tuple(PeriodUse(0.1, 20.0, 380.0) for _ in range(300))
-    effect = advice.advise(WEB, Measurement(BUSY, cpus=4, slots=counted)).options[0].effect
+    effect = judgement.advise(WEB, Measurement(BUSY, cpus=4, slots=counted)).options[0].effect
     assert effect.tail is None
     assert "without a pause" in effect.no_tail
 
@@ -530,7 +514,7 @@ def test_whatever_was_counted_there_is_an_answer_or_a_reason(used, throttled, pe
     rates = Rates(
         40, used=used, throttled=throttled, periods=periods, throttled_periods=late, quota=Quota(quota)
     )
-    found = advice.advise(WEB, Measurement(rates, cpus=cpus))
+    found = judgement.advise(WEB, Measurement(rates, cpus=cpus))
     assert found.why
     assert (found.answer is Answer.CHANGE) == bool(found.options)
     for one in found.options:

@@ -8,7 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.advice import NodeOccupancy, NodePod, RiskLevel, Subject, consequences, patches, shares
+from corelane.limits.advice import consequences, patches
+from corelane.limits.advice.consequences import RiskLevel, shares
+from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Subject
 from corelane.workload import QOSClass
 
 BURSTABLE, GUARANTEED, NONE = QOSClass.BURSTABLE, QOSClass.GUARANTEED, QOSClass.BEST_EFFORT

@@ -20,7 +20,7 @@ from corelane.limits.calibration.experiments import (
     predict,
 )
 from corelane.limits.calibration.laboratory import CalibrationError, Noise, foreign
-from corelane.limits.measure import Processor
+from corelane.limits.measure.counters import Processor
 from corelane.limits.model.bandwidth import refusal
 from corelane.limits.model.clock import MS
 from corelane.limits.model.switches import LATEST

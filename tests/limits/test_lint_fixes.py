@@ -7,7 +7,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.lint import Finding, Policy, Severity
+from corelane.limits.lint.findings import Finding
+from corelane.limits.lint.policy import Policy, Severity
 from support.manifests import findings
 
 _AMOUNT = st.fixed_dictionaries(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from corelane.limits.lint import Policy, Severity
 from corelane.limits.lint.pod_context import quota_cost
+from corelane.limits.lint.policy import Policy, Severity
 from support.manifests import amounts, container, findings, only, report, rules, workload
 
 GOOD = container(amounts("500m"))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from corelane.limits.lint import Policy, Severity
+from corelane.limits.lint.policy import Policy, Severity
 from support.manifests import amounts, container, findings, only, report, rules, workload
 
 BARE = workload(container(amounts("1", memory_limit="1Gi")))

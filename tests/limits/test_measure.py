@@ -7,19 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from corelane.cpuset import CPUSet
-from corelane.limits import measure
-from corelane.limits.measure import (
-    CostLevel,
-    CounterError,
-    CPUCounters,
-    CPULoad,
-    DelayCause,
-    Quota,
-    Rates,
-    Unusable,
-    counters,
-    series,
-)
+from corelane.limits.measure import counters, series, throttling
+from corelane.limits.measure.counters import CounterError, CPUCounters, CPULoad, Quota
+from corelane.limits.measure.throttling import CostLevel, DelayCause, Rates, Unusable
 from support.cpu_groups import counters as write_counters
 from support.cpu_groups import pressure, quiet
 from support.kubepods import write
@@ -82,7 +72,7 @@ def test_rates_are_per_second_and_in_milliseconds():
     after = CPUCounters(
         3.0, usage_us=400_000, periods=20, throttled_periods=20, throttled_us=1_600_000, some_us=1_600_000
     )
-    rates = measure.between(before, after)
+    rates = throttling.between(before, after)
     assert (rates.used, rates.throttled, rates.waiting) == (200, 800, 800)
     assert (rates.periods, rates.throttled_periods) == (20, 20)
     assert rates.lost == pytest.approx(0.8)
@@ -90,15 +80,17 @@ def test_rates_are_per_second_and_in_milliseconds():
 
 
 def test_what_is_not_counted_is_not_guessed():
-    rates = measure.between(CPUCounters(0.0, usage_us=5), CPUCounters(1.0, usage_us=7))
+    rates = throttling.between(CPUCounters(0.0, usage_us=5), CPUCounters(1.0, usage_us=7))
     assert rates.throttled is None
     assert rates.lost is None
     assert rates.stall_ms is None
-    assert measure.judge(replace(rates, used=None)).causes == (DelayCause.UNKNOWN,)
+    assert throttling.judge(replace(rates, used=None)).causes == (DelayCause.UNKNOWN,)
 
 
 def test_counters_that_went_back_are_a_restart_and_make_no_rate():
-    rates = measure.between(CPUCounters(0.0, usage_us=9, periods=9), CPUCounters(1.0, usage_us=1, periods=10))
+    rates = throttling.between(
+        CPUCounters(0.0, usage_us=9, periods=9), CPUCounters(1.0, usage_us=1, periods=10)
+    )
     assert isinstance(rates, Unusable)
     assert "usage_us" in rates.why
     assert "restarted" in rates.why
@@ -109,19 +101,19 @@ def test_counts_of_periods_wrap_as_the_kernels_ints_do_and_go_on():
         text = f"nr_periods {periods}\nnr_throttled {periods}\nusage_usec 5\n"
         return CPUCounters(seconds, **counters.stat_v2(text))
 
-    signed = measure.between(at(0.0, 2**31 - 3), at(1.0, -(2**31) + 2))
+    signed = throttling.between(at(0.0, 2**31 - 3), at(1.0, -(2**31) + 2))
     assert (signed.periods, signed.throttled_periods) == (5, 5)
-    whole = measure.between(at(0.0, -2), at(1.0, 3))
+    whole = throttling.between(at(0.0, -2), at(1.0, 3))
     assert (whole.periods, whole.throttled_periods) == (5, 5)
-    assert isinstance(measure.between(at(0.0, 70), at(1.0, 3)), Unusable), "a restart"
+    assert isinstance(throttling.between(at(0.0, 70), at(1.0, 3)), Unusable), "a restart"
 
 
 def test_two_readings_at_one_time_make_no_rate():
-    assert isinstance(measure.between(CPUCounters(1.0), CPUCounters(1.0)), Unusable)
+    assert isinstance(throttling.between(CPUCounters(1.0), CPUCounters(1.0)), Unusable)
 
 
 def test_a_limit_that_changed_between_readings_is_said():
-    rates = measure.between(CPUCounters(0.0), replace(CPUCounters(1.0), quota=Quota(10_000)))
+    rates = throttling.between(CPUCounters(0.0), replace(CPUCounters(1.0), quota=Quota(10_000)))
     assert rates.notes == ("the CPU limit changed between readings",)
 
 
@@ -130,7 +122,7 @@ def test_a_thread_that_appears_begins_at_nothing_and_one_that_ends_takes_nothing
         CPUCounters(0.0, waits={1: 5_000_000, 2: 900_000_000}),
         CPUCounters(2.0, waits={1: 7_000_000, 3: 4_000_000}),
     )
-    rates = measure.between(before, after)
+    rates = throttling.between(before, after)
     assert rates.queued == pytest.approx(3.0)
     assert rates.waiters == 2
 
@@ -141,12 +133,12 @@ _TOTALS = st.integers(min_value=0, max_value=2**63)
 @given(start=_TOTALS, used=_TOTALS, throttled=_TOTALS, seconds=st.floats(0.01, 1e6))
 def test_shares_are_shares_whatever_is_counted(start, used, throttled, seconds):
     before = CPUCounters(0.0, usage_us=start, throttled_us=start)
-    rates = measure.between(
+    rates = throttling.between(
         before, CPUCounters(seconds, usage_us=start + used, throttled_us=start + throttled)
     )
     assert 0 <= rates.lost <= 1
     assert rates.used >= 0
-    assert measure.judge(rates).level in CostLevel
+    assert throttling.judge(rates).level in CostLevel
 
 
 def rates(**values) -> Rates:
@@ -155,13 +147,13 @@ def rates(**values) -> Rates:
 
 def test_half_the_periods_throttled_with_a_thousandth_lost_is_no_alarm():
     """A quota of a whole CPU in 50 ms periods, measured: 50 of 100 periods, 4.5 ms of 5 s."""
-    found = measure.judge(Rates(5.0, used=998.8, throttled=0.9, periods=100, throttled_periods=50))
+    found = throttling.judge(Rates(5.0, used=998.8, throttled=0.9, periods=100, throttled_periods=50))
     assert found.level is CostLevel.LOW
     assert found.causes == (DelayCause.NOTHING,)
 
 
 def test_few_throttled_periods_with_much_lost_are_one():
-    found = measure.judge(Rates(100.0, used=20.0, throttled=6.0, periods=100, throttled_periods=4))
+    found = throttling.judge(Rates(100.0, used=20.0, throttled=6.0, periods=100, throttled_periods=4))
     assert found.level is CostLevel.HIGH
     assert found.causes == (DelayCause.LIMIT,)
 
@@ -179,11 +171,11 @@ def test_few_throttled_periods_with_much_lost_are_one():
     ],
 )
 def test_level_is_time_lost_and_the_length_of_stops(throttled, periods, level):
-    assert measure.judge(rates(throttled=throttled, throttled_periods=periods)).level is level
+    assert throttling.judge(rates(throttled=throttled, throttled_periods=periods)).level is level
 
 
 def test_a_limit_alone_explains_the_pressure_that_it_makes():
-    found = measure.judge(
+    found = throttling.judge(
         rates(used=200.0, throttled=800.0, throttled_periods=10, waiting=805.0), CPULoad(2, 1200)
     )
     assert found.causes == (DelayCause.LIMIT,)
@@ -191,29 +183,29 @@ def test_a_limit_alone_explains_the_pressure_that_it_makes():
 
 def test_waiting_beyond_throttling_is_the_neighbours_if_they_are_there():
     waiting = rates(used=500.0, waiting=500.0)
-    assert measure.judge(waiting, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS,)
-    assert measure.judge(waiting, CPULoad(1, 500.0)).causes == (DelayCause.OWN_THREADS,)
-    assert measure.judge(waiting, CPULoad(1, 500.0, steal=400.0)).causes == (DelayCause.HYPERVISOR,)
-    assert measure.judge(waiting).causes == (DelayCause.OTHERS,)
+    assert throttling.judge(waiting, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS,)
+    assert throttling.judge(waiting, CPULoad(1, 500.0)).causes == (DelayCause.OWN_THREADS,)
+    assert throttling.judge(waiting, CPULoad(1, 500.0, steal=400.0)).causes == (DelayCause.HYPERVISOR,)
+    assert throttling.judge(waiting).causes == (DelayCause.OTHERS,)
 
 
 def test_limit_and_neighbours_are_both_named_the_worse_first():
     both = rates(used=200.0, throttled=300.0, throttled_periods=10, waiting=800.0)
-    assert measure.judge(both, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS, DelayCause.LIMIT)
+    assert throttling.judge(both, CPULoad(1, 1000.0)).causes == (DelayCause.NEIGHBOURS, DelayCause.LIMIT)
 
 
 def test_run_queues_stand_in_for_pressure_with_throttling_counted_once_a_thread():
     alone = rates(used=200.0, throttled=800.0, throttled_periods=10, queued=1610.0, waiters=2)
-    assert measure.judge(alone, CPULoad(1, 200.0)).causes == (DelayCause.LIMIT,)
+    assert throttling.judge(alone, CPULoad(1, 200.0)).causes == (DelayCause.LIMIT,)
     crowded = replace(alone, queued=2400.0)
-    assert DelayCause.NEIGHBOURS in measure.judge(crowded, CPULoad(1, 1000.0)).causes
+    assert DelayCause.NEIGHBOURS in throttling.judge(crowded, CPULoad(1, 1000.0)).causes
 
 
 def test_a_pods_limit_above_its_containers_is_named():
     before = CPUCounters(0.0, usage_us=0, throttled_us=0, above_us=0)
-    found = measure.between(before, CPUCounters(1.0, usage_us=100_000, throttled_us=0, above_us=700_000))
+    found = throttling.between(before, CPUCounters(1.0, usage_us=100_000, throttled_us=0, above_us=700_000))
     assert found.above == 700
-    assert measure.judge(found).causes == (DelayCause.LIMIT_ABOVE,)
+    assert throttling.judge(found).causes == (DelayCause.LIMIT_ABOVE,)
 
 
 def test_a_group_is_read_from_its_files(tmp_path):
@@ -222,7 +214,7 @@ def test_a_group_is_read_from_its_files(tmp_path):
     write(tmp_path / "cpu.stat.local", "throttled_usec 7")
     write_counters(tmp_path, usage=10, periods=4, throttled=2, us=5)
     pressure(tmp_path, 3, 2)
-    found = measure.read([str(tmp_path)], 1.5)
+    found = counters.read([str(tmp_path)], 1.5)
     assert found.lacks == ()
     assert found.counters == CPUCounters(1.5, 10, 4, 2, 5, 0, 0, 7, 3, 2, None, Quota(20_000, 100_000, 0))
 
@@ -234,19 +226,19 @@ def test_threads_waits_are_read_where_groups_have_no_pressure(tmp_path):
     write(tmp_path / "g/cpu.max", "max 100000")
     write(tmp_path / "proc/7/schedstat", "100 2000 3")
     write(tmp_path / "proc/8/schedstat", "100 5000 3")
-    found = measure.read([str(tmp_path / "g")], 0.0, str(tmp_path / "proc"))
+    found = counters.read([str(tmp_path / "g")], 0.0, str(tmp_path / "proc"))
     assert found.counters.waits == {7: 2000, 8: 5000}
 
 
 def test_a_group_that_is_gone_is_none(tmp_path):
-    assert measure.read([str(tmp_path / "nowhere")], 0.0) is None
-    assert measure.read([], 0.0) is None
+    assert counters.read([str(tmp_path / "nowhere")], 0.0) is None
+    assert counters.read([], 0.0) is None
 
 
 def test_a_group_without_the_cpu_controller_says_so(tmp_path):
     write(tmp_path / "cgroup.procs", "1")
     write(tmp_path / "cpu.stat", "usage_usec 70\nuser_usec 60\nsystem_usec 10")
-    found = measure.read([str(tmp_path)], 0.0)
+    found = counters.read([str(tmp_path)], 0.0)
     assert "controller not enabled" in found.lacks[0]
     assert found.counters.usage_us == 70
     assert found.counters.periods is None
@@ -261,19 +253,19 @@ def test_version_1_wins_over_a_hybrid_hierarchy_beside_it(tmp_path):
     write(v1 / "cpu.stat", STAT1.strip())
     write(v1 / "cpu.cfs_quota_us", "20000")
     write(v1 / "cpu.cfs_period_us", "100000")
-    found = measure.read([str(unified), str(v1)], 0.0)
+    found = counters.read([str(unified), str(v1)], 0.0)
     assert found.counters.periods == 50
     assert found.counters.some_us == 11
     assert "no cpuacct" in found.lacks[0]
 
 
 def test_processors_tell_what_others_do_on_a_containers_cpus():
-    before = measure.processors("cpu  9 9 9 9\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n")
-    after = measure.processors("cpu0 100 0 50 40 0 5 5 10 7 0\ncpu1 0 0 0 200 0 0 0 0\n")
-    assert measure.cpu_load(before, after, CPUSet([0]), 2.0, 100) == CPULoad(1, 800.0, 50.0)
-    assert measure.cpu_load(before, after, None, 2.0, 100).cpus == 2
-    assert measure.cpu_load(before, after, CPUSet([7]), 2.0, 100) is None
-    assert measure.processors("") == {}
+    before = counters.processors("cpu  9 9 9 9\ncpu0 0 0 0 0 0 0 0 0 0 0\ncpu1 0 0 0 0 0 0 0 0\nintr 5\n")
+    after = counters.processors("cpu0 100 0 50 40 0 5 5 10 7 0\ncpu1 0 0 0 200 0 0 0 0\n")
+    assert counters.cpu_load(before, after, CPUSet([0]), 2.0, 100) == CPULoad(1, 800.0, 50.0)
+    assert counters.cpu_load(before, after, None, 2.0, 100).cpus == 2
+    assert counters.cpu_load(before, after, CPUSet([7]), 2.0, 100) is None
+    assert counters.processors("") == {}
 
 
 def regular(values: list[float], step: float = 15.0) -> list[tuple[float, float]]:
@@ -281,7 +273,7 @@ def regular(values: list[float], step: float = 15.0) -> list[tuple[float, float]
 
 
 def test_lines_that_are_no_processors_tell_nothing():
-    assert measure.processors("\n cpu 1 2 3 4\ncpu0 x 1 2 3\ncpu1\ncpux 1 2 3 4\nintr 5\n") == {}
+    assert counters.processors("\n cpu 1 2 3 4\ncpu0 x 1 2 3\ncpu1\ncpux 1 2 3 4\nintr 5\n") == {}
 
 
 def test_growth_counts_through_restarts_as_prometheus_does():

@@ -2,7 +2,9 @@
 
 import textwrap
 
-from corelane.limits.lint import Finding, LintReport, Policy, lint
+from corelane.limits.lint.findings import Finding
+from corelane.limits.lint.linter import LintReport, lint
+from corelane.limits.lint.policy import Policy
 
 
 def report(*texts: str, policy: Policy | None = None) -> LintReport:

@@ -7,8 +7,9 @@ import subprocess
 import pytest
 import yaml
 
-from corelane.limits.advice import Subject, patches
+from corelane.limits.advice import patches
 from corelane.limits.advice.patches import Patch
+from corelane.limits.advice.subjects import Subject
 from corelane.limits.lint.thread_settings import ThreadSetting
 from support import kubectl
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.limits.advice import Advice, Answer, Effect, Fit, LoadShape, Option, Range, Risk, Subject, Tail
-from corelane.limits.measure import CostLevel, Rates
+from corelane.limits.advice.consequences import Risk
+from corelane.limits.advice.effects import Fit, LoadShape, Range, Tail
+from corelane.limits.advice.judgement import Advice, Answer
+from corelane.limits.advice.options import Effect, Option
+from corelane.limits.advice.subjects import Subject
+from corelane.limits.measure.throttling import CostLevel, Rates
 from corelane.view import tables
 
 if TYPE_CHECKING:

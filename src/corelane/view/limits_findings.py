@@ -7,7 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
-from corelane.limits.lint import FileFault, Finding, LintReport, LintRule, QuotaCost, Severity
+from corelane.limits.lint.findings import Finding, LintRule
+from corelane.limits.lint.linter import FileFault, LintReport
+from corelane.limits.lint.pod_context import QuotaCost
+from corelane.limits.lint.policy import Severity
 from corelane.view.tables import printable
 from corelane.view.units import plural
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from corelane.limits.measure import CostLevel, DelayCause, Measurement, Rates
+from corelane.limits.measure.throttling import CostLevel, DelayCause, Measurement, Rates
 from corelane.view import tables
 
 if TYPE_CHECKING:

@@ -17,11 +17,12 @@ from corelane.app.limits.prometheus import PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Site, Snapshot
 from corelane.app.up import datadir
 from corelane.kernel import cfs
-from corelane.limits import advice, measure
-from corelane.limits.advice import Advice, Answer, ClusterSnapshot
-from corelane.limits.advice.judgement import Replicas
-from corelane.limits.lint import Policy
-from corelane.limits.measure import Latency, Measurement, PeriodUse, Rates
+from corelane.limits.advice import judgement
+from corelane.limits.advice.judgement import Advice, Answer, Replicas
+from corelane.limits.advice.subjects import ClusterSnapshot
+from corelane.limits.lint.policy import Policy
+from corelane.limits.measure import throttling
+from corelane.limits.measure.throttling import Latency, Measurement, PeriodUse, Rates
 from corelane.view import limits_advice as view
 from corelane.view import tables
 
@@ -59,9 +60,9 @@ def main(source: MeasurementSource, options: AdviseOptions, say: Say) -> int:
     ]
     if not selected:
         notes.append("no measured container matches the selection")
-    groups = advice.workloads(selected, snapshot)
+    groups = judgement.workloads(selected, snapshot)
     latency = _latency(source, options, groups)
-    advised = [advice.advise_workload(group, snapshot, latency, source.weight) for group in groups]
+    advised = [judgement.advise_workload(group, snapshot, latency, source.weight) for group in groups]
     _print(view.sort(advised), notes, options, say)
     return int(all(each.answer is Answer.REFUSED for each in advised))
 
@@ -195,7 +196,7 @@ def _measured(site: Site, rounds: Sequence[Snapshot]) -> Measurement | None:
 
 def _slots(site: Site, rounds: Sequence[Snapshot]) -> tuple[PeriodUse, ...]:
     readings = [each.readings[site.directories] for each in rounds if site.directories in each.readings]
-    rates = [measure.between(before.counters, after.counters) for before, after in pairwise(readings)]
+    rates = [throttling.between(before.counters, after.counters) for before, after in pairwise(readings)]
     usable = [each for each in rates if isinstance(each, Rates)]
     return tuple(map(PeriodUse.of, usable)) if len(usable) == len(rates) else ()
 

@@ -12,12 +12,13 @@ from typing import Any, Final
 import yaml
 
 from corelane.app.state import files
-from corelane.limits.advice import ClusterSnapshot
+from corelane.limits.advice.subjects import ClusterSnapshot
 from corelane.limits.lint import manifests, yaml_documents
 from corelane.limits.lint.located import Located, located
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.yaml_documents import YAMLDocument
-from corelane.limits.measure import Latency, LatencySource, series
+from corelane.limits.measure import series
+from corelane.limits.measure.throttling import Latency, LatencySource
 
 _SERVED: Final = (
     "/api/v1/pods",

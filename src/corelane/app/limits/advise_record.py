@@ -11,7 +11,8 @@ import msgspec
 
 from corelane.app.limits.advise_inputs import AdviseError
 from corelane.app.state import files
-from corelane.limits.measure import Measurement, PeriodUse, Quota, Rates, Unusable
+from corelane.limits.measure.counters import Quota
+from corelane.limits.measure.throttling import Measurement, PeriodUse, Rates, Unusable
 
 _TIMES: Final = ("used", "throttled", "above", "burst", "waiting", "stalled", "queued")
 _COUNTS: Final = ("periods", "throttled_periods", "bursts")

@@ -11,16 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane import __version__
-from corelane.limits.lint import (
-    BAD_IGNORE,
-    RULES,
-    FileFault,
-    LintReport,
-    Policy,
-    PolicyError,
-    from_mapping,
-    lint,
-)
+from corelane.limits.lint.linter import BAD_IGNORE, FileFault, LintReport, lint
+from corelane.limits.lint.policy import Policy, PolicyError, from_mapping
+from corelane.limits.lint.rules import RULES
 from corelane.view import limits_findings as view
 
 _SUFFIXES: Final = frozenset({".yaml", ".yml", ".json"})

@@ -18,8 +18,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from corelane.limits.measure import Measurement, Quota, Unusable, series
+from corelane.limits.measure import series
+from corelane.limits.measure.counters import Quota
 from corelane.limits.measure.series import Sample
+from corelane.limits.measure.throttling import Measurement, Unusable
 
 COUNTERS: Final[Mapping[str, str]] = {
     "container_cpu_usage_seconds_total": "usage",

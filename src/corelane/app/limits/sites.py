@@ -20,8 +20,9 @@ from corelane.app.state.files import StateFileError
 from corelane.app.up import datadir
 from corelane.kernel import cgroup
 from corelane.kernel.files import Directory
-from corelane.limits import measure
-from corelane.limits.measure import CounterError, CPULoad, Measurement, Processor, Rates, Reading
+from corelane.limits.measure import counters, throttling
+from corelane.limits.measure.counters import CounterError, CPULoad, Processor, Reading
+from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.node.recovery.cpu_owners import ContainerName, ListedPod, RunningContainer
 
 _OWN_SPECS: Final = "nodes/*/containers/containers/*/spec.json"
@@ -90,8 +91,8 @@ class Snapshot:
 
     def load_until(self, after: Snapshot, site: Site) -> CPULoad | None:
         """Load of the CPUs that the site may use, from here to a later reading."""
-        cpus, ticks = measure.allowed_cpus(site.directories), os.sysconf("SC_CLK_TCK")
-        return measure.cpu_load(self.processors, after.processors, cpus, after.at - self.at, ticks)
+        cpus, ticks = counters.allowed_cpus(site.directories), os.sysconf("SC_CLK_TCK")
+        return counters.cpu_load(self.processors, after.processors, cpus, after.at - self.at, ticks)
 
 
 def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Snapshot:
@@ -102,7 +103,7 @@ def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Sn
     gone, notes = set(), []
     for site in sites:
         try:
-            reading = measure.read(site.directories, time.monotonic(), proc)
+            reading = counters.read(site.directories, time.monotonic(), proc)
         except CounterError as error:
             notes.append(f"{site.directories[0]}: {error}")
             continue
@@ -110,17 +111,17 @@ def snapshot(sites: Iterable[Site], root: Path, *, with_cpus: bool = True) -> Sn
             readings[site.directories] = reading
         elif site.container:
             gone.add(site.directories)
-    cpus = measure.processors(stat or "")
+    cpus = counters.processors(stat or "")
     return Snapshot(time.monotonic(), readings, cpus, frozenset(gone), tuple(notes))
 
 
 def measurement(site: Site, before: Snapshot, after: Snapshot) -> Measurement | None:
     """Rates of a site between two readings; None for a pod as a whole that is not throttled."""
     last = after.readings[site.directories]
-    rates = measure.between(before.readings[site.directories].counters, last.counters)
+    rates = throttling.between(before.readings[site.directories].counters, last.counters)
     if not site.container and isinstance(rates, Rates) and not rates.throttled:
         return None
-    cpus = measure.allowed_cpus(site.directories)
+    cpus = counters.allowed_cpus(site.directories)
     return Measurement(
         rates,
         site.namespace,

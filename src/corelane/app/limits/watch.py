@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from corelane.app.limits import prometheus, sites
 from corelane.app.limits.prometheus import PrometheusError, PrometheusServer
 from corelane.app.limits.sites import ALL, CgroupSource, Selection, Sites, Snapshot
-from corelane.limits.measure import Measurement, Rates
+from corelane.limits.measure.throttling import Measurement, Rates
 from corelane.view import limits_watch as view
 from corelane.view import tables
 

@@ -16,7 +16,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import Final
 
-from corelane.limits.measure import Latency, Measurement, PeriodUse
+from corelane.limits.measure.throttling import Latency, Measurement, PeriodUse
 from corelane.limits.model.bandwidth import CFSLimit
 from corelane.limits.model.clock import MS, US
 from corelane.limits.model.scenario import (

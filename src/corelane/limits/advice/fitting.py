@@ -15,7 +15,7 @@ from itertools import product
 from typing import Final
 
 from corelane.limits.advice.effects import CLOSE, SEEDS, Fit, LoadShape, simulated, sweeping
-from corelane.limits.measure import Rates
+from corelane.limits.measure.throttling import Rates
 from corelane.limits.model.clock import MS
 
 _FULL: Final = 0.95

@@ -13,8 +13,8 @@ from corelane.limits.advice.consequences import Weight
 from corelane.limits.advice.effects import Fit
 from corelane.limits.advice.options import AdviceCase, Option, options
 from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, Owner, Subject
-from corelane.limits.lint import Policy
-from corelane.limits.measure import (
+from corelane.limits.lint.policy import Policy
+from corelane.limits.measure.throttling import (
     CostLevel,
     DelayCause,
     Latency,

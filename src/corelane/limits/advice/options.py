@@ -15,8 +15,8 @@ from corelane.limits.advice.consequences import NewResources, Risk, RiskLevel, W
 from corelane.limits.advice.effects import Fit, LimitChange, LoadShape, Range, Tail
 from corelane.limits.advice.patches import Patch
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
-from corelane.limits.lint import Policy
-from corelane.limits.measure import Measurement
+from corelane.limits.lint.policy import Policy
+from corelane.limits.measure.throttling import Measurement
 from corelane.workload import QOSClass
 
 _GOOD, _FAIR = 0.001, 0.01

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from corelane import quantity
-from corelane.limits.lint import Policy, pod_context, thread_settings
+from corelane.limits.lint import pod_context, thread_settings
 from corelane.limits.lint.located import items, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext
+from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
 from corelane.workload import ContainerKind, QOSClass, peak
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from corelane.kernel import proc
 from corelane.kernel.cgroup_tree import OWN, Groups, join
 from corelane.kernel.cgroupfs import CgroupError
-from corelane.limits import measure
 from corelane.limits.calibration import workers
 from corelane.limits.calibration.experiments import (
     WARMUP_SECONDS,
@@ -22,7 +21,8 @@ from corelane.limits.calibration.experiments import (
     phase_of,
 )
 from corelane.limits.calibration.workers import Worker
-from corelane.limits.measure import CPUCounters, Processor
+from corelane.limits.measure import counters
+from corelane.limits.measure.counters import CPUCounters, Processor
 from corelane.limits.model.clock import MS, SECOND
 
 LOST_PART, FOREIGN_PART = 0.004, 0.01
@@ -191,7 +191,7 @@ class Laboratory:
         return foreign(before.processors, after.processors, own_ms, cpus, wall_ms, exact, waited)
 
     def _read(self, group: str) -> _Reading:
-        found = measure.read(map(str, self._groups.directories(group)), 0.0, str(self._proc))
+        found = counters.read(map(str, self._groups.directories(group)), 0.0, str(self._proc))
         if found is None:
             raise CalibrationError(f"the group {group} vanished while it was measured")
         if found.counters.usage_us is None or found.counters.periods is None:
@@ -201,7 +201,7 @@ class Laboratory:
         return _Reading(
             time.perf_counter_ns(),
             found.counters,
-            measure.processors((self._proc / "stat").read_text()),
+            counters.processors((self._proc / "stat").read_text()),
             self._all_usage(),
         )
 
