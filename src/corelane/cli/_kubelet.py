@@ -2,60 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from corelane.cli._errors import Fault
+from corelane.cli._options import choice, file, many, text, together
 
 if TYPE_CHECKING:
     from corelane.app.kubelet_settings import KubeletOptions, NodeResources
 
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-_POLICY = (click.option("--policy", type=click.Choice(["none", "static"]), help="CPU manager policy."),)
-_OPTIONS = (
-    click.option(
-        "--reserved-cpus",
-        metavar="LIST",
-        help="Reserved CPUs, such as 0,16; overrides the file's reservations.",
-    ),
-    click.option(
-        "--reserved", metavar="N", help="CPUs that kubeReserved and systemReserved reserve, such as 2."
-    ),
-    click.option(
-        "--option",
-        "options",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="CPU manager policy option, such as full-pcpus-only=true; may be repeated.",
-    ),
-    click.option(
-        "--topology-policy",
-        type=click.Choice(["none", "best-effort", "restricted", "single-numa-node"]),
-        help="Topology manager policy.",
-    ),
-    click.option(
-        "--kubelet-config",
-        type=click.Path(exists=True, dir_okay=False, path_type=Path),
-        help="Configuration file of the kubelet; options override it.",
-    ),
-    click.option("--kubernetes-version", metavar="1.N", help="Release of the kubelet, such as 1.36."),
+settings_of_kubelet = together(
+    text("--reserved-cpus", "LIST", "Reserved CPUs, such as 0,16; overrides the file's reservations."),
+    text("--reserved", "N", "CPUs that kubeReserved and systemReserved reserve, such as 2."),
+    many("--option", "NAME=VALUE", "CPU manager policy option, such as full-pcpus-only=true", "options"),
+    choice("--topology-policy", "none best-effort restricted single-numa-node", "Topology manager policy."),
+    file("--kubelet-config", "Configuration file of the kubelet; options override it."),
+    text("--kubernetes-version", "1.N", "Release of the kubelet, such as 1.36."),
 )
-_RESOURCES = (
+"""All options that describe a kubelet, but for the policy."""
+
+kubelet = together(choice("--policy", "none static", "CPU manager policy."), settings_of_kubelet)
+"""All options that describe a kubelet."""
+
+resources = together(
     click.option(
         "--memory-policy",
         type=click.Choice(["None", "Static"], case_sensitive=False),
         help="Memory manager policy.  [default: None]",
     ),
-    click.option(
-        "--reserved-memory",
-        metavar="NODE:TYPE=SIZE,…",
-        multiple=True,
-        help="As the kubelet's flag, such as 0:memory=1Gi; may be repeated.",
-    ),
+    many("--reserved-memory", "NODE:TYPE=SIZE,…", "As the kubelet's flag, such as 0:memory=1Gi"),
     click.option(
         "--node-memory",
         metavar="NODE:TYPE=SIZE,…",
@@ -63,12 +40,11 @@ _RESOURCES = (
         help="Memory of a NUMA node, such as 0:memory=64Gi,hugepages-1Gi=8Gi; may be repeated.  "
         "[default: the machine's]",
     ),
-    click.option(
+    many(
         "--node-device",
+        "NAME=ID@NODE,…",
+        "Devices and their NUMA nodes, such as nvidia.com/gpu=gpu0@0,gpu1@1",
         "node_devices",
-        metavar="NAME=ID@NODE,…",
-        multiple=True,
-        help="Devices and their NUMA nodes, such as nvidia.com/gpu=gpu0@0,gpu1@1; may be repeated.",
     ),
     click.option(
         "--feature-gate",
@@ -78,33 +54,7 @@ _RESOURCES = (
         help="PodLevelResourceManagers, which is off by default.",
     ),
 )
-machine = click.option(
-    "--machine",
-    metavar="SOURCE",
-    help="The machine: a spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output, or hwloc XML.  "
-    "[default: this one]",
-)
-
-
-def kubelet(command: _F) -> _F:
-    """All options that describe a kubelet."""
-    return _with(_POLICY, settings_of_kubelet(command))
-
-
-def settings_of_kubelet(command: _F) -> _F:
-    """As `kubelet`, but for the policy."""
-    return _with(_OPTIONS, command)
-
-
-def _with(options: Iterable[Callable[[_F], _F]], command: _F) -> _F:
-    for option in reversed(tuple(options)):
-        command = option(command)
-    return command
-
-
-def resources(command: _F) -> _F:
-    """All options that describe a node's memory and devices, and its gates."""
-    return _with(_RESOURCES, command)
+"""All options that describe a node's memory and devices, and its gates."""
 
 
 def node_resources(given: Mapping[str, Any]) -> NodeResources:
@@ -145,10 +95,10 @@ def settings(given: Mapping[str, Any]) -> KubeletOptions:
 
 def _pairs(option: str, texts: Iterable[str], example: str) -> dict[str, str]:
     pairs = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
+    for pair in texts:
+        name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise Fault(f"{option}: {text!r} is not NAME=VALUE, such as {example}")
+            raise Fault(f"{option}: {pair!r} is not NAME=VALUE, such as {example}")
         if name in pairs:
             raise Fault(f"{option}: {name} is given twice; give it once")
         pairs[name] = value

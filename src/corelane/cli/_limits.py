@@ -2,30 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from corelane.cli._errors import Fault
+from corelane.cli._options import choice, file, gathered, text, together
 
-FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
+if TYPE_CHECKING:
+    from corelane.app.limits.prometheus import PrometheusServer
+    from corelane.app.limits.sites import CgroupSource, Selection
+
 _DIRECTORY: Final = click.Path(exists=True, file_okay=False, path_type=Path)
-_Made = TypeVar("_Made", bound=Callable[..., Any])
 
 
-def _together(*options: Callable[[_Made], _Made]) -> Callable[[_Made], _Made]:
-    """Several options as one decorator, listed in this order."""
-    return lambda command: reduce(lambda made, option: option(made), reversed(options), command)
+@dataclass(frozen=True, slots=True)
+class SourceOptions:
+    """What is measured: cgroups of a node, or containers of a cluster with `prometheus`."""
+
+    root: Path
+    data_dir: Path | None
+    cgroups: tuple[Path, ...]
+    prometheus: str | None
+    window: str
+    bearer_token_file: Path | None
+
+    def groups(self, pods: Path | None = None) -> CgroupSource:
+        """Return where to find this node's cgroups; `pods` is a file with the names of its pods."""
+        from corelane.app.limits.sites import CgroupSource
+
+        return CgroupSource(self.root, pods, self.data_dir, self.cgroups)
+
+    def server(self) -> tuple[PrometheusServer, str]:
+        """Return the server and the range of samples. Raises Fault, OSError, PrometheusError."""
+        from corelane.app.limits import prometheus
+
+        token = prometheus.bearer(self.bearer_token_file)
+        return prometheus.PrometheusServer(self.prometheus or "", token), window(self.window)
 
 
-selection = _together(
+def _selection(namespace: str, pod: str) -> Selection:
+    from corelane.app.limits.sites import Selection
+
+    return Selection(namespace, pod)
+
+
+selection = gathered(
+    "selected",
+    _selection,
     click.option("-n", "--namespace", default="", help="Only this namespace."),
     click.option("--pod", metavar="GLOB", default="", help="Only pods with matching names, such as web-*."),
 )
-source = _together(
+source = gathered(
+    "source",
+    SourceOptions,
     click.option(
         "--root",
         type=_DIRECTORY,
@@ -45,30 +77,24 @@ source = _together(
         multiple=True,
         help="Measure only this cgroup, by its directory; may be repeated.",
     ),
-    click.option(
-        "--prometheus", metavar="URL", help="Read a cluster's measurements from Prometheus instead."
-    ),
+    text("--prometheus", "URL", "Read a cluster's measurements from Prometheus instead."),
     click.option(
         "--window", metavar="5m", default="5m", show_default=True, help="Range of samples, with --prometheus."
     ),
-    click.option("--bearer-token-file", type=FILE, help="File with the bearer token for Prometheus."),
+    file("--bearer-token-file", "File with the bearer token for Prometheus."),
 )
-policy = _together(
-    click.option("--policy", type=FILE, help="YAML file with the policy; options override the file."),
-    click.option(
+policy = together(
+    file("--policy", "YAML file with the policy; options override the file."),
+    choice(
         "--cpu-limit",
-        type=click.Choice(["never", "allowed", "equal-to-request"]),
-        help="Whether services may have CPU limits.  [default: never]",
+        "never allowed equal-to-request",
+        "Whether services may have CPU limits.  [default: never]",
     ),
-    click.option(
-        "--cpu-request",
-        type=click.Choice(["required", "optional"]),
-        help="CPU requests.  [default: required]",
-    ),
-    click.option(
+    choice("--cpu-request", "required optional", "CPU requests.  [default: required]"),
+    choice(
         "--memory-limit",
-        type=click.Choice(["equal-to-request", "required", "optional"]),
-        help="Memory limits.  [default: equal-to-request]",
+        "equal-to-request required optional",
+        "Memory limits.  [default: equal-to-request]",
     ),
 )
 _NAMES: Final = {
@@ -86,9 +112,9 @@ def named(flags: dict[str, Any]) -> dict[str, Any]:
     return {_NAMES[key]: value for key, value in flags.items()}
 
 
-def window(text: str) -> str:
+def window(duration: str) -> str:
     """A duration as Prometheus writes it. Raises Fault."""
-    number, unit = text[:-1], text[-1:]
+    number, unit = duration[:-1], duration[-1:]
     if unit not in "smhd" or not number.isdecimal() or int(number[:9]) == 0:
-        raise Fault(f"--window {text!r}: is not a duration such as 90s, 5m or 1h")
-    return text
+        raise Fault(f"--window {duration!r}: is not a duration such as 90s, 5m or 1h")
+    return duration

@@ -2,43 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from corelane.cli._errors import Fault
+from corelane.cli._options import choice, file, gathered, machine, many, text
 
 if TYPE_CHECKING:
     from corelane.app.allocate.node_state import PoolOverrides
     from corelane.workload import PlacementSpec, PodRequest
-
-_F = TypeVar("_F", bound=Callable[..., Any])
-
-
-def gathered(name: str, build: Callable[..., Any], *options: Callable[[_F], _F]) -> Callable[[_F], _F]:
-    """Add options to a command, which receives `build` of their values as its argument `name`."""
-
-    def decorate(command: _F) -> _F:
-        @functools.wraps(command)
-        def gathering(**values: Any) -> Any:
-            own = {key: values.pop(key) for key in names}
-            return command(**values, **{name: build(**own)})
-
-        before = len(_parameters(gathering))
-        for option in reversed(options):
-            option(gathering)
-        names = [parameter.name for parameter in _parameters(gathering)[before:]]
-        return gathering  # type: ignore[return-value]
-
-    return decorate
-
-
-def _parameters(command: Callable[..., Any]) -> list[click.Parameter]:
-    return getattr(command, "__click_params__", [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,106 +157,88 @@ def _flags(given: Iterable[str]) -> list[str]:
 
 def _labels(texts: Iterable[str]) -> dict[str, str]:
     labels = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
+    for pair in texts:
+        key, equals, value = pair.partition("=")
         if not equals or not key:
-            raise Fault(f"--node-label: {text!r} is not KEY=VALUE")
+            raise Fault(f"--node-label: {pair!r} is not KEY=VALUE")
         labels[key] = value
     return labels
-
-
-def _choice(flag: str, words: str, text: str) -> Callable[[_F], _F]:
-    return click.option(flag, type=click.Choice(words.split()), help=text)
-
-
-def _file(flag: str, text: str, *names: str) -> Callable[[_F], _F]:
-    existing = click.Path(exists=True, dir_okay=False, path_type=Path)
-    return click.option(flag, *names, type=existing, metavar="FILE", help=text)
-
-
-def _many(flag: str, name: str, metavar: str, text: str) -> Callable[[_F], _F]:
-    return click.option(flag, name, metavar=metavar, multiple=True, help=f"{text}; may be repeated.")
 
 
 pods = gathered(
     "pods",
     PodOptions.of,
-    click.option("--cpus", metavar="N", help="CPU request of the one container of a Guaranteed pod."),
-    click.option("--memory", metavar="SIZE", help="Its memory request, such as 8Gi."),
-    _many("--hugepages", "hugepages", "SIZE=AMOUNT", "Its request of huge pages, such as 2Mi=512Mi"),
-    _many("--device", "devices", "NAME=COUNT", "Its request of devices, such as nvidia.com/gpu=1"),
-    _file("-f", "A manifest of pods, admitted in their order, instead of --cpus.", "--filename"),
-    _choice("--qos", "LSE LSR LS BE SYSTEM", "Koordinator's QoS class."),
-    _choice(
+    text("--cpus", "N", "CPU request of the one container of a Guaranteed pod."),
+    text("--memory", "SIZE", "Its memory request, such as 8Gi."),
+    many("--hugepages", "SIZE=AMOUNT", "Its request of huge pages, such as 2Mi=512Mi"),
+    many("--device", "NAME=COUNT", "Its request of devices, such as nvidia.com/gpu=1", "devices"),
+    file("-f", "A manifest of pods, admitted in their order, instead of --cpus.", "--filename"),
+    choice("--qos", "LSE LSR LS BE SYSTEM", "Koordinator's QoS class."),
+    choice(
         "--bind",
         "FullPCPUs SpreadByPCPUs ConstrainedBurst",
         "CPU bind policy, preferred unless --bind-required: whole cores, one CPU per core, or any CPUs of "
         "one NUMA node.",
     ),
     click.option("--bind-required", is_flag=True, help="Reject the pod if --bind cannot be satisfied."),
-    _choice(
+    choice(
         "--exclusive-policy",
         "PCPULevel NUMANodeLevel",
         "Preferably share no core, or no NUMA node, with pods of the same policy.",
     ),
-    _choice(
+    choice(
         "--exclusive",
         "core l3 numa",
         "Share no core, L3 domain or NUMA node with CPUs bound by other pods (required).",
     ),
-    _choice("--numa-policy", "BestEffort Restricted SingleNUMANode", "NUMA topology policy of the pod."),
-    _choice(
+    choice("--numa-policy", "BestEffort Restricted SingleNUMANode", "NUMA topology policy of the pod."),
+    choice(
         "--strategy",
         "MostAllocated LeastAllocated DistributeEvenly",
         "Choose NUMA nodes with fewer free CPUs, with more free CPUs, or the same number from each.",
     ),
-    _choice("--cpu-policy", "none numa exclusive immovable", "gocrane's annotation cpu-policy."),
-    _choice("--core-kind", "P M E", "Only cores of this kind: performance, medium or efficiency cores."),
+    choice("--cpu-policy", "none numa exclusive immovable", "gocrane's annotation cpu-policy."),
+    choice("--core-kind", "P M E", "Only cores of this kind: performance, medium or efficiency cores."),
 )
 """All options that describe the pods."""
 
 node = gathered(
     "node",
     NodeOptions.of,
-    click.option(
-        "--machine",
-        metavar="SOURCE",
-        help="The machine: a spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output, or hwloc XML.  "
-        "[default: this one]",
-    ),
-    _file(
+    machine,
+    file(
         "--state",
         "CPUs allocated already: a kubelet's cpu_manager_state, or corelane's ledger.json.  [default: none]",
     ),
-    _choice(
+    choice(
         "--policy",
         "none static pools",
         "Node policy.  [default: static, or pools if another option needs it]",
     ),
-    _choice(
+    choice(
         "--allocator",
         "kubelet koordinator optimal",
         "The allocator that picks CPUs: kubelet (policy static), koordinator or optimal (policy pools).",
     ),
     click.option("--compare", is_flag=True, help="Compare the answers of the three allocators."),
-    _file(
+    file(
         "--node",
         "Manifest of the Node (settings), of its NodeResourceTopology (machine, bound CPUs), or both.",
     ),
-    _file("--node-config", "The node's settings as `corelane up` takes them; options override the file."),
-    _many(
+    file("--node-config", "The node's settings as `corelane up` takes them; options override the file."),
+    many(
         "--node-label",
-        "node_labels",
         "KEY=VALUE",
         "A label of the Node, such as node.koordinator.sh/cpu-bind-policy=FullPCPUsOnly",
+        "node_labels",
     ),
-    click.option("--isolate", metavar="LIST", help="CPUs isolated by the kernel.  [default: the machine's]"),
-    _choice(
+    text("--isolate", "LIST", "CPUs isolated by the kernel.  [default: the machine's]"),
+    choice(
         "--isolated-cpus",
         "ignore exclude exclusive-only",
         "Use of isolated CPUs: like others, not at all, or for exclusive CPUs only.  [default: ignore]",
     ),
-    _choice(
+    choice(
         "--guaranteed-default",
         "LSR LS",
         "Koordinator's class of Guaranteed pods without a label.  [default: LSR]",

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from corelane.cli import _kubelet, _pools
+from corelane.cli import _kubelet, _options, _pools
 from corelane.cli._errors import Command, Fault
 from corelane.cli._pools import NodeOptions, PodOptions
 
@@ -14,27 +14,20 @@ from corelane.cli._pools import NodeOptions, PodOptions
 @click.command(cls=Command)
 @_pools.pods
 @_pools.node
-@_pools.gathered(
+@_options.gathered(
     "kubelet",
     dict,
     _kubelet.settings_of_kubelet,
     _kubelet.resources,
-    click.option(
-        "--topology-scope",
-        type=click.Choice(["container", "pod"]),
-        help="Topology manager scope.  [default: container]",
-    ),
-    click.option(
+    _options.choice("--topology-scope", "container pod", "Topology manager scope.  [default: container]"),
+    _options.many(
         "--topology-option",
+        "NAME=VALUE",
+        "A topology manager option, such as prefer-closest-numa-nodes=true",
         "topology_options",
-        metavar="NAME=VALUE",
-        multiple=True,
-        help="A topology manager option, such as prefer-closest-numa-nodes=true; may be repeated.",
     ),
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True
-)
+@_options.output("table json svg")
 def allocate(pods: PodOptions, node: NodeOptions, kubelet: dict[str, Any], output: str) -> None:
     """Show which CPUs a pod would get on a node, and why. Nothing is changed.
 

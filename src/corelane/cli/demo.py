@@ -6,17 +6,17 @@ from typing import Literal
 
 import click
 
+from corelane.cli import _options
 from corelane.cli._errors import Command
 
 
 @click.command(cls=Command)
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option(
+@_options.output("table json")
+@_options.choice(
     "--cgroups",
-    type=click.Choice(["auto", "off"]),
-    default="auto",
-    show_default=True,
-    help="How to hold containers: cgroups where they can be written, or CPU affinity alone.",
+    "auto off",
+    "How to hold containers: cgroups where they can be written, or CPU affinity alone.",
+    "auto",
 )
 def demo(output: str, cgroups: Literal["auto", "off"]) -> None:
     """Show the main job: pods come in, get their CPUs, and the kernel confirms it.

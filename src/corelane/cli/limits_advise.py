@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from corelane.cli import _limits
 from corelane.cli._errors import Command, Fault
+from corelane.cli._limits import SourceOptions
+from corelane.cli._options import FILE, file, output
+
+if TYPE_CHECKING:
+    from corelane.app.limits.sites import Selection
 
 
 @click.command(cls=Command)
-@click.argument("record", required=False, type=_limits.FILE, metavar="[FILE]")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@click.argument("record", required=False, type=FILE, metavar="[FILE]")
+@output("table json")
 @click.option(
     "--all", "everything", is_flag=True, help="Print the patches of all options, not only of the best."
 )
 @_limits.selection
 @click.option("--container", metavar="NAME", default="", help="Only this container.")
-@click.option(
+@file(
     "--pods",
-    type=_limits.FILE,
-    help="Pods, nodes and autoscalers: output of kubectl get pods,nodes,hpa,replicasets -A -o json.",
+    "Pods, nodes and autoscalers: output of kubectl get pods,nodes,hpa,replicasets -A -o json.",
 )
-@click.option(
+@file(
     "--kubeconfig",
-    type=_limits.FILE,
-    help="Read them from this cluster instead.  [default: corelane up's own, on its node]",
+    "Read them from this cluster instead.  [default: corelane up's own, on its node]",
 )
 @click.option(
     "--seconds",
@@ -49,19 +52,13 @@ from corelane.cli._errors import Command, Fault
 def advise(
     record: Path | None,
     output: str,
-    namespace: str,
-    pod: str,
+    selected: Selection,
     container: str,
     pods: Path | None,
     kubeconfig: Path | None,
     seconds: float,
     latency: str,
-    root: Path,
-    data_dir: Path | None,
-    cgroups: tuple[Path, ...],
-    prometheus: str | None,
-    window: str,
-    bearer_token_file: Path | None,
+    source: SourceOptions,
     policy: Path | None,
     *,
     everything: bool,
@@ -81,24 +78,18 @@ def advise(
     """  # noqa: D301 - click wants the character itself
     from corelane.app.limits import advise as app
     from corelane.app.limits import lint
-    from corelane.app.limits import prometheus as server
-    from corelane.app.limits.sites import CgroupSource, Selection
 
-    if sum(map(bool, (record, prometheus, cgroups))) > 1:
+    if sum(map(bool, (record, source.prometheus, source.cgroups))) > 1:
         raise Fault("FILE, --prometheus and --cgroup are different sources: give one of them")
     if pods and kubeconfig:
         raise Fault("--pods and --kubeconfig both list the pods: give one of them")
     settings = lint.policy(policy, _limits.named(flags), ())
-    selected = Selection(namespace, pod)
     options = app.AdviseOptions(output, selected, container, pods, kubeconfig, latency, settings, everything)
-    source: app.MeasurementSource
+    measurements: app.MeasurementSource
     if record:
-        source = app.RecordSource(record)
-    elif prometheus:
-        token = server.bearer(bearer_token_file)
-        source = app.PrometheusSource(server.PrometheusServer(prometheus, token), _limits.window(window))
+        measurements = app.RecordSource(record)
+    elif source.prometheus:
+        measurements = app.PrometheusSource(*source.server())
     else:
-        source = app.NodeSource(
-            CgroupSource(root, None, data_dir, cgroups), seconds, every_period=every_period
-        )
-    raise SystemExit(app.main(source, options, click.echo))
+        measurements = app.NodeSource(source.groups(), seconds, every_period=every_period)
+    raise SystemExit(app.main(measurements, options, click.echo))

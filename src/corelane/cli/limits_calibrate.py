@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from corelane.cli import _options
 from corelane.cli._errors import Command
 
 
@@ -17,7 +18,7 @@ from corelane.cli._errors import Command
     show_default=True,
     help="Attempts for a run that other load disturbs.",
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@_options.output("table json")
 def calibrate(only: str, runs: int, attempts: int, output: str) -> None:
     """Measure throttling in new cgroups, and compare it with the model.
 

@@ -7,26 +7,24 @@ from typing import Any
 
 import click
 
-from corelane.cli import _limits
+from corelane.cli import _limits, _options
 from corelane.cli._errors import Command, Fault
 
 
 @click.command(cls=Command)
 @click.argument("files", nargs=-1, metavar="FILE…")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "sarif"]), default="table", show_default=True
-)
+@_options.output("table json sarif")
 @_limits.policy
 @click.option(
     "--node-cpus", type=click.IntRange(min=1), help="CPUs of the largest node that pods may run on."
 )
 @click.option("--cfs-period", metavar="MS", help="The kubelet's cpuCFSQuotaPeriod.  [default: 100ms]")
-@click.option(
+@_options.choice(
     "--fail-on",
-    type=click.Choice(["info", "warning", "error", "never"]),
-    help="The lowest severity that exits with 1.  [default: warning]",
+    "info warning error never",
+    "The lowest severity that exits with 1.  [default: warning]",
 )
-@click.option("--disable", metavar="RULE", multiple=True, help="Disable a rule; may be repeated.")
+@_options.many("--disable", "RULE", "Disable a rule")
 @click.option("--show-ignored", is_flag=True, help="Print ignored findings, too.")
 @click.option("--rules", is_flag=True, help="List the rules.")
 @click.option("--explain", metavar="RULE", help="Explain a rule: the reason and the fix.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from corelane.cli import _options
 from corelane.cli._errors import Command
 
 
@@ -28,9 +29,7 @@ from corelane.cli._errors import Command
     help="Runs; the table shows medians.",
 )
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The first run's seed.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True
-)
+@_options.output("table json svg")
 def simulate(
     scenario: str | None, changes: tuple[str, ...], seconds: float | None, seeds: int, seed: int, output: str
 ) -> None:

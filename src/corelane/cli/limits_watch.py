@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from corelane.cli import _limits
 from corelane.cli._errors import Command, Fault
+from corelane.cli._limits import SourceOptions
+from corelane.cli._options import choice, file, output
+
+if TYPE_CHECKING:
+    from corelane.app.limits.sites import Selection
 
 
 @click.command(cls=Command)
@@ -21,35 +27,19 @@ from corelane.cli._errors import Command, Fault
 @click.option(
     "--count", type=click.IntRange(min=1), help="Stop after this number of rounds.  [default: on Ctrl-C]"
 )
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-@click.option(
-    "--sort",
-    type=click.Choice(["cost", "throttled", "lost", "used", "name"]),
-    default="cost",
-    show_default=True,
-    help="The order of rows.",
-)
+@output("table json")
+@choice("--sort", "cost throttled lost used name", "The order of rows.", "cost")
 @_limits.selection
-@click.option(
-    "--pods",
-    type=_limits.FILE,
-    help="Names of the node's pods: output of `kubectl get pods -A -o json`.",
-)
+@file("--pods", "Names of the node's pods: output of `kubectl get pods -A -o json`.")
 @_limits.source
 def watch(
     interval: float | None,
     count: int | None,
     output: str,
     sort: str,
-    namespace: str,
-    pod: str,
+    selected: Selection,
     pods: Path | None,
-    root: Path,
-    data_dir: Path | None,
-    cgroups: tuple[Path, ...],
-    prometheus: str | None,
-    window: str,
-    bearer_token_file: Path | None,
+    source: SourceOptions,
     *,
     once: bool,
 ) -> None:
@@ -63,20 +53,17 @@ def watch(
     corelane limits watch --once -o json --sort lost
     corelane limits watch --prometheus http://prometheus:9090 --window 15m -n shop --once
     """  # noqa: D301 - click wants the character itself
-    from corelane.app.limits import prometheus as server
     from corelane.app.limits import watch as app
-    from corelane.app.limits.sites import CgroupSource, Selection
 
-    if prometheus and cgroups:
+    if source.prometheus and source.cgroups:
         raise Fault("--prometheus and --cgroup are different sources: give one of them")
     rounds = 1 if once else count or 0
-    seconds = interval or (15.0 if prometheus else 2.0)
-    options = app.WatchOptions(seconds, rounds, output, sort, Selection(namespace, pod))
+    seconds = interval or (15.0 if source.prometheus else 2.0)
+    options = app.WatchOptions(seconds, rounds, output, sort, selected)
     watched: app.Watched
-    if prometheus:
-        token = server.bearer(bearer_token_file)
-        watched = app.PrometheusWatch(server.PrometheusServer(prometheus, token), _limits.window(window))
+    if source.prometheus:
+        watched = app.PrometheusWatch(*source.server())
     else:
-        watched = app.NodeWatch(CgroupSource(root, pods, data_dir, cgroups))
+        watched = app.NodeWatch(source.groups(pods))
     live = sys.stdout.isatty() and rounds != 1
     raise SystemExit(app.main(watched, options, click.echo, live=live))

@@ -7,14 +7,11 @@ from typing import Any
 
 import click
 
-from corelane.cli import _kubelet
+from corelane.cli import _kubelet, _options
 from corelane.cli._errors import Fault, Group
 
-# The application reports an unreadable file, in one line.
-_FILE = click.argument("file", type=click.Path(readable=False, path_type=Path))
-_OUTPUT = click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+_FILE = click.argument("file", type=_options.PATH)
+_OUTPUT = _options.output("table json")
 _VERSION = click.Choice(["v2", "v3", "v4", "2", "3", "4"])
 
 
@@ -39,13 +36,12 @@ def show(file: Path, output: str) -> None:
 
 @state.command()
 @_FILE
-@_kubelet.machine
+@_options.machine
 @_kubelet.kubelet
-@click.option(
+@_options.many(
     "--reserved-memory",
-    metavar="NODE:RESOURCE=SIZE",
-    multiple=True,
-    help="For memory_manager_state, as the kubelet's flag, such as 0:memory=1Gi; may be repeated.",
+    "NODE:RESOURCE=SIZE",
+    "For memory_manager_state, as the kubelet's flag, such as 0:memory=1Gi",
 )
 @_OUTPUT
 def verify(
@@ -87,11 +83,11 @@ def _version(text: str) -> int:
 
 @state.command()
 @_FILE
-@_kubelet.machine
+@_options.machine
 @_kubelet.kubelet
 @click.option(
     "--pods",
-    type=click.Path(readable=False, path_type=Path),
+    type=_options.PATH,
     help="The node's pods: output of `kubectl get pods -A -o json`, or of the kubelet's /pods.",
 )
 @click.option(
@@ -103,7 +99,7 @@ def _version(text: str) -> int:
 )
 @click.option(
     "--root",
-    type=click.Path(readable=False, path_type=Path),
+    type=_options.PATH,
     default="/",
     show_default=True,
     help="The node's root directory, with sys/fs/cgroup and var/log/containers.",

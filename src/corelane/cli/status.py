@@ -7,6 +7,7 @@ from typing import Literal
 
 import click
 
+from corelane.cli import _options
 from corelane.cli._errors import Command
 
 
@@ -17,9 +18,7 @@ from corelane.cli._errors import Command
     help="Which cluster.  [default: $KUBECONFIG, the one of `corelane up`, or ~/.kube/config]",
 )
 @click.option("--node", help="Only this node and its containers.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "svg"]), default="table", show_default=True
-)
+@_options.output("table json svg")
 def status(kubeconfig: Path | None, node: str | None, output: Literal["table", "json", "svg"]) -> None:
     """Show nodes, their CPU maps, every container's CPUs and why, and what is pending.
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from corelane.cli import _options
 from corelane.cli._errors import Command, Fault
 
 
@@ -15,19 +16,13 @@ from corelane.cli._errors import Command, Fault
     type=click.Path(exists=True, path_type=Path),
     help="A snapshot of /sys and /proc: a directory or a tarball.",
 )
-@click.option(
+@_options.text(
     "--machine",
-    metavar="SOURCE",
-    help="A spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output (-J or -p), hwloc XML, "
+    "SOURCE",
+    "A spec such as 'socket:2 core:8 smt:2', a snapshot, lscpu output (-J or -p), hwloc XML, "
     "or a NodeResourceTopology in YAML or JSON.",
 )
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["tree", "table", "lscpu", "json", "svg"]),
-    default="tree",
-    show_default=True,
-)
+@_options.output("tree table lscpu json svg")
 def topology(sysfs: Path | None, machine: str | None, output: str) -> None:
     """Show a machine: sockets, NUMA nodes, L3 domains, cores and their threads.
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import click
 
+from corelane.cli import _options
 from corelane.cli._errors import Command
 
 
@@ -22,17 +23,17 @@ from corelane.cli._errors import Command
     help="Port on 127.0.0.1.  [default: the last one used, else a free one]",
 )
 @click.option("--node-name", help="Name of this machine's node.  [default: the host name]")
-@click.option("--reserved-cpus", metavar="LIST", help="CPUs that are never exclusive, such as 0,16.")
-@click.option(
+@_options.text("--reserved-cpus", "LIST", "CPUs that are never exclusive, such as 0,16.")
+@_options.choice(
     "--policy",
-    type=click.Choice(["none", "static", "pools"]),
-    help="Node policy: change nothing, the kubelet's static policy, or Koordinator's classes and pools.  "
+    "none static pools",
+    "Node policy: change nothing, the kubelet's static policy, or Koordinator's classes and pools.  "
     "[default: pools]",
 )
-@click.option(
+@_options.choice(
     "--allocator",
-    type=click.Choice(["optimal", "koordinator"]),
-    help="How CPUs are chosen under policy pools (static has the kubelet's own).  [default: optimal]",
+    "optimal koordinator",
+    "How CPUs are chosen under policy pools (static has the kubelet's own).  [default: optimal]",
 )
 @click.option(
     "--node-config",
@@ -48,28 +49,14 @@ from corelane.cli._errors import Command
     metavar="SOURCE",
     help="Hardware of the simulated nodes: a spec, or a sysfs snapshot (directory or tarball).",
 )
-@click.option(
+@_options.choice(
     "--cgroups",
-    type=click.Choice(["auto", "off"]),
-    default="auto",
-    show_default=True,
-    help="How to confine containers: cgroups where they are writable, or CPU affinity alone.",
+    "auto off",
+    "How to confine containers: cgroups where they are writable, or CPU affinity alone.",
+    "auto",
 )
 @click.option("--stop-pods", is_flag=True, help="End the pods' processes too when corelane stops.")
-def up(
-    data_dir: Path | None,
-    port: int | None,
-    node_name: str | None,
-    reserved_cpus: str | None,
-    policy: Literal["none", "static", "pools"] | None,
-    allocator: Literal["optimal", "koordinator"] | None,
-    node_config: Path | None,
-    nodes: int,
-    machine: str,
-    cgroups: Literal["auto", "off"],
-    *,
-    stop_pods: bool,
-) -> None:
+def up(data_dir: Path | None, nodes: int, *, stop_pods: bool, **options: Any) -> None:
     """Run corelane on this machine: pods run as local processes, pinned to their CPUs.
 
     Starts a Kubernetes API server on 127.0.0.1, the scheduler, and an agent for this machine. Prints the
@@ -86,16 +73,5 @@ def up(
     from corelane.app.up import command as app
     from corelane.app.up import datadir
 
-    options = app.UpOptions(
-        data_dir=data_dir or datadir.default(),
-        port=port,
-        node_name=node_name,
-        reserved_cpus=reserved_cpus,
-        policy=policy,
-        allocator=allocator,
-        node_config=node_config,
-        simulated=nodes,
-        machine=machine,
-        cgroups=cgroups,
-    )
-    raise SystemExit(app.main(options, stop_pods=stop_pods, say=click.echo))
+    started = app.UpOptions(data_dir=data_dir or datadir.default(), simulated=nodes, **options)
+    raise SystemExit(app.main(started, stop_pods=stop_pods, say=click.echo))

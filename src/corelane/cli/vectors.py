@@ -6,16 +6,13 @@ from pathlib import Path
 
 import click
 
+from corelane.cli import _options
 from corelane.cli._errors import Command
 
 
 @click.command(cls=Command)
-@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option(
-    "--topologies",
-    type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="The machines of placement vectors; by default topologies.json beside FILE.",
-)
+@click.argument("file", type=_options.FILE)
+@_options.file("--topologies", "The machines of placement vectors; by default topologies.json beside FILE.")
 @click.option("--limit", default=10, show_default=True, help="How many differences to print in full.")
 def vectors(file: Path, topologies: Path | None, limit: int) -> None:
     """Replay conformance vectors: requests and pods with the answers that the real thing gave.
