@@ -98,7 +98,10 @@ def test_processes_stay_pinned_and_are_adopted_after_sigkill(tmp_path):
 @pytest.mark.system
 @needs_two_cpus
 def test_kills_at_random_times_lose_no_pod_and_keep_exclusive_cpus_exclusive(tmp_path):
-    """Pods are created and deleted meanwhile; the kernel is checked between two starts of the agent."""
+    """Pods are created and deleted meanwhile; the kernel is checked between two starts of the agent.
+
+    The exclusive pod is recreated once its predecessor's CPUs are released: before that it is rejected.
+    """
     chance = random.Random(20)
 
     async def scenario():
@@ -109,12 +112,15 @@ def test_kills_at_random_times_lose_no_pod_and_keep_exclusive_cpus_exclusive(tmp
             try:
                 for _ in range(5):
                     agent = await start(tmp_path)
-                    doing = asyncio.create_task(churn(client, names, alive))
+                    doing = asyncio.create_task(churn(client, names, alive, agent))
                     await asyncio.sleep(chance.uniform(0.5, 1.6))
                     await kill(agent)
                     await doing
                     await check(tmp_path)
                 agent = await start(tmp_path)
+                if "fast" not in alive:
+                    await until(released, 30)
+                    await create_fast(client, alive)
                 for name in alive:
                     await phase(client, name, "Running", 30)
 
@@ -132,7 +138,16 @@ def test_kills_at_random_times_lose_no_pod_and_keep_exclusive_cpus_exclusive(tmp
                 runtime = await LocalRuntime.open(tmp_path / "runtime")
                 await runtime.destroy(0)
 
-    async def churn(client, names, alive):
+    async def released():
+        if not (tmp_path / "ledger.json").exists():
+            return True
+        return all(entry.pod != "default/fast" for entry in ledger(tmp_path).entries.values())
+
+    async def create_fast(client, alive):
+        alive.append("fast")
+        await client.create(pod("fast", container("lane", SERVE, "1")))
+
+    async def churn(client, names, alive, agent):
         from corelane.kube.pod import Pod
 
         for _ in range(2):
@@ -144,9 +159,12 @@ def test_kills_at_random_times_lose_no_pod_and_keep_exclusive_cpus_exclusive(tmp
         if "fast" in alive:
             alive.remove("fast")
             await client.delete(Pod, "fast", namespace="default", grace_seconds=0)
-        else:
-            alive.append("fast")
-            await client.create(pod("fast", container("lane", SERVE, "1")))
+            return
+        while not await released():
+            if agent.returncode is not None:
+                return
+            await asyncio.sleep(0.03)
+        await create_fast(client, alive)
 
     async def check(directory):
         assert validate(ledger(directory)) == [] if (directory / "ledger.json").exists() else True
