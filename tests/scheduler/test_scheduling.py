@@ -516,6 +516,30 @@ def test_a_binding_whose_fate_is_unknown_keeps_its_cpus_and_is_sent_again_as_it_
     assert set(story.core.pending()) == {"uid-b"}
 
 
+def test_a_rejection_after_an_unknown_outcome_keeps_the_cpus_until_the_pod_is_seen_bound() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(story.wants(guaranteed("a", "4")))
+    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    assert only_bind(story.schedules(1)) == bind
+    story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
+    assert binds(story.wants(guaranteed("b", "4"))) == []
+    story.shows_bound(bind)
+    assert binds(story.schedules(600)) == []
+    assert set(story.core.pending()) == {"uid-b"}
+
+
+def test_a_rejection_after_an_unknown_outcome_is_given_up_after_a_minute() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    story.wants(guaranteed("a", "4"))
+    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    assert binds(story.schedules(1))
+    story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
+    assert story.schedules(59) == []
+    (condition,) = [one for one in story.schedules(2) if isinstance(one, SetCondition)]
+    assert condition.message == "binding rejected: no"
+    assert binds(story.schedules(2))
+
+
 def test_a_conflict_that_is_never_resolved_is_given_up() -> None:
     story = Story().has(node("n1"), spec="core:8")
     story.wants(guaranteed("a", "4"))

@@ -1,6 +1,7 @@
 """A cluster around the scheduler's core: an API server, agents with ledgers of their own, and late news.
 
-What is true changes at once; the core hears of it later, each kind in its own order, as from three watches.
+What is true changes at once; the core hears of it later, each kind in its own order, as from three watches:
+of pods at most CONFLICT_SECONDS later, which the core relies on.
 """
 
 from collections import deque
@@ -15,6 +16,7 @@ from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
 from corelane.scheduler.scheduling import (
+    CONFLICT_SECONDS,
     Bind,
     BindFailed,
     BindSucceeded,
@@ -36,7 +38,8 @@ class World:
     agents: dict[str, NodeState] = field(default_factory=dict)
     pods: dict[str, Pod] = field(default_factory=dict)
     """By UID, as the API server has them."""
-    news: dict[str, deque[Callable[[], SchedulerEvent]]] = field(default_factory=dict)
+    news: dict[str, deque[tuple[float, Callable[[], SchedulerEvent]]]] = field(default_factory=dict)
+    """By kind, each with the time of the change."""
     asked: deque[Bind] = field(default_factory=deque)
     """Bindings without an answer yet."""
     heard: dict[str, Pod] = field(default_factory=dict)
@@ -88,7 +91,7 @@ class World:
         return PodChanged(self.now, old, new)
 
     def tell(self, kind: str, event: Callable[[], SchedulerEvent]) -> None:
-        self.news.setdefault(kind, deque()).append(event)
+        self.news.setdefault(kind, deque()).append((self.now, event))
 
     # What the agents do.
 
@@ -118,7 +121,8 @@ class World:
 
     def hear(self, kind: str) -> None:
         if self.news.get(kind):
-            self.handle(self.news[kind].popleft()())
+            _, event = self.news[kind].popleft()
+            self.handle(event())
 
     def hear_everything(self) -> None:
         while any(self.news.values()):
@@ -127,6 +131,8 @@ class World:
 
     def tick(self, seconds: float = 0) -> None:
         self.now += seconds
+        while self.news.get("pod") and self.news["pod"][0][0] + CONFLICT_SECONDS <= self.now:
+            self.hear("pod")
         if self.core.ready(self.now):
             self.handle(CycleDue(self.now))
 

@@ -3,11 +3,12 @@
 Theory of operation. A pod of this scheduler without a node waits in the queue. `CycleDue` takes the first
 ready one through a cycle: pre-filters, filters, scores. If a node fits, the pod is claimed there (its CPUs
 are taken in memory) and a Bind goes out; else it is parked with the reason. A claim lasts until the API
-server shows the pod bound, which makes it an ordinary pod of that node, or until it is certain that the
-binding failed: the pod is deleted, the server rejected the binding, or a conflict (it is bound already, or
-changed) is not resolved within a minute. While a binding's fate is unknown the claim stays and the same
-binding is sent again, so that no CPU is proposed twice. Every pod of this scheduler is queued, being bound,
-or gated.
+server shows the pod bound, which makes it an ordinary pod of that node, or until the binding has failed: the
+pod is deleted, or the server rejected the binding. While a binding's outcome is unknown the claim stays and
+the same binding is sent again, so that no CPU is proposed twice. If that is rejected, the earlier one may
+still have been carried out; as after a conflict (the pod is bound already, or changed) the claim then stays
+for a minute, in which the pod must be seen bound. Every pod of this scheduler is queued, being bound, or
+gated.
 """
 
 from collections import Counter
@@ -29,6 +30,7 @@ from corelane.workload import PodRequest
 
 DEFAULT_NAME: Final = "corelane-scheduler"
 CONFLICT_SECONDS: Final = 60.0
+"""How long a pod that may be bound already keeps its claim; news of pods must not be later than this."""
 SAME_EVENT_SECONDS: Final = 300.0
 NEW_EVENT_SECONDS: Final = 10.0
 """Least time between two events about a pod, with the same message and with another one."""
@@ -172,6 +174,8 @@ class _Binding:
     recorded: bool = False
     send_again_at: float | None = None
     give_up_at: float | None = None
+    failure: str = ""
+    """Why it is given up at that time."""
 
 
 class SchedulerCore:
@@ -353,12 +357,17 @@ class SchedulerCore:
         binding = self._bindings.get(event.uid)
         if binding is None:
             return
+        failure = f"binding rejected: {event.message}"
         if event.outcome == "unknown":
             binding.send_again_at = event.now + backoff(binding.tries)
-        elif event.outcome == "conflict":
-            binding.send_again_at, binding.give_up_at = None, event.now + CONFLICT_SECONDS
+        elif event.outcome == "rejected" and binding.tries == 1:
+            yield from self._unclaim(binding, event.now, failure)
         else:
-            yield from self._unclaim(binding, event.now, f"binding rejected: {event.message}")
+            if event.outcome == "conflict":
+                failure = (
+                    f"binding to {binding.bind.node}: conflict not resolved within {CONFLICT_SECONDS:.0f} s"
+                )
+            binding.failure, binding.give_up_at = failure, event.now + CONFLICT_SECONDS
 
     def _unclaim(self, binding: _Binding, now: float, why: str) -> Iterator[Instruction]:
         waiting = binding.waiting
@@ -375,8 +384,7 @@ class SchedulerCore:
     def _due(self, now: float) -> Iterator[Instruction]:
         for binding in list(self._bindings.values()):
             if binding.give_up_at is not None and binding.give_up_at <= now:
-                why = f"binding to {binding.bind.node}: conflict not resolved within {CONFLICT_SECONDS:.0f} s"
-                yield from self._unclaim(binding, now, why)
+                yield from self._unclaim(binding, now, binding.failure)
             elif binding.send_again_at is not None and binding.send_again_at <= now:
                 binding.send_again_at = None
                 binding.tries += 1
