@@ -197,32 +197,6 @@ MOUNTS = [
         "volumeMounts.recursiveReadOnly: Forbidden: may only be specified when readOnly is true",
     ),
     (
-        merged(volume(emptyDir={}), container(volumeDevices=[{"name": "v", "devicePath": "/dev/a"}])),
-        (
-            'volumeDevices[0].name: Invalid value: "v": can only use volume source type of '
-            "PersistentVolumeClaim or Ephemeral for block mode"
-        ),
-    ),
-    (
-        merged(
-            volume(persistentVolumeClaim={"claimName": "a"}),
-            container(
-                volumeDevices=[{"name": "v", "devicePath": "../a"}, {"name": "v", "devicePath": "/b"}],
-                volumeMounts=[{"name": "v", "mountPath": "/b"}],
-            ),
-        ),
-        'volumeMounts[0].name: Invalid value: "v": must not already exist in volumeDevices',
-        ('volumeMounts[0].mountPath: Invalid value: "/b": must not already exist as a path in volumeDevices'),
-        "volumeDevices[0].devicePath: Invalid value: \"../a\": can not contain backsteps ('..')",
-        'volumeDevices[0].name: Invalid value: "v": must not already exist in volumeMounts',
-        'volumeDevices[1].name: Invalid value: "v": must be unique',
-        'volumeDevices[1].name: Invalid value: "v": must not already exist in volumeMounts',
-        (
-            'volumeDevices[1].devicePath: Invalid value: "/b": must not already exist as a path in '
-            "volumeMounts"
-        ),
-    ),
-    (
         merged(
             volume(emptyDir={}),
             container(volumeMounts=[{"name": "v", "mountPath": "/a", "recursiveReadOnly": "Maybe"}]),
@@ -251,20 +225,6 @@ MOUNTS = [
             "volumeMounts.recursiveReadOnly: Forbidden: may only be specified when mountPropagation is "
             "None or not specified"
         ),
-    ),
-    (
-        container(volumeDevices=[{"name": "", "devicePath": ""}]),
-        "volumeDevices[0].name: Required value",
-        'volumeDevices[0].name: Not found: ""',
-        "volumeDevices[0].devicePath: Required value",
-    ),
-    (
-        merged(
-            volume(persistentVolumeClaim={"claimName": "a"}),
-            container(volumeDevices=[{"name": "v", "devicePath": "/b"}, {"name": "v", "devicePath": "/b"}]),
-        ),
-        'volumeDevices[1].name: Invalid value: "v": must be unique',
-        'volumeDevices[1].devicePath: Invalid value: "/b": must be unique',
     ),
     (
         merged(

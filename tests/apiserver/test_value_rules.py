@@ -2,7 +2,7 @@
 
 import pytest
 
-from support.pod_faults import agree, apart, claim, container, faults, spec, spread, volume
+from support.pod_faults import agree, apart, container, faults, spec, spread, volume
 
 VALUES = [
     (
@@ -45,10 +45,6 @@ VALUES = [
             "affinity.podAntiAffinity.REQUIRED[0].labelSelector.matchExpressions[0].values[0]: Invalid "
             'value: "c d": a valid label must be…'
         ),
-    ),
-    (
-        claim(volumeAttributesClassName="A"),
-        'volumes[0].CLAIM.volumeAttributesClassName: Invalid value: "A": a lowercase RFC 1123 subdomain…',
     ),
     (
         container(envFrom=[{"secretRef": {"name": "A"}}]),

@@ -57,7 +57,7 @@ record("ResourceClaim", "name!=1 request=2")
 record(
     "ResourceRequirements",
     "limits:{}amount=1 requests:{}amount=2 claims:[]ResourceClaim=3",
-    order="@container-resources",
+    order="@container-resources @claim-names",
     claims=Columns(list="map", keys="name"),
 )
 
@@ -72,7 +72,7 @@ record(
     "name!=1 readOnly:bool=2 recursiveReadOnly?=7 mountPath!=3 subPath=4 mountPropagation?=5 subPathExpr=6",
 )
 
-record("VolumeDevice", "name!=1 devicePath!=2")
+record("VolumeDevice", "name!=1|required devicePath!=2|required")
 
 record("ExecAction", "command:[]string=1|required")
 
@@ -154,7 +154,7 @@ CONTAINER = record(
     "terminationMessagePolicy=20|required imagePullPolicy=14|required securityContext?:SecurityContext=15 "
     "stdin:bool=16 stdinOnce:bool=17 tty:bool=18",
     order=(
-        "name image terminationMessagePolicy @ports env envFrom @volume-mounts @volume-devices "
+        "name image terminationMessagePolicy @ports env envFrom @volume-mounts volumeDevices "
         "imagePullPolicy resources @resize-policy securityContext"
     ),
     ports=Columns(merge="containerPort", keys="containerPort protocol"),

@@ -108,20 +108,15 @@ record("TypedLocalObjectReference", "apiGroup?=1 kind!=2 name!=3")
 
 record("TypedObjectReference", "apiGroup?=1 kind!=2 name!=3 namespace?=4", namespace=Columns(gated=True))
 
-PERSISTENT_VOLUME_CLAIM_SPEC = record(
+record(
     "PersistentVolumeClaimSpec",
-    "accessModes:[]string=1 selector?:LabelSelector=4 resources+:VolumeResourceRequirements=2 volumeName=3 "
-    "storageClassName?=5|dns-subdomain volumeMode?=6 dataSource?:TypedLocalObjectReference=7 "
-    "dataSourceRef?:TypedObjectReference=8 volumeAttributesClassName?=9|dns-subdomain",
-    order="@access-modes @storage storageClassName volumeMode @data-source volumeAttributesClassName",
-    volumeMode=Columns(default="Filesystem", enum="Block Filesystem"),
+    "accessModes:[]string=1|required selector?:LabelSelector=4 resources+:VolumeResourceRequirements=2 "
+    "volumeName=3 storageClassName?=5 volumeMode?=6 dataSource?:TypedLocalObjectReference=7 "
+    "dataSourceRef?:TypedObjectReference=8 volumeAttributesClassName?=9",
+    volumeMode=Columns(default="Filesystem"),
 )
 
-record(
-    "PersistentVolumeClaimTemplate",
-    "metadata+:ObjectMeta=1 spec!:PersistentVolumeClaimSpec=2",
-    order="@template-metadata spec",
-)
+record("PersistentVolumeClaimTemplate", "metadata+:ObjectMeta=1 spec!:PersistentVolumeClaimSpec=2")
 
 record("EphemeralVolumeSource", "volumeClaimTemplate?:PersistentVolumeClaimTemplate=1|required")
 
@@ -132,9 +127,8 @@ record(
 )
 record(
     "CSIVolumeSource",
-    "driver!=1|required|driver-name readOnly?:bool=2 fsType?=3 volumeAttributes:{}string=4 "
+    "driver!=1|required readOnly?:bool=2 fsType?=3 volumeAttributes:{}string=4 "
     "nodePublishSecretRef?:LocalObjectReference=5",
-    order="driver @publish-secret",
 )
 
 

@@ -1,6 +1,5 @@
 """The rules on single values that the tables name."""
 
-from collections.abc import Iterator
 from typing import Any
 
 from corelane.apiserver import formats
@@ -91,13 +90,6 @@ def config_keys(value: dict[str, Any], path: str) -> list[StatusCause]:
         for name in value
         for cause in causes.all_invalid(key(path, name), name, formats.config_key(name))
     ]
-
-
-@rule("driver-name")
-def _driver_name(value: str, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    if len(value) > 63:
-        yield causes.too_long(path, 63)
-    yield from causes.all_invalid(path, value, formats.dns_subdomain(value.lower()))
 
 
 def _each(values: list[Any], path: str, check: Any) -> list[StatusCause]:

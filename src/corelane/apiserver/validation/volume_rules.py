@@ -8,10 +8,9 @@ from corelane.apiserver.schema import volume_sources as tables
 from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
-from corelane.apiserver.validation.causes import above, child, item, key
+from corelane.apiserver.validation.causes import above, child, item
 from corelane.apiserver.validation.environment_rules import field_ref, resource_ref
-from corelane.apiserver.validation.table_rules import Object, Scope, check_field, rule, walk
-from corelane.apiserver.validation.value_rules import labels
+from corelane.apiserver.validation.table_rules import Object, Scope, rule, walk
 
 # Upstream looks at the sources in this order: the first one counts, each further one is a fault.
 _CHECK_ORDER = (
@@ -29,9 +28,7 @@ _FILE_PATHS = (
     "metadata.namespace",
     "metadata.uid",
 )
-_ACCESS_MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 _CONFLICT = "conflicting duplicate paths"
-_TEMPLATE_LABELS = {"labels", "annotations"}
 
 
 @rule("volume-source")
@@ -50,24 +47,12 @@ def _volume_source(volume: Object, path: str, scope: Scope) -> Iterator[StatusCa
     if quantity.parse(limit).nano < 0:
         where = child(path, "emptyDir", "sizeLimit")
         yield causes.forbidden(where, "SizeLimit field must be a valid resource quantity")
-    if "ephemeral" in given[:1]:
-        yield from _claim_name(volume, path, scope)
-
-
-def _claim_name(volume: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
-    """The claim of an ephemeral volume is named after the pod and the volume."""
-    pod, name = scope.root["metadata"].get("name", ""), volume.get("name", "")
-    if pod and name:
-        for fault in formats.dns_subdomain(f"{pod}-{name}"):
-            yield causes.invalid(child(path, "name"), name, f'PVC name "{pod}-{name}": {fault}')
 
 
 @rule("volumes")
 def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     """Also finds out which volumes containers may use: those without a fault."""
-    listed, pod = spec.get("volumes", ()), scope.root["metadata"].get("name", "")
-    made = {f"{pod}-{one.get('name', '')}" for one in listed if pod and "ephemeral" in one}
-    for index, volume in enumerate(listed):
+    for index, volume in enumerate(spec.get("volumes", ())):
         where, name = item(child(path, "volumes"), index), volume.get("name", "")
         found = list(walk(tables.VOLUME, volume, where, scope))
         if not name:
@@ -79,22 +64,6 @@ def _volumes(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
         if not found:
             scope.volumes[name] = volume
         yield from found
-        claim = volume.get("persistentVolumeClaim", {}).get("claimName", "")
-        if claim in made:
-            spot = child(where, "persistentVolumeClaim", "claimName")
-            why = "must not reference a PVC that gets created for an ephemeral volume"
-            yield causes.invalid(spot, claim, why)
-
-
-@rule("publish-secret")
-def _publish_secret(source: Object, path: str, _scope: Scope) -> list[StatusCause]:
-    secret = source.get("nodePublishSecretRef")
-    if secret is None:
-        return []
-    name = secret.get("name", "")
-    if not name:
-        return [causes.required(child(path, "nodePublishSecretRef", "name"))]
-    return causes.all_invalid(child(path, "name"), name, formats.dns_subdomain(name))
 
 
 @rule("downward-items")
@@ -174,66 +143,13 @@ def _token(source: Object, path: str, where: str) -> Iterator[StatusCause]:
         yield from causes.all_invalid(child(path, "path"), target, formats.local_path(target))
 
 
-@rule("template-metadata")
-def _template_metadata(template: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    meta = template.get("metadata", {})
-    for name in meta.get("annotations", ()):
-        faults = formats.qualified_name(name.lower())
-        yield from causes.all_invalid(child(path, "metadata", "annotations"), name, faults)
-    yield from labels(meta.get("labels", {}), child(path, "metadata", "labels"))
-    for name in sorted(meta.keys() - _TEMPLATE_LABELS):
-        yield causes.forbidden(child(path, "metadata", name), "cannot be set")
-
-
-@rule("access-modes")
-def _access_modes(claim: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
-    modes, where = claim.get("accessModes", ()), child(path, "accessModes")
-    if not modes:
-        yield causes.required(where, "at least 1 access mode is required")
-    yield from check_field(tables.PERSISTENT_VOLUME_CLAIM_SPEC.fields["selector"], claim, path, scope)
-    for mode in modes:
-        if mode not in _ACCESS_MODES:
-            yield causes.not_supported(where, mode, _ACCESS_MODES)
-    if "ReadWriteOncePod" in modes and set(_ACCESS_MODES[:3]) & set(modes):
-        yield causes.forbidden(where, "may not use ReadWriteOncePod with other access modes")
-
-
-@rule("storage")
-def _storage(claim: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    text = claim.get("resources", {}).get("requests", {}).get("storage")
-    where = key(child(path, "resources"), "storage")
-    if text is None:
-        yield causes.required(where)
-    elif quantity.parse(text).nano <= 0:
-        yield causes.invalid(where, text, "must be greater than zero")
-
-
-@rule("data-source")
-def _data_source(claim: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    for name in ("dataSource", "dataSourceRef"):
-        source, where = claim.get(name), child(path, name)
-        if source is None:
-            continue
-        for part in ("name", "kind"):
-            if not source.get(part):
-                yield causes.required(child(where, part))
-        group = source.get("apiGroup", "")
-        if not group and source.get("kind") != "PersistentVolumeClaim":
-            why = "must be 'PersistentVolumeClaim' when referencing the default apiGroup"
-            yield causes.invalid(where, source.get("kind", ""), why)
-        if group:
-            yield from causes.all_invalid(child(where, "apiGroup"), group, formats.dns_subdomain(group))
-
-
 # --- how containers use the volumes of their pod
 
 
 @rule("volume-mounts")
 def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     path = child(path, "volumeMounts")
-    devices = {one.get("name", ""): one.get("devicePath", "") for one in container.get("volumeDevices", ())}
     points: set[str] = set()
-    taken = set(devices.values())
     for index, mount in enumerate(container.get("volumeMounts", ())):
         where, name, point = item(path, index), mount.get("name", ""), mount.get("mountPath", "")
         if not name:
@@ -245,11 +161,6 @@ def _volume_mounts(container: Object, path: str, scope: Scope) -> Iterator[Statu
         if point in points:
             yield causes.invalid(child(where, "mountPath"), point, "must be unique")
         points.add(point)
-        if name in devices:
-            yield causes.invalid(child(where, "name"), name, "must not already exist in volumeDevices")
-        if point in taken:
-            why = "must not already exist as a path in volumeDevices"
-            yield causes.invalid(child(where, "mountPath"), point, why)
         yield from _mount_options(mount, where, container)
 
 
@@ -291,46 +202,3 @@ def _recursive_read_only(mount: Object, path: str) -> Iterator[StatusCause]:
     if mount.get("mountPropagation", "None") != "None":
         why = "may only be specified when mountPropagation is None or not specified"
         yield causes.forbidden(path, why)
-
-
-@rule("volume-devices")
-def _volume_devices(container: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
-    path = child(path, "volumeDevices")
-    mounts = {one.get("name", ""): one.get("mountPath", "") for one in container.get("volumeMounts", ())}
-    names: set[str] = set()
-    points: set[str] = set()
-    taken = set(mounts.values())
-    for index, device in enumerate(container.get("volumeDevices", ())):
-        where, name, point = item(path, index), device.get("name", ""), device.get("devicePath", "")
-        yield from _device_name(name, child(where, "name"), scope, names)
-        yield from _device_path(point, child(where, "devicePath"), points)
-        if name in mounts:
-            yield causes.invalid(child(where, "name"), name, "must not already exist in volumeMounts")
-        if point in taken:
-            why = "must not already exist as a path in volumeMounts"
-            yield causes.invalid(child(where, "devicePath"), point, why)
-        names.add(name)
-
-
-def _device_name(name: str, path: str, scope: Scope, names: set[str]) -> Iterator[StatusCause]:
-    volume = scope.volumes.get(name)
-    if not name:
-        yield causes.required(path)
-    elif name in names:
-        yield causes.invalid(path, name, "must be unique")
-    if volume is None:
-        yield causes.not_found(path, name)
-    elif not {"persistentVolumeClaim", "ephemeral"} & volume.keys():
-        kinds = "PersistentVolumeClaim or Ephemeral"
-        yield causes.invalid(path, name, f"can only use volume source type of {kinds} for block mode")
-
-
-def _device_path(point: str, path: str, points: set[str]) -> Iterator[StatusCause]:
-    if not point:
-        yield causes.required(path)
-    if point in points:
-        yield causes.invalid(path, point, "must be unique")
-    if formats.no_backsteps(point):
-        yield causes.invalid(path, point, "can not contain backsteps ('..')")
-    else:
-        points.add(point)
