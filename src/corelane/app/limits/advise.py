@@ -178,9 +178,7 @@ class NodeSource(MeasurementSource):
 
 def _shortest_period(snapshot: Snapshot) -> float:
     """The shortest period of the containers with a limit, in seconds; at most the usual one."""
-    limits = [reading.counters.quota for reading in snapshot.readings.values()]
-    periods = [limit.period_us / 1e6 for limit in limits if limit.quota_us is not None]
-    return max(min([_PERIOD, *periods]), _FASTEST)
+    return max(min([_PERIOD, *snapshot.periods]), _FASTEST)
 
 
 def _measured(site: Site, rounds: Sequence[Snapshot]) -> Measurement | None:

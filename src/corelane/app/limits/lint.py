@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from corelane import __version__
+from corelane.app import settings_file
+from corelane.app.settings_file import SettingsError
 from corelane.limits.lint.linter import BAD_IGNORE, FileFault, LintReport, lint
 from corelane.limits.lint.policy import Policy, PolicyError, from_mapping
 from corelane.limits.lint.rules import RULES
@@ -86,15 +88,10 @@ def policy(path: Path | None, flags: Mapping[str, Any], disabled: Iterable[str])
 
 
 def _from_file(path: Path, known: list[str]) -> Policy:
-    import yaml
-
     try:
-        tree = yaml.safe_load(path.read_text())
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise LintError(f"{path}: not YAML: {' '.join(str(error).split())}") from None
-    try:
+        tree = settings_file.load(path.read_bytes())
         return from_mapping(tree if tree is not None else {}, known)
-    except PolicyError as error:
+    except (SettingsError, PolicyError) as error:
         raise LintError(f"{path}: {error}") from None
 
 

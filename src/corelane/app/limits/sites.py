@@ -89,6 +89,12 @@ class Snapshot:
     """Containers without counters: they ended between the search and the reading."""
     notes: tuple[str, ...]
 
+    @property
+    def periods(self) -> list[float]:
+        """The quota periods of cgroups with a limit, in seconds."""
+        quotas = [reading.counters.quota for reading in self.readings.values()]
+        return [quota.period_us / 1e6 for quota in quotas if quota.quota_us is not None]
+
     def load_until(self, after: Snapshot, site: Site) -> CPULoad | None:
         """Load of the CPUs that the site may use, from here to a later reading."""
         cpus, ticks = counters.allowed_cpus(site.directories), os.sysconf("SC_CLK_TCK")

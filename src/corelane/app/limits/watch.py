@@ -115,14 +115,8 @@ def _changes(before: Snapshot, after: Snapshot) -> Iterator[str]:
         yield f"{gone} ended since the last reading"
     if new:
         yield f"{new} started since the last reading: shown in the next round"
-    if _few_periods(before, after):
+    if after.periods and after.at - before.at < _PERIODS * max(after.periods):
         yield f"fewer than {_PERIODS} periods between readings: use a longer --interval"
-
-
-def _few_periods(before: Snapshot, after: Snapshot) -> bool:
-    quotas = [reading.counters.quota for reading in after.readings.values()]
-    periods = [quota.period_us for quota in quotas if quota.quota_us is not None]
-    return bool(periods) and (after.at - before.at) * 1e6 < _PERIODS * max(periods)
 
 
 @dataclass(slots=True)

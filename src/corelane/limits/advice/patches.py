@@ -9,16 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from corelane.limits.advice.subjects import Subject
+from corelane.limits.lint.findings import PATCHED, nested
 
-_TEMPLATE: Final = ("spec", "template")
-_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
-    "Deployment": _TEMPLATE,
-    "StatefulSet": _TEMPLATE,
-    "DaemonSet": _TEMPLATE,
-    "ReplicaSet": _TEMPLATE,
-    "ReplicationController": _TEMPLATE,
-    "CronJob": ("spec", "jobTemplate", "spec", "template"),
-}
 _JAVA: Final = "JAVA_TOOL_OPTIONS"
 _GUESS: Final = "GOMAXPROCS={} (or OMP_NUM_THREADS, a worker count: the setting that its runtime reads)"
 
@@ -62,11 +54,8 @@ def annotation(subject: Subject, key: str, value: str) -> Patch | None:
 
 
 def _patch(subject: Subject, template: Mapping[str, Any], *, resize: bool) -> Patch:
-    path = _PATHS.get(subject.kind)
-    if path is not None:
-        content: Mapping[str, Any] = template
-        for step in reversed(path):
-            content = {step: content}
+    if path := PATCHED.get(subject.kind):
+        content = nested(path, template)
         note = "the pods are replaced" if subject.kind in ("Deployment", "StatefulSet", "DaemonSet") else ""
         return Patch(content, _command(subject, content), note or "for pods created from now on")
     if subject.kind == "Pod" and resize:

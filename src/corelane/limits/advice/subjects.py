@@ -12,7 +12,12 @@ from typing import Final
 from corelane import quantity
 from corelane.limits.lint import pod_context, thread_settings
 from corelane.limits.lint.located import items, text
-from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
+from corelane.limits.lint.manifests import (
+    ManifestContainer,
+    ManifestObject,
+    scaled_workload,
+    utilisation_targets,
+)
 from corelane.limits.lint.pod_context import PodContext
 from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
@@ -184,7 +189,7 @@ class ClusterSnapshot:
             scaler
             for each in self.others.values()
             if each.kind == "HorizontalPodAutoscaler" and each.namespace == namespace
-            if _target(each) == (kind, name)
+            if scaled_workload(each) == (kind, name)
             for scaler in _scaler(each, PodContext(pod, self.policy))
         )
 
@@ -199,22 +204,11 @@ def _nano(written: str, node: str) -> int:
 # Autoscalers.
 
 
-def _target(scaler: ManifestObject) -> tuple[str, str]:
-    spec = ("spec", "scaleTargetRef")
-    return text(scaler.node, *spec, "kind"), text(scaler.node, *spec, "name")
-
-
 def _scaler(scaler: ManifestObject, pod: PodContext) -> Iterator[Scaler]:
     name = f"HorizontalPodAutoscaler {scaler.name}"
     whole = sum(_request(pod, own) for own in pod_context.main_containers(pod))
-    written = text(scaler.node, "spec", "targetCPUUtilizationPercentage")
-    if written.isdecimal():
-        yield Scaler(name, int(written), "", whole)
-    for metric in items(scaler.node, "spec", "metrics"):
-        for part in ("resource", "containerResource"):
-            percent = text(metric, part, "target", "averageUtilization")
-            if text(metric, part, "name") == "cpu" and percent.isdecimal():
-                yield Scaler(name, int(percent), text(metric, part, "container"), whole)
+    for target in utilisation_targets(scaler):
+        yield Scaler(name, target.percent, target.container, whole)
 
 
 def _request(pod: PodContext, own: ManifestContainer) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from inspect import cleandoc
 from typing import Any, Final
 
 from corelane.limits.lint.located import Position
-from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
+from corelane.limits.lint.manifests import POD_PATHS, ManifestContainer, ManifestObject
 from corelane.limits.lint.pod_context import PodContext, QuotaCost
 from corelane.limits.lint.policy import Severity
 from corelane.workload import ContainerKind
@@ -78,17 +78,7 @@ class Finding:
 
 # How findings write amounts, costs and patches.
 
-_PATCHED: Final = frozenset(
-    {
-        "Deployment",
-        "StatefulSet",
-        "DaemonSet",
-        "ReplicaSet",
-        "ReplicationController",
-        "CronJob",
-        "PodTemplate",
-    }
-)
+PATCHED: Final = {kind: path for kind, path in POD_PATHS.items() if kind not in ("Pod", "Job")}
 """What a strategic merge patch may change: running pods and jobs keep their resources, CRDs have no merge."""
 
 
@@ -118,10 +108,14 @@ def container_patch(
     subject: ManifestObject, container: ManifestContainer, resources: Mapping[str, Any]
 ) -> Any:
     """A strategic merge patch that changes a container's resources; None where no patch can."""
-    if subject.kind not in _PATCHED or not container.name or subject.pod is None:
+    if subject.kind not in PATCHED or not container.name or subject.pod is None:
         return None
     key = "containers" if container.kind is ContainerKind.APP else "initContainers"
-    patch: Any = {"spec": {key: [{"name": container.name, "resources": resources}]}}
-    for step in reversed(subject.pod.path):
+    return nested(subject.pod.path, {"spec": {key: [{"name": container.name, "resources": resources}]}})
+
+
+def nested(path: Sequence[str], patch: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The patch of an object that changes what stands at a path."""
+    for step in reversed(path):
         patch = {step: patch}
     return patch

@@ -8,10 +8,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from corelane import quantity
 from corelane.limits.lint import manifests, yaml_documents
 from corelane.limits.lint.findings import Finding, LintRule, Remark
-from corelane.limits.lint.located import Position, items, text
+from corelane.limits.lint.located import Position
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.pod_context import PodContext, range_default
 from corelane.limits.lint.policy import Exemption, Policy, Severity
@@ -107,28 +106,10 @@ def _contexts(objects: list[ManifestObject], policy: Policy) -> Iterator[PodCont
         for one in together:
             if one.pod or one.kind in _BESIDE:
                 beside.setdefault(one.kind, []).append(one)
-        ranges = [_range(one) for one in together if one.kind == "LimitRange"]
+        ranges = [one for one in together if one.kind == "LimitRange"]
         defaults = {resource: range_default(ranges, resource) for resource in ("cpu", "memory")}
         for one in together:
             yield PodContext(one, policy, defaults, beside)
-
-
-def _range(limits: ManifestObject) -> tuple[str, dict[str, tuple[int, int, int, int]]]:
-    found: dict[str, tuple[int, int, int, int]] = {}
-    for item in items(limits.node, "spec", "limits"):
-        if text(item, "type") == "Container":
-            for resource in ("cpu", "memory"):
-                keys = ("default", "defaultRequest", "max", "min")
-                default, request, most, least = (_read(text(item, key, resource)) for key in keys)
-                found[resource] = (default, request, most, least)
-    return limits.name, found
-
-
-def _read(written: str) -> int:
-    try:
-        return max(quantity.parse(written).nano, 0) if written else 0
-    except ValueError:
-        return 0
 
 
 def _findings(context: PodContext) -> Iterator[Finding]:

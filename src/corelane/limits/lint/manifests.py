@@ -23,7 +23,7 @@ from corelane.limits.lint.thread_settings import ThreadSetting, settings
 from corelane.workload import ContainerKind
 
 _TEMPLATE: Final = ("spec", "template")
-_PODS: Final[Mapping[str, tuple[str, ...]]] = {
+POD_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "Pod": (),
     "PodTemplate": ("template",),
     "Deployment": _TEMPLATE,
@@ -114,7 +114,7 @@ def _object(root: LocatedMapping, kind: str, file: str, source: str) -> Manifest
 
 
 def _pod(root: LocatedMapping, kind: str) -> ManifestPod | None:
-    path = _PODS.get(kind, _TEMPLATE)
+    path = POD_PATHS.get(kind, _TEMPLATE)
     spec = (*path, "spec")
     if not items(root, *spec, "containers"):
         return None
@@ -142,3 +142,32 @@ def _containers(spec: Located | None) -> Iterator[ManifestContainer]:
 def _container(node: Located, kind: ContainerKind) -> ManifestContainer:
     own = resources(node, place(node, "resources"))
     return ManifestContainer(text(node, "name"), kind, node, node.place, own, settings(node, own))
+
+
+@dataclass(frozen=True, slots=True)
+class UtilisationTarget:
+    """A target CPU utilisation, in percent of requests, of a container or ("") of the whole pod."""
+
+    percent: int
+    container: str
+    place: Position
+
+
+def scaled_workload(scaler: ManifestObject) -> tuple[str, str]:
+    """Kind and name of what a HorizontalPodAutoscaler scales."""
+    spec = ("spec", "scaleTargetRef")
+    return text(scaler.node, *spec, "kind"), text(scaler.node, *spec, "name")
+
+
+def utilisation_targets(scaler: ManifestObject) -> Iterator[UtilisationTarget]:
+    """autoscaling/v1's one number, and v2's metrics of type Utilization."""
+    spec = ("spec", "targetCPUUtilizationPercentage")
+    written = [(text(scaler.node, *spec), "", place(scaler.node, *spec))]
+    for metric in items(scaler.node, "spec", "metrics"):
+        for part in ("resource", "containerResource"):
+            if text(metric, part, "name") == "cpu":
+                path = (part, "target", "averageUtilization")
+                written.append((text(metric, *path), text(metric, part, "container"), place(metric, *path)))
+    for percent, container, where in written:
+        if percent.isdecimal() and 0 < int(percent[:9]) < 10**6:
+            yield UtilisationTarget(int(percent), container, where)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from corelane import workload
+from corelane import quantity, workload
 from corelane.kernel import cfs
-from corelane.limits.lint.located import Amount, ManifestResources, text
+from corelane.limits.lint.located import Amount, ManifestResources, items, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
 from corelane.workload import ContainerKind, QOSClass, qos_class
@@ -137,21 +137,29 @@ def cost_of(context: PodContext, limit_milli: int, threads: int) -> QuotaCost:
     return quota_cost(cfs.quota_us(limit_milli, period), period, threads)
 
 
-def range_default(
-    ranges: list[tuple[str, dict[str, tuple[int, int, int, int]]]], resource: str
-) -> RangeDefault:
-    """What several LimitRanges (name, resource → default, defaultRequest, max, min) result in.
+def range_default(ranges: Iterable[ManifestObject], resource: str) -> RangeDefault:
+    """What several LimitRanges result in.
 
     A maximum is the default limit where there is none, a default limit the default request, and else the
     minimum (`SetDefaults_LimitRangeItem`). The first LimitRange with amounts wins.
     """
-    for name, amounts in ranges:
-        limit, request, most, least = amounts.get(resource, (0, 0, 0, 0))
-        limit = limit or most
-        request = request or limit or least
-        if limit or request:
-            return RangeDefault(request, limit, name)
+    for one in ranges:
+        for item in items(one.node, "spec", "limits"):
+            if text(item, "type") == "Container":
+                keys = ("default", "max", "defaultRequest", "min")
+                default, most, request, least = (_nano(text(item, key, resource)) for key in keys)
+                limit = default or most
+                request = request or limit or least
+                if limit or request:
+                    return RangeDefault(request, limit, one.name)
     return RangeDefault()
+
+
+def _nano(written: str) -> int:
+    try:
+        return max(quantity.parse(written).nano, 0) if written else 0
+    except ValueError:
+        return 0
 
 
 def main_containers(context: PodContext) -> Iterator[ManifestContainer]:
@@ -176,11 +184,6 @@ class QuotaCost:
     period_ms: float
     stall_ms: float
     lost_ms_per_s: float
-
-    @property
-    def lost_share(self) -> float:
-        """The part of CPU demand that is lost."""
-        return self.lost_ms_per_s / (1000 * self.threads)
 
     @property
     def after_ms(self) -> float:

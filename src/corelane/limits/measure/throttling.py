@@ -7,7 +7,7 @@ count as throttled: at a quota that just suffices half of them do, with a thousa
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -177,12 +177,11 @@ def between(before: CPUCounters, after: CPUCounters) -> Rates | Unusable:
 
 
 def _pairs(before: CPUCounters, after: CPUCounters) -> Iterator[tuple[str, int, int]]:
-    for counter in fields(CPUCounters):
-        if counter.name in _COUNTED:
-            a, b = getattr(before, counter.name), getattr(after, counter.name)
-            if a is not None and b is not None:
-                wrapped = counter.name in _WRAPPING and b < a and a - b > WRAP // 2
-                yield counter.name, a, b + WRAP if wrapped else b
+    for name in _COUNTED:
+        a, b = getattr(before, name), getattr(after, name)
+        if a is not None and b is not None:
+            wrapped = name in _WRAPPING and b < a and a - b > WRAP // 2
+            yield name, a, b + WRAP if wrapped else b
 
 
 def _ms(grown: dict[str, int], name: str, seconds: float) -> float | None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, rule
-from corelane.limits.lint.located import Located, Position, items, place, text
-from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
+from corelane.limits.lint.manifests import (
+    ManifestContainer,
+    ManifestObject,
+    UtilisationTarget,
+    scaled_workload,
+    utilisation_targets,
+)
 from corelane.limits.lint.pod_context import PodContext, effective, main_containers
 from corelane.limits.lint.policy import Severity
 
@@ -16,47 +21,17 @@ _CRAMPED: Final = 1.3
 """Where load can at most multiply the replicas by this in one step, scaling lags behind."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Target:
-    """A target CPU utilisation, in percent of requests, of a container or ("") of the whole pod."""
-
-    percent: int
-    container: str
-    place: Position
-
-
-def _targets(scaler: ManifestObject) -> Iterator[_Target]:
-    """autoscaling/v1's one number, and v2's metrics of type Utilization."""
-    spec = ("spec", "targetCPUUtilizationPercentage")
-    yield from _target(text(scaler.node, *spec), "", place(scaler.node, *spec))
-    for metric in items(scaler.node, "spec", "metrics"):
-        for part in ("resource", "containerResource"):
-            if text(metric, part, "name") == "cpu":
-                yield from _target(
-                    text(metric, part, "target", "averageUtilization"),
-                    text(metric, part, "container"),
-                    _where(metric, part),
-                )
-
-
-def _where(metric: Located, part: str) -> Position:
-    return place(metric, part, "target", "averageUtilization")
-
-
-def _target(percent: str, container: str, where: Position) -> Iterator[_Target]:
-    if percent.isdecimal() and 0 < int(percent[:9]) < 10**6:
-        yield _Target(int(percent), container, where)
-
-
-def _scaled(context: PodContext) -> Iterator[tuple[_Target, ManifestObject, list[ManifestContainer]]]:
+def _scaled(
+    context: PodContext,
+) -> Iterator[tuple[UtilisationTarget, ManifestObject, list[ManifestContainer]]]:
     """Every CPU target with its workload and the containers that count."""
     scaler = context.object
     if scaler.kind != "HorizontalPodAutoscaler":
         return
-    kind, name = (text(scaler.node, "spec", "scaleTargetRef", key) for key in ("kind", "name"))
+    kind, name = scaled_workload(scaler)
     for workload in (one for one in context.of_kind(kind) if one.name == name and one.pod):
         counted = list(main_containers(replace(context, object=workload)))
-        for target in _targets(scaler):
+        for target in utilisation_targets(scaler):
             yield target, workload, [one for one in counted if target.container in ("", one.name)]
 
 
