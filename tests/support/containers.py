@@ -7,12 +7,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from corelane.cpuset import CPUSet
 from corelane.kernel import cgroup, proc
-from corelane.runtime.base import ContainerSpec, RuntimeStatus
+from corelane.runtime.base import ContainerSpec, LogSelection, RuntimeStatus
 from corelane.runtime.local import LocalRuntime
 
 MINE = CPUSet(os.sched_getaffinity(0))
@@ -92,8 +93,9 @@ async def eventually(check: Callable[[], object], seconds: float = 10):
         await asyncio.sleep(0.01)
 
 
-async def output(runtime: LocalRuntime, container_id: str, **choice: object) -> str:
-    return b"".join([piece async for piece in runtime.logs(container_id, **choice)]).decode()  # type: ignore[arg-type]
+async def output(runtime: LocalRuntime, container_id: str, **selected: Any) -> str:
+    choice = LogSelection(**selected)
+    return b"".join([piece async for piece in runtime.logs(container_id, choice)]).decode()
 
 
 def alive(pid: int) -> bool:

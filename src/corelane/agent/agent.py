@@ -20,7 +20,7 @@ from corelane.agent.node_status import NodeIdentity
 from corelane.agent.pod_admission import NodeCapacity
 from corelane.agent.pod_manifest import RunPod, pod_plan
 from corelane.agent.publishing import Publisher
-from corelane.agent.registration import Heartbeat, RegisteredNode
+from corelane.agent.registration import Heartbeat
 from corelane.agent.reported_status import PodHost
 from corelane.agent.reporting import AgentReporter, LogReporter
 from corelane.agent.saved_state import StateFiles
@@ -34,7 +34,14 @@ from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import NodeConfig, NodeState
-from corelane.runtime.base import Runtime, RuntimeFailure, RuntimeStatus, UnknownContainer
+from corelane.runtime.base import (
+    WHOLE_LOG,
+    LogSelection,
+    Runtime,
+    RuntimeFailure,
+    RuntimeStatus,
+    UnknownContainer,
+)
 
 SIMULATED: Final = "simulated"
 _BATCH: Final = 50
@@ -216,8 +223,8 @@ class Agent:
             self._put(instructions.PodsListed(at=self._clock()))
             self._ready.set()
 
-    def _registered(self, node: RegisteredNode) -> None:
-        self._update_settings(node.labels, node.annotations)
+    def _registered(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> None:
+        self._update_settings(labels, annotations)
         self._publish_topology()
 
     def node_changed(self, change: ObjectChange[Node]) -> None:
@@ -370,25 +377,15 @@ class Agent:
         *,
         previous: bool = False,
         follow: bool = False,
-        tail_lines: int | None = None,
-        since: float | None = None,
-        timestamps: bool = False,
-        limit_bytes: int | None = None,
+        choice: LogSelection = WHOLE_LOG,
     ) -> AsyncIterator[bytes]:
-        """Open the log of the current or `previous` run; `since` is Unix seconds. Raises LogNotFound."""
+        """Open the log of the current or `previous` run. Raises LogNotFound."""
         run = self._state_machine.index.run_of(namespace, pod, container, previous=previous)
         if not run:
             missing = f'previous terminated container "{container}" in pod "{pod}" not found'
             waiting = f'container "{container}" in pod "{pod}" is waiting to start: ContainerCreating'
             raise LogNotFound(missing if previous else waiting)
         try:
-            return self._runtime.logs(
-                run,
-                follow=follow,
-                tail_lines=tail_lines,
-                since=since,
-                timestamps=timestamps,
-                limit_bytes=limit_bytes,
-            )
+            return self._runtime.logs(run, choice, follow=follow)
         except UnknownContainer as error:
             raise LogNotFound(f'the log of container "{container}" in pod "{pod}" is gone') from error

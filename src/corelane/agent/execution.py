@@ -206,10 +206,8 @@ class Execution:
 
     async def inventory(self) -> tuple[ContainerRun, ...]:
         """Return every run that the runtime knows, live or ended."""
-        return tuple([await self._run(status) for status in await self._runtime.containers()])
-
-    async def _run(self, status: RuntimeStatus) -> ContainerRun:
-        return run(status, await self._allowed(status.id) if status.state != ENDED else NO_CPUS)
+        statuses = await self._runtime.containers()
+        return tuple([run(status, await self._allowed(status.id)) for status in statuses])
 
     async def compare(self, recorded: Iterable[tuple[ContainerProgress, str]]) -> None:
         """Compare the containers that are recorded as live with the runtime and the kernel."""

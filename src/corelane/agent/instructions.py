@@ -274,5 +274,3 @@ class PublishEvent(PodWrite):
 @dataclass(frozen=True, slots=True)
 class PublishTopology(Instruction):
     """Write the NodeResourceTopology, as the ledger changed."""
-
-    ledger: NodeState

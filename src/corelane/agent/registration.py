@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
+
+import msgspec
 
 from corelane.agent.node_status import LedgerDisk, NodeIdentity, node_status, raw_allocatable
 from corelane.agent.reporting import AgentReporter
@@ -24,14 +25,6 @@ _STATUS_SECONDS: Final = 300.0
 _RETRY_SECONDS: Final = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class RegisteredNode:
-    """Labels and annotations of the Node at the API server."""
-
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-
-
 class Heartbeat:
     """Registers one node and renews its lease and status; `uid` is the Node's, once registered."""
 
@@ -42,10 +35,10 @@ class Heartbeat:
         reporter: AgentReporter,
         clock: Callable[[], float],
         ledger: Callable[[], NodeState],
-        registered: Callable[[RegisteredNode], None],
+        registered: Callable[[Mapping[str, str], Mapping[str, str]], None],
         reposted: Callable[[], None],
     ) -> None:
-        """`registered` is called whenever the Node was created or updated.
+        """`registered` is called with the Node's labels and annotations when it was created or updated.
 
         `reposted` is called every few minutes, when the unchanged status is written again: other objects of
         the node may need a repair, too.
@@ -97,7 +90,7 @@ class Heartbeat:
         self._since = self._posted = self._clock()
         meta: dict[str, Any] = (await self._post(removed))["metadata"]
         await self._renew_lease()
-        self._registered(RegisteredNode(meta.get("labels") or {}, meta.get("annotations") or {}))
+        self._registered(meta.get("labels") or {}, meta.get("annotations") or {})
 
     async def _create(self, metadata: dict[str, Any]) -> str:
         taints = self._identity.taints()
@@ -117,7 +110,7 @@ class Heartbeat:
         present = {taint.key for taint in before.spec.taints}
         missing = [taint for taint in self._identity.taints() if taint["key"] not in present]
         if missing:
-            others = [_taint(taint) for taint in before.spec.taints]
+            others = [msgspec.to_builtins(taint) for taint in before.spec.taints]
             version = {"resourceVersion": before.metadata.resource_version}
             body = {"metadata": metadata | version, "spec": {"taints": others + missing}}
         await self._client.patch(Node, self._identity.name, body)
@@ -203,16 +196,6 @@ class Heartbeat:
             if error.code != 404:
                 raise
             await self._client.create(_lease(name, self.uid, now))
-
-
-def _taint(taint: Any) -> dict[str, str]:
-    members = {
-        "key": taint.key,
-        "value": taint.value,
-        "effect": taint.effect,
-        "timeAdded": taint.time_added,
-    }
-    return {key: value for key, value in members.items() if value}
 
 
 def _lease(name: str, owner_uid: str, now: str) -> dict[str, Any]:

@@ -93,8 +93,7 @@ class StateMachine:
             self._settle(relevant[-1].at)
         orders = self._outbox.take()
         if self.ledger is not before:
-            save, publish = instructions.SaveLedger(self.ledger), instructions.PublishTopology(self.ledger)
-            orders = [save, *orders, publish]
+            orders = [instructions.SaveLedger(self.ledger), *orders, instructions.PublishTopology()]
         if self._validate:
             pinning.assert_no_conflict(self.pods.values(), self.ledger)
         return orders

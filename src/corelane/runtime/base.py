@@ -72,6 +72,19 @@ class RuntimeStatus:
     message: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSelection:
+    """Which part of a log to return, and how; `since` in Unix seconds."""
+
+    tail_lines: int | None = None
+    since: float | None = None
+    timestamps: bool = False
+    limit_bytes: int | None = None
+
+
+WHOLE_LOG: Final = LogSelection()
+
+
 class RuntimeFailure(Exception):  # noqa: N818 - a failure of the runtime, which the agent turns into a pod's status
     """A container could not be started, changed or ended.
 
@@ -154,16 +167,9 @@ class Runtime(Protocol):
         """What the kernel really allows now, for every task of every process; empty once it has ended."""
 
     def logs(
-        self,
-        container_id: str,
-        *,
-        follow: bool = False,
-        tail_lines: int | None = None,
-        since: float | None = None,
-        timestamps: bool = False,
-        limit_bytes: int | None = None,
+        self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False
     ) -> AsyncIterator[bytes]:
-        """The container's output in pieces; `since` in Unix seconds, `follow` goes on until it ends."""
+        """The container's output in pieces; `follow` goes on until it ends."""
 
     async def close(self) -> None:
         """Let go of everything; containers go on running and are adopted by the next start."""

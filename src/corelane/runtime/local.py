@@ -26,8 +26,10 @@ from corelane.runtime import enforce, logs
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
     KEEP,
+    WHOLE_LOG,
     ContainerSpec,
     Keep,
+    LogSelection,
     RuntimeFailure,
     RuntimeStatus,
 )
@@ -191,19 +193,9 @@ class LocalRuntime:
         return await asyncio.to_thread(lambda: proc.tasks_allowed(self._processes(container)))
 
     def logs(
-        self,
-        container_id: str,
-        *,
-        follow: bool = False,
-        tail_lines: int | None = None,
-        since: float | None = None,
-        timestamps: bool = False,
-        limit_bytes: int | None = None,
+        self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False
     ) -> AsyncIterator[bytes]:
         container = self._known.find(container_id)
-        choice = logs.LogSelection(
-            tail_lines=tail_lines, since=since, timestamps=timestamps, limit_bytes=limit_bytes
-        )
         ended = container.ended.is_set if follow else lambda: True
         return logs.stream(container.stored.log, ended, choice)
 

@@ -9,25 +9,16 @@ import mmap
 import os
 import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO
+
+from corelane.runtime.base import LogSelection
 
 _CHUNK = 1 << 18
 _HEAD = 64
 _POLL_SECONDS = 0.1
 _RECORD = re.compile(rb"(\S+) (stdout|stderr) ([FP])(?: (.*))?", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogSelection:
-    """Which part of a log is wanted, and how; `since` in Unix seconds."""
-
-    tail_lines: int | None = None
-    since: float | None = None
-    timestamps: bool = False
-    limit_bytes: int | None = None
 
 
 async def stream(path: Path, ended: Callable[[], bool], choice: LogSelection) -> AsyncIterator[bytes]:

@@ -17,8 +17,10 @@ import msgspec
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import (
     KEEP,
+    WHOLE_LOG,
     ContainerSpec,
     Keep,
+    LogSelection,
     RuntimeFailure,
     RuntimeStatus,
     TaskAffinity,
@@ -124,14 +126,7 @@ class SimulatedRuntime:
         return self._find(container_id).cpus
 
     def logs(
-        self,
-        container_id: str,
-        *,
-        follow: bool = False,
-        tail_lines: int | None = None,
-        since: float | None = None,
-        timestamps: bool = False,
-        limit_bytes: int | None = None,
+        self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False
     ) -> AsyncIterator[bytes]:
         """One line with the reason why there is no output.
 

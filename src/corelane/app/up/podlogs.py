@@ -9,6 +9,7 @@ from typing import Any
 from corelane.agent.agent import Agent, LogNotFound
 from corelane.apiserver import status_errors
 from corelane.apiserver.http.pod_logs import LogOptions, LogUnavailableError
+from corelane.runtime.base import LogSelection
 
 
 class PodLogs:
@@ -24,6 +25,12 @@ class PodLogs:
         if agent is None:
             raise LogUnavailableError(f"node {node!r} has no agent in this process")
         meta = pod["metadata"]
+        choice = LogSelection(
+            tail_lines=options.tail_lines,
+            since=_since(options),
+            timestamps=options.timestamps,
+            limit_bytes=options.limit_bytes,
+        )
         try:
             return await agent.logs(
                 meta["namespace"],
@@ -31,10 +38,7 @@ class PodLogs:
                 options.container,
                 previous=options.previous,
                 follow=options.follow,
-                tail_lines=options.tail_lines,
-                since=_since(options),
-                timestamps=options.timestamps,
-                limit_bytes=options.limit_bytes,
+                choice=choice,
             )
         except LogNotFound as error:
             raise status_errors.bad_request(str(error)) from error
