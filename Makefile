@@ -45,7 +45,7 @@ bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kern
 bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py
 
-format: $(STAMP) ## let ruff mend what it can
+format: $(STAMP) ## let ruff fix what it can
 	$(BIN)/ruff check --fix src tests
 	$(BIN)/ruff format src tests
 

@@ -1,4 +1,4 @@
-"""What `corelane topology` prints: a machine from any source in any form."""
+"""`corelane topology`: a machine from any source in any form."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from corelane.view import topology as view
 
 
 def render(source: str | None, form: str) -> str:
-    """The machine as text of the given form, newline at the end. Raises MachineError."""
+    """Return the machine as text of the given form, newline at the end. Raises MachineError."""
     return _FORMS[form](machines.load(source))
 
 
 def _table(machine: Machine) -> str:
-    headings, *rows = view.table(machine)
     out = io.StringIO()
-    tables.show("", headings, rows, tables.console(out))
+    tables.show("", view.HEADINGS, view.table(machine), tables.console(out))
     return out.getvalue()
 
 

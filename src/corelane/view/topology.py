@@ -161,14 +161,6 @@ def _state(machine: Machine, cpu: int) -> str:
     return ", ".join((["online"] if cpu in machine.allowed else ["not allowed"]) + found)
 
 
-def text_table(machine: Machine) -> str:
-    """The table as plain text in aligned columns."""
-    rows = [HEADINGS, *table(machine)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines) + "\n"
-
-
 def lscpu(machine: Machine) -> str:
     """`lscpu -p`'s form with the columns CPU, Core, Socket, Node and L3.
 
