@@ -75,20 +75,15 @@ class SchedulingQueue:
     def __iter__(self) -> Iterator[Waiting]:
         return iter(self._pods.values())
 
-    def get(self, uid: str) -> Waiting | None:
-        return self._pods.get(uid)
-
     def add(self, info: PodInfo) -> None:
         """Add a pod, ready at once."""
         waiting = self._pods[info.uid] = Waiting(info)
         self._make_ready(waiting)
 
-    def remove(self, uid: str) -> Waiting | None:
-        """Remove a pod."""
-        waiting = self._pods.pop(uid, None)
-        if waiting:
+    def remove(self, uid: str) -> None:
+        """Remove a pod, if it is there."""
+        if waiting := self._pods.pop(uid, None):
             self._leave(waiting)
-        return waiting
 
     def pop(self, now: float) -> Waiting | None:
         """Take out the next ready pod, for an attempt."""
