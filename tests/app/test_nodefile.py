@@ -234,12 +234,12 @@ def test_memory_devices_and_gates_are_read(tmp_path: Path) -> None:
 def test_simulated_nodes_have_their_own_settings_and_none_of_this_machine(tmp_path: Path) -> None:
     config = load(tmp_path, RESOURCES)
     given = UpOptions(data_dir=tmp_path, node_config=tmp_path / "node.yaml")
-    theirs = options.elsewhere(config, given)
+    theirs = options.simulated_settings(config, given)
     assert theirs.devices == {"example.com/nic": {"nic-0-0": 1, "nic-0-1": 1}}
     assert (theirs.reserved, theirs.memory, theirs.pod_level) == (CPUSet([1]), MemoryOptions(), True)
     assert options.kubelet_state(given) == Path("/var/lib/kubelet/cpu_manager_state")
     assert options.kubelet_state(UpOptions(data_dir=tmp_path)) is None
-    assert dict(options.elsewhere(config).devices) == {}
+    assert dict(options.simulated_settings(config).devices) == {}
 
 
 def test_a_device_of_a_missing_numa_node_is_an_error_with_its_name_in_the_file(tmp_path: Path) -> None:
@@ -285,6 +285,6 @@ def test_memory_that_cannot_be_reserved_is_an_error_with_its_name_in_the_file(
 
 
 def test_cpu_lists_of_this_machine_do_not_hold_for_simulated_nodes(tmp_path: Path) -> None:
-    config = options.elsewhere(load(tmp_path, WHOLE))
+    config = options.simulated_settings(load(tmp_path, WHOLE))
     assert (config.reserved, config.pools.withheld, config.pools.system) == (None, CPUSet(), CPUSet())
     assert config.pools.guaranteed_default is PodQOS.LS

@@ -74,7 +74,7 @@ def test_a_node_that_is_taken_over_from_a_kubelet_shows_whose_end_it_waits_for()
     to = Console(file=io.StringIO(), width=200)
     view.show_nodes(shown, to)
     waits = (
-        "node n: takeover from the kubelet in progress; CPUs 2-3,10 stay with the pods that the kubelet "
+        "node n: takeover from the kubelet in progress; CPUs 2-3,10 held for the pods that the kubelet "
         "pinned until these end: "
     )
     lines = [line for line in to.file.getvalue().splitlines() if "kubelet" in line]  # type: ignore[attr-defined]

@@ -73,7 +73,7 @@ def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str, com
     args = [sys.executable, "-c", WITHOUT, missing, command]
     run = subprocess.run(args, capture_output=True, text=True, check=False, timeout=60)
     assert run.returncode == 2
-    what = f"this command needs {missing}, which the base install leaves out"
+    what = f"this command requires {missing}, an optional dependency"
     assert run.stderr == f"Error: {what}: pip install 'corelane[all]'\n"
 
 

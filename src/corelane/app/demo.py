@@ -116,7 +116,7 @@ class _Demo:
         self.note("start")
         await self.shared_work()
         await self.exclusive()
-        await self.elsewhere()
+        await self.simulated_work()
         await self.show()
         await self.release()
         self.out.pool(self.steps)
@@ -133,7 +133,7 @@ class _Demo:
         self.note("batch and burstable-web start")
 
     async def exclusive(self) -> None:
-        """The latency-critical service, as large as this machine allows."""
+        """Start the latency-critical service, as large as this machine allows."""
         size = exclusive_size(self.cpus)
         await self.apply("latency-critical", change=lambda pod: resize(pod, max(size, 1)))
         if size:
@@ -143,7 +143,7 @@ class _Demo:
             self.out.say("This machine has 1 CPU, the shared pool: no CPU can be exclusive here.")
             await self.pending("latency-critical")
 
-    async def elsewhere(self) -> None:
+    async def simulated_work(self) -> None:
         await self.apply("too-big", "numa")
         await self.running("trading-engine", "model-server")
         await self.pending("too-big")
@@ -155,7 +155,7 @@ class _Demo:
         self.out.state(self.status, self.checks)
 
     async def release(self) -> None:
-        """Delete it, and wait until the pool has grown back."""
+        """Delete latency-critical, and wait until the shared pool has its CPUs again."""
         if not exclusive_size(self.cpus):
             return
         await self.client.delete(Pod, "latency-critical", namespace="default")
@@ -196,15 +196,15 @@ class _Demo:
         return gone
 
     async def settled(self) -> None:
-        """Wait until the kernel agrees with the ledger: moving the pool takes a moment."""
+        """Wait until /proc matches the ledger: containers of the pool are moved one by one."""
 
-        async def agrees() -> bool:
+        async def matches() -> bool:
             return all(check.ok for check in await self.read_kernel())
 
         try:
-            await self.until("the kernel agrees", agrees)
+            await self.until("allowed CPUs in /proc match the ledger", matches)
         except DemoError:
-            return  # the checks show where
+            return  # the checks show the differences
 
     async def until(self, what: str, condition: Callable[[], Awaitable[bool]]) -> None:
         try:
@@ -215,22 +215,22 @@ class _Demo:
             raise DemoError(f"timed out after {_PATIENCE:.0f} s waiting until {what}") from None
 
     async def read_kernel(self) -> list[Check]:
-        """The CPUs allowed to every task of every container on this machine, beside those of the ledger."""
+        """Compare the CPUs allowed to every task of every container on this machine with the ledger."""
         ledger, runtime = self.cluster.agents[self.node].ledger, self.cluster.runtime(self.node)
         checks = []
-        for one in await runtime.containers():
-            entry = ledger.entries.get((one.pod_uid, one.name))
-            if one.state != "running" or entry is None:
+        for container in await runtime.containers():
+            entry = ledger.entries.get((container.pod_uid, container.name))
+            if container.state != "running" or entry is None:
                 continue
-            tasks = await runtime.allowed(one.id)
-            found = tuple(sorted({task.cpus for task in tasks}, key=str))
-            wanted = ledger.runs_on(entry)
-            name = f"{entry.pod.removeprefix('default/')}/{one.name}"
-            checks.append(Check(name, entry.exclusive, wanted, found, len(tasks)))
+            tasks = await runtime.allowed(container.id)
+            observed = tuple(sorted({task.cpus for task in tasks}, key=str))
+            expected = ledger.runs_on(entry)
+            name = f"{entry.pod.removeprefix('default/')}/{container.name}"
+            checks.append(Check(name, entry.exclusive, expected, observed, len(tasks)))
         return checks
 
     def plain(self) -> dict[str, Any]:
-        """JSON of everything that was shown."""
+        """Return everything shown, for JSON."""
         shown = status.plain(self.status) if self.status else {}
         return shown | {
             "checks": [check.plain() for check in self.checks],
@@ -239,12 +239,12 @@ class _Demo:
 
 
 def exclusive_size(cpus: int) -> int:
-    """The service's number of CPUs: up to 4, at most half of the machine; 0 on a single CPU."""
+    """Return the number of CPUs for the service: up to 4, at most half of the machine; 0 on one CPU."""
     return max(0, min(4, cpus // 2))
 
 
 def resize(pod: dict[str, Any], cpus: int) -> dict[str, Any]:
-    """The pod with that many CPUs requested by its first container."""
+    """Return a copy of the pod whose first container requests `cpus` CPUs."""
     changed = copy.deepcopy(pod)
     resources = changed["spec"]["containers"][0]["resources"]
     for kind in ("requests", "limits"):

@@ -1,4 +1,4 @@
-"""The manifests in `examples/`, which the package carries too."""
+"""The manifests in `examples/`, which the package contains too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PLACES = (_PACKAGE / "examples", _PACKAGE.parents[1] / "examples")  # installed
 
 
 def load(name: str) -> list[dict[str, Any]]:
-    """The objects of one example, such as "batch". Raises FileNotFoundError."""
+    """Return the objects of one example, such as "batch". Raises FileNotFoundError."""
     for place in _PLACES:
         path = place / f"{name}.yaml"
         if path.is_file():

@@ -1,4 +1,4 @@
-"""What `corelane status` shows: the cluster's objects, read once and put side by side."""
+"""Data of `corelane status`: nodes, pods and published ledgers, read once and joined."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ _POOLS: Final = {Sharing.POOL: "shared pool", Sharing.BEST_EFFORT: "BE pool", Sh
 
 
 class NoSuchNode(LookupError):  # noqa: N818 - a state
-    """The node named is not in the cluster, or none is named where one is needed."""
+    """The given node is not in the cluster, or a required --node is missing."""
 
 
 class NoAnswer(Exception):  # noqa: N818 - a state
-    """There is no cluster, or it does not answer; the text names the place and the remedy."""
+    """No cluster is configured, or it is unreachable; the message has its address and the remedy."""
 
 
 def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json", "svg"]) -> None:
     """Print the state of a cluster, or of one node of it.
 
-    Raises NoAnswer where it cannot be reached, APIError where it refuses, NoSuchNode.
+    Raises NoAnswer if it is unreachable, APIError if it rejects a request, NoSuchNode.
     """
     status = asyncio.run(_read(kubeconfig or _default_kubeconfig()))
     if node is not None:
@@ -68,11 +68,11 @@ def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json
 
 
 def only(status: Status, name: str) -> Status:
-    """The part of a status that concerns one node. Raises NoSuchNode."""
+    """Return the part of a status for one node. Raises NoSuchNode."""
     nodes = tuple(node for node in status.nodes if node.name == name)
     if not nodes:
-        known = ", ".join(node.name for node in status.nodes) or "none"
-        raise NoSuchNode(f"--node {name}: node not found; nodes are {known}")
+        names = ", ".join(node.name for node in status.nodes) or "none"
+        raise NoSuchNode(f"--node {name}: node not found; nodes are {names}")
     return Status(nodes, tuple(line for line in status.containers if line.node == name), ())
 
 
@@ -87,7 +87,7 @@ def _drawing(status: Status) -> str:
 
 
 def _default_kubeconfig() -> Path | None:
-    """That of `corelane up` on this machine, unless the user named another cluster."""
+    """Return the kubeconfig of `corelane up` on this machine, unless $KUBECONFIG is set."""
     ours = datadir.default() / "kubeconfig"
     return ours if "KUBECONFIG" not in os.environ and ours.is_file() else None
 
@@ -124,14 +124,14 @@ async def gather(client: KubeClient) -> Status:
 
 
 def _sorted(lines: Iterable[NodeLine]) -> tuple[NodeLine, ...]:
-    """Real machines first."""
+    """Sort real machines first, then by name."""
     return tuple(sorted(lines, key=lambda line: (line.simulated, len(line.name), line.name)))
 
 
 def _states(
     topologies: Iterable[NodeResourceTopology], labels: Mapping[str, Mapping[str, str]]
 ) -> Iterable[tuple[str, NodeState]]:
-    """As the scheduler reads them: Nodes' labels count where koordlet publishes."""
+    """Read ledgers as the scheduler does: labels of the Node apply where koordlet publishes."""
     for topology in topologies:
         name = topology.metadata.name
         try:
@@ -141,7 +141,7 @@ def _states(
 
 
 def _with_claims(states: Mapping[str, NodeState], pods: Iterable[Pod]) -> dict[str, NodeState]:
-    """As the scheduler has them: CPUs just assigned count, though no agent has published them yet."""
+    """Add CPUs assigned by the scheduler that no agent has published yet."""
     found = dict(states)
     for pod in pods:
         state = found.get(pod.spec.node_name)
@@ -182,17 +182,17 @@ def _node(node: Node, state: NodeState | None) -> NodeLine:
 
 
 def _owner(state: NodeState, entry: Entry) -> Owner:
-    shared = ", shared with BE" if _is_lent(state, entry) else ""
+    shared = ", shared with BE" if _is_shared_with_be(state, entry) else ""
     return Owner(f"{_short(entry.pod)}/{entry.container}", f"{entry.cls}{shared}")
 
 
-def _is_lent(state: NodeState, entry: Entry) -> bool:
-    """Whether BE runs on its CPUs: isolated ones may be kept out of every pool."""
+def _is_shared_with_be(state: NodeState, entry: Entry) -> bool:
+    """Return whether BE runs on the entry's CPUs; isolated CPUs can be in no pool."""
     return entry.sharing is Sharing.LENT and bool(entry.cpus & state.best_effort_pool)
 
 
 def is_simulated(node: Object) -> bool:
-    """Whether a node runs no process."""
+    """Return whether the node is simulated: it runs no process."""
     return node.metadata.labels.get("corelane.io/simulated") == "true"
 
 
@@ -219,16 +219,16 @@ def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) 
             state="simulated" if node in simulated else _phase(pod, entry),
             why=reasons.get(container.name) or _why_shared(pod, state, container.name),
             cls=entry.cls if entry and pools else "",
-            lane=_lane(state, entry) if state and entry else "?",
+            lane=_runs_on(state, entry) if state and entry else "?",
         )
 
 
 def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
-    """Its entry in the ledger; one without CPUs or a zone is not published, but follows from its request."""
+    """Return a container's ledger entry; entries without CPUs or zone are unpublished: derive them."""
     meta = pod.metadata
-    known = state.entries.get((meta.uid, name))
-    if known is not None:
-        return known
+    entry = state.entries.get((meta.uid, name))
+    if entry is not None:
+        return entry
     sharing, cls = Sharing.POOL, ""
     if state.config.policy == "pools":
         try:
@@ -240,17 +240,17 @@ def _entry(pod: Pod, state: NodeState, name: str) -> Entry:
     return Entry(meta.uid, name, f"{meta.namespace}/{meta.name}", sharing=sharing, cls=cls)
 
 
-def _lane(state: NodeState, entry: Entry) -> str:
-    """How its CPUs are shared, or the pool in which it runs."""
+def _runs_on(state: NodeState, entry: Entry) -> str:
+    """Return how the entry's CPUs are shared, or the pool in which its container runs."""
     if entry.cpus:
-        unshared = entry.sharing is Sharing.LENT and not _is_lent(state, entry)
+        unshared = entry.sharing is Sharing.LENT and not _is_shared_with_be(state, entry)
         return _BOUND[Sharing.ALONE if unshared else entry.sharing]
     where = "" if entry.zone is None else f" of NUMA {entry.zone}"
     return f"{_POOLS[entry.sharing] if state.config.policy == 'pools' else 'shared pool'}{where}"
 
 
 def _why_shared(pod: Pod, state: NodeState | None, name: str) -> str:
-    """Only pods with exclusive CPUs carry their reasons; the others' follow from their requests."""
+    """Derive the reason from the request: only pods with exclusive CPUs carry reasons as annotation."""
     if state is None:
         return ""
     try:
@@ -267,7 +267,7 @@ def _why_in_pool(state: NodeState, request: PodRequest, container: ContainerRequ
 
 
 def _would_bind(state: NodeState, request: PodRequest, container: ContainerRequest) -> bool:
-    """Whether it would get exclusive CPUs if it were admitted now."""
+    """Return whether the container would get exclusive CPUs if admitted now."""
     config = state.config
     if config.policy != "pools":
         return config.policy == "static" and request.exclusive_cpus(container, pod_level=config.pod_level) > 0
@@ -279,7 +279,7 @@ def _would_bind(state: NodeState, request: PodRequest, container: ContainerReque
 
 
 def _phase(pod: Pod, entry: Entry | None) -> str:
-    """A bound container's own phase; for one in the shared pool, that of its pod's condition."""
+    """Return the entry's phase; for a container in a pool, the phase from the pod's condition."""
     if entry is not None and entry.cpus:
         return entry.phase.value
     pinned = condition(pod.status.conditions, _PINNED)
@@ -288,5 +288,5 @@ def _phase(pod: Pod, entry: Entry | None) -> str:
 
 def _pending(pod: Pod) -> PendingLine:
     scheduled = condition(pod.status.conditions, "PodScheduled")
-    why = scheduled.message if scheduled is not None else "no scheduler has tried it yet"
+    why = scheduled.message if scheduled is not None else "not yet processed by a scheduler"
     return PendingLine(pod.metadata.namespace, pod.metadata.name, why)

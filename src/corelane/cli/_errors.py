@@ -1,4 +1,4 @@
-"""One line for every mistake of a user's, and no traceback."""
+"""User errors as one line on stderr, without a traceback."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import click
 
 
 class Fault(click.ClickException):
-    """Bad input or a condition that the user can mend: one line on stderr, exit status 2."""
+    """Invalid input or a condition that the user can fix: one line on stderr, exit status 2."""
 
     exit_code = 2
 
 
 class Command(click.Command):
-    """A command whose own exceptions, and the system's, end as one line, and so do values that cannot be."""
+    """A command that reports exceptions of corelane and of the system, and invalid values, as one line."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -35,7 +35,7 @@ class Command(click.Command):
 
 
 def text_for_users(error: Exception) -> str | None:
-    """The line to print where corelane or the system can say what is wrong, None where it is our bug."""
+    """Return the line to print for an expected error; None for a bug of corelane."""
     if isinstance(error, ImportError):
         package = (error.name or "").partition(".")[0]
         return _missing(package) if package in _EXTRAS else None
@@ -45,7 +45,7 @@ def text_for_users(error: Exception) -> str | None:
 
 
 def _missing(package: str) -> str:
-    return f"this command needs {package}, which the base install leaves out: pip install 'corelane[all]'"
+    return f"this command requires {package}, an optional dependency: pip install 'corelane[all]'"
 
 
 _EXTRAS = {
@@ -60,7 +60,7 @@ _EXTRAS = {
 
 
 class Group(click.Group):
-    """A group of such commands, listed in the order in which they were added."""
+    """A group of `Command`s, listed in the order in which they were added."""
 
     command_class = Command
 

@@ -20,7 +20,7 @@ def main() -> None:
     Gives latency-critical containers exclusive CPUs, runs everything else on the rest, and explains every
     decision. Start with `corelane demo`.
 
-    Every option can be set in the environment too: CORELANE_COMMAND_OPTION, such as CORELANE_UP_DATA_DIR.
+    Every option can also be set in the environment: CORELANE_COMMAND_OPTION, such as CORELANE_UP_DATA_DIR.
     """
 
 

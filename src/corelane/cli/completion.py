@@ -18,7 +18,7 @@ def completion(context: click.Context, shell: str) -> None:
     bash:  source <(corelane completion bash)
     zsh:   corelane completion zsh > "${fpath[1]}/_corelane"
     fish:  corelane completion fish > ~/.config/fish/completions/corelane.fish
-    """  # noqa: D301 - click wants the character itself
+    """  # noqa: D301 - click requires the character itself
     completer = get_completion_class(shell)
     assert completer is not None
     click.echo(completer(context.find_root().command, {}, "corelane", "_CORELANE_COMPLETE").source())

@@ -1,4 +1,4 @@
-"""`corelane demo`: the main job on this machine, shown and cleaned up, in under a minute."""
+"""`corelane demo`: from pods to pinned processes on this machine in under a minute, with cleanup."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from corelane.cli._errors import Command
 @_options.choice(
     "--cgroups",
     "auto off",
-    "How to hold containers: cgroups where they can be written, or CPU affinity alone.",
+    "How to confine containers: cgroups where they are writable, or CPU affinity alone.",
     "auto",
 )
 def demo(output: str, cgroups: Literal["auto", "off"]) -> None:
-    """Show the main job: pods come in, get their CPUs, and the kernel confirms it.
+    """Run pods, allocate CPUs to them, and read the result back from the kernel.
 
-    Starts everything on free ports in a temporary directory, applies a handful of pods, shows who got which
-    CPUs and why, and removes all of it again. Exits with 0 only if the kernel confirmed every pin.
+    Starts everything on free ports in a temporary directory, creates six pods, shows the CPUs of
+    each container and why, and removes everything. Exits with 0 only if the kernel confirms every pin.
     """
     from corelane.app import demo as app
 

@@ -1,4 +1,4 @@
-"""`corelane status`: who has which CPUs, and whether the kernel agrees."""
+"""`corelane status`: the CPUs of every container, and whether the kernel confirms them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from corelane.cli._errors import Command
 @click.option(
     "--kubeconfig",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Which cluster.  [default: $KUBECONFIG, the one of `corelane up`, or ~/.kube/config]",
+    help="Cluster to read.  [default: $KUBECONFIG, that of `corelane up`, or ~/.kube/config]",
 )
 @click.option("--node", help="Only this node and its containers.")
 @_options.output("table json svg")
 def status(kubeconfig: Path | None, node: str | None, output: Literal["table", "json", "svg"]) -> None:
-    """Show nodes, their CPU maps, every container's CPUs and why, and what is pending.
+    """Show nodes with CPU maps, every container's CPUs and why, and pending pods.
 
-    A drawing is of one node: corelane status --node NAME -o svg > node.svg
+    An SVG shows one node: corelane status --node NAME -o svg > node.svg
     """
     from corelane.app import status as app
 

@@ -29,7 +29,7 @@ def topology(sysfs: Path | None, machine: str | None, output: str) -> None:
     Without options, this machine. SVG goes to standard output: corelane topology -o svg > machine.svg
     """
     if sysfs is not None and machine is not None:
-        raise Fault("--sysfs and --machine name two machines; give one of them")
+        raise Fault("--sysfs and --machine are mutually exclusive; give one of them")
     from corelane.app import topology as app
 
     click.echo(app.render(str(sysfs) if sysfs else machine, output), nl=False)

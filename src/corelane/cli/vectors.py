@@ -12,13 +12,13 @@ from corelane.cli._errors import Command
 
 @click.command(cls=Command)
 @click.argument("file", type=_options.FILE)
-@_options.file("--topologies", "The machines of placement vectors; by default topologies.json beside FILE.")
-@click.option("--limit", default=10, show_default=True, help="How many differences to print in full.")
+@_options.file("--topologies", "Machines of placement vectors; default: topologies.json beside FILE.")
+@click.option("--limit", default=10, show_default=True, help="Number of differences to print in full.")
 def vectors(file: Path, topologies: Path | None, limit: int) -> None:
-    """Replay conformance vectors: requests and pods with the answers that the real thing gave.
+    """Replay conformance vectors: requests and pods with the recorded answers of upstream programs.
 
-    FILE is JSON lines, plain or gzipped. Prints the first differences, a line for each category, and last
-    `passed N of M`. Exits with 1 if anything differs.
+    FILE is JSON lines, plain or gzipped. Prints the first differences, one line per category, and finally
+    `passed N of M`. Exits with 1 if any answer differs.
     """
     from corelane.conformance import replay as replayer
 

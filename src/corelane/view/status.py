@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from corelane.cpuset import CPUSet
+from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
 from corelane.node.recovery.takeover import Stage, Takeover
 from corelane.view import tables
@@ -180,17 +180,18 @@ def show_nodes(status: Status, to: Console) -> None:
 
 
 def _waits(node: NodeLine) -> str:
-    """The CPUs that a kubelet still holds, and the pods that hold them."""
+    """Return the line about CPUs that pods pinned by a kubelet still have, and these pods."""
+    cpus = named(node.takeover.cpus.mask)
     pods = [_nameless(pod) for pod in node.takeover.pods]
-    named = ", ".join(pods[:MAPS]) + (f" and {len(pods) - MAPS} more" if len(pods) > MAPS else "")
+    titles = ", ".join(pods[:MAPS]) + (f" and {len(pods) - MAPS} more" if len(pods) > MAPS else "")
     return (
-        f"node {node.name}: takeover from the kubelet in progress; CPUs {node.takeover.cpus} stay with the "
-        f"pods that the kubelet pinned until these end: {named}"
+        f"node {node.name}: takeover from the kubelet in progress; {cpus} held for the "
+        f"pods that the kubelet pinned until these end: {titles}"
     )
 
 
 def _nameless(pod: str) -> str:
-    """A pod's name, or its UID where that is all that is known."""
+    """Return a pod's name, or its UID if the name is not available."""
     return pod.removeprefix("/")
 
 

@@ -20,7 +20,7 @@ _CORE_PAD, _CORE_GAP = 3, 6
 _PAD, _GAP, _MARGIN = 10, 10, 24
 _HEADER = {"Socket": 30, "NUMA node": 28, "L3": 24}
 _PLAIN = ("Machine", "cores")
-"""Boxes that only hold others, without frame and title."""
+"""Boxes without frame and title, which only contain others."""
 _CLASS = {"Socket": "socket", "NUMA node": "numa", "L3": "l3"}
 _GROUP_ASPECT, _CORES_ASPECT = 1.7, 3.2
 _MIN_WIDTH = 620
@@ -83,7 +83,7 @@ class _Box:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """A thread's size and its number's, in SVG units: the larger, the fewer there are."""
+    """Size of a thread and of its number, in SVG units; larger on machines with fewer CPUs."""
 
     width: int
     height: int
@@ -92,7 +92,7 @@ class _Scale:
 
 @dataclass(frozen=True, slots=True)
 class _Style:
-    """What the drawing of a thread depends on besides the thread."""
+    """Values that all threads of a drawing share."""
 
     scale: _Scale
 
@@ -103,7 +103,7 @@ class _Style:
 
 
 def svg(machine: Machine, owners: Mapping[int, Owner] | None = None, *, captions: Sequence[str] = ()) -> str:
-    """The whole drawing. Without `owners` threads are tinted by the kind of their core; names are escaped.
+    """Return the drawing. Without `owners` threads are tinted by the kind of their core; names are escaped.
 
     `captions` are lines of text below it.
     """
@@ -186,7 +186,7 @@ def _box(machine: Machine, unit: units.Unit) -> _Box:
 
 
 def _core_boxes(cores: list[units.Core], beside_units: bool) -> list[_Box]:
-    """The cores; those of different kinds, or beside units, apart from one another."""
+    """Group the cores: by kind, and apart from units beside them."""
     kinds: dict[str, list[_Box]] = {}
     for core in cores:
         kinds.setdefault(core.kind, []).append(_Box("core", "", core=core))
@@ -200,7 +200,7 @@ def _memory_box(node: int, memory: int) -> _Box:
 
 
 def _measured(box: _Box, scale: _Scale) -> _Box:
-    """With sizes and offsets, its own and its parts'."""
+    """Set sizes and offsets of a box and its parts, and return it."""
     if box.core:
         columns, rows = _thread_grid(len(box.core.cpus))
         box.width = columns * scale.width + 2 * _CORE_PAD
@@ -232,7 +232,7 @@ def _title_width(box: _Box) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """Places for parts: `widths` are those of the parts' columns."""
+    """Return places for parts: `widths` are those of the parts' columns."""
 
     columns: int
     width: int
@@ -242,7 +242,7 @@ class _Grid:
 
 
 def _grid(sizes: Sequence[tuple[int, int]], gap: int, aspect: float) -> _Grid:
-    """The grid, of all numbers of columns, that comes closest to an aspect ratio with few empty places."""
+    """Return the grid closest to an aspect ratio with few empty places, over all numbers of columns."""
     grids = (_grid_of(sizes, columns, gap) for columns in range(1, len(sizes) + 1))
     return min(grids, key=lambda grid: _ugliness(grid, aspect), default=_Grid(0, 0, 0, (), ()))
 
@@ -368,7 +368,7 @@ def _kind_keys(machine: Machine) -> Iterator[_Key]:
 
 
 def _legend(keys: Sequence[_Key], room: int, y: int) -> tuple[list[str], int]:
-    """The legend's lines in columns, from `y` down, and their height."""
+    """Return the legend's lines in columns, from `y` down, and their height."""
     columns = max(room // min(max((key.width for key in keys), default=room), _LEGEND_W), 1)
     width = room // columns
     lines = [
@@ -388,6 +388,6 @@ def _key_line(key: _Key, x: int, y: int, width: int) -> str:
 
 
 def _shortened(key: _Key, width: int) -> str:
-    """The name, cut where the line would run into the next column."""
+    """Return the name, cut where the line would run into the next column."""
     excess = -((width - key.width) // _LETTER_W)
     return key.name if excess <= 0 else f"{key.name[: max(len(key.name) - excess - 1, 8)]}…"

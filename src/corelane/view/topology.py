@@ -17,7 +17,7 @@ _CORES_IN_FULL = 32
 
 
 def tree(machine: Machine) -> str:
-    """The machine as indented text, sockets outermost, with devices, odd CPUs and notes below."""
+    """Return the machine as indented text, sockets outermost, with devices, special CPUs and notes below."""
     lines = [f"{machine.name}: {units.counts(machine)}"]
     lines += _branches([*_unit_items(machine, units.nest(machine)), *_memory_only(machine)], "")
     return "\n".join([*lines, *_footer(machine)]) + "\n"
@@ -39,7 +39,7 @@ def _unit_items(machine: Machine, unit: units.Unit) -> list[_Item]:
 
 
 def _unit_item(machine: Machine, unit: units.Unit) -> _Item:
-    """A unit of nothing but one run of cores takes a single line."""
+    """Return a unit and its parts; on a large machine a unit with one run of cores is a single line."""
     inside, devices = _unit_items(machine, unit), _device_items(machine, unit)
     if len(inside) == 1 and not unit.children and len(machine.core_masks) > _CORES_IN_FULL:
         return f"{_title(unit)}  {inside[0][0]}", devices
@@ -86,7 +86,7 @@ def _device_items(machine: Machine, unit: units.Unit) -> list[_Item]:
 
 
 def _devices(devices: Sequence[Device]) -> list[_Item]:
-    """A line for each kind."""
+    """Yield a line for each kind."""
     kinds: dict[str, list[str]] = {}
     for device in devices:
         kinds.setdefault(device.kind, []).append(
@@ -143,7 +143,7 @@ def _distances(machine: Machine) -> Iterator[str]:
 
 
 def table(machine: Machine) -> list[tuple[str, ...]]:
-    """A row for each CPU, offline ones too, with cells under `HEADINGS`."""
+    """Yield a row for each CPU, offline ones too, with cells under `HEADINGS`."""
     rows = {cpu.id: _row(machine, cpu) for cpu in machine.cpus}
     rows |= {cpu: (str(cpu), *["-"] * (len(HEADINGS) - 2), "offline") for cpu in machine.offline}
     return [rows[cpu] for cpu in sorted(rows)]
@@ -162,9 +162,9 @@ def _state(machine: Machine, cpu: int) -> str:
 
 
 def lscpu(machine: Machine) -> str:
-    """`lscpu -p`'s form with the columns CPU, Core, Socket, Node and L3.
+    """Return the form of `lscpu -p` with the columns CPU, Core, Socket, Node and L3.
 
-    As there, cores, sockets and caches are numbered from 0 in order of their lowest CPU; nodes keep their id.
+    As in lscpu, cores, sockets and caches count from 0 in order of their lowest CPU; nodes keep their id.
     """
     core, socket, l3 = (
         _index([getattr(cpu, place) for cpu in machine.cpus]) for place in ("core", "socket", "l3")

@@ -38,7 +38,7 @@ class Unit:
 
 
 def nest(machine: Machine) -> Unit:
-    """The machine as a tree. A unit that crosses another (an L3 shared by two sockets, say) is left out."""
+    """Return the machine as a tree, without units that cross another (an L3 shared by two sockets, say)."""
     root = Unit("Machine", [machine.name], machine.cpus_mask)
     for kind, number, mask in _groups(machine):
         _insert(root, Unit(kind, [f"{kind} {number}"], mask, _nodes(machine, kind, number)))
@@ -47,7 +47,7 @@ def nest(machine: Machine) -> Unit:
 
 
 def _groups(machine: Machine) -> list[tuple[str, int, int]]:
-    """(kind, id, mask), the largest first and sockets before nodes before caches."""
+    """Return (kind, id, mask), the largest first and sockets before nodes before caches."""
     tables = (machine.socket_masks, machine.numa_masks, machine.l3_masks)
     groups = [
         (kind, number, mask) for kind, table in zip(_KINDS, tables, strict=True) for number, mask in table
@@ -80,7 +80,7 @@ def _sort(unit: Unit) -> None:
 
 
 def cores(machine: Machine, mask: int) -> Iterator[Core]:
-    """The cores with CPUs in `mask`, ascending by id."""
+    """Yield the cores with CPUs in `mask`, ascending by id."""
     for number, members in machine.core_masks:
         if members & mask:
             yield Core(number, tuple(machine.cpu(cpu) for cpu in bits(members & mask)))
@@ -100,7 +100,7 @@ def counts(machine: Machine) -> str:
 
 
 def memory(machine: Machine) -> int:
-    """Bytes in all nodes."""
+    """Return the memory of all nodes, in bytes."""
     return sum(node.memory for node in machine.nodes)
 
 
@@ -109,7 +109,7 @@ def plural(count: int, word: str) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in the largest binary unit that keeps at least one digit before the point: `62.5 GiB`."""
+    """Format bytes in the largest binary unit that keeps at least one digit before the point: `62.5 GiB`."""
     for name, shift in _UNITS:
         if count >> shift:
             return f"{count / (1 << shift):.1f}".removesuffix(".0") + f" {name}"

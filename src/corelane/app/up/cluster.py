@@ -33,13 +33,13 @@ from corelane.scheduler import Scheduler
 __all__ = ["UpOptions"]
 
 _AT_ONCE: Final = 16
-"""Simulated nodes that come up side by side; of hundreds, some would wait for a connection for too long."""
+"""Simulated nodes started at the same time; with hundreds, some would wait too long for a connection."""
 
 
 class Cluster:
-    """Starts all parts in order, and stops them in reverse; `parts` tells when one of them fails.
+    """Starts all parts in order and stops them in reverse order; `parts` raises when one of them fails.
 
-    Raises OptionError for what cannot be used, DataDirError where another corelane uses the directory.
+    Raises OptionError for an invalid option, DataDirError if another corelane uses the directory.
     """
 
     def __init__(self, options: UpOptions) -> None:
@@ -55,7 +55,7 @@ class Cluster:
         self._runtimes: dict[str, Runtime] = {}
 
     async def start(self) -> None:
-        """Return when every node is registered. Raises what hindered it, and leaves nothing running."""
+        """Return when every node is registered. On an error, stop all parts and raise it."""
         try:
             await self._start()
         except BaseException:
@@ -65,16 +65,16 @@ class Cluster:
     async def _start(self) -> None:
         here = await asyncio.to_thread(machines.load, None)
         checks.check_settings(self.options, self.settings, here)
-        elsewhere = await self._simulated_machine()
-        if elsewhere:
-            theirs = checks.elsewhere(self.settings, self.options)
-            checks.check_settings(self.options, theirs, elsewhere, "of simulated nodes: ")
+        simulated = await self._simulated_machine()
+        if simulated:
+            config = checks.simulated_settings(self.settings, self.options)
+            checks.check_settings(self.options, config, simulated, "of simulated nodes: ")
         await self._serve()
         self.parts.start("the scheduler", Scheduler(self.client()).run())
         self.parts.start("the controller", Controller(self.client()).run())
         await self._add_local(here)
-        if elsewhere:
-            await self._add_simulated(elsewhere)
+        if simulated:
+            await self._add_simulated(simulated)
         await self._ready(self.node_name)
 
     async def _ready(self, *names: str) -> None:
@@ -100,15 +100,15 @@ class Cluster:
         try:
             await self._server.start()
         except OSError as error:
-            why = os.strerror(error.errno) if error.errno else str(error)
+            cause = os.strerror(error.errno) if error.errno else str(error)
             raise OptionError(
-                f"port {port} of 127.0.0.1: {why}; name another with --port, 0 takes a free one"
+                f"port {port} of 127.0.0.1: {cause}; give another with --port (0: any free port)"
             ) from error
         self.url = self._server.url
         self.directory.write_kubeconfig(self.url, access.token, authority)
 
     def client(self) -> KubeClient:
-        """A client of the embedded server, closed with the cluster."""
+        """Return a client of the embedded server, closed with the cluster."""
         client = KubeClient.connect(self.directory.kubeconfig)
         self._clients.append(client)
         return client
@@ -121,8 +121,8 @@ class Cluster:
         self._add(self.node_name, machine, runtime, self.settings, self.client(), kubelet=beside)
 
     async def _add_simulated(self, machine: Machine) -> None:
-        """Agents that share a client and a watch, some at a time."""
-        client, config = self.client(), checks.elsewhere(self.settings, self.options)
+        """Start agents that share a client and a watch, `_AT_ONCE` at a time."""
+        client, config = self.client(), checks.simulated_settings(self.settings, self.options)
         watch = SharedWatch(client, LogReporter("all simulated nodes"), nodes=f"{SIMULATED}=true")
         self.parts.start("the watch of simulated nodes", watch.run())
         names = [checks.simulated_name(number) for number in range(1, self.options.simulated + 1)]
@@ -160,7 +160,7 @@ class Cluster:
         return self._runtimes[node]
 
     async def stop(self, *, stop_pods: bool) -> None:
-        """Stop all parts; pods' processes run on for the next start to adopt, unless they are to end too."""
+        """Stop all parts; with `stop_pods` end pods' processes, else leave them to the next start."""
         await asyncio.gather(*(agent.shutdown(stop_pods=stop_pods) for agent in self.agents.values()))
         for name in self._runtimes.keys() - self.agents.keys():
             await self._runtimes[name].close()

@@ -3,7 +3,7 @@
 lock          held while corelane runs; names its process
 kubeconfig    address and token, mode 0600
 apiserver.db  the API server's objects
-server.pem    the API server's key and certificate, and in ca.crt what signed it
+server.pem    the API server's key and certificate, and in ca.crt the authority that signed it
 nodes/NAME/   an agent's ledger, and the records and logs of its containers
 """
 
@@ -26,7 +26,7 @@ _LOCK_SECONDS = 1.0
 
 
 class DataDirError(Exception):
-    """The data directory cannot be used; the message says which file, why, and what to do."""
+    """The data directory cannot be used; the message has file, cause and remedy."""
 
 
 def default() -> Path:

@@ -1,4 +1,4 @@
-"""Where the log goes and how it looks: lines on stderr, JSON where nobody watches."""
+"""Destination and format of the log: lines on stderr, JSON if stderr is not a terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import structlog
 
 
 def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None:
-    """Called once, by the entry point. `as_json` None decides by whether stderr is a terminal."""
+    """Configure the log, once, from the entry point. `as_json` None: JSON if stderr is not a terminal."""
     structured = not sys.stderr.isatty() if as_json is None else as_json
     shared: list[structlog.typing.Processor] = [
         structlog.stdlib.add_log_level,

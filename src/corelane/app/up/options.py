@@ -106,10 +106,10 @@ def check_settings(options: UpOptions, config: NodeConfig, machine: Machine, wit
         raise OptionError(f"{where}{within}{nodefile.explain(error)}") from error
 
 
-def elsewhere(config: NodeConfig, options: UpOptions | None = None) -> NodeConfig:
-    """Return the settings for simulated nodes: without this machine's own CPU lists, memory and devices.
+def simulated_settings(config: NodeConfig, options: UpOptions | None = None) -> NodeConfig:
+    """Return the settings for simulated nodes: without this machine's CPU lists, memory and devices.
 
-    Those that the node's file has for simulated nodes take their place. Raises NodeFileError.
+    The node's file has separate values for simulated nodes. Raises NodeFileError.
     """
     file = nodefile.read(options.node_config) if options and options.node_config else None
     theirs = file.simulated if file else NodeConfig()

@@ -1,4 +1,4 @@
-"""The API server's way to the logs: each pod's node is asked."""
+"""Pod logs for the API server, read from the agent of each pod's node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class PodLogs:
         self._agents = agents
 
     async def open(self, pod: Mapping[str, Any], options: LogOptions) -> AsyncIterator[bytes]:
-        """Raises StatusError for a container without a log, LogUnavailableError for a node of others."""
+        """Raises StatusError for a missing log, LogUnavailableError for a node of another process."""
         node = pod["spec"].get("nodeName", "")
         agent = self._agents.get(node)
         if agent is None:

@@ -1,4 +1,4 @@
-"""Long-running parts side by side: if one fails, all end, and the failure is told."""
+"""Long-running parts side by side: if one fails, all end, and the failure is raised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 @contextmanager
 def until_signal() -> Iterator[asyncio.Event]:
-    """An event that SIGINT or SIGTERM sets; a second SIGINT interrupts at once, as without it."""
+    """Yield an event that SIGINT or SIGTERM sets; a second SIGINT interrupts as by default."""
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -29,7 +29,7 @@ def until_signal() -> Iterator[asyncio.Event]:
 
 
 def cancel_on_signal(task: asyncio.Task[Any]) -> None:
-    """SIGINT, SIGTERM or SIGHUP cancels a task, and nothing else: whoever waits for it cleans up in peace."""
+    """Let SIGINT, SIGTERM and SIGHUP cancel a task and nothing else, so that its caller can clean up."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
@@ -37,7 +37,7 @@ def cancel_on_signal(task: asyncio.Task[Any]) -> None:
 
 
 async def completes(body: Coroutine[Any, Any, None], *, unless: asyncio.Event) -> bool:
-    """Whether `body` ended before the event was set; if not, it is cancelled. Raises what it raises."""
+    """Return whether `body` ended before the event was set; cancel it otherwise. Raises its exceptions."""
     task, stopped = asyncio.ensure_future(body), asyncio.ensure_future(unless.wait())
     try:
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -63,7 +63,7 @@ class Parts:
         self._tasks[name] = asyncio.create_task(body, name=name)
 
     async def first_of(self, waiting: Awaitable[Any]) -> None:
-        """Wait for something else; raise PartEnded if a part ends before that."""
+        """Wait for `waiting`; raise PartEnded if a part ends before that."""
         other = asyncio.ensure_future(waiting)
         try:
             await asyncio.wait({other, *self._tasks.values()}, return_when=asyncio.FIRST_COMPLETED)
@@ -82,8 +82,8 @@ class Parts:
         self._tasks.clear()
 
 
-class PartEnded(Exception):  # noqa: N818 - says what happened
-    """A part that should run for ever ended; the cause says why."""
+class PartEnded(Exception):  # noqa: N818 - names an event
+    """A part that should run until cancelled ended; `__cause__` is its exception."""
 
     def __init__(self, name: str, why: BaseException | None) -> None:
         super().__init__(f"{name} ended unexpectedly: {_innermost(why)}")
@@ -92,4 +92,4 @@ class PartEnded(Exception):  # noqa: N818 - says what happened
 def _innermost(error: BaseException | None) -> str:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return f"{type(error).__name__}: {error}" if error else "nobody knows why"
+    return f"{type(error).__name__}: {error}" if error else "without an exception"

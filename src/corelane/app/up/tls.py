@@ -1,7 +1,7 @@
 """A certificate for the embedded server, made once and kept in the data directory.
 
-kubectl sends its token over TLS only, even to this very machine; so the server has a certificate, signed by
-an authority that exists for this one directory and that the kubeconfig names.
+kubectl sends its token over TLS only, even to 127.0.0.1. The server therefore has a certificate, signed by
+an authority that exists for this directory only and that the kubeconfig contains.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _NAMES = [
 
 
 def server_context(directory: Path, now: datetime.datetime) -> tuple[ssl.SSLContext, bytes]:
-    """A context for a server on loopback, and the authority's certificate (PEM) for its clients.
+    """Return a context for a server on loopback, and the authority's certificate (PEM) for its clients.
 
-    Files are made when missing, unreadable or about to expire; keys have mode 0600.
+    Files are created when missing, unreadable or about to expire; keys have mode 0600.
     """
     authority, chain = directory / "ca.crt", directory / "server.pem"
     if not _good(authority, now):
@@ -59,7 +59,7 @@ def _good(authority: Path, now: datetime.datetime) -> bool:
 
 
 def _make(authority: Path, chain: Path, now: datetime.datetime) -> None:
-    """Make an authority, sign the server's certificate with it, and forget the authority's key."""
+    """Create an authority, sign the server's certificate with it, and discard the authority's key."""
     ca_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     ca = _sign(_authority, _name("corelane loopback authority"), ca_key, None, ca_key, now)
     leaf = _sign(_server, _name("corelane"), key, ca, ca_key, now)
