@@ -7,8 +7,9 @@ import pytest
 from corelane.reasons import Code, Reason, label, sentence
 
 RULE = Reason(Code.RULE_EXCLUSIVE, ("l3",))
-TOO_FEW = Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, ("SingleNUMANode", 6, ((0, 4), (1, 4))))
+TOO_FEW = Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, ("SingleNUMANode", 6, 1, ((0, 4), (1, 4))))
 CAUSE = Reason(Code.NO_PLACEMENT, ("numa", TOO_FEW))
+TOO_FEW_FREE = Reason(Code.KOORDINATOR_NOT_ENOUGH)
 CLASS = Reason(Code.CLASS_POOL, ("Burstable", "LS", "shared"))
 ROOMS = ((0, 500), (1, 3500))
 TERMS = (("numa-nodes", 2), ("distance", 20), ("l3-domains", 2), ("bind", 0), ("room", 6))
@@ -24,7 +25,7 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.NUMA_NODES: (0b10, 7, ((0, 3), (1, 8))),
     Code.PICKED_BY_KUBELET: (0b110, True),
     Code.PICKED_BY_KOORDINATOR: (0b110, 0b1110, "FullPCPUs", "LeastAllocated", False, False, 2, True),
-    Code.PICKED_BY_OPTIMAL: (0b110, 0b110, TERMS, False, True, "room", 8),
+    Code.PICKED_BY_OPTIMAL: (0b110, 0b110, TERMS, False, "", True, "room", 8),
     Code.COMPLETED_PROPOSAL: (0b110,),
     Code.POD_CPUS: (0b110,),
     Code.PART_OF_POD_CPUS: (0b110,),
@@ -40,7 +41,7 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.NOT_A_REGULAR_CONTAINER: (),
     Code.POD_LEVEL_RESOURCES: (),
     Code.ADMITTED_UNDER_OTHER_SETTINGS: (),
-    Code.CLASS_POOL: ("BestEffort", "BE", "best-effort"),
+    Code.CLASS_POOL: ("BestEffort", "BE", "BE"),
     Code.CLASS_EXCLUSIVE: ("Guaranteed", "LSR", True),
     Code.CLASS_IMMOVABLE: ("label", "LSR"),
     Code.CLASS_CONFINED: ("label", "LS"),
@@ -60,7 +61,15 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.SHARED_POOL_NEEDS_A_CPU: (0b110,),
     Code.SHARED_POOL_EXHAUSTED: (0b110,),
     Code.BEST_EFFORT_EXHAUSTED: (0b110, 3),
-    Code.INSUFFICIENT_CPUS: (CAUSE, 6, 10, 16, 2, ((RULE, 4),), ("default/a", "default/b")),
+    Code.INSUFFICIENT_CPUS: (
+        Reason(Code.KOORDINATOR_NOT_ENOUGH),
+        6,
+        10,
+        16,
+        2,
+        ((RULE, 4),),
+        ("default/a", "default/b"),
+    ),
     Code.INSUFFICIENT_NUMA: (1, "limit", 4500, ROOMS),
     Code.NOT_ALIGNED: (),
     Code.POD_LEVEL_NOT_ALIGNED: ("pod",),
@@ -184,12 +193,28 @@ def test_a_label_is_a_step_or_the_word_of_a_pods_status(code: Code) -> None:
         ),
         (Reason(Code.CPU_REQUEST_NOT_INTEGER, (50,)), "shared pool: CPU request 50m is not an integer"),
         (
-            Reason(Code.PICKED_BY_OPTIMAL, (0x3FE03FE0, 0x3FE03FE0, TERMS, False, False, "", None)),
+            Reason(Code.PICKED_BY_OPTIMAL, (0x3FE03FE0, 0x3FE03FE0, TERMS, False, "", False, "", None)),
+            "CPUs 5-13,21-29 on 2 NUMA nodes (distance 20), 2 L3 domains",
+        ),
+        (
+            Reason(Code.PICKED_BY_OPTIMAL, (0b11, 0b11, (("exclusive", 0),), True, "core", False, "", None)),
+            "CPUs 0-1; exclusive at core level: met",
+        ),
+        (
+            Reason(Code.INSUFFICIENT_CPUS, (CAUSE, 6, 0, 8, 0, (), ("default/a",))),
             (
-                "CPUs 5-13,21-29 on 2 NUMA nodes (distance 20), 2 L3 domains; "
-                "6 whole-core slots left on the node"
+                "SingleNUMANode: 6 CPUs requested, at most 4 usable on one NUMA node (node 0: 4, node 1: 4); "
+                "0 of 8 CPUs free for exclusive use; exclusive CPUs held by: default/a"
             ),
         ),
+        (
+            Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, ("Restricted", 12, 2, ((0, 4), (1, 5), (2, 1)))),
+            (
+                "Restricted: 12 CPUs requested, at most 9 usable on 2 NUMA nodes "
+                "(node 0: 4, node 1: 5, node 2: 1)"
+            ),
+        ),
+        (Reason(Code.RULE_EXCLUSIVE, ("numa",)), "exclusive NUMA node"),
         (
             Reason(Code.CLASS_EXCLUSIVE, ("Guaranteed", "LSR", True)),
             "Guaranteed pod: class LSR on this node; exclusive CPUs, shared with BE only",

@@ -123,7 +123,7 @@ def test_the_smallest_change_names_the_pods_in_the_way():
 
 @pytest.mark.parametrize(
     ("qos", "pool"),
-    [(PodQOS.LS, ""), (PodQOS.BE, "best-effort pool 0-15"), (PodQOS.SYSTEM, "system pool 0-15")],
+    [(PodQOS.LS, ""), (PodQOS.BE, "BE pool 0-15"), (PodQOS.SYSTEM, "system pool 0-15")],
 )
 def test_pods_without_cpus_of_their_own_say_where_they_run(qos, pool):
     (line,) = explain(pools(), pod("a", 2, placement_spec=PlacementSpec(qos=qos)))[1].containers

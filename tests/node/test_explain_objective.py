@@ -15,7 +15,7 @@ def test_the_remedies_of_a_refused_pod_name_the_pods_to_move_and_the_cpus_that_w
 def test_the_remedies_of_a_refused_pod_name_the_requirement_to_drop():
     state = admitted(pools(LAPTOP), labelled("a", LSR, 2000))
     request = labelled("e", LSE, 2000, exclusive=Exclusivity(TopologyLevel.NUMA, required=True))
-    assert "drop the requirement exclusive at numa level" in remedies(state, request)
+    assert "drop the requirement exclusive NUMA node" in remedies(state, request)
 
 
 def test_a_pod_in_the_shared_pool_has_no_remedies():

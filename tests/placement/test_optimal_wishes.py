@@ -164,7 +164,9 @@ def test_restricted_allows_what_the_empty_machine_would_need():
     assert chosen(TWO, Demand(10, numa=restricted)).count("-") == 2
     answer = missed(TWO, Demand(8, numa=restricted), taken="0,4")
     assert answer.requirement == "numa"
-    assert answer.text == "Restricted: 8 CPUs requested, usable by NUMA node: 0: 7, 1: 7"
+    assert answer.text == (
+        "Restricted: 8 CPUs requested, at most 7 usable on one NUMA node (node 0: 7, node 1: 7)"
+    )
 
 
 def test_near_nodes_go_before_far_ones():
@@ -396,13 +398,13 @@ def test_where_one_change_is_not_enough_two_are_told():
     assert answer.requirement == "exclusive"
     first = answer.changes[0]
     assert first.also is not None
-    assert first.requirement == "exclusive at numa level"
+    assert first.requirement == "exclusive NUMA node"
 
 
 def test_reasons_tell_what_decided():
     answer = optimal.explain(ROME, Demand(2), ROME.all & ~parse_list("0-2,16-18"))
     told = [sentence(reason) for reason in answer.reasons if label(reason) == "decided"]
-    what = "whole-core slots left"
+    what = "whole-core capacity score"
     assert told == [f"3,19 rather than 4,20: {what} decides, 43 against 41"]
 
 

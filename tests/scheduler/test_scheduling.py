@@ -196,7 +196,7 @@ def test_a_pod_that_fits_no_numa_node_gets_koordinators_text(allocator: Allocato
     together = {keys.NUMA_TOPOLOGY_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
     told = why(story.wants(guaranteed("a", "5", annotations=together)))
     assert "1 node(s) Insufficient NUMA Node resources" in told
-    assert allocator == "koordinator" or "SingleNUMANode: 5 CPUs requested, usable by NUMA node" in told
+    assert allocator == "koordinator" or "SingleNUMANode: 5 CPUs requested, at most" in told
 
 
 def test_the_same_ask_from_another_namespace_is_another_matter() -> None:

@@ -243,9 +243,7 @@ node = gathered(
         "LSR LS",
         "Koordinator's class of Guaranteed pods without a label.  [default: LSR]",
     ),
-    click.option(
-        "--be-minimum", type=click.IntRange(0), help="CPUs that best-effort pods keep.  [default: 1]"
-    ),
+    click.option("--be-minimum", type=click.IntRange(0), help="Minimum CPUs of the BE pool.  [default: 1]"),
     click.option(
         "--strict-requests",
         is_flag=True,

@@ -272,7 +272,7 @@ def _term_rows(objective: Objective) -> Iterator[tuple[str, ...]]:
     differ = (term.name for term in objective.terms if term.runner_up not in (None, term.value))
     decides = next(differ, "") if objective.allocator == "optimal" else ""
     for term in objective.terms:
-        text = f"{term.text}{' (more is better)' if term.larger else ''}"
+        text = f"{term.text}{' (higher is better)' if term.larger else ''}"
         other = "-" if term.runner_up is None else str(term.runner_up)
         yield str(term.number), text, str(term.value), other, "decides" if term.name == decides else ""
 

@@ -19,7 +19,7 @@ from corelane.node.ledger import Decision, NodeState
 from corelane.reasons import label, sentence
 from corelane.workload import ContainerRequest, PodRequest
 
-_POOLS = {Sharing.BEST_EFFORT: "best-effort pool", Sharing.SYSTEM: "system pool"}
+_POOLS = {Sharing.BEST_EFFORT: "BE pool", Sharing.SYSTEM: "system pool"}
 
 
 def explain(

@@ -437,9 +437,14 @@ def by_optimal(state: NodeState, available: int, demand: Demand, others: Occupan
     answer = optimal.place(shapes.from_topology(state.topology), demand, available, others)
     if isinstance(answer, Infeasible):
         raise Unplaceable(Code.NO_PLACEMENT, answer.requirement, answer.reason)
-    preferences = (bool(demand.exclusive or demand.exclusive_policy), bool(demand.pod_affinity))
+    exclusive = demand.exclusive
+    exclusivity = (
+        bool(exclusive or demand.exclusive_policy),
+        str(exclusive.level) if exclusive is not None and exclusive.required else "",
+    )
     unproven = "" if answer.proven else answer.unproven_term
-    return Placed(answer.cpus, Code.PICKED_BY_OPTIMAL, (answer.terms, *preferences, unproven, answer.bound))
+    values = answer.terms, *exclusivity, bool(demand.pod_affinity), unproven, answer.bound
+    return Placed(answer.cpus, Code.PICKED_BY_OPTIMAL, values)
 
 
 ALLOCATORS: Final[Mapping[AllocatorName, Allocator]] = {"koordinator": by_koordinator, "optimal": by_optimal}

@@ -30,7 +30,7 @@ from corelane.workload import (
 _NOTHING: Final[Mapping[str, int]] = MappingProxyType({})
 _BOUND: Final = {PodQOS.LSE: Sharing.ALONE, PodQOS.LSR: Sharing.LENT}
 _POOLS: Final = {PodQOS.BE: Sharing.BEST_EFFORT, PodQOS.SYSTEM: Sharing.SYSTEM}
-_POOL_NAMES: Final = {PodQOS.BE: "best-effort", PodQOS.SYSTEM: "system"}
+_POOL_NAMES: Final = {PodQOS.BE: "BE", PodQOS.SYSTEM: "system"}
 
 
 @dataclass(frozen=True, slots=True)

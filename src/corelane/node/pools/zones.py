@@ -24,7 +24,7 @@ class Zone(NamedTuple):
 
 
 def pools_by_zone(state: NodeState) -> list[Zone]:
-    """The shared and the best-effort pool by socket and NUMA node; nodes without usable CPUs are left out."""
+    """The shared and the BE pool by socket and NUMA node; nodes without usable CPUs are left out."""
     shared, best = state.shared_pool.mask, state.best_effort_pool.mask
     zones = []
     for socket, package in state.machine.socket_masks:
@@ -36,7 +36,7 @@ def pools_by_zone(state: NodeState) -> list[Zone]:
 
 
 def best_effort_cpus(state: NodeState, n: int) -> CPUSet:
-    """N CPUs of the best-effort pool for a caller who squeezes it: reserved ones first, lent ones last.
+    """N CPUs of the BE pool for a caller who squeezes it: reserved ones first, lent ones last.
 
     A cpuset knows no order, so this is how best effort prefers reserved CPUs (Koordinator's proposal): they
     are the last that it loses. All of the pool where it has no more than n.

@@ -13,7 +13,7 @@ from corelane.placement.optimal.demand import (
 )
 from corelane.placement.optimal.problem import PlacementProblem, assemble, build
 from corelane.placement.optimal.result import Change, Infeasible
-from corelane.placement.optimal.spans import possible
+from corelane.placement.optimal.spans import most_nodes, possible
 from corelane.reasons import Code, Reason
 from corelane.workload.placement_spec import BindPolicy, Exclusivity, NUMAPolicy
 
@@ -72,7 +72,8 @@ def _stages(problem: PlacementProblem) -> Iterator[Stage]:
     yield "bind", _bind(problem, usable), stage(plain)
     plain = replace(plain, numa=demand.numa)
     by_node = tuple(zip(shape.node_ids, problem.node_caps, strict=True))
-    yield "numa", Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, (demand.numa, n, by_node)), stage(plain)
+    on_nodes = demand.numa, n, most_nodes(problem), by_node
+    yield "numa", Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, on_nodes), stage(plain)
     plain = replace(plain, numa_exclusive=demand.numa_exclusive)
     yield "numa-exclusive", Reason(Code.NUMA_EXCLUSIVE_UNMET), stage(plain)
     each = ((one, replace(demand, resources=(one,))) for one in demand.resources)

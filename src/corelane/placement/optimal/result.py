@@ -32,7 +32,7 @@ TERMS: Final = (
     Term(7, "affinity", "units against the pod CPU affinity"),
     Term(8, "allocated", "squared free CPUs left by NUMA node (MostAllocated)", larger=True),
     Term(8, "balance", "squared free CPUs left by NUMA node (LeastAllocated)"),
-    Term(9, "room", "whole-core slots left", larger=True),
+    Term(9, "room", "whole-core capacity score", larger=True),
 )
 """Terms 2 to 9 in the order in which they decide; of 8 at most one is in play, and 10 is the CPUs."""
 

@@ -75,7 +75,7 @@ def _holders(problem: PlacementProblem, *, spanning: bool) -> int:
     return found
 
 
-def _widest(problem: PlacementProblem) -> int:
+def most_nodes(problem: PlacementProblem) -> int:
     """The most NUMA nodes that the policy allows."""
     policy = problem.demand.numa
     if policy is NUMAPolicy.SINGLE_NUMA_NODE:
@@ -100,7 +100,7 @@ def _grouped(problem: PlacementProblem) -> Iterator[tuple[Rank, list[Span]]]:
     if problem.demand.strategy is NUMAStrategy.DISTRIBUTE_EVENLY:
         widths = sorted(_even_widths(problem))
     else:
-        widths = [(0, count) for count in range(1, _widest(problem) + 1)]
+        widths = [(0, count) for count in range(1, most_nodes(problem) + 1)]
     for uneven, count in widths:
         allowed = _allowed(problem, count)
         near = problem.shape.nearness if count > 1 else ((LOCAL_DISTANCE, (tuple(allowed),)),)
@@ -157,7 +157,7 @@ def _granule(problem: PlacementProblem) -> int:
 
 def _even_widths(problem: PlacementProblem) -> Iterator[tuple[int, int]]:
     """The least unevenness for every number of nodes."""
-    for count in range(1, _widest(problem) + 1):
+    for count in range(1, most_nodes(problem) + 1):
         for uneven, _, _ in islice(_even(problem, _allowed(problem, count), count), 1):
             yield uneven, count
 
@@ -166,7 +166,7 @@ def _listed(problem: PlacementProblem) -> Iterator[tuple[Rank, list[Span]]]:
     """As above, by looking at every choice of nodes."""
     even = problem.demand.strategy is NUMAStrategy.DISTRIBUTE_EVENLY
     found: list[tuple[Rank, Span]] = []
-    for count in range(1, _widest(problem) + 1):
+    for count in range(1, most_nodes(problem) + 1):
         found += _of_size(problem, count)
         if not even:
             yield from _by_rank(problem, found)
