@@ -218,6 +218,16 @@ def test_exclusive_cpus_keep_their_limit(tmp_path):
     assert found["qosClass"] == "Guaranteed"
 
 
+def test_pod_level_resources_alone_decide_the_qos_class(tmp_path):
+    listed = pod("web-5d-x1")
+    whole = {"cpu": "2", "memory": "1Gi"}
+    listed["spec"]["resources"] = {"requests": whole, "limits": whole}
+    rec = record(tmp_path / "rec.json", row("web-5d-x1"))
+    result = run(rec, "--pods", objects(tmp_path / "o.json", listed, node()), "-o", "json")
+    (found,) = advised(result).values()
+    assert "QoS class stays Guaranteed" in option(found, "drop-limit")["consequences"]
+
+
 def test_an_autoscaler_in_the_list_is_named(tmp_path):
     hpa = {
         "apiVersion": "autoscaling/v2",

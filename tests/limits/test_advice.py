@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.advice import effects, fitting, judgement, options
+from corelane.limits.advice import consequences, effects, fitting, judgement, options
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.effects import LimitChange, LoadShape, Range
 from corelane.limits.advice.judgement import Answer
@@ -302,11 +302,18 @@ def test_effects_on_the_qos_class_are_stated():
     guaranteed = replace(WEB, qos=QOSClass.GUARANTEED)
     dropped = kinds(judgement.advise(guaranteed, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
     assert any("from Guaranteed to Burstable" in one for one in dropped.consequences)
-    whole = kinds(judgement.advise(replace(WEB, incomplete_siblings=("log",)), Measurement(BUSY, cpus=4)))[
+    whole = kinds(judgement.advise(replace(WEB, siblings={"log": ({}, {})}), Measurement(BUSY, cpus=4)))[
         OptionKind.WHOLE_CPUS
     ]
     assert any("from Burstable to Guaranteed" in one for one in whole.consequences)
     assert any("log must have limit = request" in one for one in whole.consequences)
+
+
+def test_the_qos_class_after_a_change_is_that_of_kubernetes():
+    pod_level = replace(WEB, qos=QOSClass.GUARANTEED, pod_level=True)
+    dropped = kinds(judgement.advise(pod_level, Measurement(BUSY, cpus=4)))[OptionKind.DROP_LIMIT]
+    assert "QoS class stays Guaranteed" in dropped.consequences
+    assert consequences.qos(WEB, consequences.NewResources(0, 0, 0, 0)) is QOSClass.BEST_EFFORT
 
 
 def test_effects_on_an_autoscaler_are_stated_and_in_general_where_there_is_none():

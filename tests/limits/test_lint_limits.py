@@ -173,6 +173,17 @@ def test_koordinators_classes_keep_theirs_too():
     assert "cpu-limit" not in rules(text)
 
 
+@pytest.mark.parametrize(
+    ("cpus", "flagged"), [(("2", "500m"), {"app", "log"}), (("1500m", "500m"), set()), (("2", "1"), set())]
+)
+def test_an_lsr_pods_cpus_are_exclusive_if_their_sum_is_an_integer(cpus, flagged):
+    main, side = (amounts(cpu, limit=cpu) for cpu in cpus)
+    text = workload(
+        container(main), container(side, name="log"), meta="{labels: {koordinator.sh/qosClass: LSR}}"
+    )
+    assert {one.container for one in findings(text) if one.rule == "cpu-limit"} == flagged
+
+
 def test_a_sidecar_that_costs_the_main_container_its_cpus_is_named():
     main, side = container(amounts("4", limit="4")), container(amounts("100m", memory_limit=""), name="log")
     found = only("exclusive-cpus-lost", workload(main, side))
@@ -188,6 +199,15 @@ def test_a_limit_that_the_runtime_lifts_is_only_mentioned():
 def test_a_limit_of_the_pod_as_a_whole_is_a_limit():
     text = workload(GOOD, spec=", resources: {requests: {cpu: 100m}, limits: {cpu: 200m, memory: 1Gi}}")
     assert "on the pod as a whole" in only("cpu-limit", text).message
+
+
+def test_a_containers_limit_does_not_decide_the_class_beside_pod_level_resources():
+    level = "{cpu: 2, memory: 1Gi}"
+    text = workload(
+        container(amounts("1", limit="1")), spec=f", resources: {{requests: {level}, limits: {level}}}"
+    )
+    found = [one for one in findings(text) if one.rule == "cpu-limit" and one.container == "app"]
+    assert [one.fix.count("Guaranteed") for one in found] == [0]
 
 
 def test_a_limit_of_zero_is_none():

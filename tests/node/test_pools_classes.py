@@ -4,7 +4,9 @@ import pytest
 
 from corelane.node import Refusal, Sharing
 from corelane.node.config import PoolOptions
+from corelane.node.explain import what_if
 from corelane.node.pools.classes import pod_class
+from corelane.reasons import Code
 from corelane.workload import (
     Band,
     BindPolicy,
@@ -12,10 +14,11 @@ from corelane.workload import (
     CPUPolicy,
     PlacementSpec,
     PodQOS,
+    PodResources,
     QOSClass,
 )
 from support.node_asks import container, init, pod, sidecar
-from support.pool_asks import floating, labelled
+from support.pool_asks import floating, labelled, pools
 
 LSE, LSR, LS, BE, SYSTEM = PodQOS
 ALONE, LENT, POOL, BEST = Sharing.ALONE, Sharing.LENT, Sharing.POOL, Sharing.BEST_EFFORT
@@ -68,6 +71,27 @@ def test_a_label_decides_the_class_then_the_kubernetes_class(pod, settings, qos,
 def test_gocranes_cpu_policy_loosens_or_binds(pod, sharing, common, own):
     found = pod_class(pod, PoolOptions())
     assert (found.sharing, found.common, dict(found.own)) == (sharing, common, own)
+
+
+@pytest.mark.parametrize("cpu_policy", [None, CPUPolicy.EXCLUSIVE])
+@pytest.mark.parametrize(
+    ("milli", "named"), [((2000,), True), ((500, 2000), True), ((500,), False)], ids=["2", "500m, 2", "500m"]
+)
+def test_pod_level_resources_are_the_reason_only_where_a_request_is_an_integer(milli, named, cpu_policy):
+    request = replace(labelled("x", None, *milli, cpu_policy=cpu_policy), level=PodResources(3000, 1 << 30))
+    found = pod_class(request, PoolOptions())
+    assert not found.bound
+    assert (found.why.code is Code.POD_LEVEL_RESOURCES) == named
+
+
+def test_explain_gives_a_container_beside_pod_level_resources_no_exclusive_cpus():
+    request = replace(labelled("x", None, 2000), level=PodResources(3000, 1 << 30))
+    _, explanation = what_if.explain(pools(), request)
+    (explained,) = explanation.containers
+    assert explained.requested == 0
+    assert [step.text for step in explained.steps] == [
+        "shared pool: pod-level resources, without feature gate PodLevelResourceManagers"
+    ]
 
 
 def test_gocranes_numa_floats_near_where_it_fits_best():

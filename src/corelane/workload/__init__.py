@@ -14,18 +14,21 @@ from corelane.workload.placement_spec import (
     TopologyLevel,
 )
 from corelane.workload.request import (
+    Amounts,
     ContainerKind,
     ContainerRequest,
     PodRequest,
     PodResources,
     QOSClass,
     exclusive_cpus,
+    integer_cpus,
     peak,
     qos_class,
 )
 from corelane.workload.selectors import LabelRequirement, Operator, Selector
 
 __all__ = [
+    "Amounts",
     "Band",
     "BindPolicy",
     "CPUPolicy",
@@ -46,6 +49,7 @@ __all__ = [
     "Selector",
     "TopologyLevel",
     "exclusive_cpus",
+    "integer_cpus",
     "peak",
     "qos_class",
 ]

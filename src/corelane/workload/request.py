@@ -64,6 +64,11 @@ def qos_class(parts: Iterable[tuple[Amounts, Amounts]], *, of_pod: bool = False)
     return QOSClass.GUARANTEED if complete and requested == limited else QOSClass.BURSTABLE
 
 
+def integer_cpus(request: int, unit: int = 1000) -> int:
+    """Return a CPU request in CPUs, 0 where it is not an integer; `request` has `unit` to a CPU."""
+    return 0 if request % unit else request // unit
+
+
 def exclusive_cpus(
     qos: QOSClass, request: int, *, unit: int = 1000, pod_level: bool = False, managed: bool = False
 ) -> int:
@@ -74,9 +79,9 @@ def exclusive_cpus(
     `managed`: feature gate PodLevelResourceManagers (KEP-5526) is on, and the container's own requests equal
     its limits.
     """
-    if qos is not QOSClass.GUARANTEED or request % unit or (pod_level and not managed):
+    if qos is not QOSClass.GUARANTEED or (pod_level and not managed):
         return 0
-    return request // unit
+    return integer_cpus(request, unit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +102,14 @@ class ContainerRequest:
     @property
     def whole_cpus(self) -> int:
         """The CPU request in whole CPUs, or 0 where it is fractional or absent."""
-        return 0 if self.cpu_request % 1000 else self.cpu_request // 1000
+        return integer_cpus(self.cpu_request)
 
     @property
     def guaranteed(self) -> bool:
         """Whether CPU and memory are asked for, each limited to just that."""
-        return bool(
-            self.cpu_request
-            and self.memory_request
-            and self.cpu_request == self.cpu_limit
-            and self.memory_request == self.memory_limit
-        )
+        requests = {"cpu": self.cpu_request, "memory": self.memory_request}
+        limits = {"cpu": self.cpu_limit, "memory": self.memory_limit}
+        return qos_class([(requests, limits)]) is QOSClass.GUARANTEED
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,7 @@ class PodResources:
     @property
     def whole_cpus(self) -> int:
         """The CPU request in whole CPUs, or 0 where it is fractional or absent."""
-        return 0 if self.cpu_request % 1000 else self.cpu_request // 1000
+        return integer_cpus(self.cpu_request)
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,7 +69,7 @@ def _items(path: Path, content: bytes) -> tuple[list[Pod], list[str]]:
 def _listed(pod: Pod, request: PodRequest) -> ListedPod:
     containers = {
         container.name: CPUNeed(
-            0 if pod.spec.resources else request.exclusive_cpus(container),
+            request.exclusive_cpus(container),
             container.kind is ContainerKind.INIT,
         )
         for container in request.containers

@@ -14,7 +14,7 @@ from typing import Final
 from corelane.kernel import cfs
 from corelane.limits.advice.effects import Range
 from corelane.limits.advice.subjects import NodeOccupancy, NodePod, Scaler, Subject
-from corelane.workload import QOSClass
+from corelane.workload import QOSClass, qos_class
 
 Weight = Callable[[int], int]
 """From cpu.shares to the kernel's weight: the same in cgroup v1, `cfs.pod_weight` in v2."""
@@ -210,11 +210,13 @@ class NewResources:
 
 
 def qos(subject: Subject, new: NewResources) -> QOSClass:
-    """The pod's QoS class after the change (upstream's `ComputePodQOS`)."""
-    own = new.request == new.limit > 0 and new.memory_request == new.memory_limit > 0
-    if own and (not subject.incomplete_siblings or new.others_complete):
-        return QOSClass.GUARANTEED
-    return QOSClass.BURSTABLE
+    """The pod's QoS class after the change; pod-level resources alone decide where there are any."""
+    if subject.pod_level:
+        return subject.qos
+    requests = {"cpu": new.request * 10**6, "memory": new.memory_request * 10**9}
+    limits = {"cpu": new.limit * 10**6, "memory": new.memory_limit * 10**9}
+    others = () if new.others_complete else subject.siblings.values()
+    return qos_class([(requests, limits), *others])
 
 
 def qos_text(subject: Subject, after: QOSClass) -> str:

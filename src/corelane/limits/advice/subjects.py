@@ -21,7 +21,7 @@ from corelane.limits.lint.manifests import (
 from corelane.limits.lint.pod_context import PodContext
 from corelane.limits.lint.policy import Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
-from corelane.workload import ContainerKind, QOSClass, peak
+from corelane.workload import Amounts, ContainerKind, QOSClass, peak, qos_class
 
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _RUNTIMES: Final = (
@@ -81,8 +81,8 @@ class Subject:
     """Its exclusive CPUs."""
     exclusive_siblings: tuple[str, ...] = ()
     """Containers that have exclusive CPUs only while this one's limit is its request."""
-    incomplete_siblings: tuple[str, ...] = ()
-    """Other containers that keep the pod from being Guaranteed."""
+    siblings: Mapping[str, tuple[Amounts, Amounts]] = field(default_factory=dict)
+    """The pod's other containers: requests and limits, in nano-units."""
     pod_level: bool = False
     """Whether the pod has pod-level resources."""
     settings: tuple[ThreadSetting, ...] = ()
@@ -93,6 +93,13 @@ class Subject:
     follows_limit: tuple[str, ...] = ()
     """Variables that take their value from limits.cpu."""
     scalers: tuple[Scaler, ...] = ()
+
+    @property
+    def incomplete_siblings(self) -> tuple[str, ...]:
+        """Other containers that keep the pod from being Guaranteed."""
+        return tuple(
+            name for name, own in self.siblings.items() if qos_class([own]) is not QOSClass.GUARANTEED
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +261,7 @@ def _node_pod(pod: PodContext, *, own: bool) -> NodePod:
     level = pod.object.pod.resources if pod.object.pod else None
     requests = [(each.kind, _request(pod, each)) for each in pod_context.containers(pod)]
     request = -(-level.request("cpu") // _MILLI) if level else peak(requests)
-    exclusive = sum(pod_context.exclusive_cpus(pod, each) for each in pod_context.main_containers(pod))
+    exclusive = pod_context.pod_exclusive_cpus(pod)
     title = f"{pod.object.namespace or 'default'}/{pod.object.name}"
     return NodePod(title, pod_context.qos(pod), request, exclusive, own)
 
@@ -281,7 +288,11 @@ def _subject(pod: PodContext, own: ManifestContainer, owner: Owner, scalers: tup
         memory_limit=memory.limit // _UNIT,
         exclusive=exclusive,
         exclusive_siblings=() if exclusive else pod_context.exclusive_by_class(pod),
-        incomplete_siblings=tuple(_incomplete_siblings(pod, own)),
+        siblings={
+            each.name: pod_context.requests_and_limits(pod, each)
+            for each in pod_context.containers(pod)
+            if each is not own
+        },
         pod_level=bool(pod.object.pod and pod.object.pod.resources),
         settings=tuple(setting for setting in own.settings if setting.valid),
         threads=thread_settings.at_once(own.settings),
@@ -299,10 +310,3 @@ def _runtime(own: ManifestContainer) -> str:
     if thread_settings.counts_node_cpus(own.image) is None:
         return ""
     return next((name for word, name in _RUNTIMES if word in own.image), "OMP_NUM_THREADS")
-
-
-def _incomplete_siblings(pod: PodContext, own: ManifestContainer) -> Iterator[str]:
-    for each in pod_context.containers(pod):
-        pairs = [pod_context.effective(pod, each.resources, name) for name in ("cpu", "memory")]
-        if each is not own and not all(pair.limit and pair.request == pair.limit for pair in pairs):
-            yield each.name

@@ -20,7 +20,7 @@ from corelane.limits.lint.located import (
     text,
 )
 from corelane.limits.lint.thread_settings import ThreadSetting, settings
-from corelane.workload import ContainerKind
+from corelane.workload import ContainerKind, PodQOS
 
 _TEMPLATE: Final = ("spec", "template")
 POD_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -86,9 +86,13 @@ class ManifestObject:
     @property
     def batch(self) -> bool:
         """Whether it is batch work, without requests that wait for milliseconds."""
-        labels = self.pod.labels if self.pod else {}
-        best_effort = labels.get("koordinator.sh/qosClass")
-        return self.kind in _BATCH or bool(best_effort and text(best_effort.value) == "BE")
+        return self.kind in _BATCH or self.koordinator_class == PodQOS.BE
+
+    @property
+    def koordinator_class(self) -> str:
+        """Koordinator's QoS class by the pod's label; empty where there is none."""
+        label = self.pod.labels.get("koordinator.sh/qosClass") if self.pod else None
+        return text(label.value) if label else ""
 
 
 def objects(root: Located, file: str, source: str = "", implied: str = "") -> Iterator[ManifestObject]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Final
 
 from corelane import quantity, workload
@@ -12,7 +11,7 @@ from corelane.kernel import cfs
 from corelane.limits.lint.located import Amount, ManifestResources, items, text
 from corelane.limits.lint.manifests import ManifestContainer, ManifestObject
 from corelane.limits.lint.policy import Policy
-from corelane.workload import ContainerKind, QOSClass, qos_class
+from corelane.workload import ContainerKind, PodQOS, QOSClass, qos_class
 
 _COUNTED: Final = ("cpu", "memory")
 
@@ -79,19 +78,24 @@ def effective(context: PodContext, own: ManifestResources, resource: str) -> Eff
     return EffectiveAmounts(request, limit, "" if written else default.range, written)
 
 
-def qos(context: PodContext) -> QOSClass:
-    """The QoS class of the pod."""
+def qos(context: PodContext, without_cpu_limit: ManifestContainer | None = None) -> QOSClass:
+    """The QoS class of the pod, also as it would be without a container's CPU limit."""
     pod = context.object.pod
     if pod and pod.resources:
         level = pod.resources
         requests, limits = ({name: of(name) for name in _COUNTED} for of in (level.request, level.limit))
         return qos_class([(requests, {name: limit for name, limit in limits.items() if limit})], of_pod=True)
-    return qos_class(map(partial(_requests_and_limits, context), containers(context)))
+    parts = [(each, *requests_and_limits(context, each)) for each in containers(context)]
+    return qos_class(
+        (requests, limits | {"cpu": 0} if each is without_cpu_limit else limits)
+        for each, requests, limits in parts
+    )
 
 
-def _requests_and_limits(
+def requests_and_limits(
     context: PodContext, container: ManifestContainer
 ) -> tuple[dict[str, int], dict[str, int]]:
+    """A container's CPU and memory in nano-units, after defaulting."""
     amounts = {name: effective(context, container.resources, name) for name in _COUNTED}
     requests = {name: amount.request for name, amount in amounts.items()}
     return requests, {name: amount.limit for name, amount in amounts.items()}
@@ -101,27 +105,41 @@ def exclusive_cpus(context: PodContext, container: ManifestContainer) -> int:
     """Exclusive CPUs that a static CPU manager, or Koordinator, gives the container; 0 for none.
 
     None in a pod with pod-level resources, as the kubelet's gate PodLevelResourceManagers is off by default.
+    Containers of an LSE or LSR pod have the CPUs of the whole pod in common, if these are an integer.
     """
     if not context.policy.exclusive_cpus:
         return 0
+    if _koordinator_binds(context):
+        return workload.integer_cpus(_cpu_request(context), unit=10**9)
     request = effective(context, container.resources, "cpu").request
-    if _koordinator_class(context):
-        return workload.exclusive_cpus(QOSClass.GUARANTEED, request, unit=10**9)
     pod_level = bool(context.object.pod and context.object.pod.resources)
     return workload.exclusive_cpus(qos(context), request, unit=10**9, pod_level=pod_level)
 
 
+def pod_exclusive_cpus(context: PodContext) -> int:
+    """Exclusive CPUs of the whole pod once its init containers have ended."""
+    counts = [exclusive_cpus(context, each) for each in main_containers(context)]
+    return max(counts, default=0) if _koordinator_binds(context) else sum(counts)
+
+
+def _cpu_request(context: PodContext) -> int:
+    """Nano-CPUs that the whole pod needs at once."""
+    pod = context.object.pod
+    of_pod = pod.resources.request("cpu") if pod and pod.resources else 0
+    return of_pod or workload.peak(
+        (each.kind, effective(context, each.resources, "cpu").request) for each in containers(context)
+    )
+
+
 def exclusive_by_class(context: PodContext) -> tuple[str, ...]:
     """Containers with exclusive CPUs that depend on limit = request in every container of the pod."""
-    if qos(context) is not QOSClass.GUARANTEED or _koordinator_class(context):
+    if qos(context) is not QOSClass.GUARANTEED or _koordinator_binds(context):
         return ()
     return tuple(each.name for each in containers(context) if exclusive_cpus(context, each))
 
 
-def _koordinator_class(context: PodContext) -> bool:
-    pod = context.object.pod
-    label = pod.labels.get("koordinator.sh/qosClass") if pod else None
-    return label is not None and text(label.value) in {"LSE", "LSR"}
+def _koordinator_binds(context: PodContext) -> bool:
+    return context.object.koordinator_class in {PodQOS.LSE, PodQOS.LSR}
 
 
 def quota_lifted(context: PodContext) -> bool:

@@ -76,7 +76,7 @@ def _containers(
         yield ContainerExplanation(
             container.name,
             container.kind.value,
-            len(cpus) or container.whole_cpus,
+            len(cpus) or (0 if request.level else container.whole_cpus),
             cpus,
             tuple(_steps(before, request, container, decision)),
             locality=locality(before.machine, cpus) if cpus else None,

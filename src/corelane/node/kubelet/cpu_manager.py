@@ -11,21 +11,12 @@ from corelane.placement import hints, topologymanager
 from corelane.placement.families import Family
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Refusal
-from corelane.workload import ContainerKind, PodRequest
+from corelane.workload import PodRequest, peak
 
 
 def pod_cpus(request: PodRequest) -> int:
     """The exclusive CPUs that a pod needs at once, by which a pod-scope topology manager judges it."""
-    sidecars = most = apps = 0
-    for container in request.containers:
-        n = request.exclusive_cpus(container)
-        if container.kind is ContainerKind.SIDECAR:
-            sidecars += n
-        elif container.kind is ContainerKind.INIT:
-            most = max(most, sidecars + n)
-        else:
-            apps += n
-    return max(most, sidecars + apps)
+    return peak((one.kind, request.exclusive_cpus(one)) for one in request.containers)
 
 
 def affinity(state: NodeState, available: int, reusable: int, n: int) -> NUMAAffinity:

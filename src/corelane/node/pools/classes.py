@@ -126,14 +126,21 @@ def _guaranteed(request: PodRequest, source: str, qos: PodQOS) -> PodClass:
     """As the kubelet's static policy: each container with a whole number of CPUs has its own."""
     own = {one.name: n for one in request.containers if (n := request.exclusive_cpus(one))}
     if not own:
-        return PodClass(PodQOS.LS, Reason(Code.CLASS_NO_INTEGER_REQUEST))
+        return PodClass(PodQOS.LS, _pod_level(request) or Reason(Code.CLASS_NO_INTEGER_REQUEST))
     return PodClass(qos, _exclusive(source, qos, _BOUND[qos]), _BOUND[qos], own=own)
+
+
+def _pod_level(request: PodRequest) -> Reason | None:
+    """Return the reason where pod-level resources alone keep the containers from exclusive CPUs."""
+    if request.qos is not QOSClass.GUARANTEED or request.level is None:
+        return None
+    return Reason(Code.POD_LEVEL_RESOURCES) if any(one.whole_cpus for one in request.containers) else None
 
 
 def _by_cpu_policy(request: PodRequest, policy: CPUPolicy) -> PodClass:
     own = {one.name: n for one in request.containers if (n := _target_cpus(request, one))}
     if not own:
-        return PodClass(PodQOS.LS, Reason(Code.CLASS_NO_INTEGER_LIMIT, (policy,)))
+        return PodClass(PodQOS.LS, _pod_level(request) or Reason(Code.CLASS_NO_INTEGER_LIMIT, (policy,)))
     if policy is CPUPolicy.IMMOVABLE:
         why = Reason(Code.CLASS_IMMOVABLE, ("cpu-policy", policy))
         return PodClass(PodQOS.LS, why, Sharing.POOL, own=own)

@@ -132,8 +132,9 @@ def _fix(context: PodContext, container: ManifestContainer, found: EffectiveAmou
             f"replace limits.cpu by requests.cpu: {cpus(found.request_milli)} (now the request follows from "
             "the limit)"
         )
-    if qos(context) is QOSClass.GUARANTEED:
-        parts.append("the pod is then Burstable, no longer Guaranteed")
+    after = qos(context, without_cpu_limit=container)
+    if after is not QOSClass.GUARANTEED and qos(context) is QOSClass.GUARANTEED:
+        parts.append(f"the pod is then {after}, no longer Guaranteed")
     if is_jvm(container.node, container.image) and not container.settings:
         parts.append("the JVM then counts the node's CPUs: set -XX:ActiveProcessorCount")
     if _reads_limit(container):

@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from corelane import workload
 from corelane.limits.lint.findings import Remark, container_patch, cpus, many, rule
 from corelane.limits.lint.manifests import ManifestContainer
-from corelane.limits.lint.pod_context import PodContext, containers, effective, exclusive_cpus, qos
+from corelane.limits.lint.pod_context import (
+    PodContext,
+    containers,
+    effective,
+    exclusive_cpus,
+    qos,
+    requests_and_limits,
+)
 from corelane.limits.lint.policy import Severity
-from corelane.workload import ContainerKind, QOSClass
+from corelane.workload import ContainerKind, QOSClass, qos_class
 
 _CLASSES: Final = {
     QOSClass.BEST_EFFORT: "the pod is BestEffort, first to be evicted",
@@ -119,10 +127,9 @@ def _exclusive_cpus_lost(context: PodContext) -> Iterator[Remark]:
 
 
 def _wants_cpus(context: PodContext, container: ManifestContainer) -> bool:
-    own = container.resources
-    cpu, memory = effective(context, own, "cpu"), effective(context, own, "memory")
-    alike = bool(cpu.limit and cpu.limit == cpu.request and memory.limit and memory.limit == memory.request)
-    return alike and cpu.written is not None and cpu.request % 10**9 == 0
+    requests, limits = requests_and_limits(context, container)
+    alone = workload.exclusive_cpus(qos_class([(requests, limits)]), requests["cpu"], unit=10**9)
+    return alone > 0 and "cpu" in container.resources.limits
 
 
 def _lack(context: PodContext, container: ManifestContainer) -> str:
