@@ -144,9 +144,34 @@ PODS = [
         "spec.securityContext.windowsOptions: Forbidden: windows options cannot be set for a linux pod",
     ),
     (
-        spec(resourceClaims=[{"name": ""}, {"name": "A", "resourceClaimName": "x"}]),
+        spec(
+            resourceClaims=[
+                {"name": ""},
+                {"name": "A", "resourceClaimName": "x"},
+                {"name": "b"},
+                {"name": "b", "resourceClaimName": "A"},
+                {"name": "c", "resourceClaimName": "x", "resourceClaimTemplateName": "y"},
+            ]
+        ),
         "spec.resourceClaims[0].name: Required value",
+        (
+            'spec.resourceClaims[0]: Invalid value: {"Name":"","ResourceClaimName":null,'
+            '"ResourceClaimTemplateName":null}: must specify one of: `resourceClaimName`, '
+            "`resourceClaimTemplateName`"
+        ),
         'spec.resourceClaims[1].name: Invalid value: "A": a lowercase RFC 1123 label…',
+        (
+            'spec.resourceClaims[2]: Invalid value: {"Name":"b","ResourceClaimName":null,'
+            '"ResourceClaimTemplateName":null}: must specify one of: `resourceClaimName`, '
+            "`resourceClaimTemplateName`"
+        ),
+        'spec.resourceClaims[3].name: Duplicate value: "b"',
+        'spec.resourceClaims[3].resourceClaimName: Invalid value: "A": a lowercase RFC 1123 subdomain…',
+        (
+            'spec.resourceClaims[4]: Invalid value: {"Name":"c","ResourceClaimName":"x",'
+            '"ResourceClaimTemplateName":"y"}: at most one of `resourceClaimName` or '
+            "`resourceClaimTemplateName` may be specified"
+        ),
     ),
     (
         spec(securityContext={"fsGroup": -1, "runAsUser": -1, "supplementalGroups": [-1]}),
@@ -211,8 +236,9 @@ PODS = [
         ),
     ),
     (
-        container(securityContext={"procMount": "Unmasked"}, volumeDevices=[{"name": "v"}]),
-        "spec.containers[0].volumeDevices[0].devicePath: Required value",
+        container(
+            securityContext={"procMount": "Unmasked"}, volumeDevices=[{"name": "v", "devicePath": "/a"}]
+        ),
         (
             'spec.containers[0].securityContext.procMount: Invalid value: "Unmasked": `hostUsers` must '
             "be false to use `Unmasked`"

@@ -1,4 +1,4 @@
-"""Updates of a pod's status that are refused: ends that are final, addresses, users."""
+"""Updates of a pod's status that are refused: ends that are final, addresses, claims, users."""
 
 import copy
 
@@ -56,6 +56,11 @@ def status_faults(old, status):
             prepared(spec(nodeName="n")),
             {"nominatedNodeName": "m"},
             ["status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"],
+        ),
+        (
+            prepared(spec(resourceClaims=[{"name": "x", "resourceClaimName": "y"}])),
+            {"resourceClaimStatuses": [{"name": "x"}, {"name": "x"}]},
+            ['status.resourceClaimStatuses[1].name: Duplicate value: "x"'],
         ),
         (
             prepared(spec(os={"name": "windows"})),

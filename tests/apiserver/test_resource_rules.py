@@ -79,9 +79,11 @@ RESOURCES = [
     (
         merged(
             spec(resourceClaims=[{"name": "x", "resourceClaimName": "a"}]),
-            container(resources={"claims": [{"name": "x"}, {"name": "y"}]}),
+            container(resources={"claims": [{"name": "x"}, {"name": "x"}, {"name": "x", "request": "A"}]}),
         ),
-        'resources.claims[1]: Not found: "y": must be one of the names in pod.spec.resourceClaims: x',
+        'resources.claims[1]: Duplicate value: "x"',
+        'resources.claims[2].request: Invalid value: "A": a lowercase RFC 1123 label…',
+        'resources.claims[2]: Duplicate value: "x"',
     ),
     (
         merged(
@@ -107,6 +109,10 @@ RESOURCES = [
     (
         spec(resources={"limits": {"cpu": "1"}, "claims": [{"name": "x"}]}),
         "/spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level",
+        (
+            '/spec.resources.claims[0]: Not found: "x": must be one of the names in '
+            "pod.spec.resourceClaims which is empty"
+        ),
     ),
     (
         container(
@@ -154,6 +160,13 @@ RESOURCES = [
             '/spec.resources.limits[storage]: Unsupported value: "storage": supported values: "cpu", '
             '"hugepages-", "memory"'
         ),
+    ),
+    (
+        merged(
+            spec(resourceClaims=[{"name": "x", "resourceClaimName": "a"}]),
+            container(resources={"claims": [{"name": "x", "request": "a"}, {"name": "x"}]}),
+        ),
+        'resources.claims[1]: Duplicate value: "x"',
     ),
     (
         merged(

@@ -14,7 +14,6 @@ SOUND = [
     {},
     {"metadata": {"name": "a.b"}},
     {"metadata": {"labels": {"a.b/C_d": "", "x": "A-1"}, "annotations": {"A.b/C": "any thing"}}},
-    {"metadata": {"annotations": {"controller.kubernetes.io/pod-deletion-cost": "-2147483648"}}},
     {"metadata": {"finalizers": ["kubernetes", "a.b/c"]}},
     spec(initContainers=[SIDECAR]),
     spec(terminationGracePeriodSeconds=-5),

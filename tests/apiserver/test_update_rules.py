@@ -125,6 +125,16 @@ REFUSED = [
     ),
     (
         PODS,
+        prepared({"metadata": {"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "x"}}}),
+        {"metadata": {"annotations": None}},
+        "",
+        (
+            "metadata.annotations[container.apparmor.security.beta.kubernetes.io/c]: Forbidden: may "
+            "not remove or update AppArmor annotations"
+        ),
+    ),
+    (
+        PODS,
         prepared(),
         {
             "status": {
@@ -156,9 +166,14 @@ REFUSED = [
         {
             "status": {
                 "podIPs": [{"ip": "1.2.3.4"}, {"ip": "1.2.3.5"}],
+                "resourceClaimStatuses": [{"name": "x"}],
             }
         },
         "status",
+        (
+            'status.resourceClaimStatuses[0].name: Invalid value: "x": must match the name of an entry '
+            "in `spec.resourceClaims`"
+        ),
         (
             'status.podIPs: Invalid value: [{"IP":"1.2.3.4"},{"IP":"1.2.3.5"}]: may specify no more '
             "than one IP for each IP family"

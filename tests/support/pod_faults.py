@@ -12,6 +12,7 @@ SOUND = {
     "spec": {"containers": [{"name": "c", "image": "i"}]},
 }
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+CLAIM = "ephemeral.volumeClaimTemplate.spec"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -41,7 +42,7 @@ def agree(found, expected, within=""):
 
 
 def _agrees(text, wanted):
-    first, *rest = wanted.replace("REQUIRED", REQUIRED).split("…")
+    first, *rest = wanted.replace("REQUIRED", REQUIRED).replace("CLAIM", CLAIM).split("…")
     return text.startswith(first) and text.endswith(rest[-1]) if rest else text == first
 
 
@@ -55,6 +56,12 @@ def container(**fields):
 
 def volume(**fields):
     return spec(volumes=[{"name": "v", **fields}])
+
+
+def claim(**fields):
+    """A pod with an ephemeral volume whose claim has these fields beside sound ones."""
+    sound = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return volume(ephemeral={"volumeClaimTemplate": {"spec": sound | fields}})
 
 
 def apart(**fields):

@@ -57,7 +57,7 @@ record("ResourceClaim", "name!=1 request=2")
 record(
     "ResourceRequirements",
     "limits:{}amount=1 requests:{}amount=2 claims:[]ResourceClaim=3",
-    order="@container-resources @claim-names",
+    order="@container-resources",
     claims=Columns(list="map", keys="name"),
 )
 

@@ -92,7 +92,7 @@ record("PodOS", "name!=1")
 
 record("PodSchedulingGate", "name!=1")
 
-record("PodResourceClaim", "name!=1|required|dns-label resourceClaimName?=3 resourceClaimTemplateName?=4")
+POD_RESOURCE_CLAIM = record("PodResourceClaim", "name!=1 resourceClaimName?=3 resourceClaimTemplateName?=4")
 
 record("PodSchedulingGroup", "podGroupName?=1")
 
@@ -114,7 +114,7 @@ POD_SPEC = record(
     "schedulingGroup?:PodSchedulingGroup=43 serviceAccount=9 hostNetwork:bool=11 hostPID:bool=12 "
     "hostIPC:bool=13 shareProcessNamespace?:bool=27 hostUsers?:bool=37",
     order=(
-        "@volumes resourceClaims @containers @init-containers @ephemeral-containers @pod-resources "
+        "@volumes @resource-claims @containers @init-containers @ephemeral-containers @pod-resources "
         "@host-ports restartPolicy dnsPolicy nodeSelector securityContext affinity @dns-config "
         "readinessGates @scheduling-gates topologySpreadConstraints @host-users @hostname-override "
         "serviceAccountName nodeName activeDeadlineSeconds hostname subdomain tolerations hostAliases "

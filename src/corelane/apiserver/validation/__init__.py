@@ -9,6 +9,7 @@ from corelane.apiserver.schema.pod_spec import POD_SPEC
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import (  # noqa: F401 - most only for the rules that they register
+    annotation_rules,
     container_rules,
     custom_rules,
     environment_rules,
@@ -41,7 +42,9 @@ def create(kind: ServedKind, obj: Object, *, version: str = "") -> list[StatusCa
     version = version or _version(obj)
     if kind.stored == "events":
         return limited(_event(kind, obj))
-    more = pod_rules.create(obj) if kind.plural == "pods" else ()
+    more = (
+        chain(pod_rules.create(obj), annotation_rules.agree_with_fields(obj)) if kind.plural == "pods" else ()
+    )
     return limited(chain(_metadata(kind, obj), _own_rules(kind, obj, None, version), more))
 
 
@@ -79,7 +82,9 @@ def _own_rules(kind: ServedKind, obj: Object, old: Object | None, version: str) 
 
 def _pod_rules(obj: Object, old: Object | None) -> Iterable[StatusCause]:
     scope = Scope(obj, old)
-    return chain(pod_rules.annotations(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod_rules.whole(obj))
+    return chain(
+        annotation_rules.rules(obj), walk(POD_SPEC, obj["spec"], "spec", scope), pod_rules.whole(obj)
+    )
 
 
 def _changed(kind: ServedKind, obj: Object, old: Object) -> Iterable[StatusCause]:

@@ -1,19 +1,16 @@
 """Rules on a pod's specification that look at more than one field."""
 
-import re
 from collections.abc import Iterator
 
 from corelane.apiserver import formats
+from corelane.apiserver.codec import go_rendering
 from corelane.apiserver.schema import pod_spec as tables
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
-from corelane.apiserver.validation.causes import child, item, key
+from corelane.apiserver.validation.causes import child, item
 from corelane.apiserver.validation.container_rules import untrimmed_image
 from corelane.apiserver.validation.table_rules import Object, Scope, check_field, rule
 
-MIRROR = "kubernetes.io/config.mirror"
-_DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
-_INT32 = re.compile("0|-?[1-9][0-9]{0,9}")
 _LISTS = ("initContainers", "containers", "ephemeralContainers")
 
 
@@ -22,17 +19,6 @@ def each_container(spec: Object, path: str) -> Iterator[tuple[Object, str]]:
     for name in _LISTS:
         for index, container in enumerate(spec.get(name) or ()):
             yield container, item(child(path, name), index)
-
-
-def annotations(pod: Object) -> Iterator[StatusCause]:
-    """Annotations that pods give a meaning to."""
-    texts, path = pod["metadata"].get("annotations", {}), "metadata.annotations"
-    if MIRROR in texts and not pod["spec"].get("nodeName"):
-        why = "must set spec.nodeName if mirror pod annotation is set"
-        yield causes.invalid(key(path, MIRROR), texts[MIRROR], why)
-    cost = texts.get(_DELETION_COST, "0")
-    if not _INT32.fullmatch(cost) or not -(2**31) <= int(cost) < 2**31:
-        yield causes.invalid(key(path, _DELETION_COST), cost, "must be a 32bit integer")
 
 
 def create(pod: Object) -> Iterator[StatusCause]:
@@ -62,6 +48,34 @@ def _tokens(spec: Object) -> Iterator[StatusCause]:
                 sources = child(item("spec.volumes", index), "projected", "sources")
                 where = child(item(sources, number), "serviceAccountToken")
                 yield causes.forbidden(where, "must not be specified when serviceAccountName is not set")
+
+
+@rule("resource-claims")
+def _resource_claims(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
+    names: set[str] = set()
+    for index, claim in enumerate(spec.get("resourceClaims", ())):
+        where, name = item(child(path, "resourceClaims"), index), claim.get("name", "")
+        if not name:
+            yield causes.required(child(where, "name"))
+        elif name in names:
+            yield causes.duplicate(child(where, "name"), name)
+        else:
+            yield from causes.all_invalid(child(where, "name"), name, formats.dns_label(name))
+        names.add(name)
+        yield from _claim_source(claim, where)
+
+
+def _claim_source(claim: Object, path: str) -> Iterator[StatusCause]:
+    given = [name for name in ("resourceClaimName", "resourceClaimTemplateName") if name in claim]
+    shown = go_rendering.rendered(tables.POD_RESOURCE_CLAIM, claim)
+    if len(given) > 1:
+        why = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
+        yield causes.invalid(path, shown, why)
+    if not given:
+        why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
+        yield causes.invalid(path, shown, why)
+    for name in given:
+        yield from causes.all_invalid(child(path, name), claim[name], formats.dns_subdomain(claim[name]))
 
 
 @rule("host-ports")

@@ -29,6 +29,7 @@ def update(new: Object, old: Object) -> Iterator[StatusCause]:
     yield from unless_equal(child(path, "qosClass"), status.get("qosClass", ""), before.get("qosClass", ""))
     for name, containers in _STATUSES:
         yield from _transitions(name, containers, new, old)
+    yield from _claims(new, child(path, "resourceClaimStatuses"))
     yield from _addresses(status.get("podIPs", []), before.get("podIPs", []), child(path, "podIPs"))
     yield from _host_addresses(status, before)
     for name, _ in _STATUSES:
@@ -85,6 +86,19 @@ def _may_restart(container: Object, spec: Object, exit_code: int) -> bool:
             return True
     policy = container.get("restartPolicy", spec.get("restartPolicy"))
     return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
+
+
+def _claims(new: Object, path: str) -> Iterator[StatusCause]:
+    known = {claim.get("name", "") for claim in new["spec"].get("resourceClaims", ())}
+    seen: set[str] = set()
+    for index, status in enumerate(new["status"].get("resourceClaimStatuses", ())):
+        where, name = item(path, index), status.get("name", "")
+        if name not in known:
+            why = "must match the name of an entry in `spec.resourceClaims`"
+            yield causes.invalid(child(where, "name"), name, why)
+        if name in seen:
+            yield causes.duplicate(child(where, "name"), name)
+        seen.add(name)
 
 
 def _addresses(new: list[Object], old: list[Object], path: str) -> Iterator[StatusCause]:

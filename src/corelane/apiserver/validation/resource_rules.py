@@ -1,6 +1,7 @@
 """Rules on resource requests and limits, of containers and of whole pods (`validateResourceRequirements`)."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from corelane import quantity
 from corelane.apiserver import formats, pod_amounts
@@ -57,32 +58,19 @@ def amount(name: str, text: str, path: str) -> Iterator[StatusCause]:
 
 
 @rule("container-resources")
-def _container_resources(resources: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
-    yield from requirements(resources, path, _container_name)
-
-
-@rule("claim-names")
-def _claim_names(resources: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
-    names = sorted({claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())} - {""})
-    listed = f": {', '.join(names)}" if names else " which is empty"
-    for index, claim in enumerate(resources.get("claims", ())):
-        where, name = item(child(path, "claims"), index), claim.get("name", "")
-        if not name:
-            yield causes.required(where)
-        elif name not in names:
-            why = f"must be one of the names in pod.spec.resourceClaims{listed}"
-            yield causes.not_found(where, name, why)
+def _container_resources(resources: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
+    yield from requirements(resources, path, scope, _container_name)
 
 
 @rule("overhead")
-def _overhead(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
+def _overhead(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     if "overhead" in spec:
         limits = {"limits": spec["overhead"]}
-        yield from requirements(limits, child(path, "overhead"), _container_name)
+        yield from requirements(limits, child(path, "overhead"), scope, _container_name)
 
 
 @rule("pod-resources")
-def _pod_resources(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCause]:
+def _pod_resources(spec: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
     resources, path = spec.get("resources"), child(path, "resources")
     if resources is None:
         return
@@ -91,12 +79,12 @@ def _pod_resources(spec: Object, path: str, _scope: Scope) -> Iterator[StatusCau
         return
     if "claims" in resources:
         yield causes.forbidden(child(path, "claims"), "claims may not be set for Resources at pod-level")
-    yield from requirements(resources, path, _pod_name)
+    yield from requirements(resources, path, scope, _pod_name)
     yield from _consistency(spec, resources, path)
 
 
 def requirements(
-    resources: Object, path: str, check_name: Callable[[str, str], list[StatusCause]]
+    resources: Object, path: str, scope: Scope, check_name: Callable[[str, str], list[StatusCause]]
 ) -> Iterator[StatusCause]:
     limits, requests = resources.get("limits", {}), resources.get("requests", {})
     for name in sorted(limits):
@@ -110,6 +98,7 @@ def requirements(
     asked = {*limits, *requests}
     if any(map(pod_amounts.is_huge_page, asked)) and not asked & {"cpu", "memory"}:
         yield causes.forbidden(path, "HugePages require cpu or memory")
+    yield from _claims(resources.get("claims", ()), child(path, "claims"), scope)
 
 
 def _entry(
@@ -169,6 +158,31 @@ def _name(name: str, path: str) -> list[StatusCause]:
     if not found and "/" not in name and not standard:
         return [causes.invalid(path, name, "must be a standard resource type or fully qualified")]
     return found
+
+
+def _claims(claims: Any, path: str, scope: Scope) -> Iterator[StatusCause]:
+    known = {claim.get("name", "") for claim in scope.spec.get("resourceClaims", ())} - {""}
+    seen: set[str] = set()
+    partly: set[str] = set()
+    for index, claim in enumerate(claims):
+        where, name, request = item(path, index), claim.get("name", ""), claim.get("request", "")
+        if not name:
+            yield causes.required(where)
+            continue
+        full = f"{name}/{request}" if request else name
+        if request:
+            yield from causes.all_invalid(child(where, "request"), request, formats.dns_label(request))
+        if name in seen or full in seen:
+            yield causes.duplicate(where, name if name in seen else full)
+        elif not request and name in partly:
+            yield causes.duplicate(where, name)
+        seen.add(full)
+        partly.add(name)
+        if name not in known:
+            listed = f": {', '.join(sorted(known))}" if known else " which is empty"
+            yield causes.not_found(
+                where, name, f"must be one of the names in pod.spec.resourceClaims{listed}"
+            )
 
 
 def _consistency(spec: Object, resources: Object, path: str) -> Iterator[StatusCause]:

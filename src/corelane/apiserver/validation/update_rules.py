@@ -10,8 +10,8 @@ from corelane.apiserver.schema.node_kind import NODE_ADDRESS
 from corelane.apiserver.schema.pod_spec import POD_SPEC
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes, kind_rules
+from corelane.apiserver.validation.annotation_rules import APP_ARMOR
 from corelane.apiserver.validation.causes import child, item, unless_equal
-from corelane.apiserver.validation.pod_rules import MIRROR
 from corelane.apiserver.validation.table_rules import Object, Scope
 
 _POD_MAY_CHANGE = ",".join(
@@ -23,6 +23,7 @@ _POD_MAY_CHANGE = ",".join(
         "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
     )
 )
+_MIRROR = "kubernetes.io/config.mirror"
 _FIXED_CONFIG = "field is immutable when `immutable` is set"
 _EVENT_FIXED = [
     "involvedObject",
@@ -67,11 +68,16 @@ def pod(new: Object, old: Object) -> Iterator[StatusCause]:
 
 
 def pod_annotations(new: Object, old: Object) -> Iterator[StatusCause]:
-    after, before = (pod["metadata"].get("annotations", {}) for pod in (new, old))
-    if after.get(MIRROR) != before.get(MIRROR):
-        verb = "remove or update" if MIRROR in before else "add"
-        where = causes.key("metadata.annotations", MIRROR)
-        yield causes.forbidden(where, f"may not {verb} mirror pod annotation")
+    after, before = (one["metadata"].get("annotations", {}) for one in (new, old))
+    for name in sorted(before.keys() | after.keys()):
+        if after.get(name) == before.get(name):
+            continue
+        where = causes.key("metadata.annotations", name)
+        verb = "remove or update" if name in before else "add"
+        if name.startswith(APP_ARMOR):
+            yield causes.forbidden(where, f"may not {verb} AppArmor annotations")
+        if name == _MIRROR:
+            yield causes.forbidden(where, f"may not {verb} mirror pod annotation")
 
 
 def _images(new: Object, old: Object) -> Any:

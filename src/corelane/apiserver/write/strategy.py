@@ -14,6 +14,8 @@ import msgspec
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.validation.annotation_rules import APP_ARMOR, app_armor_profile
+from corelane.apiserver.validation.pod_rules import each_container
 from corelane.kube.pod import Pod
 from corelane.kube.translate import pod_requests
 from corelane.kube.translate.fields import TranslationError
@@ -163,6 +165,7 @@ def _create_pod(pod: Object) -> None:
     if pod["spec"].get("schedulingGates"):
         pod["status"]["conditions"] = [dict(_GATED)]
     _merge_label_keys(pod)
+    _take_app_armor_from_annotations(pod)
 
 
 def _qos_class(spec: Object) -> str:
@@ -242,6 +245,19 @@ def _label_key_terms(spec: Object) -> list[Object]:
             listed = affinity.get(side, {}).get(column, ())
             terms += [term.get("podAffinityTerm", term) for term in listed]
     return [*terms, *spec.get("topologySpreadConstraints", ())]
+
+
+def _take_app_armor_from_annotations(pod: Object) -> None:
+    """Before v1.30 profiles were annotations: what they say goes into fields that say nothing."""
+    found = pod["metadata"].get("annotations", {})
+    if pod["spec"].get("os", {}).get("name") == "windows":
+        return
+    whole = pod["spec"].get("securityContext", {}).get("appArmorProfile")
+    for container, _ in each_container(pod["spec"], "spec"):
+        profile = app_armor_profile(found.get(APP_ARMOR + container.get("name", ""), ""))
+        own = container.get("securityContext", {})
+        if profile and "appArmorProfile" not in own and profile != whole:
+            container["securityContext"] = {**own, "appArmorProfile": profile}
 
 
 _ON_CREATE: dict[str, Callable[[Object], None]] = {
