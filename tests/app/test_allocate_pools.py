@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from corelane import node
 from corelane.app.allocate import command, node_state
 from corelane.app.allocate.node_state import NodeQuery, PoolOverrides
-from corelane.app.allocate.pod_manifests import InputError
 from corelane.app.kubelet_settings import KubeletOptions
+from corelane.app.settings_file import SettingsError
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState, PoolOptions
@@ -160,7 +160,7 @@ def test_gocranes_node_is_told_to_be_a_machine(tmp_path):
         "apiVersion: topology.crane.io/v1alpha1\nkind: NodeResourceTopology\nattributes: {a: b}\n"
     )
     where = NodeQuery(kubelet=KubeletOptions(policy="pools"), pools=PoolOverrides(node=path))
-    with pytest.raises(InputError, match=f"{path}: a NodeResourceTopology of gocrane counts"):
+    with pytest.raises(SettingsError, match=f"{path}: a NodeResourceTopology of gocrane counts"):
         node_state.read(where)
 
 

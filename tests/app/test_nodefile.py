@@ -8,8 +8,9 @@ import pytest
 
 from corelane.app import nodefile
 from corelane.app.nodefile import NodeFileError
+from corelane.app.settings_file import SettingsError
 from corelane.app.up import options
-from corelane.app.up.options import OptionError, UpOptions
+from corelane.app.up.options import UpOptions
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions, StaticOptions, TopologyOptions
@@ -193,7 +194,7 @@ def test_options_override_the_file(tmp_path: Path) -> None:
 
 
 def test_an_allocator_requires_policy_pools() -> None:
-    with pytest.raises(OptionError, match="--allocator optimal requires policy pools"):
+    with pytest.raises(SettingsError, match="--allocator optimal requires policy pools"):
         options.settings(UpOptions(data_dir=Path("/nowhere"), policy="static", allocator="optimal"))
 
 
@@ -201,7 +202,7 @@ def test_a_setting_that_this_machine_cannot_satisfy_has_its_name_in_the_file(tmp
     path = tmp_path / "node.yaml"
     path.write_text("pools: {beMinimum: 99}\n")
     given = UpOptions(data_dir=tmp_path, node_config=path)
-    with pytest.raises(OptionError) as refused:
+    with pytest.raises(SettingsError) as refused:
         options.check_settings(given, options.settings(given), MACHINE)
     assert str(refused.value).startswith(f"{path}: pools.beMinimum: 99 is not between 0 and 16")
 
@@ -246,7 +247,7 @@ def test_a_device_of_a_missing_numa_node_is_an_error_with_its_name_in_the_file(t
     path = tmp_path / "node.yaml"
     path.write_text("devices: {example.com/nic: {7: 1}}\n")
     given = UpOptions(data_dir=tmp_path, node_config=path)
-    with pytest.raises(OptionError) as refused:
+    with pytest.raises(SettingsError) as refused:
         options.check_settings(given, options.settings(given), MACHINE, "of simulated nodes: ")
     assert str(refused.value) == (
         f"{path}: of simulated nodes: devices: example.com/nic: nic-7-0 is near NUMA node 7, "
@@ -279,7 +280,7 @@ def test_memory_that_cannot_be_reserved_is_an_error_with_its_name_in_the_file(
     path.write_text(f"memoryManagerPolicy: Static\nreservedMemory: {said}\n")
     given = UpOptions(data_dir=tmp_path, node_config=path)
     machine = parse_spec("socket:2 core:4 smt:2 mem:4Gi")
-    with pytest.raises(OptionError) as refused:
+    with pytest.raises(SettingsError) as refused:
         options.check_settings(given, options.settings(given), machine)
     assert str(refused.value).startswith(f"{path}: {told}")
 

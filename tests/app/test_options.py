@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from corelane.app.settings_file import SettingsError
 from corelane.app.up import options
 from corelane.app.up.cluster import Cluster
 from corelane.app.up.datadir import DataDir, DataDirError
-from corelane.app.up.options import OptionError, UpOptions
+from corelane.app.up.options import UpOptions
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 
@@ -22,14 +23,14 @@ def given(**settings: object) -> UpOptions:
 
 @pytest.mark.parametrize("name", ["../../x", "a/../b", "..", ".", "", "A", "a_b", "ü", "a b", "-a", "a" * 64])
 def test_an_invalid_node_name_is_rejected_and_creates_no_directory(name: str, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="--node-name"):
+    with pytest.raises(SettingsError, match="--node-name"):
         Cluster(UpOptions(data_dir=tmp_path / "data", node_name=name))
     assert not list(tmp_path.iterdir())
 
 
 def test_an_invalid_host_name_requires_the_node_name_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("platform.node", lambda: "my_laptop")
-    with pytest.raises(OptionError, match=r"the host's name 'my_laptop' .* give --node-name"):
+    with pytest.raises(SettingsError, match=r"the host's name 'my_laptop' .* give --node-name"):
         options.node_name(given())
 
 
@@ -39,7 +40,7 @@ def test_the_host_name_becomes_lower_case_as_in_the_kubelet(monkeypatch: pytest.
 
 
 def test_this_machine_cannot_have_the_name_of_a_simulated_node() -> None:
-    with pytest.raises(OptionError, match="sim-2"):
+    with pytest.raises(SettingsError, match="sim-2"):
         options.node_name(given(node_name=options.simulated_name(2), simulated=2))
     assert options.node_name(given(node_name=options.simulated_name(2), simulated=1)) == "sim-2"
 
@@ -47,7 +48,7 @@ def test_this_machine_cannot_have_the_name_of_a_simulated_node() -> None:
 def test_reserved_cpus_are_a_cpu_list_or_none() -> None:
     assert options.reserved(given()) is None
     assert options.reserved(given(reserved_cpus="0-1,8")) == CPUSet((0, 1, 8))
-    with pytest.raises(OptionError, match="--reserved-cpus '0-x'"):
+    with pytest.raises(SettingsError, match="--reserved-cpus: '0-x'"):
         options.reserved(given(reserved_cpus="0-x"))
 
 
@@ -55,7 +56,9 @@ def test_a_port_in_use_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         cluster = Cluster(UpOptions(data_dir=tmp_path / "data", port=port, cgroups="off"))
-        with pytest.raises(OptionError, match=f"port {port} of 127.0.0.1: Address already in use; .*--port"):
+        with pytest.raises(
+            SettingsError, match=f"port {port} of 127.0.0.1: Address already in use; .*--port"
+        ):
             asyncio.run(cluster.start())
 
 
@@ -71,6 +74,6 @@ def test_an_unreadable_kubeconfig_is_an_error_of_one_line(tmp_path: Path) -> Non
 
 def test_missing_reserved_cpus_are_an_error_that_names_the_option() -> None:
     said = given(reserved_cpus="1,99")
-    with pytest.raises(OptionError) as refused:
+    with pytest.raises(SettingsError) as refused:
         options.check_settings(said, options.settings(said), parse_spec("core:2"))
     assert str(refused.value) == "--reserved-cpus 1,99: CPU 99 is unavailable: choose from 0-1"

@@ -65,7 +65,7 @@ def test_a_difference_distinguishes_kept_changed_added_and_removed():
     two, three = CPUSet([2]), CPUSet([3])
     pairs = [(two, two), (two, three), (None, two), (two, None), (None, None)]
     changes = tuple(
-        EntryChange("u", f"c{i}", "", before, after, (Reason(Code.ENTRY_UNCHANGED),))
+        EntryChange("u", "", f"c{i}", before, after, (Reason(Code.ENTRY_UNCHANGED),))
         for i, (before, after) in enumerate(pairs)
     )
     assert [change.kind for change in changes] == ["kept", "changed", "added", "removed", "left out"]

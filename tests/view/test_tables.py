@@ -34,7 +34,9 @@ def test_what_moves_or_colours_a_terminal_is_shown_escaped(text: str, shown: str
 def test_no_terminal_sequence_or_markup_of_a_pod_reaches_the_terminal() -> None:
     evil = "\x1b[31m[bold]x[/bold]"
     lines = (
-        ContainerLine("default", "p", "c", "n", False, "Burstable", False, CPUSet((0,)), "applied", evil),
+        ContainerLine(
+            "default", "p", "c", "n", False, "Burstable", "", "", False, CPUSet((0,)), "applied", evil
+        ),
     )
     text = shown(Status((), lines, (PendingLine("default", "q", evil),)))
     assert "\x1b[31m" not in text
@@ -43,7 +45,7 @@ def test_no_terminal_sequence_or_markup_of_a_pod_reaches_the_terminal() -> None:
 
 def test_pods_outside_the_default_namespace_are_shown_with_theirs() -> None:
     lines = tuple(
-        ContainerLine(space, "p", "c", "n", False, "Burstable", False, CPUSet((0,)), "applied", "")
+        ContainerLine(space, "p", "c", "n", False, "Burstable", "", "", False, CPUSet((0,)), "applied", "")
         for space in ("default", "team-a")
     )
     text = shown(Status((), lines, (PendingLine("team-b", "q", "no room"),)))

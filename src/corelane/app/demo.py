@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import io
 import json
 import logging as stdlog
 import shutil
@@ -30,6 +31,7 @@ from corelane.runtime.local import LocalRuntime
 from corelane.view import demo as view
 from corelane.view import tables
 from corelane.view.demo import Check, PoolStep
+from corelane.view.json_values import json_value
 
 _SIMULATED = "socket:2 core:8 smt:2"
 _PATIENCE = 20.0
@@ -58,7 +60,7 @@ async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
     cluster = Cluster(
         UpOptions(data_dir=directory / "data", port=0, simulated=1, machine=_SIMULATED, cgroups=cgroups)
     )
-    out = view.Silence() if as_json else view.Talk(tables.console())
+    out = view.DemoReport(tables.console(io.StringIO() if as_json else None))
     story = asyncio.create_task(_run(cluster, out))
     cancel_on_signal(story)
     try:
@@ -75,7 +77,7 @@ async def _demo(directory: Path, cgroups: Mode, *, as_json: bool) -> int:
     return 0 if good else 1
 
 
-async def _run(cluster: Cluster, out: view.Audience) -> _Demo:
+async def _run(cluster: Cluster, out: view.DemoReport) -> _Demo:
     await cluster.start()
     demo = _Demo(cluster, cluster.client(), out)
     await cluster.parts.first_of(demo.run())
@@ -96,7 +98,7 @@ class _Demo:
 
     cluster: Cluster
     client: KubeClient
-    out: view.Audience
+    out: view.DemoReport
     steps: list[PoolStep] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     status: status.Status | None = None
@@ -234,7 +236,7 @@ class _Demo:
         shown = status.plain(self.status) if self.status else {}
         return shown | {
             "checks": [check.plain() for check in self.checks],
-            "sharedPool": [step.plain() for step in self.steps],
+            "sharedPool": json_value(self.steps),
         }
 
 

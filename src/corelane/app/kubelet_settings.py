@@ -13,9 +13,17 @@ from typing import Annotated, Final, Literal, cast
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from corelane import node, quantity
+from corelane import node
 from corelane.app import machines, settings_file
-from corelane.app.settings_file import Option, ReservedMemory, SettingsError, cpu_list, option_texts, size
+from corelane.app.settings_file import (
+    Option,
+    ReservedMemory,
+    SettingsError,
+    cpu_amount,
+    cpu_list,
+    option_texts,
+    size,
+)
 from corelane.app.state import files
 from corelane.cpuset import CPUSet
 from corelane.machine import Machine
@@ -166,7 +174,7 @@ def _reservation(file: _Configuration) -> str:
     milli = 0
     for name, reserved in (("kubeReserved", file.kube_reserved), ("systemReserved", file.system_reserved)):
         if reserved and reserved.cpu not in (None, ""):
-            milli += _milli(f"{name}.cpu", str(reserved.cpu))
+            milli += cpu_amount(f"{name}.cpu", str(reserved.cpu))
     return f"{milli}m" if milli else ""
 
 
@@ -263,17 +271,10 @@ def _reserved_count(options: KubeletOptions) -> int | None:
     if not options.reserved or options.reserved_cpus:
         return None
     where = _where(options, "--reserved", "kubeReserved.cpu and systemReserved.cpu")
-    milli = _milli(where, options.reserved)
+    milli = cpu_amount(where, options.reserved)
     if milli <= 0:
         raise SettingsError(f"{where}: {options.reserved}: {_NO_RESERVATION}")
     return -(-milli // 1000)
-
-
-def _milli(where: str, text: str) -> int:
-    try:
-        return quantity.milli(text)
-    except quantity.QuantityError as error:
-        raise SettingsError(f"{where}: {text!r} is not a CPU quantity such as 2 or 1500m: {error}") from None
 
 
 def _where(options: KubeletOptions, option: str, name: str) -> str:

@@ -6,7 +6,7 @@ A line has the field, its value, and what is allowed. The structs say what is al
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -67,12 +67,21 @@ def cpu_list(field: str, text: str) -> CPUSet:
 
 def size(field: str, text: str) -> int:
     """Parse a size in bytes. Raises SettingsError."""
+    return _quantity(field, text, quantity.value, _SIZE)
+
+
+def cpu_amount(field: str, text: str) -> int:
+    """Parse an amount of CPU in milliCPU. Raises SettingsError."""
+    return _quantity(field, text, quantity.milli, "an amount of CPU such as 4 or 1500m")
+
+
+def _quantity(field: str, text: str, parse: Callable[[str], int], form: str) -> int:
     try:
-        amount = quantity.value(text)
+        amount = parse(text)
     except quantity.QuantityError as error:
-        raise SettingsError(f"{field}: {text!r} is not {_SIZE}: {error}") from None
+        raise SettingsError(f"{field}: {text!r} is not {form}: {error}") from None
     if amount < 0:
-        raise SettingsError(f"{field}: {text} is negative")
+        raise SettingsError(f"{field}: {text} is negative; give 0 or more")
     return amount
 
 

@@ -54,7 +54,7 @@ class PodOptions:
         return cls(cpus, memory, hugepages, devices, filename, given)
 
     def requests(self) -> tuple[PodRequest, ...]:
-        """Return what the pods request. Raises InputError."""
+        """Return what the pods request. Raises SettingsError."""
         from corelane.app.allocate import pod_manifests
 
         if self.filename:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from corelane.node.explain.pod_explanation import (
     ContainerExplanation,
@@ -13,12 +13,12 @@ from corelane.node.explain.pod_explanation import (
     Objective,
     PodExplanation,
     ProviderHints,
-    TermValue,
 )
 from corelane.node.explain.what_if import AllocatorAnswer, Comparison
 from corelane.placement.memory_blocks import in_words
 from corelane.view import svg, tables
 from corelane.view.cpumap import cpumap
+from corelane.view.json_values import json_value
 from corelane.view.owners import Owner
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def plain(pod: PodExplanation) -> dict[str, Any]:
         "free": str(state.free_exclusive),
         "sharedPool": str(decision.shared),
         "notes": list(pod.notes),
-        "merge": _plain_merge(pod.merge),
+        "merge": json_value(pod.merge, _KEYS),
         "objective": _plain_objective(pod.objective),
     }
 
@@ -58,62 +58,28 @@ def _plain_container(container: ContainerExplanation) -> dict[str, Any]:
         "exclusive": bool(container.cpus),
         "cpus": str(container.cpus),
         "quality": asdict(near) if near else None,
-        "steps": [asdict(step) for step in container.steps],
-        "candidates": [asdict(candidate) for candidate in container.candidates],
+        "steps": json_value(container.steps),
+        "candidates": json_value(container.candidates),
         "runnerUp": str(container.runner_up),
         "runnerUpQuality": asdict(next_near) if next_near else None,
-        "memory": [
-            {"resource": block.resource, "size": block.size, "nodes": str(block.nodes)}
-            for block in container.memory
-        ],
-        "devices": {resource: list(ids) for resource, ids in container.devices.items()},
-        "merge": _plain_merge(container.merge),
+        "memory": json_value(container.memory),
+        "devices": json_value(container.devices),
+        "merge": json_value(container.merge, _KEYS),
         "pool": container.pool,
     }
-
-
-def _plain_merge(merge: HintMerge | None) -> dict[str, Any] | None:
-    if merge is None:
-        return None
-    providers = [
-        {
-            "resource": one.resource,
-            "wanted": one.amount,
-            "sets": [asdict(nodes) for nodes in one.sets],
-            "total": one.total,
-            "word": one.word,
-        }
-        for one in merge.providers
-    ]
-    return asdict(merge) | {"providers": providers}
 
 
 def _plain_objective(objective: Objective | None) -> dict[str, Any] | None:
     if objective is None:
         return None
-    return {
-        "allocator": objective.allocator,
-        "cpus": str(objective.cpus),
-        "runnerUp": str(objective.runner_up),
-        "terms": list(map(_plain_term, objective.terms)),
-        "proven": objective.proven,
-        "unprovenTerm": objective.unproven_term,
-        "unprovenBound": objective.bound,
-        "why": objective.why,
-        "notes": list(objective.notes),
-        "changes": [asdict(one) | {"pods": list(one.pods)} for one in objective.remedies],
-    }
+    terms = [
+        {**json_value(term, _KEYS), "better": "higher" if term.larger else "lower"}
+        for term in objective.terms
+    ]
+    return {**json_value(objective, _KEYS), "terms": terms}
 
 
-def _plain_term(term: TermValue) -> dict[str, Any]:
-    return {
-        "number": term.number,
-        "name": term.name,
-        "text": term.text,
-        "value": term.value,
-        "runnerUp": term.runner_up,
-        "better": "higher" if term.larger else "lower",
-    }
+_KEYS: Final = {"amount": "wanted", "bound": "unprovenBound", "remedies": "changes", "larger": ""}
 
 
 def plain_comparison(pods: Iterable[Comparison]) -> list[dict[str, Any]]:

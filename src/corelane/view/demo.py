@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
 from corelane.view import status, tables, units
+from corelane.view.json_values import json_value
 from corelane.view.status import Status
 
 if TYPE_CHECKING:
@@ -23,14 +24,6 @@ class PoolStep:
     shared: CPUSet
     best_effort: CPUSet
     exclusive: CPUSet
-
-    def plain(self) -> dict[str, str]:
-        return {
-            "when": self.when,
-            "shared": str(self.shared),
-            "bestEffort": str(self.best_effort),
-            "exclusive": str(self.exclusive),
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,41 +49,10 @@ class Check:
         return f"DIFFERS: {' and '.join(str(cpus) for cpus in self.found) or 'no task'} ({tasks})"
 
     def plain(self) -> dict[str, Any]:
-        return {
-            "container": self.container,
-            "exclusive": self.exclusive,
-            "wanted": str(self.wanted),
-            "allowed": [str(cpus) for cpus in self.found],
-            "tasks": self.tasks,
-            "ok": self.ok,
-        }
+        return {**json_value(self, {"found": "allowed"}), "ok": self.ok}
 
 
-class Audience(Protocol):
-    """What the demo reports to."""
-
-    def say(self, text: str) -> None: ...
-    def machine(self, machine: Machine, enforcement: str, notice: str, simulated: str) -> None: ...
-    def applied(self, pod: str) -> None: ...
-    def state(self, found: Status, checks: Sequence[Check]) -> None: ...
-    def pool(self, steps: Sequence[PoolStep]) -> None: ...
-    def cleaned(self, left: Sequence[str]) -> None: ...
-    def verdict(self, checks: Sequence[Check], *, ok: bool) -> None: ...
-
-
-class Silence:
-    """No output: for scripts, which read JSON at the end."""
-
-    def say(self, text: str) -> None: ...
-    def machine(self, machine: Machine, enforcement: str, notice: str, simulated: str) -> None: ...
-    def applied(self, pod: str) -> None: ...
-    def state(self, found: Status, checks: Sequence[Check]) -> None: ...
-    def pool(self, steps: Sequence[PoolStep]) -> None: ...
-    def cleaned(self, left: Sequence[str]) -> None: ...
-    def verdict(self, checks: Sequence[Check], *, ok: bool) -> None: ...
-
-
-class Talk:
+class DemoReport:
     """Text for a terminal or a log."""
 
     def __init__(self, to: Console) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from corelane.limits.calibration.experiments import Experiment, ModelCheck, Prediction
 from corelane.limits.calibration.laboratory import CalibrationRun
+from corelane.view.json_values import json_value
 
 HEADINGS = (
     "experiment",
@@ -70,11 +71,7 @@ def as_json(found: Sequence[CalibrationRow]) -> list[dict[str, Any]]:
         {
             "name": row.experiment.name,
             "kind": row.experiment.kind,
-            "threads": row.experiment.threads,
-            "quotaMs": row.experiment.quota_ms,
-            "periodMs": row.experiment.period_ms,
-            "burstMs": row.experiment.burst_ms,
-            "seconds": row.experiment.seconds,
+            **json_value(row.experiment, {"run_ms": "", "every_ms": ""}),
             "measured": asdict(row.run.measured.figures) if row.run else None,
             "model": asdict(row.predicted.figures) if row.predicted else None,
             "phaseMs": _phase(row.run),

@@ -11,6 +11,7 @@ from corelane.limits.lint.findings import Finding, LintRule
 from corelane.limits.lint.linter import FileFault, LintReport
 from corelane.limits.lint.pod_context import QuotaCost
 from corelane.limits.lint.policy import Severity
+from corelane.view.json_values import json_value
 from corelane.view.tables import printable
 from corelane.view.units import plural
 
@@ -68,7 +69,7 @@ def plain(report: LintReport, notes: Sequence[str] = ()) -> dict[str, Any]:
     return {
         "findings": [_plain(one) for one in report.findings],
         "ignored": [{**_plain(one), "reason": one.ignored} for one in report.ignored],
-        "faults": [_fault(one) for one in report.faults],
+        "faults": json_value(report.faults),
         "notes": list(notes),
         "summary": {
             "workloads": report.workloads,
@@ -83,17 +84,10 @@ def _plain(one: Finding) -> dict[str, Any]:
         "file": one.file,
         "line": one.place.line,
         "column": one.place.column,
-        "source": one.source or None,
-        "rule": one.rule,
-        "severity": str(one.severity),
-        "kind": one.kind,
-        "namespace": one.namespace,
-        "name": one.name,
-        "container": one.container or None,
-        "message": one.message,
-        "fix": one.fix,
+        "source": None,
+        **json_value(one, {"place": "", "ignored": ""}),
+        **{name: getattr(one, name) or None for name in ("source", "container")},
         "cost": _cost(one.cost),
-        "patch": one.patch,
     }
 
 
@@ -107,10 +101,6 @@ def _cost(cost: QuotaCost | None) -> dict[str, Any] | None:
         "stallMs": round(cost.stall_ms, 3),
         "lostMsPerSecond": round(cost.lost_ms_per_s, 3),
     }
-
-
-def _fault(one: FileFault) -> dict[str, Any]:
-    return {"file": one.file, "line": one.line, "column": one.column, "message": one.message}
 
 
 def sarif(report: LintReport, rules: Iterable[LintRule], version: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from corelane.node.recovery.start_rules import StartRule, broken
 from corelane.node.recovery.statefiles import StateFile
 from corelane.reasons import sentence
 from corelane.view import tables
+from corelane.view.json_values import json_value
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -120,11 +121,7 @@ def plain_difference(difference: StateDifference, *, written: bool, backup: str 
 def _plain_change(change: EntryChange) -> dict[str, Any]:
     return {
         "kind": change.kind,
-        "podUID": change.uid,
-        "pod": change.pod,
-        "container": change.container,
-        "before": None if change.before is None else str(change.before),
-        "after": None if change.after is None else str(change.after),
+        **json_value(change, {"uid": "podUID", "reasons": ""}),
         "why": _why(change),
     }
 

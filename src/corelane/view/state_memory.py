@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from corelane.node.kubelet.memory_checkpoint import Block, MemoryCheckpoint, NodeMemory
 from corelane.node.recovery.statefiles import StateFile
 from corelane.view import tables
+from corelane.view.json_values import json_value
 from corelane.view.state import checksum
 from corelane.view.units import size
 
@@ -29,7 +29,7 @@ def plain_contents(file: StateFile[MemoryCheckpoint]) -> dict[str, Any]:
                 "node": node,
                 "assignments": state.assignments,
                 "group": list(state.group),
-                "memory": {name: _camel(asdict(table)) for name, table in state.memory.items()},
+                "memory": json_value(state.memory),
             }
             for node, state in content.machine.items()
         ],
@@ -45,10 +45,6 @@ def plain_contents(file: StateFile[MemoryCheckpoint]) -> dict[str, Any]:
         "checksumOk": not file.fault,
         "fault": file.fault,
     }
-
-
-def _camel(table: dict[str, int]) -> dict[str, int]:
-    return {"systemReserved" if name == "system_reserved" else name: n for name, n in table.items()}
 
 
 def _plain_block(block: Block) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet, named
@@ -11,6 +11,7 @@ from corelane.machine.model import Machine
 from corelane.node.recovery.takeover import Stage, Takeover
 from corelane.view import tables
 from corelane.view.cpumap import cpumap
+from corelane.view.json_values import json_value
 from corelane.view.owners import Owner
 
 if TYPE_CHECKING:
@@ -60,15 +61,15 @@ class ContainerLine:
     node: str
     simulated: bool
     qos: str
+    cls: str
+    """Koordinator's class under policy pools, else ""."""
+    lane: str
+    """How its CPUs are shared, or the pool in which it runs."""
     exclusive: bool
     cpus: CPUSet
     state: str
     """Phase of the pin: reserved, applied, confirmed; "simulated" where there is no kernel to confirm it."""
     why: str
-    cls: str = ""
-    """Koordinator's class under policy pools, else ""."""
-    lane: str = ""
-    """How its CPUs are shared, or the pool in which it runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +94,8 @@ def plain(status: Status) -> dict[str, Any]:
     """JSON with stable keys; CPU sets are list strings."""
     return {
         "nodes": [_node(node) for node in status.nodes],
-        "containers": [_container(line) for line in status.containers],
-        "pending": [asdict(line) for line in status.pending],
+        "containers": json_value(status.containers, {"qos": "qosClass", "cls": "class"}),
+        "pending": json_value(status.pending),
     }
 
 
@@ -120,23 +121,6 @@ def _node(node: NodeLine) -> dict[str, Any]:
             {"node": one.node, "shared": str(one.shared), "bestEffort": str(one.best_effort)}
             for one in _parts(node)
         ],
-    }
-
-
-def _container(line: ContainerLine) -> dict[str, Any]:
-    return {
-        "namespace": line.namespace,
-        "pod": line.pod,
-        "container": line.container,
-        "node": line.node,
-        "simulated": line.simulated,
-        "qosClass": line.qos,
-        "class": line.cls,
-        "lane": line.lane,
-        "exclusive": line.exclusive,
-        "cpus": str(line.cpus),
-        "state": line.state,
-        "why": line.why,
     }
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from corelane import node
 from corelane.app.allocate import node_state
 from corelane.app.allocate.node_state import NodeQuery
-from corelane.app.allocate.pod_manifests import InputError
+from corelane.app.settings_file import SettingsError
 from corelane.node import NodeConfig, NodeState
 from corelane.node.explain import what_if
 from corelane.node.explain.pod_explanation import PodExplanation
@@ -27,7 +27,7 @@ _POD_LEVEL: Final = (
 def main(requests: Sequence[PodRequest], where: NodeQuery, output: str, say: Callable[[str], None]) -> int:
     """Print the answers as table, json or svg, pods in their order; return 0 if all are admitted, else 1.
 
-    Raises InputError, SettingsError, StateFileError, NodeConfigError and MachineError for bad input.
+    Raises SettingsError, StateFileError, NodeConfigError and MachineError for bad input.
     """
     state, notes = node_state.read(where)
     answers = list(_explanations(state, requests, notes))
@@ -90,11 +90,11 @@ def _notes(state: NodeState, request: PodRequest) -> Iterator[str]:
 
 
 def _check_memory(state: NodeState, request: PodRequest) -> None:
-    """Raises InputError for a Guaranteed pod without a memory request where memory is allocated too."""
+    """Raises SettingsError for a Guaranteed pod without a memory request where memory is allocated too."""
     if state.memory and request.qos is QOSClass.GUARANTEED and not request.level:
         for container in request.containers:
             if not container.memory_request:
-                raise InputError(
+                raise SettingsError(
                     f"container {container.name}: no memory request: the memory manager allocates memory to "
                     "Guaranteed pods; give --memory, such as 4Gi"
                 )

@@ -13,11 +13,12 @@ from typing import Any, cast
 
 from corelane import node
 from corelane.app import kubelet_settings, machines, nodefile
-from corelane.app.allocate.pod_manifests import InputError, objects
+from corelane.app.allocate.pod_manifests import objects
 from corelane.app.kubelet_settings import KubeletOptions, NodeResources
+from corelane.app.settings_file import SettingsError, cpu_list
 from corelane.app.state import files
 from corelane.app.state.files import StateFileError
-from corelane.cpuset import CPUSet, CPUSetError, named, verb
+from corelane.cpuset import CPUSet, named, verb
 from corelane.machine.model import Machine
 from corelane.node import (
     Entry,
@@ -107,7 +108,7 @@ def read(where: NodeQuery) -> tuple[NodeState, tuple[str, ...]]:
     """Return the node's state before the request, and the problems found in it as sentences.
 
     With a kubelet's release or state file the node has all online CPUs, as a kubelet sees it; else those that
-    this process is allowed to use. Raises InputError, SettingsError, StateFileError, NodeConfigError.
+    this process is allowed to use. Raises SettingsError, StateFileError, NodeConfigError.
     """
     content = files.read(where.state) if where.state else b""
     is_ledger = b'"corelane-ledger"' in content
@@ -128,7 +129,7 @@ def read(where: NodeQuery) -> tuple[NodeState, tuple[str, ...]]:
 
 
 def _machine(where: NodeQuery, published: _Published, *, all_online: bool) -> Machine:
-    """Raises InputError, MachineError, SettingsError."""
+    """Raises SettingsError, MachineError."""
     if published.state is not None and where.machine is None:
         machine = published.state.machine
     else:
@@ -138,16 +139,13 @@ def _machine(where: NodeQuery, published: _Published, *, all_online: bool) -> Ma
 
 
 def _isolated(machine: Machine, text: str) -> Machine:
-    """Replace the machine's isolated CPUs. Raises InputError."""
+    """Replace the machine's isolated CPUs. Raises SettingsError."""
     if not text:
         return machine
-    try:
-        cpus = CPUSet.parse(text)
-    except CPUSetError as error:
-        raise InputError(f"--isolate: {text!r} is not a CPU list such as 2-7,10-15: {error}") from None
+    cpus = cpu_list("--isolate", text)
     if missing := cpus - machine.online:
         these = f"{named(missing.mask)} {verb(missing.mask)}"
-        raise InputError(f"--isolate: {these} not on this machine, which has {machine.online}")
+        raise SettingsError(f"--isolate: {these} not on this machine, which has {machine.online}")
     return replace(machine, isolated=cpus)
 
 
@@ -155,7 +153,7 @@ def _isolated(machine: Machine, text: str) -> Machine:
 
 
 def _config(machine: Machine, where: NodeQuery, published: _Published) -> NodeConfig:
-    """Combine options, files and manifests. Raises InputError, SettingsError."""
+    """Combine options, files and manifests. Raises SettingsError."""
     if where.kubelet.policy != "pools":
         return kubelet_config(where, machine)
     kubelet = kubelet_settings.config(replace(where.kubelet, policy="static"), exact=False)
@@ -194,7 +192,7 @@ def _pool_config(
 ) -> NodeConfig:
     """Return the settings under policy `pools`: the Node's labels first, then the kubelet's, then options.
 
-    Raises InputError for an invalid label or annotation.
+    Raises SettingsError for an invalid label or annotation.
     """
     from corelane.kube.translate import node_labels
 
@@ -202,7 +200,7 @@ def _pool_config(
     settings = node_labels.node_labels({**published.labels, **overrides.labels}, published.annotations)
     if settings.faults:
         source = f"{overrides.node}: " if overrides.node and not overrides.labels else ""
-        raise InputError(f"{source}{settings.faults[0]}")
+        raise SettingsError(f"{source}{settings.faults[0]}")
     profile = replace(_profile(file, published), **overrides.options)
     topology = usable_topology(machine)
     options = node_labels.pool_options(settings, _published_kubelet(where, published), profile, topology)
@@ -243,26 +241,26 @@ def _published_kubelet(where: NodeQuery, published: _Published) -> Any:
 
 
 def _published(path: Path) -> _Published:
-    """Read a Node, its NodeResourceTopology, or a file with both. Raises InputError naming the field."""
+    """Read a Node, its NodeResourceTopology, or a file with both. Raises SettingsError naming the field."""
     published = _Published()
     for tree in objects(path):
         kind, meta = tree.get("kind"), tree.get("metadata") or {}
         if not isinstance(meta, dict):
-            raise InputError(f"{path}: metadata: is not an object")
+            raise SettingsError(f"{path}: metadata: is not an object")
         if kind == "Node":
             labels, annotations = _strings(path, meta, "labels"), _strings(path, meta, "annotations")
             published = replace(published, labels=labels, annotations=annotations)
         elif kind == "NodeResourceTopology":
             published = _with_topology(path, tree, published)
         else:
-            raise InputError(f"{path}: kind: {kind!r}: --node takes a Node or a NodeResourceTopology")
+            raise SettingsError(f"{path}: kind: {kind!r}: --node takes a Node or a NodeResourceTopology")
     return published
 
 
 def _strings(path: Path, meta: Mapping[str, Any], name: str) -> dict[str, str]:
     texts = meta.get(name) or {}
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise InputError(f"{path}: metadata.{name}: keys and values must be strings")
+        raise SettingsError(f"{path}: metadata.{name}: keys and values must be strings")
     return texts
 
 
@@ -276,17 +274,17 @@ def _with_topology(path: Path, tree: Mapping[str, Any], published: _Published) -
     from corelane.kube.translate.crane import CraneTopology
 
     if tree.get("apiVersion") == CraneTopology.api.api_version:
-        raise InputError(
+        raise SettingsError(
             f"{path}: a NodeResourceTopology of gocrane counts CPUs without ids: give it as --machine"
         )
     try:
         topology = decode.decode_object(NodeResourceTopology, msgspec.json.encode(tree))
         if isinstance(topology, Malformed):
-            raise InputError(f"{path}: {topology.error}")
+            raise SettingsError(f"{path}: {topology.error}")
         state = translate.state_from_topology(topology)
         return replace(published, state=state, kubelet=node_labels.published_kubelet(topology))
     except (translate.TranslationError, TypeError) as error:
-        raise InputError(f"{path}: {error}") from None
+        raise SettingsError(f"{path}: {error}") from None
 
 
 # State files.

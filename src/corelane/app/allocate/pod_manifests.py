@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from corelane import quantity
+from corelane.app.settings_file import SettingsError, cpu_amount, size
 from corelane.app.state import files
 from corelane.workload import ContainerRequest, PodRequest, QOSClass
 
@@ -16,24 +16,20 @@ _UID: Final = "corelane-allocate"
 _KINDS_WITH_TEMPLATE = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job")
 
 
-class InputError(ValueError):
-    """An invalid option or manifest; the message names the option, or file and field, and the remedy."""
-
-
 def pod_request(
     cpus: str, memory: str = "", hugepages: Sequence[str] = (), devices: Sequence[str] = ()
 ) -> PodRequest:
     """Return a Guaranteed pod of one container with these requests.
 
-    Huge pages are given as `2Mi=512Mi`, devices as `nvidia.com/gpu=2`. Raises InputError.
+    Huge pages are given as `2Mi=512Mi`, devices as `nvidia.com/gpu=2`. Raises SettingsError.
     """
-    milli, size = _milli(cpus), _bytes("--memory", memory) if memory else 0
+    milli, memory_size = cpu_amount("--cpus", cpus), size("--memory", memory) if memory else 0
     only = ContainerRequest(
         "app",
         cpu_request=milli,
         cpu_limit=milli,
-        memory_request=size,
-        memory_limit=size,
+        memory_request=memory_size,
+        memory_limit=memory_size,
         hugepages=dict(map(_pages, hugepages)),
         devices=_devices(devices),
     )
@@ -42,12 +38,12 @@ def pod_request(
 
 def _pages(text: str) -> tuple[int, int]:
     """Return the page size in KiB, and the bytes."""
-    size, equals, amount = text.partition("=")
+    page_text, equals, amount = text.partition("=")
     if not equals:
-        raise InputError(f"--hugepages: {text!r} is not SIZE=AMOUNT, such as 2Mi=512Mi")
-    page, total = _bytes("--hugepages", size), _bytes("--hugepages", amount)
+        raise SettingsError(f"--hugepages: {text!r} is not SIZE=AMOUNT, such as 2Mi=512Mi")
+    page, total = size("--hugepages", page_text), size("--hugepages", amount)
     if not page or page % 1024 or total % page:
-        raise InputError(f"--hugepages: {text}: {amount} is not a multiple of the page size {size}")
+        raise SettingsError(f"--hugepages: {text}: {amount} is not a multiple of the page size {page_text}")
     return page // 1024, total
 
 
@@ -56,41 +52,21 @@ def _devices(texts: Sequence[str]) -> dict[str, int]:
     for text in texts:
         match = re.fullmatch(r"([^=]+)=([0-9]{1,6})", text, re.ASCII)
         if not match:
-            raise InputError(f"--device: {text!r} is not NAME=COUNT, such as nvidia.com/gpu=1")
+            raise SettingsError(f"--device: {text!r} is not NAME=COUNT, such as nvidia.com/gpu=1")
         if match[1] in counts:
-            raise InputError(f"--device: {match[1]} is given twice")
+            raise SettingsError(f"--device: {match[1]} is given twice")
         counts[match[1]] = int(match[2])
     return counts
-
-
-def _bytes(option: str, text: str) -> int:
-    try:
-        size = quantity.value(text)
-    except quantity.QuantityError as error:
-        raise InputError(f"{option}: {text!r} is not a size such as 1Gi: {error}") from None
-    if size < 0:
-        raise InputError(f"{option}: {text} is negative; give 0 or more")
-    return size
-
-
-def _milli(cpus: str) -> int:
-    try:
-        milli = quantity.milli(cpus)
-    except quantity.QuantityError as error:
-        raise InputError(f"--cpus: {cpus!r} is not an amount of CPU such as 4 or 1500m: {error}") from None
-    if milli < 0:
-        raise InputError(f"--cpus: {cpus} is negative; give 0 or more CPUs")
-    return milli
 
 
 def pod_requests(path: Path) -> tuple[PodRequest, ...]:
     """Return the requests of the pods in a manifest, in their order; of a Deployment, of its pod template.
 
-    Raises InputError naming file and field.
+    Raises SettingsError naming file and field.
     """
     trees = objects(path)
     if not trees:
-        raise InputError(f"{path}: no object in this file; give a file with a pod")
+        raise SettingsError(f"{path}: no object in this file; give a file with a pod")
     if len(trees) == 1:
         return (_pod_request(str(path), path, trees[0], _UID),)
     requests = [
@@ -110,27 +86,27 @@ def _pod_request(where: str, path: Path, tree: Mapping[str, Any], uid: str) -> P
     try:
         pod = decode.decode_object(Pod, msgspec.json.encode(_pod_tree(where, tree)))
         if isinstance(pod, Malformed):
-            raise InputError(f"{where}: {pod.error}")
+            raise SettingsError(f"{where}: {pod.error}")
         if not pod.spec.containers:
-            raise InputError(f"{where}: spec.containers: is empty; a pod needs a container")
+            raise SettingsError(f"{where}: spec.containers: is empty; a pod needs a container")
         request = pod_requests.request(pod)
     except (TranslationError, TypeError) as error:
-        raise InputError(f"{where}: {error}") from None
+        raise SettingsError(f"{where}: {error}") from None
     name, space = request.name or path.stem, request.namespace or "default"
     return replace(request, uid=request.uid or uid, namespace=space, name=name)
 
 
 def objects(path: Path) -> list[dict[str, Any]]:
-    """Return the objects in a file of YAML or JSON, the items of lists one by one. Raises InputError."""
+    """Return the objects in a file of YAML or JSON, the items of lists one by one. Raises SettingsError."""
     import yaml
 
     try:
         trees = [tree for tree in yaml.safe_load_all(files.read(path)) if tree is not None]
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path}: is not YAML or JSON: {' '.join(str(error).split())}") from None
+        raise SettingsError(f"{path}: is not YAML or JSON: {' '.join(str(error).split())}") from None
     for tree in trees:
         if not isinstance(tree, dict):
-            raise InputError(f"{path}: is {type(tree).__name__}, not an object")
+            raise SettingsError(f"{path}: is {type(tree).__name__}, not an object")
     return [item for tree in trees for item in _items(path, tree)]
 
 
@@ -139,7 +115,7 @@ def _items(path: Path, tree: dict[str, Any]) -> list[dict[str, Any]]:
         return [tree]
     items = tree.get("items")
     if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
-        raise InputError(f"{path}: items: is not a list of objects")
+        raise SettingsError(f"{path}: items: is not a list of objects")
     return items
 
 
@@ -150,7 +126,7 @@ def _pod_tree(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
         meta = {**(template.get("metadata") or {}), **_named(where, tree)}
         return {"metadata": {**meta, "uid": ""}, "spec": template.get("spec")}
     if kind != "Pod":
-        raise InputError(
+        raise SettingsError(
             f"{where}: kind: {kind!r} has no pods; give a Pod, {', '.join(_KINDS_WITH_TEMPLATE)}"
         )
     return dict(tree)
@@ -160,12 +136,12 @@ def _named(where: str, tree: Mapping[str, Any]) -> dict[str, Any]:
     """Return name and namespace of a Deployment, which stand for those of its pods."""
     meta = tree.get("metadata") or {}
     if not isinstance(meta, dict):
-        raise InputError(f"{where}: metadata: is not an object")
+        raise SettingsError(f"{where}: metadata: is not an object")
     return {name: meta[name] for name in ("name", "namespace") if name in meta}
 
 
 def _member(where: str, tree: Mapping[str, Any], name: str) -> dict[str, Any]:
     member = tree.get(name)
     if not isinstance(member, dict):
-        raise InputError(f"{where}: {name}: is missing or not an object")
+        raise SettingsError(f"{where}: {name}: is missing or not an object")
     return member

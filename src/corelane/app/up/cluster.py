@@ -15,10 +15,11 @@ from corelane.agent.watching import SharedWatch
 from corelane.apiserver.http.auth import MASTERS, User
 from corelane.apiserver.http.server import APIServer
 from corelane.app import machines
+from corelane.app.settings_file import SettingsError
 from corelane.app.up import kubelet, tls
 from corelane.app.up import options as checks
 from corelane.app.up.datadir import DataDir
-from corelane.app.up.options import OptionError, UpOptions
+from corelane.app.up.options import UpOptions
 from corelane.app.up.podlogs import PodLogs
 from corelane.app.up.supervise import Parts
 from corelane.controller import Controller
@@ -39,7 +40,7 @@ _AT_ONCE: Final = 16
 class Cluster:
     """Starts all parts in order and stops them in reverse order; `parts` raises when one of them fails.
 
-    Raises OptionError for an invalid option, DataDirError if another corelane uses the directory.
+    Raises SettingsError for an invalid option, DataDirError if another corelane uses the directory.
     """
 
     def __init__(self, options: UpOptions) -> None:
@@ -101,7 +102,7 @@ class Cluster:
             await self._server.start()
         except OSError as error:
             cause = os.strerror(error.errno) if error.errno else str(error)
-            raise OptionError(
+            raise SettingsError(
                 f"port {port} of 127.0.0.1: {cause}; give another with --port (0: any free port)"
             ) from error
         self.url = self._server.url

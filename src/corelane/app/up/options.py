@@ -9,16 +9,13 @@ from pathlib import Path
 
 from corelane.apiserver import formats
 from corelane.app import nodefile
-from corelane.cpuset import CPUSet, CPUSetError
+from corelane.app.settings_file import SettingsError, cpu_list
+from corelane.cpuset import CPUSet
 from corelane.machine import Machine
 from corelane.node import NodeConfig, NodeConfigError
 from corelane.node.config import AllocatorName, Policy, check
 from corelane.node.ledger import usable_topology
 from corelane.runtime.enforce import Mode
-
-
-class OptionError(ValueError):
-    """An option's value is invalid; the message names option, value, and what is allowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,18 +38,18 @@ class UpOptions:
 def node_name(options: UpOptions) -> str:
     """Return the name of this machine's node, by default the host's in lower case, as the kubelet does.
 
-    It also names a directory and a label. Raises OptionError for a name that Kubernetes rejects.
+    It also names a directory and a label. Raises SettingsError for a name that Kubernetes rejects.
     """
     given = options.node_name
     name = (platform.node().lower() or "localhost") if given is None else given
     if formats.dns_subdomain(name) or formats.label_value(name):
         source = "the host's name" if given is None else "--node-name"
-        raise OptionError(
+        raise SettingsError(
             f"{source} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
             "digits, '-' and '.', such as node-1.lab"
         )
     if _is_simulated(name, options.simulated):
-        raise OptionError(f"--node-name {name} is the name of a simulated node; give another name")
+        raise SettingsError(f"--node-name {name} is the name of a simulated node; give another name")
     return name
 
 
@@ -67,18 +64,15 @@ def _is_simulated(name: str, count: int) -> bool:
 
 
 def reserved(options: UpOptions) -> CPUSet | None:
-    """Return --reserved-cpus, None where it is not given. Raises OptionError."""
+    """Return --reserved-cpus, None where it is not given. Raises SettingsError."""
     text = options.reserved_cpus
-    try:
-        return CPUSet.parse(text) if text else None
-    except CPUSetError as error:
-        raise OptionError(f"--reserved-cpus {text!r} is not a CPU list such as 0-1,8: {error}") from error
+    return cpu_list("--reserved-cpus", text) if text else None
 
 
 def settings(options: UpOptions) -> NodeConfig:
     """Return the settings of this machine's node: from its file, overridden by options.
 
-    Raises OptionError, NodeFileError.
+    Raises SettingsError.
     """
     config = nodefile.load(options.node_config) if options.node_config else NodeConfig(policy="pools")
     if named := reserved(options):
@@ -87,7 +81,7 @@ def settings(options: UpOptions) -> NodeConfig:
         config = replace(config, pools=replace(config.pools, allocator=options.allocator))
     config = replace(config, policy=options.policy or config.policy)
     if options.allocator and config.policy != "pools":
-        raise OptionError(
+        raise SettingsError(
             f"--allocator {options.allocator} requires policy pools, but the policy is {config.policy}; "
             "remove the option, or add --policy pools"
         )
@@ -95,15 +89,15 @@ def settings(options: UpOptions) -> NodeConfig:
 
 
 def check_settings(options: UpOptions, config: NodeConfig, machine: Machine, within: str = "") -> None:
-    """Raise OptionError for a setting that this machine cannot satisfy, naming field or option."""
+    """Raise SettingsError for a setting that this machine cannot satisfy, naming field or option."""
     try:
         check(config, usable_topology(machine), machine)
     except NodeConfigError as error:
         if options.reserved_cpus and not within and error.field == "reserved":
             detail = error.detail.removeprefix(f"{config.reserved}: ")
-            raise OptionError(f"--reserved-cpus {options.reserved_cpus}: {detail}") from error
+            raise SettingsError(f"--reserved-cpus {options.reserved_cpus}: {detail}") from error
         where = f"{options.node_config}: " if options.node_config else ""
-        raise OptionError(f"{where}{within}{nodefile.explain(error)}") from error
+        raise SettingsError(f"{where}{within}{nodefile.explain(error)}") from error
 
 
 def simulated_settings(config: NodeConfig, options: UpOptions | None = None) -> NodeConfig:

@@ -114,16 +114,16 @@ class Objective:
 
     allocator: str
     cpus: CPUSet
-    terms: tuple[TermValue, ...] = ()
     runner_up: CPUSet = field(default_factory=CPUSet)
+    terms: tuple[TermValue, ...] = ()
     proven: bool = True
     unproven_term: str = ""
     bound: int | None = None
     """The best value that the unproven term could still reach."""
     why: str = ""
-    remedies: tuple[Remedy, ...] = ()
     notes: tuple[str, ...] = ()
     """Sentences: the term that decided, and preferences that were not met."""
+    remedies: tuple[Remedy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

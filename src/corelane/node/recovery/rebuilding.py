@@ -24,9 +24,9 @@ class EntryChange:
     """What a repair does to one container's CPUs; None stands for no entry."""
 
     uid: str
-    container: str
     pod: str
     """`namespace/name` where it is known."""
+    container: str
     before: CPUSet | None
     after: CPUSet | None
     reasons: tuple[Reason, ...]
@@ -76,7 +76,7 @@ def rebuild(
     """
     if state.config.policy == "none":
         why = (Reason(Code.ENTRY_POLICY_NONE),)
-        gone = [EntryChange(uid, name, "", cpus, None, why) for (uid, name), cpus in _entries(old).items()]
+        gone = [EntryChange(uid, "", name, cpus, None, why) for (uid, name), cpus in _entries(old).items()]
         return RebuiltState(Checkpoint("none"), tuple(gone))
     draft = _Draft(state, dict(old.pods) if old else {})
     for owner in owners:
@@ -220,7 +220,7 @@ class _Draft:
         assigned, owner = self.assigned.get(key), self.owners.get(key)
         after = CPUSet.from_mask(assigned.cpus) if assigned else None
         title, reasons = owner.pod if owner else "", tuple(self._reasons(key, before))
-        return EntryChange(*key, title, before, after, reasons)
+        return EntryChange(key[0], title, key[1], before, after, reasons)
 
     def _reasons(self, key: tuple[str, str], before: CPUSet | None) -> Iterator[Reason]:
         assigned = self.assigned.get(key)
