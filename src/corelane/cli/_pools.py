@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,28 +30,21 @@ class PodOptions:
     """The placement options that are given, by parameter name."""
 
     @classmethod
-    def of(
-        cls,
-        cpus: str | None,
-        memory: str | None,
-        hugepages: tuple[str, ...],
-        devices: tuple[str, ...],
-        filename: Path | None,
-        **placement: Any,
-    ) -> PodOptions:
+    def of(cls, **values: Any) -> PodOptions:
         """Raises Fault for options that contradict each other."""
-        given = _given(placement)
-        if (cpus is None) == (filename is None):
+        made = cls(**_own_fields(cls, values), placement=_given(values))
+        if (made.cpus is None) == (made.filename is None):
             raise Fault("give either --cpus N or -f POD.yaml")
-        if filename and (memory or hugepages or devices):
+        if made.filename and (made.memory or made.hugepages or made.devices):
             raise Fault(
                 "--memory, --hugepages and --device need --cpus; with -f the manifest has the requests"
             )
-        if filename and given:
-            raise Fault(f"{_flags(given)[0]} needs --cpus; with -f use the pod's labels and annotations")
-        if "bind_required" in given and "bind" not in given:
+        if made.filename and made.placement:
+            flag = _flags(made.placement)[0]
+            raise Fault(f"{flag} needs --cpus; with -f use the pod's labels and annotations")
+        if "bind_required" in made.placement and "bind" not in made.placement:
             raise Fault("--bind-required: no bind policy: give --bind")
-        return cls(cpus, memory, hugepages, devices, filename, given)
+        return made
 
     def requests(self) -> tuple[PodRequest, ...]:
         """Return what the pods request. Raises SettingsError."""
@@ -96,21 +89,14 @@ class NodeOptions:
     """The options that are given for policy `pools`, by parameter name."""
 
     @classmethod
-    def of(
-        cls,
-        machine: str | None,
-        state: Path | None,
-        policy: str | None,
-        allocator: str | None,
-        compare: bool,
-        node_config: Path | None,
-        **pools: Any,
-    ) -> NodeOptions:
+    def of(cls, **values: Any) -> NodeOptions:
         """Return the options, with the policy of the file of settings where no other is given."""
         from corelane.app import nodefile
 
-        policy = policy or (nodefile.load(node_config).policy if node_config else None)
-        return cls(machine, state, policy, allocator, compare, node_config, _given(pools))
+        made = cls(**_own_fields(cls, values), pools=_given(values))
+        if made.policy or not made.node_config:
+            return made
+        return replace(made, policy=nodefile.load(made.node_config).policy)
 
     def overrides(self) -> PoolOverrides:
         """Return the settings of the node beside its kubelet's. Raises Fault."""
@@ -143,6 +129,11 @@ def policy(pods: PodOptions, node: NodeOptions, *, version: str | None) -> str |
             "--kubernetes-version needs --policy static: it asks for the exact answer of that kubelet"
         )
     return node.policy or needed
+
+
+def _own_fields(kind: type[PodOptions | NodeOptions], values: dict[str, Any]) -> dict[str, Any]:
+    """Remove the values of a class' own fields, and return them."""
+    return {one.name: values.pop(one.name) for one in fields(kind) if one.name in values}
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,7 @@ def _plain(one: Finding) -> dict[str, Any]:
         "column": one.place.column,
         "source": None,
         **json_value(one, {"place": "", "ignored": ""}),
+        "severity": str(one.severity),
         **{name: getattr(one, name) or None for name in ("source", "container")},
         "cost": _cost(one.cost),
     }

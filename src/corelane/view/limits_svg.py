@@ -6,16 +6,15 @@ moment written where a group's last CPU stopped for want of quota, and throttled
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 
 from corelane.limits.model.clock import MS
 from corelane.limits.model.timeline import Timeline, TimelineSpan
+from corelane.view.svg import SANS, escaped, text_element
 
 _LEFT, _RIGHT, _TOP = 76, 24, 56
 _WIDTH = 1000
 _TITLE, _AXIS, _GAP = 46, 34, 18
-_SANS = "ui-sans-serif,system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif"
 _COLOURS = ("#2f6fb7", "#b3541e", "#2e7d4f", "#8347ad", "#a8791b", "#b03060", "#1e8a8a", "#5b6470")
 _STYLE = """
 .bg{fill:#ffffff}.fg{fill:#1f2328}.muted{fill:#59636e}.lane{fill:#f0f3f6}.mark{stroke:#d1d9e0}
@@ -80,16 +79,16 @@ def _frame(panel: Panel, top: float) -> _Frame:
 def _opening(title: str, height: int) -> Iterator[str]:
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" '
-        f'viewBox="0 0 {_WIDTH} {height}" role="img" font-family="{_SANS}">'
+        f'viewBox="0 0 {_WIDTH} {height}" role="img" font-family="{SANS}">'
     )
-    yield f"<title>{escape(title)}</title>"
+    yield f"<title>{escaped(title)}</title>"
     yield f"<style>{_STYLE}</style>"
     yield '<defs><pattern id="held" width="6" height="6" patternUnits="userSpaceOnUse" '
     yield 'patternTransform="rotate(45)"><rect class="back" width="6" height="6"/>'
     yield '<line class="hatch" y2="6" stroke-width="2" opacity=".45"/>'
     yield "</pattern></defs>"
     yield f'<rect class="bg" width="{_WIDTH}" height="{height}"/>'
-    yield _text(24, 32, title, "fg", 16, weight=600)
+    yield text_element(24, 32, title, "fg", size=16, weight=600)
 
 
 def _legend(ran: dict[str, str], lines: dict[str, str]) -> tuple[list[str], float]:
@@ -99,7 +98,7 @@ def _legend(ran: dict[str, str], lines: dict[str, str]) -> tuple[list[str], floa
         if x > 24 and x + 24 + 7 * len(words) > _WIDTH:
             x, y = 24.0, y + 20
         found.append(f'<g transform="translate({x:g} {y})">{mark}</g>')
-        found.append(_text(x + 19, y + 1, words, "fg", 12))
+        found.append(text_element(x + 19, y + 1, words, "fg"))
         x += 40 + 7 * len(words)
     return found, y + 24.0
 
@@ -124,7 +123,7 @@ def _stroke(colour: str) -> str:
 
 def _panel(panel: Panel, frame: _Frame, colours: dict[str, str], lines: dict[str, str]) -> Iterator[str]:
     line = panel.timeline
-    yield _text(24, frame.top - 26, panel.title, "fg", 13, weight=600)
+    yield text_element(24, frame.top - 26, panel.title, "fg", size=13, weight=600)
     yield from _lanes(panel, frame)
     for span in line.throttled:
         yield _box(frame, span, "url(#held)", f"{span.group} is throttled on CPU {span.cpu}")
@@ -145,8 +144,8 @@ def _lanes(panel: Panel, frame: _Frame) -> Iterator[str]:
         )
         if cpu % every == 0:
             size = 11 if frame.lane >= 12 else 9
-            yield _text(
-                _LEFT - 8, frame.y(cpu) + frame.lane / 2 + 3, f"CPU {cpu}", "muted", size, anchor="end"
+            yield text_element(
+                _LEFT - 8, frame.y(cpu) + frame.lane / 2 + 3, f"CPU {cpu}", "muted", size=size, anchor="end"
             )
 
 
@@ -156,7 +155,7 @@ def _box(frame: _Frame, span: TimelineSpan, fill: str, what: str) -> str:
     text = f"{what} from {span.start / MS:.3f} to {span.end / MS:.3f} ms"
     return (
         f'<rect x="{frame.x(span.start):.2f}" y="{frame.y(span.cpu):g}" width="{width:.2f}" '
-        f'height="{frame.lane - gap:g}" fill="{fill}"><title>{escape(text)}</title></rect>'
+        f'height="{frame.lane - gap:g}" fill="{fill}"><title>{escaped(text)}</title></rect>'
     )
 
 
@@ -179,7 +178,7 @@ def _stops(line: Timeline, frame: _Frame) -> Iterator[str]:
         yield f'<path class="stop" d="M{x:.2f} {frame.top - 2:g}l-4 -7h8z"/>'
         if x - last_x > 60:
             label = f"{(moment - line.start) / MS:.3g} ms"
-            yield _text(x, frame.top - 12, label, "stop", 10, anchor="middle")
+            yield text_element(x, frame.top - 12, label, "stop", size=10, anchor="middle")
             last_x = x
 
 
@@ -203,13 +202,4 @@ def _axis(line: Timeline, frame: _Frame) -> Iterator[str]:
     for k in range(int(length / step) + 1):
         x = frame.x(line.start + int(k * step * MS))
         label = f"{k * step:g} ms" if k == 0 else f"{k * step:g}"
-        yield _text(x, frame.bottom + 17, label, "muted", 11, anchor="middle")
-
-
-def _text(
-    x: float, y: float, text: str, css: str, size: int, *, weight: int = 400, anchor: str = "start"
-) -> str:
-    return (
-        f'<text class="{css}" x="{x:.5g}" y="{y:.5g}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}">{escape(text)}</text>'
-    )
+        yield text_element(x, frame.bottom + 17, label, "muted", size=11, anchor="middle")

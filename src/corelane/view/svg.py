@@ -26,7 +26,7 @@ _GROUP_ASPECT, _CORES_ASPECT = 1.7, 3.2
 _MIN_WIDTH = 620
 _LEGEND_W, _LEGEND_H, _LETTER_W, _CAPTION_H = 310, 24, 7, 18
 _SWATCH = 14
-_SANS = "ui-sans-serif,system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif"
+SANS = "ui-sans-serif,system-ui,-apple-system,Segoe UI,DejaVu Sans,sans-serif"
 _MONOSPACE = "ui-monospace,SFMono-Regular,Menlo,DejaVu Sans Mono,monospace"
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -117,7 +117,7 @@ def svg(machine: Machine, owners: Mapping[int, Owner] | None = None, *, captions
     key_lines, key_height = _legend(keys, width - 2 * _MARGIN, top + root.height + 20)
     below = top + root.height + 20 + key_height + _MARGIN // 2
     height = below + len(captions) * _CAPTION_H
-    texts = (_text(_MARGIN, below + i * _CAPTION_H, text, "fg") for i, text in enumerate(captions))
+    texts = (text_element(_MARGIN, below + i * _CAPTION_H, text, "fg") for i, text in enumerate(captions))
     body = [*_heading(machine), *_draw(root, _MARGIN, top, style), *key_lines, *texts]
     return "\n".join([*_opening(machine, width, height, entries, style), *body, "</svg>"]) + "\n"
 
@@ -140,10 +140,10 @@ def _opening(
     yield (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
         f'viewBox="0 0 {width} {height}" role="img" '
-        f'font-family="{_SANS}">'
+        f'font-family="{SANS}">'
     )
-    yield f"<title>{_safe(machine.name)}</title>"
-    yield f"<desc>{_safe(units.counts(machine))}</desc>"
+    yield f"<title>{escaped(machine.name)}</title>"
+    yield f"<desc>{escaped(units.counts(machine))}</desc>"
     yield "<style>"
     yield from (f".{name}{{{rule}}}" for name, rule in _LIGHT.items())
     for owner, entry in entries.items():
@@ -157,21 +157,23 @@ def _opening(
     yield f'<rect class="bg" width="{width}" height="{height}"/>'
 
 
-def _safe(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return text for XML; characters that XML cannot have are replaced."""
     return escape(_NOT_XML.sub("\ufffd", text))
 
 
 def _heading(machine: Machine) -> Iterator[str]:
-    yield _text(_MARGIN, _MARGIN + 14, machine.name, "fg", size=18, weight=600)
-    yield _text(_MARGIN, _MARGIN + 36, units.counts(machine), "muted", size=13)
+    yield text_element(_MARGIN, _MARGIN + 14, machine.name, "fg", size=18, weight=600)
+    yield text_element(_MARGIN, _MARGIN + 36, units.counts(machine), "muted", size=13)
 
 
-def _text(
+def text_element(
     x: float, y: float, text: str, css: str, *, size: int = 12, weight: int = 400, anchor: str = "start"
 ) -> str:
+    """Return a line of text; names in it are escaped."""
     return (
-        f'<text class="{css}" x="{x:g}" y="{y:g}" font-size="{size}" font-weight="{weight}" '
-        f'text-anchor="{anchor}">{_safe(text)}</text>'
+        f'<text class="{css}" x="{x:.5g}" y="{y:.5g}" font-size="{size}" font-weight="{weight}" '
+        f'text-anchor="{anchor}">{escaped(text)}</text>'
     )
 
 
@@ -280,9 +282,11 @@ def _draw(box: _Box, x: int, y: int, style: _Style) -> Iterator[str]:
             f'width="{box.width - 1}" height="{box.height - 1}" rx="{radius}"/>'
         )
         baseline = y + _HEADER[box.kind] - 10 + (box.kind == "L3") * 2
-        yield _text(x + _PAD, baseline, box.title, "fg", weight=weight, size=11 if box.kind == "L3" else 13)
+        yield text_element(
+            x + _PAD, baseline, box.title, "fg", weight=weight, size=11 if box.kind == "L3" else 13
+        )
         if box.detail:
-            yield _text(x + box.width - _PAD, baseline, box.detail, "muted", anchor="end")
+            yield text_element(x + box.width - _PAD, baseline, box.detail, "muted", anchor="end")
     for part, (dx, dy) in zip(box.parts, box.offsets, strict=True):
         yield from _draw(part, x + dx, y + dy, style)
 
@@ -305,7 +309,7 @@ def _draw_thread(cpu: CPU, x: int, y: int, style: _Style) -> str:
     state = " isolated" if cpu.id in style.machine.isolated else ""
     barred = "" if cpu.id in style.machine.allowed else ' class="barred"'
     return (
-        f"<g{barred}><title>{_safe(_tooltip(cpu, entry))}</title>"
+        f"<g{barred}><title>{escaped(_tooltip(cpu, entry))}</title>"
         f'<rect class="{fill}{state}" x="{x + 1}" y="{y + 1}" '
         f'width="{scale.width - 2}" height="{scale.height - 2}" rx="3"/>'
         f'<text class="id {text}" x="{x + scale.width / 2:g}" '
@@ -380,10 +384,11 @@ def _legend(keys: Sequence[_Key], room: int, y: int) -> tuple[list[str], int]:
 
 def _key_line(key: _Key, x: int, y: int, width: int) -> str:
     return (
-        f"<g><title>{_safe(key.name)} {_safe(key.detail)}</title>"
+        f"<g><title>{escaped(key.name)} {escaped(key.detail)}</title>"
         f'<rect class="{key.css}" x="{x + 0.5}" y="{y + 0.5}" width="{_SWATCH}" height="{_SWATCH}" rx="3"/>'
-        f'<text class="fg" x="{x + _SWATCH + 8}" y="{y + 12}" font-size="12">{_safe(_shortened(key, width))}'
-        f'<tspan class="muted" dx="8">{_safe(key.detail)}</tspan></text></g>'
+        f'<text class="fg" x="{x + _SWATCH + 8}" y="{y + 12}" font-size="12">'
+        f"{escaped(_shortened(key, width))}"
+        f'<tspan class="muted" dx="8">{escaped(key.detail)}</tspan></text></g>'
     )
 
 

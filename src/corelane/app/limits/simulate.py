@@ -17,8 +17,6 @@ from corelane.limits.model.scenario_file import ScenarioError
 from corelane.view import limits as view
 from corelane.view import limits_svg, tables
 
-Progress = Callable[[str], None]
-
 
 def names() -> list[tuple[str, str]]:
     """The built-in studies and their titles."""
@@ -33,11 +31,10 @@ def render(
     seconds: float | None = None,
     seeds: int = 1,
     seed: int = 1,
-    progress: Progress = lambda _text: None,
 ) -> str:
     """Run a study and give it as text of a form. Raises ScenarioError, also for a variant that cannot be."""
     study = _with_variants(_study(source), changes)
-    columns = [_run(case, seconds, range(seed, seed + seeds), form, progress) for case in study.cases]
+    columns = [_run(case, seconds, range(seed, seed + seeds), form) for case in study.cases]
     return _FORMS[form](study, columns)
 
 
@@ -86,15 +83,12 @@ def _changed(scenario: Scenario, text: str) -> Scenario:
         raise ScenarioError(str(error)) from None
 
 
-def _run(
-    case: StudyCase, seconds: float | None, seeds: range, form: str, progress: Progress
-) -> view.StudyColumn:
+def _run(case: StudyCase, seconds: float | None, seeds: range, form: str) -> view.StudyColumn:
     scenario = case.scenario
     if seconds is not None:
         scenario = replace(scenario, seconds=seconds)
     outcomes = []
     for seed in seeds:
-        progress(f"{case.label}, seed {seed}: {scenario.seconds:g} s")
         try:
             outcomes.append(run(scenario, seed, traced=form == "svg"))
         except ValueError as error:
