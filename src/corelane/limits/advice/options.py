@@ -17,7 +17,6 @@ from corelane.limits.advice.patches import Patch
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
 from corelane.limits.lint.policy import Policy
 from corelane.limits.measure.throttling import Measurement
-from corelane.workload import QOSClass
 
 _GOOD, _FAIR = 0.001, 0.01
 """Parts of CPU demand: a smaller loss is not noticeable, or costs little (see measure.throttling)."""
@@ -167,9 +166,8 @@ def _raise(case: AdviceCase) -> Option | None:
     if request != subject.request:
         amounts["requests"] = {"cpu": patches.cpus(request)}
     effect = _effect(case, LimitChange(limit))
-    guaranteed = subject.qos is QOSClass.GUARANTEED
-    new = NewResources(request, milli, subject.memory_request, subject.memory_limit, guaranteed)
-    same = consequences.qos(subject, new) is subject.qos
+    new = NewResources(request, milli, subject.memory_request, subject.memory_limit)
+    same = subject.listed and consequences.qos(subject, new) is subject.qos
     return Option(
         OptionKind.RAISE_LIMIT,
         f"raise request and limit to {patches.cpus(milli)}"
@@ -290,8 +288,7 @@ def _slower(case: AdviceCase, count: int) -> Iterator[str]:
 
 
 def _unchanged(subject: Subject) -> NewResources:
-    same = NewResources(subject.request, subject.limit, subject.memory_request, subject.memory_limit)
-    return replace(same, others_complete=subject.qos is QOSClass.GUARANTEED)
+    return NewResources(subject.request, subject.limit, subject.memory_request, subject.memory_limit)
 
 
 def _whole(case: AdviceCase) -> Option | None:
