@@ -161,7 +161,7 @@ def _joined(text: str) -> int:
     """The mask of words that are not as long as the kernel's."""
     words = text.split(",")
     if not all(_HEX_WORD.fullmatch(word) for word in words):
-        raise CPUSetError(f'"{text}" is no hexadecimal CPU mask (like ff or 00000003,ffffffff)')
+        raise CPUSetError(f'"{text}" is not a hexadecimal CPU mask (like ff or 00000003,ffffffff)')
     values = [int(word, 16) for word in words]
     if len(words) > 1 and max(values) >> 32:
         raise CPUSetError(f'"{text}" has a word of more than 8 hexadecimal digits')

@@ -251,7 +251,7 @@ def test_a_list_of_pods_may_come_through_a_pipe(file, tree, tmp_path):
         (["--pods", "/nowhere/pods.json"], "/nowhere/pods.json: cannot be read"),
         (["--root", "/nowhere"], "/nowhere/sys/fs/cgroup: has no cgroups"),
         (["--cri=/nowhere/cri.sock"], "/nowhere/cri.sock: No such file or directory"),
-        (["--cri=tcp://10.0.0.1"], "is no socket on this machine"),
+        (["--cri=tcp://10.0.0.1"], "is not a socket on this machine"),
     ],
 )
 def test_an_unavailable_source_of_names_is_named(file, tree, args, words):

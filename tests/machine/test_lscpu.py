@@ -109,7 +109,7 @@ def test_a_summary_with_more_sockets_than_nodes_deals_cores_to_sockets():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("# CPU,Core\n0,0\nx,1\n", "column cpu has 'x', which is no number"),
+        ("# CPU,Core\n0,0\nx,1\n", "column cpu has 'x', which is not a number"),
         ("# CPU,Core\n0,0\n1,0,3,4\n", "line 3 has 4 columns, not 2"),
         ("# CPU,Core\n", "names no CPU that is online"),
         ("# CPU,Core\n0,-7\n", "column core has '-7'"),
@@ -118,7 +118,7 @@ def test_a_summary_with_more_sockets_than_nodes_deals_cores_to_sockets():
         ('{"cpus": [{"core": 1}]}', "a row without a CPU number"),
         (
             '{"lscpu": [{"field": "On-line CPU(s) list:", "data": "0-x"}]}',
-            "'On-line CPU(s) list' is no CPU list",
+            "'On-line CPU(s) list' is not a CPU list",
         ),
         ('{"lscpu": []}', "names no CPU that is online"),
         ("# CPU,Core\n0,0\n0,0\n", "a CPU id appears twice"),

@@ -40,7 +40,7 @@ def test_a_machine_survives_json():
         (lambda d: d["cpus"][3].pop("core"), r"field cpus\[3\].core is missing"),
         (lambda d: d["cpus"][3].update(numa=True), r"field cpus\[3\].numa must be int, not bool"),
         (lambda d: d["cpus"].append(d["cpus"][0]), "field cpus: a CPU id appears twice"),
-        (lambda d: d.update(online="0-x"), "field online is no CPU list"),
+        (lambda d: d.update(online="0-x"), "field online is not a CPU list"),
         (
             lambda d: d["nodes"][0].update(hugepages={"x": 1}),
             r"field nodes\[0\].hugepages must have whole numbers",

@@ -94,8 +94,8 @@ def test_any_flipped_byte_of_the_content_is_noticed():
             "field version: 2 is of another corelane, this one reads 1",
         ),
         (b'{"kind":"corelane-ledger","version":true}', "field version: is bool, not int"),
-        (b"[" * 100_000, "is no JSON"),
-        (b"\xff\xfe", "is no JSON"),
+        (b"[" * 100_000, "is not valid JSON"),
+        (b"\xff\xfe", "is not valid JSON"),
     ],
 )
 def test_a_foreign_file_is_told_as_such(data, message):

@@ -105,11 +105,11 @@ def test_reading_is_as_lenient_as_go():
     [
         (b"", "the file is empty"),
         (b"\n", "the file is empty"),
-        (WRITTEN[3].content[:200], "the file is no JSON, perhaps truncated after 200 bytes"),
+        (WRITTEN[3].content[:200], "the file is not valid JSON, perhaps truncated after 200 bytes"),
         (b"[]", "the file is a JSON list"),
         (b'{"policyName":7}', "policyName: is int, not a string"),
         (b'{"machineState":[]}', "machineState: is list, not an object"),
-        (b'{"machineState":{"zero":{}}}', "machineState: the key 'zero' is no number"),
+        (b'{"machineState":{"zero":{}}}', "machineState: the key 'zero' is not a number"),
         (b'{"machineState":{"0":{"cells":{}}}}', "machineState.0.cells: is an object, not a list"),
         (b'{"machineState":{"0":{"cells":["0"]}}}', "machineState.0.cells[0]: is '0', not a whole number"),
         (
@@ -137,7 +137,7 @@ def test_a_file_that_stops_the_kubelet_is_explained(content, message):
 def test_a_payload_that_is_broken_under_a_right_checksum_is_named():
     from corelane.node.kubelet.statefile import payload_checksum
 
-    with pytest.raises(CheckpointError, match="data is no JSON, perhaps truncated"):
+    with pytest.raises(CheckpointError, match="data is not valid JSON, perhaps truncated"):
         decode(payload("{", payload_checksum("{")))
 
 

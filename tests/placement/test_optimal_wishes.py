@@ -453,7 +453,7 @@ def test_shapes_are_kept_per_machine():
 @pytest.mark.parametrize(
     ("wrong", "text"),
     [
-        ({"cpus": 0}, "cpus: 0 is no number of CPUs to place"),
+        ({"cpus": 0}, "cpus: 0 is not a number of CPUs to place"),
         ({"cpus": 1, "bind": BindPolicy.CONSTRAINED_BURST}, "bind: ConstrainedBurst binds no CPUs"),
         ({"cpus": 1, "sizes": (2, 0)}, "sizes: (2, 0) must all be 1 CPU or more"),
     ],

@@ -140,7 +140,7 @@ def _cpuset(value: Any, where: str) -> CPUSet:
     except MachineError:
         raise
     except ValueError as error:
-        raise MachineError(f"field {where} is no CPU list: {error}") from None
+        raise MachineError(f"field {where} is not a CPU list: {error}") from None
 
 
 def _int_map(value: Any, where: str) -> dict[int, int]:

@@ -136,7 +136,7 @@ def _number(record: Mapping[str, str], column: str, source: str) -> int | None:
     if cell in _MISSING:
         return None
     if not (cell.isascii() and cell.isdecimal() and len(cell) < 7):
-        raise MachineError(f"{source}: column {column} has {cell!r}, which is no number")
+        raise MachineError(f"{source}: column {column} has {cell!r}, which is not a number")
     return int(cell)
 
 
@@ -210,7 +210,7 @@ def _cpus(fields: Mapping[str, str], field: str, source: str) -> int:
         text = fields.get(field, "").strip()
         return 0 if text in _MISSING else parse_list(text)
     except CPUSetError as error:
-        raise MachineError(f"{source}: field {field!r} is no CPU list: {error}") from None
+        raise MachineError(f"{source}: field {field!r} is not a CPU list: {error}") from None
 
 
 def _count(fields: Mapping[str, str], field: str) -> int:

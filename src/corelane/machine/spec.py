@@ -104,7 +104,7 @@ def _cpus(where: str, token: str, value: str) -> CPUSet:
     try:
         return CPUSet.parse(",".join(value.replace(",", " ").split()) or "none")
     except CPUSetError:
-        raise MachineError(f"{where}: {token!r} is no list of CPUs such as isolated:2-3,10") from None
+        raise MachineError(f"{where}: {token!r} is not a list of CPUs such as isolated:2-3,10") from None
 
 
 def _count(where: str, token: str, value: str) -> int:
@@ -116,7 +116,7 @@ def _count(where: str, token: str, value: str) -> int:
 def _size(where: str, value: str) -> int:
     match = _SIZE.fullmatch(value.lower())
     if not match or len(match[1]) > 18:
-        raise MachineError(f"{where}: mem:{value} is no size; write it like mem:64G")
+        raise MachineError(f"{where}: mem:{value} is not a size; write it like mem:64G")
     return int(match[1]) << _SHIFTS[match[2]]
 
 

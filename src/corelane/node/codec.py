@@ -137,7 +137,7 @@ def _verified(data: bytes) -> _Fields:
     try:
         tree = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise _damaged(f"is no JSON, perhaps truncated after {len(data)} bytes ({error})") from None
+        raise _damaged(f"is not valid JSON, perhaps truncated after {len(data)} bytes ({error})") from None
     whole = _Fields(tree, "")
     if (kind := whole.of("kind", str)) != _KIND:
         raise _damaged(f"field kind: {kind!r} is not {_KIND!r}: this is some other program's file")
@@ -291,7 +291,7 @@ def _texts(values: Any, path: str) -> list[str]:
 def _count(value: Any, path: str) -> int:
     found: int = _of(value, int, path)
     if isinstance(value, bool) or found < 0:
-        raise ValueError(f"{path}: {value!r} is no amount of 0 or more")
+        raise ValueError(f"{path}: {value!r} is not an amount of 0 or more")
     return found
 
 

@@ -66,10 +66,10 @@ def _common(state: NodeState) -> Iterator[Problem]:
 def _best(state: NodeState) -> Iterator[Problem]:
     pool, alone = state.best_effort_pool, state.exclusive - state.lent
     if met := pool & alone:
-        text = f"best effort may use {named(met.mask)}, which others have alone"
+        text = f"the BE pool has {named(met.mask)}, allocated exclusively to other pods"
         yield Problem("best-effort", text, cpus=met)
     if missing := state.shared_pool - pool:
-        text = f"best effort lacks {named(missing.mask)} of the shared pool"
+        text = f"the BE pool lacks {named(missing.mask)} of the shared pool"
         yield Problem("best-effort", text, cpus=missing)
 
 
@@ -105,7 +105,11 @@ def _belongings(state: NodeState) -> Iterator[Problem]:
         yield Problem("memory", text)
     for entry in state.entries.values():
         if loose(entry):
-            yield problem("memory", entry, f"is bound to {entry.mems}, its memory lies elsewhere")
+            yield problem(
+                "memory",
+                entry,
+                f"bound to {entry.mems}, but has memory not on these NUMA nodes",
+            )
     for entry, text in doubled_devices(state):
         yield problem("devices", entry, text)
 
@@ -121,7 +125,7 @@ def _derived(state: NodeState) -> Iterator[Problem]:
         if cpus.mask != mask:
             yield Problem("derived", f"{name} is '{cpus}', its entries say '{format_list(mask)}'")
     for uid in state.placed_pods.keys() - {entry.uid for entry in entries if entry.placed}:
-        yield Problem("tenant", f"pod {uid} is a tenant, but neither bound nor held to a zone", uid)
+        yield Problem("tenant", f"pod {uid}: placed pod without CPUs or zone", uid)
     if state.requested != sum(state.pods.values()):
         yield Problem("derived", f"requested is {state.requested}m, its pods say {sum(state.pods.values())}m")
 

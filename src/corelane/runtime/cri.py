@@ -167,7 +167,7 @@ def _path(endpoint: str) -> str:
     path = endpoint.removeprefix("unix://").removeprefix("unix:")
     if not path.startswith("/"):
         raise CRIError(
-            f"{endpoint}: is no socket on this machine: give it as unix:///run/containerd/containerd.sock"
+            f"{endpoint}: is not a socket on this machine: give it as unix:///run/containerd/containerd.sock"
         )
     return path
 

@@ -108,7 +108,7 @@ class MapOf:
         if not isinstance(self.key, Whole):
             return text
         if not re.fullmatch(r"[+-]?[0-9]{1,20}", text, re.ASCII):
-            raise MalformedError(f"{where}: the key {text!r} is no number")
+            raise MalformedError(f"{where}: the key {text!r} is not a number")
         return self.key.read(int(text), f"{where}.{text}")
 
     def dump(self, value: dict[Any, Any] | None) -> str:

@@ -31,7 +31,7 @@ def parse(content: bytes, where: str) -> Pairs:
         if not text.strip():
             raise MalformedError(f"{where} is empty") from None
         raise MalformedError(
-            f"{where} is no JSON, perhaps truncated after {len(content)} bytes ({error})"
+            f"{where} is not valid JSON, perhaps truncated after {len(content)} bytes ({error})"
         ) from None
     if value is not None and not isinstance(value, Pairs):
         raise MalformedError(f"{where} is a JSON {type(value).__name__}, not an object")
@@ -43,7 +43,7 @@ def _pairs(members: list[tuple[str, Any]]) -> Pairs:
 
 
 def _text(value: Any) -> Any:
-    """Half of a surrogate pair is no text, to Go as to everybody who writes it out again."""
+    """Replace halves of surrogate pairs, which are not text, as Go does."""
     return _HALVES.sub("\ufffd", value) if isinstance(value, str) else value
 
 
@@ -51,7 +51,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 
 
 def _refuse(constant: str) -> None:
-    raise ValueError(f"{constant} is no number in JSON")
+    raise ValueError(f"{constant} is not a number in JSON")
 
 
 class StateFields:

@@ -403,7 +403,7 @@ def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) ->
             continue
         if placed_pod.exclusive and not placed_pod.exclusive.required:
             yield PodAffinityTerm(
-                True, placed_pod.exclusive.level, cpus, name="who would rather be by themselves"
+                True, placed_pod.exclusive.level, cpus, name="pods that prefer exclusive units"
             )
         for one in _against(placed_pod, request):
             if not one.required:

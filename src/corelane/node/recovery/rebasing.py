@@ -156,8 +156,9 @@ def _put(nodes: Nodes, blocks: Iterable[MemoryBlock]) -> tuple[Nodes, bool]:
 
 
 def _without_memory(entry: Entry, problems: list[Problem]) -> Entry:
-    nodes = format_list(entry.mems.mask) if entry.mems else ""
-    text = f"its memory on NUMA nodes {nodes} is no longer kept for it there: the kernel decides from now on"
+    mask = entry.mems.mask if entry.mems else 0
+    nodes = f"NUMA node{'s' if mask & mask - 1 else ''} {format_list(mask)}"
+    text = f"memory no longer reserved on {nodes}"
     problems.append(problem("memory", entry, text))
     bubble = replace(entry.bubble, memory=()) if entry.bubble else None
     return replace(entry, memory=(), mems=None, bubble=bubble)

@@ -124,7 +124,7 @@ class Demand:
 
     def __post_init__(self) -> None:
         if self.cpus < 1:
-            raise ValueError(f"cpus: {self.cpus} is no number of CPUs to place; ask for 1 or more")
+            raise ValueError(f"cpus: {self.cpus} is not a number of CPUs to place; request 1 or more")
         if self.bind is BindPolicy.CONSTRAINED_BURST:
             raise ValueError("bind: ConstrainedBurst binds no CPUs; choose the shared pool of a NUMA node")
         if any(size < 1 for size in self.sizes):
