@@ -1,4 +1,4 @@
-"""One node's ledger: who owns which CPU, who may come in, and what is left for everybody else.
+"""One node's ledger: the owner of each CPU, admission of pods, and the CPUs left in the pools.
 
 `admit(state, ask) -> (state, decision)` is the one function that agent, scheduler and simulator all call.
 """

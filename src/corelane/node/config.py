@@ -44,13 +44,13 @@ class PoolOptions:
     """LSE and LSR must have limits equal to their requests (the proposal's rule), not only a whole number of
     CPUs in all their containers together (upstream's)."""
     be_minimum: int = 1
-    """CPUs that best effort keeps: what would leave it fewer is refused."""
+    """Minimum CPUs of the BE pool: pods that would leave fewer are rejected."""
     isolated_cpus: IsolatedCPUs = "ignore"
-    """Of the kernel's isolated CPUs: as any other; used by nobody; or only by those who have CPUs alone."""
+    """Use of the kernel's isolated CPUs: as any other, none, or for exclusive CPUs only."""
     bind: BindPolicy | None = BindPolicy.FULL_PCPUS
     """For pods that do not say; None leaves those that do not on the shared pool, as upstream."""
     node_bind: BindPolicy | None = None
-    """What the node requires of everybody: FullPCPUs (FullPCPUsOnly) or SpreadByPCPUs."""
+    """Bind policy that the node requires of all pods: FullPCPUs (FullPCPUsOnly) or SpreadByPCPUs."""
     strategy: NUMAStrategy | None = None
     """Which NUMA nodes come first. None: LeastAllocated for `koordinator`, no matter for `optimal`."""
     as_proposed: bool = False
@@ -135,7 +135,7 @@ class NodeConfig:
     twice; and leave the check of a node's capacity to others, as its CPU manager does."""
 
     def closed(self, machine: Machine) -> int:
-        """The CPUs that are in no pool, though nobody has them alone, as a mask."""
+        """Return the CPUs that are in no pool, though not allocated exclusively, as a mask."""
         return self.pools.closed(machine) if self.policy == "pools" else 0
 
 

@@ -34,16 +34,16 @@ class Origin(StrEnum):
 
 
 class Sharing(StrEnum):
-    """With whom a container shares the CPUs that it runs on."""
+    """How a container shares the CPUs that it runs on with other pods."""
 
     ALONE = "alone"
-    """Nobody: what the kubelet calls exclusive, and Koordinator's LSE."""
+    """Exclusive in the kubelet's sense, and Koordinator's LSE."""
     LENT = "lent"
-    """Only best effort may use its CPUs too: Koordinator's LSR."""
+    """Exclusive, shared with BE only: Koordinator's LSR."""
     POOL = "pool"
-    """All who have no CPUs alone: the shared pool."""
+    """The shared pool, of all containers without exclusive CPUs."""
     BEST_EFFORT = "best-effort"
-    """Whatever nobody has alone, lent CPUs included."""
+    """The BE pool: the shared pool, and exclusive CPUs shared with BE."""
     SYSTEM = "system"
     """The CPUs set aside for Koordinator's SYSTEM pods; where there are none, the shared pool."""
 
@@ -135,7 +135,7 @@ def exclusive_mask(entries: Iterable[Entry]) -> int:
 
 
 def lent_mask(entries: Iterable[Entry]) -> int:
-    """The CPUs that their owners lend to best effort."""
+    """Return the exclusive CPUs that are shared with BE, as a mask."""
     mask = 0
     for entry in entries:
         if entry.sharing is Sharing.LENT:
@@ -144,7 +144,7 @@ def lent_mask(entries: Iterable[Entry]) -> int:
 
 
 def bound_mask(entries: Iterable[Entry]) -> int:
-    """The CPUs that some container is bound to, alone or within the shared pool."""
+    """Return the CPUs that some container is bound to, exclusive or in the shared pool, as a mask."""
     mask = 0
     for entry in entries:
         mask |= entry.cpus.mask

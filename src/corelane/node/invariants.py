@@ -32,9 +32,9 @@ def problem(code: str, entry: Entry, text: str, cpus: int = 0) -> Problem:
 def validate(state: NodeState) -> list[Problem]:
     """Every invariant that does not hold; empty for every state that this package hands out.
 
-    No CPU has two owners (but for init containers, which lend theirs within the pod, and a pod's common
+    No CPU has two owners (but for init containers, whose CPUs are reusable within the pod, and a pod's common
     CPUs), exclusive CPUs are usable and never reserved, the shared pool is not empty, best effort has all of
-    it and nothing that others have alone, memory and devices are nobody's twice, and what is derived agrees
+    it and no CPU that is exclusive to others, memory and devices have one owner, and what is derived agrees
     with the entries.
     """
     return [
@@ -160,7 +160,7 @@ def wrong_memory(state: NodeState) -> Iterator[str]:
     for resource in sorted(resources):
         reserved = sum(node.reserved(resource) for node in state.memory.values())
         if reserved != held[resource]:
-            yield f"nodes keep {reserved} bytes of {resource} for containers, which have {held[resource]}"
+            yield f"nodes reserve {reserved} bytes of {resource} for containers, which have {held[resource]}"
 
 
 def doubled_devices(state: NodeState) -> Iterator[tuple[Entry, str]]:

@@ -53,15 +53,15 @@ class NodeState:
     pods: Mapping[str, int] = field(default_factory=lambda: _NO_PODS)
     """MilliCPU that each pod (by UID) holds at once."""
     exclusive: CPUSet = field(default_factory=CPUSet)
-    """CPUs that some container has alone."""
+    """CPUs allocated exclusively."""
     memory: Nodes = field(default_factory=lambda: _NO_MEMORY)
     """The memory of each NUMA node; nothing where no memory manager keeps it."""
     lent: CPUSet = field(default_factory=CPUSet)
-    """The exclusive CPUs that best effort may use."""
+    """Exclusive CPUs shared with BE."""
     bound: CPUSet = field(default_factory=CPUSet)
     """CPUs that some container is bound to: the exclusive ones, and those within the shared pool."""
     placed_pods: Mapping[str, PlacedPod] = field(default_factory=lambda: _NO_TENANTS)
-    """What neighbours must know of a pod, by UID: of each that is bound or held to a zone, under pools."""
+    """Rules of each placed pod about other pods, by UID; under policy `pools` only."""
     requested: int = 0
     """MilliCPU of all pods together."""
     generation: int = 0
@@ -119,13 +119,13 @@ class NodeState:
 
     @property
     def best_effort_pool(self) -> CPUSet:
-        """The shared pool, and the CPUs that their owners lend to best effort."""
+        """The shared pool, and exclusive CPUs shared with BE."""
         lent = self.lent.mask & ~self.config.closed(self.machine)
         return CPUSet.from_mask(self.shared_pool.mask | lent)
 
     @property
     def system_pool(self) -> CPUSet:
-        """Where SYSTEM pods run: on what is set aside for them and nobody's own, else on the shared pool."""
+        """CPUs of SYSTEM pods: those reserved for them and not allocated, else the shared pool."""
         aside = self.config.pools.system.mask & self.topology.all & ~self.bound.mask
         return CPUSet.from_mask(aside) if self.config.policy == "pools" and aside else self.shared_pool
 

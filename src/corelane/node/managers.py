@@ -30,7 +30,7 @@ def held(entries: Iterable[Entry]) -> dict[str, set[str]]:
 
 
 class DeviceManager:
-    """The device manager during the admission of one pod: what is free, what is lent, who got what."""
+    """The device manager during the admission of one pod: free, reusable and allocated devices."""
 
     __slots__ = ("given", "inventory", "lent", "narrow", "nodes", "used")
 
@@ -71,7 +71,7 @@ class DeviceManager:
     def allocate(
         self, container: ContainerRequest, wanted: Mapping[str, int], affinity: NUMAAffinity
     ) -> None:
-        """Give a container what it wants, near the affinity's nodes first. Raises Refusal."""
+        """Allocate the requested devices to a container, near the affinity's nodes first. Raises Refusal."""
         given = {name: self.picked(name, n, affinity.nodes) for name, n in wanted.items()}
         self.given[container.name] = {name: ids for name, ids in given.items() if ids}
         for name, ids in given.items():
@@ -147,7 +147,7 @@ class Managers:
             self.devices.allocate(container, wanted, affinity)
 
     def allocate_memory(self, container: ContainerRequest, affinity: NUMAAffinity) -> None:
-        """Raises Refusal; as upstream even for a container that wants none, where all must be exact."""
+        """Raises Refusal; as upstream even for a container that requests none, where all must be exact."""
         if self.memory is None:
             return
         wanted = self.memory_wanted(container)

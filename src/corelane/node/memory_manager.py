@@ -76,7 +76,7 @@ def mems(blocks: Iterable[MemoryBlock]) -> CPUSet | None:
 
 
 class MemoryManager:
-    """The memory manager during the admission of one pod: what is free, what is lent, who got what."""
+    """The memory manager during the admission of one pod: free, reusable and allocated memory."""
 
     __slots__ = ("blocks", "initial", "lent", "nodes", "whole")
 
@@ -88,17 +88,17 @@ class MemoryManager:
         self.whole: tuple[MemoryBlock, ...] = ()
         """What the pod got as one piece, of which containers' blocks are then parts."""
         self.lent: dict[int, dict[str, int]] = {}
-        """What these lend to later containers that get just the same set of nodes."""
+        """Memory reusable by later containers on exactly the same set of nodes."""
 
     def hints(self, wanted: Mapping[str, int]) -> list[Hints]:
-        """One for each resource, all the same; one without preference if nothing is wanted, or fits."""
+        """Return hints for each resource, all equal; no preference if nothing is requested, or fits."""
         family = memory_hints(self.nodes, wanted, self.lent)
         return [family] * len(wanted) if family else [None]
 
     def allocate(
         self, container: ContainerRequest, wanted: Mapping[str, int], affinity: NUMAAffinity
     ) -> None:
-        """Give a container what it wants. Raises Refusal with upstream's text."""
+        """Allocate the requested memory to a container. Raises Refusal with upstream's text."""
         where = self.where(wanted, affinity)
         for name, size in wanted.items():
             self.nodes = taken(self.nodes, where, name, max(size - self.lent.get(where, {}).get(name, 0), 0))

@@ -20,22 +20,22 @@ _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class PlacedPod:
-    """A pod as its neighbours see it: who it is, and beside whom it does not want to be."""
+    """A pod with CPUs or a zone: its labels, and its rules about other pods nearby."""
 
     namespace: str
     labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     exclusive_policy: ExclusivePolicy = ExclusivePolicy.NONE
     exclusive: Exclusivity | None = None
     avoids: tuple[PodCPUAffinity, ...] = ()
-    """Its affinities that keep others away: they hold for those who come later too."""
+    """Its affinities that keep other pods away, pods admitted later included."""
     burst: int = 0
     """MilliCPU up to which it may burst within its zone: ConstrainedBurst's limit."""
 
 
 def plain(placed_pod: PlacedPod) -> dict[str, Any]:
-    """The tenant as JSON's values; what it does not say is left out."""
+    """Return the pod as JSON values, without empty fields."""
     exclusive = placed_pod.exclusive
-    told = {
+    fields = {
         "namespace": placed_pod.namespace,
         "labels": dict(placed_pod.labels),
         "exclusivePolicy": placed_pod.exclusive_policy.value,
@@ -43,18 +43,18 @@ def plain(placed_pod: PlacedPod) -> dict[str, Any]:
         "avoids": [_plain_affinity(one) for one in placed_pod.avoids],
         "burst": placed_pod.burst,
     }
-    return {name: value for name, value in told.items() if value or name == "namespace"}
+    return {name: value for name, value in fields.items() if value or name == "namespace"}
 
 
 def _plain_affinity(one: PodCPUAffinity) -> dict[str, Any]:
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "level": one.level.value,
         "labels": dict(one.others.labels),
         "required": one.required,
     }
     if one.others.expressions:
-        told["expressions"] = [_plain_requirement(rule) for rule in one.others.expressions]
-    return told
+        fields["expressions"] = [_plain_requirement(rule) for rule in one.others.expressions]
+    return fields
 
 
 def _plain_requirement(rule: LabelRequirement) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def _plain_requirement(rule: LabelRequirement) -> dict[str, Any]:
 
 
 def of_plain(value: Any) -> PlacedPod:
-    """What `plain` told. Raises KeyError, TypeError, ValueError or AttributeError for anything else."""
+    """Return the pod of the fields of `plain`. Raises KeyError, TypeError, ValueError or AttributeError."""
     exclusive = value.get("exclusive")
     return PlacedPod(
         namespace=value["namespace"],

@@ -1,7 +1,7 @@
 """Even distribution over NUMA nodes: which nodes to use, and which of these give what does not divide.
 
 Upstream (`takeByTopologyNUMADistributed`, v1.36) tries every combination of nodes, and for each every subset
-that could bear the remainder (a group more from each in turn), and keeps the first that leaves the free CPUs
+that can give the remainder (a group more from each in turn), and keeps the first that leaves the free CPUs
 most even. The same one is found here by bounds: what stays free has a given total, so evenness is a matter of
 the sum of squares alone. Most combinations are ruled out by their sum, and scores compare as whole numbers.
 """

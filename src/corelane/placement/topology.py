@@ -340,7 +340,7 @@ def _average(cpus: int, units: int) -> int:
     return cpus // units if units else 0
 
 
-def fullest(units: Sequence[int], free: int) -> Sequence[int]:
+def sort_by_free_cpus(units: Sequence[int], free: int) -> Sequence[int]:
     """Sort units by free CPUs, fewest first, then by id, as upstream does at every level."""
     if len(units) == 2:
         one, other = units
@@ -352,10 +352,10 @@ def fullest(units: Sequence[int], free: int) -> Sequence[int]:
 
 def nested(topology: Topology, free: int) -> Iterator[int]:
     """The units of the second kind (sockets, or NUMA nodes where smaller) with free CPUs, in order."""
-    for outer in fullest(topology.first, free):
+    for outer in sort_by_free_cpus(topology.first, free):
         inside = outer & free
         if inside:
-            for unit in fullest(topology.inner[outer], free):
+            for unit in sort_by_free_cpus(topology.inner[outer], free):
                 if unit & inside:
                     yield unit
 
@@ -363,5 +363,5 @@ def nested(topology: Topology, free: int) -> Iterator[int]:
 def node_order(topology: Topology, free: int) -> list[int]:
     """The NUMA nodes that have free CPUs, in the order in which the picker visits them."""
     if topology.numa_first:
-        return [node for node in fullest(topology.first, free) if node & free]
+        return [node for node in sort_by_free_cpus(topology.first, free) if node & free]
     return list(nested(topology, free))

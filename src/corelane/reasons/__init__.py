@@ -1,6 +1,6 @@
 """Why something was decided, as data: a code, its values, and the one sentence made from them.
 
-Deciding code makes a `Reason`; whoever needs to know why looks at its code; `sentence` phrases it for people.
+Deciding code makes a `Reason`; callers compare its code; `sentence` returns its text.
 """
 
 from corelane.reasons.codes import Code, Reason

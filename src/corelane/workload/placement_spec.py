@@ -1,4 +1,4 @@
-"""How a pod wants its CPUs: Koordinator's policies, gocrane's looser ones, our exclusivity and affinity.
+"""How a pod requests its CPUs: Koordinator's policies, gocrane's looser ones, our exclusivity and affinity.
 
 Honoured by node policy `pools`. The values are the strings of Koordinator's and gocrane's annotations.
 """
@@ -13,9 +13,9 @@ class PodQOS(StrEnum):
     """Koordinator's class of a pod (label `koordinator.sh/qosClass`)."""
 
     LSE = "LSE"
-    """Latency sensitive, exclusive: its CPUs are nobody else's."""
+    """Latency sensitive, exclusive: CPUs shared with no other pod."""
     LSR = "LSR"
-    """Latency sensitive, reserved: its CPUs are lent to BE."""
+    """Latency sensitive, reserved: exclusive CPUs, shared with BE."""
     LS = "LS"
     """Latency sensitive: on the shared pool."""
     BE = "BE"
@@ -78,7 +78,7 @@ class CPUPolicy(StrEnum):
 
 
 class TopologyLevel(StrEnum):
-    """A unit of the machine that a pod may want to itself, or share with somebody named."""
+    """A unit of the machine, for exclusivity and pod CPU affinity."""
 
     CORE = "core"
     L3 = "l3"
@@ -95,7 +95,7 @@ class Exclusivity:
 
 @dataclass(frozen=True, slots=True)
 class PodCPUAffinity:
-    """Beside whom: `avoid` or prefer sharing a unit with the pods selected (`corelane.io/cpu-affinity`).
+    """Pod CPU affinity: `avoid` or prefer sharing a unit with the pods selected (`corelane.io/cpu-affinity`).
 
     Only pods of the same namespace are meant.
     """

@@ -1,7 +1,7 @@
 """The kubelet's static policy for one container: its NUMA affinity, the SMT check, and the CPUs.
 
 Upstream: `policy_static.go` of cpumanager and `scope_*.go` of topologymanager (v1.36). Everything works on
-masks: `available` are CPUs that may become exclusive, `reusable` those that init containers lend.
+masks: `available` are CPUs that may become exclusive, `reusable` those of earlier init containers.
 """
 
 from corelane.node.config import pick

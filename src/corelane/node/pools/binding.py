@@ -180,7 +180,7 @@ class Binding:
     # -- each its own
 
     def each(self) -> Bound:
-        """The kubelet's semantics: a plain init container lends its CPUs to those that run after it."""
+        """Bind each container: CPUs of a plain init container are reusable by those that run after it."""
         wanted = [one.name for one in self.request.containers if one.name in self.decided.own]
         proposed = [name for name in wanted if name in self.request.proposal]
         kept = self.valid_proposals()
@@ -370,9 +370,9 @@ def occupancy(state: NodeState, request: PodRequest, held: Mapping[str, int]) ->
 
 
 def neighbours(state: NodeState, request: PodRequest, held: Mapping[str, int]) -> tuple[PodAffinityTerm, ...]:
-    """The pod's named affinities, and what those who are there would rather not have beside them.
+    """Return the affinity terms of the pod, and those of placed pods that concern it.
 
-    The first of a group that requires to be beside its own is let in anywhere, as in Kubernetes.
+    The first pod of a group that requires its own kind nearby is admitted anywhere, as in Kubernetes.
     """
     return (*_wished(state, request, held), *_disliked(state, request, held))
 
@@ -411,7 +411,7 @@ def _disliked(state: NodeState, request: PodRequest, held: Mapping[str, int]) ->
 
 
 def _against(placed_pod: PlacedPod, request: PodRequest) -> Iterator[PodCPUAffinity]:
-    """The tenant's wishes to keep away that mean this pod."""
+    """Return the placed pod's anti-affinities that select this pod."""
     if placed_pod.namespace == request.namespace:
         yield from (one for one in placed_pod.avoids if one.others.matches(request.labels))
 

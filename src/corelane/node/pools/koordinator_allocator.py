@@ -33,7 +33,7 @@ class Placed:
 
 
 def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -> int:
-    """The free CPUs that go against no wish about neighbours which Koordinator does not know."""
+    """Return the free CPUs that violate no preference about other pods that Koordinator lacks."""
     touched = shapes.from_topology(state.topology).touched
     if demand.exclusive:
         free &= ~touched(demand.exclusive.level, others.bound)
@@ -44,7 +44,7 @@ def _preferred(state: NodeState, free: int, demand: Demand, others: Occupancy) -
 
 
 def by_koordinator(state: NodeState, available: int, demand: Demand, others: Occupancy) -> Placed:
-    """As Koordinator's scheduler picks. Wishes that it does not know narrow the CPUs down, if that goes."""
+    """Pick as Koordinator's scheduler, first among CPUs that violate no other preference."""
     free = available
     for rule in requirements(shapes.from_topology(state.topology), demand, others):
         free &= ~rule.barred

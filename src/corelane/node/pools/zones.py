@@ -36,7 +36,7 @@ def pools_by_zone(state: NodeState) -> list[Zone]:
 
 
 def best_effort_cpus(state: NodeState, n: int) -> CPUSet:
-    """N CPUs of the BE pool for a caller who squeezes it: reserved ones first, lent ones last.
+    """Return n CPUs of the BE pool: reserved ones first, exclusive ones shared with BE last.
 
     A cpuset knows no order, so this is how best effort prefers reserved CPUs (Koordinator's proposal): they
     are the last that it loses. All of the pool where it has no more than n.
@@ -120,7 +120,7 @@ def fitting(
 ) -> CPUSet | None:
     """The fewest NUMA nodes, `most` at the most, with room for so much; None if there are none.
 
-    Who wants nothing fits everywhere, even where less is left than that. A single one is the emptiest that
+    A request of 0 fits everywhere. A single one is the emptiest that
     fits, or with MostAllocated the fullest; several are the emptiest.
     """
     fitting = [node for node, free in rooms.items() if free >= milli or not milli]

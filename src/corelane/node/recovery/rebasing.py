@@ -71,7 +71,7 @@ def _without_doubled(entries: Iterable[Entry], problems: list[Problem]) -> list[
 
 
 def _one_given_up(entries: list[Entry], problems: list[Problem]) -> list[Entry]:
-    """Take the highest CPU from whoever has the most (the last of these), and from siblings that lend it."""
+    """Take the highest CPU from the last entry with the most CPUs, and from entries that share it."""
     richest = max(reversed(entries), key=lambda entry: len(entry.cpus))
     cpu = 1 << richest.cpus.mask.bit_length() - 1
     kept = []

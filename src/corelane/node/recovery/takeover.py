@@ -1,8 +1,8 @@
 """Taking a node over from a kubelet with static CPU manager: its pods keep their CPUs until they end.
 
 The stages are those of Koordinator's proposal. First the kubelet manages CPUs alone (policy `none` here).
-Then its policy is none, newcomers get their CPUs from us, and what it pinned is nobody else's, best effort's
-neither. With the end of the last such pod all CPUs are ours.
+Then its policy is none, new pods get their CPUs from us, and CPUs that it pinned stay exclusive, not shared
+with BE. With the end of the last such pod all CPUs are ours.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -69,7 +69,7 @@ def follow(
     """The ledger brought up to what a kubelet's file says by now, and what of it could not be kept.
 
     CPUs that it pinned are held, those that it gave up are free. A file of policy none, as a kubelet writes
-    that has been told to leave CPUs alone, does not name the pods pinned before: they are held as long as
+    after its CPU manager was turned off, does not name the pods pinned before: they are held as long as
     their UIDs are among those `running`; None is not known. Under policy none here, nothing changes. `names`
     are those (`namespace/name`) of pods, by UID, as far as they are known without their asks.
     """
@@ -111,7 +111,7 @@ def _without(state: NodeState, uids: Iterable[str]) -> NodeState:
 
 
 def _as_said(state: NodeState, entry: Entry, checkpoint: Checkpoint) -> bool:
-    """Whether it has the CPUs that the file gives it, as far as they are nobody else's."""
+    """Whether it has the CPUs that the file gives it, as far as no other container owns them."""
     said = checkpoint.entries.get(entry.uid, {}).get(entry.container)
     if said is None:
         return entry.uid in checkpoint.pods and not entry.cpus
@@ -171,7 +171,7 @@ def _entries(uid: str, pinned: Mapping[str, CPUSet], request: PodRequest | None)
 
 
 def _unknown(uid: str, pinned: Mapping[str, CPUSet]) -> Iterator[Entry]:
-    """Of containers with common CPUs all but the first count as init containers, which lend theirs."""
+    """Of containers with common CPUs all but the first count as init containers, whose CPUs are reusable."""
     qos, before = of_kubelets_pod(QOSClass.GUARANTEED, "static"), CPUSet()
     for name, cpus in sorted(pinned.items()):
         entry = _pinned(uid, _nameless(uid), name, cpus, qos.value)

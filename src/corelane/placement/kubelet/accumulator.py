@@ -11,10 +11,10 @@ from typing import ClassVar
 from corelane.placement.topology import (
     Topology,
     by_threads,
-    fullest,
     lowest,
     nested,
     node_order,
+    sort_by_free_cpus,
 )
 
 
@@ -75,7 +75,7 @@ def _cache_order(topology: Topology, free: int) -> Iterator[int]:
     """The caches that have free CPUs, node by node."""
     for node in node_order(topology, free):
         inside = node & free
-        for cache in fullest(topology.caches[node], free):
+        for cache in sort_by_free_cpus(topology.caches[node], free):
             if cache & inside:
                 yield cache
 
@@ -120,7 +120,7 @@ class Accumulator:
             first, second, outer, inner = "numa node", "socket", 0, socket
         else:
             first, second, outer, inner = "socket", "numa node", socket, 0
-        self.whole(first, fullest(topology.first, self.free), average=outer)
+        self.whole(first, sort_by_free_cpus(topology.first, self.free), average=outer)
         if self.need > 0:
             self.whole(second, list(nested(topology, self.free)), average=inner)
 
@@ -156,13 +156,14 @@ class Accumulator:
         if self.node:
             return (self.node,)
         topology = self.topology
-        return fullest(topology.first, self.free) if topology.flat else nested(topology, self.free)
+        return sort_by_free_cpus(topology.first, self.free) if topology.flat else nested(topology, self.free)
 
     def sockets(self) -> Iterable[int]:
+        """Sockets, sorted by free CPUs."""
         topology = self.topology
         if self.node or topology.numa_first:
             return self.places()
-        return fullest(topology.first, self.free)
+        return sort_by_free_cpus(topology.first, self.free)
 
     def whole_cores(self, averaged: bool) -> None:
         """Claim cores that are fully free: by the machine's average size, or by their own."""

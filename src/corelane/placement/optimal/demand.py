@@ -37,8 +37,8 @@ class Limit:
 class PodAffinityTerm:
     """The CPUs of the pods that a named affinity selects, to be avoided or sought at a level.
 
-    Against the wish is every touched unit that has such a CPU (avoid), or has none (prefer). A `prefer` that
-    is not required, and selects nobody, asks for nothing.
+    Every touched unit that has such a CPU (avoid), or has none (prefer), violates it. A `prefer` that is not
+    required, and selects no pod, has no effect.
     """
 
     avoid: bool
@@ -76,7 +76,7 @@ class AntiAffinity:
 
 @dataclass(frozen=True, slots=True)
 class Occupancy:
-    """What others hold. Masks of CPUs; a holder is whoever must be moved to make its CPUs free."""
+    """CPUs of other pods, as masks; a holder is a pod that must be moved to free its CPUs."""
 
     holders: tuple[int, ...] = ()
     """The bound CPUs of each holder."""
