@@ -93,7 +93,6 @@ def test_facts_of_the_cpus_leave_out_what_is_false_or_empty():
         '{"cpuModel":"Some CPU","hyperThreadEnabled":true,"turboEnabled":true,"catL3CbmMask":"7ff",'
         '"vendorID":"GenuineIntel"}'
     )
-    assert koordlet.basic_info(found) == facts
     assert annotations(state())[keys.CPU_BASIC_INFO] == '{"hyperThreadEnabled":true}'
 
 
@@ -144,7 +143,6 @@ def test_names_of_members_are_read_in_any_case_as_go_does():
     assert (found.uid, found.cpus, found.managed_by_kubelet) == ("u", CPUSet([4]), True)
     (pool,) = koordlet.pools({keys.CPU_SHARED_POOLS: '[{"Socket":1,"NODE":2,"CPUSET":"7"}]'})
     assert pool == PoolPart(1, 2, CPUSet([7]))
-    assert koordlet.basic_info({keys.CPU_BASIC_INFO: '{"CPUModel":"x"}'}).model == "x"
 
 
 def test_invalid_amounts_are_not_published():
@@ -291,7 +289,6 @@ def test_a_koordlets_node_has_upstreams_pools():
             "use true",
             koordlet.pod_allocations,
         ),
-        (keys.CPU_BASIC_INFO, '{"cpuModel":1}', ".cpuModel", "must be a string", koordlet.basic_info),
     ],
 )
 def test_broken_annotations_are_named(key, text, field, why, reader):

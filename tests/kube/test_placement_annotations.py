@@ -7,7 +7,6 @@ import pytest
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.translate import TranslationError
-from corelane.kube.translate.crane import crane_result
 from corelane.kube.translate.placement_annotations import (
     ResourceStatus,
     placement_spec,
@@ -376,18 +375,3 @@ def test_a_common_set_says_how_much_of_it_is_on_which_numa_node():
 def test_immovable_cpus_are_not_published_to_koordinator_as_taken():
     found = pod("a", container("x", "cpu=1"), annotations={keys.CRANE_CPU_POLICY: "immovable"})
     assert set(translate.proposal_annotations({"x": CPUSet([1])}, found)) == {keys.CONTAINER_CPUSETS}
-
-
-def test_gocranes_result_is_read_by_numa_node():
-    text = (
-        '[{"name":"node0","type":"Node","resources":{"capacity":{"cpu":"3"}}},'
-        '{"name":"node10","type":"Node","resources":{"capacity":{"cpu":"5"}}},{"name":"s","type":"Socket"}]'
-    )
-    assert crane_result({keys.CRANE_RESULT: text}) == {
-        0: {"cpu": "3"},
-        10: {"cpu": "5"},
-    }
-    assert crane_result({}) == {}
-    for name in ("no", "nodeX", "node", None):
-        with pytest.raises(TranslationError, match=r"\[0\].name: .* not the name of a NUMA node's zone"):
-            crane_result({keys.CRANE_RESULT: json.dumps([{"name": name, "type": "Node"}])})

@@ -4,7 +4,6 @@ from hypothesis import given, settings
 
 from corelane.kube import keys
 from corelane.kube.translate import TranslationError, koordlet, node_labels
-from corelane.kube.translate.crane import crane_result
 from corelane.kube.translate.placement_annotations import (
     placement_spec,
     proposed_cpus,
@@ -39,10 +38,8 @@ def test_records_and_published_annotations(text):
         (keys.RESOURCE_STATUS, resource_status),
         (keys.RESOURCE_STATUS, proposed_zone),
         (keys.CONTAINER_CPUSETS, lambda texts: proposed_cpus(texts, ["cpu"])),
-        (keys.CRANE_RESULT, crane_result),
         (keys.CPU_SHARED_POOLS, koordlet.pools),
         (keys.POD_CPU_ALLOCS, koordlet.pod_allocations),
-        (keys.CPU_BASIC_INFO, koordlet.basic_info),
     ):
         try:
             read({key: text})

@@ -15,19 +15,13 @@ import msgspec
 
 from corelane import quantity
 from corelane.cpuset import CPUSet
-from corelane.kube.keys import CRANE_RESULT
 from corelane.kube.meta import API, Object, ResourceList, Wire
 from corelane.kube.objects import CostInfo
 from corelane.kube.translate import topology_zones
 from corelane.kube.translate.fields import (
     TranslationError,
     amount,
-    annotation,
     cpus,
-    items,
-    json_list,
-    member,
-    quantity_text,
 )
 from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
 from corelane.node.pools.classes import NodePolicies
@@ -163,23 +157,3 @@ def _numa_id(where: str, name: object) -> int:
     if not (digits.isascii() and digits.isdecimal() and len(digits) < 6 and int(digits) <= MAX_NODE):
         raise TranslationError(where, name, "not the name of a NUMA node's zone, such as 'node0'")
     return int(digits)
-
-
-def crane_result(annotations: Mapping[str, str]) -> dict[int, dict[str, str]]:
-    """Return what gocrane's scheduler chose (`topology-result`): NUMA node to amounts of the pod's request.
-
-    They are the zones' `capacity`. Upstream computes memory wrongly; only CPUs are right. Raises
-    TranslationError.
-    """
-    where = annotation(CRANE_RESULT)
-    zones = items(where, json_list(where, annotations.get(CRANE_RESULT, "")))
-    named = ((path, member(path, zone, ("name", "type", "resources"))) for path, zone in zones)
-    return dict(_result_zone(path, zone) for path, zone in named if zone.get("type") == "Node")
-
-
-def _result_zone(where: str, zone: Mapping[str, object]) -> tuple[int, dict[str, str]]:
-    resources = member(f"{where}.resources", zone.get("resources"), ("capacity",))
-    capacity = member(f"{where}.resources.capacity", resources.get("capacity"))
-    return _numa_id(f"{where}.name", zone.get("name")), {
-        name: quantity_text(f"{where}.resources.capacity.{name}", value) for name, value in capacity.items()
-    }

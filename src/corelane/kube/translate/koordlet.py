@@ -154,19 +154,6 @@ def _dump_basic_info(machine: Machine, facts: CPUFacts) -> str:
     return _json({name: value for name, value in members.items() if value})
 
 
-def basic_info(published: Mapping[str, str]) -> CPUFacts:
-    """Read `cpu-basic-info`. Raises TranslationError."""
-    where = annotation(keys.CPU_BASIC_INFO)
-    members = ("cpuModel", "turboEnabled", "catL3CbmMask", "vendorID")
-    info = json_object(where, published.get(keys.CPU_BASIC_INFO, ""), members)
-    return CPUFacts(
-        _text(where, info, "cpuModel"),
-        _text(where, info, "vendorID"),
-        bool(boolean(f"{where}.turboEnabled", info.get("turboEnabled"))),
-        _text(where, info, "catL3CbmMask"),
-    )
-
-
 def _text(where: str, members: Mapping[str, Any], name: str) -> str:
     value = members.get(name)
     if value is not None and not isinstance(value, str):
