@@ -238,7 +238,7 @@ def test_resources_of_the_pod_stand_in_for_those_of_its_containers() -> None:
     assert request.level == PodResources(3000, 4 << 30, {2048: 8 << 20})
     assert (request.cpu_request, request.memory_request) == (3000, 4 << 30)
     (only,) = request.containers
-    assert (request.exclusive_cpus(only), request.exclusive_cpus(only, pod_level=True)) == (0, 1)
+    assert (request.exclusive_cpus(only), request.exclusive_cpus(only, gate=True)) == (0, 1)
 
 
 def test_a_pod_whose_resources_name_nothing_of_its_own_is_as_without() -> None:

@@ -49,8 +49,8 @@ def test_the_qos_class_of_pod_level_resources(requests, limits, expected):
         (BURSTABLE, 2000, {}, 0),
         (GUARANTEED, 2 * 10**9, {"unit": 10**9}, 2),
         (GUARANTEED, 2 * 10**9 + 1, {"unit": 10**9}, 0),
-        (GUARANTEED, 2000, {"pod_level": True}, 0),
-        (GUARANTEED, 2000, {"pod_level": True, "managed": True}, 2),
+        (GUARANTEED, 2000, {"has_pod_level": True}, 0),
+        (GUARANTEED, 2000, {"has_pod_level": True, "managed": True}, 2),
     ],
 )
 def test_exclusive_cpus_need_a_guaranteed_pod_and_an_integer_request(qos, request_, options, expected):
@@ -61,4 +61,4 @@ def test_a_pod_with_pod_level_resources_has_exclusive_cpus_only_with_the_gate():
     container = ContainerRequest("a", cpu_request=2000, cpu_limit=2000, memory_request=1, memory_limit=1)
     pod = PodRequest("u", "ns", "p", GUARANTEED, (container,), level=PodResources(4000, 1))
     assert pod.exclusive_cpus(container) == 0
-    assert pod.exclusive_cpus(container, pod_level=True) == 2
+    assert pod.exclusive_cpus(container, gate=True) == 2

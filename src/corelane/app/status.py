@@ -270,7 +270,7 @@ def _would_bind(state: NodeState, request: PodRequest, container: ContainerReque
     """Return whether the container would get exclusive CPUs if admitted now."""
     config = state.config
     if config.policy != "pools":
-        return config.policy == "static" and request.exclusive_cpus(container, pod_level=config.pod_level) > 0
+        return config.policy == "static" and request.exclusive_cpus(container, gate=config.pod_level) > 0
     try:
         decided = pod_class(request, config.pools)
     except Refusal:

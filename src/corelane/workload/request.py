@@ -70,16 +70,16 @@ def integer_cpus(request: int, unit: int = 1000) -> int:
 
 
 def exclusive_cpus(
-    qos: QOSClass, request: int, *, unit: int = 1000, pod_level: bool = False, managed: bool = False
+    qos: QOSClass, request: int, *, unit: int = 1000, has_pod_level: bool = False, managed: bool = False
 ) -> int:
     """Return the number of CPUs that a container is to have exclusively, 0 in the shared pool.
 
     The kubelet's rule (KEP-3570): a Guaranteed pod, and a CPU request that is an integer; `request` has
-    `unit` to a CPU. No container of a pod with pod-level resources (`pod_level`) has any, unless it is
+    `unit` to a CPU. No container of a pod with pod-level resources (`has_pod_level`) has any, unless it is
     `managed`: feature gate PodLevelResourceManagers (KEP-5526) is on, and the container's own requests equal
     its limits.
     """
-    if qos is not QOSClass.GUARANTEED or (pod_level and not managed):
+    if qos is not QOSClass.GUARANTEED or (has_pod_level and not managed):
         return 0
     return integer_cpus(request, unit)
 
@@ -150,12 +150,12 @@ class PodRequest:
         """`namespace/name`, for people."""
         return f"{self.namespace}/{self.name}"
 
-    def exclusive_cpus(self, container: ContainerRequest, *, pod_level: bool = False) -> int:
-        """Return a container's number of exclusive CPUs; `pod_level`: with PodLevelResourceManagers."""
+    def exclusive_cpus(self, container: ContainerRequest, *, gate: bool = False) -> int:
+        """Return a container's number of exclusive CPUs; `gate`: with PodLevelResourceManagers."""
         if self.level is None:
             return exclusive_cpus(self.qos, container.cpu_request)
-        managed = pod_level and container.guaranteed
-        return exclusive_cpus(self.qos, container.cpu_request, pod_level=True, managed=managed)
+        managed = gate and container.guaranteed
+        return exclusive_cpus(self.qos, container.cpu_request, has_pod_level=True, managed=managed)
 
     @property
     def cpu_request(self) -> int:

@@ -113,7 +113,7 @@ def exclusive_cpus(context: PodContext, container: ManifestContainer) -> int:
         return workload.integer_cpus(_cpu_request(context), unit=10**9)
     request = effective(context, container.resources, "cpu").request
     pod_level = bool(context.object.pod and context.object.pod.resources)
-    return workload.exclusive_cpus(qos(context), request, unit=10**9, pod_level=pod_level)
+    return workload.exclusive_cpus(qos(context), request, unit=10**9, has_pod_level=pod_level)
 
 
 def pod_exclusive_cpus(context: PodContext) -> int:

@@ -67,7 +67,7 @@ def _by_decision(
         steps = [Step("shared", sentence(why_shared(state, request, container)))]
     elif not steps:
         steps = [Step("shared", "runs on a part of the pod's CPUs")]
-    n = request.exclusive_cpus(container, pod_level=state.config.pod_level)
+    n = request.exclusive_cpus(container, gate=state.config.pod_level)
     return ContainerExplanation(container.name, container.kind.value, n, cpus, tuple(steps))
 
 

@@ -68,7 +68,7 @@ def _cpus_shared_out(state: NodeState, request: PodRequest, bubble: int) -> dict
     found: dict[str, int] = {}
     pool = bubble
     for container in request.containers:
-        if n := request.exclusive_cpus(container, pod_level=True):
+        if n := request.exclusive_cpus(container, gate=True):
             cpus = pick(state.config, state.topology, pool, n)
             found[container.name] = cpus
             pool &= ~(0 if container.kind is ContainerKind.INIT else cpus)
@@ -81,7 +81,7 @@ def _cpu_fault(request: PodRequest, total: int) -> Refusal | None:
     """Return why some container would be left without CPUs; None where none is."""
     lasting, shared = 0, False
     for container in request.containers:
-        n = request.exclusive_cpus(container, pod_level=True)
+        n = request.exclusive_cpus(container, gate=True)
         if container.kind is ContainerKind.INIT:
             if not n and lasting >= total:
                 return Refusal(Code.POD_LEVEL_INIT_WITHOUT_RESOURCE, "cpus")

@@ -131,7 +131,7 @@ class StaticAdmission:
     def exclusive_cpus(self, container: ContainerRequest) -> int:
         if self.state.config.policy == "none":
             return 0
-        return self.request.exclusive_cpus(container, pod_level=self.state.config.pod_level)
+        return self.request.exclusive_cpus(container, gate=self.state.config.pod_level)
 
     def valid_proposals(self) -> Iterator[tuple[str, int]]:
         """Proposals of the right size over free CPUs; only init containers may share theirs with others."""
