@@ -1,12 +1,28 @@
 """The sentences about CPUs picked, and about placements that the rules leave or forbid."""
 
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final, TypeAlias
 
 from corelane import quantity
 from corelane.cpuset import format_list, named, verb
 from corelane.reasons.codes import Code, Reason
-from corelane.reasons.phrases import Phrase, count, numa_nodes, render
+
+Phrase: TypeAlias = str | Callable[..., str]
+"""A format string of the values by position, or a function of them."""
+
+
+def render(table: Mapping[Code, tuple[str, Phrase]], reason: Reason) -> str:
+    """Return the sentence of a reason whose code is in the table."""
+    phrase = table[reason.code][1]
+    return phrase.format(*reason.values) if isinstance(phrase, str) else phrase(*reason.values)
+
+
+def count(n: int, noun: str) -> str:
+    return f"{n} {noun}{'' if n == 1 else 's'}"
+
+
+def numa_nodes(mask: int) -> str:
+    return f"NUMA node{'s' if mask & mask - 1 else ''} {format_list(mask)}"
 
 
 def _wrong_count(cpus: int, n: int) -> str:
@@ -85,7 +101,7 @@ _MET: Final = {"exclusive": "exclusivity preference met", "affinity": "CPU affin
 _TERMS: Final = {
     "uneven": "NUMA nodes differ by {} CPU{}",
     "elsewhere": "{} resource{} not local",
-    "bind": "{} core{} against the bind policy",
+    "bind": "{} core{} in violation of the bind policy",
     "exclusive": "{} unit{} shared against the exclusivity preference",
     "fallback": "{} core{} shared although NUMANodeLevel is unavailable",
     "affinity": "{} unit{} against the CPU affinity preference",
