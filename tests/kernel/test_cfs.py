@@ -38,24 +38,3 @@ def test_weights_keep_the_order_of_shares_within_the_kernels_range(one, other):
     for formula in (cfs.pod_weight, cfs.container_weight):
         assert 1 <= formula(one) <= 10000
         assert (formula(one) <= formula(other)) or one > other
-
-
-@given(st.integers(10, 256_000))
-def test_a_request_is_found_again_from_its_shares_to_within_one_share(milli):
-    assert abs(cfs.milli_from_shares(cfs.shares(milli)) - milli) <= 1
-
-
-@given(st.integers(10, 256_000))
-def test_a_limit_is_found_again_from_its_quota(milli):
-    assert cfs.milli_from_quota(cfs.quota_us(milli)) == milli
-
-
-def test_no_limit_and_no_request_are_zero_milli():
-    assert cfs.milli_from_quota(-1) == 0
-    assert cfs.milli_from_shares(1) == 0
-    assert cfs.milli_from_shares(2) == 2
-
-
-@given(st.integers(1, 10000))
-def test_the_kubelets_inverse_comes_back_to_the_same_weight_or_its_neighbour(weight):
-    assert abs(cfs.pod_weight(cfs.shares_from_pod_weight(weight)) - weight) <= 1

@@ -17,19 +17,9 @@ def shares(milli: int) -> int:
     return min(max(milli * 1024 // 1000, MIN_SHARES), MAX_SHARES)
 
 
-def milli_from_shares(value: int) -> int:
-    """The request in milliCPU that `value` shares stand for; 0 below the minimum."""
-    return 0 if value < MIN_SHARES else -(-value * 1000 // 1024)
-
-
 def quota_us(milli: int, period_us: int = PERIOD_US) -> int:
     """Microseconds of CPU time per period for a limit in milliCPU, at least 1 ms; 0 gives 0, no limit."""
     return max(milli * period_us // 1000, MIN_QUOTA_US) if milli else 0
-
-
-def milli_from_quota(quota: int, period_us: int = PERIOD_US) -> int:
-    """The limit in milliCPU of a quota in microseconds; 0 for -1, no limit."""
-    return 0 if quota < 0 else quota * 1000 // period_us
 
 
 def pod_weight(value: int) -> int:
@@ -37,11 +27,6 @@ def pod_weight(value: int) -> int:
     if value >= MAX_SHARES:
         return MAX_WEIGHT
     return 1 + (max(value, MIN_SHARES) - 2) * 9999 // 262142
-
-
-def shares_from_pod_weight(weight: int) -> int:
-    """The kubelet's inverse of `pod_weight`."""
-    return (weight - 1) * 262142 // 9999 + 2
 
 
 def container_weight(value: int) -> int:

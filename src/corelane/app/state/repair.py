@@ -79,10 +79,9 @@ def _recorded(path: Path) -> tuple[bytes | None, Checkpoint | None, bool, list[s
     try:
         loaded = files.load(path)
     except StateFileError as error:
-        return content, None, False, [str(error).partition(";")[0]]
+        return content, None, False, [str(error)]
     if loaded.fault:
-        fault = loaded.fault.partition(";")[0]
-        note = f"{path}: {fault}: its entries are only used to name running containers"
+        note = f"{path}: {loaded.fault}; its entries are only used to name running containers"
         return content, loaded.checkpoint, False, [note]
     return content, loaded.checkpoint, True, []
 

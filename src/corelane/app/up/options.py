@@ -94,8 +94,7 @@ def check_settings(options: UpOptions, config: NodeConfig, machine: Machine, wit
         check(config, usable_topology(machine), machine)
     except NodeConfigError as error:
         if options.reserved_cpus and not within and error.field == "reserved":
-            detail = error.detail.removeprefix(f"{config.reserved}: ")
-            raise SettingsError(f"--reserved-cpus {options.reserved_cpus}: {detail}") from error
+            raise SettingsError(f"--reserved-cpus {error.detail}") from error
         where = f"{options.node_config}: " if options.node_config else ""
         raise SettingsError(f"{where}{within}{nodefile.explain(error)}") from error
 
