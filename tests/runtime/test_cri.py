@@ -129,7 +129,7 @@ def test_a_path_alone_is_an_endpoint(path):
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:1", "127.0.0.1:1", "", "containerd.sock"])
 def test_what_is_no_socket_of_this_machine_is_refused(endpoint):
-    assert "no socket on this machine" in said(endpoint)
+    assert "not a socket on this machine" in said(endpoint)
 
 
 def test_a_socket_on_which_nobody_listens_is_named(path):
