@@ -48,7 +48,7 @@ def test_the_main_job_by_kubectl_alone(kubectl: program.Kubectl) -> None:
         kubectl("wait", "--for=condition=Ready", "pod/latency-critical", "--timeout=20s")
         kubectl("wait", "--for=condition=corelane.io/Pinned", "pod/latency-critical", "--timeout=20s")
         kubectl("wait", "--for=condition=Ready", "pod/trading-engine", "pod/model-server", "--timeout=20s")
-        kubectl("wait", "--for=condition=Ready", "pod/alone", "pod/lends", "pod/shares", "--timeout=20s")
+        kubectl("wait", "--for=condition=Ready", "pod/lse", "pod/lsr", "pod/ls", "--timeout=20s")
 
         wide = kubectl("get", "pods", "-o", "wide").stdout
         nodes = {line.split()[0]: line.split() for line in wide.splitlines()[1:]}
