@@ -7,7 +7,8 @@ STAMP := $(VENV)/.installed
 CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 WORKERS ?= 2
 
-.PHONY: bench-limits bench-paths bench-placement bench-quality demo test test-system lint format lock clean help
+.PHONY: bench-agent bench-limits bench-paths bench-placement bench-quality demo test test-integration test-system test-vm lint \
+    format lock clean help
 
 help: ## what there is to make
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -21,11 +22,17 @@ $(STAMP): pyproject.toml requirements.lock
 demo: $(STAMP) ## install, and run the main job from pods to pinned processes
 	$(BIN)/corelane demo
 
-test: $(STAMP) ## all tests but the slow system tests
-	$(BIN)/python -m pytest -n $(WORKERS) -m 'not system'
+test: $(STAMP) ## all tests but the slow system and integration tests
+	$(BIN)/python -m pytest -n $(WORKERS) -m 'not system and not integration'
 
 test-system: $(STAMP) ## the slow tests against real programs
-	$(BIN)/python -m pytest -m system
+	$(BIN)/python -m pytest -m 'system and not vm'
+
+test-vm: $(STAMP) ## tests on a kernel with four NUMA nodes and cgroup v2, booted once in qemu
+	$(BIN)/python -m pytest -m vm tests/guest
+
+test-integration: $(STAMP) ## a real kubelet and API server: $$KUBEBUILDER_ASSETS (directory), $$KUBELET (program)
+	$(BIN)/python -m pytest -m integration
 
 lint: $(STAMP) ## style, types, and the table of imports
 	$(BIN)/ruff check src tests
@@ -41,6 +48,9 @@ bench-quality: $(STAMP) ## how well CPUs are placed, by allocator
 
 bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kernel, and with published tables
 	$(BIN)/python bench/limits.py
+
+bench-agent: $(STAMP) ## what the agent beside a kubelet costs, and how soon containers are on their CPUs
+	$(BIN)/python bench/agent.py
 
 bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py

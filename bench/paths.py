@@ -34,10 +34,13 @@ from report import Row
 
 import corelane
 from corelane import node as nodes
-from corelane.agent import instructions as agent_messages
-from corelane.agent import pod_manifest
-from corelane.agent.pod_manifest import RunPod
-from corelane.agent.state_machine import StateMachine
+from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.events import ContainersListed, PodsListed
+from corelane.agent.lifecycle import pod_manifest
+from corelane.agent.lifecycle.events import PodSeen
+from corelane.agent.lifecycle.instructions import Start
+from corelane.agent.lifecycle.lifecycle import Lifecycle
+from corelane.agent.lifecycle.pod_manifest import RunPod
 from corelane.app.limits import advise
 from corelane.app.limits.sites import CgroupSource
 from corelane.kube import translate
@@ -107,16 +110,16 @@ def sysfs() -> Runs:
 
 def pod_seen() -> Runs:
     """Start pods of a node."""
-    core = StateMachine(nodes.new(parse_spec(MACHINE), CONFIG))
-    core.handle(agent_messages.ContainersListed(runs=(), at=0), agent_messages.PodsListed(at=0))
+    core = Lifecycle(Allocation(nodes.new(parse_spec(MACHINE), CONFIG)))
+    core.handle(ContainersListed(runs=(), at=0, now=0), PodsListed(at=0, now=0))
     for number in count(1):
         plan = pod_manifest.pod_plan(_decode(_pod(number, nodeName="n0"), RunPod), processes=False)
-        yield lambda: _start(core, agent_messages.PodSeen(plan=plan, at=number))  # noqa: B023
+        yield lambda: _start(core, PodSeen(plan=plan, at=number, now=number))  # noqa: B023
 
 
-def _start(core: StateMachine, event: agent_messages.PodSeen) -> None:
+def _start(core: Lifecycle, event: PodSeen) -> None:
     instructions = core.handle(event)
-    assert any(isinstance(one, agent_messages.Start) for one in instructions), instructions
+    assert any(isinstance(one, Start) for one in instructions), instructions
 
 
 def counters() -> Runs:

@@ -56,6 +56,9 @@ FORBIDDEN = {
     "placement.optimal": "placement.kubelet placement.koordinator",
     "node.kubelet": "node.pools node.explain node.recovery",
     "node.pools": "node.kubelet node.explain node.recovery",
+    "agent.allocation": "agent.lifecycle agent.publication",
+    "agent.lifecycle": "agent.publication",
+    "agent.publication": "agent.agent agent.execution agent.reporting agent.saved_state agent.watching",
     "limits.model": "limits.measure limits.advice limits.lint limits.calibration",
     "limits.measure": "limits.advice limits.lint limits.calibration",
     "limits.lint": "limits.advice limits.calibration",
@@ -73,7 +76,7 @@ SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "ser
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
 
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}
-THIRD_PARTY_ONLY_IN = {"lightkube": ("kube/client.py",), "grpc": ("runtime/",)}
+THIRD_PARTY_ONLY_IN = {"lightkube": ("kube/connection.py",), "grpc": ("runtime/",)}
 
 
 def module(path: Path) -> str:

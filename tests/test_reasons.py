@@ -11,6 +11,7 @@ TOO_FEW = Reason(Code.TOO_FEW_CPUS_ON_NUMA_NODES, ("SingleNUMANode", 6, 1, ((0, 
 CAUSE = Reason(Code.NO_PLACEMENT, ("numa", TOO_FEW))
 TOO_FEW_FREE = Reason(Code.KOORDINATOR_NOT_ENOUGH)
 CLASS = Reason(Code.CLASS_POOL, ("Burstable", "LS", "shared"))
+URL = "https://10.0.0.1:10250"
 ROOMS = ((0, 500), (1, 3500))
 TERMS = (("numa-nodes", 2), ("distance", 20), ("l3-domains", 2), ("bind", 0), ("room", 6))
 
@@ -149,6 +150,31 @@ VALUES: dict[Code, tuple[object, ...]] = {
     Code.REMEDY_MEMORY_POLICY: ("Static",),
     Code.REMEDY_RESERVED_MEMORY: (),
     Code.REMEDY_GIVE_RESERVATION: (),
+    Code.KUBELET_UNREACHABLE: (URL, "/pods", "Connection refused"),
+    Code.KUBELET_SLOW: (URL, "/pods", 5.0),
+    Code.KUBELET_CERTIFICATE_UNTRUSTED: (URL, "self-signed certificate", "/etc/ca.crt"),
+    Code.KUBELET_CERTIFICATE_NAME: (URL, "IP address mismatch"),
+    Code.KUBELET_CERTIFICATE_INVALID: (URL, "certificate has expired"),
+    Code.KUBELET_CREDENTIALS_UNREADABLE: ("/token", "Permission denied"),
+    Code.KUBELET_UNAUTHORIZED: (URL, "/pods"),
+    Code.KUBELET_FORBIDDEN: (URL, "/pods", "nodes/pods"),
+    Code.KUBELET_ENDPOINT_OFF: (URL, "/configz", 404),
+    Code.KUBELET_FAILED: (URL, "/pods", 500, "internal error"),
+    Code.KUBELET_MALFORMED: (URL, "/pods", "not JSON"),
+    Code.MODE_NO_KUBELET: (),
+    Code.MODE_KUBELET_NONE: ("/configz",),
+    Code.MODE_KUBELET_CPUS_HELD: (2, 0b110),
+    Code.MODE_KUBELET_STATIC: ("cpu_manager_state",),
+    Code.MODE_EXCLUSIVE_PODS_LEFT: (1, 0b110),
+    Code.MODE_READ_ONLY: (),
+    Code.MODE_IGNORE: (),
+    Code.MODE_NODE_POLICY_NONE: (),
+    Code.MODE_POLICY_UNKNOWN: ("forbidden", ""),
+    Code.MODE_POLICIES_DIFFER: ("none", "static"),
+    Code.MODE_POLICY_UNRECOGNIZED: ("dynamic", "/configz"),
+    Code.MODE_LAST_ANSWER: ("no answer",),
+    Code.MODE_MEMORY_STATIC: (),
+    Code.MODE_MEMORY_UNKNOWN: (),
 }
 WORDS_OF_REFUSALS = {
     "OutOfcpu", "UnexpectedAdmissionError", "SharedPoolExhausted", "BestEffortExhausted", "InsufficientCPUs",

@@ -300,7 +300,7 @@ def test_queued_starts_are_dropped_when_the_pod_is_deleted(tmp_path):
     async def scenario():
         async with lab(tmp_path) as (client, agent):
             mark = tmp_path / "started"
-            execution = agent._execution
+            execution = agent._lifecycle
             turns = [await execution._starts.acquire() for _ in range(execution._starts._value)]
             await client.create(pod("p", container("c", f"echo > {mark}; sleep 60")))
 
@@ -374,7 +374,7 @@ def zones_of(published):
 async def say_again(agent):
     agent._heartbeat._posted = 0.0
     await agent._heartbeat._beat(check=False)
-    await agent._publisher.idle()
+    await agent._node.publisher.idle()
 
 
 async def read_topology(client):
@@ -646,5 +646,5 @@ def test_a_full_disk_is_reported_and_no_pod_starts_until_the_ledger_is_written(t
                 assert reasons.count("LedgerUnwritable") == 1
 
     monkeypatch.setattr(saved_state, "save_ledger", saving)
-    monkeypatch.setattr("corelane.agent.agent._RETRY_SAVE", 0.2)
+    monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.2)
     asyncio.run(scenario())

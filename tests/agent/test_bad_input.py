@@ -4,8 +4,8 @@ import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.agent import pod_manifest
-from corelane.agent.pod_manifest import RunPod
+from corelane.agent.lifecycle import pod_manifest
+from corelane.agent.lifecycle.pod_manifest import RunPod
 from corelane.agent.saved_state import NOTHING_SAVED, EffectiveSettings
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, admit, new, validate

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from corelane.agent import container_env
-from corelane.agent.container_env import NodeFields, expand
-from corelane.agent.pod_manifest import RunPod
+from corelane.agent.lifecycle import container_env
+from corelane.agent.lifecycle.container_env import NodeFields, expand
+from corelane.agent.lifecycle.pod_manifest import RunPod
 from corelane.runtime.base import RuntimeFailure
 
 HOST = NodeFields("n1", ("10.0.0.7", "fd00::7"), cpu=4000, memory=1 << 30)

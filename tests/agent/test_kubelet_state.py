@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from corelane.agent import instructions
 from corelane.agent.agent import Agent
+from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.events import ConfigChanged, PodsListed
 from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.lifecycle.lifecycle import Lifecycle
 from corelane.cpuset import CPUSet, named
 from corelane.kube import translate
 from corelane.kube.keys import POD_CPU_ALLOCS
@@ -129,8 +131,8 @@ def test_a_start_without_the_file_keeps_the_last_content():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
     world.settle()
     ledger = world.core.ledger
-    world.core = type(world.core)(ledger, validate=True, follows_kubelet=True)
-    world.feed(instructions.PodsListed(at=world.at))
+    world.core = Lifecycle(Allocation(ledger, validate=True, follows_kubelet=True))
+    world.feed(PodsListed(**world.times()))
     assert world.core.ledger.bound == CPUSet.parse("1-2")
 
 
@@ -145,10 +147,10 @@ def test_without_the_setting_kubelet_cpus_are_released():
 def test_after_a_policy_change_kubelet_cpus_are_held_before_admissions():
     world = World(cpus=6, pools=PoolOptions(), kubelet=pinned(web="1-2"))
     none = replace(world.config, policy="none")
-    world.feed(instructions.ConfigChanged(config=none, at=world.at))
+    world.feed(ConfigChanged(config=none, **world.times()))
     world.set_kubelet_state(pinned(web="1-2", db="3"))
     world.settle()
-    world.feed(instructions.ConfigChanged(config=world.config, at=world.at))
+    world.feed(ConfigChanged(config=world.config, **world.times()))
     assert world.core.ledger.bound == CPUSet.parse("1-3")
 
 
@@ -192,9 +194,10 @@ def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_p
                 path.write_bytes(encode(pinned(web="1-2", db="4")))
 
                 async def published():
-                    found = await client.get(NodeResourceTopology, "far")
-                    return (
-                        found if translate.state_from_topology(found).bound == CPUSet.parse("1-2,4") else None
+                    nodes = (await client.list(NodeResourceTopology)).items
+                    pinned_cpus = CPUSet.parse("1-2,4")
+                    return next(
+                        (n for n in nodes if translate.state_from_topology(n).bound == pinned_cpus), None
                     )
 
                 told = (await until(published)).metadata.annotations[POD_CPU_ALLOCS]

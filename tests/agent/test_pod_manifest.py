@@ -5,9 +5,9 @@ import os
 import msgspec
 import pytest
 
-from corelane.agent import pod_manifest
-from corelane.agent.pod_manifest import RunPod
-from corelane.agent.pod_records import RestartPolicy
+from corelane.agent.lifecycle import pod_manifest
+from corelane.agent.lifecycle.pod_manifest import RunPod
+from corelane.agent.lifecycle.records import RestartPolicy
 from corelane.kube.keys import RESOURCE_STATUS
 from corelane.workload import ContainerKind
 

@@ -6,7 +6,8 @@ import threading
 import msgspec
 import pytest
 
-from corelane.agent.publishing import Publisher, WriteQueue
+from corelane.agent.publication.publisher import Publisher
+from corelane.agent.publication.write_queue import WriteQueue
 from corelane.agent.reporting import AgentReporter
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
@@ -41,7 +42,7 @@ class Work:
         return run
 
     def report(self, what, error):
-        self.reported.append((what, error.code))
+        self.reported.append((what, getattr(error, "code", None)))
 
 
 def lane_test(body, **options):
@@ -113,6 +114,83 @@ def test_obsolete_writes_are_dropped(code):
     work = lane_test(body)
     assert work.done == ["delete"]
     assert work.reported == [("status", code)]
+
+
+@pytest.mark.parametrize(
+    "error", [APIError(401, "Unauthorized", "x"), APIError(403, "Forbidden", "x"), TypeError("x")]
+)
+def test_refused_and_unexpectedly_failing_writes_are_retried_and_delay_no_other_group(error):
+    async def body(lane, work):
+        lane.put("status", work.job("status", error, error), "pod a")
+        lane.put("delete", work.job("delete"), "pod a")
+        lane.put("other", work.job("other"), "pod b")
+        await asyncio.wait_for(lane.idle(), 20)
+        assert lane.state().failing_for == 0.0
+
+    work = lane_test(body)
+    assert work.done == ["other", "status", "delete"]
+
+
+def test_the_state_names_what_fails_and_since_when():
+    async def body(lane, work):
+        lane.put("status", work.job("status", *[APIError(403, "Forbidden", "no permission")] * 99), "pod a")
+        lane.put("other", work.job("other"), "pod b")
+        while not work.done:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.05)
+        state = lane.state()
+        assert (state.name, state.waiting, state.written, state.dropped) == ("pods", 1, 1, 0)
+        assert state.failing_for > 0.0
+        assert "no permission" in state.last_error
+
+    lane_test(body, name="pods")
+
+
+def test_a_write_is_dropped_after_its_attempts():
+    async def body(lane, work):
+        lane.put("event", work.job("event", *[APIError(403, "Forbidden", "x")] * 9))
+        await asyncio.wait_for(lane.idle(), 20)
+        assert lane.state().dropped == 1
+
+    assert lane_test(body, attempts=3).done == []
+
+
+def test_trouble_with_the_server_uses_up_no_attempts():
+    async def body(lane, work):
+        lane.put("event", work.job("event", *[Unreachable("x")] * 4))
+        await asyncio.wait_for(lane.idle(), 30)
+
+    assert lane_test(body, attempts=2).done == ["event"]
+
+
+def test_a_queue_that_keeps_its_writes_retries_whatever_the_answer():
+    async def body(lane, work):
+        lane.put("topology", work.job("topology", APIError(404, "NotFound", "no such kind")))
+        await asyncio.wait_for(lane.idle(), 20)
+
+    assert lane_test(body, keeps=True).done == ["topology"]
+
+
+def test_a_newer_write_replaces_one_that_fails():
+    async def body(lane, work):
+        lane.put("status", work.job("old", *[TypeError("x")] * 99), "pod a")
+        while not work.reported:
+            await asyncio.sleep(0.01)
+        lane.put("status", work.job("new"), "pod a")
+        await asyncio.wait_for(lane.idle(), 20)
+
+    assert lane_test(body).done == ["new"]
+
+
+def test_a_full_queue_takes_newer_writes_of_waiting_keys():
+    async def body(lane, work):
+        lane.put("a", work.job("a"))
+        lane.put("b", work.job("b"))
+        lane.put("a", work.job("new a"))
+        await lane.idle()
+        assert lane.state().dropped == 1
+
+    assert lane_test(body, limit=1).done == ["new a"]
 
 
 def test_a_full_queue_drops_new_writes():

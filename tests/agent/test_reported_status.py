@@ -1,19 +1,22 @@
 """A pod's status at the API server."""
 
-from corelane.agent import container_lifecycle, pinning, reported_status
-from corelane.agent.instructions import ContainerRun
-from corelane.agent.pod_records import (
+from corelane.agent.allocation import confirmation
+from corelane.agent.allocation.events import ContainerRun
+from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.records import PodCPUs, RunCPUs
+from corelane.agent.lifecycle import pod_steps, reported_status
+from corelane.agent.lifecycle.records import (
     ConditionTransition,
     ContainerExit,
     ContainerStage,
     PodRecord,
     RestartPolicy,
-    StatusReason,
     Termination,
     container_records,
 )
-from corelane.agent.reported_status import PINNED, PodHost
+from corelane.agent.lifecycle.reported_status import PodHost
 from corelane.cpuset import CPUSet
+from corelane.kube.keys import PINNED
 from support.agent_world import APP, INIT, SIDECAR, plan
 
 PLACE = PodHost(("10.0.0.7", "fd00::7"))
@@ -21,18 +24,21 @@ PLACE = PodHost(("10.0.0.7", "fd00::7"))
 
 def a_pod(*containers, **more):
     made = plan("u", *(containers or (("a", APP, 1000),)), **more)
-    return PodRecord(made, container_records(made.containers), started_at=1000.0)
+    return PodRecord(made, container_records(made.containers), PodCPUs(made, present=True), started_at=1000.0)
 
 
 def run(pod, name, attempt=0):
     container = pod.containers[name]
-    container.stage, container.attempt, container.pending = ContainerStage.STARTING, attempt, CPUSet([1])
-    container_lifecycle.note_started(container, f"id-{name}-{attempt}", 1000.0, 1000.0)
+    container.stage, container.attempt = ContainerStage.STARTING, attempt
+    container.cpus = RunCPUs(pod.uid, name, pending=CPUSet([1]))
+    pod.cpus.runs.append(container.cpus)
+    confirmation.note_started(container.cpus, f"id-{name}-{attempt}")
+    pod_steps.note_started(container, f"id-{name}-{attempt}", 1000.0, 1000.0)
     return container
 
 
 def shown(pod, at=1000.0, place=PLACE):
-    return reported_status.pod_status(pod, at, place)
+    return reported_status.pod_status(pod, at, at, place)
 
 
 def condition(pod, kind, at=1000.0):
@@ -99,11 +105,11 @@ def test_the_pinned_condition_follows_the_kernels_confirmation():
     one, other = run(pod, "a"), run(pod, "b")
     assert condition(pod, PINNED)["message"].endswith("[a b]")
     for container in (one, other):
-        pinning.note_allowed(container, CPUSet([1]))
-        pinning.confirm(container)
+        confirmation.note_allowed(container.cpus, CPUSet([1]))
+        confirmation.confirm(container.cpus)
     assert condition(pod, PINNED)["status"] == "True"
-    pinning.note_allowed(one, CPUSet([1, 2]))
-    pinning.confirm(one)
+    confirmation.note_allowed(one.cpus, CPUSet([1, 2]))
+    confirmation.confirm(one.cpus)
     assert condition(pod, PINNED)["message"].endswith("[a]")
 
 
@@ -126,7 +132,7 @@ def test_a_terminated_state_has_all_members():
         exit_code=137,
         signal=9,
     )
-    container_lifecycle.note_exit(container, container_lifecycle.exit_of(ended, 1006.0))
+    pod_steps.note_exit(container, pod_steps.exit_of(ended, 1006.0), 1006.0)
     found = shown(pod)
     assert found["phase"] == "Failed"
     assert found["containerStatuses"][0]["state"]["terminated"] == {
@@ -142,7 +148,7 @@ def test_a_terminated_state_has_all_members():
 
 def test_between_two_runs_the_last_one_is_the_last_state():
     pod = a_pod()
-    container_lifecycle.note_exit(run(pod, "a"), ContainerExit(3, 1005.0, id="id-a-0"))
+    pod_steps.note_exit(run(pod, "a"), ContainerExit(3, 1005.0, id="id-a-0"), 1005.0)
     assert shown(pod, 1006.0)["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 3
     run(pod, "a", 1)
     found = shown(pod, 1007.0)["containerStatuses"][0]

@@ -1,10 +1,12 @@
 """The ledger's file."""
 
+import asyncio
 import os
 
 import pytest
 
 from corelane.agent import saved_state
+from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, admit, new
@@ -49,6 +51,21 @@ def test_a_corrupt_file_is_renamed_each_time_to_another_name(tmp_path, content):
         assert loaded.backup.read_bytes() == content
         assert loaded.damage
         assert not path.exists()
+
+
+def test_a_file_of_another_version_stays_and_is_not_replaced(tmp_path):
+    path = tmp_path / "ledger.json"
+    saved_state.save_ledger(path, filled())
+    newer = path.read_bytes().replace(b'"version": 1', b'"version": 2')
+    path.write_bytes(newer)
+    loaded = saved_state.load_ledger(path, MACHINE, CONFIG)
+    assert (dict(loaded.ledger.entries), loaded.damage, loaded.backup) == ({}, "", None)
+    assert loaded.foreign.startswith("ledger of version 2; this corelane reads and writes version 1: start")
+    files = saved_state.StateFiles(tmp_path, CONFIG, MACHINE, AgentReporter())
+    assert asyncio.run(files.save_ledger(filled())).startswith(f"{path}: ledger of version 2; ")
+    assert [event.reason for event in files.startup_events()] == ["LedgerUnwritable"]
+    assert path.read_bytes() == newer
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger.json"]
 
 
 def test_a_changed_byte_fails_the_checksum(tmp_path):

@@ -1,5 +1,6 @@
 """Settings overridden by the Node's labels and annotations, valid and invalid, and their file."""
 
+import asyncio
 import json
 from dataclasses import replace
 
@@ -8,14 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from corelane.agent import instructions, node_status, pod_admission, saved_state
-from corelane.agent.pod_admission import NodeCapacity
-from corelane.agent.pod_records import PodRecord
+from corelane.agent import saved_state
+from corelane.agent.allocation.events import ConfigChanged
+from corelane.agent.lifecycle.capacity import NodeCapacity, exceeded_capacity
+from corelane.agent.publication import node_status
+from corelane.agent.reporting import AgentReporter
 from corelane.agent.saved_state import NOTHING_SAVED, EffectiveSettings, SavedSettings
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeConfigError, PoolOptions, new, validate
+from corelane.runtime.base import Capabilities
 from corelane.workload import (
     BindPolicy,
     ContainerRequest,
@@ -75,14 +79,14 @@ def test_memory_is_withheld_unless_only_cpus_are(apply: str, withheld: int) -> N
     ledger = new(machine, node.config)
     gib = 2**30
     assert node_status.allocatable_memory(ledger) == (8 - withheld) * gib
-    identity = node_status.NodeIdentity("n", True, "r", "", "")
+    identity = node_status.NodeIdentity("n", Capabilities(on_this_machine=False), "r", "", "")
     assert node_status.allocatable(identity, ledger)["memory"] == f"{(8 - withheld) << 20}Ki"
     for size, refused in ((8 - withheld, None), (8 - withheld + 1, "OutOfmemory")):
         asking = plan("p", ("a", APP, 0))
         request = replace(asking.request, containers=(ContainerRequest("a", memory_request=size * gib),))
-        pod = PodRecord(replace(asking, request=request), {})
-        verdict = pod_admission.admit_pod(ledger, pod, (), NodeCapacity(memory=8 * gib))[1]
-        assert (verdict.refusal and verdict.refusal.reason) == refused
+        pod = replace(asking, request=request)
+        refusal = exceeded_capacity(pod, (), NodeCapacity(memory=8 * gib), ledger.withheld_memory)
+        assert (refusal and refusal.reason) == refused
 
 
 @pytest.mark.parametrize(("apply", "offered"), [("Default", 14_000), ("ReservedCPUsOnly", 16_000)])
@@ -178,6 +182,32 @@ def test_a_damaged_settings_file_is_named_and_counts_as_empty(tmp_path, text: st
     assert str(path) in fault
 
 
+def test_a_settings_file_of_a_newer_version_is_not_replaced(tmp_path) -> None:
+    path = tmp_path / saved_state.SETTINGS_FILE
+    path.write_text(newer := '{"policy": "pools", "labels": {}, "annotations": {}, "version": 2}')
+    record, fault = saved_state.load_settings(path)
+    assert (record.policy, record.version) == ("", 2)
+    assert fault == (
+        f"{path}: settings file of version 2; this corelane reads and writes version 1: not replaced, "
+        "settings read from the Node"
+    )
+    files = saved_state.StateFiles(tmp_path, POOLS, MACHINE, AgentReporter())
+    asyncio.run(files.save_settings())
+    assert path.read_text() == newer
+
+
+def test_settings_that_could_not_be_saved_are_saved_later(tmp_path, monkeypatch) -> None:
+    files = saved_state.StateFiles(tmp_path, POOLS, MACHINE, AgentReporter())
+    monkeypatch.setattr(saved_state, "_RETRY_SETTINGS", 0.0)
+    (tmp_path / saved_state.SETTINGS_FILE).mkdir()
+    asyncio.run(files.save_settings())
+    assert not files.settings.is_saved
+    (tmp_path / saved_state.SETTINGS_FILE).rmdir()
+    asyncio.run(files.save_settings())
+    assert files.settings.is_saved
+    assert saved_state.load_settings(tmp_path / saved_state.SETTINGS_FILE)[0].policy == "pools"
+
+
 def test_saved_settings_invalid_on_the_machine_are_ignored() -> None:
     gone = SavedSettings("pools", {}, {keys.SYSTEM_QOS: '{"cpuset": "0-15"}'})
     assert started(gone).config == POOLS
@@ -192,7 +222,7 @@ def test_changed_settings_move_pools_but_no_exclusive_cpus() -> None:
     before = world.core.ledger
     held = before.entries["p", "a"].cpus
     config = NodeConfig(policy="pools", reserved_count=1, pools=PoolOptions(withheld=held | CPUSet([5])))
-    world.core.handle(instructions.ConfigChanged(config=config, at=world.at))
+    world.core.handle(ConfigChanged(config=config, **world.times()))
     after = world.core.ledger
     assert after.entries["p", "a"].cpus == held
     assert after.config == config
@@ -205,9 +235,7 @@ def test_a_changed_policy_keeps_running_containers_in_place(policy) -> None:
     world.add(plan("p", ("a", APP, 2000)))
     world.settle()
     entry = world.core.ledger.entries["p", "a"]
-    world.core.handle(
-        instructions.ConfigChanged(config=NodeConfig(policy=policy, reserved_count=1), at=world.at)
-    )
+    world.core.handle(ConfigChanged(config=NodeConfig(policy=policy, reserved_count=1), **world.times()))
     assert world.core.ledger.entries["p", "a"] == entry
     assert world.core.ledger.config.policy == policy
 
@@ -240,7 +268,7 @@ def test_any_settings_keep_exclusive_cpus_and_the_invariants(configs) -> None:
     held = {key: entry.cpus for key, entry in world.core.ledger.entries.items()}
     before = processes(world)
     for config in configs:
-        world.feed(instructions.ConfigChanged(config=config, at=world.at))
+        world.feed(ConfigChanged(config=config, **world.times()))
         world.settle()
         ledger = world.core.ledger
         assert {key: entry.cpus for key, entry in ledger.entries.items()} == held

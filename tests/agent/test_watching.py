@@ -3,9 +3,10 @@
 import asyncio
 from typing import Any
 
-from corelane.agent.pod_manifest import RunPod
+from corelane.agent.lifecycle.pod_manifest import RunPod
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.watching import SharedWatch
+from corelane.agent.watching import OwnWatch, SharedWatch
+from corelane.kube.decode import Malformed
 from corelane.kube.informer import ObjectChange
 from corelane.kube.objects import Node
 from support import fake_api
@@ -24,6 +25,9 @@ class Heard:
         known = change.new or change.old
         assert known is not None
         self.pods.put_nowait(f"{'+' if change.new else '-'}{known.metadata.name}")
+
+    def pod_malformed(self, bad: Malformed, *, gone: bool) -> None:
+        self.pods.put_nowait(f"{'-' if gone else '?'}{bad.name}")
 
     def node_changed(self, change: ObjectChange[Node]) -> None:
         assert change.new is not None
@@ -94,5 +98,34 @@ def test_a_late_agent_receives_the_existing_pods() -> None:
                 await watch.follow("two", late, group)
             assert late.pods.get_nowait() == "+last"
             assert late.pods.empty()
+
+    asyncio.run(scene())
+
+
+def test_malformed_pods_are_reported_to_every_agent_and_late_ones_too() -> None:
+    bad = pod("bad", "1", "one") | {"spec": "?"}
+
+    async def scene() -> None:
+        async with asyncio.timeout(20), fake_api.serving() as (fake, client):
+            fake.script[PODS].append(fake_api.listing(bad, version="5"))
+            fake.script[f"{PODS}?watch"].append(
+                fake_api.watching(fake_api.event("DELETED", bad | {"metadata": bad["metadata"]}))
+            )
+            fake.script[NODES].append(fake_api.listing(version="5"))
+            watch, one = SharedWatch(client, AgentReporter(), nodes="simulated=true"), Heard()
+            async with asyncio.TaskGroup() as group:
+                running = group.create_task(watch.run())
+                await watch.follow("one", one, group)
+                assert [await one.pods.get(), await one.pods.get()] == ["?bad", "-bad"]
+                running.cancel()
+            own, reporter = Heard(), AgentReporter()
+            fake.script[PODS].append(fake_api.listing(bad, version="5"))
+            fake.script[NODES].append(fake_api.listing(version="5"))
+            async with asyncio.TaskGroup() as group:
+                following = group.create_task(OwnWatch(client, reporter).follow("one", own, group))
+                assert await own.pods.get() == "?bad"
+                await following
+                for task in group._tasks:  # the informers run until cancelled
+                    task.cancel()
 
     asyncio.run(scene())

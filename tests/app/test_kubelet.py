@@ -34,6 +34,18 @@ def test_running_pods_are_read_once_the_kubelet_has_policy_none(tmp_path: Path) 
     assert beside.read().running == {UID}
 
 
+def test_pods_out_of_view_are_unknown_and_keep_their_cpus(tmp_path: Path) -> None:
+    """With a cgroup namespace of its own an agent sees no cgroup of the kubelet."""
+    (tmp_path / "cgroup.controllers").write_text("cpuset cpu")
+    (tmp_path / "init.scope").mkdir()
+    assert kubelet.running(str(tmp_path)) is None
+    path = tmp_path / "cpu_manager_state"
+    path.write_bytes(encode(Checkpoint("none")))
+    beside = kubelet.beside(path, str(tmp_path))
+    assert beside is not None
+    assert beside.read().running is None
+
+
 def test_without_cgroups_the_fault_is_reported_and_nothing_is_released(tmp_path: Path) -> None:
     path = tmp_path / "cpu_manager_state"
     path.write_bytes(encode(Checkpoint("none")))

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from corelane.app import nodefile
+from corelane.app.connections import KubeletConnection, RuntimeSockets
 from corelane.app.nodefile import NodeFileError
 from corelane.app.settings_file import SettingsError
 from corelane.app.up import options
@@ -167,6 +168,32 @@ def test_settings_that_are_not_given_are_defaults(tmp_path: Path, text: str) -> 
             "kubeletState: cpu_manager_state\n",
             "kubeletState: 'cpu_manager_state' is invalid: use an absolute path",
         ),
+        ("reconcileSeconds: 0\n", "reconcileSeconds: 0 is invalid: use a number of seconds from 1 to 3600"),
+        ("reconcileSeconds: often\n", "reconcileSeconds: 'often' is invalid: use a number of seconds"),
+        ("runtime: containerd\n", "runtime: 'containerd' is invalid: use a mapping with endpoint and nri"),
+        (
+            "runtime: {endpoint: containerd.sock}\n",
+            "runtime.endpoint: 'containerd.sock' is invalid: use a socket such as unix:///run/containerd/",
+        ),
+        (
+            "runtime: {nri: true}\n",
+            "runtime.nri: True is invalid: use an absolute path such as /var/run/nri/nri.sock, or off",
+        ),
+        ("runtime: {nri: nri.sock}\n", "runtime.nri: 'nri.sock' is invalid: use an absolute path"),
+        (
+            "kubelet: {address: 127.0.0.1}\n",
+            "kubelet.address: '127.0.0.1' is invalid: use a URL such as https://127.0.0.1:10250",
+        ),
+        ("kubelet: {caFile: ca.crt}\n", "kubelet.caFile: 'ca.crt' is invalid: use an absolute path"),
+        ("kubelet: {token: x}\n", "kubelet.token: unknown field, value 'x': use address, serverName, "),
+        (
+            "kubelet: {keyFile: /key.pem}\n",
+            "kubelet.keyFile is set alone; set certificateFile and keyFile, or neither",
+        ),
+        (
+            "kubeletState: /a\nkubelet: {stateFile: /b}\n",
+            "kubeletState and kubelet.stateFile are both set; set one of them",
+        ),
         ("simulated: {pools: {}}\n", "simulated.pools: unknown field, value {}: use reservedCPUs, "),
         ("- pools\n", "the file: ['pools'] is invalid: use a mapping with reservedCPUs, "),
         ("{\n", "not YAML: "),
@@ -191,6 +218,15 @@ def test_options_override_the_file(tmp_path: Path) -> None:
     assert options.settings(given) == expected
     assert options.settings(UpOptions(data_dir=tmp_path, node_config=path)).policy == "static"
     assert options.settings(UpOptions(data_dir=tmp_path)) == NodeConfig(policy="pools")
+
+
+def test_the_reconcile_period_is_that_of_the_option_then_of_the_file_then_ten_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text("reconcileSeconds: 2.5\n")
+    assert options.reconcile_seconds(UpOptions(data_dir=tmp_path)) == 10
+    assert options.reconcile_seconds(UpOptions(data_dir=tmp_path, node_config=path)) == 2.5
+    given = UpOptions(data_dir=tmp_path, node_config=path, reconcile_seconds=3)
+    assert options.reconcile_seconds(given) == 3
 
 
 def test_an_allocator_requires_policy_pools() -> None:
@@ -221,6 +257,50 @@ simulated:
   reservedCPUs: 1
   devices: {example.com/nic: {0: 2}}
 """
+
+
+BESIDE_A_KUBELET = """
+reconcileSeconds: 30
+runtime: {endpoint: /run/crio/crio.sock, nri: off}
+kubelet:
+  address: https://10.0.0.7:10250
+  serverName: node-1
+  caFile: /etc/kubernetes/pki/ca.crt
+  certificateFile: /etc/corelane/client.crt
+  keyFile: /etc/corelane/client.key
+  stateFile: /var/lib/kubelet/cpu_manager_state
+  podResources: /run/pod-resources.sock
+  cgroupRoot: /system
+"""
+
+
+def test_connections_of_an_agent_beside_a_kubelet_are_read(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text(BESIDE_A_KUBELET)
+    file = nodefile.read(path)
+    assert file.reconcile_seconds == 30
+    assert file.runtime == RuntimeSockets("/run/crio/crio.sock", None)
+    assert file.kubelet == KubeletConnection(
+        address="https://10.0.0.7:10250",
+        server_name="node-1",
+        ca_file=Path("/etc/kubernetes/pki/ca.crt"),
+        certificate_file=Path("/etc/corelane/client.crt"),
+        key_file=Path("/etc/corelane/client.key"),
+        state_file=Path("/var/lib/kubelet/cpu_manager_state"),
+        pod_resources=Path("/run/pod-resources.sock"),
+        cgroup_root="/system",
+    )
+    assert file.kubelet_state == Path("/var/lib/kubelet/cpu_manager_state")
+
+
+def test_connections_that_are_not_given_have_defaults(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text("runtime: {}\n")
+    file = nodefile.read(path)
+    assert file.runtime == RuntimeSockets(
+        "unix:///run/containerd/containerd.sock", Path("/var/run/nri/nri.sock")
+    )
+    assert (file.kubelet, file.kubelet_state, file.reconcile_seconds) == (KubeletConnection(), None, 10)
 
 
 def test_memory_devices_and_gates_are_read(tmp_path: Path) -> None:

@@ -26,7 +26,8 @@ def test_what_a_kubelet_pinned_is_held_as_long_as_its_file_says(tmp_path: Path) 
     state.write_bytes(encode(Checkpoint("static", entries={"u": {"app": theirs}})))
     settings = tmp_path / "node.yaml"
     settings.write_text(
-        f"kubeletState: {state}\nsimulated: {{devices: {{example.com/nic: {{0: 2, 1: 1}}}}}}\n"
+        f"reconcileSeconds: 1\nkubeletState: {state}\n"
+        "simulated: {devices: {example.com/nic: {0: 2, 1: 1}}}\n"
     )
     extra = ("--node-name", "here", "--port", "0", "--nodes", "1", "--machine", "socket:2 core:4")
     with up(tmp_path / "data", "--node-config", str(settings), *extra) as cluster:

@@ -9,7 +9,7 @@ from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.runtime import cri
+from corelane.runtime.cri import client as cri
 from support import fake_cri
 from support.kubepods import Kubepods, listed
 from support.protobuf import encode

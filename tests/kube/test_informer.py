@@ -22,6 +22,7 @@ class Log(InformerReporter):
     def __init__(self) -> None:
         self.lists = 0
         self.bad: list[Malformed] = []
+        self.gone: list[Malformed] = []
         self.errors: list[str] = []
         self.delays: list[float] = []
 
@@ -30,6 +31,9 @@ class Log(InformerReporter):
 
     def malformed(self, bad: Malformed) -> None:
         self.bad.append(bad)
+
+    def malformed_gone(self, bad: Malformed) -> None:
+        self.gone.append(bad)
 
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         self.errors.append(error.reason)
@@ -180,7 +184,8 @@ def test_what_cannot_be_read_keeps_its_last_good_state() -> None:
             watching(event("DELETED", pod("a", "10", containers=7))),
         ]
         assert await watched.next(3) == ["+a@1", "+b@8", "-a@1"]
-        assert [bad.name for bad in watched.log.bad] == ["a", "a", "a"]
+        assert [bad.name for bad in watched.log.bad] == ["a", "a"]
+        assert [bad.name for bad in watched.log.gone] == ["a"]
 
     run(story)
 

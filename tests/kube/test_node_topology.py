@@ -131,7 +131,7 @@ def test_koordinators_annotations_have_its_form() -> None:
     assert CPUSet.parse(pools[0]["cpuset"]) | CPUSet.parse(pools[1]["cpuset"]) == state.shared_pool
 
 
-def test_only_containers_with_cpus_of_their_own_are_published() -> None:
+def test_of_pods_in_the_shared_pool_only_their_requests_are_published() -> None:
     machine = parse_spec("core:8", name="n")
     state = state_of(machine, "2")
     shared = pod("s", container("x", "cpu=1"))
@@ -140,7 +140,7 @@ def test_only_containers_with_cpus_of_their_own_are_published() -> None:
         translate.topology(machine, "n", state)["metadata"]["annotations"][keys.CPU_ALLOCATIONS]
     )
     assert [entry["pod"] for entry in ledger["entries"]] == ["ns/p0"]
-    assert ledger["pods"] == {"uid-p0": 2000}
+    assert ledger["pods"] == {"uid-p0": 2000, "uid-s": 1000}
 
 
 def test_a_koordlets_object_is_understood() -> None:

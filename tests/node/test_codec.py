@@ -91,7 +91,7 @@ def test_any_flipped_byte_of_the_content_is_noticed():
         (b'{"kind":"x"}', "field kind: 'x' is not 'corelane-ledger'"),
         (
             b'{"kind":"corelane-ledger","version":2}',
-            "field version: 2 is of another corelane, this one reads 1",
+            "ledger of version 2; this corelane reads and writes version 1: start the corelane that wrote it",
         ),
         (b'{"kind":"corelane-ledger","version":true}', "field version: is bool, not int"),
         (b"[" * 100_000, "is not valid JSON"),

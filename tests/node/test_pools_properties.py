@@ -10,6 +10,7 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube.translate import ledger_annotation
 from corelane.node import Sharing
+from corelane.node.ledger import admits_alike
 from corelane.workload import ContainerKind
 from support.node_asks import DUAL, LAPTOP, QUAD_NUMA, SINGLE
 from support.pool_asks import options, requests
@@ -99,9 +100,24 @@ class Pools(RuleBasedStateMachine):
             "best_effort_pool",
             "free_exclusive",
             "placed_pods",
+            "pods",
+            "requested",
         )
         assert {name: getattr(read, name) for name in facts} == {name: getattr(state, name) for name in facts}
         assert read.config.pools == state.config.pools
+
+    @rule(phase=st.sampled_from(list(node.Phase)))
+    def change_phases(self, phase):
+        after = self.state
+        for uid, container in self.state.entries:
+            if after.entries[uid, container].phase is not node.Phase.RELEASING:
+                after = node.mark(after, uid, container, phase)
+        assert admits_alike(self.state, after)
+
+    @rule(request=requests())
+    def admit_another(self, request):
+        after, decision = node.admit(self.state, request)
+        assert admits_alike(self.state, after) is (not decision.admitted or request.uid in self.state.pods)
 
     @rule(machine=MACHINES, gone=st.integers(0, 2**32 - 2), pools=st.none() | options)
     def change_ground(self, machine, gone, pools):

@@ -3,6 +3,7 @@ from dataclasses import replace
 import pytest
 
 from corelane import node
+from corelane.workload import PlacementSpec, PodQOS
 from support.node_asks import DUAL, LAPTOP, SINGLE, container, cpus, pod, without
 
 
@@ -36,6 +37,47 @@ def test_a_container_that_lost_all_its_cpus_shares_the_pool():
     state, problems = rebased(after(pod("a", container("x", 2000))), without(LAPTOP, "1,5"))
     assert state.entries["a", "x"].exclusive is False
     assert problems == ["test/a/x: CPUs 1,5 are gone: shares the pool from now on"]
+
+
+@pytest.mark.parametrize("gone", ["5", "1,5"], ids=["some", "all"])
+def test_cpus_that_come_back_are_their_containers_again(gone):
+    before = after(pod("a", container("x", 2000)))
+    less, _ = rebased(before, without(LAPTOP, gone))
+    kept = node.codec.decode(node.codec.encode(less), without(LAPTOP, gone), less.config)
+    state, problems = rebased(kept, LAPTOP)
+    assert problems == []
+    assert (state.entries, state.exclusive) == (before.entries, before.exclusive)
+
+
+def test_cpus_come_back_to_all_containers_that_have_them_in_common():
+    options = node.PoolOptions()
+    config = node.NodeConfig(policy="pools", pools=options)
+    request = replace(
+        pod("a", container("x", 1500), container("y", 500)), placement_spec=PlacementSpec(qos=PodQOS.LSE)
+    )
+    before = after(request, config=config)
+    one = str(max(before.exclusive))
+    state, problems = rebased(rebased(before, without(LAPTOP, one))[0], LAPTOP)
+    assert problems == []
+    assert state.entries == before.entries
+
+
+def test_a_cpu_that_another_container_got_meanwhile_does_not_come_back():
+    less, _ = rebased(after(pod("a", container("x", 2000))), without(LAPTOP, "5"))
+    state, _ = rebased(less, LAPTOP)
+    assert state.entries["a", "x"].cpus == cpus("1,5")
+    other = replace(less.entries["a", "x"], uid="b", cpus=cpus("5"), lost=cpus(""))
+    taken = replace(less, entries={**less.entries, other.key: other}, pods={**less.pods, "b": 1000})
+    state, _ = node.rebase(taken, LAPTOP)
+    assert state.entries["a", "x"].cpus == cpus("1")
+    assert state.entries["b", "x"].cpus == cpus("5")
+
+
+def test_a_cpu_given_up_to_the_pool_does_not_come_back():
+    before = after(pod("a", container("x", 4000)), pod("b", container("y", 3000)))
+    less, _ = rebased(before, without(LAPTOP, "0"))
+    state, problems = rebased(less, without(LAPTOP, "0"))
+    assert (state, problems) == (less, [])
 
 
 def test_a_reserved_cpu_that_is_gone_is_replaced_by_a_free_one():

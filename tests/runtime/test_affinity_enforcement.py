@@ -8,6 +8,7 @@ import pytest
 
 from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupsUnavailable
+from corelane.runtime.base import ResourceUpdate
 from corelane.runtime.local import LocalRuntime
 from support.containers import (
     HIGH,
@@ -61,7 +62,7 @@ def test_a_task_that_pins_itself_within_its_cpus_is_left_alone(tmp_path):
             await eventually(lambda: output(runtime, found.id))
             await asyncio.sleep(0.3)
             assert await mask(runtime, found.id) == {HIGH}
-            await runtime.update(found.id, cpus=LOW)
+            await runtime.update(found.id, ResourceUpdate(cpus=LOW))
             assert await mask(runtime, found.id) == {LOW}, "nothing of its choice is left to it"
 
     run(main())
@@ -74,8 +75,8 @@ def test_what_is_missing_is_said_once_and_can_be_asked_for(tmp_path, caplog):
             assert "no quota, shares or memory nodes" in runtime.notice
             assert "cgroups are switched off" in runtime.notice
             assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) == 1
-            found = await runtime.start(spec("sleep", "60", quota_milli=100, cpu_shares_milli=100))
-            await runtime.update(found.id, quota_milli=None, shares_milli=200)
+            found = await runtime.start(spec("sleep", "60", quota_us=10_000, cpu_shares_milli=100))
+            await runtime.update(found.id, ResourceUpdate(quota_us=None, shares_milli=200))
 
     run(main())
 

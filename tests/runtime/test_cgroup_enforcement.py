@@ -6,7 +6,7 @@ import os
 import pytest
 
 from corelane.kernel import cgroup, proc
-from corelane.runtime.base import RuntimeFailure
+from corelane.runtime.base import ResourceUpdate, RuntimeFailure
 from corelane.runtime.leftovers import end_instance
 from corelane.runtime.local import LocalRuntime
 from support.containers import (
@@ -39,18 +39,20 @@ def test_request_limit_and_memory_nodes_reach_the_containers_own_group(tmp_path,
         async with opened(tmp_path / "state", "required") as runtime:
             assert runtime.enforcement == f"cgroup v{groups.version}"
             assert runtime.notice == ""
-            asked = spec("sleep", "60", cpu_shares_milli=500, quota_milli=300, mems=LOW - LOW)
+            asked = spec("sleep", "60", cpu_shares_milli=500, quota_us=30_000, mems=LOW - LOW)
             found = await runtime.start(asked)
             group = cgroup.join(runtime.instance, "0a1b", "main")
             assert groups.pids(group) == [found.pid]
             settings = groups.read(group)
             assert (settings.cpus, settings.quota_us, settings.period_us) == (LOW, 30_000, 100_000)
             assert settings.shares == 512 if groups.version == 1 else settings.weight == 59
-            await runtime.update(found.id, quota_milli=None, shares_milli=1000, mems=settings.mems)
+            await runtime.update(
+                found.id, ResourceUpdate(quota_us=None, shares_milli=1000, mems=settings.mems)
+            )
             settings = groups.read(group)
             assert settings.quota_us is None
             assert settings.shares == 1024 if groups.version == 1 else settings.weight == 100
-            await runtime.update(found.id, quota_milli=2000)
+            await runtime.update(found.id, ResourceUpdate(quota_us=200_000))
             assert groups.read(group).quota_us == 200_000
             assert groups.read(group).cpus == LOW
 
@@ -71,7 +73,7 @@ def test_a_pod_weighs_what_its_running_containers_request(tmp_path, groups):
             assert alone == (1024 if groups.version == 1 else 39)
             two = await runtime.start(spec("sleep", "60", name="two", cpu_shares_milli=1000))
             assert weight() == (2048 if groups.version == 1 else 79)
-            await runtime.update(two.id, shares_milli=3000)
+            await runtime.update(two.id, ResourceUpdate(shares_milli=3000))
             assert weight() == (4096 if groups.version == 1 else 157)
             await runtime.stop(one.id, 0)
             await runtime.stop(two.id, 0)
@@ -101,7 +103,7 @@ def test_a_process_that_was_moved_out_of_its_cpuset_is_brought_back(tmp_path, gr
             assert groups.gather(cgroup.join(runtime.instance, "0a1b", "main")) == []
             (groups.bases["cpuset"] / "cgroup.procs").write_text(str(found.pid))
             assert proc.allowed(found.pid) == MINE
-            await runtime.update(found.id, cpus=LOW)
+            await runtime.update(found.id, ResourceUpdate(cpus=LOW))
             assert [task.cpus for task in await runtime.allowed(found.id)] == [LOW]
             assert proc.allowed(found.pid) == LOW
 
@@ -119,7 +121,7 @@ def test_what_corelane_itself_is_pinned_to_does_not_narrow_a_container(tmp_path,
             found = await runtime.start(spec("sleep", "60", cpus=MINE))
             assert [task.cpus for task in await runtime.allowed(found.id)] == [MINE]
             for cpus in (LOW, HIGH, MINE):
-                await runtime.update(found.id, cpus=cpus)
+                await runtime.update(found.id, ResourceUpdate(cpus=cpus))
                 assert [task.cpus for task in await runtime.allowed(found.id)] == [cpus]
 
     os.sched_setaffinity(0, LOW)

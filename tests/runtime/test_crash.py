@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from corelane.kernel import proc
-from corelane.runtime.base import RuntimeFailure
+from corelane.runtime.base import ResourceUpdate, RuntimeFailure
 from corelane.runtime.local import LocalRuntime
 from corelane.runtime.records import StateInUse
 from support.containers import (
@@ -108,7 +108,7 @@ def test_an_adopted_container_can_be_moved_and_stopped(tmp_path, mode, victim):
         async with opened(tmp_path / "state", mode) as runtime:
             await eventually(lambda: len(proc.descendants(pid)) == 2)
             everybody = [pid, *proc.descendants(pid)]
-            await runtime.update(container_id, cpus=HIGH)
+            await runtime.update(container_id, ResourceUpdate(cpus=HIGH))
             assert [(task.pid, task.cpus) for task in await runtime.allowed(container_id)] == [
                 (p, HIGH) for p in everybody
             ]
@@ -235,7 +235,7 @@ def test_a_container_whose_shim_is_killed_goes_on_and_its_end_is_not_taken_for_a
 
             await eventually(orphaned)
             assert (await status(runtime, found.id)).state == "running"
-            await runtime.update(found.id, cpus=HIGH)
+            await runtime.update(found.id, ResourceUpdate(cpus=HIGH))
             assert sorted((task.pid, task.cpus) for task in await runtime.allowed(found.id)) == sorted(
                 (pid, HIGH) for pid in everybody
             )

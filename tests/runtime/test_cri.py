@@ -4,15 +4,18 @@ import asyncio
 import json
 import socket
 import threading
+import time
 from contextlib import contextmanager, suppress
 
 import grpc
 import pytest
 
-from corelane.runtime import cri
-from corelane.runtime.cri import CRIError, CRIResources, RuntimeVersion
+from corelane.runtime.cri import client as cri
+from corelane.runtime.cri import values
+from corelane.runtime.cri.client import CRIClient
+from corelane.runtime.cri.values import CRIError, CRIResources, RuntimeVersion
 from support import fake_cri
-from support.protobuf import encode, strings
+from support.protobuf import decode, encode, strings
 
 
 def request(endpoint, *methods, seconds=10.0, **more):
@@ -51,8 +54,23 @@ def test_pods_and_containers_are_read_with_their_labels(path):
         ("c1", "s1", "main", "running", 3),
         ("c2", "s2", "app", "exited", 3),
     ]
-    assert containers[0].labels == {cri.CONTAINER_NAME: "main"}
-    assert sandboxes[1].labels[cri.POD_UID] == "u2"
+    assert containers[0].labels == {values.CONTAINER_NAME: "main"}
+    assert sandboxes[1].labels[values.POD_UID] == "u2"
+
+
+def test_a_static_pod_has_the_kubelets_uid_and_is_recognised_by_its_source(path):
+    """Its mirror in the API server has another UID, and the hash as an annotation."""
+    source = strings({values.CONFIG_SOURCE: "file", values.CONFIG_HASH: "hash"})
+    static = fake_cri.sandbox("s1", "hash", "kube-proxy-node") | {6: source}
+    unlabelled = {1: "s2", 2: {1: "etcd", 3: "kube-system"}, 6: source}
+    ordinary = fake_cri.sandbox("s3", "u3", "web") | {6: strings({values.CONFIG_SOURCE: "api"})}
+    with fake_cri.serving(path, {"ListPodSandbox": {1: [static, unlabelled, ordinary]}}) as endpoint:
+        (sandboxes,) = request(endpoint, "sandboxes")
+    assert {one.id: (one.uid, one.static) for one in sandboxes} == {
+        "s1": ("hash", True),
+        "s2": ("hash", True),
+        "s3": ("u3", False),
+    }
 
 
 def test_an_empty_runtime_has_nothing(path):
@@ -111,6 +129,150 @@ def test_the_container_asked_for_is_named_in_the_request(path):
     assert asked == [encode({1: "c1", 2: 1})]
 
 
+def test_an_update_sends_the_fields_given_and_no_others(path):
+    requests = []
+
+    def note(request, _context):
+        requests.append(decode(request))
+        return b""
+
+    with fake_cri.serving(path, {"UpdateContainerResources": note}) as endpoint:
+        for resources in (CRIResources(cpus="2-3"), CRIResources(quota=-1, period=50_000), CRIResources()):
+            request(endpoint, "update", update=["c1", resources])
+    assert [decode(fields.get(2, [b""])[0]) for fields in requests] == [
+        {6: [b"2-3"]},
+        {1: [50_000], 2: [(1 << 64) - 1]},
+        {},
+    ]
+    assert all(fields[1] == [b"c1"] for fields in requests)
+
+
+def test_details_hold_times_in_seconds_and_the_place_of_the_cgroup(path):
+    info = {"pid": 7, "sandboxID": "s1", "runtimeSpec": {"linux": {"cgroupsPath": "/kubepods/pod1/c1"}}}
+    status = {1: "c1", 2: {1: "app", 2: 2}, 3: 1, 5: 1_500_000_000, 12: strings({"a": "b"})}
+    answer = {1: status, 2: strings({"info": json.dumps(info)})}
+    with fake_cri.serving(path, {"ContainerStatus": answer}) as endpoint:
+        (details,) = request(endpoint, "details", details=["c1"])
+    assert (details.id, details.name, details.attempt, details.state) == ("c1", "app", 2, "running")
+    assert (details.started_at, details.finished_at, details.exit_code) == (1.5, None, None)
+    assert (details.pid, details.sandbox, details.cgroups_path) == (7, "s1", "/kubepods/pod1/c1")
+
+
+@pytest.mark.parametrize(
+    "code", ["NOT_FOUND", "FAILED_PRECONDITION", "UNKNOWN", "UNIMPLEMENTED", "RESOURCE_EXHAUSTED"]
+)
+def test_the_code_of_a_failure_is_kept(path, code):
+    def refuse(_request, context):
+        context.abort(getattr(grpc.StatusCode, code), "refused")
+
+    answers = {"UpdateContainerResources": refuse}
+    with fake_cri.serving(path, answers) as endpoint, pytest.raises(CRIError) as error:
+        request(endpoint, "update", update=["c1", CRIResources(cpus="0")])
+    assert error.value.code == code
+
+
+def test_a_missing_socket_and_a_late_answer_have_codes_too(path):
+    with pytest.raises(CRIError) as missing:
+        request(f"unix://{path}", "version")
+    with talking(path, b""), pytest.raises(CRIError) as late:
+        request(f"unix://{path}", "version", seconds=0.5)
+    assert (missing.value.code, late.value.code) == ("UNAVAILABLE", "DEADLINE_EXCEEDED")
+
+
+def test_a_client_outlives_a_restart_of_the_runtime(path):
+    async def talk():
+        client = CRIClient(f"unix://{path}")
+        try:
+            with pytest.raises(CRIError, match="No such file or directory"):
+                await client.version()
+            for _ in range(2):
+                with fake_cri.serving(path, {}):
+                    await until_answered(client)
+                path.unlink(missing_ok=True)
+                with pytest.raises(CRIError, match="No such file or directory"):
+                    await client.version()
+        finally:
+            await client.close()
+
+    asyncio.run(talk())
+
+
+async def until_answered(client):
+    async with asyncio.timeout(20):
+        while True:
+            with suppress(CRIError):
+                return await client.version()
+            await asyncio.sleep(0.05)
+
+
+def test_calls_in_flight_are_bounded(path):
+    lock, now, peak = threading.Lock(), 0, 0
+
+    def slow(_request, _context):
+        nonlocal now, peak
+        with lock:
+            now, peak = now + 1, max(peak, now + 1)
+        time.sleep(0.02)
+        with lock:
+            now -= 1
+        return b""
+
+    async def talk(endpoint):
+        async with cri.connect(endpoint) as client:
+            await asyncio.gather(*(client.update("c", CRIResources(cpus="0")) for _ in range(40)))
+
+    with fake_cri.serving(path, {"UpdateContainerResources": slow}) as endpoint:
+        asyncio.run(talk(endpoint))
+    assert 1 < peak <= 8
+
+
+def events(path, answers, runtime):
+    async def talk(endpoint):
+        async with cri.connect(endpoint) as client:
+            return [container async for container in client.changes(runtime)]
+
+    with fake_cri.serving(path, answers) as endpoint:
+        return asyncio.run(talk(endpoint))
+
+
+EVENTS = {
+    "GetContainerEvents": fake_cri.Stream(lambda *_: iter([{1: "cri", 2: 1}, {1: "cri", 2: 2}])),
+    "Subscribe": fake_cri.Stream(
+        lambda *_: iter(
+            [
+                {2: "k8s.io", 3: "/tasks/start", 4: {2: {1: "own", 2: 4711}}},
+                {2: "k8s.io", 3: "/tasks/exit", 4: {2: {1: "own", 2: "probe"}}},
+                {2: "k8s.io", 3: "/tasks/exit", 4: {2: {1: "own", 2: "own"}}},
+            ]
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "source"),
+    [
+        ("containerd", "1.6.20~ds1", "own"),
+        ("containerd", "v1.7.24", "own"),
+        ("containerd", "v2.1.9", "cri"),
+        ("containerd", "devel", "cri"),
+        ("cri-o", "1.31.0", "cri"),
+    ],
+)
+def test_events_come_through_cri_but_for_containerd_1(path, name, version, source):
+    """Its GetContainerEvents is missing (1.6), or gives an event to one of its listeners alone (1.7)."""
+    assert events(path, EVENTS, RuntimeVersion(name, version)) == [
+        (source, "started"),
+        (source, "stopped"),
+    ]
+
+
+def test_a_runtime_without_events_says_so_by_its_code(path):
+    with pytest.raises(CRIError) as error:
+        events(path, {}, RuntimeVersion("cri-o", "1.24.0"))
+    assert error.value.code == "UNIMPLEMENTED"
+
+
 def said(endpoint, method="version", **more):
     with pytest.raises(CRIError) as error:
         request(endpoint, method, **more)
@@ -140,7 +302,7 @@ def test_a_socket_on_which_nobody_listens_is_named(path):
 
 def test_a_file_that_is_no_socket_is_named(path):
     path.write_text("no socket")
-    assert "is this its CRI socket?" in said(f"unix://{path}")
+    assert "this is its CRI socket" in said(f"unix://{path}")
 
 
 def test_a_server_without_the_cri_is_told_apart(path):
@@ -159,7 +321,7 @@ def test_a_refusal_is_told_in_the_runtimes_words(path):
 @pytest.mark.parametrize("answer", [b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"\xff" * 64])
 def test_a_server_of_something_else_is_told_apart(path, answer):
     with talking(path, answer):
-        assert "CRI socket?" in said(f"unix://{path}", seconds=5.0)
+        assert "CRI socket" in said(f"unix://{path}", seconds=5.0)
 
 
 def test_a_server_that_says_nothing_costs_no_more_than_was_allowed(path):

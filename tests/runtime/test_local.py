@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from corelane.kernel import cgroup, proc
-from corelane.runtime.base import RuntimeFailure, UnknownContainer
+from corelane.runtime.base import ResourceUpdate, RuntimeFailure, UnknownContainer
 from corelane.runtime.local import LocalRuntime
 from support.containers import (
     HIGH,
@@ -73,7 +73,7 @@ def test_every_thread_and_descendant_follows_to_other_cpus_and_ends_with_the_con
                 return tasks if len({task.pid for task in tasks}) == 5 and len(tasks) == 8 else None
 
             for cpus in (LOW, HIGH, MINE, LOW):
-                await runtime.update(found.id, cpus=cpus)
+                await runtime.update(found.id, ResourceUpdate(cpus=cpus))
                 tasks = await eventually(crowd)
                 assert {task.cpus for task in tasks} == {cpus}
             await runtime.stop(found.id, 5)
@@ -344,7 +344,7 @@ def test_what_is_asked_of_an_unknown_container_is_refused(tmp_path, mode):
     async def main():
         async with opened(tmp_path / "state", mode) as runtime:
             for request in (
-                runtime.update("x"),
+                runtime.update("x", ResourceUpdate()),
                 runtime.signal("x", 15),
                 runtime.stop("x", 0),
                 runtime.allowed("x"),
@@ -359,7 +359,7 @@ def test_a_change_to_a_container_that_has_ended_is_no_error(tmp_path, mode):
     async def main():
         async with opened(tmp_path / "state", mode) as runtime:
             found = await ended(runtime, (await runtime.start(spec("true"))).id)
-            await runtime.update(found.id, cpus=HIGH, quota_milli=100, shares_milli=5)
+            await runtime.update(found.id, ResourceUpdate(cpus=HIGH, quota_us=10_000, shares_milli=5))
             await runtime.signal(found.id, 15)
             await runtime.stop(found.id, 1)
 
@@ -371,11 +371,11 @@ def test_cpus_that_do_not_exist_are_a_failed_change_and_nothing_moves(tmp_path, 
         async with opened(tmp_path / "state", mode) as runtime:
             found = await runtime.start(spec("sleep", "60"))
             with pytest.raises(RuntimeFailure, match="UpdateContainerError"):
-                await runtime.update(found.id, cpus=type(LOW)([4000]))
+                await runtime.update(found.id, ResourceUpdate(cpus=type(LOW)([4000])))
             record = json.loads((tmp_path / "state/containers" / found.id / "spec.json").read_text())
             assert (record["spec"]["cpus"], record["previous"]) == (str(LOW), None)
             assert [task.cpus for task in await runtime.allowed(found.id)] == [LOW]
-            await runtime.update(found.id, cpus=HIGH)
+            await runtime.update(found.id, ResourceUpdate(cpus=HIGH))
             assert [task.cpus for task in await runtime.allowed(found.id)] == [HIGH]
 
     run(main())
@@ -437,7 +437,7 @@ def test_many_start_and_stop_at_once_without_holding_up_the_loop(tmp_path, mode)
             beat = asyncio.create_task(heartbeat())
             specs = [spec("sleep", "60", uid=f"pod-{n // 3}", name=f"c{n}", cpus=MINE) for n in range(15)]
             found = await asyncio.gather(*map(runtime.start, specs))
-            await asyncio.gather(*(runtime.update(one.id, cpus=LOW) for one in found))
+            await asyncio.gather(*(runtime.update(one.id, ResourceUpdate(cpus=LOW)) for one in found))
             for one in found:
                 assert {task.cpus for task in await runtime.allowed(one.id)} == {LOW}
             await runtime.stop_all(5)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.runtime import logs, shim
+from corelane.runtime import logs
+from corelane.runtime.shim import log as shim_log
 from support.containers import PYTHON, ended, opened, output, shell, spec
 
 RECORD = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z) (stdout|stderr) ([FP]) (.*)", re.DOTALL)
@@ -24,7 +25,7 @@ async def read(path, **choice):
 
 
 def writer(path, max_bytes=1 << 20, max_files=5):
-    return shim.Log(str(path), max_bytes, max_files)
+    return shim_log.Log(str(path), max_bytes, max_files)
 
 
 @settings(max_examples=40, deadline=None)
@@ -208,7 +209,7 @@ def test_a_full_disk_loses_lines_but_not_the_container(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shim.os, "write", full)
+        patch.setattr(shim_log.os, "write", full)
         log.feed("stdout", b"lost\n")
     log.feed("stdout", b"kept\n")
     assert run(read(tmp_path / "0.log")) == b"kept\n"
@@ -220,7 +221,7 @@ def test_a_log_that_cannot_be_moved_aside_goes_on_growing(tmp_path, monkeypatch)
     def refuse(old, new):
         raise PermissionError(1, "Operation not permitted")
 
-    monkeypatch.setattr(shim.os, "rename", refuse)
+    monkeypatch.setattr(shim_log.os, "rename", refuse)
     for line in LINES:
         log.feed("stdout", line.encode() + b"\n")
     kept = run(read(tmp_path / "0.log")).decode().splitlines()

@@ -16,7 +16,7 @@ SCRIPT = """
 import asyncio, json, os, sys
 from pathlib import Path
 from corelane.cpuset import CPUSet
-from corelane.runtime.base import ContainerSpec
+from corelane.runtime.base import ResourceUpdate, ContainerSpec
 from corelane.runtime.local import LocalRuntime
 
 async def main():
@@ -27,7 +27,7 @@ async def main():
     found = await runtime.start(spec)
     while len(before := await runtime.allowed(found.id)) < 3:
         await asyncio.sleep(0.01)
-    await runtime.update(found.id, cpus=CPUSet(mine[-1:]))
+    await runtime.update(found.id, ResourceUpdate(cpus=CPUSet(mine[-1:])))
     after = await runtime.allowed(found.id)
     while not (log := b"".join([piece async for piece in runtime.logs(found.id)]).decode()):
         await asyncio.sleep(0.01)

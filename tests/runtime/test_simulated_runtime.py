@@ -5,7 +5,14 @@ import asyncio
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.runtime.base import ContainerSpec, Runtime, RuntimeFailure, UnknownContainer
+from corelane.runtime.base import (
+    ContainerSpec,
+    LifecycleRuntime,
+    ResourceUpdate,
+    Runtime,
+    RuntimeFailure,
+    UnknownContainer,
+)
 from corelane.runtime.simulated import SimulatedRuntime, SimulationStateError
 
 
@@ -16,8 +23,10 @@ def spec(name="main", attempt=0):
 
 
 def test_it_has_all_that_the_protocol_asks_for(tmp_path):
-    runtime: Runtime = SimulatedRuntime(tmp_path)
-    names = [name for name in vars(Runtime) if not name.startswith("_")]
+    runtime: LifecycleRuntime = SimulatedRuntime(tmp_path)
+    names = [name for name in (*vars(Runtime), *vars(LifecycleRuntime)) if not name.startswith("_")]
+    assert "observe" in names
+    assert "start" in names
     assert all(hasattr(runtime, name) for name in names)
 
 
@@ -28,7 +37,8 @@ def test_a_container_runs_until_it_is_stopped_and_there_is_nothing_to_confirm(tm
         started = await runtime.start(spec())
         assert (started.state, started.pid) == ("running", None)
         assert await runtime.allowed(started.id) == []
-        await runtime.update(started.id, cpus=CPUSet([2, 3]))
+        assert await runtime.observe(started.id) is None
+        await runtime.update(started.id, ResourceUpdate(cpus=CPUSet([2, 3])))
         assert runtime.assigned(started.id) == CPUSet([2, 3])
         await runtime.stop(started.id, 5)
         assert (await anext(changes)).state == "running"
@@ -66,7 +76,7 @@ def test_what_runs_is_not_removed_and_what_is_not_there_is_unknown():
         with pytest.raises(RuntimeFailure, match="still runs"):
             await runtime.remove_pod("u")
         with pytest.raises(UnknownContainer):
-            await runtime.update("nobody", cpus=CPUSet([1]))
+            await runtime.update("nobody", ResourceUpdate(cpus=CPUSet([1])))
         await runtime.stop(started.id, 0)
         await runtime.remove_pod("u")
         assert await runtime.containers() == []

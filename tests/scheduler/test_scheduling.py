@@ -467,6 +467,19 @@ def test_the_end_of_a_pod_makes_room_once_its_agent_says_so() -> None:
     assert binds(story.schedules(30))
 
 
+def test_a_pod_deleted_by_force_counts_until_its_agent_has_released_it() -> None:
+    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
+    first = story.shows_bound(only_bind(story.wants(pod("a", container("main", "cpu=6")))))
+    agent, _ = nodes.admit(story.states["n1"], translate.request(first))
+    story.publishes("n1", agent)
+    story.tell(PodChanged(story.now, first, None))
+    second = pod("b", container("main", "cpu=6"))
+    assert nodes.admit(agent, translate.request(second))[1].reason == "OutOfcpu"
+    assert binds(story.wants(second)) == []
+    story.publishes("n1", nodes.release(agent, "uid-a"))
+    assert binds(story.schedules(30))
+
+
 def test_a_claim_ends_with_its_pod() -> None:
     story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
     bind = only_bind(story.wants(guaranteed("a", "6")))

@@ -7,12 +7,26 @@ core, what was ordered and what was not told yet. The kernel's own view is check
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 
-from corelane.agent import instructions
-from corelane.agent.instructions import ContainerRun
-from corelane.agent.pod_records import ContainerPlan, PodPlan, RestartPolicy
+from corelane.agent.allocation import events
+from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.events import AgentEvent, ContainerRun
+from corelane.agent.allocation.instructions import (
+    Annotate,
+    Pin,
+    PublishEvent,
+    PublishTopology,
+    ReadAllowedCPUs,
+    SaveLedger,
+)
+from corelane.agent.allocation.records import NO_CPUS
+from corelane.agent.allocation.resources import memory_nodes
+from corelane.agent.lifecycle import instructions
+from corelane.agent.lifecycle.events import PodSeen, Started, StartFailed, StopFailed
+from corelane.agent.lifecycle.lifecycle import Lifecycle
+from corelane.agent.lifecycle.records import ContainerPlan, PodPlan, RestartPolicy
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.state_machine import StateMachine
 from corelane.cpuset import CPUSet
+from corelane.kernel import cfs
 from corelane.machine import spec
 from corelane.node import Sharing, codec
 from corelane.node.config import NodeConfig, PoolOptions
@@ -21,6 +35,7 @@ from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.ledger import new
 from corelane.node.pools.classes import pod_class
 from corelane.node.recovery.rebasing import rebase
+from corelane.runtime.base import KEEP, ObservedResources
 from corelane.workload import ContainerKind, ContainerRequest, PlacementSpec, PodRequest, QOSClass
 
 APP, INIT, SIDECAR = ContainerKind.APP, ContainerKind.INIT, ContainerKind.SIDECAR
@@ -60,10 +75,20 @@ class Process:
     common: bool = False
     live: bool = True
     escaped: bool = False
+    displaced: bool = False
+    """Not on the CPUs that it is allocated since the ledger was lost."""
     returning: bool = False
     """Back from everywhere, it may find on its CPUs who has been there too, and is about to leave."""
     exit_code: int = 0
     stopping: bool = False
+    mems: CPUSet = NO_CPUS
+    quota_us: int | None = None
+
+    @property
+    def resources(self) -> ObservedResources | None:
+        if not self.live:
+            return None
+        return ObservedResources(cpus=self.cpus, mems=self.mems, quota_us=self.quota_us, cgroup=self.id)
 
 
 @dataclass
@@ -76,6 +101,7 @@ class World:
     """What a kubelet beside the agent has pinned."""
     reporter: AgentReporter = field(default_factory=AgentReporter)
     at: float = 1_000_000.0
+    now: float = 5_000.0
     api: dict[str, PodPlan] = field(default_factory=dict)
     statuses: dict[str, dict] = field(default_factory=dict)
     processes: dict[str, Process] = field(default_factory=dict)
@@ -85,6 +111,9 @@ class World:
     annotated: dict = field(default_factory=dict)
     ran: dict = field(default_factory=dict)
     failing: set = field(default_factory=set)
+    undecodable: set = field(default_factory=set)
+    """Pods whose object the agent cannot decode when it starts."""
+    lost: bool = False
 
     def __post_init__(self) -> None:
         self.machine = spec.parse_spec(self.spec or f"core:{self.cpus} smt:1")
@@ -94,30 +123,45 @@ class World:
         self.disk = codec.encode(new(self.machine, self.config))
         self.boot()
 
+    def times(self) -> dict[str, float]:
+        return {"at": self.at, "now": self.now}
+
     # -- the agent comes and goes
 
     def boot(self) -> None:
         ledger, problems = rebase(codec.decode(self.disk, self.machine, self.config), self.machine)
-        assert not problems
-        self.core = StateMachine(
+        assert {problem.code for problem in problems} <= {"reserved"}
+        allocation = Allocation(
             ledger, reporter=self.reporter, validate=True, follows_kubelet=self.kubelet is not None
         )
+        self.core = Lifecycle(allocation, reporter=self.reporter)
         self.pending, self.inbox = [], []
         if self.kubelet is not None:
-            self.feed(instructions.KubeletStateRead(checkpoint=self.kubelet, at=self.at))
+            self.feed(events.KubeletStateRead(checkpoint=self.kubelet, **self.times()))
         runs = tuple(self.run_of(process) for process in self.processes.values())
-        self.feed(instructions.ContainersListed(runs=runs, at=self.at))
+        self.feed(events.ContainersListed(runs=runs, **self.times()))
         for uid in self.api:
-            self.feed(instructions.PodSeen(plan=self.as_listed(uid), at=self.at))
-        self.feed(instructions.PodsListed(at=self.at))
+            if uid in self.undecodable:
+                self.feed(events.PodUndecodable(uid=uid, **self.times()))
+            else:
+                self.feed(PodSeen(plan=self.as_listed(uid), **self.times()))
+        self.feed(events.PodsListed(**self.times()))
+        if self.lost:
+            for process in self.processes.values():
+                process.displaced = not self.is_in_place(process)
 
     def lose_ledger(self) -> None:
         self.disk = codec.encode(new(self.machine, self.config))
+        self.lost = True
         self.boot()
+
+    def is_in_place(self, process: Process) -> bool:
+        entry = self.core.ledger.entries.get((process.uid, process.container))
+        return entry is not None and process.cpus <= self.core.ledger.runs_on(entry)
 
     def set_kubelet_state(self, file: Checkpoint) -> None:
         self.kubelet = file
-        self.inbox.append(instructions.KubeletStateRead(checkpoint=file, at=self.at))
+        self.inbox.append(events.KubeletStateRead(checkpoint=file, **self.times()))
 
     def as_listed(self, uid: str) -> PodPlan:
         ended = self.statuses.get(uid, {}).get("phase") in ("Succeeded", "Failed")
@@ -131,12 +175,13 @@ class World:
             attempt=process.attempt,
             live=process.live,
             allowed=process.cpus if process.live else CPUSet(),
+            resources=process.resources,
             started_at=self.at,
             finished_at=self.at,
             exit_code=process.exit_code,
         )
 
-    def feed(self, event: instructions.AgentEvent) -> None:
+    def feed(self, event: AgentEvent) -> None:
         self.pending += self.core.handle(event)
         assert validate(self.core.ledger) == []
 
@@ -144,34 +189,35 @@ class World:
 
     def add(self, pod: PodPlan) -> None:
         self.api[pod.uid] = replace(pod, created_at=self.at)
-        self.inbox.append(instructions.PodSeen(plan=self.api[pod.uid], at=self.at))
+        self.inbox.append(PodSeen(plan=self.api[pod.uid], **self.times()))
 
     def delete(self, uid: str, grace: float = 30.0) -> None:
         if self.api[uid].deletion_grace is None:
             self.api[uid] = replace(self.api[uid], deletion_grace=grace)
-            self.inbox.append(instructions.PodSeen(plan=self.as_listed(uid), at=self.at))
+            self.inbox.append(PodSeen(plan=self.as_listed(uid), **self.times()))
 
     def vanish(self, uid: str) -> None:
         del self.api[uid]
-        self.inbox.append(instructions.PodGone(uid=uid, at=self.at))
+        self.inbox.append(events.PodGone(uid=uid, **self.times()))
 
     def exit(self, process: Process, code: int) -> None:
         process.live = False
         process.exit_code = code
-        self.inbox.append(instructions.Exited(run=self.run_of(process), at=self.at))
+        self.inbox.append(events.Exited(run=self.run_of(process), **self.times()))
 
     def tick(self, seconds: float) -> None:
         self.at += seconds
+        self.now += seconds
         for process in self.live():
-            self.inbox.append(instructions.AllowedCPUsRead(id=process.id, allowed=process.cpus, at=self.at))
-        self.inbox.append(instructions.TimePassed(at=self.at))
+            self.inbox.append(self.reading(process))
+        self.inbox.append(events.TimePassed(**self.times()))
 
     # -- what the shell does
 
     def choices(self) -> list[int]:
         """Which of the pending instructions may be next: a checkpoint goes before all that follow it."""
         for i, one in enumerate(self.pending):
-            if isinstance(one, instructions.SaveLedger):
+            if isinstance(one, SaveLedger):
                 return list(range(i + 1))
         return list(range(len(self.pending)))
 
@@ -193,32 +239,38 @@ class World:
     def deliver(self, choice: int) -> None:
         """Tell one thing; pods' changes keep their order."""
         event = self.inbox[choice]
-        if isinstance(event, instructions.PodSeen | instructions.PodGone):
-            event = next(e for e in self.inbox if isinstance(e, instructions.PodSeen | instructions.PodGone))
+        if isinstance(event, PodSeen | events.PodGone):
+            event = next(e for e in self.inbox if isinstance(e, PodSeen | events.PodGone))
         self.inbox.remove(event)
         self.feed(event)
 
-    def _saveledger(self, order: instructions.SaveLedger, fails: bool) -> None:
+    def _saveledger(self, order: SaveLedger, fails: bool) -> None:
         self.disk = codec.encode(order.ledger)
 
     def _start(self, order: instructions.Start, fails: bool) -> None:
         uid = order.plan.uid
-        answer = {"uid": uid, "container": order.container, "attempt": order.attempt, "at": self.at}
+        answer = {"uid": uid, "container": order.container, "attempt": order.attempt, **self.times()}
         if fails:
             code = 128 if order.attempt % 2 else None
-            self.inbox.append(
-                instructions.StartFailed(reason="StartError", message="no", exit_code=code, **answer)
-            )
+            self.inbox.append(StartFailed(reason="StartError", message="no", exit_code=code, **answer))
             return
         ident = f"{uid}-{order.container}-{order.attempt}"
         assert ident not in self.processes
         request = next(one for one in order.plan.request.containers if one.name == order.container)
         sharing, common = self.promised(order.plan.request, request)
         self.processes[ident] = Process(
-            ident, uid, order.container, order.attempt, order.cpus, sharing, common
+            ident,
+            uid,
+            order.container,
+            order.attempt,
+            order.cpus,
+            sharing,
+            common,
+            mems=order.mems or memory_nodes(self.machine),
+            quota_us=None if sharing.exclusive else cfs.quota_us(request.cpu_limit) or None,
         )
         self.ran[uid, order.container] = self.ran.get((uid, order.container), 0) + 1
-        self.inbox.append(instructions.Started(id=ident, started_at=self.at, **answer))
+        self.inbox.append(Started(id=ident, started_at=self.at, **answer))
 
     def promised(self, pod: PodRequest, container: ContainerRequest) -> tuple[Sharing, bool]:
         """With whom its pod's class lets a container share, and whether it has its CPUs with its siblings."""
@@ -229,27 +281,44 @@ class World:
             return Sharing.POOL, False
         return decided.sharing, bool(decided.common)
 
-    def _pin(self, order: instructions.Pin, fails: bool) -> None:
+    def _pin(self, order: Pin, fails: bool) -> None:
         process = self.processes.get(order.id)
         if process is None or not process.live or fails:
-            self.inbox.append(instructions.PinFailed(id=order.id, message="no", at=self.at))
+            self.inbox.append(events.PinFailed(id=order.id, message="no", **self.times()))
             return
         process.cpus = order.cpus
         process.returning |= process.escaped
         process.escaped = False
-        self.inbox.append(instructions.Pinned(id=order.id, cpus=order.cpus, allowed=order.cpus, at=self.at))
+        process.mems = order.update.mems or process.mems
+        if order.update.quota_us is not KEEP:
+            process.quota_us = order.update.quota_us
+        answer = events.Pinned(
+            id=order.id,
+            cpus=order.cpus,
+            allowed=order.cpus,
+            resources=process.resources,
+            **self.times(),
+        )
+        self.inbox.append(answer)
 
-    def _readallowedcpus(self, order: instructions.ReadAllowedCPUs, fails: bool) -> None:
+    def _readallowedcpus(self, order: ReadAllowedCPUs, fails: bool) -> None:
         process = self.processes.get(order.id)
-        allowed = process.cpus if process and process.live else CPUSet()
-        self.inbox.append(instructions.AllowedCPUsRead(id=order.id, allowed=allowed, at=self.at))
+        if process and process.live:
+            self.inbox.append(self.reading(process))
+        else:
+            self.inbox.append(events.AllowedCPUsRead(id=order.id, allowed=CPUSet(), **self.times()))
+
+    def reading(self, process: Process) -> events.AllowedCPUsRead:
+        return events.AllowedCPUsRead(
+            id=process.id, allowed=process.cpus, resources=process.resources, **self.times()
+        )
 
     def _stop(self, order: instructions.Stop, fails: bool) -> None:
         process = self.processes.get(order.id)
         if process is None or not process.live:
             return
         if fails:
-            self.inbox.append(instructions.StopFailed(id=order.id, message="no", at=self.at))
+            self.inbox.append(StopFailed(id=order.id, message="no", **self.times()))
             return
         self.exit(process, 143)
 
@@ -270,16 +339,16 @@ class World:
         if order.uid in self.api:
             self.vanish(order.uid)
 
-    def _annotate(self, order: instructions.Annotate, fails: bool) -> None:
+    def _annotate(self, order: Annotate, fails: bool) -> None:
         if order.uid in self.api:
             self.annotated[order.uid] = dict(order.cpus)
             pod = self.api[order.uid]
             self.api[order.uid] = replace(pod, request=replace(pod.request, proposal=dict(order.cpus)))
 
-    def _publishevent(self, order: instructions.PublishEvent, fails: bool) -> None:
+    def _publishevent(self, order: PublishEvent, fails: bool) -> None:
         self.told.append(order)
 
-    def _publishtopology(self, order: instructions.PublishTopology, fails: bool) -> None:
+    def _publishtopology(self, order: PublishTopology, fails: bool) -> None:
         pass
 
     def settle(self, rounds: int = 10_000) -> None:
@@ -306,15 +375,22 @@ class World:
         assert all(process.cpus for process in live)
         met = [pair for pair in combinations(live, 2) if self.may_not(*pair)]
         for one, other in met:
-            assert any(each.escaped or each.returning for each in (one, other)), (one, other)
+            allowed = any(each.escaped or each.returning or each.displaced for each in (one, other))
+            assert allowed, (one, other)
         for process in live:
+            process.displaced &= not self.is_in_place(process)
             process.returning &= any(process in pair for pair in met)
 
-    @staticmethod
-    def may_not(one: Process, other: Process) -> bool:
+    def may_not(self, one: Process, other: Process) -> bool:
         """Whether two are on a CPU together that must not be."""
         siblings = one.uid == other.uid and one.common and other.common
-        return not (one.sharing.compatible_with(other.sharing) or siblings or one.cpus.isdisjoint(other.cpus))
+        compatible = self.sharing(one).compatible_with(self.sharing(other))
+        return not (compatible or siblings or one.cpus.isdisjoint(other.cpus))
+
+    def sharing(self, process: Process) -> Sharing:
+        """What its class promises a container, unless it lost its CPUs, or its pod could not be placed."""
+        entry = self.core.ledger.entries.get((process.uid, process.container))
+        return process.sharing if entry is None or entry.cpus else entry.sharing
 
     def phase(self, uid: str) -> str:
         return self.statuses.get(uid, {}).get("phase", "")

@@ -16,7 +16,7 @@ FILES = {
         "cpuset.cpus.effective": "",
         "cpuset.mems.effective": "0",
     },
-    "cpu": {"cpu.weight": "100", "cpu.max": "max 100000"},
+    "cpu": {"cpu.weight": "100", "cpu.max": "max 100000", "cpu.max.burst": "0"},
     "memory": {"memory.max": "max"},
 }
 
@@ -55,6 +55,8 @@ class FakeV2:
         try:
             if path.name == "cpuset.cpus.effective" and path.exists():
                 return str(self._effective(path.parent))
+            if path.name == "cgroup.events" and path.parent.is_dir():
+                return f"populated {int(self._populated(path.parent))}\nfrozen 0"
             if path.name == "cgroup.type" and path.exists():
                 return self._type(path.parent)
             return path.read_text().strip()
@@ -69,6 +71,9 @@ class FakeV2:
             return "domain invalid"
         inner = (group / "cgroup.subtree_control").read_text() and self.processes(group)
         return "domain threaded" if inner else "domain"
+
+    def _populated(self, group: Path) -> bool:
+        return any(self.processes(procs.parent) for procs in group.rglob("cgroup.procs"))
 
     def _may_be_threaded(self, group: Path, controllers: set[str]) -> bool:
         below = (self.processes(group / child) for child in self.groups(group))
@@ -122,6 +127,19 @@ class FakeV2:
                 with suppress(ProcessLookupError):
                     os.kill(int(pid), 9)
             procs.write_text("")
+
+    def _write_cpu_max(self, path: Path, text: str) -> None:
+        """A quota is at least 1 ms and the burst (kernel/sched/core.c, tg_set_cfs_bandwidth)."""
+        quota = text.split()[0]
+        if quota != "max" and int(quota) < max(1000, int((path.parent / "cpu.max.burst").read_text())):
+            self._refuse("write", path, errno.EINVAL)
+        path.write_text(text)
+
+    def _write_cpu_max_burst(self, path: Path, text: str) -> None:
+        quota = (path.parent / "cpu.max").read_text().split()[0]
+        if quota != "max" and int(text) > int(quota):
+            self._refuse("write", path, errno.EINVAL)
+        path.write_text(text)
 
     def _write_cpu_weight(self, path: Path, text: str) -> None:
         if not 1 <= int(text) <= 10000:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from corelane.cpuset import CPUSet
-from corelane.runtime.base import ContainerSpec, RuntimeStatus
+from corelane.runtime.base import ContainerSpec, ResourceUpdate, RuntimeStatus
 from corelane.runtime.local import LocalRuntime
 
 TOP = Path("/sys/fs/cgroup")
@@ -147,7 +147,7 @@ async def opening() -> Facts:
 
 async def starting_and_updating() -> Facts:
     """A crowd of tasks beside a small sidecar; then the crowd is moved, freed of its limit, and shrunk."""
-    asked = {"cpu_shares_milli": 2000, "quota_milli": 2000, "mems": CPUSet.parse("1")}
+    asked = {"cpu_shares_milli": 2000, "quota_us": 200_000, "mems": CPUSet.parse("1")}
     async with opened() as runtime:
         main = await runtime.start(spec("main", *PYTHON, CROWD, cpus="2-3", **asked))
         side = await runtime.start(spec("side", "sleep", "600", cpus="0-1", cpu_shares_milli=500))
@@ -163,11 +163,10 @@ async def starting_and_updating() -> Facts:
         facts["side"] = {"files": files(beside), "allowed": allowed(beside), "pids": members(beside)}
         facts["side pid"] = side.pid
         facts["processes above"] = members(group_of(runtime)) + members(TOP / "corelane")
-        await runtime.update(
-            main.id, cpus=CPUSet.parse("1-3"), mems=CPUSet.parse("0-1"), quota_milli=None, shares_milli=1000
-        )
+        wider = {"cpus": CPUSet.parse("1-3"), "mems": CPUSet.parse("0-1")}
+        await runtime.update(main.id, ResourceUpdate(**wider, quota_us=None, shares_milli=1000))
         facts["moved"] = await seen()
-        await runtime.update(main.id, cpus=CPUSet.parse("1"), quota_milli=50)
+        await runtime.update(main.id, ResourceUpdate(cpus=CPUSet.parse("1"), quota_us=5_000))
         facts["shrunk"] = await seen()
         facts["side afterwards"] = files(beside)
     return facts | {"left": groups_left()}
@@ -183,7 +182,7 @@ async def trying_to_leave() -> Facts:
 async def throttling() -> Facts:
     """A quota of a fifth of a CPU, under a process that wants a whole one."""
     async with opened() as runtime:
-        await runtime.start(spec("main", "sh", "-c", "while :; do :; done", cpus="3", quota_milli=200))
+        await runtime.start(spec("main", "sh", "-c", "while :; do :; done", cpus="3", quota_us=20_000))
         while not (found := _throttled(group_of(runtime, "main"))):
             await asyncio.sleep(0.1)
     return {"throttled periods": found}
@@ -251,7 +250,7 @@ async def _adopted(runtime: LocalRuntime, before: dict[str, int]) -> Facts:
     group = group_of(runtime, "c0")
     facts: Facts = {"same": by_id.keys() == before.keys(), "state": by_id[first].state}
     facts |= {"pid": by_id[first].pid == before[first], "allowed": allowed(group)}
-    await runtime.update(first, cpus=CPUSet.parse("2-3"), quota_milli=1500)
+    await runtime.update(first, ResourceUpdate(cpus=CPUSet.parse("2-3"), quota_us=150_000))
     facts |= {"updated": files(group), "allowed then": allowed(group)}
     while by_id[second].state != "exited":
         await asyncio.sleep(0.1)
@@ -317,7 +316,7 @@ def _python_for_nobody() -> str:
 async def as_nobody() -> Facts:
     async with opened() as runtime:
         facts: Facts = {"enforcement": runtime.enforcement, "notice": runtime.notice, "uid": os.getuid()}
-        one = await runtime.start(spec("main", "sleep", "600", cpus="1-2", quota_milli=500))
+        one = await runtime.start(spec("main", "sleep", "600", cpus="1-2", quota_us=50_000))
         group = TOP / "delegated/corelane" / runtime.instance / "0a1b/main"
         facts |= {"files": files(group), "allowed": allowed(group), "pids": members(group) == [one.pid]}
         return facts

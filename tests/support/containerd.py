@@ -1,17 +1,15 @@
 """A real containerd of a test's own: its root, state, socket and images in a directory, and pods through CRI.
 
-Its messages are encoded by `support.protobuf`, so that corelane's own are not tested against themselves.
+Releases: Debian's own (1.6), and those that tests/system/fetch-containerd.sh unpacks below build/ (1.7 with
+NRI, 2.x). All run the machine's runc.
 """
 
-import hashlib
-import io
-import json
 import os
+import re
 import secrets
 import shutil
 import signal
 import subprocess
-import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -19,10 +17,21 @@ from pathlib import Path
 
 import pytest
 
-from support.protobuf import encode, strings
+from support import busybox_image
+from support.busybox_image import IMAGE
+from support.cri_pods import IMAGES, CRIPods
 
-IMAGE = "localhost/corelane-test:1"
-NODE_NETWORK = {1: {1: 2}}  # namespace_options: network of the node
+ROOT = Path(__file__).parents[2]
+DIRECTORIES = {
+    "1.6": None,
+    "1.7": Path(os.environ.get("CORELANE_CONTAINERD_1_7") or ROOT / "build/containerd-1.7"),
+    "2": Path(os.environ.get("CORELANE_CONTAINERD_2") or ROOT / "build/containerd-2"),
+}
+"""Release to the directory of its programs; None for the ones installed."""
+HAVE_NRI = ("1.7", "2")
+NEEDED = ("containerd", "ctr", "containerd-shim-runc-v2", "runc")
+GROUPS = Path("/sys/fs/cgroup")
+
 CONFIG = """
 version = 2
 root = "{home}/root"
@@ -36,6 +45,7 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.tracing.
   sandbox_image = "{image}"
   restrict_oom_score_adj = true
   disable_apparmor = true
+  enable_cdi = false
   stream_server_address = "127.0.0.1"
   [plugins."io.containerd.grpc.v1.cri".containerd]
     snapshotter = "native"
@@ -43,198 +53,190 @@ disabled_plugins = ["io.containerd.internal.v1.tracing", "io.containerd.tracing.
     bin_dir = "{home}/cni/bin"
     conf_dir = "{home}/cni/conf"
 """
+NRI = """
+[plugins."io.containerd.nri.v1.nri"]
+  disable = false
+  disable_connections = false
+  socket_path = "{home}/nri.sock"
+  plugin_path = "{home}/nri/plugins"
+  plugin_config_path = "{home}/nri/conf.d"
+  plugin_registration_timeout = "5s"
+  plugin_request_timeout = "2s"
+"""
 
 
-class Containerd:
-    """Runs pods. Their cgroups are below `parent`, whose name is this test's own."""
+class Containerd(CRIPods):
+    """A daemon and its pods. `nri_socket` is where NRI plugins connect; 1.6 has none."""
 
-    def __init__(self, home: Path) -> None:
-        import grpc
+    def __init__(self, home: Path, release: str = "1.6", extra_config: str = "") -> None:
+        super().__init__(home / "containerd.sock", f"corelane-test-{secrets.token_hex(4)}")
+        self.home, self.release = home, release
+        self.nri_socket = home / "nri.sock"
+        directory = DIRECTORIES[release]
+        self.environment = dict(os.environ)
+        if directory:
+            self.environment["PATH"] = f"{directory}:{os.environ.get('PATH', os.defpath)}"
+        config = CONFIG + (NRI if release in HAVE_NRI else "")
+        (home / "config.toml").write_text(config.format(home=home, image=IMAGE) + extra_config)
+        self.daemon: subprocess.Popen | None = None
 
-        self.home, self.socket = home, home / "containerd.sock"
-        self.parent = f"corelane-test-{secrets.token_hex(4)}"
-        self.sandboxes: list[str] = []
-        self._channel = grpc.insecure_channel(
-            f"unix://{self.socket}", options=[("grpc.default_authority", "localhost")]
-        )
+    def program(self, name: str) -> str | None:
+        return shutil.which(name, path=self.environment.get("PATH"))
 
-    @property
-    def endpoint(self) -> str:
-        return f"unix://{self.socket}"
+    def start_daemon(self) -> None:
+        """Start containerd, and return once CRI answers."""
+        command = [self.program("containerd"), "--config", self.home / "config.toml", "--log-level", "info"]
+        with (self.home / "log").open("ab") as log:
+            self.daemon = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
+        self.wait_ready()
 
-    def call(self, method: str, fields: dict) -> bytes:
-        return self._channel.unary_unary(f"/runtime.v1.RuntimeService/{method}")(encode(fields), timeout=60)
+    def kill_daemon(self) -> None:
+        """SIGKILL; containers and their shims go on."""
+        self.daemon.kill()
+        self.daemon.wait()
 
-    def run_pod(self, name: str, uid: str, qos: str = "") -> dict:
-        """Start a pod as the kubelet does; returns its configuration, with the sandbox's id under "id"."""
-        below = f"/{qos}" if qos else ""
-        config = {
-            1: {1: name, 2: uid, 3: "default", 4: 0},
-            6: strings(
-                {
-                    "io.kubernetes.pod.name": name,
-                    "io.kubernetes.pod.namespace": "default",
-                    "io.kubernetes.pod.uid": uid,
-                }
-            ),
-            8: {1: f"/{self.parent}/kubepods{below}/pod{uid}", 2: NODE_NETWORK},
-        }
-        sandbox = _only_text(self.call("RunPodSandbox", {1: config}))
-        self.sandboxes.append(sandbox)
-        return {"id": sandbox, "uid": uid, "name": name, "config": config}
+    def stop_daemon(self) -> None:
+        """SIGTERM, as systemd stops it; containers and their shims go on."""
+        if self.daemon is None:
+            return
+        self.daemon.send_signal(signal.SIGTERM)
+        try:
+            self.daemon.wait(20)
+        except subprocess.TimeoutExpired:
+            self.kill_daemon()
 
-    def run_container(self, pod: dict, name: str, *, shares: int, cpus: str = "") -> str:
-        """Start a container that sleeps; returns its id."""
-        labels = {
-            "io.kubernetes.container.name": name,
-            "io.kubernetes.pod.name": pod["name"],
-            "io.kubernetes.pod.namespace": "default",
-            "io.kubernetes.pod.uid": pod["uid"],
-        }
-        resources = {1: 100_000, 3: shares, 5: 1000} | ({6: cpus} if cpus else {})
-        config = {
-            1: {1: name, 2: 0},
-            2: {1: IMAGE},
-            3: ["/bin/busybox", "sleep", "600"],
-            9: strings(labels),
-            15: {1: resources, 2: {3: {1: 2}}},
-        }
-        made = _only_text(self.call("CreateContainer", {1: pod["id"], 2: config, 3: pod["config"]}))
-        self.call("StartContainer", {1: made})
-        return made
+    def restart(self) -> None:
+        """Kill containerd and start it again on the same state."""
+        self.kill_daemon()
+        self.start_daemon()
 
-    def stop(self, container: str) -> None:
-        self.call("StopContainer", {1: container, 2: 0})
+    def wait_ready(self, seconds: float = 60) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.reconnect()
+            with suppress(Exception):
+                self.call("Version", {1: "v1"}, seconds=5)
+                return
+            if self.daemon.poll() is not None:
+                break
+            time.sleep(0.1)
+        pytest.fail(f"containerd does not come up:\n{self.log()[-3000:]}")
+
+    def log(self) -> str:
+        return (self.home / "log").read_text(errors="replace")
+
+    def import_image(self) -> None:
+        file = self.home / "image.tar"
+        file.write_bytes(busybox_image.archive(busybox_image.busybox()))
+        command = [self.program("ctr"), "-a", self.socket, "-n", "k8s.io", "images", "import"]
+        # From 2.0 on the daemon unpacks, unless asked not to, with the snapshotters of its own configuration.
+        command += ["--snapshotter", "native", *(["--local"] if self.release == "2" else []), file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=self.environment)
+        assert done.returncode == 0, done.stderr
+        deadline = time.monotonic() + 30
+        while not self.call("ImageStatus", {1: {1: IMAGE}}, IMAGES):
+            assert time.monotonic() < deadline, "the image is not known to CRI"
+            time.sleep(0.1)
 
     def close(self) -> None:
-        for sandbox in self.sandboxes:
-            with suppress(Exception):
-                self.call("StopPodSandbox", {1: sandbox})
-            with suppress(Exception):
-                self.call("RemovePodSandbox", {1: sandbox})
-        self._channel.close()
-
-
-def _only_text(message: bytes) -> str:
-    """The first field of an answer, a short text."""
-    assert message[0] == 0x0A
-    return message[2 : 2 + message[1]].decode()
+        """Remove the pods and end the daemon; then whatever is left of both, by force."""
+        self.remove_pods()
+        self.disconnect()
+        self.stop_daemon()
+        _end_leftovers(self)
+        _remove_sockets(self.home / "state")
+        _unmount_below(self.home)
+        _remove_groups(self.parent)
 
 
 @contextmanager
-def running(home: Path) -> Iterator[Containerd]:
-    """A containerd that ends with the test, with all that it started; skips where none can be run."""
-    _check()
-    (home / "config.toml").write_text(CONFIG.format(home=home, image=IMAGE))
-    lab = Containerd(home)
-    with (home / "log").open("wb") as log:
-        daemon = subprocess.Popen(
-            ["containerd", "--config", home / "config.toml", "--log-level", "info"], stdout=log, stderr=log
-        )
+def running(home: Path, release: str = "1.6", extra_config: str = "") -> Iterator[Containerd]:
+    """A containerd that ends with the test, with all that it started; skips where none can be run.
+
+    `home` must be short: a socket's path has at most 107 bytes. `extra_config` is TOML at the end.
+    """
+    lab = Containerd(home, release, extra_config)
+    require(lab)
     try:
-        _wait(lab, daemon)
-        _import_image(lab)
+        lab.start_daemon()
+        lab.import_image()
         yield lab
     finally:
         lab.close()
-        daemon.send_signal(signal.SIGTERM)
-        try:
-            daemon.wait(20)
-        except subprocess.TimeoutExpired:
-            daemon.kill()
-            daemon.wait()
-        _tidy(lab)
 
 
-def _check() -> None:
+def require(lab: Containerd) -> None:
+    """Skip the test where this release cannot be run, and say what is missing."""
     if os.geteuid() != 0:
         pytest.skip("containerd needs root")
-    for program in ("containerd", "ctr", "runc", "containerd-shim-runc-v2"):
-        if not shutil.which(program):
+    directory = DIRECTORIES[lab.release]
+    if directory and not (directory / "containerd").exists():
+        pytest.skip(f"needs containerd {lab.release} in {directory}: see tests/system/fetch-containerd.sh")
+    for program in NEEDED:
+        if not lab.program(program):
             pytest.skip(f"needs {program}: see tests/system/packages.txt")
-    if not _busybox():
+    if not busybox_image.busybox():
         pytest.skip("needs a static busybox: see tests/system/packages.txt")
+    version = subprocess.run(
+        [lab.program("containerd"), "--version"], capture_output=True, text=True, env=lab.environment
+    ).stdout
+    if not re.search(rf"\b{re.escape(lab.release)}\.", version):
+        pytest.skip(f"needs containerd {lab.release}; this is {version.strip() or 'not runnable here'}")
 
 
-def _busybox() -> Path | None:
-    for path in (Path("/bin/busybox"), Path("/usr/bin/busybox")):
-        if path.exists() and b"ld-linux" not in path.read_bytes()[:4096]:
-            return path
-    return None
-
-
-def _wait(lab: Containerd, daemon: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 60
+def _end_leftovers(lab: Containerd) -> None:
+    """Kill the processes in the test's cgroups and the shims that serve its socket, by their ids."""
+    deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
-        with suppress(Exception):
-            lab.call("Version", {1: "v1"})
+        left = {*_members(lab.parent), *_shims(lab.home)}
+        if not left:
             return
-        if daemon.poll() is not None:
-            break
-        time.sleep(0.2)
-    pytest.fail(f"containerd does not come up:\n{(lab.home / 'log').read_text()[-3000:]}")
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.05)
 
 
-def _import_image(lab: Containerd) -> None:
-    archive = lab.home / "image.tar"
-    archive.write_bytes(_image(_busybox()))
-    command = [
-        "ctr",
-        "-a",
-        lab.socket,
-        "-n",
-        "k8s.io",
-        "images",
-        "import",
-        "--snapshotter",
-        "native",
-        archive,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    deadline = time.monotonic() + 30
-    channel = lab._channel.unary_unary("/runtime.v1.ImageService/ImageStatus")
-    while not channel(encode({1: {1: IMAGE}}), timeout=10):
-        assert time.monotonic() < deadline, "the image is not known to CRI"
-        time.sleep(0.2)
+def _members(parent: str) -> Iterator[int]:
+    for top in _hierarchies():
+        for procs in (top / parent).rglob("cgroup.procs"):
+            with suppress(OSError):
+                yield from map(int, procs.read_text().split())
 
 
-def _image(busybox: Path) -> bytes:
-    """An image of one layer that holds busybox and runs for as long as it is left alone."""
-    layer = _tar({"bin/busybox": busybox.read_bytes(), "etc/passwd": b"root:x:0:0:root:/:/bin/sh\n"})
-    config = {
-        "architecture": "amd64" if os.uname().machine == "x86_64" else "arm64",
-        "os": "linux",
-        "config": {"Cmd": ["/bin/busybox", "sleep", "600"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
-    }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
-    return _tar(
-        {
-            "layer.tar": layer,
-            "config.json": json.dumps(config).encode(),
-            "manifest.json": json.dumps(manifest).encode(),
-        }
-    )
+def _shims(home: Path) -> Iterator[int]:
+    """Shims name their containerd's socket on their command line, and work in a directory of its state."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            if words[0].endswith(b"containerd-shim-runc-v2") and any(
+                word.startswith(f"{home}/".encode()) for word in words[1:]
+            ):
+                yield int(process.name)
 
 
-def _tar(files: dict[str, bytes]) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(name)
-            member.size, member.mode = len(content), 0o755
-            archive.addfile(member, io.BytesIO(content))
-    return out.getvalue()
+def _remove_sockets(state: Path) -> None:
+    """Shims' sockets lie in /run/containerd/s for every containerd; a killed shim leaves its own behind."""
+    for address in (*state.rglob("address"), *state.rglob("bootstrap.json")):
+        socket = re.search(r"unix://(/run/containerd/s/[0-9a-f]+)", address.read_text(errors="replace"))
+        if socket:
+            Path(socket[1]).unlink(missing_ok=True)
 
 
-def _tidy(lab: Containerd) -> None:
-    """What a runtime leaves behind: empty groups in every hierarchy, and mounts below its state."""
-    for top in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir()):
-        groups = [path for path in (top / lab.parent).rglob("*") if path.is_dir()]
-        for path in (*sorted(groups, reverse=True), top / lab.parent):
+def _unmount_below(home: Path) -> None:
+    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
+    for mount in reversed([path for path in mounts if path.startswith(f"{home}/")]):
+        subprocess.run(["umount", "-l", mount], check=False, capture_output=True)
+
+
+def _hierarchies() -> list[Path]:
+    return [GROUPS, *(path for path in GROUPS.iterdir() if path.is_dir() and not path.is_symlink())]
+
+
+def _remove_groups(parent: str) -> None:
+    """Empty groups that a runtime leaves behind, in every hierarchy."""
+    for top in _hierarchies():
+        groups = [path for path in (top / parent).rglob("*") if path.is_dir()]
+        for path in (*sorted(groups, reverse=True), top / parent):
             with suppress(OSError):
                 path.rmdir()
-    mounts = [line.split()[1] for line in Path("/proc/mounts").read_text().splitlines()]
-    for mount in reversed([one for one in mounts if one.startswith(f"{lab.home}/")]):
-        subprocess.run(["umount", "-l", mount], check=False, capture_output=True)

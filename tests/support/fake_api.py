@@ -12,6 +12,7 @@ import httpx2
 from aiohttp import web
 
 from corelane.kube.client import KubeClient
+from corelane.kube.connection import Connection
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -46,7 +47,7 @@ async def serving() -> AsyncIterator[tuple[Fake, KubeClient]]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    client = KubeClient(httpx2.AsyncClient(base_url=fake.url))
+    client = KubeClient(Connection(httpx2.AsyncClient(base_url=fake.url)))
     try:
         yield fake, client
     finally:

@@ -1,15 +1,28 @@
-"""A container runtime's socket that answers what a test says, in bytes of its own."""
+"""A container runtime's socket that answers what a test says, in bytes of its own.
+
+An answer is a message, a function that makes one, or a `Stream` of messages.
+"""
 
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 
 from support.protobuf import encode, strings
 
-Answer = dict | Callable[[bytes, grpc.ServicerContext], bytes]
+
+@dataclass
+class Stream:
+    """Messages in the order in which an iterator yields them; `make` is called for each listener."""
+
+    make: Callable[[bytes, grpc.ServicerContext], Iterator[dict]]
+
+
+Answer = dict | Stream | Callable[[bytes, grpc.ServicerContext], bytes]
+SERVICES = ("runtime.v1.RuntimeService", "containerd.services.events.v1.Events")
 RUNTIME = {1: "0.1.0", 2: "fake", 3: "1.0", 4: "v1"}
 
 
@@ -17,7 +30,7 @@ RUNTIME = {1: "0.1.0", 2: "fake", 3: "1.0", 4: "v1"}
 def serving(path: Path, answers: dict[str, Answer]) -> Iterator[str]:
     """The endpoint of a runtime; methods that `answers` does not name are unimplemented."""
     server = grpc.server(
-        futures.ThreadPoolExecutor(2),
+        futures.ThreadPoolExecutor(16),
         options=[("grpc.max_send_message_length", -1), ("grpc.so_reuseport", 0)],
     )
     server.add_generic_rpc_handlers((_Handler({"Version": RUNTIME, **answers}),))
@@ -36,8 +49,12 @@ class _Handler(grpc.GenericRpcHandler):
     def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
         service, _, method = details.method.lstrip("/").partition("/")
         answer = self.answers.get(method)
-        if service != "runtime.v1.RuntimeService" or answer is None:
+        if service not in SERVICES or answer is None:
             return None
+        if isinstance(answer, Stream):
+            return grpc.unary_stream_rpc_method_handler(
+                lambda request, context: map(encode, answer.make(request, context))
+            )
         respond = answer if callable(answer) else lambda _request, _context: encode(answer)
         return grpc.unary_unary_rpc_method_handler(respond)
 

@@ -11,7 +11,8 @@ from click.testing import CliRunner
 from corelane.cli import main
 from corelane.cpuset import CPUSet
 from corelane.node.kubelet import checkpoint
-from corelane.runtime import cri
+from corelane.runtime.cri import client as cri
+from corelane.runtime.cri import values
 from support import containerd
 
 pytestmark = pytest.mark.system
@@ -19,11 +20,10 @@ pytestmark = pytest.mark.system
 UID, SHARING, STATIC = (f"{n}1111111-2222-4333-8444-555555555555" for n in (1, 2, 3))
 
 
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
+@pytest.fixture(scope="module", params=containerd.DIRECTORIES)
+def lab(request, tmp_path_factory):
     # A socket's path must be short.
-    home = tmp_path_factory.mktemp("cd")
-    with containerd.running(home) as found:
+    with containerd.running(tmp_path_factory.mktemp("cd"), request.param) as found:
         yield found
 
 
@@ -112,7 +112,7 @@ def test_everything_that_the_kubelet_would_say_of_a_pod_is_read(lab):
     assert (sandbox.namespace, sandbox.name, sandbox.ready) == ("default", "kube-proxy-node", True)
     (one,) = [one for one in containers if one.id == container]
     assert (one.sandbox, one.name, one.state) == (sandbox.id, "kube-proxy", "running")
-    assert one.labels[cri.POD_UID] == STATIC
+    assert one.labels[values.POD_UID] == STATIC
     assert resources is not None
     assert (resources.shares, resources.period) == (2, 100_000)
     assert missing is None

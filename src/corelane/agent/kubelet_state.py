@@ -4,23 +4,17 @@ If the file is missing or unreadable, its last content stays in effect, and the 
 """
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from corelane.agent.instructions import PublishEvent
-from corelane.cpuset import CPUSet
-from corelane.node import Entry, NodeState
-from corelane.node.invariants import Problem
 from corelane.node.kubelet import checkpoint
 from corelane.node.kubelet.checkpoint import Checkpoint, CheckpointError
-from corelane.node.recovery.takeover import pinned
 
 _LARGEST: Final = 4 << 20
 """Bytes; a state file has some hundred for each container."""
 _UNCHANGED: Final = "CPUs pinned by the kubelet stay allocated as last read"
-_MOST_NAMES: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +35,14 @@ class KubeletState:
 class KubeletStateFile:
     """The state file of a kubelet beside the agent.
 
-    `running` returns the UIDs of the pods under that kubelet, `names` their names; both may raise OSError.
+    `running` returns the UIDs of the pods under that kubelet, None if they are not in view; `names` their
+    names. Both may raise OSError.
     """
 
     def __init__(
         self,
         path: Path,
-        running: Callable[[], Collection[str]] | None = None,
+        running: Callable[[], Collection[str] | None] | None = None,
         names: Callable[[], Mapping[str, str]] | None = None,
     ) -> None:
         self.path = path
@@ -81,43 +76,3 @@ def _check(state: Checkpoint) -> None:
 def _open_nonblocking(path: str, flags: int) -> int:
     """Open without waiting, for a path that is a pipe without a writer."""
     return os.open(path, flags | os.O_NONBLOCK)
-
-
-def takeover_events(
-    before: NodeState, after: NodeState, problems: Iterable[Problem]
-) -> Iterator[PublishEvent]:
-    """Yield the Node's events about CPUs that a kubelet pinned or released."""
-    was, now = pinned(before), pinned(after)
-    if added := _missing_from(was, now):
-        yield _event("KubeletCPUsHeld", f"CPUs {_cpus(added)} pinned by a kubelet: {_titles(added)}")
-    if released := _missing_from(now, was):
-        yield _event("KubeletCPUsFreed", f"CPUs {_cpus(released)} released by a kubelet: {_titles(released)}")
-    for problem in problems:
-        yield _event("KubeletCPUsConflict", f"pinned by a kubelet: {problem.text}", warning=True)
-    if was and not now:
-        yield _event("TakeoverDone", "no CPUs are pinned by a kubelet any more: corelane allocates all CPUs")
-
-
-def _event(reason: str, text: str, *, warning: bool = False) -> PublishEvent:
-    return PublishEvent("", reason, text, warning)
-
-
-def _missing_from(others: Iterable[Entry], entries: Iterable[Entry]) -> list[Entry]:
-    keys = {(entry.key, entry.cpus) for entry in others}
-    return [entry for entry in entries if entry.cpus and (entry.key, entry.cpus) not in keys]
-
-
-def _cpus(entries: Iterable[Entry]) -> CPUSet:
-    return CPUSet(cpu for entry in entries for cpu in entry.cpus)
-
-
-def _titles(entries: list[Entry]) -> str:
-    titles = [f"{_title(entry)} {entry.cpus}" for entry in entries]
-    more = f" and {len(titles) - _MOST_NAMES} more" if len(titles) > _MOST_NAMES else ""
-    return ", ".join(titles[:_MOST_NAMES]) + more
-
-
-def _title(entry: Entry) -> str:
-    """Return pod and container; names in a file may contain anything."""
-    title = f"{entry.pod.removeprefix('/')}/{entry.container}"
-    return title if title.isprintable() else repr(title)

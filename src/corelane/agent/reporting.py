@@ -1,11 +1,16 @@
 """Hooks for what can be observed of an agent, and the log that uses them."""
 
+from collections.abc import Callable
 from dataclasses import fields
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
-from corelane.agent.pod_records import ContainerExit, PodPlan, StatusReason
+from corelane.agent.allocation.modes import Mode
+from corelane.agent.allocation.pods import BoundPod, StatusReason
+from corelane.agent.lifecycle.records import ContainerExit
+from corelane.agent.lifecycle.reporting import LifecycleReporter
+from corelane.agent.publication.reporting import PublicationReporter
 from corelane.cpuset import CPUSet
 from corelane.node import Decision, NodeConfig, PoolOptions
 from corelane.reasons import sentence
@@ -13,47 +18,8 @@ from corelane.reasons import sentence
 _DEFAULTS: Final = PoolOptions()
 
 
-class AgentReporter:
+class AgentReporter(LifecycleReporter, PublicationReporter):
     """Empty hooks, to be overridden by logs and metrics. Hooks must not raise and must not block."""
-
-    def admitted(self, plan: PodPlan, decision: Decision) -> None:
-        """A pod was admitted by a decision."""
-
-    def adopted(self, plan: PodPlan, runs: int) -> None:
-        """A pod of an earlier run of the agent was adopted, with that many live containers."""
-
-    def refused(self, plan: PodPlan, reason: StatusReason) -> None:
-        """A pod was rejected. Alarm on it where `plan.bound_by_corelane`: the scheduler chose this node."""
-
-    def left_unmanaged(self, plan: PodPlan, reason: StatusReason) -> None:
-        """The ledger cannot hold a running pod's CPUs; its containers are left unchanged."""
-
-    def waiting(self, plan: PodPlan, container: str, cpus: CPUSet) -> None:
-        """A container waits to start until other containers have left its CPUs."""
-
-    def started(self, plan: PodPlan, container: str, attempt: int, cpus: CPUSet) -> None:
-        """A container was started."""
-
-    def start_failed(self, plan: PodPlan, container: str, reason: StatusReason) -> None:
-        """A container could not be started."""
-
-    def ended(self, plan: PodPlan, container: str, ended: ContainerExit) -> None:
-        """A container's run ended."""
-
-    def stop_failed(self, plan: PodPlan, container: str, message: str) -> None:
-        """A container could not be stopped; the stop is retried."""
-
-    def pinned(self, plan: PodPlan, container: str, cpus: CPUSet) -> None:
-        """A running container was moved to these CPUs."""
-
-    def pin_failed(self, plan: PodPlan, container: str, cpus: CPUSet, message: str) -> None:
-        """A running container could not be moved to these CPUs; the move is retried."""
-
-    def confirmed(self, plan: PodPlan, container: str, cpus: CPUSet) -> None:
-        """The kernel confines a container to its CPUs."""
-
-    def drifted(self, plan: PodPlan, container: str, cpus: CPUSet, allowed: CPUSet) -> None:
-        """The kernel allows a container CPUs that were not applied; its CPUs are applied again."""
 
     def ledger_lost(self, path: str, backup: str, why: str) -> None:
         """The ledger's file is corrupt and renamed to `backup`; it is rebuilt from the running containers."""
@@ -76,14 +42,48 @@ class AgentReporter:
     def checkpointed(self, generation: int, seconds: float) -> None:
         """The ledger was written to disk."""
 
-    def api_failed(self, what: str, error: Exception) -> None:
-        """A write to the API server failed; it is retried unless it is obsolete."""
+    def mode_changed(self, mode: Mode) -> None:
+        """The agent may write other things than before; beside a kubelet only."""
+
+    def source_failed(self, name: str, error: BaseException) -> None:
+        """A source of events failed, for the first time or for another reason than before; it is retried."""
+
+    def source_recovered(self, name: str, retries: int) -> None:
+        """A source works again, after so many failures in a row."""
 
     def malformed(self, text: str) -> None:
         """An object of this node cannot be decoded and is ignored."""
 
-    def malfunction(self, what: str, error: BaseException) -> None:
-        """An unexpected error; the agent continues."""
+
+class Reporters(AgentReporter):
+    """Passes every report on to several reporters."""
+
+    def __init__(self, *reporters: AgentReporter) -> None:
+        for name in (name for name in dir(AgentReporter) if not name.startswith("_")):
+            setattr(self, name, _all([getattr(reporter, name) for reporter in reporters]))
+
+
+def _all(hooks: list[Callable[..., None]]) -> Callable[..., None]:
+    def report(*values: Any) -> None:
+        for hook in hooks:
+            hook(*values)
+
+    return report
+
+
+class DriftCounter(AgentReporter):
+    """Counts containers found on other CPUs than those applied."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self.count, self.last_at, self.last = 0, 0.0, ""
+
+    def drifted(self, pod: BoundPod, container: str, cpus: CPUSet, allowed: CPUSet) -> None:
+        if not cpus:
+            return  # nothing was applied yet
+        self.count += 1
+        self.last_at = self._clock()
+        self.last = f"{pod.key}/{container} on CPUs {allowed}, allocated {cpus}"
 
 
 class LogReporter(AgentReporter):
@@ -93,65 +93,61 @@ class LogReporter(AgentReporter):
         self.refused_after_binding = 0
         self._log = structlog.get_logger("corelane.agent").bind(node=node)
 
-    def admitted(self, plan: PodPlan, decision: Decision) -> None:
+    def admitted(self, pod: BoundPod, decision: Decision) -> None:
         reasons = [f"{reason.container}: {sentence(reason)}" for reason in decision.reasons]
         cpus = {name: str(cpus) for name, cpus in decision.assignments.items()}
-        self._log.info(
-            "pod admitted", pod=plan.key, cpus=cpus, reallocated=decision.repicked, reasons=reasons
-        )
+        self._log.info("pod admitted", pod=pod.key, cpus=cpus, reallocated=decision.repicked, reasons=reasons)
 
-    def adopted(self, plan: PodPlan, runs: int) -> None:
-        self._log.info("running pod adopted", pod=plan.key, running=runs)
+    def adopted(self, pod: BoundPod, runs: int) -> None:
+        self._log.info("running pod adopted", pod=pod.key, running=runs)
 
-    def refused(self, plan: PodPlan, reason: StatusReason) -> None:
-        if not plan.bound_by_corelane:
-            self._log.warning("pod rejected", pod=plan.key, reason=reason.reason, message=reason.message)
+    def refused(self, pod: BoundPod, reason: StatusReason) -> None:
+        if not pod.bound_by_corelane:
+            self._log.warning("pod rejected", pod=pod.key, reason=reason.reason, message=reason.message)
             return
         self.refused_after_binding += 1
         self._log.error(
             "pod rejected after corelane's scheduler bound it",
-            pod=plan.key,
+            pod=pod.key,
             reason=reason.reason,
             message=reason.message,
             refused_after_binding=self.refused_after_binding,
         )
 
-    def left_unmanaged(self, plan: PodPlan, reason: StatusReason) -> None:
+    def left_unmanaged(self, pod: BoundPod, reason: StatusReason) -> None:
         self._log.error(
-            "running pod left unchanged: its CPUs conflict with the ledger", pod=plan.key, why=reason.message
+            "running pod left unchanged: its CPUs conflict with the ledger", pod=pod.key, why=reason.message
         )
 
-    def waiting(self, plan: PodPlan, container: str, cpus: CPUSet) -> None:
-        self._log.info("container waiting for CPUs", pod=plan.key, container=container, cpus=str(cpus))
+    def waiting(self, pod: BoundPod, container: str, cpus: CPUSet) -> None:
+        self._log.info("container waiting for CPUs", pod=pod.key, container=container, cpus=str(cpus))
 
-    def started(self, plan: PodPlan, container: str, attempt: int, cpus: CPUSet) -> None:
-        self._log.info(
-            "container started", pod=plan.key, container=container, attempt=attempt, cpus=str(cpus)
-        )
+    def started(self, pod: BoundPod, container: str, attempt: int, cpus: CPUSet) -> None:
+        self._log.info("container started", pod=pod.key, container=container, attempt=attempt, cpus=str(cpus))
 
-    def start_failed(self, plan: PodPlan, container: str, reason: StatusReason) -> None:
-        self._log.warning("container start failed", pod=plan.key, container=container, why=reason.message)
+    def start_failed(self, pod: BoundPod, container: str, reason: StatusReason) -> None:
+        self._log.warning("container start failed", pod=pod.key, container=container, why=reason.message)
 
-    def ended(self, plan: PodPlan, container: str, ended: ContainerExit) -> None:
-        self._log.info("container ended", pod=plan.key, container=container, exit_code=ended.exit_code)
+    def ended(self, pod: BoundPod, container: str, ended: ContainerExit) -> None:
+        self._log.info("container ended", pod=pod.key, container=container, exit_code=ended.exit_code)
 
-    def stop_failed(self, plan: PodPlan, container: str, message: str) -> None:
-        self._log.error("container stop failed", pod=plan.key, container=container, why=message)
+    def stop_failed(self, pod: BoundPod, container: str, message: str) -> None:
+        self._log.error("container stop failed", pod=pod.key, container=container, why=message)
 
-    def pinned(self, plan: PodPlan, container: str, cpus: CPUSet) -> None:
-        self._log.info("container moved", pod=plan.key, container=container, cpus=str(cpus))
+    def pinned(self, pod: BoundPod, container: str, cpus: CPUSet) -> None:
+        self._log.info("container moved", pod=pod.key, container=container, cpus=str(cpus))
 
-    def pin_failed(self, plan: PodPlan, container: str, cpus: CPUSet, message: str) -> None:
+    def pin_failed(self, pod: BoundPod, container: str, cpus: CPUSet, message: str) -> None:
         self._log.warning(
-            "container move failed", pod=plan.key, container=container, cpus=str(cpus), why=message
+            "container move failed", pod=pod.key, container=container, cpus=str(cpus), why=message
         )
 
-    def confirmed(self, plan: PodPlan, container: str, cpus: CPUSet) -> None:
-        self._log.debug("CPUs confirmed by the kernel", pod=plan.key, container=container, cpus=str(cpus))
+    def confirmed(self, pod: BoundPod, container: str, cpus: CPUSet) -> None:
+        self._log.debug("CPUs confirmed by the kernel", pod=pod.key, container=container, cpus=str(cpus))
 
-    def drifted(self, plan: PodPlan, container: str, cpus: CPUSet, allowed: CPUSet) -> None:
+    def drifted(self, pod: BoundPod, container: str, cpus: CPUSet, allowed: CPUSet) -> None:
         self._log.warning(
-            "container drifted", pod=plan.key, container=container, cpus=str(cpus), allowed=str(allowed)
+            "container drifted", pod=pod.key, container=container, cpus=str(cpus), allowed=str(allowed)
         )
 
     def ledger_lost(self, path: str, backup: str, why: str) -> None:
@@ -182,6 +178,19 @@ class LogReporter(AgentReporter):
 
     def api_failed(self, what: str, error: Exception) -> None:
         self._log.warning("API request failed", what=what, error=str(error))
+
+    def mode_changed(self, mode: Mode) -> None:
+        why = [sentence(reason) for reason in mode.reasons]
+        self._log.info("mode", mode=mode.name.value, writes_cpusets_of=mode.writes_cpus.value, why=why)
+
+    def source_failed(self, name: str, error: BaseException) -> None:
+        self._log.warning("source failed; it is retried", source=name, why=str(error) or type(error).__name__)
+
+    def source_recovered(self, name: str, retries: int) -> None:
+        self._log.info("source works again", source=name, after_failures=retries)
+
+    def zones_owned_by(self, owner: str) -> None:
+        self._log.warning("zones of the NodeResourceTopology are written by another program", owner=owner)
 
     def malformed(self, text: str) -> None:
         self._log.error("malformed object ignored", why=text)

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from corelane.agent.instructions import PublishEvent
+from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.reporting import AgentReporter
 from corelane.kernel import files
 from corelane.kube import keys
@@ -28,6 +28,7 @@ from corelane.node.ledger import usable_topology
 
 LEDGER_FILE: Final = "ledger.json"
 SETTINGS_FILE: Final = "settings.json"
+_RETRY_SETTINGS: Final = 10.0
 _LABELS: Final = (
     keys.NODE_POLICY,
     keys.NODE_ALLOCATOR,
@@ -50,6 +51,7 @@ class SavedSettings(msgspec.Struct, frozen=True):
     policy: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    version: int = 1
 
 
 NOTHING_SAVED: Final = SavedSettings("", {}, {})
@@ -122,12 +124,17 @@ def _effective(
 
 
 def load_settings(path: Path) -> tuple[SavedSettings, str]:
-    """Read the settings file; return what is wrong with a damaged one, which counts as empty.
+    """Read the settings file; return what is wrong with one that is damaged or of another version.
 
-    Raises OSError for a file that cannot be read.
+    Such a file counts as empty, but for its version. Raises OSError for a file that cannot be read.
     """
     try:
-        return msgspec.json.decode(path.read_bytes(), type=SavedSettings), ""
+        saved = msgspec.json.decode(path.read_bytes(), type=SavedSettings)
+        if saved.version == NOTHING_SAVED.version:
+            return saved, ""
+        what = f"version {saved.version}; this corelane reads and writes version {NOTHING_SAVED.version}"
+        empty = msgspec.structs.replace(NOTHING_SAVED, version=saved.version)
+        return empty, f"{path}: settings file of {what}: not replaced, settings read from the Node"
     except FileNotFoundError:
         return NOTHING_SAVED, ""
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -144,19 +151,22 @@ def save_settings(path: Path, settings: SavedSettings) -> None:
 class LoadedLedger:
     """A ledger to start with; `problems` are entries that do not fit the machine or the settings any more.
 
-    Where the file was corrupt, `damage` says why, and `backup` is its new name.
+    Where the file was corrupt, `damage` says why, and `backup` is its new name. Where it is of another
+    version, `foreign` says so: it stays as it is, and must not be replaced.
     """
 
     ledger: NodeState
     problems: tuple[str, ...] = ()
     damage: str = ""
     backup: Path | None = None
+    foreign: str = ""
 
 
 def load_ledger(path: Path, machine: Machine, config: NodeConfig) -> LoadedLedger:
     """Read the ledger and fit it to machine and settings; without a file it is empty.
 
-    A corrupt file is renamed, and the ledger is empty: it is rebuilt from the running containers. Raises
+    A corrupt file is renamed, and the ledger is empty: it is rebuilt from the running containers. It is empty
+    for a file of another version, too, which is never renamed. Raises
     OSError for a file that cannot be read, NodeConfigError for settings that are invalid on the machine.
     """
     try:
@@ -165,6 +175,8 @@ def load_ledger(path: Path, machine: Machine, config: NodeConfig) -> LoadedLedge
         return LoadedLedger(new(machine, config))
     try:
         ledger = codec.decode(data, machine, config)
+    except codec.LedgerVersionError as error:
+        return LoadedLedger(new(machine, config), foreign=str(error))
     except LedgerError as error:
         return LoadedLedger(new(machine, config), damage=str(error), backup=_rename_damaged(path))
     ledger, problems = rebase(ledger, machine, config)
@@ -195,6 +207,8 @@ class StateFiles:
         self._ledger_path = directory / LEDGER_FILE
         self._settings_path = directory / SETTINGS_FILE
         saved, self.settings_fault = load_settings(self._settings_path)
+        self._keeps_settings = saved.version != NOTHING_SAVED.version
+        self._retry_settings_at = 0.0
         self._policy_before = saved.policy
         self.settings = EffectiveSettings(profile, machine, saved)
         self._loaded = load_ledger(self._ledger_path, machine, self.settings.config)
@@ -207,6 +221,8 @@ class StateFiles:
             self._reporter.ledger_lost(str(self._ledger_path), str(backup), damage)
             text = f"{damage}; file renamed to {backup} (corrupt), ledger rebuilt from the running containers"
             yield PublishEvent("", "LedgerDamaged", text, True)
+        if self._loaded.foreign:
+            yield PublishEvent("", "LedgerUnwritable", f"{self._ledger_path}: {self._loaded.foreign}", True)
         for problem in self._loaded.problems:
             self._reporter.ledger_changed(problem)
             yield PublishEvent("", "LedgerChanged", problem, True)
@@ -216,7 +232,9 @@ class StateFiles:
             yield PublishEvent("", "PolicyChanged", text, False)
 
     async def save_ledger(self, ledger: NodeState) -> str:
-        """Replace the ledger's file; return why that failed, or ""."""
+        """Replace the ledger's file; return why that failed, or "". A file of another version stays."""
+        if self._loaded.foreign:
+            return f"{self._ledger_path}: {self._loaded.foreign}"
         started = time.monotonic()
         try:
             await _to_completion(save_ledger, self._ledger_path, ledger)
@@ -227,14 +245,17 @@ class StateFiles:
         return ""
 
     async def save_settings(self) -> None:
-        """Save the settings in effect; where that fails the next start reads them from the API server."""
-        if self.settings.is_saved:
+        """Save the settings in effect; where that fails, the next call after some seconds tries again."""
+        if self.settings.is_saved or self._keeps_settings or time.monotonic() < self._retry_settings_at:
             return
-        self.settings.is_saved = True
+        settings = self.settings.to_save
         try:
-            await _to_completion(save_settings, self._settings_path, self.settings.to_save)
+            await _to_completion(save_settings, self._settings_path, settings)
         except OSError as error:
+            self._retry_settings_at = time.monotonic() + _RETRY_SETTINGS
             self._reporter.checkpoint_failed(str(self._settings_path), str(error))
+        else:
+            self.settings.is_saved = self.settings.to_save == settings
 
 
 async def _to_completion(work: Callable[..., None], *args: Any) -> None:

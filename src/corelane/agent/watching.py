@@ -6,9 +6,10 @@ and dispatched once.
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Final, Protocol
 
-from corelane.agent.pod_manifest import RunPod
+from corelane.agent.lifecycle.pod_manifest import RunPod
 from corelane.agent.reporting import AgentReporter
 from corelane.kube.client import APIError, KubeClient
 from corelane.kube.decode import Malformed
@@ -26,6 +27,8 @@ class ChangeListener(Protocol):
 
     def pod_changed(self, change: ObjectChange[RunPod]) -> None: ...
 
+    def pod_malformed(self, bad: Malformed, *, gone: bool) -> None: ...
+
 
 class WatchReporter(InformerReporter):
     """Forwards an informer's reports to the agent's reporter."""
@@ -40,12 +43,27 @@ class WatchReporter(InformerReporter):
         self._reporter.api_failed(f"watching {kind.api.plural}", error)
 
 
+class PodWatchReporter(WatchReporter):
+    """Forwards malformed pods to a listener, too."""
+
+    def __init__(self, reporter: AgentReporter, listen: Callable[[Malformed, bool], None]) -> None:
+        super().__init__(reporter)
+        self._listen = listen
+
+    def malformed(self, bad: Malformed) -> None:
+        super().malformed(bad)
+        self._listen(bad, False)
+
+    def malformed_gone(self, bad: Malformed) -> None:
+        self._listen(bad, True)
+
+
 class OwnWatch:
     """The informers of one agent."""
 
     def __init__(self, client: KubeClient, reporter: AgentReporter) -> None:
         self._client = client
-        self._reporter = WatchReporter(reporter)
+        self._reporter = reporter
 
     async def follow(self, name: str, listener: ChangeListener, group: asyncio.TaskGroup) -> None:
         """Report the Node of that name and its pods until `group` ends; return once all pods are listed."""
@@ -54,14 +72,16 @@ class OwnWatch:
             RunPod,
             field_selector=f"spec.nodeName={name}",
             handler=listener.pod_changed,
-            reporter=self._reporter,
+            reporter=PodWatchReporter(
+                self._reporter, lambda bad, gone: listener.pod_malformed(bad, gone=gone)
+            ),
         )
         node = Informer(
             self._client,
             Node,
             field_selector=f"metadata.name={name}",
             handler=listener.node_changed,
-            reporter=self._reporter,
+            reporter=WatchReporter(self._reporter),
         )
         group.create_task(pods.run())
         group.create_task(node.run())
@@ -76,7 +96,11 @@ class SharedWatch:
         own = WatchReporter(reporter)
         self._listeners: dict[str, ChangeListener] = {}
         self._by_node: dict[str, dict[Key, RunPod]] = defaultdict(dict)
-        self._pods = Informer(client, RunPod, field_selector=_BOUND, handler=self._pod_changed, reporter=own)
+        self._malformed: dict[Key, Malformed] = {}
+        of_pods = PodWatchReporter(reporter, self._pod_malformed)
+        self._pods = Informer(
+            client, RunPod, field_selector=_BOUND, handler=self._pod_changed, reporter=of_pods
+        )
         self._nodes = Informer(client, Node, label_selector=nodes, handler=self._node_changed, reporter=own)
 
     async def run(self) -> None:
@@ -92,10 +116,22 @@ class SharedWatch:
             listener.node_changed(ObjectChange(None, node))
         for pod in list(self._by_node[name].values()):
             listener.pod_changed(ObjectChange(None, pod))
+        for bad in self._malformed.values():
+            listener.pod_malformed(bad, gone=False)
+
+    def _pod_malformed(self, bad: Malformed, gone: bool) -> None:
+        """Report a malformed pod to every agent: its node is not known, but its UID is."""
+        if gone:
+            self._malformed.pop(bad.key, None)
+        else:
+            self._malformed[bad.key] = bad
+        for listener in self._listeners.values():
+            listener.pod_malformed(bad, gone=gone)
 
     def _pod_changed(self, change: ObjectChange[RunPod]) -> None:
         pod = change.new or change.old
         assert pod is not None
+        self._malformed.pop(pod.key, None)
         pods = self._by_node[pod.spec.node_name]
         if change.new is None:
             pods.pop(pod.key, None)

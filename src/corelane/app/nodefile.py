@@ -9,6 +9,9 @@ static: {cpuManagerPolicyOptions: {full-pcpus-only: "true"}, topologyManagerPoli
 memoryManagerPolicy: Static  # with reservedMemory: [{numaNode: 0, limits: {memory: 1Gi}}], as the kubelet
 devices: {example.com/nic: {0: 2, 1: [eth2, eth3]}}   # by NUMA node: how many, or their names
 kubeletState: /var/lib/kubelet/cpu_manager_state      # a kubelet's pods keep their CPUs until they end
+reconcileSeconds: 10         # time between two comparisons of all containers with the kernel
+runtime: {endpoint: "unix:///run/containerd/containerd.sock", nri: /var/run/nri/nri.sock}   # beside a kubelet
+kubelet: {address: "https://127.0.0.1:10250", caFile: …, tokenFile: …}                      # beside a kubelet
 simulated: {devices: …}      # simulated nodes' own reservedCPUs, memory and devices
 """
 
@@ -23,6 +26,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from corelane.apiserver import formats
 from corelane.app import settings_file
+from corelane.app.connections import (
+    DEFAULT_KUBELET,
+    DEFAULT_SOCKETS,
+    KubeletConnection,
+    KubeletForm,
+    RuntimeForm,
+    RuntimeSockets,
+    kubelet_connection,
+    runtime_sockets,
+)
 from corelane.app.settings_file import (
     Count,
     Option,
@@ -46,6 +59,8 @@ from corelane.node.config import AllocatorName, IsolatedCPUs, Level, Policy
 from corelane.node.manager_options import MemoryPolicy
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
 
+RECONCILE_SECONDS: Final = 10.0
+
 
 class NodeFileError(SettingsError):
     """A node's settings cannot be read: the file, the field, its value, and what is allowed."""
@@ -61,6 +76,10 @@ class NodeFile:
     """Of simulated nodes: reserved CPUs, memory and devices, which they do not share with this machine."""
     kubelet_state: Path | None = None
     """The `cpu_manager_state` of a kubelet whose pods keep their CPUs."""
+    reconcile_seconds: float = RECONCILE_SECONDS
+    """Seconds between two comparisons of all containers with the kernel."""
+    runtime: RuntimeSockets = DEFAULT_SOCKETS
+    kubelet: KubeletConnection = DEFAULT_KUBELET
 
 
 def load(path: Path) -> NodeConfig:
@@ -94,6 +113,7 @@ _FIELDS: Final = {
     "reserved_memory": "reservedMemory",
     "feature_gates": "featureGates",
     "kubelet_state": "kubeletState",
+    "reconcile_seconds": "reconcileSeconds",
 }
 _POOL_FIELDS: Final = {
     "guaranteed_default": "guaranteedDefault",
@@ -117,6 +137,7 @@ _Sizes = Annotated[
 _Path = Annotated[
     str, Meta(pattern="^/", description="an absolute path such as /var/lib/kubelet/cpu_manager_state")
 ]
+_Seconds = Annotated[float, Meta(ge=1, le=3600, description="a number of seconds from 1 to 3600")]
 _NUMANode = Annotated[int, Meta(ge=0, le=1023, description="a NUMA node from 0 to 1023")]
 _DevicesOfNode = Annotated[
     Annotated[int, Meta(ge=0, le=4096)] | list[Annotated[str, Meta(min_length=1)]],
@@ -187,6 +208,9 @@ class _Settings(_OwnSettings, rename=_FIELDS):
     static: _Static | UnsetType = UNSET
     feature_gates: _FeatureGates = field(default_factory=_FeatureGates)
     kubelet_state: _Path | UnsetType = UNSET
+    reconcile_seconds: _Seconds = RECONCILE_SECONDS
+    runtime: RuntimeForm = field(default_factory=RuntimeForm)
+    kubelet: KubeletForm = field(default_factory=KubeletForm)
     simulated: _OwnSettings = field(default_factory=_OwnSettings)
 
 
@@ -208,10 +232,16 @@ def _node_file(file: _Settings) -> NodeFile:
         config = replace(config, zones=frozenset({"node", *file.zones}))
     if file.static is not UNSET:
         config = replace(config, **_kubelet_options(file.static))
+    kubelet = kubelet_connection(file.kubelet)
+    if "kubelet_state" in values and kubelet.state_file:
+        raise SettingsError("kubeletState and kubelet.stateFile are both set; set one of them")
     return NodeFile(
         replace(config, **_own(file)),
         NodeConfig(**_own(file.simulated, "simulated.")),
-        Path(values["kubelet_state"]) if "kubelet_state" in values else None,
+        Path(values["kubelet_state"]) if "kubelet_state" in values else kubelet.state_file,
+        file.reconcile_seconds,
+        runtime_sockets(file.runtime),
+        kubelet,
     )
 
 

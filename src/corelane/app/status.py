@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from corelane.app.up import datadir
 from corelane.cpuset import CPUSet
-from corelane.kube import translate
+from corelane.kube import keys, translate
 from corelane.kube.apierrors import NoCluster, Unreachable
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import Object, condition
@@ -33,7 +33,6 @@ from corelane.workload import ContainerRequest, PodRequest
 __all__ = ["Status", "plain"]
 
 _ENDED = frozenset({"Succeeded", "Failed"})
-_PINNED = "corelane.io/Pinned"
 _BOUND: Final = {
     Sharing.ALONE: "exclusive CPUs",
     Sharing.LENT: "exclusive CPUs, shared with BE",
@@ -279,11 +278,11 @@ def _would_bind(state: NodeState, request: PodRequest, container: ContainerReque
 
 
 def _phase(pod: Pod, entry: Entry | None) -> str:
-    """Return the entry's phase; for a container in a pool, the phase from the pod's condition."""
-    if entry is not None and entry.cpus:
-        return entry.phase.value
-    pinned = condition(pod.status.conditions, _PINNED)
-    return "confirmed" if pinned is not None and pinned.status == "True" else "applied"
+    """Return how far a container's CPUs are applied; the condition is newer than the published phase."""
+    pinned = condition(pod.status.conditions, keys.PINNED)
+    if pinned is not None and pinned.status == "True":
+        return "confirmed"
+    return entry.phase.value if entry is not None and entry.cpus else "applied"
 
 
 def _pending(pod: Pod) -> PendingLine:

@@ -44,6 +44,12 @@ def output(words: str) -> Callable[[_F], _F]:
     return click.option("-o", "--output", type=kind, default=formats[0], show_default=True)
 
 
+reconcile_seconds = click.option(
+    "--reconcile-seconds",
+    type=click.FloatRange(1, 3600),
+    metavar="SECONDS",
+    help="Time between two comparisons of all containers with the kernel.  [default: 10]",
+)
 machine = text(
     "--machine",
     "SOURCE",

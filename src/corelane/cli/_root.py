@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from corelane import __version__
-from corelane.cli import allocate, completion, demo, limits, state, status, topology, up, vectors
+from corelane.cli import agent, allocate, completion, demo, limits, state, status, topology, up, vectors
 from corelane.cli._errors import Group
 
 
@@ -33,6 +33,7 @@ def version() -> None:
 for command in (
     demo.demo,
     up.up,
+    agent.agent,
     status.status,
     topology.topology,
     allocate.allocate,

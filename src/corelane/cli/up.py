@@ -55,6 +55,7 @@ from corelane.cli._errors import Command
     "How to confine containers: cgroups where they are writable, or CPU affinity alone.",
     "auto",
 )
+@_options.reconcile_seconds
 @click.option("--stop-pods", is_flag=True, help="End the pods' processes too when corelane stops.")
 def up(data_dir: Path | None, nodes: int, *, stop_pods: bool, **options: Any) -> None:
     """Run corelane on this machine: pods run as local processes, pinned to their CPUs.

@@ -73,6 +73,7 @@ class Groups1(Groups):
     """Groups in version 1. Only a cpuset with CPUs and memory may be entered, so new ones inherit."""
 
     version = 1
+    _burst_file = "cpu.cfs_burst_us"
 
     def _create(self, group: str) -> None:
         for path in (*self._above(group), group):
@@ -89,7 +90,7 @@ class Groups1(Groups):
     def set_request(self, group: str, milli: int, level: Level) -> None:
         self._write(group, "cpu", "cpu.shares", str(cfs.shares(milli)))
 
-    def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
+    def _set_quota(self, group: str, quota_us: int | None, period_us: int) -> None:
         """The limit is lifted while the period changes: the old quota might be too much for the new one."""
         if self._read(group, "cpu", "cpu.cfs_period_us") != str(period_us):
             self._write(group, "cpu", "cpu.cfs_quota_us", "-1")
@@ -106,6 +107,7 @@ class Groups1(Groups):
             weight=None,
             quota_us=None if quota < 0 else quota,
             period_us=int(self._read(group, "cpu", "cpu.cfs_period_us")),
+            burst_us=self._burst(group),
         )
 
     def _set(self, group: str, resource: Literal["cpus", "mems"]) -> CPUSet | None:
@@ -116,6 +118,7 @@ class Groups2(Groups):
     """Groups in version 2. Processes live in leaves only; a group without a cpuset uses the one above."""
 
     version = 2
+    _burst_file = "cpu.max.burst"
 
     def _create(self, group: str) -> None:
         for path in (*self._above(group), group):
@@ -164,7 +167,7 @@ class Groups2(Groups):
         formula = cfs.container_weight if level == "container" else cfs.pod_weight
         self._write(group, "cpu", "cpu.weight", str(formula(cfs.shares(milli))))
 
-    def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
+    def _set_quota(self, group: str, quota_us: int | None, period_us: int) -> None:
         self._write(group, "cpu", "cpu.max", f"{quota_us or 'max'} {period_us}")
 
     def read(self, group: str) -> GroupSettings:
@@ -177,6 +180,7 @@ class Groups2(Groups):
             weight=int(self._read(group, "cpu", "cpu.weight")),
             quota_us=None if quota == "max" else int(quota),
             period_us=int(period),
+            burst_us=self._burst(group),
         )
 
     def kill(self, group: str) -> list[int]:

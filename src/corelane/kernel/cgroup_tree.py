@@ -1,19 +1,16 @@
 """What cgroup versions 1 and 2 share: groups of ours by path, made, set, read back, emptied, removed."""
 
 import errno
-import os
 import re
-import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cfs
+from corelane.kernel import cfs, proc
 from corelane.kernel.cgroupfs import KERNEL, CgroupError, Files
 
 OWN = "corelane"
@@ -39,6 +36,7 @@ class GroupSettings:
     weight: int | None
     quota_us: int | None
     period_us: int
+    burst_us: int = 0
 
 
 def join(*names: str) -> str:
@@ -56,6 +54,7 @@ class Groups(ABC):
     """
 
     version: int
+    _burst_file: str
 
     def __init__(self, bases: dict[str, Path], files: Files = KERNEL) -> None:
         self.bases = bases
@@ -72,8 +71,8 @@ class Groups(ABC):
         """Set cpu.shares or cpu.weight for a CPU request in milliCPU. Raises CgroupError."""
 
     @abstractmethod
-    def set_quota(self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US) -> None:
-        """Set the CFS quota and period in microseconds; None takes the limit away. Raises CgroupError."""
+    def _set_quota(self, group: str, quota_us: int | None, period_us: int) -> None:
+        """Set quota and period."""
 
     @abstractmethod
     def read(self, group: str) -> GroupSettings:
@@ -111,6 +110,28 @@ class Groups(ABC):
         """The names of the groups directly below, in whichever hierarchy."""
         found = (self.files.groups(directory) for directory in self.directories(group))
         return sorted({name for names in found for name in names})
+
+    def set_quota(
+        self, group: str, quota_us: int | None, period_us: int = cfs.PERIOD_US, burst_us: int = 0
+    ) -> None:
+        """Set CFS quota, period and burst in microseconds; None removes the quota. Raises CgroupError.
+
+        The burst may not exceed the quota at any time, so it is 0 while that changes.
+        """
+        if self._burst(group):
+            self._write(group, "cpu", self._burst_file, "0")
+        self._set_quota(group, quota_us, period_us)
+        if burst_us:
+            self._write(group, "cpu", self._burst_file, str(burst_us))
+
+    def _burst(self, group: str) -> int:
+        """Return the CFS burst; 0 where the kernel has none (before Linux 5.14)."""
+        try:
+            return int(self._read(group, "cpu", self._burst_file))
+        except CgroupError as error:
+            if error.errno != errno.ENOENT:
+                raise
+            return 0
 
     def set_cpus(self, group: str, cpus: CPUSet) -> None:
         """Set cpuset.cpus. Groups of ours above grow first if they lack any of `cpus`.
@@ -151,6 +172,10 @@ class Groups(ABC):
             found.update(self._pids_below(directory))
         return sorted(found)
 
+    def populated(self, group: str) -> bool:
+        """Whether a process is in the group or one below, in any hierarchy."""
+        return any(True for directory in self.directories(group) for _ in self._pids_below(directory))
+
     def _pids_below(self, directory: Path) -> Iterable[int]:
         try:
             yield from map(int, self.files.read(directory / "cgroup.procs").split())
@@ -180,11 +205,8 @@ class Groups(ABC):
                 raise
 
     def kill(self, group: str) -> list[int]:
-        """Send SIGKILL to every process in the group and below, once; the pids it was sent to."""
-        found = self.pids(group)
-        for pid in found:
-            _kill(pid)
-        return found
+        """Send SIGKILL to every process in the group and below, once; return the pids listed there."""
+        return proc.kill_all(lambda: self.pids(group))
 
     def empty(self, group: str, timeout_seconds: float = 5.0) -> list[int]:
         """Kill until no process is left, blocking; the pids still there after the timeout."""
@@ -242,9 +264,3 @@ class Groups(ABC):
 
     def _write(self, group: str, controller: str, name: str, text: str) -> None:
         self.files.write(self._directory(group, controller) / name, text)
-
-
-def _kill(pid: int) -> None:
-    # Gone, or of another user: the wait for an empty group sees the difference.
-    with suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)

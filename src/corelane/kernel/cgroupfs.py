@@ -8,6 +8,10 @@ import os
 from pathlib import Path
 from typing import Protocol
 
+_CHUNK = 1 << 16
+_SHORT = 2048
+"""A read returns less only at the end: records are short, and a page of them is gathered (fs/seq_file.c)."""
+
 _MEANING: dict[tuple[str, int], str] = {
     (
         "cpuset.cpus",
@@ -38,7 +42,14 @@ _MEANING: dict[tuple[str, int], str] = {
         "cpu.cfs_period_us",
         errno.EINVAL,
     ): "a period lies between 1 ms and 1 s, and a quota may not exceed the group above",
-    ("cpu.max", errno.EINVAL): "a period lies between 1 ms and 1 s, a quota is at least 1 ms",
+    (
+        "cpu.max",
+        errno.EINVAL,
+    ): "a period lies between 1 ms and 1 s, a quota is at least 1 ms and not less than the burst",
+    ("cpu.max.burst", errno.ENOENT): "this kernel has no CFS burst (Linux 5.14 or later); use burst 0",
+    ("cpu.cfs_burst_us", errno.ENOENT): "this kernel has no CFS burst (Linux 5.14 or later); use burst 0",
+    ("cpu.max.burst", errno.EINVAL): "a burst may not exceed the quota",
+    ("cpu.cfs_burst_us", errno.EINVAL): "a burst may not exceed the quota",
     ("cgroup.procs", errno.ESRCH): "the process has ended",
     ("cgroup.procs", errno.ENOSPC): "the group has no CPUs or no memory nodes yet (cpuset.cpus, cpuset.mems)",
     (
@@ -68,18 +79,29 @@ _GENERAL = {
     errno.ENODEV: "the group was removed",
     errno.EACCES: "writing there is not permitted to this user",
     errno.EPERM: "writing there is not permitted to this user",
-    errno.EROFS: "it is mounted read-only",
+    errno.EROFS: "the cgroup file system is mounted read-only; mount it read-write",
+    errno.EMFILE: "this process has too many open files; raise its limit (LimitNOFILE, ulimit -n)",
+    errno.ENFILE: "the machine has too many open files; raise fs.file-max",
 }
 
 
-class CgroupError(Exception):
+class CgroupError(OSError):
     """The kernel refused an operation on a cgroup; `path` and `errno` say where and what."""
 
+    errno: int
+
     def __init__(self, action: str, path: Path, error: OSError) -> None:
-        self.path, self.errno = path, error.errno or 0
-        name = errno.errorcode.get(self.errno, str(self.errno))
-        meaning = _meaning(action, path, error)
-        super().__init__(f"cannot {action} {path}: {name}: {meaning}")
+        number = error.errno or 0
+        name = errno.errorcode.get(number, str(number))
+        super().__init__(number, f"cannot {action} {path}: {name}: {_meaning(action, path, error)}")
+        self.path = path
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+class CgroupGone(CgroupError):  # noqa: N818 - a state, often not an error
+    """The group does not exist (any more): its container has ended."""
 
 
 def _meaning(action: str, path: Path, error: OSError) -> str:
@@ -115,9 +137,17 @@ class _Kernel:
 
     def read(self, path: Path) -> str:
         try:
-            return path.read_text().strip()
+            file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                text = chunk = os.read(file, _CHUNK)
+                while len(chunk) >= _SHORT:
+                    chunk = os.read(file, _CHUNK)
+                    text += chunk
+            finally:
+                os.close(file)
         except OSError as error:
             raise CgroupError("read", path, error) from error
+        return text.decode().strip()
 
     def write(self, path: Path, text: str) -> None:
         try:
@@ -153,6 +183,8 @@ class _Kernel:
                 return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise CgroupError("list", path, error) from error
 
 
 KERNEL: Files = _Kernel()

@@ -7,6 +7,7 @@ never an error.
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -214,6 +215,23 @@ def send(process: Identity, number: int) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def kill_all(processes: Callable[[], Iterable[int]]) -> list[int]:
+    """Send SIGKILL to the processes that `processes` lists; return those listed last.
+
+    A pid may be used again at any time. So the identity of each process is read between two listings: who has
+    it before and after the second is the process that was listed. What is new in that waits for another call.
+    Processes of other users, which may not be killed, are left out.
+    """
+    before = {pid: identity(pid) for pid in processes()}
+    listed = list(processes()) if before else []
+    for pid in listed:
+        process = before.get(pid)
+        if process is not None:
+            with suppress(PermissionError):
+                send(process, signal.SIGKILL)
+    return listed
 
 
 def _send_by_pid(process: Identity, number: int) -> bool:

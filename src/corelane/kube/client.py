@@ -1,26 +1,18 @@
-"""Requests to the API server: lightkube reads kubeconfigs and credentials, its HTTP client sends requests.
+"""Requests to the API server.
 
 Reads return slim structs. Writes take plain dicts and patches, because a struct lacks most fields.
 """
 
-import os
 from collections.abc import AsyncGenerator, Mapping
-from dataclasses import dataclass, field
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
-from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
-from lightkube.config.client_adapter import AsyncClient, ConnectionParams
-from lightkube.config.kubeconfig import KubeConfig, SingleConfig
-from lightkube.config.models import Cluster, User
-from lightkube.core.exceptions import ConfigError
-from yaml import YAMLError
 
 from corelane.kube import apierrors, decode
 from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, Unreachable
+from corelane.kube.connection import CREDENTIAL_ERRORS, TIMEOUT, Connection
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
 from corelane.kube.objects import api_of, written
@@ -30,30 +22,20 @@ __all__ = ["APIError", "Gone", "Listing", "MalformedObject", "NoCluster", "Unrea
 
 T = TypeVar("T", bound=Object)
 PatchKind = Literal["merge", "strategic", "json"]
+_UNAUTHORIZED: Final = 401
 
 _PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",
     "strategic": "application/strategic-merge-patch+json",
     "json": "application/json-patch+json",
 }
-_TIMEOUT: Final = httpx2.Timeout(30.0, connect=10.0)
-_LIMITS: Final = httpx2.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=30.0)
-"""Idle connections live longer than a heartbeat's period, and shorter than a proxy's usual minute."""
-_DEFAULT_KUBECONFIG: Final = Path("~/.kube/config")
-
-
-@dataclass
-class _Params(ConnectionParams):
-    """The library's parameters for httpx, and the limits of the connection pool."""
-
-    limits: httpx2.Limits = field(default_factory=lambda: _LIMITS)
 
 
 class KubeClient:
     """A connection pool to one cluster. Every method raises APIError; Unreachable without an answer."""
 
-    def __init__(self, http: httpx2.AsyncClient) -> None:
-        self._http = http
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     @classmethod
     def connect(cls, kubeconfig: Path | None = None, context: str | None = None) -> Self:
@@ -62,19 +44,17 @@ class KubeClient:
         Raises ValueError, naming the file, if there is none or it makes no sense.
         """
         try:
-            return cls(_http(_config(kubeconfig, context)))
-        except (ConfigError, OSError) as error:
+            return cls(Connection.of_kubeconfig(kubeconfig, context))
+        except CREDENTIAL_ERRORS as error:
             raise NoCluster(f"cannot connect to a cluster: {error}") from error
 
     @classmethod
     def connect_to(cls, url: str, token: str | None = None) -> Self:
         """Use the server at this URL, with a bearer token where it requires one."""
-        return cls(
-            _http(_required(KubeConfig.from_one(cluster=Cluster(server=url), user=User(token=token)).get()))
-        )
+        return cls(Connection.of_server(url, token))
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._connection.close()
 
     async def get(self, kind: type[T], name: str, namespace: str | None = None) -> T:
         """Read one object."""
@@ -132,11 +112,12 @@ class KubeClient:
             labelSelector=label_selector,
             fieldSelector=field_selector,
         )
-        timeout = httpx2.Timeout(_TIMEOUT.connect, read=quiet_seconds)
+        timeout = httpx2.Timeout(TIMEOUT.connect, read=quiet_seconds)
         try:
-            async with self._http.stream(
-                "GET", kind.api.path(namespace), params=query, timeout=timeout
-            ) as response:
+            async with (
+                self._connection.http() as http,
+                http.stream("GET", kind.api.path(namespace), params=query, timeout=timeout) as response,
+            ):
                 if response.is_error:
                     await response.aread()
                     raise _failure(response)
@@ -147,12 +128,15 @@ class KubeClient:
                 lines.close()
         except httpx2.HTTPError as error:
             raise _unreachable("GET", kind.api.path(namespace), error) from error
+        except CREDENTIAL_ERRORS as error:
+            raise _without_credentials("GET", kind.api.path(namespace), error) from error
 
-    async def create(self, obj: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object, and return it as stored."""
+    async def create(self, obj: Mapping[str, Any], *, field_manager: str | None = None) -> dict[str, Any]:
+        """Create an object, and return it as stored; `field_manager` is recorded in `managedFields`."""
         api = api_of(str(obj.get("apiVersion")), str(obj.get("kind")))
         metadata = obj.get("metadata") or {}
-        return await self._json("POST", api.path(metadata.get("namespace") or "default"), obj)
+        path = api.path(metadata.get("namespace") or "default")
+        return await self._json("POST", path, obj, query=_query(fieldManager=field_manager))
 
     async def patch(
         self,
@@ -163,10 +147,11 @@ class KubeClient:
         namespace: str | None = None,
         kind_of_patch: PatchKind = "merge",
         subresource: str | None = None,
+        field_manager: str | None = None,
     ) -> dict[str, Any]:
         """Patch an object, or its subresource ("status"), and return it as stored."""
-        path = written(kind).path(namespace, name, subresource)
-        return await self._json("PATCH", path, body, _PATCH_TYPES[kind_of_patch])
+        path, query = written(kind).path(namespace, name, subresource), _query(fieldManager=field_manager)
+        return await self._json("PATCH", path, body, _PATCH_TYPES[kind_of_patch], query)
 
     async def delete(
         self,
@@ -219,20 +204,33 @@ class KubeClient:
     ) -> bytes:
         """Send any request, and return the body of the answer."""
         headers = {"Content-Type": content_type} if body is not None else {}
-        try:
-            response = await self._http.request(
-                method, path, params=dict(query or {}), content=body, headers=headers
-            )
-        except httpx2.HTTPError as error:
-            raise _unreachable(method, path, error) from error
+        response = await self._send(method, path, dict(query or {}), body, headers)
+        if response.status_code == _UNAUTHORIZED and await self._connection.renew():
+            response = await self._send(method, path, dict(query or {}), body, headers)
         if response.is_error:
             raise _failure(response)
         return response.content
 
+    async def _send(
+        self, method: str, path: str, query: dict[str, str], body: bytes | None, headers: dict[str, str]
+    ) -> httpx2.Response:
+        try:
+            async with self._connection.http() as http:
+                return await http.request(method, path, params=query, content=body, headers=headers)
+        except httpx2.HTTPError as error:
+            raise _unreachable(method, path, error) from error
+        except CREDENTIAL_ERRORS as error:
+            raise _without_credentials(method, path, error) from error
+
     async def _json(
-        self, method: str, path: str, body: object, content_type: str = "application/json"
+        self,
+        method: str,
+        path: str,
+        body: object,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        answer = await self.raw(method, path, body=msgspec.json.encode(body), content_type=content_type)
+        answer = await self.raw(method, path, query, msgspec.json.encode(body), content_type)
         try:
             return msgspec.json.decode(answer, type=dict[str, Any])
         except msgspec.MsgspecError as error:
@@ -268,60 +266,5 @@ def _unreachable(method: str, path: str, error: Exception) -> Unreachable:
     return Unreachable(f"{method} {path}: no whole answer from the API server: {why}")
 
 
-def _http(config: SingleConfig) -> httpx2.AsyncClient:
-    """A connection pool; as with client-go, no proxy is used for a loopback address."""
-    # The library insists on a user, also where the server asks for none.
-    named = config if config.user else config._replace(user=User())
-    loopback = _is_loopback(urlsplit(config.cluster.server).hostname or "")
-    return AsyncClient(named, _Params(timeout=_TIMEOUT, trust_env=not loopback))
-
-
-def _config(kubeconfig: Path | None, context: str | None) -> SingleConfig:
-    files = [kubeconfig] if kubeconfig else _kubeconfig_files()
-    if not files:
-        return _required(KubeConfig.from_service_account().get())
-    read = [_read(file) for file in files]
-    wanted = context or next((config.current_context for config in read if config.current_context), None)
-    for file, config in zip(files, read, strict=True):
-        if wanted in config.contexts:
-            return _selected(file, config, wanted)
-    names = ", ".join(map(str, files))
-    raise ConfigError(f"{names}: no context {wanted!r}" if wanted else f"{names}: no current-context")
-
-
-def _kubeconfig_files() -> list[Path]:
-    """The existing files of $KUBECONFIG, else the default; outside a cluster the first in any case."""
-    named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
-    candidates = named or [_DEFAULT_KUBECONFIG.expanduser()]
-    existing = [path for path in candidates if path.is_file()]
-    in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
-    return existing if existing or in_cluster else candidates[:1]
-
-
-def _read(file: Path) -> KubeConfig:
-    try:
-        return KubeConfig.from_file(file)
-    except KeyError as error:
-        raise ConfigError(f"{file}: lacks {error}") from error
-    except (TypeError, AttributeError, ValueError, YAMLError, msgspec.MsgspecError) as error:
-        raise ConfigError(f"{file}: not a kubeconfig: {' '.join(str(error).split())}") from error
-
-
-def _selected(file: Path, config: KubeConfig, context: str) -> SingleConfig:
-    try:
-        return _required(config.get(context))
-    except KeyError as error:
-        raise ConfigError(f"{file}: context {context!r} names {error}, which does not exist") from error
-
-
-def _required(config: SingleConfig | None) -> SingleConfig:
-    if config is None:
-        raise ConfigError("no current-context")
-    return config
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def _without_credentials(method: str, path: str, error: Exception) -> Unreachable:
+    return Unreachable(f"{method} {path}: credentials for the API server: {error}")

@@ -19,12 +19,13 @@ T = TypeVar("T", bound=Object)
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """An object that could not be decoded: kind, namespace and name as far as they can be, and the error."""
+    """An object that could not be decoded, as far as it can be identified, and the error."""
 
     kind: str
     namespace: str
     name: str
     error: str
+    uid: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -128,17 +129,18 @@ def _item_by_item(kind: type[T], body: bytes) -> DecodedPage[T]:
 def _leniently(kind: type[T], raw: bytes | Raw) -> T | Malformed:
     try:
         # Through JSON, because msgspec.convert cannot make raw fields.
-        pruned = msgspec.json.encode(_without_nulls(msgspec.json.decode(raw)))
+        pruned = msgspec.json.encode(without_nulls(msgspec.json.decode(raw)))
         return _decoder(kind).decode(pruned)  # type: ignore[no-any-return]
     except (msgspec.MsgspecError, RecursionError) as error:
         return _identify(kind, raw, str(error))
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """Return plain JSON values without the members that are null, which Go treats as absent."""
     if isinstance(value, dict):
-        return {key: _without_nulls(member) for key, member in value.items() if member is not None}
+        return {key: without_nulls(member) for key, member in value.items() if member is not None}
     if isinstance(value, list):
-        return [_without_nulls(member) for member in value if member is not None]
+        return [without_nulls(member) for member in value if member is not None]
     return value
 
 
@@ -147,7 +149,7 @@ def _identify(kind: type[T], raw: bytes | Raw, error: str) -> Malformed:
     part = whole.get("metadata") if isinstance(whole, dict) else None
     metadata = part if isinstance(part, dict) else {}
     namespace, name = (str(metadata.get(key) or "") for key in ("namespace", "name"))
-    return Malformed(kind.api.kind, namespace, name, error)
+    return Malformed(kind.api.kind, namespace, name, error, str(metadata.get("uid") or ""))
 
 
 # Watches.

@@ -47,6 +47,9 @@ class InformerReporter:
     def malformed(self, bad: Malformed) -> None:
         """An object was left out because it cannot be decoded."""
 
+    def malformed_gone(self, bad: Malformed) -> None:
+        """An object that could not be decoded was deleted."""
+
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         """A request failed, and is repeated after `seconds`."""
 
@@ -127,6 +130,7 @@ class Informer(Generic[T]):
         self._sleep = sleep
         self._quiet = quiet_seconds
         self._mirror: Mirror[T] = Mirror()
+        self._malformed: dict[Key, Malformed] = {}
         self._synced = asyncio.Event()
         self._version = ""
         self._failures = 0
@@ -157,6 +161,10 @@ class Informer(Generic[T]):
         listing = await self._client.list(self.kind, **self._where)
         for bad in listing.malformed:
             self._reporter.malformed(bad)
+        present = {item.key for item in listing.items} | {bad.key for bad in listing.malformed}
+        for key in self._malformed.keys() - present:
+            self._reporter.malformed_gone(self._malformed[key])
+        self._malformed = {bad.key: bad for bad in listing.malformed}
         changes = self._mirror.replace(listing)
         for batch in _batches(changes):
             self._handle(batch)
@@ -180,8 +188,14 @@ class Informer(Generic[T]):
             raise Unreachable(f"the watch of {self.kind.api.plural} ended at once")
 
     def _apply(self, event: WatchEvent[T]) -> None:
-        if event.malformed:
+        if event.malformed and event.type == "DELETED":
+            self._malformed.pop(event.malformed.key, None)
+            self._reporter.malformed_gone(event.malformed)
+        elif event.malformed:
+            self._malformed[event.malformed.key] = event.malformed
             self._reporter.malformed(event.malformed)
+        elif event.object is not None:
+            self._malformed.pop(event.object.key, None)
         self._version = event.resource_version or self._version
         self._handle(self._mirror.apply(event))
 

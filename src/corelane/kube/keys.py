@@ -29,6 +29,8 @@ CONTAINER_CPUSETS: Final = "corelane.io/container-cpusets"
 """JSON, container to CPU list, where containers differ; wins over RESOURCE_STATUS."""
 PLACEMENT_REASONS: Final = "corelane.io/placement-reasons"
 """JSON, container to the reasons for its CPUs, as text."""
+KUBELET_CPUSETS: Final = "corelane.io/kubelet-cpusets"
+"""JSON, container to the exclusive CPUs that the kubelet's static policy gave it; only written."""
 CRANE_RESULT: Final = "topology.crane.io/topology-result"
 """JSON list of gocrane's zones: amount of the pod's request by NUMA node; only read."""
 
@@ -83,3 +85,13 @@ MANAGED_BY: Final = "app.kubernetes.io/managed-by"
 
 CONFIG_HASH: Final = "kubernetes.io/config.hash"
 """On the mirror of a static pod, from the kubelet: the UID in the kubelet's files."""
+CONFIG_SOURCE: Final = "kubernetes.io/config.source"
+"""On pods as the kubelet lists them: `api`, or for static pods `file` or `http`."""
+CONFIG_MIRROR: Final = "kubernetes.io/config.mirror"
+"""On the mirror of a static pod, at the API server."""
+
+# Types of conditions.
+PINNED: Final = "corelane.io/Pinned"
+"""Of a pod: the kernel confines every live container to its CPUs."""
+LEDGER_WRITABLE: Final = "corelane.io/LedgerWritable"
+"""Of a Node beside whose kubelet the agent runs: the agent can write its ledger."""

@@ -9,6 +9,7 @@ has a default for where it is absent.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import ClassVar, TypeAlias
 
 import msgspec
@@ -104,3 +105,8 @@ class Condition(Wire, frozen=True):
 def condition(conditions: tuple[Condition, ...], kind: str) -> Condition | None:
     """Return the condition of that type, or None."""
     return next((c for c in conditions if c.type == kind), None)
+
+
+def rfc3339(at: float) -> str:
+    """Format Unix seconds as Kubernetes does, in whole seconds and UTC."""
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -27,6 +27,17 @@ _T = TypeVar("_T")
 _Word = TypeVar("_Word", bound=StrEnum)
 
 
+class LedgerVersionError(LedgerError):
+    """The file is of another version of corelane: intact, but not to be read or replaced by this one."""
+
+    def __init__(self, version: int) -> None:
+        super().__init__(
+            f"ledger of version {version}; this corelane reads and writes version {VERSION}: start the "
+            "corelane that wrote it, or move the file away to rebuild the ledger from the running containers"
+        )
+        self.version = version
+
+
 class _Fields:
     """A JSON object of the file, and where in it: reads fields, or says which one is wrong."""
 
@@ -94,6 +105,8 @@ def _plain(entry: Entry) -> dict[str, Any]:
         "sharing": entry.sharing.value,
         "common": entry.common,
         "zone": None if entry.zone is None else str(entry.zone),
+        **({"lost": str(entry.lost)} if entry.lost else {}),
+        **({"lostSharing": entry.lost_sharing.value} if entry.lost_sharing else {}),
         **plain(entry),
     }
 
@@ -142,9 +155,7 @@ def _verified(data: bytes) -> _Fields:
     if (kind := whole.of("kind", str)) != _KIND:
         raise _damaged(f"field kind: {kind!r} is not {_KIND!r}: this is some other program's file")
     if (version := whole.of("version", int)) != VERSION:
-        raise _damaged(
-            f"field version: {version} is of another corelane, this one reads {VERSION}: use that one"
-        )
+        raise LedgerVersionError(version)
     body = whole.of("ledger", dict)
     if (found := whole.of("checksum", str)) != (right := _checksum(body)):
         raise _damaged(
@@ -170,6 +181,8 @@ def _entry(fields: _Fields) -> Entry:
         allocator=fields.of("allocator", str),
         phase=fields.word("phase", Phase),
         cpu_request=fields.of("cpuRequest", int),
+        lost=fields.cpus("lost") if "lost" in fields.values else CPUSet(),
+        lost_sharing=fields.word("lostSharing", Sharing) if "lostSharing" in fields.values else None,
         **fields.read("", lambda: of_plain(fields.values)),
     )
 

@@ -107,6 +107,10 @@ class Entry:
     """Extended resource to the ids of the devices that it has."""
     bubble: Bubble | None = None
     """The pod's, of which its CPUs and memory are a part; free again with the last of its containers."""
+    lost: CPUSet = field(default_factory=CPUSet)
+    """CPUs that it had when they went off-line; it gets them back with them, unless another has them then."""
+    lost_sharing: Sharing | None = None
+    """How it shared its CPUs until it lost the last one."""
 
     @property
     def key(self) -> Key:

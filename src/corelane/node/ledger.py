@@ -266,6 +266,19 @@ def reserve_again(state: NodeState) -> NodeState:
     return state if reserved == state.reserved.mask else replace(state, reserved=CPUSet.from_mask(reserved))
 
 
+def admits_alike(before: NodeState, after: NodeState) -> bool:
+    """Whether both states answer every request alike: they differ in phases and generation at most."""
+    if before is after:
+        return True
+    if replace(after, entries=before.entries, generation=before.generation) != before:
+        return False
+    entries = after.entries
+    return entries.keys() == before.entries.keys() and all(
+        entries[key] is entry or replace(entries[key], phase=entry.phase) == entry
+        for key, entry in before.entries.items()
+    )
+
+
 def release(state: NodeState, uid: str, container: str | None = None) -> NodeState:
     """Forget a pod, or one container of it; its CPUs return to the pool, less those that a sibling has too.
 

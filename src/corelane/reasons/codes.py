@@ -166,6 +166,35 @@ class Code(StrEnum):
     REMEDY_RESERVED_MEMORY = "remedy-reserved-memory"
     REMEDY_GIVE_RESERVATION = "remedy-give-reservation"
 
+    # -- why the kubelet could not be asked
+    KUBELET_UNREACHABLE = "kubelet-unreachable"
+    KUBELET_SLOW = "kubelet-slow"
+    KUBELET_CERTIFICATE_UNTRUSTED = "kubelet-certificate-untrusted"
+    KUBELET_CERTIFICATE_NAME = "kubelet-certificate-name"
+    KUBELET_CERTIFICATE_INVALID = "kubelet-certificate-invalid"
+    KUBELET_CREDENTIALS_UNREADABLE = "kubelet-credentials-unreadable"
+    KUBELET_UNAUTHORIZED = "kubelet-unauthorized"
+    KUBELET_FORBIDDEN = "kubelet-forbidden"
+    KUBELET_ENDPOINT_OFF = "kubelet-endpoint-off"
+    KUBELET_FAILED = "kubelet-failed"
+    KUBELET_MALFORMED = "kubelet-malformed"
+
+    # -- what the agent may do beside a kubelet, and why
+    MODE_NO_KUBELET = "mode-no-kubelet"
+    MODE_KUBELET_NONE = "mode-kubelet-none"
+    MODE_KUBELET_CPUS_HELD = "mode-kubelet-cpus-held"
+    MODE_KUBELET_STATIC = "mode-kubelet-static"
+    MODE_EXCLUSIVE_PODS_LEFT = "mode-exclusive-pods-left"
+    MODE_READ_ONLY = "mode-read-only"
+    MODE_IGNORE = "mode-ignore"
+    MODE_NODE_POLICY_NONE = "mode-node-policy-none"
+    MODE_POLICY_UNKNOWN = "mode-policy-unknown"
+    MODE_POLICIES_DIFFER = "mode-policies-differ"
+    MODE_POLICY_UNRECOGNIZED = "mode-policy-unrecognized"
+    MODE_LAST_ANSWER = "mode-last-answer"
+    MODE_MEMORY_STATIC = "mode-memory-static"
+    MODE_MEMORY_UNKNOWN = "mode-memory-unknown"
+
 
 @dataclass(frozen=True, slots=True)
 class Reason:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from corelane.cpuset import format_list
-from corelane.reasons import placements, recovery
+from corelane.reasons import kubelets, placements, recovery
 from corelane.reasons.codes import Code, Reason
 from corelane.reasons.placements import Phrase, count, numa_nodes, render
 
@@ -359,4 +359,5 @@ _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
     **placements.SENTENCES,
     **_SENTENCES,
     **recovery.SENTENCES,
+    **kubelets.SENTENCES,
 }

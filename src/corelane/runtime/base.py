@@ -1,6 +1,7 @@
-"""What the agent asks of whatever runs containers: one small protocol, and the plain values that cross it.
+"""Protocols between the agent and what runs containers, and the plain values that cross them.
 
-Nothing here depends on how containers are run. Times are Unix seconds, CPU amounts are milliCPU.
+`Runtime` is what any runtime offers, also one whose containers a kubelet starts and ends; `LifecycleRuntime`
+adds starting and ending them. Nothing here depends on how containers are run. Times are Unix seconds.
 """
 
 import enum
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import Final, Literal, Protocol
 
 from corelane.cpuset import CPUSet
+from corelane.kernel import cfs
 from corelane.kernel.proc import TaskAffinity
 
-__all__ = ["TaskAffinity"]
+NO_IDS: Final = CPUSet()
 
 ContainerState = Literal["created", "running", "exited", "unknown"]
 
@@ -31,9 +33,9 @@ class ContainerSpec:
     """One run of one container, ready to start.
 
     `command` is complete (entry point and arguments, `$(VAR)` already expanded); an empty `working_dir` is
-    `/`. `cpu_shares_milli` is the CPU request; `quota_milli` the CPU limit, None for no quota. `mems` None
-    means every memory node. `log_path` None lets the runtime choose. `attempt` counts the runs of this
-    container in its pod.
+    `/`. `cpu_shares_milli` is the CPU request in milliCPU. `quota_us` of CPU time per `period_us` is the CFS
+    quota, None for no quota. `mems` None means every memory node. `log_path` None lets the runtime choose.
+    `attempt` counts the runs of this container in its pod.
     """
 
     pod_uid: str
@@ -46,17 +48,20 @@ class ContainerSpec:
     cpus: CPUSet
     mems: CPUSet | None = None
     cpu_shares_milli: int = 0
-    quota_milli: int | None = None
+    quota_us: int | None = None
+    period_us: int = cfs.PERIOD_US
+    burst_us: int = 0
     log_path: Path | None = None
     attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeStatus:
-    """What is known of one run. A process ended by signal n has `signal` n and `exit_code` 128 + n.
+    """One run of a container. A process ended by signal n has `signal` n and `exit_code` 128 + n.
 
-    `exit_code` is never None once `state` is "exited": 255 stands for an unknown one, and
-    `message` gives the cause.
+    `exit_code` is never None once `state` is "exited": 255 stands for an unknown one, and `message` gives the
+    cause. `cgroup` is the path of the container's cgroup as the runtime names it, empty without one;
+    `sandbox_id` is empty where pods have no sandbox. `namespace` and `pod` name the pod.
     """
 
     id: str
@@ -70,6 +75,61 @@ class RuntimeStatus:
     exit_code: int | None = None
     signal: int | None = None
     message: str = ""
+    namespace: str = ""
+    pod: str = ""
+    sandbox_id: str = ""
+    cgroup: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResourceUpdate:
+    """Change of a running container's resources; only the given fields change.
+
+    `cpus`, `mems` and `shares_milli` (the CPU request) are left as they are by None. For `quota_us`, where
+    None removes the quota, as for `period_us` and `burst_us`, `KEEP` does that.
+    """
+
+    cpus: CPUSet | None = None
+    mems: CPUSet | None = None
+    quota_us: int | Keep | None = KEEP
+    period_us: int | Keep = KEEP
+    burst_us: int | Keep = KEEP
+    shares_milli: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedResources:
+    """Resources of a container as the kernel reports them.
+
+    `cpus` and `mems` are effective: what the kernel grants the container's cgroup now, which is less than
+    `cpus_requested` (the cgroup's own setting) while CPUs are off-line or a cgroup above has fewer. Where
+    affinity alone confines a container, `cpus` is the union over its tasks, and there is no `cgroup`.
+    `quota_us` None is no quota, nor one of its pod that could be lifted. `populated` is False once no process
+    is left in the cgroup.
+    """
+
+    cpus: CPUSet
+    mems: CPUSet = NO_IDS
+    quota_us: int | None = None
+    period_us: int = cfs.PERIOD_US
+    burst_us: int = 0
+    cgroup: str = ""
+    populated: bool = True
+    cpus_requested: CPUSet = NO_IDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """Properties of a runtime on which the agent's behaviour depends.
+
+    `on_this_machine`: containers run on the agent's machine, whose addresses, kernel and CPUs are theirs.
+    `kernel_confirms`: a kernel confines containers to their CPUs, and `observe` reports what it allows.
+    `plain_processes`: containers are processes of the host, without image and network of their own.
+    """
+
+    on_this_machine: bool = True
+    kernel_confirms: bool = True
+    plain_processes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,66 +170,74 @@ class UnknownContainer(LookupError):  # noqa: N818 - reads as what it is at the 
 
 
 class Runtime(Protocol):
-    """Runs containers on one machine. Nothing blocks the event loop; every method may be called concurrently.
+    """Containers of one machine. Nothing blocks the event loop; every method may be called concurrently.
 
-    Methods that take an id raise `UnknownContainer` for one that is not known, except `remove`, which is
-    idempotent.
+    Methods that take an id raise `UnknownContainer` for an id that the runtime does not have.
     """
 
     @property
     def name(self) -> str:
-        """What stands before `://` in a container id, such as "corelane"."""
+        """Scheme of container ids, before `://`, such as "corelane" or "containerd"."""
 
     @property
     def enforcement(self) -> str:
-        """How CPU sets are enforced: "cgroup v1", "cgroup v2", "affinity" or "simulated"."""
+        """How CPU sets are enforced, for people: "cgroup v1", "cgroup v2", "affinity" or "simulated"."""
 
     @property
     def notice(self) -> str:
         """What this enforcement cannot do and why, in a sentence; empty where nothing is missing."""
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Properties that the agent acts on."""
+
+    async def containers(self) -> list[RuntimeStatus]:
+        """Return every container, including those adopted after a restart and those that ended meanwhile."""
+
+    def wait_events(self) -> AsyncIterator[RuntimeStatus]:
+        """Yield changes of state from this call on: `async for status in runtime.wait_events()`."""
+
+    async def update(self, container_id: str, change: ResourceUpdate) -> None:
+        """Change resources of a running container. Raises RuntimeFailure."""
+
+    async def observe(self, container_id: str) -> ObservedResources | None:
+        """Return what the kernel grants the container now; None if there is nothing that could be read.
+
+        That is so once the container and its cgroup are gone, and where no kernel is involved.
+        """
+
+    async def allowed(self, container_id: str) -> list[TaskAffinity]:
+        """Return the CPUs that the kernel allows every task of every process; empty once it has ended.
+
+        Costs two reads of /proc per task: for samples, and where there is no cgroup to observe.
+        """
+
+    async def close(self) -> None:
+        """Release everything; containers go on running and are adopted by the next start."""
+
+
+class LifecycleRuntime(Runtime, Protocol):
+    """A runtime whose containers the agent itself starts and ends. `remove` is idempotent."""
+
     async def start(self, spec: ContainerSpec) -> RuntimeStatus:
         """Start a container, already pinned, and return it running. Raises RuntimeFailure."""
-
-    async def update(
-        self,
-        container_id: str,
-        *,
-        cpus: CPUSet | None = None,
-        mems: CPUSet | None = None,
-        quota_milli: int | Keep | None = KEEP,
-        shares_milli: int | None = None,
-    ) -> None:
-        """Change what is given of a running container, keep what is not. Raises RuntimeFailure."""
 
     async def signal(self, container_id: str, number: int) -> None:
         """Send one signal to the container's main process; nothing happens if it has ended."""
 
     async def stop(self, container_id: str, grace_seconds: float) -> None:
-        """SIGTERM to the main process, after the grace SIGKILL to all of it; returns when it has ended.
+        """Send SIGTERM to the main process, after the grace SIGKILL to all; return when all have ended.
 
         Raises RuntimeFailure if it cannot be ended.
         """
 
     async def remove(self, container_id: str) -> None:
-        """Forget an ended container: cgroup and records go, the log stays. RuntimeFailure if it runs."""
+        """Remove an ended container's cgroup and records; the log stays. RuntimeFailure if it runs."""
 
     async def remove_pod(self, pod_uid: str) -> None:
         """Remove every ended container of a pod, and its logs. Raises RuntimeFailure if one still runs."""
 
-    async def containers(self) -> list[RuntimeStatus]:
-        """Everything known, including what was adopted after a restart and what ended meanwhile."""
-
-    def wait_events(self) -> AsyncIterator[RuntimeStatus]:
-        """Changes of state from this call on: `async for status in runtime.wait_events()`."""
-
-    async def allowed(self, container_id: str) -> list[TaskAffinity]:
-        """What the kernel really allows now, for every task of every process; empty once it has ended."""
-
     def logs(
         self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False
     ) -> AsyncIterator[bytes]:
-        """The container's output in pieces; `follow` goes on until it ends."""
-
-    async def close(self) -> None:
-        """Let go of everything; containers go on running and are adopted by the next start."""
+        """Yield the container's output in pieces; `follow` goes on until it ends."""

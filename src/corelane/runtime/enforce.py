@@ -3,19 +3,20 @@
 All of this blocks for as long as the kernel takes; the runtime calls it in threads.
 """
 
-import os
-import signal
+import errno
+import time
 from collections.abc import Collection
-from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import affinity, cfs, cgroup, proc
-from corelane.runtime.base import ContainerSpec
+from corelane.kernel import affinity, cgroup, proc
+from corelane.runtime.base import ContainerSpec, ObservedResources
 from corelane.runtime.records import ContainerRecord, ShimOutcome
 
 Mode = Literal["auto", "off", "required"]
+_END_SECONDS = 0.5  # the next sweep tries again
+_POLL_SECONDS = 0.01
 
 
 class Enforcement(Protocol):
@@ -38,14 +39,32 @@ class Enforcement(Protocol):
     def processes(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
         """Every process of a running container."""
 
-    def release(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> None:
-        """Tidy up after an end: kill processes that are left, remove what was prepared.
+    def observe(self, stored: ContainerRecord, outcome: ShimOutcome) -> ObservedResources | None:
+        """Return what the kernel grants the container; None once its cgroup is gone. Raises CgroupError."""
+
+    def end(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:
+        """Kill the processes that an ended container left; return those that are still there.
 
         Raises CgroupError.
         """
 
+    def release(self, stored: ContainerRecord) -> None:
+        """Remove what was prepared, once no process is left. Raises CgroupError."""
+
     def weigh(self, pod_uid: str, milli: int) -> None:
         """Set in the kernel the CPU requests of a pod's running containers, summed. Raises CgroupError."""
+
+    def tidy(self, known: Collection[str | None]) -> None:
+        """Remove the groups of unknown containers, as a crash may leave them. Raises CgroupError."""
+
+    def forget_pod(self, pod_uid: str) -> None:
+        """Remove what was prepared for a pod, with all that is in it. Raises CgroupError."""
+
+    def leave(self) -> None:
+        """Remove what is prepared and unused; no process is killed. Raises CgroupError."""
+
+    def destroy(self) -> None:
+        """Remove all that is prepared, with all that is in it. Raises CgroupError."""
 
 
 def choose(mode: Mode, instance: str, root: Path = Path("/")) -> "tuple[Enforcement, str]":
@@ -102,20 +121,25 @@ class ByCgroup:
             self.groups.set_mems(group, spec.mems)
         self.groups.set_cpus(group, spec.cpus)
         self.groups.set_request(group, spec.cpu_shares_milli, "container")
-        self.groups.set_quota(group, cfs.quota_us(spec.quota_milli or 0) or None)
+        self.groups.set_quota(group, spec.quota_us, spec.period_us, spec.burst_us)
 
     def apply(self, old: ContainerRecord, new: ContainerRecord, outcome: ShimOutcome) -> None:
-        """Only what changed is written: every write of a quota grants a fresh one."""
+        """Only what differs is written: every write of a quota grants a fresh one.
+
+        CPUs that come back on-line are not restored by version 1: then the effective set differs.
+        """
         group, was, now = new.group or "", old.spec, new.spec
-        if now.mems and now.mems != was.mems:
+        settings = self.groups.read(group)
+        if now.mems and not now.mems == was.mems == settings.mems:
             self.groups.set_mems(group, now.mems)
-        if now.cpus != self.groups.read(group).cpus:
+        if not now.cpus == settings.cpus == settings.effective:
             self.groups.set_cpus(group, now.cpus)
         self.groups.gather(group)
         if now.cpu_shares_milli != was.cpu_shares_milli:
             self.groups.set_request(group, now.cpu_shares_milli, "container")
-        if now.quota_milli != was.quota_milli:
-            self.groups.set_quota(group, cfs.quota_us(now.quota_milli or 0) or None)
+        bandwidth = now.quota_us, now.period_us, now.burst_us
+        if bandwidth != (settings.quota_us, settings.period_us, settings.burst_us):
+            self.groups.set_quota(group, *bandwidth)
 
     def repair(self, stored: ContainerRecord, outcome: ShimOutcome) -> affinity.Repinned:
         """No process leaves a cpuset."""
@@ -124,8 +148,30 @@ class ByCgroup:
     def processes(self, stored: ContainerRecord, outcome: ShimOutcome) -> list[int]:
         return self.groups.pids(stored.group or "")
 
-    def release(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> None:
-        self._clear(stored.group or "")
+    def observe(self, stored: ContainerRecord, outcome: ShimOutcome) -> ObservedResources | None:
+        group = stored.group or ""
+        try:
+            settings = self.groups.read(group)
+        except cgroup.CgroupError as error:
+            if error.errno in (errno.ENOENT, errno.ENODEV):
+                return None
+            raise
+        return ObservedResources(
+            cpus=settings.effective,
+            mems=settings.mems,
+            quota_us=settings.quota_us,
+            period_us=settings.period_us,
+            burst_us=settings.burst_us,
+            cgroup=group,
+            populated=self.groups.populated(group),
+            cpus_requested=settings.cpus,
+        )
+
+    def end(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:
+        return self.groups.empty(stored.group or "", _END_SECONDS)
+
+    def release(self, stored: ContainerRecord) -> None:
+        self.groups.delete(stored.group or "")
 
     def _clear(self, group: str) -> None:
         if self.groups.exists(group):
@@ -137,7 +183,6 @@ class ByCgroup:
             self.groups.set_request(self._pod(pod_uid), milli, "pod")
 
     def tidy(self, known: Collection[str | None]) -> None:
-        """Remove the groups of unknown containers, as a crash may leave them."""
         for pod in self.groups.children(self.root):
             names = {f"{self.root}/{pod}/{name}" for name in self.groups.children(f"{self.root}/{pod}")}
             for group in names.difference(known):
@@ -146,7 +191,6 @@ class ByCgroup:
                 self._clear(f"{self.root}/{pod}")
 
     def forget_pod(self, pod_uid: str) -> None:
-        """Remove a pod's group, with all that is in it."""
         self._clear(self._pod(pod_uid))
 
     def leave(self) -> None:
@@ -192,11 +236,48 @@ class ByAffinity:
             return proc.descendants(outcome.shim.pid)
         return proc.bearing(mark(stored.id))
 
-    def release(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> None:
-        """Nothing was prepared, and the shim leaves no process behind, unless it was killed."""
-        for pid in proc.bearing(mark(stored.id)) if outcome and outcome.state == "running" else ():
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+    def observe(self, stored: ContainerRecord, outcome: ShimOutcome) -> ObservedResources | None:
+        """The union over all tasks: the kernel keeps no other record of affinities."""
+        tasks = proc.tasks_allowed(self.processes(stored, outcome))
+        cpus = CPUSet(cpu for task in tasks for cpu in task.cpus)
+        return ObservedResources(cpus=cpus, populated=bool(tasks), cpus_requested=stored.spec.cpus)
+
+    def end(self, stored: ContainerRecord, outcome: ShimOutcome | None) -> list[int]:
+        """The shim leaves no process behind, unless it was killed or recorded some."""
+        if outcome is None or not (outcome.left or outcome.state == "running"):
+            return []
+        deadline = time.monotonic() + _END_SECONDS
+        while left := proc.kill_all(lambda: proc.bearing(mark(stored.id))):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(_POLL_SECONDS)
+        return left
+
+    def release(self, stored: ContainerRecord) -> None:
+        """Nothing was prepared."""
 
     def weigh(self, pod_uid: str, milli: int) -> None:
         """There are no shares to set."""
+
+    def tidy(self, known: Collection[str | None]) -> None:
+        """There are no cgroups."""
+
+    def forget_pod(self, pod_uid: str) -> None:
+        """There are no cgroups."""
+
+    def leave(self) -> None:
+        """There are no cgroups."""
+
+    def destroy(self) -> None:
+        """There are no cgroups."""
+
+
+class Enforcements:
+    """`default` is for new containers; `affinity` holds those that were started without cgroups."""
+
+    def __init__(self, default: Enforcement) -> None:
+        self.default = default
+        self.affinity = ByAffinity()
+
+    def of(self, stored: ContainerRecord) -> Enforcement:
+        return self.affinity if stored.group is None else self.default

@@ -79,7 +79,7 @@ def _closed(reader: int) -> bool:
 
 
 def _spawn(directory: Path, lock: int, report: int) -> subprocess.Popen[bytes]:
-    home = str(Path(shim.__file__).parent)
+    home = str(Path(shim.__file__).parent.parent)
     python = [sys.executable, "-I", "-S", "-c", shim.COMMAND, home]
     with (directory / "shim.err").open("wb") as complaints:
         return subprocess.Popen(

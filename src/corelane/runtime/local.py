@@ -17,38 +17,38 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from corelane.cpuset import CPUSet
 from corelane.kernel import proc
-from corelane.kernel.affinity import AffinityError
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import TaskAffinity
 from corelane.runtime import enforce, logs
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
-    KEEP,
     WHOLE_LOG,
+    Capabilities,
     ContainerSpec,
     Keep,
     LogSelection,
+    ObservedResources,
+    ResourceUpdate,
     RuntimeFailure,
     RuntimeStatus,
 )
-from corelane.runtime.launch import LaunchError, launch
+from corelane.runtime.launch import launch
+from corelane.runtime.local_ends import REFUSED, ContainerEnds, released, within
 from corelane.runtime.process_watch import Tasks
 from corelane.runtime.records import ContainerRecord, RecordStore, ShimOutcome
-from corelane.runtime.registry import ContainerRegistry, LocalContainer
+from corelane.runtime.registry import LocalContainer
 
 LOG_BYTES, LOG_FILES = 10 << 20, 5  # the kubelet's containerLogMaxSize and containerLogMaxFiles
-KILL_SECONDS = 30.0
-_REFUSED = (CgroupError, AffinityError, LaunchError, OSError, ValueError)
 
 _log = logging.getLogger(__name__)
 
 
 class LocalRuntime:
-    """The `Runtime` of local processes; made by `open`."""
+    """The `LifecycleRuntime` of local processes; made by `open`."""
 
     name = "corelane"
+    capabilities = Capabilities(plain_processes=True)
 
     def __init__(
         self, state: RecordStore, enforcement: enforce.Enforcement, notice: str, sweep_seconds: float
@@ -56,10 +56,10 @@ class LocalRuntime:
         self.notice = notice
         self.log_bytes, self.log_files = LOG_BYTES, LOG_FILES
         self._state = state
-        self._default = enforcement
-        self._affinity = enforce.ByAffinity()
-        self._known = ContainerRegistry(state, self._on_end)
+        self._enforcements = enforce.Enforcements(enforcement)
         self._tasks = Tasks()
+        self._ends = ContainerEnds(state, self._enforcements, self._tasks)
+        self._known = self._ends.known
         self._closed = False
         self._sweeper = asyncio.create_task(self._sweep(sweep_seconds))
 
@@ -111,7 +111,7 @@ class LocalRuntime:
 
     @property
     def enforcement(self) -> str:
-        return self._default.name
+        return self._enforcements.default.name
 
     @property
     def instance(self) -> str:
@@ -125,34 +125,18 @@ class LocalRuntime:
         container = self._reserve(spec)
         return await asyncio.shield(self._tasks.spawn(self._start(container)))
 
-    async def update(
-        self,
-        container_id: str,
-        *,
-        cpus: CPUSet | None = None,
-        mems: CPUSet | None = None,
-        quota_milli: int | Keep | None = KEEP,
-        shares_milli: int | None = None,
-    ) -> None:
+    async def update(self, container_id: str, change: ResourceUpdate) -> None:
         container = await self._known.settled(container_id)
         async with container.lock:
-            was = container.stored.spec
-            spec = replace(
-                was,
-                cpus=cpus or was.cpus,
-                mems=mems or was.mems,
-                quota_milli=was.quota_milli if isinstance(quota_milli, Keep) else quota_milli,
-                cpu_shares_milli=was.cpu_shares_milli if shares_milli is None else shares_milli,
-            )
-            await self._change(container, spec)
-        if shares_milli is not None:
+            await self._change(container, _changed(container.stored.spec, change))
+        if change.shares_milli is not None:
             async with container.pod:
-                await self._weigh(container)
+                await self._ends.weigh(container)
 
     async def signal(self, container_id: str, number: int) -> None:
         container = await self._known.settled(container_id)
         try:
-            self._send(container, number)
+            self._ends.send(container, number)
         except OSError as error:
             raise RuntimeFailure("KillContainerError", f"signal {number}: {error.strerror}") from error
 
@@ -160,10 +144,10 @@ class LocalRuntime:
         container = await self._known.settled(container_id)
         if grace_seconds > 0:
             with suppress(PermissionError):
-                self._send(container, signal.SIGTERM)
-            await _within(grace_seconds, container.ended)
-        await self._kill(container)
-        await container.released.wait()
+                self._ends.send(container, signal.SIGTERM)
+            await within(grace_seconds, container.ended)
+        await self._ends.kill(container)
+        await released(container)
 
     async def remove(self, container_id: str) -> None:
         container = self._known.get(container_id)
@@ -173,8 +157,8 @@ class LocalRuntime:
             raise RuntimeFailure(
                 "RemoveContainerError", f"container {container_id} still runs; stop it first"
             )
-        await container.released.wait()
-        await self._discard(container)
+        await released(container)
+        await self._ends.discard(container)
 
     async def remove_pod(self, pod_uid: str) -> None:
         for container in self._known.of_pod(pod_uid):
@@ -188,9 +172,18 @@ class LocalRuntime:
     def wait_events(self) -> AsyncIterator[RuntimeStatus]:
         return self._known.events.listen()
 
+    async def observe(self, container_id: str) -> ObservedResources | None:
+        """As `Runtime.observe`. Raises CgroupError."""
+        container = await self._known.settled(container_id)
+        if container.outcome is None:
+            return None
+        return await asyncio.to_thread(
+            self._enforcements.of(container.stored).observe, container.stored, container.outcome
+        )
+
     async def allowed(self, container_id: str) -> list[TaskAffinity]:
         container = await self._known.settled(container_id)
-        return await asyncio.to_thread(lambda: proc.tasks_allowed(self._processes(container)))
+        return await asyncio.to_thread(lambda: proc.tasks_allowed(self._ends.processes(container)))
 
     def logs(
         self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False
@@ -213,8 +206,7 @@ class LocalRuntime:
             return
         await self.stop_all(grace_seconds)
         await self.close()
-        if isinstance(self._default, enforce.ByCgroup):
-            await asyncio.to_thread(self._default.destroy)
+        await asyncio.to_thread(self._enforcements.default.destroy)
         await asyncio.to_thread(shutil.rmtree, self._state.root, ignore_errors=True)
 
     async def close(self) -> None:
@@ -223,8 +215,10 @@ class LocalRuntime:
         self._sweeper.cancel()
         await asyncio.gather(self._sweeper, return_exceptions=True)
         await self._tasks.finish()
-        if isinstance(self._default, enforce.ByCgroup):
-            await asyncio.to_thread(self._default.leave)
+        try:
+            await asyncio.to_thread(self._enforcements.default.leave)
+        except OSError as error:
+            _log.warning("cgroups are left: %s", error)
         self._known.close()
         self._state.close()
 
@@ -249,14 +243,14 @@ class LocalRuntime:
         try:
             async with container.pod:
                 started = await asyncio.to_thread(self._launch, container)
-                await self._weigh(container)
+                await self._ends.weigh(container)
             if started.state == "failed":
                 raise outcomes.failure(container.stored, started)
         except RuntimeFailure:
-            await self._discard(container)
+            await self._ends.discard(container)
             raise
-        except _REFUSED as error:
-            await self._discard(container)
+        except REFUSED as error:
+            await self._ends.discard(container)
             raise RuntimeFailure("RunContainerError", str(error), 128) from error
         finally:
             container.started.set()
@@ -265,10 +259,10 @@ class LocalRuntime:
 
     def _launch(self, container: LocalContainer) -> ShimOutcome:
         """The part of a start that blocks; recorded first, so that nothing is started unknown."""
-        group, directories = self._default.place(container.stored.spec)
+        group, directories = self._enforcements.default.place(container.stored.spec)
         self._state.directory(container.stored.id).mkdir(mode=0o700)
         self._known.keep(container, replace(container.stored, group=group, directories=directories))
-        self._default.prepare(container.stored)
+        self._enforcements.default.prepare(container.stored)
         return launch(self._state, container.stored, self.log_bytes, self.log_files)
 
     # Changing.
@@ -278,9 +272,9 @@ class LocalRuntime:
             return
         try:
             await asyncio.to_thread(self._apply, container, spec)
-        except _REFUSED as error:
+        except REFUSED as error:
             self._known.refresh(container)
-            if not container.ended.is_set():
+            if container.final is None and not container.ended.is_set():
                 raise RuntimeFailure("UpdateContainerError", str(error)) from error
 
     def _apply(self, container: LocalContainer, spec: ContainerSpec) -> None:
@@ -290,84 +284,11 @@ class LocalRuntime:
         new = replace(old, spec=spec, previous=old.spec.cpus)
         self._known.keep(container, new)
         try:
-            self._by(container).apply(old, new, container.outcome)
-        except _REFUSED:
+            self._enforcements.of(container.stored).apply(old, new, container.outcome)
+        except REFUSED:
             self._known.keep(container, old)
             raise
         self._known.keep(container, replace(new, previous=None))
-
-    async def _weigh(self, container: LocalContainer) -> None:
-        """Give the pod's cgroup the weight of what runs in it; called with the pod's lock held."""
-        uid = container.stored.spec.pod_uid
-        live = (other.stored.spec for other in self._known.of_pod(uid) if not other.ended.is_set())
-        await asyncio.to_thread(self._default.weigh, uid, sum(spec.cpu_shares_milli for spec in live))
-
-    def _on_end(self, container: LocalContainer) -> None:
-        self._tasks.spawn(self._release(container))
-
-    async def _release(self, container: LocalContainer) -> None:
-        """Tidy up after an end, unless the next run of the same container has taken over its place."""
-        try:
-            async with container.pod:
-                if not self._has_successor(container):
-                    await asyncio.to_thread(self._by(container).release, container.stored, container.outcome)
-                await self._weigh(container)
-        except _REFUSED as error:
-            _log.warning("container %s has ended, but its cgroup is left: %s", container.stored.id, error)
-        finally:
-            container.released.set()
-
-    def _has_successor(self, container: LocalContainer) -> bool:
-        spec = container.stored.spec
-        later = (other for other in self._known.of_pod(spec.pod_uid) if other.stored.spec.name == spec.name)
-        return any(not other.ended.is_set() for other in later)
-
-    # Ending.
-
-    def _send(self, container: LocalContainer, number: int) -> None:
-        if container.outcome and not container.ended.is_set():
-            proc.send(container.outcome.main, number)
-
-    async def _kill(self, container: LocalContainer) -> None:
-        """SIGKILL to the main process and all others, again until the container has ended."""
-        deadline = time.monotonic() + KILL_SECONDS
-        while not container.ended.is_set():
-            left = await asyncio.to_thread(self._kill_once, container)
-            await _within(0.5, container.ended)
-            if container.watch is None:
-                self._known.refresh(container)
-            if time.monotonic() > deadline:
-                names = ", ".join(map(str, left)) or "none that can be seen"
-                raise RuntimeFailure("KillContainerError", f"SIGKILL did not end it; its processes: {names}")
-
-    def _kill_once(self, container: LocalContainer) -> list[int]:
-        with suppress(PermissionError):
-            self._send(container, signal.SIGKILL)
-        left = self._processes(container)
-        for pid in left:
-            if process := proc.identity(pid):
-                with suppress(PermissionError):
-                    proc.send(process, signal.SIGKILL)
-        return left
-
-    async def _discard(self, container: LocalContainer) -> None:
-        """Forget a container of which nothing runs, and its pod's cgroup if it was the last."""
-        container.ended.set()
-        container.released.set()
-        async with container.pod:
-            if not self._known.forget(container):
-                return
-            last = not self._known.of_pod(container.stored.spec.pod_uid)
-            await asyncio.to_thread(self._clear, container, last=last)
-
-    def _clear(self, container: LocalContainer, *, last: bool) -> None:
-        stored = container.stored
-        with suppress(*_REFUSED):
-            if not self._has_successor(container):
-                self._by(container).release(stored, container.outcome)
-            if last and isinstance(self._default, enforce.ByCgroup):
-                self._default.forget_pod(stored.spec.pod_uid)
-        shutil.rmtree(self._state.directory(stored.id), ignore_errors=True)
 
     # Adopting and sweeping.
 
@@ -379,12 +300,11 @@ class LocalRuntime:
         for container in adopted:
             self._known.refresh(container)
         await asyncio.gather(*map(self._finish, adopted))
-        if isinstance(self._default, enforce.ByCgroup):
-            known = {container.stored.group for container in self._known.all()}
-            try:
-                await asyncio.to_thread(self._default.tidy, known)
-            except CgroupError as error:
-                _log.warning("a cgroup without a record is left: %s", error)
+        known = {container.stored.group for container in self._known.all()}
+        try:
+            await asyncio.to_thread(self._enforcements.default.tidy, known)
+        except CgroupError as error:
+            _log.warning("a cgroup without a record is left: %s", error)
 
     def _recall(self, container_id: str) -> None:
         """Adopt a container; one whose start was cut short before anything ran is forgotten."""
@@ -401,9 +321,10 @@ class LocalRuntime:
         try:
             await self._known.settle(container)
             if container.outcome is None:
-                await self._discard(container)  # its shim never got its instructions
+                await self._ends.discard(container)  # its shim never got its instructions
             elif container.stored.previous:
                 await self._change(container, container.stored.spec)
+            await released(container)
         except RuntimeFailure as error:
             _log.warning("container %s: %s", container.stored.id, error)
 
@@ -413,7 +334,7 @@ class LocalRuntime:
             for container in self._known.all():
                 try:
                     await self._look_after(container)
-                except _REFUSED as error:
+                except REFUSED as error:
                     _log.warning("container %s: %s", container.stored.id, error)
 
     async def _look_after(self, container: LocalContainer) -> None:
@@ -424,21 +345,20 @@ class LocalRuntime:
                 self._known.refresh(container)
             stored, found = container.stored, container.outcome
             if found and not container.ended.is_set() and stored.group is None:
-                done = await asyncio.to_thread(self._affinity.repair, stored, found)
+                done = await asyncio.to_thread(self._enforcements.affinity.repair, stored, found)
                 if done.changed:
                     _log.info(
                         "container %s: %d tasks had left CPUs %s", stored.id, done.changed, stored.spec.cpus
                     )
 
-    def _by(self, container: LocalContainer) -> enforce.Enforcement:
-        return self._affinity if container.stored.group is None else self._default
 
-    def _processes(self, container: LocalContainer) -> list[int]:
-        if container.outcome is None or container.ended.is_set():
-            return []
-        return self._by(container).processes(container.stored, container.outcome)
-
-
-async def _within(seconds: float, event: asyncio.Event) -> None:
-    with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+def _changed(spec: ContainerSpec, change: ResourceUpdate) -> ContainerSpec:
+    return replace(
+        spec,
+        cpus=change.cpus or spec.cpus,
+        mems=change.mems or spec.mems,
+        quota_us=spec.quota_us if isinstance(change.quota_us, Keep) else change.quota_us,
+        period_us=spec.period_us if isinstance(change.period_us, Keep) else change.period_us,
+        burst_us=spec.burst_us if isinstance(change.burst_us, Keep) else change.burst_us,
+        cpu_shares_milli=spec.cpu_shares_milli if change.shares_milli is None else change.shares_milli,
+    )

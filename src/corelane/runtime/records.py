@@ -18,14 +18,14 @@ import os
 import secrets
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import proc
+from corelane.kernel import cfs, proc
 from corelane.runtime.base import ContainerSpec, ContainerState, RuntimeFailure, RuntimeStatus
 
 _LOCK_SECONDS = 1.0
@@ -47,6 +47,14 @@ def _decode(kind: type, value: Any) -> Any:
     if issubclass(kind, Path):
         return Path(value)
     raise NotImplementedError(kind)
+
+
+def _upgraded(fields: Any) -> Any:
+    """Return a record's fields as of version 2; version 1 has the quota in milliCPU."""
+    match fields:
+        case {"spec": {"quota_milli": int(milli)} as spec}:
+            spec["quota_us"] = cfs.quota_us(milli)
+    return fields
 
 
 class RecordStore:
@@ -107,7 +115,7 @@ class RecordStore:
         """What was ordered; None if it was never written, or is no use."""
         try:
             data = (self.directory(container_id) / "spec.json").read_bytes()
-            return msgspec.json.decode(data, type=ContainerRecord, dec_hook=_decode)
+            return msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -184,7 +192,7 @@ class ContainerRecord:
     group: str | None = None
     directories: tuple[str, ...] = ()
     previous: CPUSet | None = None
-    version: int = 1
+    version: int = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,10 +250,24 @@ def status(
     return _status(stored, "exited", **seen, exit_code=UNKNOWN_EXIT, message=message)
 
 
+def lingering(final: RuntimeStatus, message: str) -> RuntimeStatus:
+    """Return the status of a container whose main process has ended, while other processes may be left."""
+    return replace(final, state="running", finished_at=None, exit_code=None, signal=None, message=message)
+
+
 def _status(stored: ContainerRecord, state: ContainerState, **known: Any) -> RuntimeStatus:
     spec = stored.spec
-    identity: Known = {"id": stored.id, "pod_uid": spec.pod_uid, "name": spec.name, "attempt": spec.attempt}
-    return RuntimeStatus(**identity, state=state, **known)
+    return RuntimeStatus(
+        id=stored.id,
+        pod_uid=spec.pod_uid,
+        namespace=spec.namespace,
+        pod=spec.pod,
+        name=spec.name,
+        attempt=spec.attempt,
+        cgroup=stored.group or "",
+        state=state,
+        **known,
+    )
 
 
 def _end(outcome: ShimOutcome) -> Known:

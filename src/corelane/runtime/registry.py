@@ -21,7 +21,9 @@ _SETTLE_POLL_SECONDS = 0.02
 class LocalContainer:
     """One known container. `lock` is held while it is changed, `pod` while its pod's cgroup is.
 
-    Until `started` is set it has no records; only the start or adoption under way changes it.
+    Until `started` is set it has no records; only the start or adoption under way changes it. `final` is its
+    status once the main process has ended, reported when no process is left: then `ended` is set. `release`
+    is the task that sees to that.
     """
 
     stored: ContainerRecord
@@ -32,11 +34,15 @@ class LocalContainer:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     started: asyncio.Event = field(default_factory=asyncio.Event)
     ended: asyncio.Event = field(default_factory=asyncio.Event)
-    released: asyncio.Event = field(default_factory=asyncio.Event)
+    final: RuntimeStatus | None = None
+    release: asyncio.Task[None] | None = None
 
 
 class ContainerRegistry:
-    """The known containers by id. `on_end` is called once for each that ends, or is adopted as ended."""
+    """The known containers by id.
+
+    `on_end` is called for each whose main process has ended, again and again until `ended` is called for it.
+    """
 
     def __init__(self, state: RecordStore, on_end: Callable[[LocalContainer], None]) -> None:
         self.events = Broadcast[RuntimeStatus]()
@@ -87,31 +93,45 @@ class ContainerRegistry:
     def refresh(self, container: LocalContainer) -> None:
         """Read a container's status, publish a change, and watch for the next one.
 
-        The lock is tried before the record is read: once the shim is gone, what it wrote last is there.
+        An end is not published here: processes may be left on the container's CPUs. The lock is
+        tried before the record is read: once the shim is gone, what it wrote last is there.
         """
         if container.ended.is_set():
             return
         supervised = self._state.is_supervised(container.stored.id)
         found = container.outcome = self._state.outcome(container.stored.id) or container.outcome
         status = outcomes.status(container.stored, found, supervised=supervised, boot_id=self._boot)
-        if status != container.status:
-            container.status = status
-            self.events.publish(status)
         if status.state == "exited":
-            self._ended(container)
-        elif found and container.watch is None:
+            container.final = status
+            self._unwatch(container)
+            self._publish(container, outcomes.lingering(status, container.status.message))
+            self._on_end(container)
+            return
+        self._publish(container, status)
+        if found and container.watch is None:
             container.watch = watch(
                 found.shim if supervised else found.main, partial(self._changed, container)
             )
+
+    def _publish(self, container: LocalContainer, status: RuntimeStatus) -> None:
+        if status != container.status:
+            container.status = status
+            self.events.publish(status)
 
     def _changed(self, container: LocalContainer) -> None:
         container.watch = None
         self.refresh(container)
 
-    def _ended(self, container: LocalContainer) -> None:
+    def linger(self, container: LocalContainer, message: str) -> None:
+        """Report that processes of an ended container are left."""
+        if container.final is not None:
+            self._publish(container, outcomes.lingering(container.final, message))
+
+    def ended(self, container: LocalContainer) -> None:
+        """Report the end: no process of the container is left."""
         container.ended.set()
-        self._unwatch(container)
-        self._on_end(container)
+        if container.final is not None:
+            self._publish(container, container.final)
 
     def _unwatch(self, container: LocalContainer) -> None:
         if container.watch:

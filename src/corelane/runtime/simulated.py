@@ -15,15 +15,16 @@ from pathlib import Path
 import msgspec
 
 from corelane.cpuset import CPUSet
+from corelane.kernel.proc import TaskAffinity
 from corelane.runtime.base import (
-    KEEP,
     WHOLE_LOG,
+    Capabilities,
     ContainerSpec,
-    Keep,
     LogSelection,
+    ObservedResources,
+    ResourceUpdate,
     RuntimeFailure,
     RuntimeStatus,
-    TaskAffinity,
     UnknownContainer,
 )
 from corelane.runtime.process_watch import Broadcast
@@ -44,11 +45,12 @@ class _Container:
 
 
 class SimulatedRuntime:
-    """The `Runtime` of simulated nodes. With a `state` directory its containers outlive the process."""
+    """The `LifecycleRuntime` of simulated nodes; with a `state` directory containers outlive the process."""
 
     name = "simulated"
     enforcement = "simulated"
     notice = "this node is simulated: no process runs, and no CPU is really pinned"
+    capabilities = Capabilities(on_this_machine=False, kernel_confirms=False)
 
     def __init__(self, state: Path | None = None, *, clock: Callable[[], float] = time.time) -> None:
         """Read what ran before. Raises SimulationStateError, OSError."""
@@ -66,6 +68,8 @@ class SimulatedRuntime:
         status = RuntimeStatus(
             id=secrets.token_hex(16),
             pod_uid=spec.pod_uid,
+            namespace=spec.namespace,
+            pod=spec.pod,
             name=spec.name,
             attempt=spec.attempt,
             state="running",
@@ -76,17 +80,9 @@ class SimulatedRuntime:
         self._events.publish(status)
         return status
 
-    async def update(
-        self,
-        container_id: str,
-        *,
-        cpus: CPUSet | None = None,
-        mems: CPUSet | None = None,
-        quota_milli: int | Keep | None = KEEP,
-        shares_milli: int | None = None,
-    ) -> None:
+    async def update(self, container_id: str, change: ResourceUpdate) -> None:
         container = self._find(container_id)
-        container.cpus = cpus or container.cpus
+        container.cpus = change.cpus or container.cpus
         self._save()
 
     async def signal(self, container_id: str, number: int) -> None:
@@ -115,6 +111,11 @@ class SimulatedRuntime:
 
     def wait_events(self) -> AsyncIterator[RuntimeStatus]:
         return self._events.listen()
+
+    async def observe(self, container_id: str) -> ObservedResources | None:
+        """None: no kernel grants anything."""
+        self._find(container_id)
+        return None
 
     async def allowed(self, container_id: str) -> list[TaskAffinity]:
         """Nothing: there is no task, and so nothing to confirm."""

@@ -39,6 +39,11 @@ def read(root: str) -> list[RunningContainer]:
     return sorted((one for top in tops for one in _pods(tree, top, "")), key=lambda one: one.path)
 
 
+def has_pods(root: str) -> bool:
+    """Whether a kubelet's cgroups are in view, with or without pods. Raises StateFileError, as `read`."""
+    return any(True for _ in _tops(_hierarchy(Directory(root), root).directory, "", _MAX_DEPTH))
+
+
 @dataclass(frozen=True, slots=True)
 class _Hierarchy:
     """A hierarchy with cpusets, and its files' names: the configured and the effective CPUs."""

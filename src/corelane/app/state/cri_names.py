@@ -9,7 +9,7 @@ from typing import Final
 
 from corelane.cpuset import CPUSet, CPUSetError
 from corelane.node.recovery.cpu_owners import ContainerName, RunningContainer
-from corelane.runtime import cri
+from corelane.runtime.cri import client, values
 
 _SHARES_OF_CPU: Final = 1024
 _MAX_SHARES: Final = 262144
@@ -41,21 +41,21 @@ def request(endpoint: str, containers: Sequence[RunningContainer]) -> RuntimeRep
 
 @dataclass(frozen=True, slots=True)
 class _Answers:
-    runtime: cri.RuntimeVersion
-    pods: Mapping[str, cri.Sandbox]
-    containers: Sequence[cri.CRIContainer]
-    resources: Mapping[str, cri.CRIResources | None]
+    runtime: values.RuntimeVersion
+    pods: Mapping[str, values.Sandbox]
+    containers: Sequence[values.CRIContainer]
+    resources: Mapping[str, values.CRIResources | None]
     """By container id: of Guaranteed pods' containers, and of those without a visible cgroup."""
 
 
 async def _request(endpoint: str, containers: Sequence[RunningContainer]) -> RuntimeReport:
     classes = {container.id: container.qos for container in containers}
-    async with cri.connect(endpoint) as client:
-        runtime = await client.version()
-        pods = {sandbox.id: sandbox for sandbox in await client.sandboxes()}
-        listed = [one for one in await client.containers() if one.sandbox in pods and one.name]
+    async with client.connect(endpoint) as runtime_client:
+        runtime = await runtime_client.version()
+        pods = {sandbox.id: sandbox for sandbox in await runtime_client.sandboxes()}
+        listed = [one for one in await runtime_client.containers() if one.sandbox in pods and one.name]
         undecided = [one.id for one in listed if one.state == "running" and not classes.get(one.id)]
-        resources = {ident: await client.resources(ident) for ident in undecided}
+        resources = {ident: await runtime_client.resources(ident) for ident in undecided}
     return _report(endpoint, containers, _Answers(runtime, pods, listed, resources))
 
 
@@ -87,14 +87,14 @@ def _without_cgroup(containers: Sequence[RunningContainer], answers: _Answers) -
             yield RunningContainer(answers.pods[one.sandbox].uid, one.id, cpus)
 
 
-def _cpus(resources: cri.CRIResources) -> CPUSet:
+def _cpus(resources: values.CRIResources) -> CPUSet:
     try:
         return CPUSet.parse(resources.cpus)
     except CPUSetError:
         return CPUSet()
 
 
-def _exclusive_cpus(resources: cri.CRIResources | None) -> int | None:
+def _exclusive_cpus(resources: values.CRIResources | None) -> int | None:
     """Of a Guaranteed pod's container: 1024 shares for each CPU, so only whole CPUs give a multiple."""
     if resources is None or not resources.shares or resources.shares >= _MAX_SHARES:
         return None

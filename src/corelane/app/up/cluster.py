@@ -9,7 +9,7 @@ from typing import Final
 
 from corelane.agent.agent import Agent
 from corelane.agent.kubelet_state import KubeletStateFile
-from corelane.agent.node_status import SIMULATED
+from corelane.agent.publication.node_status import SIMULATED
 from corelane.agent.reporting import LogReporter
 from corelane.agent.watching import SharedWatch
 from corelane.apiserver.http.auth import MASTERS, User
@@ -25,8 +25,9 @@ from corelane.app.up.supervise import Parts
 from corelane.controller import Controller
 from corelane.kube.client import KubeClient
 from corelane.machine import Machine
+from corelane.machine.watch import MachineWatch
 from corelane.node import NodeConfig
-from corelane.runtime.base import Runtime
+from corelane.runtime.base import LifecycleRuntime
 from corelane.runtime.local import LocalRuntime
 from corelane.runtime.simulated import SimulatedRuntime
 from corelane.scheduler import Scheduler
@@ -53,7 +54,7 @@ class Cluster:
         self.url = ""
         self._server: APIServer | None = None
         self._clients: list[KubeClient] = []
-        self._runtimes: dict[str, Runtime] = {}
+        self._runtimes: dict[str, LifecycleRuntime] = {}
 
     async def start(self) -> None:
         """Return when every node is registered. On an error, stop all parts and raise it."""
@@ -119,7 +120,16 @@ class Cluster:
         runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
         self._runtimes[self.node_name] = runtime
         beside = kubelet.beside(checks.kubelet_state(self.options))
-        self._add(self.node_name, machine, runtime, self.settings, self.client(), kubelet=beside)
+        watch = MachineWatch(machine, load=lambda: machines.load(None))
+        self._add(
+            self.node_name,
+            machine,
+            runtime,
+            self.settings,
+            self.client(),
+            kubelet=beside,
+            machine_watch=watch,
+        )
 
     async def _add_simulated(self, machine: Machine) -> None:
         """Start agents that share a client and a watch, `_AT_ONCE` at a time."""
@@ -137,12 +147,13 @@ class Cluster:
         self,
         name: str,
         machine: Machine,
-        runtime: Runtime,
+        runtime: LifecycleRuntime,
         config: NodeConfig,
         client: KubeClient,
         watch: SharedWatch | None = None,
         *,
         kubelet: KubeletStateFile | None = None,
+        machine_watch: MachineWatch | None = None,
     ) -> None:
         agent = Agent(
             client,
@@ -153,11 +164,13 @@ class Cluster:
             state_dir=self.directory.node(name),
             watch=watch,
             kubelet=kubelet,
+            machine_watch=machine_watch,
+            reconcile_seconds=checks.reconcile_seconds(self.options),
         )
         self.agents[name] = agent
         self.parts.start(f"the agent of {name}", agent.run())
 
-    def runtime(self, node: str) -> Runtime:
+    def runtime(self, node: str) -> LifecycleRuntime:
         return self._runtimes[node]
 
     async def stop(self, *, stop_pods: bool) -> None:

@@ -26,6 +26,9 @@ def names(logs: Path = LOGS) -> dict[str, str]:
     return {part[2]: f"{part[0]}/{part[1]}" for part in parts if len(part) == 3}
 
 
-def running(mounted: str = CGROUPS) -> set[str]:
-    """Return the UIDs of the pods with processes in a kubelet's cgroups. Raises StateFileError."""
-    return {group.uid for group in cgroups.read(mounted)}
+def running(mounted: str = CGROUPS) -> set[str] | None:
+    """Return the UIDs of the pods with processes in a kubelet's cgroups; None where these are not in view.
+
+    A container with a cgroup namespace of its own sees no other cgroups. Raises StateFileError.
+    """
+    return {group.uid for group in cgroups.read(mounted)} if cgroups.has_pods(mounted) else None

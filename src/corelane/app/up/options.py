@@ -33,6 +33,8 @@ class UpOptions:
     simulated: int = 0
     machine: str = ""
     cgroups: Mode = "auto"
+    reconcile_seconds: float | None = None
+    """None: the node file's, else 10."""
 
 
 def node_name(options: UpOptions) -> str:
@@ -40,16 +42,21 @@ def node_name(options: UpOptions) -> str:
 
     It also names a directory and a label. Raises SettingsError for a name that Kubernetes rejects.
     """
-    given = options.node_name
-    name = (platform.node().lower() or "localhost") if given is None else given
-    if formats.dns_subdomain(name) or formats.label_value(name):
-        source = "the host's name" if given is None else "--node-name"
-        raise SettingsError(
-            f"{source} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
-            "digits, '-' and '.', such as node-1.lab"
-        )
+    name = host_or_given(options.node_name)
     if _is_simulated(name, options.simulated):
         raise SettingsError(f"--node-name {name} is the name of a simulated node; give another name")
+    return name
+
+
+def host_or_given(given: str | None, source: str = "--node-name") -> str:
+    """Return the name given by `source`, else the host's. Raises SettingsError for an invalid one."""
+    name = (platform.node().lower() or "localhost") if given is None else given
+    if formats.dns_subdomain(name) or formats.label_value(name):
+        where = "the host's name" if given is None else source
+        raise SettingsError(
+            f"{where} {name!r} is not a valid node name; give --node-name up to 63 lower case letters, "
+            "digits, '-' and '.', such as node-1.lab"
+        )
     return name
 
 
@@ -115,3 +122,11 @@ def simulated_settings(config: NodeConfig, options: UpOptions | None = None) -> 
 def kubelet_state(options: UpOptions) -> Path | None:
     """Return the state file of a kubelet whose pods keep their CPUs, from the node's file. NodeFileError."""
     return nodefile.read(options.node_config).kubelet_state if options.node_config else None
+
+
+def reconcile_seconds(options: UpOptions) -> float:
+    """Return the seconds between two comparisons of all containers with the kernel. Raises NodeFileError."""
+    if options.reconcile_seconds is not None:
+        return options.reconcile_seconds
+    file = nodefile.read(options.node_config) if options.node_config else None
+    return file.reconcile_seconds if file else nodefile.RECONCILE_SECONDS

@@ -1,7 +1,13 @@
 """Kubernetes objects to plain values and back. No other room parses an annotation."""
 
 from corelane.kube.translate.fields import TranslationError
-from corelane.kube.translate.koordlet import places
+from corelane.kube.translate.koordlet import KubeletReport, places
+from corelane.kube.translate.kubelet_report import (
+    differing_cpusets,
+    is_static,
+    kubelet_settings,
+    running_uid,
+)
 from corelane.kube.translate.node_topology import (
     as_patch,
     is_damaged,
@@ -23,10 +29,14 @@ from corelane.kube.translate.topology_zones import machine_from_zones
 from corelane.workload import qos_class
 
 __all__ = [
+    "KubeletReport",
     "TranslationError",
     "as_patch",
+    "differing_cpusets",
     "is_damaged",
     "is_koordlets",
+    "is_static",
+    "kubelet_settings",
     "machine_from_topology",
     "machine_from_zones",
     "placement_reasons",
@@ -39,6 +49,7 @@ __all__ = [
     "request",
     "requests",
     "resolved_spec",
+    "running_uid",
     "same_machine",
     "state_from_topology",
     "topology",

@@ -4,7 +4,7 @@
 The CPUs withheld from pods are those in force on the node, from settings or from the Node's annotations.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -33,7 +33,7 @@ from corelane.node.entries import Origin
 from corelane.node.ledger import NodeState
 from corelane.quantity import QuantityError
 
-OPTIONAL: Final = (keys.AMPLIFICATION,)
+OPTIONAL: Final = (keys.AMPLIFICATION, keys.CPU_MANAGER_POLICY, keys.POD_CPU_ALLOCS)
 """Annotations whose presence has a meaning."""
 _ONCE: Final = Fraction(1)
 
@@ -58,8 +58,25 @@ class PodCPUs:
     managed_by_kubelet: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class KubeletReport:
+    """What is published of a kubelet: its settings, None for nothing at all, and its pods with own CPUs."""
+
+    settings: KubeletSettings | None = None
+    pods: tuple[PodCPUs, ...] = ()
+
+
+def report_of_ledger(state: NodeState) -> KubeletReport:
+    """Return the report of a node without a kubelet: corelane stands for it."""
+    return KubeletReport(kubelet_settings(state), tuple(kubelet_pods(state)))
+
+
 def annotations(
-    machine: Machine, state: NodeState, facts: CPUFacts, node_annotations: Mapping[str, str]
+    machine: Machine,
+    state: NodeState,
+    facts: CPUFacts,
+    node_annotations: Mapping[str, str],
+    report: KubeletReport,
 ) -> dict[str, str]:
     """Return what koordlet would publish of this node; `node_annotations` are those of the Node."""
     ratio = amplification(state)
@@ -69,11 +86,19 @@ def annotations(
         keys.CPU_TOPOLOGY: machine_annotation.detail(machine),
         keys.CPU_SHARED_POOLS: _dump_pool(machine, state.shared_pool),
         keys.BE_CPU_SHARED_POOLS: _dump_pool(machine, state.best_effort_pool),
-        keys.CPU_MANAGER_POLICY: node_labels.dump_kubelet(kubelet_settings(state)),
-        keys.POD_CPU_ALLOCS: _dump_allocations(state),
+        **_of_kubelet(report),
         keys.RESERVATION: _dump_reservation(state, node_annotations),
         keys.SYSTEM_QOS: _dump_system(state, node_annotations),
         **amplified,
+    }
+
+
+def _of_kubelet(report: KubeletReport) -> dict[str, str]:
+    if report.settings is None:
+        return {}
+    return {
+        keys.CPU_MANAGER_POLICY: node_labels.dump_kubelet(report.settings),
+        keys.POD_CPU_ALLOCS: _dump_allocations(report.pods),
     }
 
 
@@ -90,10 +115,10 @@ def amplification(state: NodeState) -> Fraction:
     return state.config.pools.amplification if state.config.policy == "pools" else _ONCE
 
 
-def taken_cpus(state: NodeState) -> int:
+def taken_cpus(state: NodeState, report: KubeletReport) -> int:
     """Return the CPUs, as a mask, that these annotations name as taken, for Koordinator's scheduler."""
-    mask = kubelet_settings(state).reserved.mask
-    for pod in kubelet_pods(state):
+    mask = report.settings.reserved.mask if report.settings else 0
+    for pod in report.pods:
         mask |= pod.cpus.mask
     if state.config.policy == "pools":
         mask |= _withheld(state).mask
@@ -216,9 +241,9 @@ def numa_alignment(state: NodeState) -> tuple[str, str]:
     return (config.numa.policy if config.policy != "none" else "none"), config.numa.scope
 
 
-def _dump_allocations(state: NodeState) -> str:
+def _dump_allocations(pods: Iterable[PodCPUs]) -> str:
     """`null` where there are none, as upstream."""
-    return _json([dict(_members(pod)) for pod in kubelet_pods(state)] or None)
+    return _json([dict(_members(pod)) for pod in pods] or None)
 
 
 def _members(pod: PodCPUs) -> Iterator[tuple[str, str | bool]]:

@@ -1,6 +1,7 @@
 """A node's ledger as an annotation, and back: generation, settings, containers bound to CPUs or a zone.
 
-Other containers in the pools are left out: the API server has the pods of a node.
+Of other containers in the pools only their pods' requests are published: a pod that was deleted by force is
+gone from the API server while the agent still counts it.
 """
 
 import re
@@ -76,7 +77,7 @@ class _Ledger(Wire, frozen=True):
 def dump(state: NodeState) -> str:
     """Return the part of a node's state that the scheduler needs, as text; equal states give equal texts."""
     owners = [entry for entry in state.entries.values() if entry.placed or entry.memory or entry.devices]
-    pods = {entry.uid: state.pods.get(entry.uid, 0) for entry in owners}
+    pods = dict(sorted(state.pods.items()))
     placed = {uid: placed_pods.plain(_shortened(pod)) for uid, pod in state.placed_pods.items()}
     ledger = _Ledger(
         state.generation,

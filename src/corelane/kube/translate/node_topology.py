@@ -18,6 +18,8 @@ from corelane.kube.translate import (
     topology_zones,
 )
 from corelane.kube.translate.fields import TranslationError
+from corelane.kube.translate.koordlet import KubeletReport
+from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
 from corelane.node import Entry, NodeConfig, Origin, PoolOptions
@@ -47,19 +49,22 @@ def topology(
     node_annotations: Mapping[str, str] = _NO_ANNOTATIONS,
     levels: Collection[Level] | None = None,
     version: Version = "v1alpha2",
+    kubelet: KubeletReport | None = None,
 ) -> dict[str, Any]:
     """Return the whole NodeResourceTopology object of a node, owned by the Node with `owner_uid`.
 
     `node_annotations` are the Node's; some are repeated in the object. `levels` are those of the zones; None
-    takes them from the node's settings. v1alpha1 has no attributes.
+    takes them from the node's settings. v1alpha1 has no attributes. `kubelet` is what is published of a
+    kubelet beside the agent; None is a node without one, where the ledger's settings stand for a kubelet's.
     """
+    report = kubelet or koordlet.report_of_ledger(state)
     api = NodeResourceTopology.api
     metadata: dict[str, Any] = {
         "name": node_name,
         "labels": {keys.MANAGED_BY: "corelane"},
         "annotations": {
             keys.MACHINE: machine_annotation.dump(machine),
-            **koordlet.annotations(machine, state, facts, node_annotations),
+            **koordlet.annotations(machine, state, facts, node_annotations, report),
             keys.CPU_ALLOCATIONS: ledger_annotation.dump(state),
         },
     }
@@ -67,7 +72,8 @@ def topology(
         metadata["ownerReferences"] = [
             {"apiVersion": "v1", "kind": "Node", "name": node_name, "uid": owner_uid}
         ]
-    policy, scope = koordlet.numa_alignment(state)
+    settings = report.settings or KubeletSettings()
+    policy, scope = settings.topology_policy, settings.topology_scope
     attributes = [
         {"name": "topologyManagerPolicy", "value": policy},
         {"name": "topologyManagerScope", "value": scope},
@@ -78,7 +84,12 @@ def topology(
         "metadata": metadata,
         "topologyPolicies": node_labels.topology_policies(policy, scope),
         **({"attributes": attributes} if version == "v1alpha2" else {}),
-        "zones": topology_zones.zones(machine, state, state.config.zones if levels is None else levels),
+        "zones": topology_zones.zones(
+            machine,
+            state,
+            state.config.zones if levels is None else levels,
+            koordlet.taken_cpus(state, report),
+        ),
     }
 
 
@@ -138,9 +149,9 @@ def state_from_topology(
 ) -> NodeState:
     """Return the node's state: its machine (read from the object unless given) and the exclusive CPUs.
 
-    Entries in the shared pool are left out. An object of koordlet's gives a node under policy pools, with the
-    exclusive CPUs of a kubelet's pods, without the CPUs withheld from pods, and with the policies that the
-    Node's `labels` name. Raises TranslationError.
+    Pods in the shared pool count by their requests, without entries. An object of koordlet's gives a node
+    under policy pools, with the exclusive CPUs of a kubelet's pods, without the CPUs withheld from pods, and
+    with the policies that the Node's `labels` name. Raises TranslationError.
     """
     machine = machine or machine_from_topology(published)
     if is_koordlets(published):

@@ -7,6 +7,7 @@ scheduler-plugins uses, can still become exclusive. Memory's `allocatable` leave
 `available`, follows the memory manager where there is one. Devices are in the zones of their NUMA nodes.
 """
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -28,6 +29,7 @@ from corelane.quantity import BINARY_SI
 
 NODE: Final = "Node"
 _NODE_PREFIX: Final = "node-"
+_NODE_NAME: Final = re.compile(r"node-[0-9]{1,4}", re.ASCII)
 _HUGEPAGES: Final = "hugepages-"
 _TYPES: Final[Mapping[Level, str]] = {"socket": "Socket", "node": NODE, "l3": "L3", "core": "Core"}
 _DEPTH: Final[Mapping[Level, int]] = {"socket": 0, "node": 1, "l3": 2, "core": 3}
@@ -50,15 +52,17 @@ class _Unit:
     cpus: int
 
 
-def zones(machine: Machine, state: NodeState, levels: Collection[Level]) -> list[dict[str, Any]]:
+def zones(
+    machine: Machine, state: NodeState, levels: Collection[Level], taken: int = 0
+) -> list[dict[str, Any]]:
     """Return the zones of these levels; a zone's parent is the smallest other zone with all its CPUs.
 
-    L3 domains are left out where each is a NUMA node or a socket.
+    L3 domains are left out where each is a NUMA node or a socket. `taken` are the CPUs, as a mask, that
+    annotations name as taken.
     """
     units = [unit for unit in _units(machine) if unit.level in levels]
     nodes = {f"{_NODE_PREFIX}{node.id}": node for node in machine.nodes}
     parents = sorted((unit for unit in units if unit.level != "core"), key=_size)
-    taken = koordlet.taken_cpus(state)
     return [_zone(unit, _parent(unit, parents), nodes.get(unit.name), state, taken) for unit in units]
 
 
@@ -173,10 +177,14 @@ def _is_memory(name: str) -> bool:
 
 
 def _node_zones(published: NodeResourceTopology) -> Iterator[tuple[str, int, TopologyZone]]:
-    """Path, NUMA node id and zone of each NUMA node."""
-    seen = set()
+    """Path, NUMA node id and zone of each NUMA node.
+
+    Beside corelane's annotations, zones of another exporter count only where their names are known.
+    """
+    seen, metadata = set(), published.metadata
+    foreign = keys.MACHINE in metadata.annotations and metadata.labels.get(keys.MANAGED_BY) != "corelane"
     for index, zone in enumerate(published.zones):
-        if zone.type == NODE:
+        if zone.type == NODE and not (foreign and not _NODE_NAME.fullmatch(zone.name)):
             path = f"zones[{index}]"
             if (number := _number(f"{path}.name", zone.name)) in seen:
                 raise TranslationError(f"{path}.name", zone.name, "another zone has this name")

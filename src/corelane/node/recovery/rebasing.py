@@ -21,13 +21,15 @@ def rebase(
     """The same ledger on `machine` (and under `config`), and what could not be kept.
 
     A container keeps every CPU that is still there and that none admitted before it has; left with none,
-    it shares the pool. Should nothing be left for the pool, the container with the most CPUs gives up one.
+    it shares the pool. CPUs that come back are the container's again that had them. Should nothing be left
+    for the pool, the container with the most CPUs gives up one.
     An unchanged state comes back as it is. Raises NodeConfigError when the machine has no usable CPU.
     """
     config = config or state.config
     topology = usable_topology(machine)
     problems: list[Problem] = []
     kept = _without_gone(state.entries.values(), topology.all, problems)
+    kept = _with_returned(kept, topology.all)
     kept = _without_doubled(kept, problems)
     if not topology.all & ~exclusive_mask(kept):
         kept = _one_given_up(kept, problems)
@@ -53,10 +55,41 @@ def _without_gone(entries: Iterable[Entry], usable: int, problems: list[Problem]
     kept = []
     for entry in entries:
         if gone := bound_mask([entry]) & ~usable:
-            entry = _less(entry, gone)
+            entry = _noting_loss(entry, gone)
             problems.append(problem("lost", entry, f"{named(gone)} {verb(gone)} gone: {_has(entry)}", gone))
         kept.append(entry)
     return kept
+
+
+def _noting_loss(entry: Entry, gone: int) -> Entry:
+    """The entry without CPUs that may come back; those of a pod as a whole (`bubble`) do not."""
+    less = _less(entry, gone)
+    if entry.bubble:
+        return less
+    lost = CPUSet.from_mask(entry.lost.mask | entry.cpus.mask & gone)
+    sharing = entry.lost_sharing if less.cpus or entry.common else entry.sharing
+    return replace(less, lost=lost if less.cpus or sharing else CPUSet(), lost_sharing=sharing)
+
+
+def _with_returned(entries: Iterable[Entry], usable: int) -> list[Entry]:
+    """Give CPUs that came back to the containers that lost them, unless others have them."""
+    entries = list(entries)
+    return [_returned(entry, entries, usable) if entry.lost else entry for entry in entries]
+
+
+def _returned(entry: Entry, entries: Iterable[Entry], usable: int) -> Entry:
+    others = (other for other in entries if other.uid != entry.uid or not (other.common and entry.common))
+    taken = bound_mask(other for other in others if other is not entry)
+    back = CPUSet.from_mask(entry.lost.mask & usable & ~taken)
+    if not back:
+        return entry
+    return replace(
+        entry,
+        cpus=entry.cpus | back,
+        sharing=entry.lost_sharing or entry.sharing,
+        lost=entry.lost - back,
+        lost_sharing=None,
+    )
 
 
 def _without_doubled(entries: Iterable[Entry], problems: list[Problem]) -> list[Entry]:

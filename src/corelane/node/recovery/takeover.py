@@ -65,6 +65,8 @@ def follow(
     requests: Iterable[PodRequest] = (),
     running: Collection[str] | None = None,
     names: Mapping[str, str] = _NO_NAMES,
+    *,
+    holds: bool = False,
 ) -> tuple[NodeState, list[Problem]]:
     """The ledger brought up to what a kubelet's file says by now, and what of it could not be kept.
 
@@ -72,8 +74,9 @@ def follow(
     after its CPU manager was turned off, does not name the pods pinned before: they are held as long as
     their UIDs are among those `running`; None is not known. Under policy none here, nothing changes. `names`
     are those (`namespace/name`) of pods, by UID, as far as they are known without their asks.
+    With `holds`, CPUs are held under policy none, too: that of a node beside a kubelet with policy static.
     """
-    if state.config.policy == "none":
+    if state.config.policy == "none" and not holds:
         return state, []
     if checkpoint.policy == "none":
         ended = {one.uid for one in pinned(state) if running is not None and one.uid not in running}
@@ -125,7 +128,7 @@ def take_over(
     """The ledger with what a kubelet's `cpu_manager_state` says, and what of it could not be kept.
 
     `requests` are the node's pods as far as they are known; `complete` makes up for others later.
-    Containers that are in the ledger already stay as they are, so a file may be taken over twice. CPUs that
+    Containers that have CPUs in the ledger stay as they are, so a file may be taken over twice. CPUs that
     others have, or that are gone, are named and left out.
     """
     if checkpoint.version == 1:
@@ -136,12 +139,18 @@ def take_over(
     pods, placed_pods = dict(state.pods), dict(state.placed_pods)
     for uid in sorted(checkpoint.entries.keys() | checkpoint.pods.keys()):
         pinned, whole = checkpoint.entries.get(uid, {}), checkpoint.pods.get(uid)
-        found = [one for one in _entries(uid, pinned, known.get(uid)) if one.key not in entries]
+        found = [
+            one
+            for one in _entries(uid, pinned, known.get(uid))
+            if one.key not in entries or (one.cpus and not entries[one.key].cpus)
+        ]
         if whole:
             found = [replace(one, bubble=Bubble(whole), origin=Origin.KUBELET) for one in found]
         if not any(one.cpus or one.bubble for one in found):
             continue
-        entries |= {one.key: one for one in found}
+        for one in found:  # at the end: CPUs that others have by now stay theirs
+            entries.pop(one.key, None)
+            entries[one.key] = one
         pods.setdefault(uid, _request(uid, pinned, known))
         placed_pods.setdefault(uid, _tenant(found[0].pod, known.get(uid)))
     if entries == state.entries:

@@ -1,0 +1,133 @@
+"""The status document of an agent: plain JSON values with stable keys, whether it runs or left its files."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from corelane import __version__
+from corelane.agent.allocation.modes import Mode
+from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.kubelet_side import KubeletFacts
+from corelane.agent.publication.write_queue import QueueState
+from corelane.node import NodeState
+from corelane.reasons import sentence
+from corelane.runtime.nri.connection import ConnectionStatus
+
+
+def document(node: str, **parts: Any) -> dict[str, Any]:
+    """Return a whole document; parts that are not given are those of an agent that does not run.
+
+    Times are in Unix seconds, durations in seconds.
+    """
+    return {
+        "node": node,
+        "version": __version__,
+        "running": False,
+        "startedAt": 0.0,
+        "policy": "",
+        "mode": None,
+        "kubelet": None,
+        "runtime": None,
+        "nri": None,
+        "sources": [],
+        "writes": [],
+        "ledger": {"path": "", "generation": 0, "fault": "", "since": 0.0, "held": 0},
+        "containers": {},
+        "reconcile": {"period": 0.0, "at": 0.0, "seconds": 0.0},
+        "drift": {"count": 0, "lastAt": 0.0, "last": ""},
+        "overlap": {"count": 0, "p99": 0.0, "longest": 0.0},
+        "podsWithoutRoom": [],
+    } | parts
+
+
+def phases(ledger: NodeState) -> dict[str, int]:
+    """Return the number of containers with CPUs of their own by phase."""
+    return dict(Counter(entry.phase.value for entry in ledger.entries.values() if entry.cpus))
+
+
+class Overlap:
+    """Times from a container's start to its CPUs read back: the last thousand."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._recent: list[float] = []
+
+    def add(self, seconds: float) -> None:
+        self._count += 1
+        self._recent.append(max(seconds, 0.0))
+        del self._recent[:-1000]
+
+    def plain(self) -> dict[str, Any]:
+        return {
+            "count": self._count,
+            "p99": percentile(self._recent, 0.99),
+            "longest": max(self._recent, default=0.0),
+        }
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """Return the smallest value that at least this share of the values does not exceed; 0 without values."""
+    ordered = sorted(values)
+    return ordered[math.ceil(len(ordered) * share) - 1] if ordered else 0.0
+
+
+def of_mode(mode: Mode) -> dict[str, Any]:
+    """Return what is allowed, and why."""
+    return {
+        "name": mode.name.value,
+        "reasons": [sentence(reason) for reason in mode.reasons],
+        "codes": [reason.code.value for reason in mode.reasons],
+        "allocates": mode.allocates,
+        "writesCPUs": mode.writes_cpus.value,
+        "writesMems": mode.writes_mems,
+    }
+
+
+def of_kubelet(address: str, facts: KubeletFacts) -> dict[str, Any]:
+    """Return what the kubelet says."""
+    policies = facts.policies
+    return {
+        "address": address,
+        "cpuManagerPolicy": policies.answer or policies.file,
+        "memoryManagerPolicy": policies.memory,
+        "topologyManagerPolicy": facts.configuration.topology_manager_policy if facts.configuration else "",
+        "fault": facts.configuration_fault,
+    }
+
+
+def of_nri(socket: str, status: ConnectionStatus | None) -> dict[str, Any]:
+    """Return the state of the NRI plugin; `status` None where NRI is not used."""
+    if status is None:
+        return {"connected": False, "why": "off", "socket": "", "answers": {}, "slowest": 0.0}
+    connected = status.state == "synchronized"
+    return {
+        "connected": connected,
+        "why": "" if connected else " ".join(filter(None, (status.state, status.detail))),
+        "socket": socket,
+        "answers": dict(status.outcomes),
+        "slowest": status.slowest_seconds,
+    }
+
+
+def of_queue(state: QueueState, now: float) -> dict[str, Any]:
+    """Return the state of a queue of writes."""
+    failing = state.failing_for > 0
+    return {
+        "name": state.name,
+        "state": "failing" if failing else "ok",
+        "since": now - state.failing_for,
+        "error": state.last_error,
+        "retries": state.waiting,
+        "failures": state.dropped,
+        "detail": f"{state.written} written, {state.waiting} waiting",
+    }
+
+
+def of_run(run: RunCPUs) -> str:
+    """Return how far a container's CPUs are applied, in a word."""
+    if run.pending is not None:
+        return "pending"
+    if run.drifted:
+        return "drifted"
+    return "confirmed" if run.confirmed else "unconfirmed"

@@ -1,0 +1,79 @@
+"""Admission of a pod to the ledger. A pod that runs keeps the CPUs on which its containers run."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from corelane.agent.allocation.instructions import Annotate
+from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.records import PodCPUs
+from corelane.cpuset import CPUSet
+from corelane.node import Decision, NodeState, admit, release
+from corelane.node.recovery.takeover import complete
+from corelane.node.recovery.unplaced import adopted
+from corelane.workload import PodRequest
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionResult:
+    """A decision, with the refusal if it is one, or neither if the ledger had the pod already."""
+
+    decision: Decision | None = None
+    refusal: StatusReason | None = None
+
+
+def admission_order(ledger: NodeState, pods: Iterable[PodCPUs]) -> list[PodCPUs]:
+    """Return pods in the ledger first, then running ones, then the others; the oldest first in each group.
+
+    Of the running ones those go first that can stay on their CPUs: without a ledger, another one that has to
+    move must not be given these.
+    """
+
+    def order(pod: PodCPUs) -> tuple[bool, bool, bool, float]:
+        new = pod.uid not in ledger.pods
+        moves = new and pod.live and not _can_stay(ledger, pod)
+        return new, not pod.live, moves, pod.pod.created_at
+
+    return sorted(pods, key=order)
+
+
+def _can_stay(ledger: NodeState, pod: PodCPUs) -> bool:
+    _, decision = admit(ledger, _request_where_it_runs(ledger, pod))
+    return decision.admitted and not decision.repicked
+
+
+def admit_pod(ledger: NodeState, pod: PodCPUs) -> tuple[NodeState, AdmissionResult]:
+    """Allocate a pod's CPUs and memory in the ledger, or return why it is refused."""
+    if adopted(ledger, pod.uid) and not pod.live:
+        ledger = release(ledger, pod.uid)
+    if pod.uid in ledger.pods:
+        return complete(ledger, pod.pod.request), AdmissionResult()
+    request = _request_where_it_runs(ledger, pod) if pod.live else pod.pod.request
+    ledger, decision = admit(ledger, request)
+    if decision.admitted:
+        return ledger, AdmissionResult(decision)
+    return ledger, AdmissionResult(decision, StatusReason(decision.reason, decision.message))
+
+
+def _request_where_it_runs(ledger: NodeState, pod: PodCPUs) -> PodRequest:
+    """Return the request with the CPUs on which the containers run, and their NUMA nodes, as its proposal."""
+    seen = {run.container: run.seen for run in pod.runs if run.seen}
+    request = replace(pod.pod.request, proposal={**pod.pod.request.proposal, **seen})
+    nodes = {
+        node for node, mask in ledger.machine.numa_masks if any(cpus.mask & mask for cpus in seen.values())
+    }
+    all_nodes = len(nodes) == len(ledger.machine.numa_masks)
+    return request if request.zone or not nodes or all_nodes else replace(request, zone=CPUSet(nodes))
+
+
+def annotation_update(ledger: NodeState, request: PodRequest, result: AdmissionResult) -> Annotate | None:
+    """Return the annotations of an admitted pod, unless its proposal says the same already.
+
+    They map container names to exclusive CPUs, and name the NUMA nodes of the other containers.
+    """
+    entries = ledger.of_pod(request.uid)
+    cpus = {entry.container: entry.cpus for entry in entries if entry.cpus}
+    zone = next((entry.zone for entry in entries if entry.zone), None)
+    if (cpus, zone) == (dict(request.proposal), request.zone):
+        return None
+    reasons = result.decision.reasons if result.decision and (cpus or zone) else ()
+    return Annotate(request.uid, cpus, zone, reasons)

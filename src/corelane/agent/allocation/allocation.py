@@ -1,0 +1,399 @@
+"""The allocation of a node's CPUs: pods in the ledger, their containers' runs, and the moves between them.
+
+Theory of operation. The ledger holds the target. Each run has at most one order outstanding, and the CPUs
+that it may be using meanwhile count as occupied (see `cpu_moves`), so orders may be carried out in any order
+and any of them may be lost in a crash. A change of the ledger is the first instruction of its batch: it is on
+disk before any other.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+from corelane.agent.allocation import admission, confirmation, cpu_moves, events, instructions, resources
+from corelane.agent.allocation.admission import AdmissionResult
+from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs
+from corelane.agent.allocation.events import AgentEvent, ContainerRun
+from corelane.agent.allocation.instructions import Instruction
+from corelane.agent.allocation.modes import Mode, ModeName
+from corelane.agent.allocation.pod_events import AllocationEvents, Outbox
+from corelane.agent.allocation.pods import NO_POD_OBJECT, BoundPod, StatusReason, unlisted_request
+from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs, all_runs
+from corelane.agent.allocation.reporting import AllocationReporter
+from corelane.agent.allocation.resources import ResourcePolicy
+from corelane.agent.allocation.takeover_events import takeover_events
+from corelane.cpuset import CPUSet
+from corelane.machine.model import Machine
+from corelane.node import Decision, NodeConfig, NodeState, Phase, Sharing, mark, rebase, release, started
+from corelane.node.recovery.takeover import follow, pinned
+from corelane.node.recovery.unplaced import keep_in_pool, keep_where_it_runs, left_in_place
+from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
+
+RETRY_AFTER: Final = 5.0
+
+
+class Allocation:
+    """The CPUs of one node. `validate` checks the invariants after every batch (AssertionError)."""
+
+    def __init__(
+        self,
+        ledger: NodeState,
+        *,
+        reporter: AllocationReporter | None = None,
+        validate: bool = False,
+        follows_kubelet: bool = False,
+        policy: ResourcePolicy | None = None,
+    ) -> None:
+        """With `follows_kubelet`, CPUs pinned by a kubelet stay in the ledger until KubeletStateRead."""
+        self.ledger = ledger
+        self.pods: dict[str, PodCPUs] = {}
+        self.outbox = Outbox()
+        self.reporter = reporter or AllocationReporter()
+        self.recorder = AllocationEvents(self.outbox, self.reporter)
+        self.policy = policy or ResourcePolicy()
+        self.mode: Mode | None = None
+        self._config = ledger.config
+        self._saved = ledger
+        self._runs: dict[str, RunCPUs] = {}
+        self._kubelet: events.KubeletStateRead | None = None
+        self._follows_kubelet = follows_kubelet
+        self._validate = validate
+        self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
+            events.Pinned: self._pinned,
+            events.PinFailed: self._pin_failed,
+            events.AllowedCPUsRead: self._allowed_cpus_read,
+            events.KubeletStateRead: self._kubelet_state_read,
+            events.MachineChanged: self._machine_changed,
+            events.ConfigChanged: self._config_changed,
+            events.ModeChanged: self._mode_changed,
+        }
+
+    def note(self, event: AgentEvent) -> None:
+        """Apply an event about CPUs; `order_moves` and `take` return what follows."""
+        self._handlers[type(event)](event)
+
+    def take(self) -> list[Instruction]:
+        """Return the instructions collected since the last call; a changed ledger is saved first."""
+        orders = self.outbox.take()
+        if self.ledger is not self._saved:
+            self._saved = self.ledger
+            orders = [instructions.SaveLedger(self.ledger), *orders, instructions.PublishTopology()]
+        if self._validate:
+            cpu_moves.assert_no_conflict(self.pods.values(), self.ledger)
+        return orders
+
+    def is_routine(self, event: AgentEvent) -> bool:
+        """Whether an event is a reading that shows unchanged CPUs."""
+        if not isinstance(event, events.AllowedCPUsRead):
+            return False
+        run = self._runs.get(event.id)
+        if run is None:
+            return True
+        return confirmation.is_unchanged(run, event.allowed) and event.resources in (None, run.resources)
+
+    def needs_ticks(self, now: float) -> bool:
+        """Whether passing time alone may lead to an instruction; errs on the side of true."""
+        return any(run.drifted or now < run.retry_at for run in all_runs(self.pods.values()))
+
+    # -- pods
+
+    def pod(self, uid: str) -> PodCPUs:
+        """Return the pod's record; a new one for a pod that was not listed yet."""
+        if uid not in self.pods:
+            pod = BoundPod(unlisted_request(uid, self.ledger))
+            self.pods[uid] = PodCPUs(pod, unmanaged=left_in_place(self.ledger, uid))
+        return self.pods[uid]
+
+    def admit(self, pod: PodCPUs) -> AdmissionResult:
+        """Allocate a pod's CPUs, or return why there are none for it."""
+        self.ledger, result = admission.admit_pod(self.ledger, pod)
+        pod.admitted = result.refusal is None
+        self.outbox.touch(pod.uid)
+        if pod.admitted:
+            self.recorder.admitted(pod, result)
+            update = admission.annotation_update(self.ledger, pod.pod.request, result)
+            if update and not pod.unmanaged:
+                self.outbox.put(update)
+        return result
+
+    def keep(self, pod: PodCPUs, refusal: StatusReason, decision: Decision | None = None) -> None:
+        """Enter a pod that cannot be placed, as it is there all the same: where it runs, or in its pool."""
+        before = self.ledger
+        running = {run.container: run.possible_cpus for run in pod.runs}
+        self.ledger = keep_where_it_runs(self.ledger, pod.pod.request, running)
+        pod.admitted, pod.unmanaged = True, left_in_place(self.ledger, pod.uid)
+        pod.unplaced = refusal
+        self.outbox.touch(pod.uid)
+        self.recorder.kept(pod, refusal, decision, before)
+
+    def _hold_again(self) -> None:
+        """Hold CPUs of unmanaged pods that another owner has released meanwhile."""
+        for pod in self.pods.values():
+            if pod.unmanaged:
+                running = {run.container: run.possible_cpus for run in pod.runs}
+                after = keep_where_it_runs(release(self.ledger, pod.uid), pod.pod.request, running)
+                if after.bound != self.ledger.bound:
+                    self.ledger = after
+
+    def enter_others(self, pod: PodCPUs, names: Iterable[str]) -> None:
+        """Enter containers beside those of the pod's request, such as ephemeral ones, in its pool."""
+        names = {*names, *(run.container for run in pod.runs)}
+        missing = sorted(name for name in names if (pod.uid, name) not in self.ledger.entries)
+        if missing:
+            self.ledger = keep_in_pool(self.ledger, pod.pod.request, missing)
+
+    def release(self, pod: PodCPUs) -> None:
+        """Release the CPUs of a pod without processes."""
+        pod.admitted, pod.unplaced = False, None
+        self.ledger = release(self.ledger, pod.uid)
+
+    def forget(self, uid: str) -> None:
+        """Drop the record of a released pod."""
+        del self.pods[uid]
+
+    def release_unlisted(self) -> None:
+        """Release all pods without a record; those of a kubelet beside the agent stay."""
+        of_kubelet = {entry.uid for entry in pinned(self.ledger)} if self._follows_kubelet else set()
+        for uid in self.ledger.pods.keys() - self.pods.keys() - of_kubelet:
+            self.ledger = release(self.ledger, uid)
+
+    # -- runs of containers
+
+    def run(self, run_id: str) -> RunCPUs | None:
+        """Return the record of a run, of which a process may exist."""
+        return self._runs.get(run_id)
+
+    def runs(self) -> list[RunCPUs]:
+        """Return all runs that were started."""
+        return list(self._runs.values())
+
+    def target(self, uid: str, container: str) -> CPUAllocation | None:
+        """Return what the ledger allocates to a container; None if there is no entry."""
+        return cpu_moves.allocation_of(self.ledger, uid, container)
+
+    def occupied(self) -> OccupiedCPUs:
+        """Return the CPUs that runs may be using."""
+        return cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger)
+
+    def ordered(self) -> OccupiedCPUs:
+        """Return the CPUs that are ordered for runs."""
+        return cpu_moves.occupied_cpus(all_runs(self.pods.values()), self.ledger, observed=False)
+
+    def order_start(self, pod: PodCPUs, container: str, cpus: CPUSet) -> RunCPUs:
+        """Record that a run is ordered on these CPUs."""
+        run = RunCPUs(pod.uid, container, pending=cpus)
+        pod.runs.append(run)
+        return run
+
+    def note_started(self, run: RunCPUs, run_id: str) -> None:
+        """Record that an ordered run is up."""
+        confirmation.note_started(run, run_id)
+        self._runs[run_id] = run
+        self.ledger = started(self.ledger, run.uid, run.container)
+        self.mark(run, Phase.APPLIED)
+
+    def order_creation(self, pod: PodCPUs, container: str, run_id: str, cpus: CPUSet, now: float) -> RunCPUs:
+        """Record that the runtime is to create a container on these CPUs."""
+        run = self.order_start(pod, container, cpus)
+        run.id, run.creating, run.recorded_at = run_id, True, now
+        self._runs[run_id] = run
+        return run
+
+    def creation_update(self, run: RunCPUs, cpus: CPUSet) -> ResourceUpdate:
+        """Return what a container is to be created with."""
+        target = self.target(run.uid, run.container)
+        exclusive = target is not None and target.sharing.exclusive and not run.pooled
+        return ResourceUpdate(
+            cpus=cpus,
+            mems=target.mems if target and self.policy.mems else None,
+            quota_us=None if exclusive and self.policy.quota else KEEP,
+        )
+
+    def note_created(self, run: RunCPUs, listed: ContainerRun) -> None:
+        """Record that the runtime created a container as it was answered."""
+        confirmation.note_created(run, listed.allowed)
+        run.resources = listed.resources
+        self.ledger = started(self.ledger, run.uid, run.container)
+        self.mark(run, Phase.APPLIED)
+
+    def note_ended(self, run: RunCPUs) -> None:
+        """Record that no process of a run is left, or that it was not started."""
+        pod = self.pods[run.uid]
+        pod.runs.remove(run)
+        self._runs.pop(run.id, None)
+        if pod.unmanaged and not pod.runs:
+            pod.unmanaged = pod.admitted = False
+            self.ledger = release(self.ledger, pod.uid)
+        if not any(other.container == run.container for other in pod.runs):
+            self.mark(run, Phase.RESERVED)
+
+    def adopt(self, listed: ContainerRun) -> RunCPUs | None:
+        """Record a run that an earlier agent started; None if it has ended.
+
+        One on other CPUs than those allocated will be moved to them.
+        """
+        pod = self.pod(listed.uid)
+        self.ledger = started(self.ledger, listed.uid, listed.container)
+        if not listed.live:
+            return None
+        target = self.target(listed.uid, listed.container)
+        run = RunCPUs(listed.uid, listed.container, listed.id, seen=listed.allowed, unread=True)
+        run.applied = target.cpus if target and listed.allowed == target.cpus else NO_CPUS
+        run.resources = listed.resources
+        pod.runs.append(run)
+        self._runs[run.id] = run
+        return run
+
+    def mark(self, run: RunCPUs, phase: Phase) -> None:
+        """Set the phase of a container's ledger entry, unless it is being released."""
+        entry = self.ledger.entries.get((run.uid, run.container))
+        if entry is not None and entry.phase is not Phase.RELEASING:
+            self.ledger = mark(self.ledger, run.uid, run.container, phase)
+
+    # -- what runtime and kernel report
+
+    def _pinned(self, event: events.Pinned) -> None:
+        if run := self._runs.get(event.id):
+            confirmation.note_applied(
+                run,
+                event.cpus,
+                event.allowed,
+                in_cpuset=_in_cpuset(event.resources),
+                retry_at=event.now + RETRY_AFTER,
+            )
+            target = self.target(run.uid, run.container)
+            run.pooled &= target is None or not event.allowed <= target.cpus
+            run.resources = event.resources
+            self.reporter.pinned(self.pods[run.uid].pod, run.container, event.cpus)
+            self._confirm(run)
+
+    def _pin_failed(self, event: events.PinFailed) -> None:
+        if run := self._runs.get(event.id):
+            target = run.pending or run.applied
+            confirmation.note_pin_failure(run, event.now + RETRY_AFTER)
+            self.recorder.pin_failed(self.pods[run.uid], run, target, event.message)
+            self._confirm(run)
+
+    def _allowed_cpus_read(self, event: events.AllowedCPUsRead) -> None:
+        run = self._runs.get(event.id)
+        if run is None or run.pending is not None or self.pods[run.uid].unmanaged:
+            return
+        run.resources = event.resources
+        if self.may_write(self.pods[run.uid]):
+            confirmation.note_allowed(run, event.allowed, in_cpuset=_in_cpuset(event.resources))
+            self._confirm(run)
+        else:  # another owner of the cpusets decides
+            run.applied, run.seen, run.confirmed = NO_CPUS, event.allowed, False
+
+    def _confirm(self, run: RunCPUs) -> None:
+        """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
+        pod, before = self.pods[run.uid], run.confirmed
+        result = confirmation.confirm(run)
+        if run.confirmed != before:
+            self.outbox.touch(run.uid)
+        self.mark(run, Phase.CONFIRMED if run.confirmed else Phase.APPLIED)
+        if result is confirmation.Confirmation.DRIFTED:
+            self.recorder.drifted(pod, run)
+        elif run.confirmed and not before:
+            target = self.target(run.uid, run.container)
+            self.recorder.confirmed(pod, run, target.sharing if target else None)
+
+    # -- what the node's owner changes
+
+    def _kubelet_state_read(self, event: events.KubeletStateRead) -> None:
+        self._kubelet = event
+        if self.mode and not self.mode.holds_kubelet_cpus:
+            return
+        before, requests = self.ledger, [pod.pod.request for pod in self.pods.values() if pod.present]
+        beside = self.mode is not None and self.mode.name is ModeName.KUBELET
+        self.ledger, problems = follow(
+            before, event.checkpoint, requests, event.running, event.names, holds=beside
+        )
+        for node_event in takeover_events(before, self.ledger, problems):
+            self.outbox.put(node_event)
+
+    def _machine_changed(self, event: events.MachineChanged) -> None:
+        self._rebase(event.machine, self.ledger.config, "CPUsLost")
+
+    def _config_changed(self, event: events.ConfigChanged) -> None:
+        self._config = event.config
+        self._rebase(self.ledger.machine, self._effective_config(), "SettingsChanged")
+
+    def _mode_changed(self, event: events.ModeChanged) -> None:
+        self.set_mode(event.mode, quotas=event.quotas)
+
+    def set_mode(self, mode: Mode, *, quotas: bool = True) -> None:
+        """Follow a mode from now on; without `quotas` no CPU quota is written."""
+        self.mode = mode
+        self.policy = ResourcePolicy(mems=mode.writes_mems, quota=quotas)
+        self._rebase(self.ledger.machine, self._effective_config(), "ModeChanged")
+
+    def _effective_config(self) -> NodeConfig:
+        """Return the settings, with policy none where the mode allocates nothing."""
+        policy = self.mode.policy(self._config.policy) if self.mode else self._config.policy
+        return replace(self._config, policy=policy)
+
+    def may_write(self, pod: PodCPUs) -> bool:
+        """Whether the mode lets corelane write the cpusets of a pod's containers.
+
+        The kubelet lists no pods for a moment after it starts, and none of the API server's while it cannot
+        reach that: a pod is not the kubelet's only if it was found without a pod object for a while.
+        """
+        managed = pod.present or pod.unplaced is not NO_POD_OBJECT
+        return self.mode is None or self.mode.may_write_cpus(kubelet_manages=managed)
+
+    def _rebase(self, machine: Machine, config: NodeConfig, reason: str) -> None:
+        self.ledger, problems = rebase(self.ledger, machine, config)
+        for problem in problems:
+            self.outbox.put(instructions.PublishEvent(problem.uid, reason, problem.text, warning=True))
+        if self._kubelet is not None:
+            self._kubelet_state_read(self._kubelet)
+
+    # -- orders that follow
+
+    def order_moves(self, now: float) -> None:
+        """Order the moves that are due, and the readings of new runs."""
+        self._hold_again()
+        for run, target in cpu_moves.due_moves(self.pods.values(), self.ledger):
+            if now >= run.retry_at and self.may_write(self.pods[run.uid]):
+                own = self.target(run.uid, run.container)
+                if own is not None and own.sharing.exclusive and target.cpus != own.cpus:
+                    run.pooled, target = True, replace(target, sharing=Sharing.POOL)  # for the time being
+                self._order_pin(run, target.cpus, self._due_change(run, target))
+        for pod in self.pods.values():
+            for run in pod.runs if not pod.unmanaged and self.may_write(pod) else ():
+                self._order_change(run, now)
+
+    def _order_change(self, run: RunCPUs, now: float) -> None:
+        """Order a change of memory nodes or quota that is due while the CPUs stay."""
+        target = self.target(run.uid, run.container)
+        if target is None or run.resources is None or not run.movable or now < run.retry_at:
+            return
+        if not run.applied or (target.sharing.exclusive and run.applied != target.cpus):
+            return  # it waits for its CPUs
+        change = self._due_change(run, target)
+        if change is None:
+            run.attempted = None
+        elif run.attempted != (change, run.resources):  # else it had no effect
+            self._order_pin(run, run.applied, change)
+
+    def _order_pin(self, run: RunCPUs, cpus: CPUSet, change: ResourceUpdate | None) -> None:
+        run.attempted = (change, run.resources) if change else None
+        confirmation.note_move_ordered(run, cpus)
+        self.outbox.put(instructions.Pin(run.id, replace(change or ResourceUpdate(), cpus=cpus)))
+
+    def _due_change(self, run: RunCPUs, target: CPUAllocation) -> ResourceUpdate | None:
+        request, machine = self.pods[run.uid].pod.request, self.ledger.machine
+        return resources.change_of(run, target, request, machine, self.policy)
+
+    def order_readings(self) -> None:
+        """Order to read the CPUs of new runs."""
+        for run in self._runs.values():
+            if run.unread and run.pending is None:
+                run.unread = False
+                self.outbox.put(instructions.ReadAllowedCPUs(run.id))
+
+
+def _in_cpuset(observed: ObservedResources | None) -> bool:
+    """Whether a cpuset confines the container, rather than its tasks' affinity."""
+    return observed is not None and bool(observed.cgroup)

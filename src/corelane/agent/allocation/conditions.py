@@ -1,0 +1,26 @@
+"""The pod condition `corelane.io/Pinned`: the kernel confines every running container to its CPUs."""
+
+from collections.abc import Iterable
+
+from corelane.agent.allocation.records import PodCPUs, RunCPUs
+
+
+def pinned_condition(pod: PodCPUs) -> tuple[str, str]:
+    """Return reason and message why a pod is not pinned; both empty if it is."""
+    if pod.unplaced is not None:
+        where = "left where it runs" if pod.unmanaged else "runs in the shared pool"
+        return pod.unplaced.reason, f"{where}: {pod.unplaced.message}"
+    return unconfirmed(pod.runs)
+
+
+def unconfirmed(runs: Iterable[RunCPUs]) -> tuple[str, str]:
+    """Return reason and message if the CPUs of some run are not confirmed.
+
+    A run that is being moved counts as confirmed: else every move would change every pod's status.
+    """
+    live = list(runs)
+    unsettled = [run for run in live if run.drifted or run.pooled or not run.seen]
+    names = [run.container for run in unsettled if not run.confirmed]
+    if names:
+        return "NotConfirmed", f"CPUs not yet confirmed by the kernel for containers: [{' '.join(names)}]"
+    return ("", "") if live else ("NothingRuns", "no container is running")

@@ -1,0 +1,97 @@
+"""A run's record as its CPUs are ordered, applied by the runtime, and read back from the kernel."""
+
+from enum import Enum, auto
+
+from corelane.agent.allocation.records import NO_CPUS, RunCPUs
+from corelane.cpuset import CPUSet
+
+
+class Confirmation(Enum):
+    """Result of comparing the kernel's allowed CPUs with the applied ones."""
+
+    OUTSTANDING = auto()
+    CONFIRMED = auto()
+    DRIFTED = auto()
+
+
+def note_started(run: RunCPUs, run_id: str) -> None:
+    """Record that the ordered run is up."""
+    run.id = run_id
+    run.applied, run.pending = run.pending or NO_CPUS, None
+    run.unread = True
+
+
+def note_created(run: RunCPUs, allowed: CPUSet) -> None:
+    """Record that a run, created by the runtime as answered, was seen; without `allowed` it is read next."""
+    if not allowed or allowed == run.pending:
+        run.applied = run.pending or NO_CPUS
+    run.pending, run.seen = None, allowed
+    run.creating, run.unread = False, True
+
+
+def note_move_ordered(run: RunCPUs, cpus: CPUSet) -> None:
+    """Record that these CPUs are ordered; the answer includes a reading of /proc."""
+    run.pending = cpus
+    run.drifted = run.unread = False
+
+
+def note_applied(
+    run: RunCPUs, cpus: CPUSet, allowed: CPUSet, *, in_cpuset: bool = False, retry_at: float = 0.0
+) -> None:
+    """Record that the runtime applied `cpus`, and that the kernel showed `allowed` right after.
+
+    A cpuset (`in_cpuset`) that is narrower than what was written to it is written again at `retry_at`.
+    """
+    run.applied, run.pending, run.seen = cpus, None, allowed
+    run.narrowed = allowed != cpus
+    run.drifted = in_cpuset and bool(allowed) and allowed < cpus
+    if run.drifted:
+        run.retry_at = retry_at
+
+
+def note_pin_failure(run: RunCPUs, retry_at: float) -> None:
+    """Record that the runtime failed to apply CPUs: the container may run on the old or the new ones."""
+    run.seen |= run.pending or NO_CPUS
+    run.pending = run.attempted = None
+    run.retry_at = retry_at
+
+
+def note_allowed(run: RunCPUs, allowed: CPUSet, *, in_cpuset: bool = False) -> None:
+    """Record what the kernel shows without a change.
+
+    A process may narrow its own affinity, so a set that became narrower is applied again only once. A cpuset
+    (`in_cpuset`) is narrowed by others only, or by CPUs that went off-line and came back (version 1).
+    """
+    run.seen = allowed
+    narrower = allowed < run.applied
+    again = narrower and (in_cpuset or not run.narrowed)
+    run.drifted = bool(allowed) and (not allowed <= run.applied or again)
+    run.narrowed = narrower
+
+
+def is_unchanged(run: RunCPUs, allowed: CPUSet) -> bool:
+    """Whether a reading of /proc shows no change, and no correction is outstanding."""
+    settled = run.confirmed if allowed else not run.confirmed
+    return settled and allowed == run.seen and run.pending is None and not run.drifted
+
+
+def is_first_report(run: RunCPUs, cpus: CPUSet, observed: object) -> bool:
+    """Record a problem with the run's CPUs; return whether it is new: corrections are retried."""
+    before = len(run.reported_problems)
+    run.reported_problems.add((cpus, observed))
+    return len(run.reported_problems) > before
+
+
+def confirm(run: RunCPUs) -> Confirmation:
+    """Compare the last reading with the applied CPUs, and record whether it confirms them.
+
+    A container in the shared pool that is to have exclusive CPUs is not confirmed there.
+    """
+    agrees = run.seen <= run.applied and not run.drifted
+    run.confirmed = bool(run.seen) and agrees and not run.pooled
+    if not run.seen or (agrees and run.pooled):
+        return Confirmation.OUTSTANDING
+    if not agrees:
+        return Confirmation.DRIFTED
+    run.reported_problems.clear()
+    return Confirmation.CONFIRMED

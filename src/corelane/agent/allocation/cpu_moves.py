@@ -1,0 +1,170 @@
+"""CPUs to which a container may be pinned now, without sharing a CPU with incompatible containers.
+
+The ledger holds the target; the kernel follows step by step. One rule keeps every step safe: a container is
+given a CPU only after all incompatible containers have left it. So a new exclusive container waits until
+containers of the shared pool have left its CPUs, as the kernel confirms, and these return only after its last
+process has exited. Containers of one pod that have CPUs in common do not wait for each other.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs
+from corelane.cpuset import CPUSet
+from corelane.node import NodeState, Sharing
+
+POOL: Final = Sharing.POOL
+
+
+@dataclass(frozen=True, slots=True)
+class CPUAllocation:
+    """CPUs, and memory nodes, that the ledger allocates to one container.
+
+    Containers of one `group` may share CPUs: those of a pod that has its CPUs in common, and the old and the
+    new run of one container.
+    """
+
+    cpus: CPUSet
+    sharing: Sharing
+    mems: CPUSet | None = None
+    group: str = ""
+
+
+def allocation_of(ledger: NodeState, uid: str, container: str) -> CPUAllocation | None:
+    """Return the container's allocation in the ledger; None if there is none."""
+    entry = ledger.entries.get((uid, container))
+    if entry is None:
+        return None
+    group = uid if entry.common else f"{uid}/{container}"
+    return CPUAllocation(ledger.runs_on(entry), entry.sharing, entry.mems, group)
+
+
+@dataclass(slots=True)
+class OccupiedCPUs:
+    """CPUs on which containers may be running, by their sharing and group."""
+
+    cpus: dict[tuple[Sharing, str], CPUSet] = field(default_factory=dict)
+
+    def add(self, cpus: CPUSet, sharing: Sharing, group: str = "") -> None:
+        key = sharing, group
+        self.cpus[key] = self.cpus.get(key, NO_CPUS) | cpus
+
+    def conflicting(self, sharing: Sharing, group: str = "") -> CPUSet:
+        """Return the CPUs with containers that are incompatible with this sharing and group."""
+        conflicts = NO_CPUS
+        for (other, other_group), cpus in self.cpus.items():
+            if not sharing.compatible_with(other) and not (group and group == other_group):
+                conflicts |= cpus
+        return conflicts
+
+
+def occupied_cpus(
+    runs: Iterable[RunCPUs], ledger: NodeState, *, excluded: RunCPUs | None = None, observed: bool = True
+) -> OccupiedCPUs:
+    """Return the CPUs that these runs may be using; only those ordered, unless `observed`."""
+    occupied = OccupiedCPUs()
+    for run in runs:
+        if run is not excluded:
+            for cpus, sharing, group in occupancy(run, ledger, observed=observed):
+                occupied.add(cpus, sharing, group)
+    return occupied
+
+
+def occupancy(run: RunCPUs, ledger: NodeState, *, observed: bool) -> Iterator[tuple[CPUSet, Sharing, str]]:
+    """Yield the CPUs that a run may be using, or that are ordered for it, with its sharing and group there.
+
+    Without a ledger entry it shares with no other container, unless it started in the shared pool.
+    """
+    cpus = run.possible_cpus if observed else run.ordered_cpus
+    target = allocation_of(ledger, run.uid, run.container)
+    own = target.cpus if target and run.pooled else NO_CPUS if run.pooled else cpus
+    sharing, group = (target.sharing, target.group) if target else (Sharing.ALONE, "")
+    if cpus & own:
+        yield cpus & own, sharing, group
+    if cpus - own:
+        yield cpus - own, Sharing.POOL, ""
+
+
+def start_cpus(allocation: CPUAllocation, occupied: OccupiedCPUs) -> CPUSet:
+    """Return the CPUs on which a container may start now; empty if it has to wait."""
+    taken = occupied.conflicting(allocation.sharing, allocation.group)
+    if not allocation.sharing.exclusive:
+        return allocation.cpus - taken
+    return allocation.cpus if allocation.cpus.isdisjoint(taken) else NO_CPUS
+
+
+def due_moves(pods: Iterable[PodCPUs], ledger: NodeState) -> list[tuple[RunCPUs, CPUAllocation]]:
+    """Return the runs whose CPUs should change now, each with its new CPUs.
+
+    A run with an outstanding answer is left out: its CPUs are uncertain until then. Where nothing can move
+    and nothing is outstanding, runs may be on each other's CPUs, as after the loss of a ledger; then some
+    give way (see `_way_out`).
+    """
+    pods = list(pods)
+    runs = [run for pod in pods for run in pod.runs]
+    movable = [run for pod in pods if not pod.unmanaged for run in pod.runs if run.movable]
+    targets = [(run, target) for run in movable if (target := allocation_of(ledger, run.uid, run.container))]
+    moves = list(_moves(targets, runs, ledger))
+    if moves or any(run.pending is not None for run in runs):
+        return moves
+    waiting = [(run, target) for run, target in targets if not run.possible_cpus <= target.cpus]
+    return _way_out(waiting, runs, ledger) if len(waiting) > 1 else []
+
+
+def _moves(
+    targets: list[tuple[RunCPUs, CPUAllocation]], runs: list[RunCPUs], ledger: NodeState
+) -> Iterator[tuple[RunCPUs, CPUAllocation]]:
+    occupied = occupied_cpus(runs, ledger)
+    for run, target in targets:
+        if not target.sharing.exclusive:
+            taken = occupied.conflicting(target.sharing, target.group)
+            target = replace(target, cpus=target.cpus - taken)
+        elif target.cpus != run.applied:
+            others = occupied_cpus(runs, ledger, excluded=run)
+            if not target.cpus.isdisjoint(others.conflicting(target.sharing, target.group)):
+                continue
+        if target.cpus and (target.cpus != run.applied or run.drifted):
+            yield run, target
+
+
+def _way_out(
+    waiting: list[tuple[RunCPUs, CPUAllocation]], runs: list[RunCPUs], ledger: NodeState
+) -> list[tuple[RunCPUs, CPUAllocation]]:
+    """Return moves that end a circle of runs which wait for each other's CPUs.
+
+    CPUs of the shared pool belong to the pool, although an exclusive container that has to leave them is
+    still there. Next come exclusive containers that only lose CPUs; at last one on the CPUs of another goes
+    to the pool for the time being.
+    """
+    ordered = occupied_cpus(runs, ledger, observed=False)
+    pooled = [
+        (run, replace(target, cpus=target.cpus - ordered.conflicting(target.sharing, target.group)))
+        for run, target in waiting
+        if not target.sharing.exclusive
+    ]
+    if moves := [(run, target) for run, target in pooled if target.cpus and target.cpus != run.applied]:
+        return moves
+    exclusive = [(run, target) for run, target in waiting if target.sharing.exclusive]
+    if moves := [(run, target) for run, target in exclusive if target.cpus <= run.seen]:
+        return moves
+    pool = ledger.shared_pool - ordered.conflicting(POOL)
+    evacuations = [
+        (run, replace(target, cpus=pool))
+        for run, target in exclusive
+        if run.possible_cpus & (ledger.exclusive - target.cpus) and pool != run.applied
+    ]
+    return evacuations[:1] if pool else []
+
+
+def assert_no_conflict(pods: Iterable[PodCPUs], ledger: NodeState) -> None:
+    """Assert that no CPU is ordered for two containers that must not share it."""
+    ordered = OccupiedCPUs()
+    for pod in pods:
+        for run in pod.runs:
+            parts = list(occupancy(run, ledger, observed=False))
+            for cpus, sharing, group in parts:
+                shared = cpus & ordered.conflicting(sharing, group)
+                assert not shared, f"{pod.pod.key} {run.container}: CPUs {shared} are ordered for others, too"
+            for part in parts:
+                ordered.add(*part)

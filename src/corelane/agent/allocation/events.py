@@ -1,0 +1,197 @@
+"""Events that the allocation of CPUs takes: plain values.
+
+The state machines have no clock: every event carries the time when it was noticed, `at` in Unix seconds for
+timestamps, and `now` in seconds of a monotonic clock for deadlines, retries and back-offs, which a clock that
+is set must not move.
+"""
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import TypedDict
+
+from corelane.agent.allocation.modes import Mode
+from corelane.agent.allocation.pods import BoundPod
+from corelane.agent.allocation.records import NO_CPUS
+from corelane.cpuset import CPUSet
+from corelane.machine.model import Machine
+from corelane.node import NodeConfig
+from corelane.node.kubelet import checkpoint
+from corelane.runtime.base import ObservedResources
+
+
+class EventTimes(TypedDict):
+    """The times of an event, as keyword arguments."""
+
+    at: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentEvent:
+    """What happened, and when."""
+
+    at: float
+    now: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerRun:
+    """One run of a container as the runtime reports it.
+
+    `allowed` are the CPUs that the kernel allows its processes, empty unless it is live; `resources` all that
+    the kernel reports, None if unknown.
+    """
+
+    id: str
+    uid: str
+    container: str
+    attempt: int
+    live: bool
+    allowed: CPUSet = NO_CPUS
+    resources: ObservedResources | None = None
+    namespace: str = ""
+    pod: str = ""
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    exit_code: int = 0
+    signal: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainersListed(AgentEvent):
+    """Every run that the runtime has, in any order; the first event of all, and repeated beside a kubelet.
+
+    A run is `live` as long as its cgroup has a process. Runs that were recorded when the listing `began`
+    (monotonic; None: just now) and are not in the list have ended.
+    """
+
+    runs: tuple[ContainerRun, ...]
+    began: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerSeen(AgentEvent):
+    """A kubelet started a container, or the runtime created one as it was answered."""
+
+    run: ContainerRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerCreating(AgentEvent):
+    """The runtime is about to create a container, and waits for AnswerCreate until `deadline` (monotonic)."""
+
+    token: Hashable
+    id: str
+    uid: str
+    container: str
+    deadline: float
+    namespace: str = ""
+    pod: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreationLost(AgentEvent):
+    """The runtime does not wait for this answer any more, as its connection is lost."""
+
+    token: Hashable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodSeen(AgentEvent):
+    """A pod that a kubelet runs on this node was added or changed."""
+
+    pod: BoundPod
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodUndecodable(AgentEvent):
+    """A pod of this node cannot be decoded: its containers and their CPUs stay as they are."""
+
+    uid: str
+    namespace: str = ""
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGone(AgentEvent):
+    """The API server does not have the pod any more."""
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsListed(AgentEvent):
+    """All pods of this node were listed: a PodSeen came for each; other pods are gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exited(AgentEvent):
+    """A run ended: no process is left in its cgroup. A repeated event has no effect."""
+
+    run: ContainerRun
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pinned(AgentEvent):
+    """The runtime applied `cpus`, and the kernel shows `allowed` (empty if there is no process)."""
+
+    id: str
+    cpus: CPUSet
+    allowed: CPUSet
+    resources: ObservedResources | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinFailed(AgentEvent):
+    """The runtime failed to apply a CPU set; the container may run on the old or the new CPUs."""
+
+    id: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllowedCPUsRead(AgentEvent):
+    """CPUs, and other `resources`, that the kernel reports for a running container."""
+
+    id: str
+    allowed: CPUSet
+    resources: ObservedResources | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubeletStateRead(AgentEvent):
+    """A kubelet's CPU manager state; `running` are the UIDs of its pods, None if unknown."""
+
+    checkpoint: checkpoint.Checkpoint
+    running: frozenset[str] | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
+    """UID to `namespace/name`, of the kubelet's pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineChanged(AgentEvent):
+    """CPUs were added or removed, or went online or offline."""
+
+    machine: Machine
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChanged(AgentEvent):
+    """The node's settings changed."""
+
+    config: NodeConfig
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeChanged(AgentEvent):
+    """What may be allocated and written changed; `quotas`: the kubelet enforces CPU limits (cpuCFSQuota)."""
+
+    mode: Mode
+    quotas: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimePassed(AgentEvent):
+    """Time passed."""

@@ -1,0 +1,302 @@
+"""Pods that a kubelet starts and ends: a pure state machine over their CPUs.
+
+Theory of operation. The kubelet has admitted a pod before corelane sees it, so none is refused: a pod without
+room runs in the shared pool. A container gets its CPUs in one of two ways. Where the runtime asks before it
+creates a container (NRI), other containers leave its CPUs first, as the kernel confirms, and then the answer
+goes out; where that cannot be done by the deadline, it starts in the shared pool. Without NRI it
+starts on any CPUs. In both cases it is moved to its own CPUs as soon as other containers have left them.
+Events may be late or lost: a list of all containers, at any time, puts records right. The ledger and the
+running containers are enough for moves and repairs; only admissions wait until containers and pods were
+listed once.
+"""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from corelane.agent.allocation import cpu_moves, events
+from corelane.agent.allocation.admission import admission_order
+from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.conditions import pinned_condition
+from corelane.agent.allocation.events import AgentEvent, ContainerRun
+from corelane.agent.allocation.instructions import AnswerCreate, Instruction, PublishCondition
+from corelane.agent.allocation.modes import Mode
+from corelane.agent.allocation.pods import NO_POD_OBJECT, UNDECODABLE, BoundPod, StatusReason, named_request
+from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs
+from corelane.cpuset import CPUSet, named
+from corelane.node import NodeState
+from corelane.runtime.base import ResourceUpdate
+
+UNLISTED_GRACE: Final = 30.0
+"""Seconds after which a container of no listed pod counts as one without a pod object."""
+CREATION_GRACE: Final = 30.0
+"""Seconds for the runtime to create a container after the answer, before a list may prove it missing."""
+
+
+@dataclass(slots=True)
+class Creation:
+    """A container whose creation waits for CPUs, and what was changed for it meanwhile."""
+
+    asked: events.ContainerCreating
+    updates: dict[str, ResourceUpdate] = field(default_factory=dict)
+
+
+class KubeletPods:
+    """The pods of one node beside its kubelet; their CPUs are in `allocation`.
+
+    `mode` holds until ModeChanged; without one everything may be allocated and written.
+    """
+
+    def __init__(self, allocation: Allocation, mode: Mode | None = None) -> None:
+        self.allocation = allocation
+        if mode is not None:
+            allocation.set_mode(mode)
+        self._containers_are_listed = self._pods_are_listed = False
+        self._creations: dict[Hashable, Creation] = {}
+        self._undecodable: set[str] = set()
+        self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
+            events.ContainersListed: self._containers_listed,
+            events.ContainerSeen: lambda event: self._see(event.run, event.now),
+            events.ContainerCreating: self._container_creating,
+            events.CreationLost: self._creation_lost,
+            events.Exited: self._exited,
+            events.PodSeen: self._pod_seen,
+            events.PodUndecodable: self._pod_undecodable,
+            events.PodGone: self._pod_gone,
+            events.PodsListed: self._pods_listed,
+            events.Pinned: self._pinned,
+            events.ModeChanged: self._mode_changed,
+            events.TimePassed: lambda _: None,
+        }
+
+    def handle(self, *batch: AgentEvent) -> list[Instruction]:
+        """Apply events, and return the instructions that follow; a changed ledger is saved first."""
+        relevant = [event for event in batch if not self._is_routine(event)]
+        for event in relevant:
+            self._handlers.get(type(event), self.allocation.note)(event)
+        if relevant:
+            self._settle(relevant[-1].at, relevant[-1].now)
+        return self.allocation.take()
+
+    def _is_routine(self, event: AgentEvent) -> bool:
+        """Whether an event changes nothing: time that nothing waits for, or what is recorded already."""
+        match event:
+            case events.TimePassed():
+                return not self._needs_ticks(event.now)
+            case events.ContainersListed():
+                recorded = {run.id for run in self.runs()}
+                live = {run.id for run in event.runs if run.live}
+                return self._containers_are_listed and recorded == live and not self._creating()
+            case events.PodSeen():
+                pod = self.pods.get(event.pod.uid)
+                unchanged = pod is not None and pod.present and pod.pod == event.pod
+                return unchanged and event.pod.uid not in self._undecodable
+        return self.allocation.is_routine(event)
+
+    def _creating(self) -> bool:
+        return any(run.creating for run in self.allocation.runs())
+
+    def _needs_ticks(self, now: float) -> bool:
+        waiting = (pod.live and not pod.admitted for pod in self.allocation.pods.values())
+        return bool(self._creations) or any(waiting) or self.allocation.needs_ticks(now)
+
+    @property
+    def ledger(self) -> NodeState:
+        """Current CPU allocation."""
+        return self.allocation.ledger
+
+    @property
+    def next_deadline(self) -> float | None:
+        """Time (monotonic) by which TimePassed is needed for an answer; None if none waits."""
+        return min((creation.asked.deadline for creation in self._creations.values()), default=None)
+
+    @property
+    def pods(self) -> dict[str, PodCPUs]:
+        """Pods by UID, listed ones and others that run."""
+        return self.allocation.pods
+
+    @property
+    def without_room(self) -> dict[str, StatusReason]:
+        """Pods by UID that no admission placed, and why."""
+        return {uid: pod.unplaced for uid, pod in self.pods.items() if pod.unplaced}
+
+    def runs(self) -> list[RunCPUs]:
+        """Return the runs of which a process may exist, without those that are only being created."""
+        return [run for run in self.allocation.runs() if not run.creating]
+
+    # -- containers
+
+    def _containers_listed(self, event: events.ContainersListed) -> None:
+        began = event.now if event.began is None else event.began
+        live = {run.id for run in event.runs if run.live}
+        for run in self.allocation.runs():
+            grace = CREATION_GRACE if run.creating else 0.0
+            if run.id not in live and run.recorded_at + grace <= began:
+                self.allocation.note_ended(run)
+        for listed in sorted(event.runs, key=lambda listed: listed.attempt):
+            self._see(listed, event.now)
+        self._containers_are_listed = True
+
+    def _see(self, listed: ContainerRun, now: float) -> None:
+        run = self.allocation.run(listed.id)
+        if run is not None and run.creating and listed.live:
+            self.allocation.note_created(run, listed)
+        elif run is None and listed.live:
+            self._adopt(listed, now)
+
+    def _adopt(self, listed: ContainerRun, now: float) -> None:
+        self._pod(listed.uid, listed.namespace, listed.pod)
+        run = self.allocation.adopt(listed)
+        assert run is not None
+        run.recorded_at = now
+        target = self.allocation.target(run.uid, run.container)
+        run.pooled = not run.seen <= target.cpus if target else not run.seen.isdisjoint(self.ledger.reserved)
+
+    def _pod(self, uid: str, namespace: str, name: str) -> PodCPUs:
+        """Return the pod's record; a new one has these names."""
+        new = uid not in self.allocation.pods
+        pod = self.allocation.pod(uid)
+        if new and name:
+            pod.pod = BoundPod(named_request(uid, namespace, name))
+        return pod
+
+    def _exited(self, event: events.Exited) -> None:
+        if run := self.allocation.run(event.run.id):
+            self.allocation.note_ended(run)
+
+    def _container_creating(self, event: events.ContainerCreating) -> None:
+        self._pod(event.uid, event.namespace, event.pod)
+        self._creations[event.token] = Creation(event)
+
+    def _creation_lost(self, event: events.CreationLost) -> None:
+        self._creations.pop(event.token, None)
+
+    def _pinned(self, event: events.Pinned) -> None:
+        self.allocation.note(event)
+        for creation in self._creations.values():
+            creation.updates[event.id] = ResourceUpdate(cpus=event.cpus)
+
+    # -- pods
+
+    def _pod_seen(self, event: events.PodSeen) -> None:
+        pod = self.allocation.pod(event.pod.uid)
+        pod.pod, pod.present = event.pod, True
+        self._undecodable.discard(pod.uid)
+
+    def _pod_undecodable(self, event: events.PodUndecodable) -> None:
+        self._pod(event.uid, event.namespace, event.name).present = True
+        self._undecodable.add(event.uid)
+
+    def _pod_gone(self, event: events.PodGone) -> None:
+        if pod := self.allocation.pods.get(event.uid):
+            pod.present = False
+
+    def _pods_listed(self, event: events.PodsListed) -> None:
+        self._pods_are_listed = True
+
+    def _mode_changed(self, event: events.ModeChanged) -> None:
+        """Apply a mode; once it allocates, pods that came before it are admitted anew."""
+        before = self.allocation.mode
+        self.allocation.note(event)
+        if event.mode.allocates and before is not None and not before.allocates:
+            for pod in self.pods.values():
+                if not any(entry.cpus for entry in self.ledger.of_pod(pod.uid)):
+                    self.allocation.release(pod)
+
+    # -- orders that follow
+
+    def _settle(self, at: float, now: float) -> None:
+        if self._containers_are_listed and self._pods_are_listed:
+            for pod in admission_order(self.ledger, self.allocation.pods.values()):
+                self._progress(pod, now)
+            self.allocation.release_unlisted()
+        self.allocation.order_moves(now)
+        self._answer_creations(now)
+        self.allocation.order_readings()
+        self._publish_conditions(at)
+
+    def _progress(self, pod: PodCPUs, now: float) -> None:
+        if pod.live or any(creation.asked.uid == pod.uid for creation in self._creations.values()):
+            self._enter(pod, now)
+        elif not pod.present or pod.pod.ended:
+            self.allocation.release(pod)
+            if not pod.present:
+                self.allocation.forget(pod.uid)
+        else:
+            self._enter(pod, now)
+
+    def _enter(self, pod: PodCPUs, now: float) -> None:
+        """Bring a pod into the ledger, with all of its containers."""
+        known = pod.uid in self.ledger.pods
+        if pod.uid in self._undecodable:
+            if not known and pod.live:
+                self.allocation.keep(pod, UNDECODABLE)
+            return
+        if not pod.present:
+            began = min((run.recorded_at for run in pod.runs), default=now)
+            if not known and now >= began + UNLISTED_GRACE:
+                self.allocation.keep(pod, NO_POD_OBJECT)
+        elif not pod.admitted:
+            result = self.allocation.admit(pod)
+            if result.refusal:
+                self.allocation.keep(pod, result.refusal, result.decision)
+        if pod.uid in self.ledger.pods:
+            self.allocation.enter_others(pod, self._created_in(pod))
+
+    def _created_in(self, pod: PodCPUs) -> list[str]:
+        asked = [creation.asked for creation in self._creations.values()]
+        return [one.container for one in asked if one.uid == pod.uid]
+
+    def _answer_creations(self, now: float) -> None:
+        if not self._creations:
+            return
+        occupied = self.allocation.occupied()
+        for token, creation in list(self._creations.items()):
+            asked = creation.asked
+            pod = self.allocation.pods[asked.uid]
+            target = self.allocation.target(asked.uid, asked.container)
+            if not self.allocation.may_write(pod):
+                self._answer(token, None)
+                continue
+            cpus = cpu_moves.start_cpus(target, occupied) if target else NO_CPUS
+            late = not cpus
+            if late and now < asked.deadline:
+                continue
+            if late:
+                cpus = self.ledger.shared_pool - self.allocation.ordered().conflicting(cpu_moves.POOL)
+            run = self.allocation.order_creation(pod, asked.container, asked.id, cpus, now)
+            run.pooled = late
+            if late:
+                self._report_late(pod, run, target.cpus if target else NO_CPUS)
+            for part, sharing, group in cpu_moves.occupancy(run, self.ledger, observed=True):
+                occupied.add(part, sharing, group)
+            self._answer(token, self.allocation.creation_update(run, cpus))
+
+    def _answer(self, token: Hashable, adjust: ResourceUpdate | None) -> None:
+        creation = self._creations.pop(token)
+        settled = {run.id for run in self.allocation.runs() if run.pending is None}
+        updates = tuple((run, update) for run, update in creation.updates.items() if run in settled)
+        self.allocation.outbox.put(AnswerCreate(token, adjust, updates))
+
+    def _report_late(self, pod: PodCPUs, run: RunCPUs, own: CPUSet) -> None:
+        reason = f"other containers are still on {named(own.mask)}" if own else "its pod was not listed yet"
+        text = (
+            f"Container {run.container} is created in the shared pool: {reason}; "
+            "it is moved to its CPUs as soon as they are free"
+        )
+        self.allocation.outbox.record(pod, "CPUsNotReady", text, warning=True)
+        self.allocation.reporter.waiting(pod.pod, run.container, own)
+
+    def _publish_conditions(self, at: float) -> None:
+        """Publish the condition of pods that have, or should have, exclusive CPUs."""
+        for uid in self.allocation.outbox.take_touched():
+            pod = self.allocation.pods.get(uid)
+            if pod is None or not pod.present or not pod.live:
+                continue
+            exclusive = any(entry.exclusive for entry in self.ledger.of_pod(uid))
+            condition = pinned_condition(pod)
+            if (exclusive or pod.unplaced) and condition != pod.condition:
+                pod.condition = condition
+                reason, message = condition
+                order = PublishCondition(uid, not reason, reason or "Confirmed", message, at)
+                self.allocation.outbox.put(order)

@@ -1,0 +1,124 @@
+"""Instructions collected while events are handled, and the Kubernetes events about CPUs among them."""
+
+from typing import Final
+
+from corelane.agent.allocation.admission import AdmissionResult
+from corelane.agent.allocation.confirmation import is_first_report
+from corelane.agent.allocation.instructions import Instruction, PublishEvent
+from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.allocation.records import PodCPUs, RunCPUs
+from corelane.agent.allocation.reporting import AllocationReporter
+from corelane.cpuset import CPUSet, named
+from corelane.node import Decision, NodeState, Sharing
+from corelane.reasons import Code
+from corelane.workload import PodRequest
+
+_EXCLUSIVITY: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "exclusive, shared with BE"}
+
+
+class Outbox:
+    """Instructions in the order in which they are to be carried out, and the pods whose status may differ."""
+
+    def __init__(self) -> None:
+        self._orders: list[Instruction] = []
+        self._touched: set[str] = set()
+
+    def put(self, order: Instruction) -> None:
+        self._orders.append(order)
+
+    def take(self) -> list[Instruction]:
+        """Return all instructions so far, and start a new batch."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    def touch(self, uid: str) -> None:
+        """Mark a pod whose status may have changed."""
+        self._touched.add(uid)
+
+    def take_touched(self) -> set[str]:
+        """Return the pods marked since the last call."""
+        touched, self._touched = self._touched, set()
+        return touched
+
+    def record(self, pod: PodCPUs, reason: str, message: str, *, warning: bool = False) -> None:
+        """Record a Kubernetes event about a pod; a pod that was deleted gets none."""
+        if pod.present:
+            self.put(PublishEvent(pod.uid, reason, message, warning))
+
+
+class AllocationEvents:
+    """Records what happened to the CPUs of pods and containers."""
+
+    def __init__(self, outbox: Outbox, reporter: AllocationReporter) -> None:
+        self._outbox = outbox
+        self._reporter = reporter
+
+    def admitted(self, pod: PodCPUs, result: AdmissionResult) -> None:
+        """A pod was admitted by a decision, or was in the ledger already."""
+        if result.decision:
+            self._reporter.admitted(pod.pod, result.decision)
+        else:
+            self._reporter.adopted(pod.pod, len(pod.runs))
+
+    def kept(self, pod: PodCPUs, refusal: StatusReason, decision: Decision | None, ledger: NodeState) -> None:
+        """A pod cannot be placed, and is left where it runs, or in its pool; lack of CPUs has remedies."""
+        if pod.unmanaged:
+            self._outbox.record(pod, "CPUsUnknown", refusal.message, warning=True)
+            self._reporter.left_unmanaged(pod.pod, refusal)
+            return
+        if pod.present:
+            text = f"runs in the shared pool: {refusal.message}"
+            rejected = _for_remedies(pod, decision, ledger)
+            self._outbox.put(PublishEvent(pod.uid, "CPUsUnavailable", text, True, rejected))
+        self._reporter.unplaced(pod.pod, refusal)
+
+    def refused(
+        self, pod: PodCPUs, refusal: StatusReason, decision: Decision | None, ledger: NodeState
+    ) -> None:
+        """A pod was rejected; for lack of CPUs, the event names remedies."""
+        if pod.present:
+            rejected = _for_remedies(pod, decision, ledger)
+            self._outbox.put(PublishEvent(pod.uid, refusal.reason, refusal.message, True, rejected))
+        self._reporter.refused(pod.pod, refusal)
+
+    def pin_failed(self, pod: PodCPUs, run: RunCPUs, cpus: CPUSet, message: str) -> None:
+        """The runtime failed to apply these CPUs."""
+        if is_first_report(run, cpus, message):
+            self._reporter.pin_failed(pod.pod, run.container, cpus, message)
+        text = f"Container {run.container} could not be pinned to {named(cpus.mask)}: {message}; retrying"
+        self._warn_once_a_run(pod, run, "PinFailed", text)
+
+    def drifted(self, pod: PodCPUs, run: RunCPUs) -> None:
+        """The kernel allows CPUs that were not applied; no news of a container to which none were yet."""
+        if not run.applied:
+            return
+        if is_first_report(run, run.applied, run.seen):
+            self._reporter.drifted(pod.pod, run.container, run.applied, run.seen)
+        text = (
+            f"Container {run.container}: kernel allows {named(run.seen.mask)}, "
+            f"allocated {named(run.applied.mask)}; applying the allocation again"
+        )
+        self._warn_once_a_run(pod, run, "CPUsDrifted", text)
+
+    def confirmed(self, pod: PodCPUs, run: RunCPUs, sharing: Sharing | None) -> None:
+        """The kernel confines a container to its CPUs; `sharing` is None without an allocation."""
+        self._reporter.confirmed(pod.pod, run.container, run.applied)
+        if sharing is not None and sharing.exclusive:
+            cpus = named(run.applied.mask)
+            how = _EXCLUSIVITY[sharing]
+            text = f"Container {run.container} pinned to {cpus} ({how}), confirmed by the kernel"
+            self._outbox.record(pod, "CPUsPinned", text)
+
+    def _warn_once_a_run(self, pod: PodCPUs, run: RunCPUs, reason: str, message: str) -> None:
+        """Record a problem with a container's CPUs, once in each of its runs."""
+        if not run.problem_published:
+            run.problem_published = True
+            self._outbox.record(pod, reason, message, warning=True)
+
+
+def _for_remedies(
+    pod: PodCPUs, decision: Decision | None, ledger: NodeState
+) -> tuple[NodeState, PodRequest] | None:
+    """Return ledger and request for the remedies in an event, where CPUs are lacking."""
+    lacks_cpus = decision and decision.refusal and decision.refusal.code is Code.INSUFFICIENT_CPUS
+    return (ledger, pod.pod.request) if lacks_cpus else None

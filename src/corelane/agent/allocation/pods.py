@@ -1,0 +1,55 @@
+"""A pod bound to this node, as far as its CPUs are concerned."""
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Final
+
+from corelane.node import NodeState
+from corelane.workload import PodRequest, QOSClass
+
+
+@dataclass(frozen=True, slots=True)
+class StatusReason:
+    """Reason (one CamelCase word) and message, as in a pod's status and events."""
+
+    reason: str
+    message: str = ""
+
+
+UNDECODABLE: Final = StatusReason("PodUndecodable", "the pod object cannot be decoded")
+NO_POD_OBJECT: Final = StatusReason("NoPodObject", "the container belongs to no pod of this node")
+
+
+@dataclass(frozen=True, slots=True)
+class BoundPod:
+    """A pod of the API server or the kubelet that runs, or is to run, on this node.
+
+    `created_at` is in Unix seconds. `ended`: its phase is terminal. `bound_by_corelane`: a rejection
+    contradicts corelane's scheduler.
+    """
+
+    request: PodRequest
+    _: KW_ONLY
+    created_at: float = 0.0
+    ended: bool = False
+    bound_by_corelane: bool = False
+
+    @property
+    def uid(self) -> str:
+        return self.request.uid
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for logs."""
+        return self.request.key
+
+
+def unlisted_request(uid: str, ledger: NodeState) -> PodRequest:
+    """Return an empty request for a running pod that was not listed yet, named as in the ledger."""
+    titles = (entry.pod for entry in ledger.of_pod(uid))
+    namespace, _, name = next(titles, f"/pod with UID {uid}").partition("/")
+    return named_request(uid, namespace, name)
+
+
+def named_request(uid: str, namespace: str, name: str) -> PodRequest:
+    """Return the request of a pod of which only the names are known."""
+    return PodRequest(uid, namespace, name, QOSClass.BEST_EFFORT, ())

@@ -1,0 +1,92 @@
+"""Records of the CPUs of pods and of their containers' runs: allocated, ordered, applied, and read back."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from corelane.agent.allocation.pods import BoundPod, StatusReason
+from corelane.cpuset import CPUSet
+from corelane.runtime.base import ObservedResources, ResourceUpdate
+
+NO_CPUS: Final = CPUSet()
+
+
+@dataclass(slots=True)
+class RunCPUs:
+    """CPUs of one run of a container, from the order to start it until its last process has exited.
+
+    The CPUs that the kernel allows are uncertain while they change, so three sets are recorded: `applied`
+    by the runtime, ordered and `pending`, and last `seen` in the kernel. `id` is empty until it is started.
+    `creating`: a runtime creates it on the pending CPUs, as answered. `pooled`: it started beside the shared
+    pool, and is not alone yet on CPUs that are not its own. `recorded_at`, `retry_at` are monotonic.
+    """
+
+    uid: str
+    container: str
+    id: str = ""
+    applied: CPUSet = NO_CPUS
+    pending: CPUSet | None = None
+    seen: CPUSet = NO_CPUS
+    confirmed: bool = False
+    unread: bool = False
+    drifted: bool = False
+    narrowed: bool = False
+    resources: ObservedResources | None = None
+    """Last report of the kernel, None if unknown."""
+    attempted: tuple[ResourceUpdate, ObservedResources | None] | None = None
+    """Change of other resources than CPUs that was ordered last, and the report that led to it."""
+    retry_at: float = 0.0
+    creating: bool = False
+    pooled: bool = False
+    recorded_at: float = 0.0
+    problem_published: bool = False
+    reported_problems: set[tuple[CPUSet, object]] = field(default_factory=set)
+    """CPUs that could not be applied, each with what was observed; empty again once they are confirmed."""
+
+    @property
+    def movable(self) -> bool:
+        """Whether the run was started, and no order about its CPUs is outstanding."""
+        return self.pending is None and bool(self.id)
+
+    @property
+    def ordered_cpus(self) -> CPUSet:
+        """CPUs that this agent ordered, applied or pending."""
+        return self.applied | (self.pending or NO_CPUS)
+
+    @property
+    def possible_cpus(self) -> CPUSet:
+        """Every CPU that the run's processes may be running on."""
+        return self.ordered_cpus | self.seen
+
+
+@dataclass(slots=True)
+class PodCPUs:
+    """One pod's record: its containers' runs of which a process may exist.
+
+    `present`: the API server has the pod. `admitted`: the ledger has it. `unplaced`: why no admission placed
+    it; then it runs in its pool, or it is `unmanaged`: it ran elsewhere before, its containers are left
+    unchanged, and the ledger holds their CPUs.
+    """
+
+    pod: BoundPod
+    present: bool = False
+    admitted: bool = False
+    unmanaged: bool = False
+    unplaced: StatusReason | None = None
+    runs: list[RunCPUs] = field(default_factory=list)
+    condition: tuple[str, str] | None = None
+    """Reason and message of the condition `corelane.io/Pinned`, as last published."""
+
+    @property
+    def uid(self) -> str:
+        return self.pod.uid
+
+    @property
+    def live(self) -> bool:
+        """Whether a process of the pod may exist."""
+        return bool(self.runs)
+
+
+def all_runs(pods: Iterable[PodCPUs]) -> Iterable[RunCPUs]:
+    """Return the runs of all these pods."""
+    return (run for pod in pods for run in pod.runs)

@@ -1,0 +1,48 @@
+"""Pods as the kubelet or the API server has them, as events for the allocation."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from corelane.agent.allocation import events
+from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.pods import BoundPod
+from corelane.agent.clocks import Clocks
+from corelane.agent.lifecycle.pod_manifest import pod_request, seconds, was_bound_by_corelane
+from corelane.agent.reporting import AgentReporter
+from corelane.kube.decode import Malformed
+from corelane.kube.pod import Pod
+
+
+def bound_pod(uid: str, pod: Pod) -> BoundPod:
+    """Return what the allocation needs of a pod that runs under `uid`; invalid annotations are left out."""
+    request, _ = pod_request(pod)
+    return BoundPod(
+        request if request.uid == uid else replace(request, uid=uid),
+        created_at=seconds(pod.metadata.creation_timestamp),
+        ended=pod.ended,
+        bound_by_corelane=was_bound_by_corelane(pod),
+    )
+
+
+class PodEvents:
+    """Turns changes of a `PodList` into events."""
+
+    def __init__(self, put: Callable[[AgentEvent], None], reporter: AgentReporter, clocks: Clocks) -> None:
+        self._put = put
+        self._reporter = reporter
+        self._clocks = clocks
+
+    def pod_seen(self, uid: str, pod: Pod) -> None:
+        self._put(events.PodSeen(pod=bound_pod(uid, pod), **self._clocks.times()))
+
+    def pod_malformed(self, uid: str, bad: Malformed) -> None:
+        self._reporter.malformed(str(bad))
+        self._put(
+            events.PodUndecodable(uid=uid, namespace=bad.namespace, name=bad.name, **self._clocks.times())
+        )
+
+    def pod_gone(self, uid: str) -> None:
+        self._put(events.PodGone(uid=uid, **self._clocks.times()))
+
+    def pods_listed(self) -> None:
+        self._put(events.PodsListed(**self._clocks.times()))

@@ -1,0 +1,92 @@
+"""The loop of every agent: events to the state machine, the ledger to disk, then its instructions.
+
+While the ledger cannot be written, instructions that change containers wait for it, and nothing else does:
+events are handled, readings are taken, and what is reported to the API server is reported.
+"""
+
+import asyncio
+from typing import Final, Protocol
+
+from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.instructions import Instruction, SaveLedger
+from corelane.agent.event_queue import EventQueue
+from corelane.node import NodeState
+
+FIRST_RETRY: Final = 1.0
+LONGEST_RETRY: Final = 15.0
+
+
+class LoopOwner(Protocol):
+    """What an agent gives its loop."""
+
+    def handle(self, *events: AgentEvent) -> list[Instruction]:
+        """Return what follows from events."""
+
+    async def save(self, ledger: NodeState) -> str:
+        """Write the ledger durably; return why that failed, or ""."""
+
+    def carry_out(self, order: Instruction) -> None:
+        """Begin to carry out an instruction."""
+
+    def waits_for_ledger(self, order: Instruction) -> bool:
+        """Whether an instruction changes containers, and so waits until the ledger is on disk."""
+
+    def saved(self, fault: str) -> None:
+        """Report the outcome of a write, "" for success."""
+
+    async def batch_done(self) -> None:
+        """Do what is due after every batch."""
+
+
+class EventLoop:
+    """`put` events from anywhere in the event loop's thread; `run` until cancelled."""
+
+    def __init__(self, owner: LoopOwner) -> None:
+        self._owner = owner
+        self.queue = EventQueue()
+        self.put = self.queue.put
+        self._unsaved: NodeState | None = None
+        self._held: list[Instruction] = []
+        self._retry_at = 0.0
+        self._failures = 0
+
+    @property
+    def held(self) -> int:
+        """Number of instructions that wait for the ledger to be written."""
+        return len(self._held)
+
+    async def run(self) -> None:
+        now = asyncio.get_running_loop().time
+        while True:
+            wait = None if self._unsaved is None else max(self._retry_at - now(), 0.0)
+            batch = await self.queue.batch(wait)
+            orders = self._owner.handle(*batch) if batch else []
+            for order in orders:
+                if isinstance(order, SaveLedger):
+                    self._unsaved = order.ledger
+            if self._unsaved is not None and now() >= self._retry_at:
+                await self._save(self._unsaved)
+            self._carry_out(orders)
+            await self._owner.batch_done()
+
+    async def _save(self, ledger: NodeState) -> None:
+        fault = await self._owner.save(ledger)
+        self._owner.saved(fault)
+        if not fault:
+            self._unsaved, self._failures, self._retry_at = None, 0, 0.0
+            return
+        delay = min(LONGEST_RETRY, FIRST_RETRY * 2.0**self._failures)
+        self._failures = min(self._failures + 1, 10)
+        self._retry_at = asyncio.get_running_loop().time() + delay
+
+    def _carry_out(self, orders: list[Instruction]) -> None:
+        if self._unsaved is None:
+            held, self._held = self._held, []
+            orders = held + orders
+        for order in orders:
+            if isinstance(order, SaveLedger):
+                continue
+            if self._unsaved is not None and self._owner.waits_for_ledger(order):
+                self._held.append(order)
+            else:
+                self._owner.carry_out(order)

@@ -1,0 +1,282 @@
+"""A pod's manifest as a node reads it, and the plan made from it for the state machine.
+
+A field that local processes cannot honour and the container depends on is a refusal; one that it can do
+without is a warning.
+"""
+
+# ruff: noqa: D101 - the API reference documents its own structs
+
+import os
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+from msgspec import field
+from msgspec.structs import replace
+
+from corelane.agent.allocation.pods import StatusReason
+from corelane.agent.lifecycle.records import (
+    ConditionTransition,
+    ContainerExit,
+    ContainerPlan,
+    PastRuns,
+    PodPlan,
+    RestartPolicy,
+)
+from corelane.kube import translate
+from corelane.kube.meta import ObjectMeta, Wire, condition
+from corelane.kube.pod import Container, ContainerStateTerminated, ContainerStatus, Pod, PodSpec
+from corelane.kube.translate import TranslationError
+from corelane.workload import ContainerKind, PodRequest, QOSClass
+
+SCHEDULER: Final = "corelane-scheduler"
+_UNEXPECTED: Final = "UnexpectedAdmissionError"
+_SERVICE_ACCOUNT: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
+_PROBES: Final = ("liveness_probe", "readiness_probe", "startup_probe")
+
+Tree = dict[str, Any]
+
+
+class NameRef(Wire, frozen=True):
+    name: str = ""
+    optional: bool = False
+
+
+class EnvFromSource(Wire, frozen=True):
+    prefix: str = ""
+    config_map_ref: NameRef | None = None
+    secret_ref: NameRef | None = None
+
+
+class VolumeMount(Wire, frozen=True):
+    name: str = ""
+    mount_path: str = ""
+
+
+class SecurityContext(Wire, frozen=True):
+    """Security context of a container or of a whole pod."""
+
+    run_as_user: int | None = None
+    run_as_non_root: bool = False
+
+
+class RunContainer(Container, frozen=True):
+    env_from: tuple[EnvFromSource, ...] = ()
+    volume_mounts: tuple[VolumeMount, ...] = ()
+    volume_devices: tuple[Tree, ...] = ()
+    liveness_probe: Tree | None = None
+    readiness_probe: Tree | None = None
+    startup_probe: Tree | None = None
+    lifecycle: Tree | None = None
+    security_context: SecurityContext | None = None
+
+
+class RunSpec(PodSpec, frozen=True):
+    containers: tuple[RunContainer, ...] = ()
+    init_containers: tuple[RunContainer, ...] = ()
+    ephemeral_containers: tuple[Tree, ...] = ()
+    resource_claims: tuple[Tree, ...] = ()
+    security_context: SecurityContext | None = None
+    service_account_name: str = ""
+
+
+class RunPod(Pod, frozen=True):
+    spec: RunSpec = field(default_factory=RunSpec)
+
+    def container(self, name: str) -> RunContainer:
+        """Return the container of that name. Raises KeyError."""
+        for container in (*self.spec.init_containers, *self.spec.containers):
+            if container.name == name:
+                return container
+        raise KeyError(name)
+
+
+def pod_plan(pod: RunPod, *, processes: bool) -> PodPlan:
+    """Return the plan of a pod; `processes` is false where containers are simulated."""
+    containers = tuple(_containers(pod))
+    request, refusal = pod_request(pod)
+    policy = RestartPolicy(pod.spec.restart_policy) if _policy_is_known(pod) else RestartPolicy.NEVER
+    if refusal is None and not _policy_is_known(pod):
+        text = f"spec.restartPolicy: {pod.spec.restart_policy!r} is unknown; use Always, OnFailure or Never"
+        refusal = StatusReason(_UNEXPECTED, text)
+    if processes and refusal is None:
+        refusal = next(_refusals(pod), None)
+    spec, meta = pod.spec, pod.metadata
+    deadline = spec.active_deadline_seconds
+    return PodPlan(
+        request=request,
+        containers=tuple(
+            ContainerPlan(container.name, kind, container.image) for container, kind in containers
+        ),
+        restart_policy=policy,
+        grace=float(spec.termination_grace_period_seconds),
+        active_deadline=None if deadline is None else float(deadline),
+        deletion_grace=_deletion_grace(meta),
+        created_at=seconds(meta.creation_timestamp),
+        started_at=seconds(pod.status.start_time) or None,
+        ended=pod.ended,
+        refusal=refusal,
+        warnings=tuple(_warnings(pod)) if processes else (),
+        bound_by_corelane=was_bound_by_corelane(pod),
+        past=_past(pod),
+        conditions={
+            condition.type: ConditionTransition(condition.status, seconds(condition.last_transition_time))
+            for condition in pod.status.conditions
+            if condition.last_transition_time
+        },
+    )
+
+
+def was_bound_by_corelane(pod: Pod) -> bool:
+    """Whether corelane's scheduler bound the pod; it may have been created with a node's name."""
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    ours = pod.spec.scheduler_name == SCHEDULER
+    return ours and scheduled is not None and scheduled.status == "True"
+
+
+def _policy_is_known(pod: RunPod) -> bool:
+    return pod.spec.restart_policy in set(RestartPolicy)
+
+
+def seconds(timestamp: str) -> float:
+    """Return the Unix seconds of an RFC 3339 timestamp; 0 for an empty or invalid one."""
+    try:
+        return datetime.fromisoformat(timestamp).timestamp() if timestamp else 0.0
+    except ValueError:
+        return 0.0
+
+
+def pod_request(pod: Pod) -> tuple[PodRequest, StatusReason | None]:
+    """Return the pod's request, and a refusal if its annotations or labels are invalid.
+
+    The request then leaves them out, because a pod that runs already has to go on; if that is invalid, too,
+    it is empty.
+    """
+    try:
+        return translate.request(pod), None
+    except TranslationError as error:
+        refusal = StatusReason(_UNEXPECTED, str(error))
+    meta = pod.metadata
+    try:
+        return translate.request(replace(pod, metadata=replace(meta, annotations={}, labels={}))), refusal
+    except TranslationError:
+        return PodRequest(meta.uid, meta.namespace, meta.name, QOSClass.BEST_EFFORT, ()), refusal
+
+
+def _containers(pod: RunPod) -> Iterator[tuple[RunContainer, ContainerKind]]:
+    for container in pod.spec.init_containers:
+        sidecar = container.restart_policy == "Always"
+        yield container, ContainerKind.SIDECAR if sidecar else ContainerKind.INIT
+    for container in pod.spec.containers:
+        yield container, ContainerKind.APP
+
+
+def _deletion_grace(meta: ObjectMeta) -> float | None:
+    if not meta.deletion_timestamp:
+        return None
+    return float(meta.deletion_grace_period_seconds or 0)
+
+
+def _past(pod: RunPod) -> dict[str, PastRuns]:
+    """Return the containers that ran before, by the pod's status."""
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return {
+        status.name: PastRuns(status.restart_count, _last_exit(status))
+        for status in statuses
+        if status.state.running or status.state.terminated or status.last_state.terminated
+    }
+
+
+def _last_exit(status: ContainerStatus) -> ContainerExit | None:
+    terminated = status.state.terminated or status.last_state.terminated
+    return None if status.state.running or not terminated else _exit(terminated)
+
+
+def _exit(terminated: ContainerStateTerminated) -> ContainerExit:
+    return ContainerExit(
+        terminated.exit_code,
+        seconds(terminated.finished_at),
+        seconds(terminated.started_at),
+        terminated.signal,
+        reason=terminated.reason,
+        message=terminated.message,
+    )
+
+
+def _refusals(pod: RunPod) -> Iterator[StatusReason]:
+    """Yield why the pod would not work as local processes."""
+    if pod.spec.resource_claims:
+        yield StatusReason(
+            "ResourceClaimsUnsupported",
+            "spec.resourceClaims is not supported: corelane does not allocate devices by claim",
+        )
+    for container, _ in _containers(pod):
+        yield from _refusals_of(pod, container)
+
+
+def _refusals_of(pod: RunPod, container: RunContainer) -> Iterator[StatusReason]:
+    subject = f"container {container.name}"
+    if not container.command:
+        yield StatusReason(
+            "CommandMissing",
+            f"{subject}: command is not set; containers run as local processes without images, "
+            f"so set `command` to a program of this machine",
+        )
+    for mount in container.volume_mounts:
+        if mount.mount_path.rstrip("/") != _SERVICE_ACCOUNT:
+            yield StatusReason(
+                "VolumesUnsupported",
+                f"{subject}: volume {mount.name} cannot be mounted at {mount.mount_path}; containers run as "
+                f"local processes without mounts, so use a path of this machine",
+            )
+    if container.volume_devices:
+        yield StatusReason(
+            "VolumesUnsupported", f"{subject}: volumeDevices are not supported for local processes"
+        )
+    if any(source.secret_ref for source in container.env_from) or any(
+        var.value_from and var.value_from.secret_key_ref for var in container.env
+    ):
+        yield StatusReason(
+            "SecretsUnsupported",
+            f"{subject}: environment variables from secrets are not supported; use a config map",
+        )
+    yield from _user_refusals(subject, container.security_context, pod.spec.security_context)
+
+
+def _user_refusals(
+    subject: str, own: SecurityContext | None, pods: SecurityContext | None
+) -> Iterator[StatusReason]:
+    """Yield a refusal for another user than the agent's, as which local processes run."""
+    contexts = [context for context in (own, pods) if context]
+    agent_user = os.geteuid()
+    users = (context.run_as_user for context in contexts if context.run_as_user is not None)
+    user = next(users, agent_user)
+    if user != agent_user:
+        yield StatusReason(
+            "UserUnsupported",
+            f"{subject}: runAsUser {user} is not supported; "
+            f"local processes run as the agent's user {agent_user}",
+        )
+    elif agent_user == 0 and any(context.run_as_non_root for context in contexts):
+        yield StatusReason(
+            "UserUnsupported",
+            f"{subject}: runAsNonRoot is set, but the agent and its local processes run as root",
+        )
+
+
+def _warnings(pod: RunPod) -> Iterator[StatusReason]:
+    """Yield the fields that are ignored, without which the pod can work."""
+    containers = [container for container, _ in _containers(pod)]
+    if any(container.image for container in containers):
+        yield StatusReason("ImageIgnored", "image ignored: containers run as local processes on this node")
+    probed = [c.name for c in containers if any(getattr(c, probe) for probe in _PROBES)]
+    if probed:
+        yield StatusReason(
+            "ProbesIgnored",
+            f"probes ignored for containers {', '.join(probed)}: a container is ready as soon as it runs",
+        )
+    hooked = [c.name for c in containers if c.lifecycle]
+    if hooked:
+        yield StatusReason("HooksIgnored", f"lifecycle hooks ignored for containers {', '.join(hooked)}")
+    if pod.spec.ephemeral_containers:
+        yield StatusReason("EphemeralContainersIgnored", "ephemeral containers are ignored")

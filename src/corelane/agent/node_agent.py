@@ -1,0 +1,386 @@
+"""The agent beside a kubelet: allocates, applies and verifies the CPUs of containers that the kubelet runs.
+
+Everything that is read has a source of its own (see `node_sources`), and everything that is written a queue.
+Ledger, runtime and kernel are compared at once: repairs wait neither for the API server nor for the
+kubelet. The agent neither registers the Node, nor renews its lease, nor writes pods' statuses.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Any, Final
+
+from corelane.agent import agent_status
+from corelane.agent.allocation import events, instructions, modes
+from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.instructions import Instruction
+from corelane.agent.allocation.kubelet_pods import KubeletPods
+from corelane.agent.allocation.modes import Mode, ModeInputs, Remaining
+from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.bound_pods import PodEvents
+from corelane.agent.clocks import Clocks
+from corelane.agent.event_loop import EventLoop
+from corelane.agent.execution import Execution, InstructionTasks
+from corelane.agent.kubelet_side import PodList
+from corelane.agent.node_sources import NodeSources
+from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
+from corelane.agent.node_upkeep import NodeUpkeep
+from corelane.agent.node_watch import NodeWatch
+from corelane.agent.nri_handlers import NRIHandlers
+from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_report
+from corelane.agent.reporting import AgentReporter, DriftCounter, LogReporter, Reporters
+from corelane.agent.saved_state import LEDGER_FILE
+from corelane.agent.status_socket import StatusServer
+from corelane.cpuset import CPUSet
+from corelane.kube.objects import Node
+from corelane.kube.translate import KubeletReport
+from corelane.node import Entry, NodeState, Origin
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.reasons import sentence
+from corelane.runtime.base import ResourceUpdate
+from corelane.runtime.nri.acting_lock import state_lock
+from corelane.runtime.nri.connection import NRIConnection
+
+_TICK: Final = 1.0
+_LAST_WRITES: Final = 2.0
+
+
+class NodeAgent:
+    """One node's agent beside a kubelet; `run` it until cancelled."""
+
+    def __init__(
+        self,
+        settings: NodeAgentSettings,
+        around: NodeSurroundings,
+        *,
+        reporter: AgentReporter | None = None,
+        clocks: Clocks | None = None,
+        validate: bool = False,
+    ) -> None:
+        """Read ledger and settings. Raises OSError, NodeConfigError."""
+        self.settings = settings
+        self.around = around
+        self.clocks = clocks or Clocks()
+        self.drifts = DriftCounter(self.clocks.wall)
+        self.reporter: AgentReporter = Reporters(reporter or LogReporter(settings.node_name), self.drifts)
+        self.loop = EventLoop(self)
+        self.upkeep = NodeUpkeep(
+            around.client,
+            settings.node_name,
+            around.machine,
+            settings.config,
+            settings.state_dir,
+            ledger=lambda: self.ledger,
+            put=self.put,
+            reporter=self.reporter,
+            clocks=self.clocks,
+        )
+        self.machine = KubeletPods(
+            Allocation(
+                self.upkeep.files.ledger,
+                reporter=self.reporter,
+                validate=validate,
+                follows_kubelet=around.state_file is not None,
+            )
+        )
+        self.mode: Mode | None = None
+        self.upkeep.kubelet_report = self._kubelet_report
+        self.pods = PodList(PodEvents(self.put, self.reporter, self.clocks))
+        self.sources = NodeSources(
+            self,
+            around.runtime,
+            seconds=settings.reconcile_seconds,
+            pods=self.pods,
+            node_watch=NodeWatch(
+                around.client,
+                settings.node_name,
+                self.pods,
+                self._node_changed,
+                self.reporter,
+                self.clocks,
+            ),
+            kubelet=around.kubelet,
+            state_file=around.state_file,
+            machine_watch=around.machine_watch,
+        )
+        self.started_at = self.clocks.wall()
+        self.ledger_fault, self.ledger_fault_since = "", 0.0
+        self._saved_ledger = self.upkeep.files.ledger
+        self._ordered: dict[str, ResourceUpdate] = {}
+        self._execution = Execution(around.runtime, put=self.put, reporter=self.reporter, clocks=self.clocks)
+        self._tasks = InstructionTasks(self.reporter)
+        self.handlers = NRIHandlers(self, around.runtime, self.clocks, self.reporter)
+        self._lock = state_lock(settings.state_dir)
+        self.nri = (
+            NRIConnection(
+                self.handlers,
+                state_directory=settings.state_dir,
+                socket=settings.nri,
+                lock=self._lock,
+            )
+            if settings.nri
+            else None
+        )
+
+    @property
+    def ledger(self) -> NodeState:
+        """Current CPU allocation, with the phase of every entry."""
+        return self.machine.ledger
+
+    @property
+    def saved_ledger(self) -> NodeState:
+        """The ledger as it is on disk."""
+        return self._saved_ledger
+
+    async def run(self) -> None:
+        """Run until cancelled. Containers keep their CPUs.
+
+        Of several agents with this state directory one acts, and the others wait.
+        """
+        await self._lock.acquire(self._waits)
+        self.decide_mode()
+        self.upkeep.report_start()
+        server = StatusServer(self.settings.state_dir, self.status)
+        parts = [self.loop.run(), self._tick(), self._serve(server), *self.sources.parts()]
+        parts += [queue.run() for queue in self.upkeep.publisher.queues]
+        if self.nri is not None:
+            parts.append(self.nri.run())
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in parts:
+                    group.create_task(part)
+        finally:
+            self._execution.cancel()
+            self._tasks.cancel()
+
+    async def close(self) -> None:
+        """Wait a moment for the last writes, and close the runtime's connection."""
+        await self.upkeep.idle(_LAST_WRITES)
+        await self.around.runtime.close()
+        if self.around.kubelet is not None:
+            await self.around.kubelet.close()
+        self._lock.release()
+
+    def _waits(self, holder: str) -> None:
+        self.reporter.source_failed("state directory", RuntimeError(f"{holder}; waiting until it ends"))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK)
+            self.put(events.TimePassed(**self.clocks.times()))
+
+    async def _serve(self, server: StatusServer) -> None:
+        """Serve the status; without it the agent works all the same."""
+        try:
+            await server.run()
+        except OSError as error:
+            self.reporter.source_failed("status socket", error)
+            await asyncio.Event().wait()
+
+    # -- events
+
+    def put(self, event: AgentEvent) -> None:
+        """Queue an event for the allocation."""
+        if isinstance(event, events.Pinned):
+            self.sources.note_pinned(event)
+        self.loop.put(event)
+
+    def runs(self) -> list[RunCPUs]:
+        """Return the runs of which a process may exist."""
+        return [run for run in self.machine.allocation.runs() if not run.creating]
+
+    def _node_changed(self, node: Node) -> None:
+        """Apply the Node's labels and annotations, which are settings and may change at any time."""
+        known, self.upkeep.owner_uid = self.upkeep.owner_uid, node.metadata.uid
+        changed = self.upkeep.apply(node.metadata.labels, node.metadata.annotations)
+        if changed or known != node.metadata.uid:
+            self.upkeep.publish_topology()
+
+    def kubelet_changed(self) -> None:
+        """Decide again what is allowed, and publish what the kubelet says."""
+        self.decide_mode()
+        self.upkeep.publish_topology()
+        self.publish_kubelet_cpusets()
+
+    def publish_kubelet_cpusets(self) -> None:
+        """Write the CPUs that the kubelet gave containers to its pods, where they differ."""
+        if self.mode is not None:
+            cpusets = kubelet_cpusets(self.mode, self.ledger, self._checkpoint)
+            self.upkeep.publisher.kubelet_cpusets(self.pods.pods.values(), cpusets)
+
+    @property
+    def _checkpoint(self) -> Checkpoint | None:
+        facts = self.sources.kubelet_facts
+        return facts.state.checkpoint if facts and facts.state else None
+
+    def _kubelet_report(self) -> KubeletReport | None:
+        """Return what is published of the kubelet; None without one."""
+        facts = self.sources.kubelet_facts
+        if facts is None or self.mode is None:
+            return None
+        return kubelet_report(
+            self.mode, self.ledger, facts.configuration, self._checkpoint, self.pods.names()
+        )
+
+    def decide_mode(self) -> None:
+        """Decide what is allowed by what is known now, and report a change."""
+        mode = modes.decide(self._mode_inputs())
+        if mode == self.mode:
+            return
+        before, self.mode = self.mode, mode
+        self.reporter.mode_changed(mode)
+        facts = self.sources.kubelet_facts
+        quotas = facts is None or facts.configuration is None or facts.configuration.cpu_cfs_quota
+        self.put(events.ModeChanged(mode=mode, quotas=quotas, **self.clocks.times()))
+        if before is None or before.name != mode.name:
+            text = "; ".join(map(sentence, mode.reasons))
+            self.upkeep.event(instructions.PublishEvent("", "ModeChanged", f"mode {mode.name}: {text}"))
+            self.upkeep.publish_topology()
+
+    def _mode_inputs(self) -> ModeInputs:
+        facts = self.sources.kubelet_facts
+        entries = self.ledger.entries.values()
+        pinned = [entry for entry in entries if entry.cpus and entry.origin is Origin.KUBELET]
+        exclusive = [entry for entry in entries if entry.exclusive and entry.origin is not Origin.KUBELET]
+        return ModeInputs(
+            kubelet=facts.policies if facts else None,
+            node_policy=self.upkeep.config.policy,
+            read_only=self.settings.read_only,
+            ignore=self.settings.ignore,
+            pinned=_remaining(pinned),
+            exclusive=_remaining(exclusive),
+        )
+
+    # -- the loop's owner
+
+    def handle(self, *batch: AgentEvent) -> list[Instruction]:
+        """Return what follows from events."""
+        return self.machine.handle(*batch)
+
+    async def save(self, ledger: NodeState) -> str:
+        """Write the ledger; return why that failed, or ""."""
+        fault = await self.upkeep.files.save_ledger(ledger)
+        if not fault:
+            self._saved_ledger = ledger
+        return fault
+
+    def waits_for_ledger(self, order: Instruction) -> bool:
+        """Whether an instruction changes containers."""
+        return isinstance(order, instructions.Pin | instructions.AnswerCreate)
+
+    def saved(self, fault: str) -> None:
+        """Report that writing the ledger fails, or works again."""
+        if fault == self.ledger_fault:
+            return
+        worked, self.ledger_fault, self.ledger_fault_since = not self.ledger_fault, fault, self.clocks.wall()
+        text = f"ledger cannot be written: {fault}; no container is moved until it can be"
+        if not fault:
+            text = "ledger can be written again"
+        if worked or not fault:
+            reason = "LedgerUnwritable" if fault else "LedgerWritable"
+            self.upkeep.event(instructions.PublishEvent("", reason, text, bool(fault)))
+        self.upkeep.publish_ledger_condition(text if fault else "")
+
+    async def batch_done(self) -> None:
+        """Save changed settings, and decide the mode again: it depends on what the ledger holds."""
+        await self.upkeep.files.save_settings()
+        self.decide_mode()
+
+    def carry_out(self, order: Instruction) -> None:
+        """Begin to carry out an instruction."""
+        if isinstance(order, instructions.Pin):
+            self._ordered[order.id] = order.update
+            if self.handlers.asked:
+                self._tasks.spawn(self.handlers.pin(order))
+                return
+        if self._execution.carry_out(order):
+            return
+        match order:
+            case instructions.AnswerCreate():
+                self.handlers.answer(order)
+            case instructions.PublishTopology():
+                self.upkeep.publish_topology()
+            case instructions.PublishEvent(uid=""):
+                self.upkeep.event(order)
+            case instructions.PodWrite():
+                pod = self.pods.pods.get(order.uid)
+                if pod is not None:
+                    self.upkeep.publisher.publish(pod, order, self.ledger.machine)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status document."""
+        runtime, sources, facts = self.around.runtime, self.sources, self.sources.kubelet_facts
+        wall = self.clocks.wall()
+        return agent_status.document(
+            self.settings.node_name,
+            running=True,
+            startedAt=self.started_at,
+            policy=self.upkeep.config.policy,
+            mode=agent_status.of_mode(self.mode) if self.mode else None,
+            kubelet=agent_status.of_kubelet(self.around.kubelet_address, facts) if facts else None,
+            runtime={
+                "name": runtime.name,
+                "version": sources.runtime_version,
+                "endpoint": self.settings.endpoint,
+                "enforcement": runtime.enforcement,
+                "notice": runtime.notice,
+                "events": runtime.follows_events,
+            },
+            nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
+            sources=sources.states(),
+            writes=[agent_status.of_queue(state, wall) for state in self.upkeep.publisher.states()],
+            ledger={
+                "path": str(self.settings.state_dir / LEDGER_FILE),
+                "generation": self.ledger.generation,
+                "fault": self.ledger_fault,
+                "since": self.ledger_fault_since,
+                "held": self.loop.held,
+            },
+            containers=dict(Counter(map(agent_status.of_run, self.runs()))),
+            reconcile={
+                "period": sources.reconcile_seconds,
+                "at": sources.reconciled_at,
+                "seconds": sources.reconcile_took,
+            },
+            drift={"count": self.drifts.count, "lastAt": self.drifts.last_at, "last": self.drifts.last},
+            overlap=sources.overlap.plain(),
+            podsWithoutRoom=[
+                {"pod": pod.pod.key, "reason": pod.unplaced.reason, "message": pod.unplaced.message}
+                for pod in self.machine.allocation.pods.values()
+                if pod.unplaced
+            ],
+        )
+
+    # -- for NRI
+
+    def may_write(self) -> bool:
+        """Whether cpusets of the kubelet's containers may be written."""
+        return self.mode is not None and self.mode.may_write_cpus(kubelet_manages=True)
+
+    def target(self, container_id: str) -> ResourceUpdate | None:
+        """Return what was last ordered for a running container."""
+        return self._ordered.get(container_id)
+
+    def pool(self, *, best_effort: bool) -> CPUSet:
+        """Return the CPUs of a pool by the ledger on disk."""
+        ledger = self._saved_ledger
+        return ledger.best_effort_pool if best_effort else ledger.shared_pool
+
+    def unanswered(self, what: str, why: str) -> None:
+        """Report a container that starts in the shared pool: no answer was ready in time."""
+        self.reporter.source_failed(f"NRI, {what}", TimeoutError(why))
+        text = f"{what}: starts in the shared pool: {why}; its CPUs are applied once it runs"
+        self.upkeep.event(instructions.PublishEvent("", "PinDelayed", text, True))
+
+    async def find_pod(self, uid: str, seconds: float) -> bool:
+        """Whether a pod is known, after asking the kubelet if need be."""
+        return await self.sources.find_pod(uid, seconds)
+
+    def containers_changed(self) -> None:
+        """Read the containers again at once."""
+        self.sources.containers_changed()
+
+
+def _remaining(entries: list[Entry]) -> Remaining:
+    cpus = CPUSet(cpu for entry in entries for cpu in entry.cpus)
+    return Remaining(len({entry.uid for entry in entries}), cpus)

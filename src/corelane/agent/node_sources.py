@@ -1,0 +1,273 @@
+"""What the agent beside a kubelet reads, each source by itself: runtime, kubelet, kernel and machine."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from corelane.agent.agent_status import Overlap
+from corelane.agent.allocation import events
+from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.records import NO_CPUS, RunCPUs
+from corelane.agent.clocks import Clocks
+from corelane.agent.execution import ENDED, Reading, container_run
+from corelane.agent.kubelet_side import Kubelet, KubeletFacts, KubeletSide, PodList
+from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.node_watch import NodeWatch
+from corelane.agent.reporting import AgentReporter
+from corelane.agent.source import Source
+from corelane.machine.watch import MachineWatch
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.runtime.base import ResourceUpdate, Runtime, RuntimeStatus, UnknownContainer
+from corelane.runtime.cri.values import RuntimeVersion
+
+CONFIGURATION_SECONDS: Final = 3.0
+"""A changed kubelet configuration is published within 5 s."""
+RELIST_SECONDS: Final = 300.0
+"""Between two lists of a runtime that reports starts and ends by itself."""
+END_SECONDS: Final = 0.5
+"""Between two looks at the cgroup of a container that has ended, until it is empty."""
+FALLBACK_AFTER: Final = 3
+"""Failures of the kubelet in a row after which pods are read from the API server."""
+
+
+class NodeRuntime(Runtime, Protocol):
+    """A runtime beside a kubelet."""
+
+    async def version(self) -> RuntimeVersion:
+        """Return name and version of the runtime."""
+
+    @property
+    def follows_events(self) -> bool:
+        """Whether the runtime reports starts and ends now."""
+
+    async def write_cgroup(
+        self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
+    ) -> None:
+        """Change a running container by its cgroup's files alone."""
+
+
+class SourcesOwner(Protocol):
+    """What the sources need of the agent."""
+
+    reporter: AgentReporter
+    clocks: Clocks
+
+    def put(self, event: AgentEvent) -> None: ...
+
+    def runs(self) -> list[RunCPUs]: ...
+
+    def kubelet_changed(self) -> None: ...
+
+    def publish_kubelet_cpusets(self) -> None: ...
+
+
+class NodeSources:
+    """All sources of one agent; `parts` are their tasks."""
+
+    def __init__(
+        self,
+        owner: SourcesOwner,
+        runtime: NodeRuntime,
+        *,
+        seconds: float,
+        pods: PodList,
+        node_watch: NodeWatch,
+        kubelet: Kubelet | None = None,
+        state_file: KubeletStateFile | None = None,
+        machine_watch: MachineWatch | None = None,
+    ) -> None:
+        self.overlap = Overlap()
+        self.runtime_version = ""
+        self.reconcile_seconds, self.reconciled_at, self.reconcile_took = seconds, 0.0, 0.0
+        self.pods = pods
+        self._owner = owner
+        self._runtime = runtime
+        self._node_watch = node_watch
+        self._machine_watch = machine_watch
+        self._side = KubeletSide(kubelet, state_file, owner.kubelet_changed, pods) if kubelet else None
+        self._listed_at = float("-inf")
+        self._state_read: tuple[Checkpoint, frozenset[str] | None] | None = None
+        self._since = owner.clocks.wall()
+        self._started: dict[str, float] = {}
+        self._ending: dict[str, RuntimeStatus] = {}
+        self.containers = self._source("containers", self._list_containers, seconds)
+        self.runtime_events = self._source("runtime events", self._follow_runtime, 0.0)
+        self.cgroups = self._source("cgroups", self._reconcile, seconds)
+        self.ends = self._source("ended containers", self._check_ends, END_SECONDS)
+        self.kubelet_pods = self._source("kubelet pods", self._read_pods, seconds)
+        self.all = [self.containers, self.runtime_events, self.cgroups, self.ends]
+        if self._side:
+            configuration = self._source(
+                "kubelet configuration", self._side.read_configuration, CONFIGURATION_SECONDS
+            )
+            self.all += [self.kubelet_pods, configuration]
+        if self._side and state_file:
+            self.all.append(self._source("kubelet state file", self._read_state, CONFIGURATION_SECONDS))
+        if machine_watch:
+            self.all.append(self._source("CPUs of the machine", self._read_machine, seconds))
+
+    def _source(self, name: str, read: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> Source:
+        return Source(
+            name, read, seconds=seconds, reporter=self._owner.reporter, clock=self._owner.clocks.wall
+        )
+
+    @property
+    def kubelet_facts(self) -> KubeletFacts | None:
+        """What the kubelet said last; None without a kubelet."""
+        return self._side.facts if self._side else None
+
+    def parts(self) -> Iterator[Coroutine[Any, Any, None]]:
+        """Yield the sources' tasks."""
+        yield from (source.run() for source in self.all)
+        yield from self._node_watch.parts()
+
+    def states(self) -> list[dict[str, Any]]:
+        """Return the state of every source, for status."""
+        return [source.state.plain() for source in (*self.all, *self._node_watch.sources)]
+
+    # -- the runtime
+
+    async def _list_containers(self) -> None:
+        """Take a whole list, unless the runtime reports changes by itself and none is due."""
+        now = began = self._owner.clocks.monotonic()
+        if self._runtime.follows_events and now - self._listed_at < RELIST_SECONDS:
+            return
+        statuses = await self._runtime.containers()
+        self.runtime_version = (await self._runtime.version()).version
+        runs = [await self._run(status) for status in statuses if status.state != "created"]
+        self._listed_at = now
+        self.containers.note_ok(f"{len(statuses)} containers")
+        self._owner.put(events.ContainersListed(runs=tuple(runs), began=began, **self._owner.clocks.times()))
+
+    def containers_changed(self) -> None:
+        """Read the containers again at once."""
+        self._listed_at = float("-inf")
+        self.containers.wake()
+
+    async def _run(self, status: RuntimeStatus) -> events.ContainerRun:
+        """Return a run with the CPUs that the kernel grants; live as long as a process is in its cgroup."""
+        reading = await self._reading(status.id)
+        run = container_run(status, reading)
+        if status.state == ENDED and reading.allowed:
+            self._ending[status.id] = status
+            return replace(run, live=True)
+        return run
+
+    async def _reading(self, container_id: str) -> Reading:
+        """Return the effective CPUs of a container's cgroup; none once it is empty or gone."""
+        try:
+            observed = await self._runtime.observe(container_id)
+        except UnknownContainer:
+            observed = None
+        return Reading(observed.cpus if observed and observed.populated else NO_CPUS, observed)
+
+    async def _follow_runtime(self) -> None:
+        async for status in self._runtime.wait_events():
+            self.runtime_events.note_ok("pushed by the runtime" if self._runtime.follows_events else "listed")
+            await self._changed(status)
+        raise RuntimeError("the stream of events ended")
+
+    async def _changed(self, status: RuntimeStatus) -> None:
+        if status.state == "running":
+            run = await self._run(status)
+            if status.started_at is not None and status.started_at >= self._since:
+                self._started[status.id] = status.started_at
+            self._owner.put(events.ContainerSeen(run=run, **self._owner.clocks.times()))
+            if status.pod_uid not in self.pods.pods:
+                self.kubelet_pods.wake()
+        elif status.state == ENDED:
+            self._started.pop(status.id, None)
+            self._ending[status.id] = status
+            await self._check_ends()
+
+    async def _check_ends(self) -> None:
+        """Report ended containers once no process is in their cgroup."""
+        for container_id, status in list(self._ending.items()):
+            if not (await self._reading(container_id)).allowed:
+                del self._ending[container_id]
+                self._owner.put(events.Exited(run=container_run(status), **self._owner.clocks.times()))
+        self.ends.state.detail = f"{len(self._ending)} with processes left" if self._ending else ""
+
+    def note_pinned(self, event: events.Pinned) -> None:
+        """Measure the time from a container's start until its CPUs were first read back."""
+        started = self._started.get(event.id)
+        if started is not None and event.allowed == event.cpus:
+            del self._started[event.id]
+            self.overlap.add(self._owner.clocks.wall() - started)
+
+    # -- the kernel
+
+    async def _reconcile(self) -> None:
+        """Compare the cgroup of every container with what was applied; no call to the runtime."""
+        began = self._owner.clocks.monotonic()
+        faults: list[Exception] = []
+        for run in self._owner.runs():
+            try:
+                reading = await self._reading(run.id)
+            except Exception as error:  # noqa: BLE001 - others are read all the same
+                faults.append(error)
+                continue
+            if not reading.allowed and run.id not in self._ending:
+                self.containers_changed()
+            self._owner.put(
+                events.AllowedCPUsRead(
+                    id=run.id,
+                    allowed=reading.allowed,
+                    resources=reading.resources,
+                    **self._owner.clocks.times(),
+                )
+            )
+        self.reconcile_took = self._owner.clocks.monotonic() - began
+        self.reconciled_at = self._owner.clocks.wall()
+        if faults:
+            raise faults[0]
+
+    async def _read_machine(self) -> None:
+        assert self._machine_watch is not None
+        machine = await asyncio.to_thread(self._machine_watch.changed)
+        if machine is not None:
+            self._owner.put(events.MachineChanged(machine=machine, **self._owner.clocks.times()))
+
+    # -- the kubelet
+
+    async def _read_pods(self) -> None:
+        """Ask the kubelet for its pods; when it fails again and again, follow the API server instead."""
+        assert self._side is not None
+        await self._side.asked.wait()
+        try:
+            await self._side.read_pods()
+        except Exception:
+            if self.kubelet_pods.state.retries + 1 >= FALLBACK_AFTER:
+                self._node_watch.follow_pods(True)
+            raise
+        self._node_watch.follow_pods(False)
+        self.kubelet_pods.note_ok(f"{len(self.pods.pods)} pods")
+        self._owner.publish_kubelet_cpusets()
+
+    async def find_pod(self, uid: str, seconds: float) -> bool:
+        """Whether a pod is known, after asking the kubelet if need be."""
+        if uid not in self.pods.pods and self._side is not None:
+            async with asyncio.timeout(seconds):
+                await self._side.read_pods()
+        return uid in self.pods.pods
+
+    async def _read_state(self) -> None:
+        """Read the kubelet's state file, and report the CPUs that it pinned."""
+        assert self._side is not None
+        await self._side.read_state()
+        state = self._side.facts.state
+        if state is None or state.checkpoint is None:
+            return
+        running = self.pods.running() if state.checkpoint.policy == "none" else None
+        read = (state.checkpoint, running)
+        if read != self._state_read:
+            self._state_read = read
+            self._owner.put(
+                events.KubeletStateRead(
+                    checkpoint=state.checkpoint,
+                    running=running,
+                    names=self.pods.names(),
+                    **self._owner.clocks.times(),
+                )
+            )

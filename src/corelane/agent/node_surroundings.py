@@ -1,0 +1,40 @@
+"""What an agent beside a kubelet is set to do, and what it reads and writes."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from corelane.agent.kubelet_side import Kubelet
+from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.node_sources import NodeRuntime
+from corelane.kube.client import KubeClient
+from corelane.machine.model import Machine
+from corelane.machine.watch import MachineWatch
+from corelane.node import NodeConfig
+from corelane.runtime.nri.connection import SOCKET
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeAgentSettings:
+    """What an operator sets. `nri` is the runtime's NRI socket, None where it is not to be used."""
+
+    node_name: str
+    state_dir: Path
+    config: NodeConfig
+    reconcile_seconds: float = 10.0
+    read_only: bool = False
+    ignore: bool = False
+    nri: Path | None = SOCKET
+    endpoint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSurroundings:
+    """What the agent reads and writes: the kubelet None where there is none, as in a test."""
+
+    client: KubeClient
+    runtime: NodeRuntime
+    machine: Machine
+    kubelet: Kubelet | None = None
+    state_file: KubeletStateFile | None = None
+    kubelet_address: str = ""
+    machine_watch: MachineWatch | None = None

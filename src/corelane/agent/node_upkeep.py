@@ -1,0 +1,128 @@
+"""What agents of both kinds do about their node: save state, follow settings, publish the topology."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from corelane.agent.allocation import events
+from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.instructions import PublishEvent
+from corelane.agent.clocks import Clocks
+from corelane.agent.publication.publisher import Publisher
+from corelane.agent.reporting import AgentReporter
+from corelane.agent.saved_state import StateFiles
+from corelane.kube import translate
+from corelane.kube.client import KubeClient
+from corelane.kube.translate import KubeletReport
+from corelane.machine import facts
+from corelane.machine.facts import CPUFacts
+from corelane.machine.model import Machine
+from corelane.node import NodeConfig, NodeState
+from corelane.node.ledger import admits_alike
+
+
+class NodeUpkeep:
+    """State files, settings in effect and publications of one node. `ledger` returns the current one."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        name: str,
+        machine: Machine,
+        config: NodeConfig,
+        state_dir: Path,
+        *,
+        ledger: Callable[[], NodeState],
+        put: Callable[[AgentEvent], None],
+        reporter: AgentReporter,
+        clocks: Clocks,
+        on_this_machine: bool = True,
+    ) -> None:
+        """Read ledger and settings. Raises OSError, NodeConfigError."""
+        self.files = StateFiles(state_dir, config, machine, reporter)
+        self.publisher = Publisher(client, name, reporter, clocks.wall)
+        self.annotations: Mapping[str, str] = {}
+        self.owner_uid = ""
+        """UID of the Node, once known: the topology goes when it goes."""
+        self.kubelet_report: Callable[[], KubeletReport | None] = lambda: None
+        """What is published of a kubelet beside the agent; None where there is none."""
+        self._published: tuple[NodeState, Any] | None = None
+        self._name = name
+        self._ledger = ledger
+        self._put = put
+        self._reporter = reporter
+        self._clocks = clocks
+        self._cpu_facts = facts.read() if on_this_machine else CPUFacts()
+
+    @property
+    def config(self) -> NodeConfig:
+        """Settings in effect."""
+        return self.files.settings.config
+
+    def report_start(self) -> None:
+        """Publish what changed since the last run, and what is wrong with the state files."""
+        for event in self.files.startup_events():
+            self.event(event)
+        if self.files.settings_fault:
+            self.report_setting(self.files.settings_fault)
+
+    def event(self, event: PublishEvent) -> None:
+        """Publish an event about the node."""
+        self.publisher.event(None, event.reason, event.message, warning=event.warning)
+
+    def apply(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> bool:
+        """Apply the Node's labels and annotations as settings; return whether annotations changed.
+
+        An invalid setting is reported once, and changes nothing.
+        """
+        before, changed = self.config, annotations != self.annotations
+        self.annotations = annotations
+        for fault in self.files.settings.update(self._ledger().machine, labels, annotations):
+            self.report_setting(fault)
+        if self.config != before:
+            self._reporter.configured(self.config)
+            self._put(events.ConfigChanged(config=self.config, **self._clocks.times()))
+        return changed
+
+    def report_setting(self, text: str) -> None:
+        """Report an invalid setting."""
+        self._reporter.setting_refused(text)
+        self.publisher.event(None, "InvalidSetting", text, warning=True)
+
+    def publish_topology(self, *, if_damaged: bool = False) -> None:
+        """Write the NodeResourceTopology if what admission depends on changed, or if it was damaged."""
+        if if_damaged:
+            self.publisher.topology(self.topology, if_damaged=True)
+            return
+        ledger, facts = self._ledger(), (self.annotations, self.owner_uid, self.kubelet_report())
+        if self._published and self._published[1] == facts and admits_alike(self._published[0], ledger):
+            return
+        before, self._published = self._published, (ledger, facts)
+        self.publisher.topology(self.topology)
+        if before and before[0].config != ledger.config:
+            self.publisher.topology_writer.flush()  # rare, and pods made next are to be placed by them
+
+    def publish_ledger_condition(self, fault: str) -> None:
+        """Write the Node's condition of the ledger; `fault` is why it cannot be written, "" if it can."""
+        self.publisher.ledger_condition(fault, self._clocks.wall())
+
+    def topology(self) -> dict[str, Any]:
+        """Return the NodeResourceTopology of the current ledger."""
+        ledger = self._ledger()
+        return translate.topology(
+            ledger.machine,
+            self._name,
+            ledger,
+            owner_uid=self.owner_uid,
+            facts=self._cpu_facts,
+            node_annotations=self.annotations,
+            kubelet=self.kubelet_report(),
+        )
+
+    async def idle(self, seconds: float) -> None:
+        """Wait until nothing is left to write, so many seconds at most."""
+        try:
+            await asyncio.wait_for(self.publisher.idle(), seconds)
+        except TimeoutError:
+            return

@@ -1,0 +1,187 @@
+"""Answers to the container runtime's questions over NRI, within its deadline and without a call to CRI.
+
+CreateContainer: the allocation decides and its ledger is written to disk; containers that lose CPUs are
+shrunk by their cgroups' files, read back; then the answer goes out, with the same sets as updates, so that
+the runtime's record agrees. Where any of that fails the container starts in the shared pool, with an event,
+and is repaired through CRI as after any drift.
+"""
+
+import asyncio
+from collections.abc import Hashable
+from itertools import count
+from typing import Final, Protocol
+
+from corelane.agent.allocation import events
+from corelane.agent.allocation.instructions import AnswerCreate, Pin
+from corelane.agent.clocks import Clocks
+from corelane.agent.reporting import AgentReporter
+from corelane.cpuset import CPUSet
+from corelane.runtime.base import ObservedResources, ResourceUpdate
+from corelane.runtime.nri.connection import Report
+from corelane.runtime.nri.values import (
+    NOTHING,
+    Answer,
+    ContainerCreating,
+    ContainerStarted,
+    ContainerStopped,
+    ContainerUpdating,
+    Lost,
+    Synchronized,
+    Unanswered,
+    Updates,
+)
+
+ANSWER_SECONDS: Final = 0.4
+"""Of the 0.5 that the connection allows: what is left is for the thread that sends the answer."""
+DECISION_SECONDS: Final = 0.25
+"""After which the allocation settles for the shared pool."""
+POD_SECONDS: Final = 0.15
+
+
+class NRIAgent(Protocol):
+    """What the handlers need of the agent."""
+
+    def put(self, event: events.AgentEvent) -> None: ...
+
+    async def find_pod(self, uid: str, seconds: float) -> bool:
+        """Whether the pod is known, after asking the kubelet if need be."""
+
+    def target(self, container_id: str) -> ResourceUpdate | None:
+        """What was last ordered for a running container; None where nothing was."""
+
+    def pool(self, *, best_effort: bool) -> CPUSet:
+        """CPUs of a pool by the ledger on disk."""
+
+    def may_write(self) -> bool:
+        """Whether the mode allows to write cpusets."""
+
+    def containers_changed(self) -> None:
+        """Read the containers again soon."""
+
+    def unanswered(self, what: str, why: str) -> None:
+        """Report a container that starts in the shared pool: no answer was ready in time."""
+
+
+class CgroupWriter(Protocol):
+    """Changes of running containers by their cgroups' files alone, as `CRIRuntime` has them."""
+
+    async def write_cgroup(
+        self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
+    ) -> None: ...
+
+    async def observe(self, container_id: str) -> ObservedResources | None: ...
+
+
+class NRIHandlers:
+    """Handlers for an `NRIConnection`; `answer` takes the allocation's instruction."""
+
+    def __init__(
+        self, agent: NRIAgent, writer: CgroupWriter, clocks: Clocks, reporter: AgentReporter
+    ) -> None:
+        self._agent = agent
+        self._writer = writer
+        self._clocks = clocks
+        self._reporter = reporter
+        self._tokens = count(1)
+        self._waiting: dict[Hashable, asyncio.Future[AnswerCreate]] = {}
+
+    @property
+    def asked(self) -> bool:
+        """Whether the runtime waits for an answer, and so serves no update of a container."""
+        return bool(self._waiting)
+
+    def answer(self, order: AnswerCreate) -> None:
+        """Hand an answer to its handler; one that comes too late is dropped."""
+        waiting = self._waiting.get(order.token)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(order)
+
+    async def pin(self, order: Pin) -> None:
+        """Change a container by its cgroup's files alone, and report what the kernel grants it then."""
+        times = self._clocks.times
+        try:
+            await self._writer.write_cgroup(order.id, order.update)
+            observed = await self._writer.observe(order.id)
+        except Exception as error:  # noqa: BLE001 - reported, and retried as any pin
+            self._agent.put(events.PinFailed(id=order.id, message=str(error), **times()))
+            return
+        allowed = observed.cpus if observed and observed.populated else CPUSet()
+        self._agent.put(
+            events.Pinned(id=order.id, cpus=order.cpus, allowed=allowed, resources=observed, **times())
+        )
+
+    # -- questions
+
+    async def on_synchronized(self, event: Synchronized) -> Updates:
+        """Change nothing here: what runs already is listed, and repaired through CRI."""
+        self._agent.containers_changed()
+        return ()
+
+    async def on_creating(self, event: ContainerCreating) -> Answer:
+        """Return a container's CPUs before its first instruction; those of its pool where that fails."""
+        if not self._agent.may_write() or not event.container.pod_uid:
+            return NOTHING
+        try:
+            if not await self._agent.find_pod(event.container.pod_uid, POD_SECONDS):
+                raise LookupError("the kubelet does not name the pod yet")
+            return await self._placed(event)
+        except Exception as error:  # noqa: BLE001 - the container starts all the same
+            why = str(error) or f"no answer within {ANSWER_SECONDS} s"
+            self._agent.unanswered(f"container {event.container.name} of pod {_pod(event)}", why)
+            return Answer(ResourceUpdate(cpus=self._agent.pool(best_effort=_is_best_effort(event)) or None))
+
+    async def _placed(self, event: ContainerCreating) -> Answer:
+        """Wait for the allocation's answer: its ledger is on disk, and other containers have left the CPUs.
+
+        Raises TimeoutError.
+        """
+        token, times = next(self._tokens), self._clocks.times()
+        loop = asyncio.get_running_loop()
+        waiting = self._waiting[token] = loop.create_future()
+        question = events.ContainerCreating(
+            token=token,
+            uid=event.container.pod_uid,
+            container=event.container.name,
+            id=event.container.id,
+            namespace=event.pod.namespace,
+            pod=event.pod.name,
+            deadline=times["now"] + DECISION_SECONDS,
+            **times,
+        )
+        alarm = loop.call_later(DECISION_SECONDS + 0.01, self._pass_time)
+        try:
+            self._agent.put(question)
+            order = await asyncio.wait_for(waiting, ANSWER_SECONDS)
+        except TimeoutError:
+            self._agent.put(events.CreationLost(token=token, **self._clocks.times()))
+            raise
+        finally:
+            alarm.cancel()
+            del self._waiting[token]
+        return Answer(order.adjust, order.updates)
+
+    def _pass_time(self) -> None:
+        self._agent.put(events.TimePassed(**self._clocks.times()))
+
+    async def on_updating(self, event: ContainerUpdating) -> Updates:
+        """Keep this agent's CPUs and quota where the kubelet, or another client, sets others."""
+        target = self._agent.target(event.container.id) if self._agent.may_write() else None
+        return () if target is None else ((event.container.id, target),)
+
+    # -- notifications
+
+    def on_event(self, event: Report) -> None:
+        """Take note of starts, ends and lost connections."""
+        if isinstance(event, ContainerStarted | ContainerStopped | Lost):
+            self._agent.containers_changed()
+        elif isinstance(event, Unanswered) and isinstance(event.question, ContainerCreating):
+            what = f"container {event.question.container.name} of pod {_pod(event.question)}"
+            self._agent.unanswered(what, f"NRI question {event.outcome} after {event.seconds:.2f} s")
+
+
+def _pod(event: ContainerCreating) -> str:
+    return f"{event.pod.namespace}/{event.pod.name}"
+
+
+def _is_best_effort(event: ContainerCreating) -> bool:
+    return "besteffort" in event.pod.cgroup_parent

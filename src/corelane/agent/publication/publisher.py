@@ -1,0 +1,215 @@
+"""What the agent writes to the API server about its pods and its node, each kind in a queue of its own."""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import count
+from typing import Any, Final
+from uuid import uuid4
+
+from corelane.agent.allocation.instructions import Annotate, PodWrite, PublishCondition, PublishEvent
+from corelane.agent.lifecycle.instructions import DeletePod, PublishStatus
+from corelane.agent.publication.reporting import PublicationReporter
+from corelane.agent.publication.topology_writer import TopologyWriter
+from corelane.agent.publication.write_queue import QueueState, Write, WriteQueue
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.client import APIError, KubeClient, PatchKind
+from corelane.kube.meta import condition, rfc3339
+from corelane.kube.objects import Node
+from corelane.kube.pod import Pod
+from corelane.machine.model import Machine
+from corelane.node.explain.objective import remedies
+
+_POD_QUEUES: Final = 4
+_MOST_WRITES: Final = 5000
+_MOST_EVENTS: Final = 1000
+_EVENT_ATTEMPTS: Final = 5
+_COMPONENT: Final = "corelane-agent"
+
+
+class Publisher:
+    """Writes of one agent about its pods and its node."""
+
+    def __init__(
+        self, client: KubeClient, node_name: str, reporter: PublicationReporter, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._node = node_name
+        self._clock = clock
+        self._numbers = count()
+        report = partial(_report, reporter)
+        self._pods = [WriteQueue(report, _MOST_WRITES, name=f"pods {n}") for n in range(_POD_QUEUES)]
+        self._events = WriteQueue(report, _MOST_EVENTS, name="events", attempts=_EVENT_ATTEMPTS)
+        self._topology = WriteQueue(report, name="node", keeps=True)
+        self.queues = (*self._pods, self._topology, self._events)
+        self._reporter = reporter
+        self._mirrors: dict[str, dict[str, str]] = {}
+        self.topology_writer = TopologyWriter(client, node_name, self._topology, self._zones_owned_by)
+
+    def states(self) -> list[QueueState]:
+        """Return the state of every queue, for people."""
+        return [queue.state() for queue in self.queues]
+
+    async def idle(self) -> None:
+        """Wait until nothing is left to write."""
+        self.topology_writer.flush()
+        await asyncio.gather(*(queue.idle() for queue in self.queues))
+
+    def publish(self, pod: Pod, order: PodWrite, machine: Machine) -> None:
+        """Carry out an instruction about a pod on this machine, unless its name belongs to a newer pod."""
+        match order:
+            case PublishStatus():
+                self._patch(pod, "status", {"status": order.status}, "strategic", "status")
+            case DeletePod():
+                meta = pod.metadata
+                delete = partial(self._client.delete, Pod, meta.name, namespace=meta.namespace)
+                self._put(pod, "deletion", partial(delete, grace_seconds=0, uid=meta.uid))
+            case Annotate():
+                record = translate.proposal_annotations(order.cpus, pod, machine, order.zone)
+                annotations = record | translate.reasons_annotation(order.reasons)
+                self._patch(pod, "annotations", {"metadata": {"annotations": annotations}})
+            case PublishEvent():
+                remedy = partial(remedies, *order.rejected) if order.rejected else None
+                self.event(pod, order.reason, order.message, warning=order.warning, remedy=remedy)
+            case PublishCondition():
+                self._pinned(pod, order)
+
+    def _pinned(self, pod: Pod, order: PublishCondition) -> None:
+        """Write the pod's condition; the time of its last transition stays while its status does."""
+        written = _condition(keys.PINNED, order.holds, order.reason, order.message, order.at or self._clock())
+        before = condition(pod.status.conditions, keys.PINNED)
+        if before and before.status == written["status"] and before.last_transition_time:
+            written["lastTransitionTime"] = before.last_transition_time
+        self._patch(pod, "condition", {"status": {"conditions": [written]}}, "strategic", "status")
+
+    def kubelet_cpusets(self, pods: Iterable[Pod], assignments: Mapping[str, Mapping[str, CPUSet]]) -> None:
+        """Write the CPUs that the kubelet gave containers, by UID, to the pods where they differ.
+
+        The kubelet lists a static pod as its manifest has it: what was written to its mirror is remembered.
+        """
+        by_uid = {translate.running_uid(pod): pod for pod in pods}
+        self._mirrors = {uid: written for uid, written in self._mirrors.items() if uid in by_uid}
+        published = (
+            (uid, self._mirrors.get(uid, {}) if translate.is_static(pod) else pod.metadata.annotations)
+            for uid, pod in by_uid.items()
+        )
+        for uid, annotations in translate.differing_cpusets(assignments, published).items():
+            if translate.is_static(by_uid[uid]):
+                self._mirrors[uid] = {key: text for key, text in annotations.items() if text is not None}
+            self._patch(by_uid[uid], "kubelet-cpusets", {"metadata": {"annotations": annotations}})
+
+    def ledger_condition(self, fault: str, at: float) -> None:
+        """Write the Node's condition of the ledger; `fault` is why it cannot be written, "" if it can."""
+        written = _condition(
+            keys.LEDGER_WRITABLE,
+            not fault,
+            "LedgerUnwritable" if fault else "LedgerWritable",
+            fault or "the ledger can be written",
+            at,
+        )
+        body = {"status": {"conditions": [written]}}
+        patch = partial(self._client.patch, Node, self._node, body)
+        self._topology.put(
+            "condition", partial(patch, kind_of_patch="strategic", subresource="status"), "condition"
+        )
+
+    def _patch(
+        self,
+        pod: Pod,
+        part: str,
+        body: dict[str, Any],
+        kind_of_patch: PatchKind = "merge",
+        subresource: str | None = None,
+    ) -> None:
+        meta = pod.metadata
+        if not translate.is_static(pod):
+            body["metadata"] = {"uid": meta.uid} | body.get("metadata", {})
+        patch = partial(self._client.patch, Pod, meta.name, body, namespace=meta.namespace)
+        self._put(pod, part, partial(patch, kind_of_patch=kind_of_patch, subresource=subresource))
+
+    def _put(self, pod: Pod, part: str, write: Write) -> None:
+        uid = pod.metadata.uid
+        self._pods[hash(uid) % len(self._pods)].put(f"{part} of {pod.title} ({uid})", write, uid)
+
+    def topology(self, make: Callable[[], dict[str, Any]], *, if_damaged: bool = False) -> None:
+        """Write the NodeResourceTopology that `make` returns then; or only if its content was damaged."""
+        if if_damaged:
+            self.topology_writer.repair(make)
+        else:
+            self.topology_writer.write(make)
+
+    def _zones_owned_by(self, owner: str) -> None:
+        if not owner:
+            return
+        self._reporter.zones_owned_by(owner)
+        text = (
+            f"NodeResourceTopology {self._node}: zones are written by {owner}, annotations by corelane; "
+            "stop the other exporter and delete the object to have corelane write the zones, too"
+        )
+        self.event(None, "TopologyZonesForeign", text, warning=True)
+
+    def node_status(self, write: Write) -> None:
+        """Write the Node's status."""
+        self._topology.put("status of the node", write, "status")
+
+    def event(
+        self,
+        pod: Pod | None,
+        reason: str,
+        message: str,
+        *,
+        warning: bool,
+        remedy: Callable[[], str] | None = None,
+    ) -> None:
+        """Record an event about a pod, or about the node; `remedy` may take long and runs in a thread.
+
+        The UID of the node is its name, as in the kubelet's events.
+        """
+        about = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
+        if pod:
+            meta = pod.metadata
+            about |= {"kind": "Pod", "name": meta.name, "namespace": meta.namespace, "uid": meta.uid}
+        namespace, name = about.get("namespace", "default"), about["name"]
+        at = rfc3339(self._clock())
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{name}.{uuid4().hex[:16]}", "namespace": namespace},
+            "involvedObject": about,
+            "type": "Warning" if warning else "Normal",
+            "reason": reason,
+            "message": message[:1024],
+            "source": {"component": _COMPONENT, "host": self._node},
+            "reportingComponent": _COMPONENT,
+            "reportingInstance": self._node,
+            "firstTimestamp": at,
+            "lastTimestamp": at,
+            "count": 1,
+        }
+
+        async def write() -> None:
+            text = await asyncio.to_thread(remedy) if remedy else ""
+            longer = {"message": f"{message}; remedy: {text}"[:1024]} if text else {}
+            await self._client.create(event | longer)
+
+        key = f"event {next(self._numbers)} {reason} of {name}"
+        self._events.put(key, write, key)
+
+
+def _condition(kind: str, holds: bool, reason: str, message: str, at: float) -> dict[str, str]:
+    """Return a condition since `at`, in Unix seconds, without those of other types."""
+    return {
+        "type": kind,
+        "status": "True" if holds else "False",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": rfc3339(at),
+    }
+
+
+def _report(reporter: PublicationReporter, what: str, error: Exception) -> None:
+    if isinstance(error, APIError):
+        reporter.api_failed(what, error)
+    else:
+        reporter.malfunction(f"publishing {what}", error)

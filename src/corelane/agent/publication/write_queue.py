@@ -1,0 +1,182 @@
+"""A bounded queue of writes to the API server: a newer write replaces a waiting one, failed ones are retried.
+
+Theory of operation. Writes have a key and belong to a group: those of a group are carried out in the order of
+their keys, so that a pod's last status precedes its deletion, and a group that fails waits, longer each time,
+while the others go on. Where the server itself is in trouble (no answer, 429, 5xx) the whole queue slows
+down. Only a write that is obsolete, or that failed `attempts` times for a reason of its own, is dropped. All
+times are of the event loop's monotonic clock.
+"""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from corelane.kube.client import APIError
+
+Write = Callable[[], Awaitable[object]]
+
+_FIRST_DELAY: Final = 0.2
+_LONGEST_PAUSE: Final = 10.0
+"""Seconds between two attempts of any write while the server is in trouble."""
+_LONGEST_DELAY: Final = 60.0
+"""Seconds between two attempts of a write that alone fails, for want of a permission, say."""
+_REFUSED: Final = (401, 403)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueState:
+    """A queue's state for people: `failing_for` in seconds, 0.0 where nothing fails."""
+
+    name: str
+    waiting: int
+    written: int
+    dropped: int
+    failing_for: float = 0.0
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class _Group:
+    """The waiting writes of a group; `due` and `failing_since` are monotonic, `failures` in a row."""
+
+    writes: dict[Hashable, Write] = field(default_factory=dict)
+    due: float = 0.0
+    failures: int = 0
+    failing_since: float = 0.0
+
+
+class WriteQueue:
+    """The writes of one kind; `run` carries them out one after another until cancelled."""
+
+    def __init__(
+        self,
+        report: Callable[[str, Exception], None],
+        limit: int = 0,
+        *,
+        name: str = "",
+        attempts: int = 0,
+        keeps: bool = False,
+    ) -> None:
+        """`report` receives every failure, also unexpected exceptions. 0 is no limit.
+
+        With `keeps` no answer of the server makes a write obsolete: its object is always to be written.
+        """
+        self.name = name
+        self._report = report
+        self._limit = limit
+        self._attempts = attempts
+        self._keeps = keeps
+        self._ready: dict[Hashable, _Group] = {}
+        self._delayed: dict[Hashable, _Group] = {}
+        self._waiting = self._written = self._dropped = self._troubles = 0
+        self._last_error = ""
+        self._work = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    def put(self, key: Hashable, write: Write, group: Hashable = None) -> None:
+        """Queue a write, in place of a waiting one of that key; a full queue drops new keys."""
+        waiting = self._delayed.get(group) or self._ready.get(group)
+        if self._limit and self._waiting >= self._limit and not (waiting and key in waiting.writes):
+            self._dropped += 1
+            return
+        if waiting is None:
+            waiting = self._ready[group] = _Group()
+        self._waiting += key not in waiting.writes
+        waiting.writes[key] = write
+        self._work.set()
+        self._idle.clear()
+
+    async def idle(self) -> None:
+        """Wait until nothing is left to write."""
+        await self._idle.wait()
+
+    def state(self) -> QueueState:
+        groups = (*self._ready.values(), *self._delayed.values())
+        since = [group.failing_since for group in groups if group.failures]
+        failing = asyncio.get_running_loop().time() - min(since) if since else 0.0
+        error = self._last_error if since else ""
+        return QueueState(self.name, self._waiting, self._written, self._dropped, failing, error)
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            name = await self._next()
+            pause = await self._attempt(name, self._ready[name])
+            if pause:
+                await asyncio.sleep(pause)
+
+    async def _next(self) -> Hashable:
+        """Wait for a group that is due, and return its name."""
+        now = asyncio.get_running_loop().time
+        while True:
+            for name in [name for name, group in self._delayed.items() if group.due <= now()]:
+                self._ready[name] = self._delayed.pop(name)
+            if self._ready:
+                return next(iter(self._ready))
+            self._work.clear()
+            due = min((group.due for group in self._delayed.values()), default=None)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._work.wait(), None if due is None else due - now())
+
+    async def _attempt(self, name: Hashable, group: _Group) -> float:
+        """Carry out the group's first write; return the seconds by which the whole queue is to pause."""
+        key, write = next(iter(group.writes.items()))
+        try:
+            await write()
+        except Exception as error:  # noqa: BLE001 - whatever is wrong with one write, the others go on
+            return self._failed(name, group, key, write, error)
+        self._written += 1
+        self._troubles = 0
+        self._finish(name, group, key, write)
+        return 0.0
+
+    def _failed(self, name: Hashable, group: _Group, key: Hashable, write: Write, error: Exception) -> float:
+        self._report(str(key), error)
+        self._last_error = str(error) or type(error).__name__
+        trouble = _is_trouble(error)
+        self._troubles = self._troubles + 1 if trouble else 0
+        if not trouble and self._is_vain(group, error):
+            self._dropped += 1
+            self._finish(name, group, key, write)
+            return 0.0
+        self._delay(name, group, _LONGEST_PAUSE if trouble else _LONGEST_DELAY)
+        asked = float(error.retry_after) if isinstance(error, APIError) else 0.0
+        return max(asked, _jittered(_LONGEST_PAUSE, self._troubles)) if trouble else 0.0
+
+    def _is_vain(self, group: _Group, error: Exception) -> bool:
+        """Whether another attempt would fail, too: the object is gone or changed, or attempts are used up."""
+        if self._attempts and group.failures + 1 >= self._attempts:
+            return True
+        return isinstance(error, APIError) and error.code not in _REFUSED and not self._keeps
+
+    def _delay(self, name: Hashable, group: _Group, longest: float) -> None:
+        now = asyncio.get_running_loop().time()
+        group.failing_since = group.failing_since if group.failures else now
+        group.failures += 1
+        group.due = now + _jittered(longest, group.failures)
+        self._delayed[name] = self._ready.pop(name)
+
+    def _finish(self, name: Hashable, group: _Group, key: Hashable, write: Write) -> None:
+        """Remove a write unless a newer one replaced it, and put its group behind the others."""
+        group.failures = 0
+        if group.writes[key] is write:
+            del group.writes[key]
+            self._waiting -= 1
+        del self._ready[name]
+        if group.writes:
+            self._ready[name] = group
+        if not self._ready and not self._delayed:
+            self._idle.set()
+
+
+def _is_trouble(error: Exception) -> bool:
+    """Whether other writes would fail alike: no answer, too many requests, or a failure of the server."""
+    return isinstance(error, APIError) and (error.code in (0, 429) or error.code >= 500)
+
+
+def _jittered(longest: float, failures: int) -> float:
+    return min(longest, _FIRST_DELAY * 2.0 ** min(failures, 20)) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter

@@ -1,0 +1,1 @@
+"""The agent beside a kubelet: its options, its start, and its status."""

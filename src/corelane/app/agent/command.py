@@ -1,0 +1,100 @@
+"""`corelane agent run`: the agent of this node, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import Final, Literal
+
+from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.node_agent import NodeAgent
+from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
+from corelane.app.agent.options import AgentOptions, check_settings, kubelet_access, node_file, node_name
+from corelane.app.connections import STATE_FILE
+from corelane.app.nodefile import NodeFile
+from corelane.app.up import logging
+from corelane.app.up.supervise import completes, until_signal
+from corelane.cpuset import CPUSet
+from corelane.kernel import container_cgroup, container_paths
+from corelane.kernel.container_paths import CgroupView
+from corelane.kernel.files import Directory
+from corelane.kube.client import KubeClient
+from corelane.kube.kubelet.client import KubeletClient
+from corelane.kube.pod import Pod
+from corelane.machine import Machine, sysfs
+from corelane.machine.watch import MachineWatch
+from corelane.runtime.cri.runtime import CRIRuntime
+
+_AS_JSON: Final = {"auto": None, "text": False, "json": True}
+
+
+def main(options: AgentOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
+    """Run until SIGINT or SIGTERM. Raises the error that prevented the start."""
+    logging.configure(as_json=_AS_JSON[log_format])
+    return asyncio.run(_run(options))
+
+
+async def _run(options: AgentOptions) -> int:
+    with until_signal() as stop:
+        agent = await start(options)
+        try:
+            await completes(agent.run(), unless=stop)
+        finally:
+            await agent.close()
+    return 0
+
+
+async def start(options: AgentOptions) -> NodeAgent:
+    """Return the agent, ready to run. Raises SettingsError, and what files and sockets raise."""
+    name, file = node_name(options), node_file(options)
+    view = container_paths.view(_cgroup_root())
+    machine = await asyncio.to_thread(host_machine, view)
+    check_settings(options, file.config, machine)
+    options.state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    settings = NodeAgentSettings(
+        node_name=name,
+        state_dir=options.state_dir,
+        config=file.config,
+        reconcile_seconds=file.reconcile_seconds,
+        read_only=options.read_only,
+        ignore=options.ignore,
+        nri=file.runtime.nri,
+        endpoint=file.runtime.endpoint,
+    )
+    return NodeAgent(settings, _surroundings(options, name, file, view, machine))
+
+
+def _surroundings(
+    options: AgentOptions, name: str, file: NodeFile, view: CgroupView, machine: Machine
+) -> NodeSurroundings:
+    access = kubelet_access(file.kubelet, name)
+    state_file = file.kubelet_state or (STATE_FILE if STATE_FILE.exists() else None)
+    return NodeSurroundings(
+        client=KubeClient.connect(options.kubeconfig),
+        runtime=CRIRuntime(view, file.runtime.endpoint, list_seconds=file.reconcile_seconds),
+        machine=machine,
+        kubelet=KubeletClient(access, Pod),
+        kubelet_address=access.url,
+        state_file=KubeletStateFile(state_file) if state_file else None,
+        machine_watch=MachineWatch(
+            machine, load=lambda: host_machine(view), allowed=lambda: container_cgroup.effective(view, "")
+        ),
+    )
+
+
+def _cgroup_root() -> Path:
+    host = container_paths.HOST_ROOT
+    return host if host.is_dir() else container_paths.DEFAULT_ROOT
+
+
+def host_machine(view: CgroupView) -> Machine:
+    """Return the node's machine: CPUs on-line and in the root cgroup, not those of the agent's own cpuset.
+
+    Raises MachineError, CgroupError.
+    """
+    allowed: CPUSet = container_cgroup.effective(view, "")
+    name = os.uname().nodename
+    return sysfs.discover(
+        Directory("/sys"), Directory("/proc"), name=name, source="/sys and /proc", allowed=allowed.mask
+    )

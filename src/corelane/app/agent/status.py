@@ -1,0 +1,63 @@
+"""Data of `corelane agent status`: from the running agent, else from the files that it left."""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+from pathlib import Path
+from typing import Any, Literal
+
+from corelane.agent import agent_status, saved_state, status_socket
+from corelane.app import machines
+from corelane.machine import MachineError
+from corelane.node import LedgerError, NodeConfig, NodeConfigError, NodeState, codec
+from corelane.view import agent_status as view
+from corelane.view import tables
+
+
+class NoAgent(Exception):  # noqa: N818 - a state
+    """No agent runs with this state directory, and none left its files there."""
+
+
+def main(state_dir: Path, form: Literal["table", "json"]) -> None:
+    """Print the status. Raises NoAgent, OSError for files that cannot be read."""
+    status = read(state_dir)
+    if form == "json":
+        json.dump(status, sys.stdout, indent=2)
+        sys.stdout.write("\n")
+    else:
+        view.show(status, tables.console())
+
+
+def read(state_dir: Path) -> dict[str, Any]:
+    """Return the status of the running agent, else what its files hold. Raises NoAgent, OSError."""
+    try:
+        return status_socket.read_status(state_dir)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return saved(state_dir)
+
+
+def saved(state_dir: Path) -> dict[str, Any]:
+    """Return a status from the saved files. Raises NoAgent, OSError."""
+    path = state_dir / saved_state.LEDGER_FILE
+    if not path.exists():
+        raise NoAgent(
+            f"{state_dir}: no agent runs with this state directory, and it has no {path.name}; start an "
+            "agent with `corelane agent run`, or name its directory with --state-dir"
+        )
+    settings, _ = saved_state.load_settings(state_dir / saved_state.SETTINGS_FILE)
+    ledger, fault = _ledger(path)
+    status = agent_status.document(platform.node(), policy=settings.policy)
+    generation = ledger.generation if ledger else 0
+    status["ledger"] |= {"path": str(path), "generation": generation, "fault": fault}
+    status["containers"] = agent_status.phases(ledger) if ledger else {}
+    return status
+
+
+def _ledger(path: Path) -> tuple[NodeState | None, str]:
+    """Return the saved ledger, or why it cannot be read. The file is left as it is. Raises OSError."""
+    try:
+        return codec.decode(path.read_bytes(), machines.load(None), NodeConfig()), ""
+    except (LedgerError, NodeConfigError, MachineError) as error:
+        return None, str(error)

@@ -1,0 +1,292 @@
+"""Read and change, in place, the cgroup of a container that a container runtime made.
+
+Both cgroup versions, by one set of functions on a `CgroupView` and a group's path. Groups are never made or
+removed here. The kubelet's groups above (kubepods, QoS class, pod) grow where a container needs more than
+they have, and never shrink: other containers may live in them. All of this blocks.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kernel import cfs
+from corelane.kernel.cgroupfs import CgroupError, CgroupGone
+from corelane.kernel.container_paths import CgroupView, kubelet_ancestors
+
+Resource = Literal["cpus", "mems"]
+_GONE = (errno.ENOENT, errno.ENODEV)
+_EFFECTIVE = {
+    1: {"cpus": "cpuset.effective_cpus", "mems": "cpuset.effective_mems"},
+    2: {"cpus": "cpuset.cpus.effective", "mems": "cpuset.mems.effective"},
+}
+_BURST = {1: "cpu.cfs_burst_us", 2: "cpu.max.burst"}
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerGroup:
+    """Resources of a container's cgroup. `cpus` and `mems` are in effect.
+
+    `cpus_requested` is what was set, empty in version 2 where the group uses what the one above has. Times
+    are in microseconds; `quota_us` None is no limit. `populated` is False once no process is in the group or
+    below.
+    """
+
+    cpus: CPUSet
+    cpus_requested: CPUSet
+    mems: CPUSet
+    quota_us: int | None
+    period_us: int
+    burst_us: int
+    populated: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Bandwidth:
+    """CFS bandwidth to set. Microseconds; `quota_us` None is no limit."""
+
+    quota_us: int | None
+    period_us: int = cfs.PERIOD_US
+    burst_us: int = 0
+
+
+def read(view: CgroupView, group: str) -> ContainerGroup:
+    """Return what the kernel has now. Raises CgroupGone if the group does not exist, else CgroupError."""
+    with _noticing_end(view, group):
+        bandwidth = read_bandwidth(view, group)
+        return ContainerGroup(
+            effective(view, group, "cpus"),
+            _requested(view, group, "cpus") or CPUSet(),
+            effective(view, group, "mems"),
+            bandwidth.quota_us,
+            bandwidth.period_us,
+            bandwidth.burst_us,
+            populated(view, group),
+        )
+
+
+def effective(view: CgroupView, group: str, resource: Resource = "cpus") -> CPUSet:
+    """Return CPUs or memory nodes in effect, of the nearest group above if this one has no cpusets.
+
+    Raises CgroupError.
+    """
+    path = _path(view.cpuset, group, _EFFECTIVE[view.version][resource])
+    try:
+        return _parsed(view.files.read(path), path)
+    except CgroupError as error:
+        # Without its controller a group has no such file; a group that is gone has no directory.
+        if error.errno != errno.ENOENT or not group or not view.exists(group):
+            raise
+    return effective(view, group.rpartition("/")[0], resource)
+
+
+def read_bandwidth(view: CgroupView, group: str) -> Bandwidth:
+    """Return quota, period and burst; no limit without the cpu controller. Raises CgroupError."""
+    try:
+        if view.version == 1:
+            quota = int(view.files.read(_path(view.cpu, group, "cpu.cfs_quota_us")))
+            period = int(view.files.read(_path(view.cpu, group, "cpu.cfs_period_us")))
+        else:
+            text, _, rest = view.files.read(_path(view.cpu, group, "cpu.max")).partition(" ")
+            quota, period = -1 if text == "max" else int(text), int(rest)
+    except CgroupError as error:
+        if error.errno != errno.ENOENT or not (view.cpu / group).is_dir():
+            raise
+        return Bandwidth(None)
+    return Bandwidth(None if quota < 0 else quota, period, _burst(view, group))
+
+
+def _burst(view: CgroupView, group: str) -> int:
+    """Return the burst; 0 also where this kernel has none (before Linux 5.14)."""
+    try:
+        return int(view.files.read(_path(view.cpu, group, _BURST[view.version])))
+    except CgroupError as error:
+        if error.errno != errno.ENOENT:
+            raise
+        return 0
+
+
+def populated(view: CgroupView, group: str) -> bool:
+    """Return whether a live process is in the group or below; False if there is no group.
+
+    Raises CgroupError.
+    """
+    try:
+        if view.version == 2:
+            return "populated 0" not in view.files.read(_path(view.cpuset, group, "cgroup.events"))
+        return _has_processes(view, group)
+    except CgroupError as error:
+        if error.errno not in _GONE:
+            raise
+        return False
+
+
+def _has_processes(view: CgroupView, group: str) -> bool:
+    if view.files.read(_path(view.cpuset, group, "cgroup.procs")):
+        return True
+    below = view.files.groups(view.cpuset / group)
+    return any(_has_processes(view, f"{group}/{name}") for name in below)
+
+
+def processes(view: CgroupView, group: str) -> list[int]:
+    """Return the pids in the group and below, ascending; none if there is no group. Raises CgroupError."""
+    try:
+        text = view.files.read(_path(view.cpuset, group, "cgroup.procs"))
+    except CgroupError as error:
+        if error.errno not in (*_GONE, errno.EOPNOTSUPP):
+            raise
+        text = ""
+    pids = set(map(int, text.split()))
+    for name in view.files.groups(view.cpuset / group):
+        pids.update(processes(view, f"{group}/{name}"))
+    return sorted(pids)
+
+
+def write_cpuset(
+    view: CgroupView, group: str, *, cpus: CPUSet | None = None, mems: CPUSet | None = None
+) -> None:
+    """Set CPUs and memory nodes, whichever is given; a value that is set already is not written.
+
+    Groups of the kubelet above grow first if they lack any of them. In version 1 groups below follow: those
+    that had all of the group's CPUs get all of the new ones, others keep what lies within. Memory nodes go
+    before CPUs, so that threads that move find their memory. Raises CgroupGone, CgroupError; ValueError for
+    an empty set.
+    """
+    with _noticing_end(view, group):
+        if mems is not None:
+            _write_resource(view, group, "mems", mems)
+        if cpus is not None:
+            _write_resource(view, group, "cpus", cpus)
+
+
+def _write_resource(view: CgroupView, group: str, resource: Resource, values: CPUSet) -> None:
+    if not values:
+        raise ValueError(f"{view.cpuset / group}/cpuset.{resource} cannot become empty")
+    for above in kubelet_ancestors(group):
+        has = _requested(view, above, resource)
+        inherits = view.version == 2 and not has
+        if has is not None and not inherits and not values <= has:
+            _put(view, above, resource, has | values)
+    old = _requested(view, group, resource)
+    below = _below(view, group, resource) if view.version == 1 else []
+    if old == values and all(has <= values for _, has in below):
+        return
+    if not below or old is None:
+        _put(view, group, resource, values)
+        return
+    _write_nested(view, group, resource, old, values, below)
+
+
+def _write_nested(
+    view: CgroupView,
+    group: str,
+    resource: Resource,
+    old: CPUSet,
+    values: CPUSet,
+    below: list[tuple[str, CPUSet]],
+) -> None:
+    """Version 1: no group may have less than one below it. So all grow downwards, then shrink upwards."""
+    targets = {path: values if has >= old else has & values or values for path, has in below}
+    grown = [(group, old, values), *((path, has, targets[path]) for path, has in below)]
+    for path, has, target in grown:
+        if not target <= has:
+            _put(view, path, resource, has | target)
+    for path, has, target in reversed(grown):
+        if not has <= target:
+            _put(view, path, resource, target)
+
+
+def _below(view: CgroupView, group: str, resource: Resource) -> list[tuple[str, CPUSet]]:
+    """Return the groups below, highest first, with their sets; groups removed meanwhile are left out."""
+    listed: list[tuple[str, CPUSet]] = []
+    for name in view.files.groups(view.cpuset / group):
+        path = f"{group}/{name}"
+        try:
+            listed.append((path, _requested(view, path, resource) or CPUSet()))
+        except CgroupError as error:
+            if error.errno not in _GONE:
+                raise
+        listed.extend(_below(view, path, resource))
+    return listed
+
+
+def write_bandwidth(view: CgroupView, group: str, target: Bandwidth) -> None:
+    """Set quota, period and burst; nothing is written where they are set already.
+
+    Every write of a quota grants a fresh one. A burst may not exceed the quota, so it goes before a quota
+    that shrinks, and behind one that grows. Raises CgroupGone, CgroupError.
+    """
+    with _noticing_end(view, group):
+        current = read_bandwidth(view, group)
+        directory = view.cpu / group
+        if current.burst_us > target.burst_us:
+            view.files.write(directory / _BURST[view.version], str(target.burst_us))
+        if (current.quota_us, current.period_us) != (target.quota_us, target.period_us):
+            _write_quota(view, directory, current, target)
+        if current.burst_us < target.burst_us:
+            view.files.write(directory / _BURST[view.version], str(target.burst_us))
+
+
+def _write_quota(view: CgroupView, directory: Path, current: Bandwidth, target: Bandwidth) -> None:
+    """In version 1 the limit is lifted while the period changes: the old quota may not suit the new one."""
+    if view.version == 2:
+        limit = "max" if target.quota_us is None else target.quota_us
+        view.files.write(directory / "cpu.max", f"{limit} {target.period_us}")
+        return
+    if current.period_us != target.period_us:
+        view.files.write(directory / "cpu.cfs_quota_us", "-1")
+        view.files.write(directory / "cpu.cfs_period_us", str(target.period_us))
+    quota = -1 if target.quota_us is None else target.quota_us
+    view.files.write(directory / "cpu.cfs_quota_us", str(quota))
+
+
+def _requested(view: CgroupView, group: str, resource: Resource) -> CPUSet | None:
+    """Return the set as configured; None without cpusets (version 2, controller not enabled)."""
+    path = _path(view.cpuset, group, f"cpuset.{resource}")
+    try:
+        return _parsed(view.files.read(path), path)
+    except CgroupError as error:
+        if error.errno != errno.ENOENT or not view.exists(group):
+            raise
+        return None
+
+
+def _put(view: CgroupView, group: str, resource: Resource, values: CPUSet) -> None:
+    view.files.write(view.cpuset / group / f"cpuset.{resource}", str(values))
+
+
+# Reconciling reads seven files of each container in every period: names and sets are not made anew each time.
+@lru_cache(maxsize=1 << 14)
+def _path(hierarchy: Path, group: str, name: str) -> Path:
+    return hierarchy / group / name
+
+
+@lru_cache(maxsize=1 << 12)
+def _cached(text: str) -> CPUSet:
+    return CPUSet.parse(text)
+
+
+def _parsed(text: str, path: Path) -> CPUSet:
+    """A list as the kernel writes it. Raises CgroupError for anything else."""
+    try:
+        return _cached(text)
+    except CPUSetError as error:
+        raise CgroupError("read", path, OSError(errno.EINVAL, f"not a list: {error}")) from None
+
+
+@contextmanager
+def _noticing_end(view: CgroupView, group: str) -> Iterator[None]:
+    """Turn an error because the container has just ended into CgroupGone."""
+    try:
+        yield
+    except CgroupGone:
+        raise
+    except CgroupError as error:
+        if error.errno in _GONE and not view.exists(group):
+            gone = OSError(error.errno, "no such group; the container has ended")
+            raise CgroupGone("use", view.cpuset / group, gone) from error
+        raise

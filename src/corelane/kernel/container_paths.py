@@ -1,0 +1,157 @@
+"""Where the cgroup of a container lies that a container runtime made, as this process sees the hierarchies.
+
+Groups are paths below a hierarchy's root, without a leading slash. Sources: runc `libcontainer/specconv`
+(linux.cgroupsPath) and opencontainers/cgroups `systemd` (units), cgroups(7) for /proc/PID/cgroup.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from corelane.kernel.cgroup import CgroupsUnavailable
+from corelane.kernel.cgroupfs import KERNEL, Files
+from corelane.kernel.proc import PROC
+
+DEFAULT_ROOT = Path("/sys/fs/cgroup")
+HOST_ROOT = Path("/host/sys/fs/cgroup")
+"""Where a pod of corelane's DaemonSet mounts the node's."""
+
+_KUBEPODS = re.compile(r"(?:.+-)?kubepods(?:\.slice)?")
+_MAX_DEPTH = 8
+"""Levels searched for a container whose path is known only in part."""
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupView:
+    """The node's hierarchies: the directories that hold cpuset and cpu (the same one in version 2)."""
+
+    version: int
+    cpuset: Path
+    cpu: Path
+    files: Files = KERNEL
+
+    @property
+    def name(self) -> str:
+        return f"cgroup v{self.version}"
+
+    def exists(self, group: str) -> bool:
+        return (self.cpuset / group).is_dir()
+
+
+def view(root: Path = DEFAULT_ROOT, files: Files = KERNEL) -> CgroupView:
+    """Return the hierarchies at or below `root`. Raises CgroupsUnavailable without cpuset or cpu."""
+    controllers = root / "cgroup.controllers"
+    if controllers.exists():
+        enabled = files.read(controllers).split()
+        missing = [name for name in ("cpuset", "cpu") if name not in enabled]
+        if missing:
+            raise CgroupsUnavailable(
+                f"{root}: cgroup v2 without the controllers {' and '.join(missing)}; "
+                "enable them (kernel parameter cgroup_disable, cgroup.subtree_control of the group above)"
+            )
+        return CgroupView(2, root, root, files)
+    mounted = {name: path for path in _directories(root) for name in path.name.split(",")}
+    if not {"cpuset", "cpu"} <= mounted.keys():
+        raise CgroupsUnavailable(
+            f"{root}: neither cgroup v2 (cgroup.controllers) nor the cgroup v1 hierarchies cpuset and cpu; "
+            f"mount the node's /sys/fs/cgroup there, in a pod as a hostPath at {HOST_ROOT}"
+        )
+    return CgroupView(1, mounted["cpuset"], mounted["cpu"], files)
+
+
+def _directories(root: Path) -> list[Path]:
+    try:
+        return sorted(path for path in root.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def group_of_spec(cgroups_path: str) -> str:
+    """Return the group that `linux.cgroupsPath` of an OCI specification names.
+
+    `/kubepods/podUID/ID` with the cgroupfs driver; `kubepods-podUID.slice:cri-containerd:ID` with systemd's,
+    which is the unit `cri-containerd-ID.scope` in that slice.
+    """
+    parts = cgroups_path.split(":")
+    if len(parts) != 3 or "/" in parts[0]:
+        return cgroups_path.strip("/")
+    parent, prefix, name = parts
+    unit = name if name.endswith(".slice") else f"{prefix}-{name}.scope" if prefix else f"{name}.scope"
+    return "/".join((*_slices(parent or "system.slice"), unit))
+
+
+def _slices(slice_name: str) -> Iterator[str]:
+    """Yield a slice's directories: `a-b.slice` is in `a.slice` (systemd.slice(5)), `-.slice` the root."""
+    names = slice_name.removesuffix(".slice").split("-")
+    if any(names):
+        for depth in range(1, len(names) + 1):
+            yield f"{'-'.join(names[:depth])}.slice"
+
+
+def group_of_process(view: CgroupView, pid: int, proc: Path = PROC) -> str | None:
+    """Return the group with cpusets that /proc names for a process; None once the process is gone.
+
+    A path that leaves our own cgroup namespace begins with `/..`: only its tail is known then.
+    """
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        number, controllers, path = line.split(":", 2)
+        if "cpuset" in controllers.split(",") if view.version == 1 else number == "0":
+            return path.lstrip("/")
+    return None
+
+
+def locate(
+    view: CgroupView, container_id: str, cgroups_path: str = "", pid: int | None = None, proc: Path = PROC
+) -> str | None:
+    """Return a container's group, by its specification, else by its process; None if there is none.
+
+    Where only the tail of the path is known, the group is searched for by the id. A group below the
+    container's own, made by the processes in it, is never returned.
+    """
+    candidates = [group_of_spec(cgroups_path)] if cgroups_path else []
+    if pid and (of_process := group_of_process(view, pid, proc)):
+        candidates.append(_down_to(of_process, container_id))
+    complete = [group for group in candidates if ".." not in group.split("/")]
+    existing = (group for group in complete if group and view.exists(group))
+    if (group := next(existing, None)) is not None or complete == candidates != []:
+        return group
+    return next(_search(view.cpuset, container_id), None)
+
+
+def _down_to(group: str, container_id: str) -> str:
+    """Return the part of a path that ends with the container's own directory."""
+    names = group.split("/")
+    for depth, name in enumerate(names, 1):
+        if container_id in name:
+            return "/".join(names[:depth])
+    return group
+
+
+def _search(root: Path, container_id: str, below: str = "", depth: int = _MAX_DEPTH) -> Iterator[str]:
+    """Yield groups whose name has the id, for paths that leave our cgroup namespace."""
+    try:
+        with os.scandir(root / below) as entries:
+            names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
+    except OSError:
+        return
+    for name in names:
+        path = f"{below}/{name}" if below else name
+        if container_id in name and not name.startswith(("crio-conmon-", "libpod-conmon-")):
+            yield path
+        elif depth:
+            yield from _search(root, container_id, path, depth - 1)
+
+
+def kubelet_ancestors(group: str) -> list[str]:
+    """Return the groups above a container's that a kubelet made (kubepods, QoS class, pod), highest first."""
+    names = group.split("/")
+    tops = [depth for depth, name in enumerate(names[:-1]) if _KUBEPODS.fullmatch(name)]
+    if not tops:
+        return []
+    return ["/".join(names[:depth]) for depth in range(tops[0] + 1, len(names))]

@@ -1,0 +1,154 @@
+"""Requests to one kubelet: its pods and its configuration, within a deadline each."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Final, Generic, TypeVar
+
+import aiohttp
+import msgspec
+
+from corelane.kube.decode import Listing
+from corelane.kube.kubelet import configuration
+from corelane.kube.kubelet.access import Credentials, KubeletAccess
+from corelane.kube.kubelet.configuration import KubeletConfiguration
+from corelane.kube.kubelet.errors import KubeletError
+from corelane.kube.kubelet.pod_list import PodList
+from corelane.kube.meta import Object
+from corelane.reasons import Code, Reason
+
+T = TypeVar("T", bound=Object)
+
+PODS: Final = "/pods"
+CONFIGZ: Final = "/configz"
+_RESOURCES: Final[Mapping[str, str]] = {PODS: "nodes/pods", CONFIGZ: "nodes/configz"}
+"""Subresources of fine-grained kubelet authorization (KEP-2862): beta in 1.33, GA in 1.36."""
+_MOST_BYTES: Final = 64 << 20
+_KEEPALIVE: Final = 75.0
+_DISABLED: Final = (HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED)
+_UNTRUSTED: Final = (7, 18, 19, 20, 21, 30)
+"""OpenSSL's codes of a certificate that no known authority signed (X509_V_ERR_*).
+
+7 and 30: another authority of the same name did, as after a cluster was set up anew.
+"""
+_WRONG_NAME: Final = (62, 64)
+
+
+class KubeletClient(Generic[T]):
+    """Connections to one kubelet, whose pods are decoded as `kind`. Every request raises KubeletError."""
+
+    def __init__(self, access: KubeletAccess, kind: type[T], *, seconds: float = 5.0) -> None:
+        """`seconds` is the deadline of a request, from connecting to the end of the answer."""
+        self.access = access
+        self._seconds = seconds
+        self._credentials = Credentials(access)
+        self._refreshing = asyncio.Lock()
+        self._session: aiohttp.ClientSession | None = None
+        self._pods = PodList(kind)
+        self._configuration: tuple[bytes, KubeletConfiguration] | None = None
+
+    async def pods(self) -> Listing[T]:
+        """List the pods under the kubelet; while nothing changes, the same object as before."""
+        body = await self._get(PODS)
+        try:
+            return self._pods.read(body)
+        except msgspec.MsgspecError as error:
+            raise self._error(Code.KUBELET_MALFORMED, PODS, str(error)) from None
+
+    async def configuration(self) -> KubeletConfiguration:
+        """Read the effective configuration; while nothing changes, the same object as before."""
+        body = await self._get(CONFIGZ)
+        if self._configuration is None or self._configuration[0] != body:
+            try:
+                self._configuration = body, configuration.decode(body)
+            except msgspec.MsgspecError as error:
+                raise self._error(Code.KUBELET_MALFORMED, CONFIGZ, str(error)) from None
+        return self._configuration[1]
+
+    async def close(self) -> None:
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _get(self, path: str) -> bytes:
+        await self._refresh()
+        status, body = await self._request(path)
+        if status == HTTPStatus.UNAUTHORIZED and await self._refresh():
+            status, body = await self._request(path)
+        if status != HTTPStatus.OK:
+            raise self._refused(path, status, body)
+        return body
+
+    async def _refresh(self) -> bool:
+        async with self._refreshing:
+            changed = await asyncio.to_thread(self._credentials.refresh)
+            if changed:
+                await self.close()
+        return changed
+
+    async def _request(self, path: str) -> tuple[int, bytes]:
+        if self._session is None:
+            self._session = _session(self._credentials.context, self._seconds)
+        name = self.access.server_name or None
+        try:
+            async with self._session.get(
+                self.access.url.rstrip("/") + path,
+                headers=self._credentials.headers,
+                server_hostname=name,
+                allow_redirects=False,
+            ) as response:
+                return response.status, await self._body(path, response)
+        except TimeoutError:
+            raise self._error(Code.KUBELET_SLOW, path, self._seconds) from None
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise self._untrusted(error.certificate_error) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise self._error(Code.KUBELET_UNREACHABLE, path, _why(error)) from None
+
+    async def _body(self, path: str, response: aiohttp.ClientResponse) -> bytes:
+        chunks, size = [], 0
+        async for chunk in response.content.iter_chunked(1 << 16):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > _MOST_BYTES:
+                raise self._error(Code.KUBELET_MALFORMED, path, f"longer than {_MOST_BYTES >> 20} MiB")
+        return b"".join(chunks)
+
+    def _refused(self, path: str, status: int, body: bytes) -> KubeletError:
+        text = " ".join(body[:300].decode(errors="replace").split())
+        if status == HTTPStatus.UNAUTHORIZED:
+            return self._error(Code.KUBELET_UNAUTHORIZED, path)
+        if status == HTTPStatus.FORBIDDEN:
+            return self._error(Code.KUBELET_FORBIDDEN, path, _RESOURCES[path])
+        if status in _DISABLED:
+            return self._error(Code.KUBELET_ENDPOINT_OFF, path, status)
+        return self._error(Code.KUBELET_FAILED, path, status, text)
+
+    def _untrusted(self, error: Exception) -> KubeletError:
+        code = getattr(error, "verify_code", 0)
+        why = getattr(error, "verify_message", "") or str(error)
+        if code in _UNTRUSTED:
+            authority = str(self.access.ca_file or "")
+            return KubeletError(Reason(Code.KUBELET_CERTIFICATE_UNTRUSTED, (self.access.url, why, authority)))
+        if code in _WRONG_NAME:
+            return KubeletError(Reason(Code.KUBELET_CERTIFICATE_NAME, (self.access.url, why)))
+        return KubeletError(Reason(Code.KUBELET_CERTIFICATE_INVALID, (self.access.url, why)))
+
+    def _error(self, code: Code, path: str, *values: object) -> KubeletError:
+        return KubeletError(Reason(code, (self.access.url, path, *values)))
+
+
+def _session(context: ssl.SSLContext, seconds: float) -> aiohttp.ClientSession:
+    connector = aiohttp.TCPConnector(ssl=context, limit=4, keepalive_timeout=_KEEPALIVE)
+    return aiohttp.ClientSession(
+        connector=connector,
+        timeout=aiohttp.ClientTimeout(total=seconds),
+        headers={"Accept": "application/json", "Accept-Encoding": "identity"},
+        trust_env=False,
+    )
+
+
+def _why(error: Exception) -> str:
+    inner = getattr(error, "os_error", None)
+    return (getattr(inner, "strerror", None) or str(error) or type(error).__name__).strip()

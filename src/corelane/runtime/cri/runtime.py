@@ -1,0 +1,352 @@
+"""The `Runtime` of a node on which a kubelet starts and ends containers, through CRI and cgroup files.
+
+With nothing changed, a period costs one ListContainers: a container's status is read once, and observing
+a container reads its cgroup's files alone. Containers are changed through CRI, so that the runtime's record
+agrees with the kernel. Where that fails, or must not be called (inside an NRI handler), the files are
+written, and the record is brought into line as soon as the runtime takes it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Final
+
+from corelane.kernel import container_cgroup, container_paths, pod_bandwidth, proc
+from corelane.kernel.cgroupfs import CgroupGone
+from corelane.kernel.container_cgroup import Bandwidth
+from corelane.kernel.container_paths import CgroupView
+from corelane.kernel.proc import TaskAffinity
+from corelane.runtime.base import (
+    Capabilities,
+    ObservedResources,
+    ResourceUpdate,
+    RuntimeFailure,
+    RuntimeStatus,
+    UnknownContainer,
+)
+from corelane.runtime.cri import changing
+from corelane.runtime.cri.client import CONTAINERD, CRIClient
+from corelane.runtime.cri.following import Follower
+from corelane.runtime.cri.index import ContainerIndex, TrackedContainer
+from corelane.runtime.cri.values import (
+    POD_UID,
+    ContainerDetails,
+    CRIContainer,
+    CRIError,
+    CRIResources,
+    RuntimeVersion,
+    Sandbox,
+)
+from corelane.runtime.process_watch import Broadcast, Tasks
+
+_RECORD_BACKOFF_SECONDS: Final = (0.1, 30.0)
+
+_log = logging.getLogger(__name__)
+
+
+class CRIRuntime:
+    """Containers of a node with a kubelet. To be made in a running event loop.
+
+    Raises CRIError, a RuntimeFailure, where the container runtime does not answer.
+    """
+
+    capabilities = Capabilities()
+    notice = ""
+
+    def __init__(
+        self,
+        view: CgroupView,
+        endpoint: str = CONTAINERD,
+        *,
+        call_seconds: float = 10.0,
+        list_seconds: float = 10.0,
+    ) -> None:
+        """`view` is the node's cgroups. Without events containers are listed every `list_seconds`."""
+        self._view = view
+        self._client = CRIClient(endpoint, call_seconds)
+        self.listed_at = float("-inf")
+        self._version: RuntimeVersion | None = None
+        self._broadcast = Broadcast[RuntimeStatus]()
+        self._index = ContainerIndex(self._broadcast.publish)
+        self._pods: dict[str, Sandbox] = {}
+        self._tasks = Tasks()
+        self._follower = Follower(self, self._client, self._tasks, list_seconds)
+        self._following: asyncio.Task[None] | None = None
+        self._recorder: asyncio.Task[None] | None = None
+
+    @property
+    def name(self) -> str:
+        if self._version:
+            return self._version.name
+        return "cri-o" if "crio" in self._client.endpoint else "containerd"
+
+    @property
+    def enforcement(self) -> str:
+        return self._view.name
+
+    async def version(self, *, again: bool = False) -> RuntimeVersion:
+        """Return name and version of the runtime, read once, or `again`. Raises CRIError."""
+        if self._version is None or again:
+            self._version = await self._client.version()
+        return self._version
+
+    async def sandboxes(self) -> list[Sandbox]:
+        """Return every pod's sandbox, ended ones too. Raises CRIError."""
+        return await self._client.sandboxes()
+
+    # Listing and events.
+
+    async def containers(self) -> list[RuntimeStatus]:
+        """Return every container; changes since the last list go to the listeners too. Raises CRIError."""
+        await self.version()
+        before = self._index.ids()
+        listed = await self._client.containers()
+        self.listed_at = time.monotonic()
+        if any(POD_UID not in container.labels for container in listed):
+            self._pods = {pod.id: pod for pod in await self._client.sandboxes()}
+        changed = [container for container in listed if self._index.is_news(container.id, container.state)]
+        results = await asyncio.gather(*map(self._learn, changed), return_exceptions=True)
+        for container_id in before - {container.id for container in listed}:
+            self._index.retire(container_id)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+        return [container.status for container in self._index]
+
+    async def _learn(self, listed: CRIContainer) -> None:
+        """Add or advance a container from a list; the status of a running or just ended one is read once."""
+        if listed.state == "created" or (listed.state == "exited" and not self._index.get(listed.id)):
+            self._index.take_listed(listed, self._pods)
+            return
+        details = await self._client.details(listed.id)
+        if details is None:
+            self._index.retire(listed.id)
+        else:
+            await self.take(details, listed.sandbox)
+
+    def retire(self, container_id: str) -> None:
+        """Drop a container that the runtime does not have any more."""
+        self._index.retire(container_id)
+
+    async def take(self, details: ContainerDetails, sandbox: str = "") -> TrackedContainer:
+        """Add or advance a container from its status; its cgroup is looked up before that is reported."""
+        group = None
+        tracked = self._index.get(details.id)
+        if details.state in ("running", "unknown") and not (tracked and tracked.group):
+            group = await asyncio.to_thread(
+                container_paths.locate, self._view, details.id, details.cgroups_path, details.pid
+            )
+        return self._index.take_details(details, sandbox or details.sandbox, self._pods, group)
+
+    def wait_events(self) -> AsyncIterator[RuntimeStatus]:
+        """Yield changes from this call on: as the runtime reports them, or from a list once a period."""
+        if self._following is None:
+            self._following = self._tasks.spawn(self._follower.run())
+        return self._broadcast.listen()
+
+    @property
+    def follows_events(self) -> bool:
+        """Whether a stream of events is open; without one, a start is seen at the next list."""
+        return self._follower.live
+
+    # Changing and observing containers.
+
+    async def update(self, container_id: str, change: ResourceUpdate) -> None:
+        """Change a container's cgroup and, through CRI, the runtime's record of it; only the given fields.
+
+        The files go first: they take microseconds, the record tens of milliseconds, as containerd has runc
+        apply all of it. Where the runtime fails, its record follows in the background. A container without a
+        cgroup here (not started yet, in a virtual machine) is changed by CRI alone; an ended one is left as
+        it is. Raises RuntimeFailure with the kernel's reason, UnknownContainer.
+        """
+        container = await self._find(container_id)
+        if container.status.state == "exited":
+            return
+        async with container.lock:
+            container.newer = ResourceUpdate()
+            in_cgroup = container.status.state != "created" and await self._group(container) is not None
+            if in_cgroup:
+                await self._write(container, change)
+            try:
+                await self._record(container, change)
+            except CRIError as failure:
+                if not in_cgroup:
+                    raise
+                text = "container %s: its cgroup is written, the runtime's record follows: %s"
+                _log.info(text, container_id, failure)
+                self._postpone(container, change)
+            await self._repeat_newer(container)
+
+    async def write_cgroup(
+        self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
+    ) -> None:
+        """Change a running container by its cgroup's files alone; the runtime is not called meanwhile.
+
+        Its record is brought into line in the background, unless that is done otherwise: `recorded`, as when
+        an NRI handler returns the same update. Then nothing waits for an older update that is under way: in
+        the runtime that one may wait for the handler. CPU shares change with the record. Raises
+        RuntimeFailure, UnknownContainer.
+        """
+        container = await self._find(container_id)
+        if not recorded:
+            async with container.lock:
+                await self._write(container, change)
+                self._postpone(container, change)
+            return
+        container.newer = changing.merged(container.newer, change)
+        if container.unrecorded:
+            container.unrecorded = changing.without(container.unrecorded, change)
+        await self._write(container, change)
+
+    @property
+    def unrecorded(self) -> list[str]:
+        """Ids of containers whose cgroup differs from the runtime's record."""
+        return [container.status.id for container in self._index if container.unrecorded]
+
+    async def _find(self, container_id: str) -> TrackedContainer:
+        """Return a container, from its status if it was never listed. Raises UnknownContainer, CRIError."""
+        if container := self._index.get(container_id):
+            return container
+        details = await self._client.details(container_id)
+        if details is None:
+            raise UnknownContainer(container_id)
+        return await self.take(details)
+
+    async def _record(self, container: TrackedContainer, change: ResourceUpdate) -> None:
+        """Send a change, and what is not recorded yet: the runtime applies its record as a whole.
+
+        Raises UnknownContainer, CRIError.
+        """
+        change = changing.merged(container.unrecorded or ResourceUpdate(), change)
+        resources = changing.cri_resources(change)
+        try:
+            if resources != CRIResources():
+                await self._client.update(container.status.id, resources)
+        except CRIError as error:
+            if error.code != "NOT_FOUND":
+                raise
+            self._index.retire(container.status.id)
+            raise UnknownContainer(container.status.id) from None
+        container.unrecorded = None
+
+    async def _write(self, container: TrackedContainer, change: ResourceUpdate) -> None:
+        if change == ResourceUpdate():
+            return
+        group = await self._group(container)
+        if group is None:
+            raise RuntimeFailure("UpdateContainerError", self._no_group(container))
+        try:
+            async with container.writing:
+                await asyncio.to_thread(
+                    changing.write, self._view, group, change, container.status.sandbox_id
+                )
+        except CgroupGone:
+            raise UnknownContainer(container.status.id) from None
+        except OSError as error:
+            raise RuntimeFailure("UpdateContainerError", str(error)) from error
+
+    def _no_group(self, container: TrackedContainer) -> str:
+        return (
+            f"container {container.status.id}: no cgroup below {self._view.cpuset} "
+            f"(the runtime names {container.cgroups_path or 'none'}); mount the node's /sys/fs/cgroup, in a "
+            f"pod as a hostPath at {container_paths.HOST_ROOT}"
+        )
+
+    async def _group(self, container: TrackedContainer) -> str | None:
+        if container.group is None:
+            if not container.described:
+                await self._describe(container)
+            container.group = await asyncio.to_thread(
+                container_paths.locate,
+                self._view,
+                container.status.id,
+                container.cgroups_path,
+                container.status.pid,
+            )
+        return container.group
+
+    async def _describe(self, container: TrackedContainer) -> None:
+        """Read the cgroup's path of a container that was only listed."""
+        details = await self._client.details(container.status.id)
+        container.described = True
+        container.cgroups_path = details.cgroups_path if details else ""
+
+    def _postpone(self, container: TrackedContainer, change: ResourceUpdate) -> None:
+        container.unrecorded = changing.merged(container.unrecorded or ResourceUpdate(), change)
+        if self._recorder is None or self._recorder.done():
+            self._recorder = self._tasks.spawn(self._record_all())
+
+    async def _record_all(self) -> None:
+        """Bring the runtime's record of every container into line, for as long as that takes."""
+        wait, most = _RECORD_BACKOFF_SECONDS
+        while pending := [container for container in self._index if container.unrecorded]:
+            for container in pending:
+                with suppress(RuntimeFailure, UnknownContainer):
+                    await self._record_postponed(container)
+            await asyncio.sleep(wait)
+            wait = min(wait * 2, most)
+
+    async def _record_postponed(self, container: TrackedContainer) -> None:
+        async with container.lock:
+            if change := container.unrecorded:
+                container.newer = ResourceUpdate()
+                with suppress(CRIError):
+                    await self._record(container, change)
+                await self._repeat_newer(container)
+
+    async def _repeat_newer(self, container: TrackedContainer) -> None:
+        """Write again what a handler wrote meanwhile: the runtime may have applied its record after that."""
+        if container.newer != ResourceUpdate():
+            self._postpone(container, container.newer)
+            await self._write(container, container.newer)
+
+    async def observe(self, container_id: str) -> ObservedResources | None:
+        """Read a container's cgroup; of one that the runtime has removed too, while its cgroup is there.
+
+        The quota of a container that has none is its pod's, where that can be lifted. Raises CgroupError,
+        CRIError, UnknownContainer.
+        """
+        group, sandbox = self._index.retired_group(container_id), ""
+        if group is None:
+            container = await self._find(container_id)
+            group, sandbox = await self._group(container), container.status.sandbox_id
+        if group is None:
+            return None
+        try:
+            reading = container_cgroup.read(self._view, group)
+            bandwidth = Bandwidth(reading.quota_us, reading.period_us, reading.burst_us)
+            if reading.quota_us is None:
+                bandwidth = pod_bandwidth.throttling(self._view, group, sandbox) or bandwidth
+        except CgroupGone:
+            self._index.forget_retired(container_id)
+            return None
+        return ObservedResources(
+            cpus=reading.cpus,
+            mems=reading.mems,
+            quota_us=bandwidth.quota_us,
+            period_us=bandwidth.period_us,
+            burst_us=bandwidth.burst_us,
+            cgroup=group,
+            populated=reading.populated,
+            cpus_requested=reading.cpus_requested,
+        )
+
+    async def allowed(self, container_id: str) -> list[TaskAffinity]:
+        """As `Runtime.allowed`. Needs the host's /proc (hostPID). Raises CgroupError."""
+        group = await self._group(await self._find(container_id))
+        if group is None:
+            return []
+        pids = await asyncio.to_thread(container_cgroup.processes, self._view, group)
+        return await asyncio.to_thread(lambda: proc.tasks_allowed(pids))
+
+    async def close(self) -> None:
+        for task in (self._following, self._recorder):
+            if task:
+                task.cancel()
+        self._broadcast.close()
+        await self._client.close()
+        await self._tasks.finish()

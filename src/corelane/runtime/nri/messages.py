@@ -1,0 +1,115 @@
+"""The messages of NRI (nri.pkg.api.v1alpha1) that corelane speaks, as a table of their field numbers.
+
+Numbers are those of containerd/nri `pkg/api/api.proto`, v0.3 (containerd 1.7.0) to v0.12.2; none changed in
+between. What came later: `more` and the timeouts in v0.7, calls of their own for what were StateChange
+events and `NRI_version` in v0.12. Importing this needs protobuf.
+
+An optional number is a message with one field, `value`, so that absent and 0 differ. Texts have no such
+wrapper: an empty `cpus` or `mems` means "as it is". In resources of an update that the kubelet sent, 0
+means the same.
+"""
+
+from typing import Any, Final
+
+from corelane.runtime.base import ContainerState
+from corelane.runtime.protobuf_table import MessageTable, Table
+
+PLUGIN: Final = "nri.pkg.api.v1alpha1.Plugin"
+RUNTIME: Final = "nri.pkg.api.v1alpha1.Runtime"
+
+EVENTS: Final = {
+    "RunPodSandbox": 1,
+    "StopPodSandbox": 2,
+    "RemovePodSandbox": 3,
+    "CreateContainer": 4,
+    "PostCreateContainer": 5,
+    "StartContainer": 6,
+    "PostStartContainer": 7,
+    "UpdateContainer": 8,
+    "PostUpdateContainer": 9,
+    "StopContainer": 10,
+    "RemoveContainer": 11,
+}
+"""Events by the name of their call.
+
+Later ones exist (up to 14), but containerd 1.7 refuses a plugin that asks for them.
+"""
+
+STATES: Final[tuple[ContainerState, ...]] = ("unknown", "created", "running", "running", "exited")
+"""States by their number; 2 is paused."""
+
+_POD_ONLY: Final = {"pod": (1, "PodSandbox")}
+_POD_AND_CONTAINER: Final = {"pod": (1, "PodSandbox"), "container": (2, "Container")}
+_MESSAGES: Final[Table] = {
+    "Empty": {},
+    "RegisterPluginRequest": {"plugin_name": (1, "string"), "plugin_idx": (2, "string")},
+    "UpdateContainersRequest": {"update": (1, "[ContainerUpdate]")},
+    "UpdateContainersResponse": {"failed": (1, "[ContainerUpdate]")},
+    "ConfigureRequest": {
+        "config": (1, "string"),
+        "runtime_name": (2, "string"),
+        "runtime_version": (3, "string"),
+        "registration_timeout": (4, "int64"),
+        "request_timeout": (5, "int64"),
+        "NRI_version": (6, "string"),
+    },
+    "ConfigureResponse": {"events": (2, "int32")},
+    "SynchronizeRequest": {
+        "pods": (1, "[PodSandbox]"),
+        "containers": (2, "[Container]"),
+        "more": (3, "bool"),
+    },
+    "SynchronizeResponse": {"update": (1, "[ContainerUpdate]"), "more": (2, "bool")},
+    "PodRequest": _POD_ONLY,
+    "ContainerRequest": _POD_AND_CONTAINER,
+    "UpdateContainerRequest": {**_POD_AND_CONTAINER, "linux_resources": (3, "LinuxResources")},
+    "StateChangeEvent": {"event": (1, "int32"), "pod": (2, "PodSandbox"), "container": (3, "Container")},
+    "CreateContainerResponse": {"adjust": (1, "ContainerAdjustment"), "update": (2, "[ContainerUpdate]")},
+    "UpdateContainerResponse": {"update": (1, "[ContainerUpdate]")},
+    "PodSandbox": {
+        "id": (1, "string"),
+        "name": (2, "string"),
+        "uid": (3, "string"),
+        "namespace": (4, "string"),
+        "labels": (5, "strings"),
+        "annotations": (6, "strings"),
+        "runtime_handler": (7, "string"),
+        "linux": (8, "LinuxPodSandbox"),
+    },
+    "LinuxPodSandbox": {"cgroup_parent": (3, "string")},
+    "Container": {
+        "id": (1, "string"),
+        "pod_sandbox_id": (2, "string"),
+        "name": (3, "string"),
+        "state": (4, "int32"),
+        "labels": (5, "strings"),
+        "annotations": (6, "strings"),
+        "linux": (11, "LinuxContainer"),
+        "pid": (12, "uint32"),
+    },
+    "LinuxContainer": {"resources": (3, "LinuxResources"), "cgroups_path": (5, "string")},
+    "LinuxResources": {"cpu": (2, "LinuxCPU")},
+    "LinuxCPU": {
+        "shares": (1, "OptionalUInt64"),
+        "quota": (2, "OptionalInt64"),
+        "period": (3, "OptionalUInt64"),
+        "cpus": (6, "string"),
+        "mems": (7, "string"),
+    },
+    "OptionalInt64": {"value": (1, "int64")},
+    "OptionalUInt64": {"value": (1, "uint64")},
+    "ContainerAdjustment": {"linux": (6, "LinuxContainerAdjustment")},
+    "LinuxContainerAdjustment": {"resources": (2, "LinuxResources")},
+    "ContainerUpdate": {
+        "container_id": (1, "string"),
+        "linux": (2, "LinuxContainerUpdate"),
+        "ignore_failure": (3, "bool"),
+    },
+    "LinuxContainerUpdate": {"resources": (1, "LinuxResources")},
+}
+_TABLE: Final = MessageTable("nri.pkg.api.v1alpha1", _MESSAGES)
+
+
+def message(name: str) -> Any:
+    """Return the class of a message of the table."""
+    return _TABLE.message(name)

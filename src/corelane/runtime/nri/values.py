@@ -1,0 +1,280 @@
+"""What the NRI plugin reports and is answered with, as plain values: pods, containers, events, answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from corelane.runtime.base import ContainerState, ResourceUpdate
+from corelane.runtime.cri.values import POD_NAME, POD_NAMESPACE, POD_UID
+
+_FIRST_SAFE_NRI: Final = (0, 12, 1)
+DEFAULT_REQUEST_TIMEOUT: Final = 2.0
+"""Seconds that a runtime waits for an answer unless configured otherwise."""
+
+
+class Token(NamedTuple):
+    """Names a call that waits for its answer: `session` counts connections, `stream` calls in it."""
+
+    session: int
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeIdentity:
+    """Which runtime is connected. `nri_version` is empty where the runtime does not report it (before v0.12).
+
+    `request_timeout` is in seconds.
+    """
+
+    name: str = ""
+    version: str = ""
+    nri_version: str = ""
+    request_timeout: float = DEFAULT_REQUEST_TIMEOUT
+
+    @property
+    def updates_unasked_are_safe(self) -> bool:
+        """Whether UpdateContainers outside of an event cannot deadlock this runtime.
+
+        containerd/containerd#13733: two mutexes are taken in opposite order by such an update and by a
+        container's life cycle; fixed in containerd/nri v0.12.1 (#301), first in containerd 2.4. CRI-O has a
+        lock of its own to fix (cri-o#9835) and counts as unsafe, as does a version that is not a release.
+        """
+        release = _release(self.nri_version)
+        return self.name == "containerd" and release is not None and release >= _FIRST_SAFE_NRI
+
+
+def _release(version: str) -> tuple[int, ...] | None:
+    """Return a version such as "v0.12.1" as numbers; None for anything but a release."""
+    numbers = version.removeprefix("v").split(".")
+    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
+        return None
+    return tuple(int(number[:9]) for number in numbers)
+
+
+@dataclass(frozen=True, slots=True)
+class CPUResources:
+    """CPU settings as the runtime has them or passes them on: None and "" where there is none.
+
+    `quota_us` -1 is no quota. In an update that was requested, 0 is "as it is" too.
+    """
+
+    shares: int | None = None
+    quota_us: int | None = None
+    period_us: int | None = None
+    cpus: str = ""
+    mems: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NRIPod:
+    """A pod sandbox; all fields empty where the runtime has forgotten it."""
+
+    id: str = ""
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cgroup_parent: str = ""
+    runtime_handler: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class NRIContainer:
+    """A container. `cgroup` is `cgroupsPath` of its OCI specification: a path, or `slice:prefix:name`.
+
+    `annotations` hold the kubelet's and the runtime's; `pid` is 0 until the container's process exists.
+    """
+
+    id: str = ""
+    sandbox: str = ""
+    name: str = ""
+    state: ContainerState = "unknown"
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    cgroup: str = ""
+    resources: CPUResources = CPUResources()
+    pid: int = 0
+
+    @property
+    def pod_uid(self) -> str:
+        return self.labels.get(POD_UID, "")
+
+    @property
+    def pod_namespace(self) -> str:
+        return self.labels.get(POD_NAMESPACE, "")
+
+    @property
+    def pod_name(self) -> str:
+        return self.labels.get(POD_NAME, "")
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """The runtime accepted the registration; synchronisation follows."""
+
+    runtime: RuntimeIdentity
+
+
+@dataclass(frozen=True, slots=True)
+class Synchronized:
+    """Every pod, and every container that has not ended. To be answered with updates."""
+
+    token: Token
+    pods: tuple[NRIPod, ...]
+    containers: tuple[NRIContainer, ...]
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerCreating:
+    """A container is about to be created. To be answered with its adjustment, and updates of others.
+
+    The runtime waits `timeout` seconds from the call on.
+    """
+
+    token: Token
+    pod: NRIPod
+    container: NRIContainer
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUpdating:
+    """A CRI client (the kubelet, or corelane itself) updates a container. To be answered with updates.
+
+    An update of this same container changes what is applied; the fields that it does not give stay as
+    `requested`.
+    """
+
+    token: Token
+    pod: NRIPod
+    container: NRIContainer
+    requested: CPUResources
+    timeout: float
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStarted:
+    """A container's process runs."""
+
+    pod: NRIPod
+    container: NRIContainer
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerUpdated:
+    """An update of a container was applied."""
+
+    pod: NRIPod
+    container: NRIContainer
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerStopped:
+    """A container ended, or its creation or start failed; its cgroup may still have processes."""
+
+    pod: NRIPod
+    container: NRIContainer
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRemoved:
+    """The runtime removes a container. The pod may be empty."""
+
+    pod: NRIPod
+    container: NRIContainer
+
+
+@dataclass(frozen=True, slots=True)
+class PodStarted:
+    """A pod's sandbox was made."""
+
+    pod: NRIPod
+
+
+@dataclass(frozen=True, slots=True)
+class PodStopped:
+    """A pod's sandbox was stopped."""
+
+    pod: NRIPod
+
+
+@dataclass(frozen=True, slots=True)
+class PodRemoved:
+    """A pod's sandbox was removed."""
+
+    pod: NRIPod
+
+
+@dataclass(frozen=True, slots=True)
+class UpdatesApplied:
+    """The runtime's answer to updates of our own accord, by the number that sending them returned.
+
+    `failed` are the containers that it did not update; `error` is its message where it refused all of them.
+    """
+
+    call: int
+    failed: tuple[str, ...] = ()
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShutDown:
+    """The runtime ends this plugin's service."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """The connection is of no further use; calls that wait for an answer are void."""
+
+    reason: str
+
+
+Question: TypeAlias = Synchronized | ContainerCreating | ContainerUpdating
+"""Events that the runtime waits for an answer to."""
+Notification: TypeAlias = (
+    ContainerStarted
+    | ContainerUpdated
+    | ContainerStopped
+    | ContainerRemoved
+    | PodStarted
+    | PodStopped
+    | PodRemoved
+)
+Event: TypeAlias = Question | Notification | Configured | UpdatesApplied | ShutDown | Lost
+
+Updates: TypeAlias = tuple[tuple[str, ResourceUpdate], ...]
+"""Changes of containers, by container id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a question. `adjust` counts for a container being created only.
+
+    `burst_us` is not part of NRI's messages and is left out of both.
+    """
+
+    adjust: ResourceUpdate | None = None
+    updates: Updates = ()
+
+
+NOTHING: Final = Answer()
+
+Outcome: TypeAlias = Literal["answered", "overrun", "failed", "lost"]
+"""What became of a question: answered, answered for (handler too slow, or raised), connection lost before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unanswered:
+    """A question that the handler's answer does not count for, `seconds` after it arrived.
+
+    On "overrun" and "failed" the runtime went on without adjustment and updates; on "lost" without this
+    plugin.
+    """
+
+    question: Question
+    outcome: Outcome
+    seconds: float

@@ -1,0 +1,136 @@
+"""Exclusive CPUs and devices as the kubelet reports them: its podresources API (KEP-606, KEP-2043; v1).
+
+The kubelet names pods by namespace and name, not by UID. Containers in the shared pool have no CPUs here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from corelane.cpuset import MAX_CPU, CPUSet
+
+SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
+_MOST_BYTES: Final = 64 << 20
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", _MOST_BYTES),
+    ("grpc.default_authority", "localhost"),
+    ("grpc.enable_retries", 0),
+)
+
+
+class PodResourcesError(Exception):
+    """The kubelet did not answer; names the socket, what happened, and the remedy. `code` is gRPC's."""
+
+    def __init__(self, text: str, code: str = "") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class PodAllocation:
+    """Exclusive CPUs of a pod by container; `cpus` are those of pod-level resources (1.37)."""
+
+    namespace: str
+    name: str
+    containers: Mapping[str, CPUSet]
+    cpus: CPUSet = field(default_factory=CPUSet)
+    devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
+    """Container to resource to device ids."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocatableResources:
+    """What the kubelet may allocate, whether in use or not: CPUs without reserved ones, and device ids."""
+
+    cpus: CPUSet
+    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+class PodResourcesClient:
+    """A connection to the kubelet's socket. Every call raises PodResourcesError."""
+
+    def __init__(self, socket: Path = SOCKET, seconds: float = 5.0) -> None:
+        """`seconds` is the deadline of a call. Raises ImportError where grpcio is not installed."""
+        import grpc
+
+        self._socket, self._seconds = socket, seconds
+        self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options=_OPTIONS)
+
+    async def list(self) -> list[PodAllocation]:
+        """Return the pods that have exclusive CPUs or devices, and all others without them."""
+        answer = await self._call("List", "ListPodResources")
+        return [_pod(pod) for pod in answer.pod_resources]
+
+    async def allocatable(self) -> AllocatableResources:
+        answer = await self._call("GetAllocatableResources", "AllocatableResources")
+        return AllocatableResources(_cpus(answer.cpu_ids), _devices(answer.devices))
+
+    async def close(self) -> None:
+        await self._channel.close(grace=0)
+
+    async def _call(self, method: str, messages: str) -> Any:
+        import grpc
+
+        from corelane.runtime.podresources_messages import SERVICE, message
+
+        await self._reach()
+        call = self._channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=message(f"{messages}Request").SerializeToString,
+            response_deserializer=message(f"{messages}Response").FromString,
+        )
+        try:
+            return await call(message(f"{messages}Request")(), timeout=self._seconds, wait_for_ready=True)
+        except grpc.aio.AioRpcError as error:
+            raise self._failed(method, error.code().name, error.details() or "") from None
+
+    async def _reach(self) -> None:
+        """Fail with the operating system's error for a missing socket; gRPC's code is the same for all."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                _, writer = await asyncio.open_unix_connection(self._socket)
+        except OSError as error:
+            why = error.strerror or f"no answer within {self._seconds:g} s"
+            raise PodResourcesError(
+                f"{self._socket}: {why}; check that the kubelet runs, and mount this socket's directory",
+                "UNAVAILABLE",
+            ) from None
+        writer.close()
+
+    def _failed(self, method: str, code: str, details: str) -> PodResourcesError:
+        text = f"{self._socket}: {method}: {code} {' '.join(details.split())}".rstrip()
+        remedy = {
+            "UNIMPLEMENTED": "the kubelet lacks this call; use Kubernetes 1.28 or later",
+            "DEADLINE_EXCEEDED": f"no answer within {self._seconds:g} s; check the load of the kubelet",
+            "RESOURCE_EXHAUSTED": "the kubelet allows 100 calls a second; ask less often",
+        }.get(code, "see the kubelet's log")
+        return PodResourcesError(f"{text}; {remedy}", code)
+
+
+def _pod(pod: Any) -> PodAllocation:
+    containers = {container.name: _cpus(container.cpu_ids) for container in pod.containers}
+    devices = {container.name: _devices(container.devices) for container in pod.containers}
+    return PodAllocation(
+        pod.namespace,
+        pod.name,
+        {name: cpus for name, cpus in containers.items() if cpus},
+        _cpus(pod.cpu_ids),
+        {name: ids for name, ids in devices.items() if ids},
+    )
+
+
+def _cpus(ids: Sequence[int]) -> CPUSet:
+    if invalid := [cpu for cpu in ids if not 0 <= cpu <= MAX_CPU]:
+        raise PodResourcesError(f"cpu_ids: {invalid[0]} is not a CPU id; check that a kubelet answers")
+    return CPUSet(ids)
+
+
+def _devices(listed: Iterable[Any]) -> dict[str, tuple[str, ...]]:
+    devices: dict[str, tuple[str, ...]] = {}
+    for device in listed:
+        devices[device.resource_name] = (*devices.get(device.resource_name, ()), *device.device_ids)
+    return devices

@@ -1,0 +1,50 @@
+"""The messages of the kubelet's podresources API (v1) that corelane reads, as a table of field numbers.
+
+Numbers are those of `k8s.io/kubelet/pkg/apis/podresources/v1/api.proto` (1.37), which never change.
+"""
+
+from typing import Any, Final
+
+from corelane.runtime.protobuf_table import MessageTable, Table
+
+SERVICE: Final = "v1.PodResourcesLister"
+_MESSAGES: Final[Table] = {
+    "NUMANode": {"ID": (1, "int64")},
+    "TopologyInfo": {"nodes": (1, "[NUMANode]")},
+    "ContainerMemory": {
+        "memory_type": (1, "string"),
+        "size": (2, "uint64"),
+        "topology": (3, "TopologyInfo"),
+    },
+    "ContainerDevices": {
+        "resource_name": (1, "string"),
+        "device_ids": (2, "[string]"),
+        "topology": (3, "TopologyInfo"),
+    },
+    "ContainerResources": {
+        "name": (1, "string"),
+        "devices": (2, "[ContainerDevices]"),
+        "cpu_ids": (3, "[int64]"),
+        "memory": (4, "[ContainerMemory]"),
+    },
+    "PodResources": {
+        "name": (1, "string"),
+        "namespace": (2, "string"),
+        "containers": (3, "[ContainerResources]"),
+        "cpu_ids": (4, "[int64]"),
+    },
+    "ListPodResourcesRequest": {},
+    "ListPodResourcesResponse": {"pod_resources": (1, "[PodResources]")},
+    "AllocatableResourcesRequest": {},
+    "AllocatableResourcesResponse": {
+        "devices": (1, "[ContainerDevices]"),
+        "cpu_ids": (2, "[int64]"),
+        "memory": (3, "[ContainerMemory]"),
+    },
+}
+_TABLE: Final = MessageTable("v1", _MESSAGES)
+
+
+def message(name: str) -> Any:
+    """Return the class of a message of the table."""
+    return _TABLE.message(name)

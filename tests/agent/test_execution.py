@@ -1,0 +1,138 @@
+"""Pinning and observing with a runtime that fails in every way."""
+
+import asyncio
+import errno
+from pathlib import Path
+
+from corelane.agent.allocation.events import PinFailed, Pinned
+from corelane.agent.allocation.instructions import Pin
+from corelane.agent.clocks import Clocks
+from corelane.agent.execution import Execution
+from corelane.agent.lifecycle.records import ContainerPlan, ContainerProgress, ContainerStage
+from corelane.agent.reporting import AgentReporter
+from corelane.cpuset import CPUSet
+from corelane.kernel.cgroupfs import CgroupError
+from corelane.kernel.proc import TaskAffinity
+from corelane.runtime.base import ObservedResources, ResourceUpdate, RuntimeStatus
+
+CPUS = CPUSet([1, 2])
+STOPPED = Clocks(lambda: 0.0, lambda: 0.0)
+
+
+class Reporter(AgentReporter):
+    def __init__(self):
+        self.faults = []
+
+    def malfunction(self, what, error):
+        self.faults.append((what, error))
+
+
+class FakeRuntime:
+    """Containers by id, each with what is observed of it, or the error that an attempt raises."""
+
+    def __init__(self, **containers):
+        self.observed = containers
+        self.tasks = {}
+        self.read = []
+
+    async def containers(self):
+        return [
+            RuntimeStatus(id=name, pod_uid="u", name=name, attempt=0, state="running")
+            for name in self.observed
+        ]
+
+    async def update(self, container_id, change):
+        pass
+
+    async def observe(self, container_id):
+        result = self.observed[container_id]
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+    async def allowed(self, container_id):
+        self.read.append(container_id)
+        return self.tasks.get(container_id, [])
+
+
+def observed(cpus=CPUS, **members):
+    return ObservedResources(cpus=cpus, cgroup="group", **members)
+
+
+def too_many_files():
+    return CgroupError("read", Path("cpuset.cpus"), OSError(errno.EMFILE, "Too many open files"))
+
+
+def running(name):
+    return ContainerProgress(ContainerPlan(name), stage=ContainerStage.RUNNING, id=name), "u"
+
+
+def compared(runtime, *names):
+    """What is reported of these containers, and the faults."""
+
+    async def scenario():
+        events, reporter = [], Reporter()
+        execution = Execution(runtime, put=events.append, reporter=reporter, clocks=STOPPED)
+        await execution.compare(map(running, names))
+        return {event.id: event.allowed for event in events}, reporter.faults
+
+    return asyncio.run(scenario())
+
+
+def test_a_container_that_cannot_be_read_does_not_keep_others_from_being_read():
+    runtime = FakeRuntime(a=too_many_files(), b=observed(), c=ValueError("surprise"))
+    allowed, faults = compared(runtime, "a", "b", "c")
+    assert allowed == {"b": CPUS}
+    ((what, error),) = faults
+    assert what == "reading the CPUs of 2 of 3 containers"
+    assert error.errno == errno.EMFILE
+
+
+def test_the_inventory_lists_containers_that_cannot_be_read():
+    async def scenario():
+        reporter = Reporter()
+        runtime = FakeRuntime(a=too_many_files(), b=observed())
+        execution = Execution(runtime, put=print, reporter=reporter, clocks=STOPPED)
+        runs = await execution.inventory()
+        assert {run.id: run.allowed for run in runs} == {"a": CPUSet(), "b": CPUS}
+        assert len(reporter.faults) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_cgroup_without_processes_allows_no_cpus():
+    allowed, _ = compared(FakeRuntime(a=observed(populated=False), b=None), "a", "b")
+    assert allowed == {"a": CPUSet(), "b": CPUSet()}
+
+
+def test_one_container_at_a_time_is_read_task_by_task():
+    runtime = FakeRuntime(a=observed(), b=observed(), c=observed())
+    stray = CPUSet([5])
+    tasks = [TaskAffinity(1, 1, CPUS), TaskAffinity(1, 2, stray)]
+    runtime.tasks = dict.fromkeys("abc", tasks)
+
+    async def scenario():
+        events = []
+        execution = Execution(runtime, put=events.append, reporter=Reporter(), clocks=STOPPED)
+        for _ in range(3):
+            await execution.compare(map(running, "abc"))
+        assert sorted(runtime.read) == ["a", "b", "c"]
+        assert [event.allowed for event in events].count(CPUS | stray) == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_pin_is_answered_by_what_the_kernel_grants():
+    async def scenario():
+        events = []
+        runtime = FakeRuntime(a=observed(CPUSet([1])), b=too_many_files())
+        execution = Execution(runtime, put=events.append, reporter=Reporter(), clocks=STOPPED)
+        for name in "ab":
+            execution.carry_out(Pin(name, ResourceUpdate(cpus=CPUS)))
+        while len(events) < 2:
+            await asyncio.sleep(0)
+        seen = CPUSet([1])
+        assert events[0] == Pinned(id="a", cpus=CPUS, allowed=seen, resources=observed(seen), at=0.0, now=0.0)
+        assert isinstance(events[1], PinFailed)
+
+    asyncio.run(scenario())

@@ -1,0 +1,334 @@
+"""Scenarios of pods that a kubelet runs: what follows for their CPUs."""
+
+import pytest
+
+from corelane.agent.allocation import events
+from corelane.agent.allocation.allocation import Allocation
+from corelane.agent.allocation.instructions import AnswerCreate, Pin, SaveLedger
+from corelane.agent.allocation.kubelet_pods import KubeletPods
+from corelane.agent.allocation.modes import ModeInputs, ReportedPolicies, decide
+from corelane.agent.allocation.reporting import AllocationReporter
+from corelane.cpuset import CPUSet
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.workload import QOSClass
+from support.agent_world import APP, INIT
+from support.kubelet_world import KubeletWorld, bound_pod
+
+SHARED = {"qos": QOSClass.BURSTABLE}
+
+
+def running(*pods, **members):
+    world = KubeletWorld(**members)
+    for pod in pods:
+        world.add(pod)
+        world.run_all()
+    return world
+
+
+def cpus(text):
+    return CPUSet.parse(text)
+
+
+def told(world, reason):
+    return [one.message for one in world.told if one.reason == reason]
+
+
+@pytest.mark.parametrize("nri", [False, True])
+def test_exclusive_containers_reach_their_cpus_and_the_pool_leaves_them(nri):
+    world = running(
+        bound_pod("s", ("a", APP, 100), **SHARED), bound_pod("x", ("a", APP, 2000)), cpus=4, nri=nri
+    )
+    assert world.container("s").cpus == cpus("0,3")
+    assert world.container("x").cpus == cpus("1-2")
+    pinned = "Container a pinned to CPUs 1-2 (exclusive), confirmed by the kernel"
+    assert told(world, "CPUsPinned") == [pinned]
+    assert world.conditions["x"].holds
+    assert "s" not in world.conditions
+    assert told(world, "CPUsNotReady") == []
+    world.delete("x")
+    world.settle()
+    assert world.container("s").cpus == cpus("0-3")
+    assert "x" not in world.core.ledger.pods
+
+
+def test_a_container_that_starts_unasked_is_pinned_after_the_others_left():
+    world = running(bound_pod("s", ("a", APP, 100), **SHARED), cpus=4)
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.start("x", "a")
+    while world.inbox:
+        world.deliver(0)
+    pins = [order for order in world.pending if isinstance(order, Pin)]
+    assert [(order.id[0], order.cpus) for order in pins] == [("s", cpus("0,3"))]
+    assert world.container("x").cpus == cpus("0-3")
+    world.settle()
+    assert world.container("x").cpus == cpus("1-2")
+
+
+def test_inside_a_creation_the_ledger_is_saved_then_others_shrink_then_the_answer_goes_out():
+    world = running(bound_pod("s", ("a", APP, 100), **SHARED), cpus=4, nri=True)
+    assert world.container("s").cpus == cpus("0-3")
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.start("x", "a")
+    order = []
+    while world.creating:
+        if world.pending:
+            order.append(type(world.pending[0]))
+            if isinstance(world.pending[0], AnswerCreate):
+                (answer,) = [one for one in world.pending if isinstance(one, AnswerCreate)]
+            world.carry_out(0)
+        else:
+            world.deliver(0)
+    kinds = [kind for kind in order if kind in (SaveLedger, Pin, AnswerCreate)]
+    assert kinds[0] is SaveLedger
+    assert kinds.index(Pin) < kinds.index(AnswerCreate)
+    assert answer.adjust.cpus == cpus("1-2")
+    assert answer.adjust.quota_us is None
+    ((ident, update),) = answer.updates
+    assert (ident[0], update.cpus) == ("s", cpus("0,3"))
+
+
+def test_without_an_answer_of_the_kernel_by_the_deadline_the_container_starts_in_the_pool():
+    world = running(bound_pod("s", ("a", APP, 100), **SHARED), cpus=4, nri=True)
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.start("x", "a")
+    while world.inbox:
+        world.deliver(0)
+    pin = next(order for order in world.pending if isinstance(order, Pin))
+    world.pending.remove(pin)
+    assert world.core.next_deadline == pytest.approx(world.now + 0.4)
+    world.now += 0.4
+    world.feed(events.TimePassed(**world.times()))
+    answer = next(order for order in world.pending if isinstance(order, AnswerCreate))
+    assert answer.adjust.cpus == cpus("0,3")
+    assert told(world, "CPUsNotReady") == []
+    world.pending.append(pin)
+    world.settle()
+    assert world.container("x").cpus == cpus("1-2")
+    text = (
+        "Container a is created in the shared pool: other containers are still on CPUs 1-2; "
+        "it is moved to its CPUs as soon as they are free"
+    )
+    assert told(world, "CPUsNotReady") == [text]
+
+
+@pytest.mark.parametrize("nri", [False, True])
+def test_a_pod_without_room_runs_in_the_pool_and_its_request_counts(nri):
+    class Counter(AllocationReporter):
+        unplaced_pods = 0
+
+        def unplaced(self, pod, reason):
+            self.unplaced_pods += 1
+
+    counter = Counter()
+    world = running(
+        bound_pod("x", ("a", APP, 2000)),
+        bound_pod("y", ("a", APP, 2000)),
+        cpus=4,
+        nri=nri,
+        reporter=counter,
+    )
+    assert world.container("y").cpus == cpus("0,3")
+    assert world.core.ledger.requested == 4000
+    assert world.core.ledger.entries["y", "a"].cpus == CPUSet()
+    condition = world.conditions["y"]
+    assert not condition.holds
+    assert (condition.reason, counter.unplaced_pods) == ("UnexpectedAdmissionError", 1)
+    assert condition.message.startswith("runs in the shared pool: ")
+    (event,) = [one for one in world.told if one.reason == "CPUsUnavailable"]
+    assert event.warning
+    world.boot()
+    world.settle()
+    assert world.container("y").cpus == cpus("0,3")
+
+
+def test_lost_events_are_made_good_by_the_next_list():
+    world = running(bound_pod("x", ("a", APP, 2000)), bound_pod("s", ("a", APP, 9), **SHARED), cpus=4)
+    world.add(bound_pod("y", ("a", APP, 1000)))
+    world.settle()
+    world.start("y", "a")
+    world.exit(world.container("x"))
+    world.inbox.clear()
+    world.tick(5)
+    world.settle()
+    assert world.container("y").cpus == cpus("0-3")
+    world.resync()
+    world.settle()
+    assert world.container("y").cpus == cpus("3")
+    assert [run.uid for run in world.core.allocation.runs()] == ["s", "y"]
+
+
+def test_a_list_that_began_before_a_container_started_does_not_end_it():
+    world = KubeletWorld(cpus=4)
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.settle()
+    early = world.listing()
+    world.tick(1)
+    world.start("x", "a")
+    world.settle()
+    world.feed(early)
+    assert [run.uid for run in world.core.allocation.runs()] == ["x"]
+
+
+def test_the_old_run_of_a_container_does_not_keep_the_new_one_from_its_cpus():
+    world = running(bound_pod("x", ("a", APP, 2000)), cpus=4, nri=True)
+    old = world.container("x")
+    world.start("x", "a")
+    world.settle()
+    new = next(one for one in world.live() if one is not old)
+    assert new.cpus == old.cpus == cpus("1-2")
+    world.exit(old)
+    world.settle()
+    assert world.core.ledger.entries["x", "a"].phase == "confirmed"
+
+
+def test_ephemeral_and_bare_containers_run_in_the_pool_and_leave_exclusive_cpus():
+    world = running(bound_pod("x", ("a", APP, 2000)), cpus=4)
+    world.create("x-debugger", "x", "debugger", None)
+    world.create("bare", "sandbox", "b", None)
+    world.settle()
+    assert world.container("x", "debugger").cpus == cpus("0,3")
+    assert world.container("sandbox", "b").cpus == cpus("0-3"), "its pod may be listed soon"
+    world.tick(31)
+    world.settle()
+    assert world.container("sandbox", "b").cpus == cpus("0,3")
+    assert world.core.ledger.entries["sandbox", "b"].origin == "adopted"
+    world.exit(world.container("sandbox", "b"))
+    world.settle()
+    assert "sandbox" not in world.core.ledger.pods
+
+
+def test_init_containers_pass_their_cpus_on():
+    world = running(bound_pod("p", ("i", INIT, 2000), ("a", APP, 1000)), cpus=4)
+    assert world.container("p", "i").cpus == cpus("1-2")
+    world.exit(world.container("p", "i"))
+    world.run_all()
+    assert world.container("p").cpus == cpus("1")
+
+
+def test_running_containers_are_repaired_before_any_pod_is_listed():
+    world = running(bound_pod("x", ("a", APP, 2000)), cpus=4)
+    one = world.container("x")
+    one.cpus, one.escaped = cpus("0-3"), True
+    world.boot()
+    world.inbox.clear()
+    world.settle()
+    assert one.cpus == cpus("1-2")
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_pod_that_cannot_be_decoded_keeps_its_cpus_and_runs_on(lost):
+    world = running(bound_pod("x", ("a", APP, 2000)), bound_pod("s", ("a", APP, 9), **SHARED), cpus=4)
+    world.undecodable = {"x"}
+    world.lose_ledger() if lost else world.boot()
+    world.settle()
+    world.add(bound_pod("y", ("a", APP, 2000)))
+    world.run_all()
+    assert world.container("x").cpus == cpus("1-2")
+    assert world.core.ledger.entries["x", "a"].cpus == cpus("1-2")
+    assert world.container("y").cpus == cpus("0,3"), "there is no room for it"
+    world.undecodable.clear()
+    world.inbox.append(world.seen("x"))
+    world.settle()
+    assert world.container("x").cpus == cpus("1-2")
+
+
+@pytest.mark.parametrize("nri", [False, True])
+def test_on_a_first_start_all_running_pods_get_their_cpus(nri):
+    world = KubeletWorld(cpus=8, nri=nri)
+    for number in range(3):
+        pod = bound_pod(f"u{number}", ("a", APP, (100, 2000, 1000)[number]), **(SHARED if not number else {}))
+        world.pods[pod.uid] = pod
+        world.create(f"c{number}", pod.uid, "a", None)
+    world.boot()
+    world.settle()
+    assert [one.cpus for one in world.live()] == [cpus("0,4-7"), cpus("1-2"), cpus("3")]
+
+
+def test_what_is_recorded_already_leads_to_no_instruction():
+    world = running(bound_pod("x", ("a", APP, 2000)), bound_pod("s", ("a", APP, 9), **SHARED), cpus=4)
+    before = world.core.ledger
+    routine = [world.listing(), *map(world.seen, world.pods), events.TimePassed(**world.times())]
+    assert world.core.handle(*routine) == []
+    assert world.core.ledger is before
+
+
+def kubelet(policy, **members):
+    return decide(ModeInputs(ReportedPolicies(answer=policy, memory="None"), **members))
+
+
+def test_beside_a_static_kubelet_nothing_is_allocated_and_only_unmanaged_containers_are_written():
+    world = KubeletWorld(cpus=4)
+    world.feed(events.ModeChanged(mode=kubelet("static"), **world.times()))
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.run_all()
+    state = Checkpoint("static", entries={"x": {"a": cpus("2-3")}})
+    world.feed(events.KubeletStateRead(checkpoint=state, **world.times()))
+    world.container("x").cpus = cpus("2-3")
+    world.create("bare", "sandbox", "b", None)
+    world.tick(31)
+    world.settle()
+    world.tick(31)
+    world.settle()
+    assert world.container("x").cpus == cpus("2-3"), "it is the kubelet's to pin"
+    assert world.core.ledger.exclusive == cpus("2-3")
+    assert world.container("sandbox", "b").cpus == cpus("0-1")
+    assert told(world, "CPUsDrifted") == []
+    world.feed(events.ModeChanged(mode=kubelet("none"), **world.times()))
+    world.add(bound_pod("y", ("a", APP, 1000)))
+    world.run_all()
+    assert world.container("y").cpus == cpus("1")
+    assert world.core.ledger.entries["x", "a"].cpus == cpus("2-3"), "taken over pod by pod"
+
+
+def test_containers_of_a_static_kubelet_that_lists_no_pods_after_its_restart_are_left_alone():
+    """For a second, or while it cannot reach the API server, its list is empty."""
+    world = KubeletWorld(cpus=4)
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.add(bound_pod("s", ("a", APP, 100), **SHARED))
+    world.run_all()
+    world.settle()
+    world.feed(events.PodGone(uid="x", **world.times()))
+    world.feed(events.PodGone(uid="s", **world.times()))
+    world.feed(events.ModeChanged(mode=kubelet("static"), **world.times()))
+    world.container("s").cpus = cpus("0")
+    world.tick(31)
+    world.settle()
+    assert world.container("s").cpus == cpus("0"), "the kubelet's static policy wrote it"
+    assert told(world, "CPUsDrifted") == []
+
+
+def test_pods_that_were_there_before_the_mode_allocates_are_placed_once_it_does():
+    world = KubeletWorld(cpus=4)
+    unknown = decide(ModeInputs(ReportedPolicies()))
+    world.core = KubeletPods(Allocation(world.core.ledger, validate=True), unknown)
+    world.feed(world.listing())
+    for pod in (bound_pod("x", ("a", APP, 2000)), bound_pod("s", ("a", APP, 9), **SHARED)):
+        world.add(pod)
+        world.run_all()
+    assert {one.cpus for one in world.live()} == {cpus("0-3")}
+    assert world.core.ledger.requested == 2009
+    world.feed(events.ModeChanged(mode=kubelet("none"), **world.times()))
+    world.settle()
+    assert world.container("x").cpus == cpus("1-2")
+    assert world.container("s").cpus == cpus("0,3")
+
+
+@pytest.mark.parametrize("nri", [False, True])
+@pytest.mark.parametrize("flag", ["read_only", "ignore"])
+def test_no_cpuset_is_written_where_only_reading_is_allowed(flag, nri):
+    world = running(bound_pod("x", ("a", APP, 2000)), bound_pod("s", ("a", APP, 9), **SHARED), nri=nri)
+    world.feed(events.ModeChanged(mode=kubelet("none", **{flag: True}), **world.times()))
+    before = {one.id: one.cpus for one in world.live()}
+    world.delete("x")
+    world.add(bound_pod("y", ("a", APP, 1000)))
+    while world.startable() or world.inbox or world.pending:
+        if world.pending:
+            assert not isinstance(world.pending[0], Pin)
+            world.carry_out(0)
+        elif world.inbox:
+            world.deliver(0)
+        else:
+            world.start(*world.startable()[0])
+    assert world.container("s").cpus == before[world.container("s").id]
+    assert world.container("y").cpus == world.machine.usable
+    assert world.core.ledger.entries["y", "a"].cpus == CPUSet()

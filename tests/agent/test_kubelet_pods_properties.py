@@ -1,0 +1,178 @@
+"""Random histories beside a kubelet: events are lost or late, the agent is killed between any two steps."""
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane.node import PoolOptions
+from corelane.workload import PlacementSpec, PodQOS, QOSClass
+from support.agent_world import APP, INIT, SIDECAR
+from support.kubelet_world import KubeletWorld, bound_pod
+
+SHAPES = (
+    lambda uid: bound_pod(uid, ("a", APP, 1000)),
+    lambda uid: bound_pod(uid, ("a", APP, 2000)),
+    lambda uid: bound_pod(uid, ("a", APP, 2000), ("b", APP, 1000)),
+    lambda uid: bound_pod(uid, ("a", APP, 100), qos=QOSClass.BURSTABLE),
+    lambda uid: bound_pod(uid, ("a", APP, 0), qos=QOSClass.BEST_EFFORT),
+    lambda uid: bound_pod(uid, ("i", INIT, 2000), ("s", SIDECAR, 1000), ("a", APP, 1000), ("b", APP, 50)),
+    lambda uid: bound_pod(uid, ("a", APP, 1500), placement_spec=PlacementSpec(qos=PodQOS.LSR)),
+    lambda uid: bound_pod(uid, ("a", APP, 300), placement_spec=PlacementSpec(qos=PodQOS.BE)),
+)
+OPERATIONS = ("carry", "deliver") * 6 + ("start",) * 4 + ("add", "add", "work", "work", "exit", "delete")
+TROUBLE = (
+    "crash",
+    "crash",
+    "fail",
+    "lose-event",
+    "lose-event",
+    "resync",
+    "tick",
+    "escape",
+    "bare",
+    "malform",
+)
+STEP = st.tuples(st.sampled_from(OPERATIONS + TROUBLE), st.integers(0, 999))
+
+
+class History:
+    def __init__(self, world: KubeletWorld) -> None:
+        self.world = world
+        self.count = 0
+
+    def step(self, operation: str, choice: int) -> None:
+        getattr(self, operation.replace("-", "_"))(choice)
+
+    def carry(self, choice: int, fails: bool = False) -> None:
+        if choices := self.world.choices():
+            self.world.carry_out(choices[choice % len(choices)], fails=fails)
+
+    def fail(self, choice: int) -> None:
+        self.carry(choice, fails=True)
+
+    def deliver(self, choice: int) -> None:
+        if self.world.inbox:
+            self.world.deliver(choice % len(self.world.inbox))
+
+    def work(self, choice: int) -> None:
+        """Take some steps in their order, as without load."""
+        for _ in range(choice % 20):
+            self.carry(0)
+            self.deliver(0)
+
+    def start(self, choice: int) -> None:
+        if due := self.world.startable():
+            self.world.start(*due[choice % len(due)])
+
+    def add(self, choice: int) -> None:
+        self.count += 1
+        if len(self.world.pods) < 8:
+            self.world.add(SHAPES[choice % len(SHAPES)](f"u{self.count}"))
+
+    def exit(self, choice: int) -> None:
+        if live := self.world.live():
+            self.world.exit(live[choice % len(live)])
+
+    def delete(self, choice: int) -> None:
+        if uids := sorted(self.world.pods):
+            self.world.delete(uids[choice % len(uids)])
+
+    def lose_event(self, choice: int) -> None:
+        self.world.lose_event(choice)
+
+    def resync(self, choice: int) -> None:
+        self.world.resync()
+
+    def tick(self, choice: int) -> None:
+        self.world.tick((0.3, 1.0, 12.0)[choice % 3])
+
+    def crash(self, choice: int) -> None:
+        self.world.boot()
+
+    def lose(self, choice: int) -> None:
+        self.world.lose_ledger()
+
+    def escape(self, choice: int) -> None:
+        """Something else changes a container's cpuset."""
+        if live := self.world.live():
+            one = live[choice % len(live)]
+            one.cpus, one.escaped, one.owned = self.world.machine.usable, True, False
+
+    def bare(self, choice: int) -> None:
+        if self.count % 5 == 0:
+            self.world.create(f"bare-{next(self.world.numbers)}", f"sandbox-{choice}", "b", None)
+
+    def malform(self, choice: int) -> None:
+        """A pod's object becomes malformed, or is repaired."""
+        if uids := sorted(self.world.pods):
+            uid = uids[choice % len(uids)]
+            self.world.undecodable ^= {uid}
+            self.world.inbox.append(self.world.seen(uid))
+
+    def rest(self) -> None:
+        """Let time pass until nothing more happens."""
+        world = self.world
+        for uid in sorted(world.undecodable):
+            world.undecodable.discard(uid)
+            if uid in world.pods:
+                world.inbox.append(world.seen(uid))
+        for _ in range(6):
+            world.run_all()
+            for one in world.live():
+                if one.name == "i":
+                    world.exit(one)
+            world.tick(35.0)
+            world.resync()
+        world.settle()
+
+
+def check(history: History, steps: list[tuple[str, int]]) -> None:
+    for operation, choice in steps:
+        history.step(operation, choice)
+        history.world.check()
+    history.rest()
+    world = history.world
+    assert world.startable() == []
+    ledger = world.core.ledger
+    for one in world.live():
+        entry = ledger.entries[one.uid, one.name]
+        if world.core.allocation.pods[one.uid].unmanaged:
+            continue
+        assert one.cpus == ledger.runs_on(entry), (one, entry)
+        assert entry.phase == "confirmed"
+    assert ledger.pods.keys() == {*world.pods, *(one.uid for one in world.live())}
+
+
+def world(nri: bool, pools: bool) -> KubeletWorld:
+    return KubeletWorld(cpus=9, nri=nri, pools=PoolOptions() if pools else None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(OPERATIONS + TROUBLE), st.integers(0, 999)), min_size=10, max_size=100
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+def test_no_cpu_has_two_owners_and_every_container_gets_its_cpus(
+    steps: list[tuple[str, int]], nri: bool, pools: bool
+) -> None:
+    check(History(world(nri, pools)), steps)
+
+
+@pytest.mark.parametrize("nri", [False, True])
+def test_kills_at_a_thousand_points_give_no_cpu_two_owners_and_move_no_exclusive_container(nri: bool) -> None:
+    kills = 0
+    for seed in range(1000):
+        chance = random.Random(seed)
+        history = History(world(nri, pools=seed % 2 == 1))
+        steps = [(chance.choice(OPERATIONS), chance.randrange(1000)) for _ in range(120)]
+        for place in sorted(chance.sample(range(20, 120), 25), reverse=True):
+            steps.insert(place, ("crash", 0))
+        check(history, steps)
+        kills += history.world.crashes
+        if kills > 500:
+            return

@@ -1,0 +1,261 @@
+"""The agent beside a kubelet: containers that start unasked are held to their CPUs, whatever fails."""
+
+import asyncio
+import errno
+
+import pytest
+
+from corelane.agent import saved_state, status_socket
+from corelane.cpuset import CPUSet
+from support.node_lab import pod, source, with_lab
+
+
+def test_a_guaranteed_container_gets_exclusive_cpus_and_others_leave_them(tmp_path):
+    async def scene(lab):
+        noise = lab.run("noise")
+        async with lab.working() as agent:
+            server = lab.run("server", "2")
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            own = lab.cpus(server)
+            await lab.until(lambda: lab.cpus(noise) == CPUSet(range(8)))  # LSR shares with BE
+            entry = agent.ledger.entries["uid-server", "app"]
+            assert (entry.cpus, entry.exclusive) == (own, True)
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+
+    with_lab(tmp_path, scene)
+
+
+def test_drift_is_found_within_a_period_repaired_and_counted(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            own = str(lab.cpus(server))
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            lab.drift(server, "0-7")
+            await lab.until_cpus(server, own)
+            assert agent.drifts.count == 1
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_container_without_room_runs_in_the_shared_pool_and_is_shown(tmp_path):
+    async def scene(lab):
+        async with lab.working() as agent:
+            lab.run("server", "6")
+            await lab.until(lambda: agent.status()["containers"].get("confirmed") == 1)
+            lab.run("second", "6")
+            without = await lab.until(lambda: agent.status()["podsWithoutRoom"])
+            assert [pod["pod"] for pod in without] == ["default/second"]
+
+    with_lab(tmp_path, scene)
+
+
+def test_cpus_are_free_again_once_a_container_has_ended(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "6")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 6)
+            lab.kubelet.pods = []
+            lab.end(server)
+            await lab.until(lambda: not agent.ledger.entries)
+
+    with_lab(tmp_path, scene)
+
+
+def test_repairs_need_neither_kubelet_nor_api_server(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            own = str(lab.cpus(server))
+        lab.drift(server, "0-7")
+        lab.kubelet.faults = {"/pods": 500}
+        lab.state_file.write_text('{"policyName":"none","defaultCpuSet":"","checksum":1353318690}')
+        async with lab.working() as agent:
+            await lab.until_cpus(server, own)
+            assert source(agent, "kubelet pods")["state"] in ("starting", "failing")
+
+    with_lab(tmp_path, scene)
+
+
+@pytest.mark.parametrize(("fault", "text"), [(401, "401"), (403, "nodes/pods"), (500, "500")])
+def test_a_kubelet_that_refuses_is_shown_and_pods_come_from_the_api_server(tmp_path, fault, text):
+    async def scene(lab):
+        lab.kubelet.faults = {"/pods": fault}
+        manifest = pod("server", "2")
+        del manifest["metadata"]["uid"]
+        made = await lab.client.create(manifest)
+        server = lab.start(made["metadata"]["uid"], "server-0")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            state = source(agent, "kubelet pods")
+            assert state["state"] == "failing"
+            assert text in state["error"]
+            lab.kubelet.faults = {}
+            await lab.until(lambda: source(agent, "kubelet pods")["state"] == "ok")
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_slow_kubelet_stops_no_other_source(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            own = str(lab.cpus(server))
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            lab.kubelet.slow = 5.0
+            await lab.until(lambda: source(agent, "kubelet pods")["state"] == "failing")
+            lab.drift(server, "0-7")
+            await lab.until_cpus(server, own)
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_runtime_that_is_down_is_shown_and_drift_is_repaired_by_files(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            own = str(lab.cpus(server))
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            lab.node.refusals = {"ListContainers": "UNAVAILABLE", "UpdateContainerResources": "UNAVAILABLE"}
+            lab.drift(server, "0-7")
+            await lab.until_cpus(server, own)
+            agent.containers_changed()
+            await lab.until(lambda: source(agent, "containers")["state"] == "failing")
+            lab.node.refusals = {}
+            await lab.until(lambda: source(agent, "containers")["state"] == "ok")
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_full_disk_moves_no_container_until_the_ledger_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("corelane.agent.event_loop.LONGEST_RETRY", 0.2)
+    full, save = [True], saved_state.save_ledger
+
+    def saving(path, ledger):
+        if full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        save(path, ledger)
+
+    monkeypatch.setattr(saved_state, "save_ledger", saving)
+
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["ledger"]["held"])
+            status = agent.status()["ledger"]
+            assert "No space left on device" in status["fault"]
+            assert len(lab.cpus(server)) == 8
+            full.clear()
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            await lab.until(lambda: agent.status()["ledger"]["fault"] == "")
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_ledger_of_a_newer_version_stops_writes_and_stays(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working():
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+        own, path = lab.cpus(server), lab.path / "state" / "ledger.json"
+        newer = path.read_text().replace('"version": 1', '"version": 2')
+        path.write_text(newer)
+        async with lab.working() as agent:
+            await lab.until(lambda: "version 2" in agent.status()["ledger"]["fault"])
+            assert lab.cpus(server) == own
+        assert path.read_text() == newer
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_corrupt_ledger_is_rebuilt_without_moving_a_running_exclusive_container(tmp_path):
+    async def scene(lab):
+        server, noise = lab.run("server", "2"), lab.run("noise")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+        own, path = lab.cpus(server), lab.path / "state" / "ledger.json"
+        path.write_text("{")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+            assert agent.ledger.entries["uid-server", "app"].cpus == own
+        assert lab.cpus(server) == own
+        assert noise
+
+    with_lab(tmp_path, scene)
+
+
+@pytest.mark.parametrize("flag", ["read_only", "ignore"])
+def test_read_only_and_ignore_write_no_cpuset(tmp_path, flag):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working(**{flag: True}) as agent:
+            await lab.until(lambda: source(agent, "kubelet pods")["state"] == "ok")
+            await lab.until(lambda: agent.runs())
+            await asyncio.sleep(0.5)
+            assert agent.status()["mode"]["name"] == {"read_only": "read-only", "ignore": "ignored"}[flag]
+        assert len(lab.cpus(server)) == 8
+        assert lab.node.updates == []
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_kubelet_that_turns_static_is_noticed_within_5_seconds(tmp_path):
+    async def scene(lab):
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.mode and agent.mode.name == "owner")
+            lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+            await lab.until(lambda: agent.mode and agent.mode.name == "kubelet", 5)
+            server = lab.run("server", "2")
+            await lab.until(lambda: agent.runs())
+            await asyncio.sleep(0.5)
+        assert len(lab.cpus(server)) == 8
+
+    with_lab(tmp_path, scene)
+
+
+def test_cpus_that_come_back_are_given_back(tmp_path):
+    async def scene(lab):
+        noise = lab.run("noise")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            lab.set_online("0-5")
+            await lab.until(lambda: agent.ledger.machine.usable == CPUSet(range(6)))
+            lab.set_online("0-7")
+            await lab.until(lambda: agent.ledger.machine.usable == CPUSet(range(8)))
+            await lab.until_cpus(noise, "0-7")
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_container_that_disappears_while_it_is_changed_ends(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        lab.node.refusals = {"UpdateContainerResources": "NOT_FOUND"}
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.runs())
+            lab.kubelet.pods = []
+            lab.node.remove(server)
+            lab.node.announce(server, 3)
+            await lab.until(lambda: not agent.runs())
+            await lab.until(lambda: not agent.ledger.entries)
+
+    with_lab(tmp_path, scene)
+
+
+def test_the_status_socket_has_mode_0600_and_the_whole_document(tmp_path):
+    async def scene(lab):
+        async with lab.working() as agent:
+            path = lab.path / "state" / status_socket.SOCKET_FILE
+            await lab.until(path.exists)
+            assert path.stat().st_mode & 0o777 == 0o600
+            document = await asyncio.to_thread(status_socket.read_status, path.parent)
+            assert document.keys() == agent.status().keys()
+        assert not path.exists()
+
+    with_lab(tmp_path, scene)

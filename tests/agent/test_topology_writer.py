@@ -1,0 +1,218 @@
+"""When and by whom the NodeResourceTopology is written, and what is written beside another exporter."""
+
+import asyncio
+import json
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.agent.publication.publish_schedule import PublishSchedule
+from corelane.agent.publication.topology_writer import TopologyWriter
+from corelane.agent.publication.write_queue import WriteQueue
+from corelane.kube import keys
+from corelane.kube.client import APIError
+from corelane.kube.translate.zone_owner import FIELD_MANAGER, zone_owner
+
+ZONES = [{"name": "node-0", "type": "Node"}]
+NFD = {"manager": "nfd-topology-updater", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:zones": {}}}
+OWN = {"manager": FIELD_MANAGER, "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:zones": {}}}
+
+
+def body(generation):
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {
+            "name": "n",
+            "labels": {keys.MANAGED_BY: "corelane"},
+            "annotations": {keys.CPU_ALLOCATIONS: str(generation)},
+        },
+        "topologyPolicies": ["None"],
+        "attributes": [],
+        "zones": ZONES,
+    }
+
+
+class Server:
+    """One NodeResourceTopology; `writers` are the managedFields."""
+
+    def __init__(self, stored=None, writers=()):
+        self.stored, self.writers, self.written = stored, list(writers), []
+
+    def _answer(self):
+        fields = {"managedFields": self.writers} if self.writers else {}
+        return {**self.stored, "metadata": {**self.stored.get("metadata", {}), **fields}}
+
+    async def raw(self, method, path, query=None):
+        if self.stored is None:
+            raise APIError(404, "NotFound", "not found")
+        return json.dumps(self._answer()).encode()
+
+    async def patch(self, kind, name, patch, field_manager=None):
+        if self.stored is None:
+            raise APIError(404, "NotFound", "not found")
+        assert field_manager == FIELD_MANAGER
+        self.written.append(patch)
+        if "zones" in patch:
+            self.stored = patch
+        return self._answer()
+
+    async def create(self, whole, field_manager=None):
+        self.written.append(whole)
+        self.stored = whole
+        return self._answer()
+
+
+class Eager(PublishSchedule):
+    def due(self, now):
+        return now
+
+
+def story(server, body, schedule=None):
+    async def main():
+        queue, owners = WriteQueue(lambda *_: None, keeps=True), []
+        writer = TopologyWriter(server, "n", queue, owners.append, schedule or Eager())
+        task = asyncio.create_task(queue.run())
+        try:
+            await asyncio.wait_for(body(writer, queue), 20)
+        finally:
+            task.cancel()
+        return owners
+
+    return asyncio.run(main())
+
+
+def generation(patch):
+    return int(patch["metadata"]["annotations"][keys.CPU_ALLOCATIONS])
+
+
+def test_a_burst_of_changes_is_written_once_with_the_last_state():
+    server = Server()
+
+    async def changes(writer, queue):
+        for number in range(20):
+            writer.write(lambda number=number: body(number))
+        writer.flush()
+        await queue.idle()
+
+    story(server, changes, PublishSchedule())
+    assert [generation(whole) for whole in server.written] == [19]
+
+
+def test_zones_of_another_exporter_are_left_alone_and_reported_once():
+    server = Server({"metadata": {"name": "n"}, "zones": ZONES}, [NFD])
+
+    async def changes(writer, queue):
+        for number in range(3):
+            writer.write(lambda number=number: body(number))
+            writer.flush()
+            await queue.idle()
+
+    assert story(server, changes) == ["nfd-topology-updater"]
+    assert [generation(patch) for patch in server.written] == [0, 1, 2]
+    for patch in server.written:
+        assert not {"zones", "topologyPolicies", "attributes"} & patch.keys()
+        assert "labels" not in patch["metadata"]
+
+
+def test_an_exporter_that_takes_the_zones_later_is_noticed_by_the_next_write():
+    server = Server(body(0), [OWN])
+
+    async def changes(writer, queue):
+        writer.write(lambda: body(1))
+        writer.flush()
+        await queue.idle()
+        server.writers.append(NFD)
+        for number in (2, 3):
+            writer.write(lambda number=number: body(number))
+            writer.flush()
+            await queue.idle()
+
+    assert story(server, changes) == ["nfd-topology-updater"]
+    assert ["zones" in patch for patch in server.written] == [True, True, False]
+
+
+def test_zones_are_written_again_once_the_object_of_the_other_exporter_is_deleted():
+    server = Server({"metadata": {"name": "n"}, "zones": ZONES}, [NFD])
+
+    async def changes(writer, queue):
+        writer.write(lambda: body(1))
+        writer.flush()
+        await queue.idle()
+        server.stored, server.writers = None, []
+        writer.write(lambda: body(2))
+        writer.flush()
+        await queue.idle()
+
+    assert story(server, changes) == ["nfd-topology-updater", ""]
+    assert ["zones" in patch for patch in server.written] == [False, True]
+
+
+def test_a_damaged_object_is_repaired_and_a_whole_one_is_not_written():
+    server = Server(body(1))
+
+    async def changes(writer, queue):
+        writer.repair(lambda: body(1))
+        await queue.idle()
+        assert server.written == []
+        server.stored = body(1) | {"zones": []}
+        writer.repair(lambda: body(1))
+        await queue.idle()
+
+    story(server, changes)
+    assert len(server.written) == 1
+
+
+def test_missing_zones_beside_another_exporter_are_no_damage():
+    server = Server({**body(1), "zones": []}, [NFD])
+
+    async def changes(writer, queue):
+        writer.write(lambda: body(1))
+        writer.flush()
+        await queue.idle()
+        writer.repair(lambda: body(1))
+        await queue.idle()
+
+    story(server, changes)
+    assert len(server.written) == 1
+
+
+@pytest.mark.parametrize(
+    ("metadata", "owner"),
+    [
+        ({}, ""),
+        ({"labels": {keys.MANAGED_BY: "corelane"}}, ""),
+        ({"labels": {keys.MANAGED_BY: "Koordinator"}}, "Koordinator"),
+        ({"managedFields": [OWN]}, ""),
+        ({"managedFields": [OWN, NFD]}, "nfd-topology-updater"),
+        ({"managedFields": [{**OWN, "time": "2026-02-01T00:00:00Z"}, NFD]}, ""),
+        ({"managedFields": [{**NFD, "manager": "python-httpx2"}]}, ""),
+        ({"managedFields": [{**NFD, "fieldsV1": {"f:metadata": {}}}]}, ""),
+        ({"managedFields": "damaged", "labels": None}, ""),
+        ({"managedFields": [None, 3, {}]}, ""),
+    ],
+)
+def test_the_owner_of_the_zones_is_their_last_writer(metadata, owner):
+    assert zone_owner({"metadata": metadata}) == owner
+
+
+@given(st.lists(st.floats(0.0, 3.0), max_size=60), st.integers(1, 5), st.integers(0, 99))
+def test_writes_are_soon_and_never_more_often_than_the_rate(gaps, burst, seed):
+    schedule, now, due = PublishSchedule(burst=burst, period=1.0, rng=random.Random(seed)), 10.0, []
+    for gap in gaps:
+        now = max(now + gap, due[-1] if due else 0.0)
+        due.append(schedule.due(now))
+        assert now < due[-1] <= now + 1.25
+    for start in range(len(due)):
+        for end in range(start + burst + 1, len(due)):
+            assert due[end] - due[start] >= (end - start - burst) * 0.999 - 0.06
+
+
+def test_a_single_change_after_a_quiet_time_is_written_at_once():
+    schedule = PublishSchedule(burst=2, period=1.0)
+    assert schedule.due(100.0) <= 100.1
+    assert schedule.due(100.1) <= 100.2
+    assert schedule.due(100.2) >= 100.9
+    assert schedule.due(200.0) <= 200.1

@@ -1,0 +1,111 @@
+"""The agent beside a real kubelet: pods by kubectl, held to CPUs through drift, restarts and crashes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from corelane.cpuset import CPUSet
+from support import containerd, real_agent
+from support.cluster_pods import burstable, guaranteed, pod
+from support.programs import wait_for
+
+pytestmark = pytest.mark.integration
+
+ONLINE = CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text().strip())
+SECONDS = 60
+
+
+@pytest.fixture(scope="module", params=containerd.DIRECTORIES)
+def release(request):
+    return request.param
+
+
+@pytest.fixture
+def node(cluster):
+    """A kubelet with policy none and no pods."""
+    if len(ONLINE) < 2:
+        pytest.skip("needs two CPUs")
+    yield cluster.node
+    cluster.forget_pods()
+
+
+@pytest.fixture
+def agent(cluster, node, tmp_path):
+    with real_agent.agent(cluster, tmp_path) as started:
+        yield started
+
+
+def own_and_shares(cluster):
+    """A pod with one exclusive CPU and one without; returns the exclusive CPUs once both are held."""
+    name = cluster.node.name
+    cluster.run(pod("own", guaranteed("app", 1), node=name), pod("shares", burstable("app"), node=name))
+    return held(cluster)
+
+
+def held(cluster, own="own", shares="shares"):
+    def separate():
+        exclusive, shared = cluster.cpus(own), cluster.cpus(shares)
+        return exclusive if exclusive and len(exclusive) == 1 and shared == ONLINE - exclusive else None
+
+    return wait_for("one exclusive CPU, and the other container kept off it", separate, SECONDS)
+
+
+def test_a_pod_of_kubectl_gets_an_exclusive_cpu_and_releases_it(cluster, agent):
+    own = own_and_shares(cluster)
+    agent.wait_mode("owner")
+    annotations = wait_for(
+        "the CPUs as an annotation",
+        lambda: {
+            key: value
+            for key, value in cluster.pods()["own"]["metadata"]["annotations"].items()
+            if "kubectl" not in key
+        },
+        SECONDS,
+    )
+    assert any(str(own) in value for value in annotations.values()), annotations
+    cluster.delete("own")
+    cluster.expect_cpus({"shares": ONLINE}, SECONDS)
+
+
+def test_a_static_pod_is_held_as_well(cluster, node, agent):
+    manifest = pod("by-file", guaranteed("app", 1), node="")
+    del manifest["spec"]["nodeName"]
+    file = node.static_pods / "by-file.json"
+    file.write_text(json.dumps(manifest))
+    try:
+        cluster.run(pod("shares", burstable("app"), node=node.name))
+        held(cluster, own=f"by-file-{node.name}")
+    finally:
+        file.unlink()
+
+
+def test_drift_is_repaired(cluster, agent):
+    own = own_and_shares(cluster)
+    cluster.runtime.update(cluster.container("shares"), cpus=str(ONLINE))
+    cluster.expect_cpus({"own": own, "shares": ONLINE - own}, SECONDS)
+
+
+def test_restarts_of_kubelet_runtime_and_agent_move_nothing(cluster, node, agent):
+    own = own_and_shares(cluster)
+    containers = {name: cluster.container(name) for name in ("own", "shares")}
+    for restart in (node.restart, cluster.runtime.restart, agent.restart, lambda: agent.restart(9)):
+        restart()
+        cluster.expect_cpus({"own": own, "shares": ONLINE - own}, SECONDS)
+    assert {name: cluster.container(name) for name in containers} == containers
+
+
+def test_repairs_need_no_api_server(cluster, agent):
+    own = own_and_shares(cluster)
+    container = cluster.container("shares")
+    cluster.plane.stop_server()
+    try:
+        agent.restart()
+        cluster.runtime.update(container, cpus=str(ONLINE))
+
+        def repaired():
+            return cluster.effective(container) == ONLINE - own
+
+        wait_for("the drift is repaired without an API server", repaired, SECONDS)
+    finally:
+        cluster.plane.start_server()

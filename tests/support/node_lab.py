@@ -1,0 +1,197 @@
+"""An agent beside a kubelet, all of its surroundings faked but the protocols: TLS, gRPC, HTTP and files."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.node_agent import NodeAgent
+from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
+from corelane.agent.reporting import AgentReporter
+from corelane.cpuset import CPUSet
+from corelane.kernel.files import Directory
+from corelane.kube.client import KubeClient
+from corelane.kube.kubelet.access import KubeletAccess
+from corelane.kube.kubelet.client import KubeletClient
+from corelane.kube.pod import Pod
+from corelane.machine.spec import parse_spec
+from corelane.machine.watch import MachineWatch
+from corelane.node import NodeConfig
+from corelane.runtime.cri.runtime import CRIRuntime
+from support import kubelet_server
+from support.certificates import Authority
+from support.cluster_lab import cluster
+from support.fake_node import FakeNode
+from support.kubelet_server import FakeKubelet
+
+SECONDS = 30
+MACHINE = parse_spec("core:8 smt:1")
+
+
+class Reporter(AgentReporter):
+    """What happened, in lines."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def source_failed(self, name: str, error: BaseException) -> None:
+        self.lines.append(f"{name}: {error}")
+
+    def source_recovered(self, name: str, retries: int) -> None:
+        self.lines.append(f"{name} works again")
+
+    def malfunction(self, what: str, error: BaseException) -> None:
+        self.lines.append(f"malfunction {what}: {error!r}")
+
+    def checkpoint_failed(self, path: str, why: str) -> None:
+        self.lines.append(f"{path}: {why}")
+
+
+def pod(name: str, cpu: str = "", *, uid: str = "", **metadata: Any) -> dict[str, Any]:
+    """A pod with container `app`; with `cpu` it is Guaranteed."""
+    amounts = {"cpu": cpu, "memory": "16Mi"}
+    resources = {"requests": amounts, "limits": amounts} if cpu else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": uid or f"uid-{name}"} | metadata,
+        "spec": {"nodeName": "here", "containers": [{"name": "app", "image": "i", "resources": resources}]},
+        "status": {"phase": "Running"},
+    }
+
+
+class NodeLab:
+    """`node` is the runtime and the kernel, `kubelet` the kubelet, `client` the API server."""
+
+    def __init__(self, path: Path, client: KubeClient, kubelet: FakeKubelet, access: KubeletAccess) -> None:
+        self.path, self.client, self.kubelet, self.access = path, client, kubelet, access
+        (path / "node").mkdir()
+        self.node = FakeNode(path / "node")
+        self.reporter = Reporter()
+        self.state_file = path / "cpu_manager_state"
+        self.machine = MACHINE
+        self.sys = path / "sys"
+        (self.sys / "devices/system/cpu").mkdir(parents=True)
+        self.set_online("0-7")
+
+    def run(self, name: str, cpu: str = "", **metadata: Any) -> str:
+        """A pod that the kubelet has and whose container runs; returns the container's id."""
+        manifest = pod(name, cpu, **metadata)
+        self.kubelet.pods = [*self.kubelet.pods, manifest]
+        return self.start(manifest["metadata"]["uid"], f"{name}-{len(self.node.containers)}")
+
+    def start(self, uid: str, ident: str) -> str:
+        """Start a container of a pod unasked, as a kubelet does: on all CPUs."""
+        self.node.add(ident, pod=uid)
+        self.node.announce(ident, 1)
+        return ident
+
+    def end(self, ident: str) -> None:
+        """End a container: its cgroup is empty, then gone."""
+        self.node.set_state(ident, 2)
+        self.node.announce(ident, 2)
+
+    def cpus(self, ident: str) -> CPUSet:
+        """The effective CPUs of a container's cgroup."""
+        group = self.node.groups.root / self.node.group(ident)
+        return CPUSet.parse(self.node.groups.read(group / "cpuset.cpus.effective"))
+
+    def drift(self, ident: str, cpus: str) -> None:
+        """Change a container's cgroup behind the agent's back."""
+        group = self.node.groups.root / self.node.group(ident)
+        self.node.groups.write(group / "cpuset.cpus", cpus)
+
+    def set_online(self, cpus: str) -> None:
+        """Take CPUs off-line, or bring them back; cgroups lose them at once and do not get them back."""
+        online = CPUSet.parse(cpus)
+        self.machine = MACHINE.restricted(online.mask)
+        self.node.groups.cpus = online
+        (self.sys / "devices/system/cpu/online").write_text(f"{cpus}\n")
+
+    def agent(self, **settings: Any) -> NodeAgent:
+        """An agent; several may be made one after another, on the same state directory."""
+        state_dir = self.path / "state"
+        state_dir.mkdir(exist_ok=True)
+        values = {
+            "node_name": "here",
+            "state_dir": state_dir,
+            "config": NodeConfig(policy="pools"),
+            "reconcile_seconds": 0.2,
+            "nri": None,
+        }
+        around = NodeSurroundings(
+            client=self.client,
+            runtime=CRIRuntime(self.node.view, f"unix://{self.node.socket}", list_seconds=0.2),
+            machine=self.machine,
+            kubelet=KubeletClient(self.access, Pod, seconds=1.0),
+            kubelet_address=self.access.url,
+            state_file=KubeletStateFile(self.state_file) if self.state_file.exists() else None,
+            machine_watch=MachineWatch(
+                self.machine,
+                load=lambda: self.machine,
+                sys=Directory(str(self.sys)),
+                allowed=lambda: self.machine.usable,
+            ),
+        )
+        return NodeAgent(
+            NodeAgentSettings(**(values | settings)), around, reporter=self.reporter, validate=True
+        )
+
+    @asynccontextmanager
+    async def working(self, **settings: Any) -> AsyncIterator[NodeAgent]:
+        """An agent that runs, and ends afterwards with its containers left running."""
+        agent = self.agent(**settings)
+        task = asyncio.create_task(agent.run())
+        try:
+            yield agent
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await agent.close()
+            assert not [line for line in self.reporter.lines if line.startswith("malfunction")]
+
+    async def until(self, condition: Callable[[], Any], seconds: float = SECONDS) -> Any:
+        """Wait until a condition holds, and return its value."""
+        async with asyncio.timeout(seconds):
+            while not (value := condition()):
+                await asyncio.sleep(0.02)
+        return value
+
+    async def until_cpus(self, ident: str, cpus: str) -> None:
+        """Wait until a container is on these CPUs."""
+        expected = CPUSet.parse(cpus)
+        try:
+            await self.until(lambda: self.cpus(ident) == expected)
+        except TimeoutError:
+            raise AssertionError(f"{ident} is on CPUs {self.cpus(ident)}, not {cpus}") from None
+
+
+def source(agent: NodeAgent, name: str) -> dict[str, Any]:
+    """The state of a source, as status has it."""
+    return next(one for one in agent.sources.states() if one["name"] == name)
+
+
+@asynccontextmanager
+async def node_lab(path: Path) -> AsyncIterator[NodeLab]:
+    """Everything around an agent."""
+    authority = Authority.make()
+    pair = authority.issue(path / "kubelet.pem", "here", "127.0.0.1")
+    fake = FakeKubelet(tokens={"token"})
+    async with cluster(path) as client, kubelet_server.serving(fake, pair) as kubelet:
+        access = KubeletAccess(kubelet.url, ca_file=authority.write(path / "ca.pem"), token="token")
+        lab = NodeLab(path, client, kubelet, access)
+        await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}})
+        with lab.node.serving():
+            yield lab
+
+
+def with_lab(path: Path, scene: Callable[[NodeLab], Any]) -> None:
+    """Run a scene, 2 minutes at most."""
+
+    async def whole() -> None:
+        async with asyncio.timeout(120), node_lab(path) as lab:
+            await scene(lab)
+
+    asyncio.run(whole())
