@@ -214,7 +214,8 @@ class Agent:
         )
         self._put(DrainRequested(**self._clocks.times()))
         try:
-            await asyncio.wait_for(self._drained.wait(), longest)
+            async with asyncio.timeout(longest):
+                await self._drained.wait()
         except TimeoutError as error:
             self.reporter.malfunction("stopping the pods", error)
 

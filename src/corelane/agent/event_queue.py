@@ -64,7 +64,8 @@ class EventQueue:
         if not self._waiting:
             self._filled.clear()
             try:
-                await asyncio.wait_for(self._filled.wait(), seconds)
+                async with asyncio.timeout(seconds):
+                    await self._filled.wait()
             except TimeoutError:
                 return []
         keys = [key for key, _ in zip(self._waiting, range(_BATCH), strict=False)]

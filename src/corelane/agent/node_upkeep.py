@@ -123,6 +123,7 @@ class NodeUpkeep:
     async def idle(self, seconds: float) -> None:
         """Wait until nothing is left to write, so many seconds at most."""
         try:
-            await asyncio.wait_for(self.publisher.idle(), seconds)
+            async with asyncio.timeout(seconds):
+                await self.publisher.idle()
         except TimeoutError:
             return

@@ -151,7 +151,8 @@ class NRIHandlers:
         alarm = loop.call_later(DECISION_SECONDS + 0.01, self._pass_time)
         try:
             self._agent.put(question)
-            order = await asyncio.wait_for(waiting, ANSWER_SECONDS)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                order = await waiting
         except TimeoutError:
             self._agent.put(events.CreationLost(token=token, **self._clocks.times()))
             raise

@@ -123,7 +123,8 @@ class Controller:
             await self.check()
             await asyncio.sleep(min(_DEBOUNCE, self._period))
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), self._period)
+                async with asyncio.timeout(self._period):
+                    await self._changed.wait()
 
     async def check(self) -> None:
         """Check every node, and the objects of deleted nodes."""

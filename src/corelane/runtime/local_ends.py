@@ -145,4 +145,5 @@ async def released(container: LocalContainer) -> None:
 
 async def within(seconds: float, event: asyncio.Event) -> None:
     with suppress(TimeoutError):
-        await asyncio.wait_for(event.wait(), seconds)
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -120,7 +120,8 @@ class WriteQueue:
             self._work.clear()
             due = min((group.due for group in self._delayed.values()), default=None)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._work.wait(), None if due is None else due - now())
+                async with asyncio.timeout_at(due):
+                    await self._work.wait()
 
     async def _attempt(self, name: Hashable, group: _Group) -> float:
         """Carry out the group's first write; return the seconds by which the whole queue is to pause."""

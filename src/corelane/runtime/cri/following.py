@@ -86,7 +86,8 @@ class Follower:
                     return
                 self.live = True
             with suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), _RELIST_SECONDS)
+                async with asyncio.timeout(_RELIST_SECONDS):
+                    await ended.wait()
                 return
 
     async def _poll(self) -> None:

@@ -1,0 +1,25 @@
+"""The queue between what happens and the state machine."""
+
+import asyncio
+
+import pytest
+
+from corelane.agent.allocation.events import TimePassed
+from corelane.agent.event_queue import EventQueue
+
+
+@pytest.mark.parametrize("seconds", [None, 30.0])
+@pytest.mark.parametrize("turns", range(4))
+def test_a_cancellation_that_comes_with_an_event_ends_the_wait(seconds, turns):
+    async def scene():
+        queue = EventQueue()
+        waiting = asyncio.create_task(queue.batch(seconds))
+        await asyncio.sleep(0.01)
+        queue.put(TimePassed(at=0.0, now=0.0))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        if waiting.cancel():
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+    asyncio.run(scene())
