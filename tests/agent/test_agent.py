@@ -532,11 +532,11 @@ def test_an_agent_waits_for_the_api_server(tmp_path):
         async with cluster(tmp_path) as client:
             real, calls = client.create, []
 
-            async def failing(obj):
+            async def failing(obj, **options):
                 calls.append(obj["kind"])
                 if len(calls) <= 1:
                     raise APIError(503, "ServiceUnavailable", "not yet")
-                return await real(obj)
+                return await real(obj, **options)
 
             client.create = failing
             agent = Agent(
