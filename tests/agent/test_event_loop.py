@@ -25,7 +25,7 @@ def passed(at: float = 1.0) -> AgentEvent:
 
 
 def read(run: str, cpus: int) -> AgentEvent:
-    return events.AllowedCPUsRead(id=run, allowed=CPUSet([cpus]), at=1.0, now=1.0)
+    return events.Observed(id=run, allowed=CPUSet([cpus]), at=1.0, now=1.0)
 
 
 def seen(uid: str, milli: int = 2000) -> PodSeen:

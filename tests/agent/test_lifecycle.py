@@ -112,7 +112,7 @@ def test_no_container_is_moved_to_cpus_of_a_drifted_one():
     world = running(plan("s", ("a", APP, 100), **SHARED), plan("x", ("a", APP, 1000)))
     process = world.container("x", "a")
     process.cpus, process.escaped = CPUSet.parse("1-2"), True
-    world.feed(events.AllowedCPUsRead(id=process.id, allowed=process.cpus, **world.times()))
+    world.feed(events.Observed(id=process.id, allowed=process.cpus, **world.times()))
     world.add(plan("y", ("a", APP, 1000), proposal={"a": CPUSet.parse("2")}))
     world.deliver(0)
     assert not [one for one in world.pending if isinstance(one, instructions.Start)]
@@ -124,10 +124,10 @@ def test_a_process_that_narrows_its_affinity_is_corrected_once():
     world = running(plan("x", ("a", APP, 2000)))
     one = world.container("x", "a").id
     own = CPUSet.parse("1")
-    world.feed(events.AllowedCPUsRead(id=one, allowed=own, **world.times()))
+    world.feed(events.Observed(id=one, allowed=own, **world.times()))
     assert world.pending.pop(next_of(world, cpu_orders.Pin)).cpus == CPUSet.parse("1-2")
     world.feed(events.Pinned(id=one, cpus=CPUSet.parse("1-2"), allowed=own, **world.times()))
-    world.feed(events.AllowedCPUsRead(id=one, allowed=own, **world.times()))
+    world.feed(events.Observed(id=one, allowed=own, **world.times()))
     assert not [order for order in world.pending if isinstance(order, cpu_orders.Pin)]
     assert world.core.ledger.entries["x", "a"].phase == "confirmed"
 
@@ -648,7 +648,7 @@ def test_routine_events_return_no_instructions():
     before = world.core.ledger
     assert world.core.handle(events.TimePassed(at=world.at + 1, now=world.now + 1)) == []
     one = world.container("x", "a")
-    assert world.core.handle(events.AllowedCPUsRead(id=one.id, allowed=one.cpus, **world.times())) == []
+    assert world.core.handle(events.Observed(id=one.id, allowed=one.cpus, **world.times())) == []
     assert world.core.ledger is before
 
 

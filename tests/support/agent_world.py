@@ -12,10 +12,10 @@ from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import (
     Annotate,
+    Observe,
     Pin,
     PublishEvent,
     PublishTopology,
-    ReadAllowedCPUs,
     SaveLedger,
 )
 from corelane.agent.allocation.records import NO_CPUS
@@ -301,15 +301,15 @@ class World:
         )
         self.inbox.append(answer)
 
-    def _readallowedcpus(self, order: ReadAllowedCPUs, fails: bool) -> None:
+    def _observe(self, order: Observe, fails: bool) -> None:
         process = self.processes.get(order.id)
         if process and process.live:
             self.inbox.append(self.reading(process))
         else:
-            self.inbox.append(events.AllowedCPUsRead(id=order.id, allowed=CPUSet(), **self.times()))
+            self.inbox.append(events.Observed(id=order.id, allowed=CPUSet(), **self.times()))
 
-    def reading(self, process: Process) -> events.AllowedCPUsRead:
-        return events.AllowedCPUsRead(
+    def reading(self, process: Process) -> events.Observed:
+        return events.Observed(
             id=process.id, allowed=process.cpus, resources=process.resources, **self.times()
         )
 

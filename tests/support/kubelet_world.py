@@ -14,10 +14,10 @@ from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import (
     AnswerCreate,
     Instruction,
+    Observe,
     Pin,
     PublishCondition,
     PublishEvent,
-    ReadAllowedCPUs,
     SaveLedger,
 )
 from corelane.agent.allocation.kubelet_pods import KubeletPods
@@ -191,7 +191,7 @@ class KubeletWorld:
 
     def lose_event(self, choice: int) -> None:
         """Lose an event of the runtime; those about pods are listed again and again."""
-        lossy = (events.ContainerSeen, events.Exited, events.AllowedCPUsRead)
+        lossy = (events.ContainerSeen, events.Exited, events.Observed)
         lost = [one for one in self.inbox if isinstance(one, lossy)]
         if lost:
             self.inbox.remove(lost[choice % len(lost)])
@@ -202,7 +202,7 @@ class KubeletWorld:
         if self.creating and self.now >= self.creating.deadline + TIMEOUT * 0.2:
             self.time_out()
         for one in self.live():
-            self.inbox.append(events.AllowedCPUsRead(id=one.id, allowed=one.cpus, **self.times()))
+            self.inbox.append(events.Observed(id=one.id, allowed=one.cpus, **self.times()))
         self.inbox.append(events.TimePassed(**self.times()))
 
     def resync(self) -> None:
@@ -226,10 +226,10 @@ class KubeletWorld:
                 self.pin(order, fails)
             case AnswerCreate():
                 self.answer(order)
-            case ReadAllowedCPUs():
+            case Observe():
                 one = self.containers.get(order.id)
                 allowed = one.cpus if one and one.live else CPUSet()
-                self.inbox.append(events.AllowedCPUsRead(id=order.id, allowed=allowed, **self.times()))
+                self.inbox.append(events.Observed(id=order.id, allowed=allowed, **self.times()))
             case PublishEvent():
                 self.told.append(order)
             case PublishCondition():

@@ -15,7 +15,7 @@ from corelane.agent.lifecycle.events import PodSeen
 _BATCH: Final = 50
 _READINGS: Final[dict[type[AgentEvent], Callable[[Any], Hashable]]] = {
     events.TimePassed: lambda _: None,
-    events.AllowedCPUsRead: lambda event: event.id,
+    events.Observed: lambda event: event.id,
     events.KubeletStateRead: lambda _: None,
     events.MachineChanged: lambda _: None,
     events.ConfigChanged: lambda _: None,

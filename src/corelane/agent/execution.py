@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
-from corelane.agent.allocation.instructions import Instruction, Pin, ReadAllowedCPUs
+from corelane.agent.allocation.instructions import Instruction, Observe, Pin
 from corelane.agent.allocation.records import NO_CPUS
 from corelane.agent.clocks import Clocks
 from corelane.agent.lifecycle.pod_steps import LOST, LOST_CODE
@@ -78,8 +78,8 @@ class Execution:
         match order:
             case Pin():
                 self._tasks.spawn(self._pin(order))
-            case ReadAllowedCPUs():
-                self._tasks.spawn(self.read(order.id))
+            case Observe():
+                self._tasks.spawn(self.observe(order.id))
             case _:
                 return False
         return True
@@ -112,12 +112,12 @@ class Execution:
         """Report that a run ended."""
         self._put(events.Exited(run=container_run(status), **self._clocks.times()))
 
-    async def read(self, container_id: str) -> None:
-        """Report the CPUs that the kernel allows a container."""
+    async def observe(self, container_id: str) -> None:
+        """Report what the kernel grants a container."""
         self._put_reading(container_id, await self._read(container_id))
 
     def _put_reading(self, container_id: str, reading: Reading) -> None:
-        event = events.AllowedCPUsRead(
+        event = events.Observed(
             id=container_id, allowed=reading.allowed, resources=reading.resources, **self._clocks.times()
         )
         self._put(event)

@@ -211,7 +211,7 @@ class NodeSources:
             if not reading.allowed and run.id not in self._ending:
                 self.containers_changed()
             self._owner.put(
-                events.AllowedCPUsRead(
+                events.Observed(
                     id=run.id,
                     allowed=reading.allowed,
                     resources=reading.resources,

@@ -15,19 +15,19 @@ from corelane.agent.allocation.admission import AdmissionResult
 from corelane.agent.allocation.cpu_moves import CPUAllocation, OccupiedCPUs
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import Instruction
-from corelane.agent.allocation.modes import Mode, ModeName
+from corelane.agent.allocation.modes import Mode
+from corelane.agent.allocation.node_rules import NodeRules
 from corelane.agent.allocation.pod_events import AllocationEvents, Outbox
-from corelane.agent.allocation.pods import NO_POD_OBJECT, BoundPod, StatusReason, unlisted_request
+from corelane.agent.allocation.pods import BoundPod, StatusReason, unlisted_request
 from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs, all_runs
 from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.agent.allocation.resources import ResourcePolicy
-from corelane.agent.allocation.takeover_events import takeover_events
 from corelane.cpuset import CPUSet
-from corelane.machine.model import Machine
-from corelane.node import Decision, NodeConfig, NodeState, Phase, Sharing, mark, rebase, release, started
-from corelane.node.recovery.takeover import follow, pinned
+from corelane.node import Decision, NodeState, Phase, Sharing, mark, release, started
+from corelane.node.recovery.takeover import pinned
 from corelane.node.recovery.unplaced import keep_in_pool, keep_where_it_runs, left_in_place
 from corelane.runtime.base import KEEP, ObservedResources, ResourceUpdate
+from corelane.workload import PodRequest
 
 RETRY_AFTER: Final = 5.0
 
@@ -50,18 +50,15 @@ class Allocation:
         self.outbox = Outbox()
         self.reporter = reporter or AllocationReporter()
         self.recorder = AllocationEvents(self.outbox, self.reporter)
-        self.policy = policy or ResourcePolicy()
-        self.mode: Mode | None = None
-        self._config = ledger.config
+        self._rules = NodeRules(ledger.config, self.outbox, policy)
         self._saved = ledger
         self._runs: dict[str, RunCPUs] = {}
-        self._kubelet: events.KubeletStateRead | None = None
         self._follows_kubelet = follows_kubelet
         self._validate = validate
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
             events.Pinned: self._pinned,
             events.PinFailed: self._pin_failed,
-            events.AllowedCPUsRead: self._allowed_cpus_read,
+            events.Observed: self._observed,
             events.KubeletStateRead: self._kubelet_state_read,
             events.MachineChanged: self._machine_changed,
             events.ConfigChanged: self._config_changed,
@@ -84,7 +81,7 @@ class Allocation:
 
     def is_routine(self, event: AgentEvent) -> bool:
         """Whether an event is a reading that shows unchanged CPUs."""
-        if not isinstance(event, events.AllowedCPUsRead):
+        if not isinstance(event, events.Observed):
             return False
         run = self._runs.get(event.id)
         if run is None:
@@ -205,8 +202,8 @@ class Allocation:
         exclusive = target is not None and target.sharing.exclusive and not run.pooled
         return ResourceUpdate(
             cpus=cpus,
-            mems=target.mems if target and self.policy.mems else None,
-            quota_us=None if exclusive and self.policy.quota else KEEP,
+            mems=target.mems if target and self._rules.policy.mems else None,
+            quota_us=None if exclusive and self._rules.policy.quota else KEEP,
         )
 
     def note_created(self, run: RunCPUs, listed: ContainerRun) -> None:
@@ -274,7 +271,7 @@ class Allocation:
             self.recorder.pin_failed(self.pods[run.uid], run, target, event.message)
             self._confirm(run)
 
-    def _allowed_cpus_read(self, event: events.AllowedCPUsRead) -> None:
+    def _observed(self, event: events.Observed) -> None:
         run = self._runs.get(event.id)
         if run is None or run.pending is not None or self.pods[run.uid].unmanaged:
             return
@@ -300,54 +297,33 @@ class Allocation:
 
     # -- what the node's owner changes
 
-    def _kubelet_state_read(self, event: events.KubeletStateRead) -> None:
-        self._kubelet = event
-        if self.mode and not self.mode.holds_kubelet_cpus:
-            return
-        before, requests = self.ledger, [pod.pod.request for pod in self.pods.values() if pod.present]
-        beside = self.mode is not None and self.mode.name is ModeName.KUBELET
-        self.ledger, problems = follow(
-            before, event.checkpoint, requests, event.running, event.names, holds=beside
-        )
-        for node_event in takeover_events(before, self.ledger, problems):
-            self.outbox.put(node_event)
+    @property
+    def mode(self) -> Mode | None:
+        """What the agent may do; None before a mode was decided: everything."""
+        return self._rules.mode
 
-    def _machine_changed(self, event: events.MachineChanged) -> None:
-        self._rebase(event.machine, self.ledger.config, "CPUsLost")
+    def may_write(self, pod: PodCPUs) -> bool:
+        """Whether corelane may write the cpusets of a pod's containers."""
+        return self._rules.may_write(pod)
 
-    def _config_changed(self, event: events.ConfigChanged) -> None:
-        self._config = event.config
-        self._rebase(self.ledger.machine, self._effective_config(), "SettingsChanged")
+    def set_mode(self, mode: Mode, *, quotas: bool = True) -> None:
+        """Follow a mode from now on; without `quotas` no CPU quota is written."""
+        self.ledger = self._rules.change_mode(self.ledger, self._requests(), mode, quotas=quotas)
 
     def _mode_changed(self, event: events.ModeChanged) -> None:
         self.set_mode(event.mode, quotas=event.quotas)
 
-    def set_mode(self, mode: Mode, *, quotas: bool = True) -> None:
-        """Follow a mode from now on; without `quotas` no CPU quota is written."""
-        self.mode = mode
-        self.policy = ResourcePolicy(mems=mode.writes_mems, quota=quotas)
-        self._rebase(self.ledger.machine, self._effective_config(), "ModeChanged")
+    def _config_changed(self, event: events.ConfigChanged) -> None:
+        self.ledger = self._rules.change_config(self.ledger, self._requests(), event.config)
 
-    def _effective_config(self) -> NodeConfig:
-        """Return the settings, with policy none where the mode allocates nothing."""
-        policy = self.mode.policy(self._config.policy) if self.mode else self._config.policy
-        return replace(self._config, policy=policy)
+    def _machine_changed(self, event: events.MachineChanged) -> None:
+        self.ledger = self._rules.change_machine(self.ledger, self._requests(), event.machine)
 
-    def may_write(self, pod: PodCPUs) -> bool:
-        """Whether the mode lets corelane write the cpusets of a pod's containers.
+    def _kubelet_state_read(self, event: events.KubeletStateRead) -> None:
+        self.ledger = self._rules.follow_kubelet(self.ledger, self._requests(), event)
 
-        The kubelet lists no pods for a moment after it starts, and none of the API server's while it cannot
-        reach that: a pod is not the kubelet's only if it was found without a pod object for a while.
-        """
-        managed = pod.present or pod.unplaced is not NO_POD_OBJECT
-        return self.mode is None or self.mode.may_write_cpus(kubelet_manages=managed)
-
-    def _rebase(self, machine: Machine, config: NodeConfig, reason: str) -> None:
-        self.ledger, problems = rebase(self.ledger, machine, config)
-        for problem in problems:
-            self.outbox.put(instructions.PublishEvent(problem.uid, reason, problem.text, warning=True))
-        if self._kubelet is not None:
-            self._kubelet_state_read(self._kubelet)
+    def _requests(self) -> list[PodRequest]:
+        return [pod.pod.request for pod in self.pods.values() if pod.present]
 
     # -- orders that follow
 
@@ -384,14 +360,14 @@ class Allocation:
 
     def _due_change(self, run: RunCPUs, target: CPUAllocation) -> ResourceUpdate | None:
         request, machine = self.pods[run.uid].pod.request, self.ledger.machine
-        return resources.change_of(run, target, request, machine, self.policy)
+        return resources.change_of(run, target, request, machine, self._rules.policy)
 
-    def order_readings(self) -> None:
+    def order_observations(self) -> None:
         """Order to read the CPUs of new runs."""
         for run in self._runs.values():
             if run.unread and run.pending is None:
                 run.unread = False
-                self.outbox.put(instructions.ReadAllowedCPUs(run.id))
+                self.outbox.put(instructions.Observe(run.id))
 
 
 def _in_cpuset(observed: ObservedResources | None) -> bool:

@@ -152,7 +152,7 @@ class PinFailed(AgentEvent):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllowedCPUsRead(AgentEvent):
+class Observed(AgentEvent):
     """CPUs, and other `resources`, that the kernel reports for a running container."""
 
     id: str

@@ -47,8 +47,8 @@ class AnswerCreate(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class ReadAllowedCPUs(Instruction):
-    """Read the CPUs that the kernel allows; answered by AllowedCPUsRead."""
+class Observe(Instruction):
+    """Read what the kernel grants a container; answered by Observed."""
 
     id: str
 

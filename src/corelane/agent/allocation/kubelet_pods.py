@@ -212,7 +212,7 @@ class KubeletPods:
             self.allocation.release_unlisted()
         self.allocation.order_moves(now)
         self._answer_creations(now)
-        self.allocation.order_readings()
+        self.allocation.order_observations()
         self._publish_conditions(at)
 
     def _progress(self, pod: PodCPUs, now: float) -> None:

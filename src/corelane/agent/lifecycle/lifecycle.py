@@ -201,7 +201,7 @@ class Lifecycle:
                 self._progress(pod, at, now)
         self.allocation.order_moves(now)
         self._start_due(now)
-        self.allocation.order_readings()
+        self.allocation.order_observations()
         for uid in self._outbox.take_touched():
             if uid in self.pods:
                 self._publish(self.pods[uid], at, now)

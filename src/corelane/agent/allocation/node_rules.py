@@ -1,0 +1,87 @@
+"""What all allocations of a node follow: its settings, the agent's mode, and CPUs that a kubelet pinned.
+
+Each change is fitted into the ledger; what the ledger could not keep becomes an event.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from corelane.agent.allocation import events
+from corelane.agent.allocation.instructions import PublishEvent
+from corelane.agent.allocation.modes import Mode, ModeName
+from corelane.agent.allocation.pod_events import Outbox
+from corelane.agent.allocation.pods import NO_POD_OBJECT
+from corelane.agent.allocation.records import PodCPUs
+from corelane.agent.allocation.resources import ResourcePolicy
+from corelane.agent.allocation.takeover_events import takeover_events
+from corelane.machine.model import Machine
+from corelane.node import NodeConfig, NodeState, rebase
+from corelane.node.recovery.takeover import follow
+from corelane.workload import PodRequest
+
+
+class NodeRules:
+    """The rules in force. Each change returns the ledger that follows; `requests` are of the pods listed."""
+
+    def __init__(self, config: NodeConfig, outbox: Outbox, policy: ResourcePolicy | None) -> None:
+        self.mode: Mode | None = None
+        self.policy = policy or ResourcePolicy()
+        self._config = config
+        self._outbox = outbox
+        self._kubelet: events.KubeletStateRead | None = None
+
+    def may_write(self, pod: PodCPUs) -> bool:
+        """Whether the mode lets corelane write the cpusets of a pod's containers.
+
+        The kubelet lists no pods for a moment after it starts, and none of the API server's while it cannot
+        reach that: a pod is not the kubelet's only if it was found without a pod object for a while.
+        """
+        managed = pod.present or pod.unplaced is not NO_POD_OBJECT
+        return self.mode is None or self.mode.may_write_cpus(kubelet_manages=managed)
+
+    def change_mode(
+        self, ledger: NodeState, requests: Iterable[PodRequest], mode: Mode, *, quotas: bool = True
+    ) -> NodeState:
+        """Follow a mode from now on; without `quotas` no CPU quota is written."""
+        self.mode = mode
+        self.policy = ResourcePolicy(mems=mode.writes_mems, quota=quotas)
+        return self._rebase(ledger, requests, ledger.machine, "ModeChanged")
+
+    def change_config(
+        self, ledger: NodeState, requests: Iterable[PodRequest], config: NodeConfig
+    ) -> NodeState:
+        """Follow changed settings."""
+        self._config = config
+        return self._rebase(ledger, requests, ledger.machine, "SettingsChanged")
+
+    def change_machine(
+        self, ledger: NodeState, requests: Iterable[PodRequest], machine: Machine
+    ) -> NodeState:
+        """Follow a machine whose CPUs changed."""
+        return self._rebase(ledger, requests, machine, "CPUsLost")
+
+    def follow_kubelet(
+        self, ledger: NodeState, requests: Iterable[PodRequest], read: events.KubeletStateRead
+    ) -> NodeState:
+        """Hold the CPUs that a kubelet pinned, and release those that it released."""
+        self._kubelet = read
+        if self.mode and not self.mode.holds_kubelet_cpus:
+            return ledger
+        beside = self.mode is not None and self.mode.name is ModeName.KUBELET
+        after, problems = follow(ledger, read.checkpoint, requests, read.running, read.names, holds=beside)
+        for node_event in takeover_events(ledger, after, problems):
+            self._outbox.put(node_event)
+        return after
+
+    def _rebase(
+        self, ledger: NodeState, requests: Iterable[PodRequest], machine: Machine, reason: str
+    ) -> NodeState:
+        ledger, problems = rebase(ledger, machine, self._effective_config())
+        for problem in problems:
+            self._outbox.put(PublishEvent(problem.uid, reason, problem.text, warning=True))
+        return ledger if self._kubelet is None else self.follow_kubelet(ledger, requests, self._kubelet)
+
+    def _effective_config(self) -> NodeConfig:
+        """Return the settings, with policy none where the mode allocates nothing."""
+        policy = self.mode.policy(self._config.policy) if self.mode else self._config.policy
+        return replace(self._config, policy=policy)
