@@ -170,7 +170,7 @@ class NodeLab:
 
 def source(agent: NodeAgent, name: str) -> dict[str, Any]:
     """The state of a source, as status has it."""
-    return next(one for one in agent.sources.states() if one["name"] == name)
+    return next(one for one in agent.status()["sources"] if one["name"] == name)
 
 
 @asynccontextmanager

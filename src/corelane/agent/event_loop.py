@@ -55,6 +55,10 @@ class EventLoop:
         """Number of instructions that wait for the ledger to be written."""
         return len(self._held)
 
+    def save_again(self, ledger: NodeState) -> None:
+        """Write the ledger with the next events although it did not change: its file is gone."""
+        self._unsaved = self._unsaved or ledger
+
     async def run(self) -> None:
         now = asyncio.get_running_loop().time
         while True:

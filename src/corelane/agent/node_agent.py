@@ -30,7 +30,7 @@ from corelane.agent.nri_handlers import NRIHandlers
 from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_report
 from corelane.agent.reporting import AgentReporter, DriftCounter, LogReporter, Reporters
 from corelane.agent.saved_state import LEDGER_FILE
-from corelane.agent.status_socket import StatusServer
+from corelane.agent.state_directory import StateDirectory
 from corelane.cpuset import CPUSet
 from corelane.kube.objects import Node
 from corelane.kube.translate import KubeletReport
@@ -38,7 +38,6 @@ from corelane.node import Entry, NodeState, Origin
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.reasons import sentence
 from corelane.runtime.base import ResourceUpdate
-from corelane.runtime.nri.acting_lock import state_lock
 from corelane.runtime.nri.connection import NRIConnection
 
 _TICK: Final = 1.0
@@ -75,14 +74,8 @@ class NodeAgent:
             reporter=self.reporter,
             clocks=self.clocks,
         )
-        self.machine = KubeletPods(
-            Allocation(
-                self.upkeep.files.ledger,
-                reporter=self.reporter,
-                validate=validate,
-                follows_kubelet=around.state_file is not None,
-            )
-        )
+        self._validate = validate
+        self._take_saved_state()
         self.mode: Mode | None = None
         self.upkeep.kubelet_report = self._kubelet_report
         self.pods = PodList(PodEvents(self.put, self.reporter, self.clocks))
@@ -105,18 +98,19 @@ class NodeAgent:
         )
         self.started_at = self.clocks.wall()
         self.ledger_fault, self.ledger_fault_since = "", 0.0
-        self._saved_ledger = self.upkeep.files.ledger
         self._ordered: dict[str, ResourceUpdate] = {}
         self._execution = Execution(around.runtime, put=self.put, reporter=self.reporter, clocks=self.clocks)
         self._tasks = InstructionTasks(self.reporter)
         self.handlers = NRIHandlers(self, around.runtime, self.clocks, self.reporter)
-        self._lock = state_lock(settings.state_dir)
+        self.state = StateDirectory(
+            settings.state_dir, self.status, self._state_renewed, self.reporter, self.clocks.wall
+        )
         self.nri = (
             NRIConnection(
                 self.handlers,
                 state_directory=settings.state_dir,
                 socket=settings.nri,
-                lock=self._lock,
+                lock=self.state.lock,
             )
             if settings.nri
             else None
@@ -135,13 +129,16 @@ class NodeAgent:
     async def run(self) -> None:
         """Run until cancelled. Containers keep their CPUs.
 
-        Of several agents with this state directory one acts, and the others wait.
+        Of several agents with this state directory one acts, and the others wait. Raises OSError where the
+        directory cannot be locked, StateDirectoryTaken.
         """
-        await self._lock.acquire(self._waits)
+        if self.state.lock.try_acquire():
+            await self.state.lock.acquire(self._waits)
+            self.upkeep.read_files()  # the other agent has written them since
+            self._take_saved_state()
         self.decide_mode()
         self.upkeep.report_start()
-        server = StatusServer(self.settings.state_dir, self.status)
-        parts = [self.loop.run(), self._tick(), self._serve(server), *self.sources.parts()]
+        parts = [self.loop.run(), self._tick(), *self.state.parts(), *self.sources.parts()]
         parts += [queue.run() for queue in self.upkeep.publisher.queues]
         if self.nri is not None:
             parts.append(self.nri.run())
@@ -159,7 +156,24 @@ class NodeAgent:
         await self.around.runtime.close()
         if self.around.kubelet is not None:
             await self.around.kubelet.close()
-        self._lock.release()
+        self.state.lock.release()
+
+    def _take_saved_state(self) -> None:
+        """Start from the ledger as it is on disk."""
+        self._saved_ledger = self.upkeep.files.ledger
+        self.machine = KubeletPods(
+            Allocation(
+                self._saved_ledger,
+                reporter=self.reporter,
+                validate=self._validate,
+                follows_kubelet=self.around.state_file is not None,
+            )
+        )
+
+    def _state_renewed(self) -> None:
+        """Write everything again: the state directory was deleted, and made anew."""
+        self.loop.save_again(self.ledger)
+        self.upkeep.files.settings.is_saved = False
 
     def _waits(self, holder: str) -> None:
         self.reporter.source_failed("state directory", RuntimeError(f"{holder}; waiting until it ends"))
@@ -168,14 +182,6 @@ class NodeAgent:
         while True:
             await asyncio.sleep(_TICK)
             self.put(events.TimePassed(**self.clocks.times()))
-
-    async def _serve(self, server: StatusServer) -> None:
-        """Serve the status; without it the agent works all the same."""
-        try:
-            await server.run()
-        except OSError as error:
-            self.reporter.source_failed("status socket", error)
-            await asyncio.Event().wait()
 
     # -- events
 
@@ -327,7 +333,7 @@ class NodeAgent:
                 "events": runtime.follows_events,
             },
             nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
-            sources=sources.states(),
+            sources=[*sources.states(), *(source.state.plain() for source in self.state.sources)],
             writes=[agent_status.of_queue(state, wall) for state in self.upkeep.publisher.states()],
             ledger={
                 "path": str(self.settings.state_dir / LEDGER_FILE),

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,8 @@ class NodeUpkeep:
         on_this_machine: bool = True,
     ) -> None:
         """Read ledger and settings. Raises OSError, NodeConfigError."""
-        self.files = StateFiles(state_dir, config, machine, reporter)
+        self._read_files = partial(StateFiles, state_dir, config, machine, reporter)
+        self.read_files()
         self.publisher = Publisher(client, name, reporter, clocks.wall)
         self.annotations: Mapping[str, str] = {}
         self.owner_uid = ""
@@ -54,6 +56,10 @@ class NodeUpkeep:
         self._reporter = reporter
         self._clocks = clocks
         self._cpu_facts = facts.read() if on_this_machine else CPUFacts()
+
+    def read_files(self) -> None:
+        """Read ledger and settings. Raises OSError, NodeConfigError."""
+        self.files = self._read_files()
 
     @property
     def config(self) -> NodeConfig:

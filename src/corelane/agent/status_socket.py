@@ -14,6 +14,7 @@ from typing import Any, Final
 
 SOCKET_FILE: Final = "agent.sock"
 _SECONDS: Final = 5.0
+_CHECK_SECONDS: Final = 1.0
 _MOST_BYTES: Final = 64 << 20
 
 
@@ -24,20 +25,30 @@ class StatusServer:
         self._directory = directory
         self._status = status
 
-    async def run(self) -> None:
-        """Serve until cancelled. Raises OSError where the socket cannot be made."""
+    async def run(self, serving: Callable[[], None] = lambda: None) -> None:
+        """Serve until cancelled, or until the socket is gone; call `serving` once it is there.
+
+        Raises OSError where it cannot be made.
+        """
         descriptor = os.open(self._directory, os.O_PATH | os.O_DIRECTORY)
         try:
             listening = _bound(f"/proc/self/fd/{descriptor}/{SOCKET_FILE}")
         finally:
             os.close(descriptor)
+        path = self._directory / SOCKET_FILE
+        own = _inode(path)
         server = await asyncio.start_unix_server(self._answer, sock=listening)
+        serving()
         try:
-            await server.serve_forever()
+            while True:
+                await asyncio.sleep(_CHECK_SECONDS)
+                if _inode(path) != own:
+                    return
         finally:
             server.close()
-            with suppress(OSError):
-                (self._directory / SOCKET_FILE).unlink()
+            if _inode(path) == own:
+                with suppress(OSError):
+                    path.unlink()
 
     async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError, TimeoutError):
@@ -45,6 +56,14 @@ class StatusServer:
             async with asyncio.timeout(_SECONDS):
                 await writer.drain()
         writer.close()
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _bound(path: str) -> socket.socket:

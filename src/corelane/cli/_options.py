@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -12,6 +13,31 @@ import click
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 PATH: Final = click.Path(readable=False, path_type=Path)
 """A file or directory whose faults the application reports, in one line."""
+
+
+class _Directory(click.Path):
+    """A directory that may be missing; the application reports what it cannot do with it."""
+
+    def __init__(self) -> None:
+        super().__init__(file_okay=False, readable=False, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("'' is not a directory", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _Seconds(click.FloatRange):
+    """A finite number of seconds: no bound excludes NaN."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+DIRECTORY: Final = _Directory()
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -46,7 +72,7 @@ def output(words: str) -> Callable[[_F], _F]:
 
 reconcile_seconds = click.option(
     "--reconcile-seconds",
-    type=click.FloatRange(1, 3600),
+    type=_Seconds(1, 3600),
     metavar="SECONDS",
     help="Time between two comparisons of all containers with the kernel.  [default: 10]",
 )

@@ -22,7 +22,7 @@ def agent() -> None:
 
 _STATE_DIR = click.option(
     "--state-dir",
-    type=click.Path(file_okay=False, path_type=Path),
+    type=_options.DIRECTORY,
     default="/var/lib/corelane",
     show_default=True,
     help="Where the agent keeps its ledger and settings.",

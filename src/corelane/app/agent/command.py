@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 from pathlib import Path
 from typing import Final, Literal
 
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
-from corelane.app.agent.options import AgentOptions, check_settings, kubelet_access, node_file, node_name
+from corelane.agent.state_directory import StateDirectoryTaken
+from corelane.app.agent.options import (
+    AgentOptions,
+    check_settings,
+    kubelet_access,
+    naming_state_dir,
+    node_file,
+    node_name,
+)
 from corelane.app.connections import STATE_FILE
 from corelane.app.nodefile import NodeFile
 from corelane.app.up import logging
-from corelane.app.up.supervise import completes, until_signal
+from corelane.app.up.supervise import completes, innermost, until_signal
 from corelane.cpuset import CPUSet
 from corelane.kernel import container_cgroup, container_paths
 from corelane.kernel.container_paths import CgroupView
@@ -36,10 +45,14 @@ def main(options: AgentOptions, *, log_format: Literal["auto", "text", "json"] =
 
 
 async def _run(options: AgentOptions) -> int:
-    with until_signal() as stop:
+    with until_signal(signal.SIGHUP) as stop, naming_state_dir(options.state_dir):
         agent = await start(options)
         try:
             await completes(agent.run(), unless=stop)
+        except ExceptionGroup as group:
+            if isinstance(error := innermost(group), StateDirectoryTaken):
+                raise error from None
+            raise
         finally:
             await agent.close()
     return 0

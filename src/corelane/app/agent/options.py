@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -67,6 +69,21 @@ def _sockets(options: AgentOptions, sockets: RuntimeSockets) -> RuntimeSockets:
     if options.nri is not None:
         sockets = replace(sockets, nri=nri_socket("--nri", options.nri))
     return sockets
+
+
+@contextmanager
+def naming_state_dir(directory: Path) -> Iterator[None]:
+    """Describe an error of a file in the state directory by that directory. Raises SettingsError."""
+    try:
+        yield
+    except OSError as error:
+        file = Path(os.fsdecode(error.filename)) if error.filename is not None else None
+        if file is None or not (file == directory or directory in file.parents or file in directory.parents):
+            raise
+        raise SettingsError(
+            f"state directory {directory}: {file}: {error.strerror}; give a directory that the agent's user "
+            "(root, as a rule) may write with --state-dir"
+        ) from error
 
 
 def check_settings(options: AgentOptions, config: NodeConfig, machine: Machine) -> None:

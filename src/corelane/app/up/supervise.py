@@ -10,8 +10,11 @@ from typing import Any
 
 
 @contextmanager
-def until_signal() -> Iterator[asyncio.Event]:
-    """Yield an event that SIGINT or SIGTERM sets; a second SIGINT interrupts as by default."""
+def until_signal(*more: signal.Signals) -> Iterator[asyncio.Event]:
+    """Yield an event that SIGINT, SIGTERM or one of `more` sets; a second SIGINT interrupts as by default.
+
+    Signals of `more` that are ignored, as SIGHUP is under nohup, stay so.
+    """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
 
@@ -19,12 +22,14 @@ def until_signal() -> Iterator[asyncio.Event]:
         stop.set()
         loop.remove_signal_handler(signal.SIGINT)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
+    heeded = [number for number in more if signal.getsignal(number) is not signal.SIG_IGN]
+    numbers = (signal.SIGINT, signal.SIGTERM, *heeded)
+    for number in numbers:
         loop.add_signal_handler(number, on_signal)
     try:
         yield stop
     finally:
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 
@@ -86,10 +91,16 @@ class PartEnded(Exception):  # noqa: N818 - names an event
     """A part that should run until cancelled ended; `__cause__` is its exception."""
 
     def __init__(self, name: str, why: BaseException | None) -> None:
-        super().__init__(f"{name} ended unexpectedly: {_innermost(why)}")
+        super().__init__(f"{name} ended unexpectedly: {_described(why)}")
 
 
-def _innermost(error: BaseException | None) -> str:
+def innermost(error: BaseException | None) -> BaseException | None:
+    """Return the first exception in a group, however deep; another exception as it is."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
+    return error
+
+
+def _described(error: BaseException | None) -> str:
+    error = innermost(error)
     return f"{type(error).__name__}: {error}" if error else "without an exception"

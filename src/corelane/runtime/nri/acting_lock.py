@@ -73,6 +73,21 @@ class ActingLock:
             reported = holder
             await asyncio.sleep(POLL_SECONDS)
 
+    def renew(self) -> str:
+        """Lock the file again if it was removed or replaced since; else as `try_acquire`."""
+        if self._handle is None or _is_current(self._handle, self.path):
+            return self.try_acquire()
+        before, self._handle = self._handle, None
+        try:
+            return self.try_acquire()
+        finally:
+            os.close(before)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the locked file is still the one at its path, so that others respect the lock."""
+        return self._handle is not None and _is_current(self._handle, self.path)
+
     def release(self) -> None:
         """Unlock the file. It stays: a file that is removed can be locked twice."""
         if self._handle is not None:
@@ -93,7 +108,7 @@ def _open(path: Path) -> int:
 def _is_current(handle: int, path: Path) -> bool:
     try:
         return os.path.samestat(os.fstat(handle), path.stat())
-    except FileNotFoundError:
+    except OSError:
         return False
 
 
@@ -102,6 +117,24 @@ def _write_holder(handle: int) -> None:
     with suppress(OSError):
         os.ftruncate(handle, 0)
         os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+
+
+def holder(path: Path) -> str:
+    """Return which process holds a lock, "" where none does.
+
+    Raises OSError for a file that cannot be read.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # for as long as the file is open here
+    except BlockingIOError:
+        return _holder(handle)
+    finally:
+        os.close(handle)
+    return ""
 
 
 def _holder(handle: int) -> str:
