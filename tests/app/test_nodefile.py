@@ -270,7 +270,6 @@ kubelet:
   keyFile: /etc/corelane/client.key
   stateFile: /var/lib/kubelet/cpu_manager_state
   podResources: /run/pod-resources.sock
-  cgroupRoot: /system
 """
 
 
@@ -288,7 +287,6 @@ def test_connections_of_an_agent_beside_a_kubelet_are_read(tmp_path: Path) -> No
         key_file=Path("/etc/corelane/client.key"),
         state_file=Path("/var/lib/kubelet/cpu_manager_state"),
         pod_resources=Path("/run/pod-resources.sock"),
-        cgroup_root="/system",
     )
     assert file.kubelet_state == Path("/var/lib/kubelet/cpu_manager_state")
 

@@ -68,7 +68,7 @@ def test_static_is_the_same_in_state_file_podresources_and_kernel(cluster, node)
     cluster.expect_cpus({"own": own, "shares": ONLINE - own})
 
     listed, allocatable = podresources(node)
-    assert allocatable.cpus == ONLINE - RESERVED
+    assert allocatable == ONLINE - RESERVED
     assert {one.name: one.containers for one in listed} == {"own": {"app": own}, "shares": {}}
 
 

@@ -97,6 +97,7 @@ def test_a_container_without_a_group_here_has_none(tmp_path, monkeypatch):
     ("group", "above"),
     [
         ("kubepods/burstable/pod1/c", ["kubepods", "kubepods/burstable", "kubepods/burstable/pod1"]),
+        ("system/kubepods/pod1/c", ["system/kubepods", "system/kubepods/pod1"]),
         (
             "test/kubelet-kubepods.slice/p.slice/c.scope",
             ["test/kubelet-kubepods.slice", "test/kubelet-kubepods.slice/p.slice"],

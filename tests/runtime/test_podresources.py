@@ -1,15 +1,13 @@
-"""The kubelet's podresources API over its socket: exclusive CPUs, devices, and faults with their remedy."""
+"""The kubelet's podresources API over its socket: exclusive CPUs, and faults with their remedy."""
 
 import asyncio
 import time
-from concurrent import futures
-from contextlib import contextmanager
 
-import grpc
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.runtime.podresources import AllocatableResources, PodResourcesClient, PodResourcesError
+from corelane.runtime.podresources import NoSocket, PodResourcesClient, PodResourcesError
+from support.podresources_server import serving
 from support.protobuf import encode
 
 PODS = {
@@ -27,31 +25,6 @@ PODS = {
 }
 
 
-class Handler(grpc.GenericRpcHandler):
-    def __init__(self, answers):
-        self.answers = answers
-
-    def service(self, details):
-        service, _, method = details.method.lstrip("/").partition("/")
-        answer = self.answers.get(method)
-        if service != "v1.PodResourcesLister" or answer is None:
-            return None
-        respond = answer if callable(answer) else lambda _request, _context: encode(answer)
-        return grpc.unary_unary_rpc_method_handler(respond)
-
-
-@contextmanager
-def serving(path, **answers):
-    server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
-    server.add_generic_rpc_handlers((Handler(answers),))
-    server.add_insecure_port(f"unix://{path}")
-    server.start()
-    try:
-        yield path
-    finally:
-        server.stop(0).wait()
-
-
 def asking(path, call, seconds=5.0):
     async def scenario():
         client = PodResourcesClient(path, seconds)
@@ -63,21 +36,19 @@ def asking(path, call, seconds=5.0):
     return asyncio.run(scenario())
 
 
-def test_exclusive_cpus_and_devices_are_listed_by_container(tmp_path):
+def test_exclusive_cpus_are_listed_by_container(tmp_path):
     with serving(tmp_path / "s", List=PODS) as path:
         web, bubble = asking(path, lambda client: client.list())
     assert (web.namespace, web.name) == ("default", "web")
     assert web.containers == {"main": CPUSet.parse("2-3")}
-    assert web.devices == {"main": {"example.com/nic": ("eth0", "eth1")}}
     assert bubble.containers == {}
     assert bubble.cpus == CPUSet.parse("4-5")
 
 
-def test_allocatable_cpus_and_devices_are_read(tmp_path):
+def test_allocatable_cpus_are_read_beside_devices(tmp_path):
     answer = {1: [{1: "example.com/nic", 2: ["eth0"]}, {1: "example.com/nic", 2: ["eth1"]}], 2: [1, 2, 3]}
     with serving(tmp_path / "s", GetAllocatableResources=answer) as path:
-        resources = asking(path, lambda client: client.allocatable())
-    assert resources == AllocatableResources(CPUSet.parse("1-3"), {"example.com/nic": ("eth0", "eth1")})
+        assert asking(path, lambda client: client.allocatable()) == CPUSet.parse("1-3")
 
 
 def failing(path, seconds=5.0):
@@ -88,6 +59,7 @@ def failing(path, seconds=5.0):
 
 def test_a_missing_socket_is_named(tmp_path):
     error = failing(tmp_path / "missing.sock")
+    assert isinstance(error, NoSocket)
     assert "missing.sock: No such file or directory; check that the kubelet runs" in str(error)
 
 

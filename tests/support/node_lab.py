@@ -20,6 +20,7 @@ from corelane.machine.spec import parse_spec
 from corelane.machine.watch import MachineWatch
 from corelane.node import NodeConfig
 from corelane.runtime.cri.runtime import CRIRuntime
+from corelane.runtime.podresources import PodResourcesClient
 from support import kubelet_server
 from support.certificates import Authority
 from support.cluster_lab import cluster
@@ -71,6 +72,8 @@ class NodeLab:
         self.node = FakeNode(path / "node")
         self.reporter = Reporter()
         self.state_file = path / "cpu_manager_state"
+        self.pod_resources = path / "podresources.sock"
+        self.resources_required = False
         self.machine = MACHINE
         self.sys = path / "sys"
         (self.sys / "devices/system/cpu").mkdir(parents=True)
@@ -128,6 +131,8 @@ class NodeLab:
             kubelet=KubeletClient(self.access, Pod, seconds=1.0),
             kubelet_address=self.access.url,
             state_file=KubeletStateFile(self.state_file) if self.state_file.exists() else None,
+            resources=PodResourcesClient(self.pod_resources, seconds=1.0),
+            resources_required=self.resources_required,
             machine_watch=MachineWatch(
                 self.machine,
                 load=lambda: self.machine,

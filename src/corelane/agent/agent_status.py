@@ -84,15 +84,16 @@ def of_mode(mode: Mode) -> dict[str, Any]:
     }
 
 
-def of_kubelet(address: str, facts: KubeletFacts) -> dict[str, Any]:
-    """Return what the kubelet says."""
+def of_kubelet(address: str, facts: KubeletFacts, allocations_from: str) -> dict[str, Any]:
+    """Return what the kubelet says; its CPU allocations are known from the source named."""
     policies = facts.policies
     return {
         "address": address,
-        "cpuManagerPolicy": policies.answer or policies.file,
+        "cpuManagerPolicy": policies.answer or policies.file or policies.listed,
         "memoryManagerPolicy": policies.memory,
         "topologyManagerPolicy": facts.configuration.topology_manager_policy if facts.configuration else "",
         "fault": facts.configuration_fault,
+        "allocationsFrom": allocations_from,
     }
 
 

@@ -1,20 +1,24 @@
-"""What the kubelet beside the agent says: its pods, its configuration, and its CPU manager's state file.
+"""What the kubelet beside the agent says: its pods, its configuration, and the CPUs that it gave containers.
 
 Each is read by a source of its own. The last answer of each stays in effect while it cannot be read again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 from corelane.agent.allocation.modes import ReportedPolicies
+from corelane.agent.kubelet_allocations import PodResources, effective
 from corelane.agent.kubelet_state import KubeletState, KubeletStateFile
+from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.decode import Listing, Malformed
 from corelane.kube.kubelet.configuration import KubeletConfiguration
 from corelane.kube.kubelet.errors import KubeletError
 from corelane.kube.pod import Pod
+from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.runtime.podresources import NoSocket, PodAllocation, PodResourcesError
 
 
 class Kubelet(Protocol):
@@ -27,6 +31,16 @@ class Kubelet(Protocol):
     async def close(self) -> None: ...
 
 
+class PodResourcesSocket(Protocol):
+    """The kubelet's podresources socket; every call raises PodResourcesError."""
+
+    async def list(self) -> list[PodAllocation]: ...
+
+    async def allocatable(self) -> CPUSet: ...
+
+    async def close(self) -> None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class KubeletFacts:
     """The last answers; None before the first one. Faults are why a source cannot be read now."""
@@ -35,6 +49,23 @@ class KubeletFacts:
     configuration_fault: str = ""
     state: KubeletState | None = None
     state_fault: str = ""
+    resources: PodResources | None = None
+
+    @property
+    def policy_is_none(self) -> bool:
+        """Whether the kubelet answers that its CPU manager policy is none."""
+        answer = self.configuration
+        return answer is not None and not self.configuration_fault and answer.cpu_manager_policy == "none"
+
+    def allocations(self, uids: Mapping[str, str]) -> tuple[Checkpoint | None, str]:
+        """Return the kubelet's CPU allocations and their source; `uids` are those of pods by name."""
+        return effective(
+            self.state.checkpoint if self.state else None,
+            readable=not self.state_fault,
+            resources=self.resources,
+            policy_is_none=self.policy_is_none,
+            uids=uids,
+        )
 
     @property
     def policies(self) -> ReportedPolicies:
@@ -46,26 +77,43 @@ class KubeletFacts:
             memory=answer.memory_manager_policy if answer else "",
             file=file.policy if file else "",
             file_fault=self.state_fault,
+            listed="static" if self.resources and self.resources.current and self.resources.static else "",
         )
 
 
 class KubeletSide:
-    """Reads configuration and state file; `changed` is called when an answer differs from the last one."""
+    """Reads what the kubelet says; `changed` is called when an answer differs from the last one.
+
+    Without `resources_required` a podresources socket that does not exist is not a fault.
+    """
 
     def __init__(
         self,
         kubelet: Kubelet,
-        state_file: KubeletStateFile | None,
         changed: Callable[[], None],
         pods: "PodList",
+        *,
+        state_file: KubeletStateFile | None = None,
+        resources: PodResourcesSocket | None = None,
+        resources_required: bool = False,
     ) -> None:
         self.facts = KubeletFacts(state_fault="" if state_file else "no state file is configured")
         self.asked = asyncio.Event()
         """Set once the configuration was asked for: before, pods would be admitted by policy none."""
         self._kubelet = kubelet
         self._state_file = state_file
+        self._resources = resources
+        self._resources_required = resources_required
         self._changed = changed
         self._pods = pods
+
+    @property
+    def has_state_file(self) -> bool:
+        return self._state_file is not None
+
+    @property
+    def has_resources(self) -> bool:
+        return self._resources is not None
 
     async def read_configuration(self) -> None:
         """Ask for /configz. Raises KubeletError."""
@@ -79,14 +127,47 @@ class KubeletSide:
         self._update(configuration=configuration, configuration_fault="")
 
     async def read_state(self) -> None:
-        """Read the state file. Raises OSError with the fault."""
-        if self._state_file is None:
+        """Read the state file. Raises OSError with the fault; that it is another kubelet's is one, too."""
+        state = await self._read_file()
+        if state is None:
             return
-        state = await asyncio.to_thread(self._state_file.read)
-        if state.fault:
-            self._update(state_fault=state.fault)
-            raise OSError(state.fault)
-        self._update(state=state, state_fault="")
+        resources = self.facts.resources
+        outdated = resources is not None and state.checkpoint == resources.outdated
+        fault = state.fault or (resources.why_outdated if resources and outdated else "")
+        if not state.fault:
+            self._update(state=state, state_fault=fault)
+        else:
+            self._update(state_fault=fault)
+        if fault:
+            raise OSError(fault)
+
+    async def _read_file(self) -> KubeletState | None:
+        return await asyncio.to_thread(self._state_file.read) if self._state_file else None
+
+    async def read_resources(self) -> str:
+        """Ask the podresources socket, unless the policy is none; return the result in words.
+
+        Raises PodResourcesError.
+        """
+        assert self._resources is not None
+        if self.facts.policy_is_none:
+            self._update(resources=None)
+            return "not asked: the kubelet's CPU manager policy is none"
+        try:
+            before = await self._read_file()
+            resources = PodResources(await self._resources.allocatable(), tuple(await self._resources.list()))
+        except NoSocket:
+            self._update(resources=None)
+            if self._resources_required:
+                raise
+            return "no socket"
+        except PodResourcesError:
+            self._update(resources=self.facts.resources and replace(self.facts.resources, current=False))
+            raise
+        if before is not None and before == await self._read_file():
+            resources = resources.compared(before.checkpoint, self._pods.uids())
+        self._update(resources=resources)
+        return resources.summary(self._pods.uids())
 
     async def read_pods(self) -> None:
         """Ask for /pods. Raises KubeletError."""
@@ -146,6 +227,11 @@ class PodList:
     def names(self) -> dict[str, str]:
         """Return `namespace/name` by UID."""
         return {uid: f"{pod.metadata.namespace}/{pod.metadata.name}" for uid, pod in self.pods.items()}
+
+    def uids(self) -> dict[str, str]:
+        """Return UIDs by `namespace/name`; of pods with one name that of the pod which has not ended."""
+        ended_first = sorted(self.pods.items(), key=lambda item: not item[1].ended)
+        return {f"{pod.metadata.namespace}/{pod.metadata.name}": uid for uid, pod in ended_first}
 
     def complete(self, pods: Iterable[Pod]) -> None:
         """Take a list whose malformed pods were put before."""

@@ -92,8 +92,7 @@ class NodeAgent:
                 self.reporter,
                 self.clocks,
             ),
-            kubelet=around.kubelet,
-            state_file=around.state_file,
+            side=around.kubelet_side(self.kubelet_changed, self.pods),
             machine_watch=around.machine_watch,
         )
         self.started_at = self.clocks.wall()
@@ -153,9 +152,7 @@ class NodeAgent:
     async def close(self) -> None:
         """Wait a moment for the last writes, and close the runtime's connection."""
         await self.upkeep.idle(_LAST_WRITES)
-        await self.around.runtime.close()
-        if self.around.kubelet is not None:
-            await self.around.kubelet.close()
+        await self.around.close()
         self.state.lock.release()
 
     def _take_saved_state(self) -> None:
@@ -166,7 +163,7 @@ class NodeAgent:
                 self._saved_ledger,
                 reporter=self.reporter,
                 validate=self._validate,
-                follows_kubelet=self.around.state_file is not None,
+                follows_kubelet=self.around.kubelet is not None,
             )
         )
 
@@ -216,8 +213,7 @@ class NodeAgent:
 
     @property
     def _checkpoint(self) -> Checkpoint | None:
-        facts = self.sources.kubelet_facts
-        return facts.state.checkpoint if facts and facts.state else None
+        return self.sources.kubelet_allocations[0]
 
     def _kubelet_report(self) -> KubeletReport | None:
         """Return what is published of the kubelet; None without one."""
@@ -225,7 +221,12 @@ class NodeAgent:
         if facts is None or self.mode is None:
             return None
         return kubelet_report(
-            self.mode, self.ledger, facts.configuration, self._checkpoint, self.pods.names()
+            self.mode,
+            self.ledger,
+            facts.configuration,
+            self._checkpoint,
+            self.pods.names(),
+            allocatable=facts.resources.allocatable if facts.resources else None,
         )
 
     def decide_mode(self) -> None:
@@ -323,7 +324,11 @@ class NodeAgent:
             startedAt=self.started_at,
             policy=self.upkeep.config.policy,
             mode=agent_status.of_mode(self.mode) if self.mode else None,
-            kubelet=agent_status.of_kubelet(self.around.kubelet_address, facts) if facts else None,
+            kubelet=agent_status.of_kubelet(
+                self.around.kubelet_address, facts, sources.kubelet_allocations[1]
+            )
+            if facts
+            else None,
             runtime={
                 "name": runtime.name,
                 "version": sources.runtime_version,

@@ -11,8 +11,7 @@ from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
 from corelane.agent.clocks import Clocks
 from corelane.agent.execution import ENDED, Reading, container_run
-from corelane.agent.kubelet_side import Kubelet, KubeletFacts, KubeletSide, PodList
-from corelane.agent.kubelet_state import KubeletStateFile
+from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
 from corelane.agent.node_watch import NodeWatch
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import Source
@@ -73,8 +72,7 @@ class NodeSources:
         seconds: float,
         pods: PodList,
         node_watch: NodeWatch,
-        kubelet: Kubelet | None = None,
-        state_file: KubeletStateFile | None = None,
+        side: KubeletSide | None = None,
         machine_watch: MachineWatch | None = None,
     ) -> None:
         self.overlap = Overlap()
@@ -85,9 +83,10 @@ class NodeSources:
         self._runtime = runtime
         self._node_watch = node_watch
         self._machine_watch = machine_watch
-        self._side = KubeletSide(kubelet, state_file, owner.kubelet_changed, pods) if kubelet else None
+        self._side = side
         self._listed_at = float("-inf")
-        self._state_read: tuple[Checkpoint, frozenset[str] | None] | None = None
+        self._containers_listed = False
+        self._allocations: tuple[Checkpoint, frozenset[str] | None] | None = None
         self._since = owner.clocks.wall()
         self._started: dict[str, float] = {}
         self._ending: dict[str, RuntimeStatus] = {}
@@ -96,16 +95,19 @@ class NodeSources:
         self.cgroups = self._source("cgroups", self._reconcile, seconds)
         self.ends = self._source("ended containers", self._check_ends, END_SECONDS)
         self.kubelet_pods = self._source("kubelet pods", self._read_pods, seconds)
+        self.resources = self._source("kubelet podresources", self._read_resources, CONFIGURATION_SECONDS)
         self.all = [self.containers, self.runtime_events, self.cgroups, self.ends]
-        if self._side:
-            configuration = self._source(
-                "kubelet configuration", self._side.read_configuration, CONFIGURATION_SECONDS
-            )
-            self.all += [self.kubelet_pods, configuration]
-        if self._side and state_file:
-            self.all.append(self._source("kubelet state file", self._read_state, CONFIGURATION_SECONDS))
+        if side:
+            self.all += [self.kubelet_pods, *self._of_kubelet(side)]
         if machine_watch:
             self.all.append(self._source("CPUs of the machine", self._read_machine, seconds))
+
+    def _of_kubelet(self, side: KubeletSide) -> Iterator[Source]:
+        yield self._source("kubelet configuration", self._read_configuration, CONFIGURATION_SECONDS)
+        if side.has_state_file:
+            yield self._source("kubelet state file", self._read_state, CONFIGURATION_SECONDS)
+        if side.has_resources:
+            yield self.resources
 
     def _source(self, name: str, read: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> Source:
         return Source(
@@ -136,7 +138,7 @@ class NodeSources:
         statuses = await self._runtime.containers()
         self.runtime_version = (await self._runtime.version()).version
         runs = [await self._run(status) for status in statuses if status.state != "created"]
-        self._listed_at = now
+        self._listed_at, self._containers_listed = now, True
         self.containers.note_ok(f"{len(statuses)} containers")
         self._owner.put(events.ContainersListed(runs=tuple(runs), began=began, **self._owner.clocks.times()))
 
@@ -243,6 +245,7 @@ class NodeSources:
             raise
         self._node_watch.follow_pods(False)
         self.kubelet_pods.note_ok(f"{len(self.pods.pods)} pods")
+        self._report_allocations()
         self._owner.publish_kubelet_cpusets()
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
@@ -252,20 +255,50 @@ class NodeSources:
                 await self._side.read_pods()
         return uid in self.pods.pods
 
-    async def _read_state(self) -> None:
-        """Read the kubelet's state file, and report the CPUs that it pinned."""
+    async def _read_configuration(self) -> None:
         assert self._side is not None
-        await self._side.read_state()
-        state = self._side.facts.state
-        if state is None or state.checkpoint is None:
+        await self._side.read_configuration()
+        self._report_allocations()
+
+    async def _read_state(self) -> None:
+        assert self._side is not None
+        try:
+            await self._side.read_state()
+        finally:
+            self._report_allocations()
+
+    async def _read_resources(self) -> None:
+        assert self._side is not None
+        await self._side.asked.wait()
+        self.resources.note_ok(await self._side.read_resources())
+        self._report_allocations()
+
+    @property
+    def kubelet_allocations(self) -> tuple[Checkpoint | None, str]:
+        """The CPUs that the kubelet gave containers, and their source; None while nothing is known."""
+        return self._side.facts.allocations(self.pods.uids()) if self._side else (None, "")
+
+    def _running(self) -> frozenset[str] | None:
+        """Return the UIDs of pods that run, by the list of pods or of containers; None before both.
+
+        A kubelet that has just started does not list all of its pods.
+        """
+        listed = self.pods.running()
+        if listed is None or not self._containers_listed:
+            return None
+        return listed | {run.uid for run in self._owner.runs()}
+
+    def _report_allocations(self) -> None:
+        """Report the CPUs that the kubelet pinned, where they or its pods changed."""
+        checkpoint, _ = self.kubelet_allocations
+        if checkpoint is None:
             return
-        running = self.pods.running() if state.checkpoint.policy == "none" else None
-        read = (state.checkpoint, running)
-        if read != self._state_read:
-            self._state_read = read
+        running = self._running() if checkpoint.policy == "none" else None
+        if (checkpoint, running) != self._allocations:
+            self._allocations = (checkpoint, running)
             self._owner.put(
                 events.KubeletStateRead(
-                    checkpoint=state.checkpoint,
+                    checkpoint=checkpoint,
                     running=running,
                     names=self.pods.names(),
                     **self._owner.clocks.times(),

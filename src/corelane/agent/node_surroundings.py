@@ -1,9 +1,10 @@
 """What an agent beside a kubelet is set to do, and what it reads and writes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from corelane.agent.kubelet_side import Kubelet
+from corelane.agent.kubelet_side import Kubelet, KubeletSide, PodList, PodResourcesSocket
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_sources import NodeRuntime
 from corelane.kube.client import KubeClient
@@ -29,12 +30,36 @@ class NodeAgentSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSurroundings:
-    """What the agent reads and writes: the kubelet None where there is none, as in a test."""
+    """What the agent reads and writes: the kubelet None where there is none, as in a test.
+
+    `resources_required`: that the podresources socket does not exist is a fault.
+    """
 
     client: KubeClient
     runtime: NodeRuntime
     machine: Machine
     kubelet: Kubelet | None = None
     state_file: KubeletStateFile | None = None
+    resources: PodResourcesSocket | None = None
+    resources_required: bool = False
     kubelet_address: str = ""
     machine_watch: MachineWatch | None = None
+
+    def kubelet_side(self, changed: Callable[[], None], pods: PodList) -> KubeletSide | None:
+        """Return the reader of all that the kubelet says; None without a kubelet."""
+        if self.kubelet is None:
+            return None
+        return KubeletSide(
+            self.kubelet,
+            changed,
+            pods,
+            state_file=self.state_file,
+            resources=self.resources,
+            resources_required=self.resources_required,
+        )
+
+    async def close(self) -> None:
+        """Close the connections to runtime and kubelet."""
+        for connection in (self.runtime, self.kubelet, self.resources):
+            if connection is not None:
+                await connection.close()

@@ -27,11 +27,7 @@ class RuntimeSockets:
 
 @dataclass(frozen=True, slots=True)
 class KubeletConnection:
-    """How to reach the kubelet, and its files; "" and None stand for the defaults of the agent's pod or host.
-
-    `cgroup_root` is the parent of the kubelet's `kubepods` cgroup, relative to the mounted hierarchy.
-    The agent does not use it or `pod_resources` yet.
-    """
+    """How to reach the kubelet, and its files; "" and None are the defaults of the agent's pod or host."""
 
     address: str = ""
     server_name: str = ""
@@ -42,7 +38,6 @@ class KubeletConnection:
     insecure: bool = False
     state_file: Path | None = None
     pod_resources: Path | None = None
-    cgroup_root: str = ""
 
 
 DEFAULT_SOCKETS: Final = RuntimeSockets()
@@ -61,7 +56,6 @@ _KUBELET_FIELDS: Final = {
     "insecure": "insecureSkipTLSVerify",
     "state_file": "stateFile",
     "pod_resources": "podResources",
-    "cgroup_root": "cgroupRoot",
 }
 
 
@@ -91,7 +85,6 @@ class KubeletForm(Struct, kw_only=True, forbid_unknown_fields=True, rename=_KUBE
     insecure: bool | UnsetType = UNSET
     state_file: _Path | UnsetType = UNSET
     pod_resources: _Path | UnsetType = UNSET
-    cgroup_root: _Path | UnsetType = UNSET
 
 
 def runtime_sockets(form: RuntimeForm) -> RuntimeSockets:
@@ -117,6 +110,6 @@ def kubelet_connection(form: KubeletForm) -> KubeletConnection:
     pair = [_KUBELET_FIELDS[name] for name in ("certificate_file", "key_file") if name in values]
     if len(pair) == 1:
         raise SettingsError(f"kubelet.{pair[0]} is set alone; set certificateFile and keyFile, or neither")
-    texts = ("address", "server_name", "insecure", "cgroup_root")
+    texts = ("address", "server_name", "insecure")
     converted: dict[str, Any] = {k: v if k in texts else Path(v) for k, v in values.items()}
     return KubeletConnection(**converted)

@@ -44,7 +44,7 @@ def _unknown(configz: str, file: str) -> str:
     causes = "; ".join(filter(None, (configz or "/configz was not asked", file or "no cpu_manager_state")))
     return (
         f"read-only: the kubelet's CPU manager policy is unknown ({causes}); "
-        "let the agent read /configz or the kubelet's cpu_manager_state"
+        "let the agent read /configz, the kubelet's cpu_manager_state or its podresources socket"
     )
 
 

@@ -1,4 +1,4 @@
-"""Exclusive CPUs and devices as the kubelet reports them: its podresources API (KEP-606, KEP-2043; v1).
+"""Exclusive CPUs as the kubelet reports them: its podresources API (KEP-606, KEP-2043; v1).
 
 The kubelet names pods by namespace and name, not by UID. Containers in the shared pool have no CPUs here.
 """
@@ -6,14 +6,13 @@ The kubelet names pods by namespace and name, not by UID. Containers in the shar
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from corelane.cpuset import MAX_CPU, CPUSet
 
-SOCKET: Final = Path("/var/lib/kubelet/pod-resources/kubelet.sock")
 _MOST_BYTES: Final = 64 << 20
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", _MOST_BYTES),
@@ -30,6 +29,10 @@ class PodResourcesError(Exception):
         self.code = code
 
 
+class NoSocket(PodResourcesError):  # noqa: N818 - a state
+    """There is no socket: the kubelet has not started yet, or its directory is not mounted."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodAllocation:
     """Exclusive CPUs of a pod by container; `cpus` are those of pod-level resources (1.37)."""
@@ -38,22 +41,17 @@ class PodAllocation:
     name: str
     containers: Mapping[str, CPUSet]
     cpus: CPUSet = field(default_factory=CPUSet)
-    devices: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
-    """Container to resource to device ids."""
 
-
-@dataclass(frozen=True, slots=True)
-class AllocatableResources:
-    """What the kubelet may allocate, whether in use or not: CPUs without reserved ones, and device ids."""
-
-    cpus: CPUSet
-    devices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
 
 
 class PodResourcesClient:
     """A connection to the kubelet's socket. Every call raises PodResourcesError."""
 
-    def __init__(self, socket: Path = SOCKET, seconds: float = 5.0) -> None:
+    def __init__(self, socket: Path, seconds: float = 5.0) -> None:
         """`seconds` is the deadline of a call. Raises ImportError where grpcio is not installed."""
         import grpc
 
@@ -61,13 +59,16 @@ class PodResourcesClient:
         self._channel = grpc.aio.insecure_channel(f"unix://{socket}", options=_OPTIONS)
 
     async def list(self) -> list[PodAllocation]:
-        """Return the pods that have exclusive CPUs or devices, and all others without them."""
+        """Return every pod that the kubelet runs, with its exclusive CPUs if it has any.
+
+        Of init containers those that restart (sidecars) alone are included.
+        """
         answer = await self._call("List", "ListPodResources")
         return [_pod(pod) for pod in answer.pod_resources]
 
-    async def allocatable(self) -> AllocatableResources:
-        answer = await self._call("GetAllocatableResources", "AllocatableResources")
-        return AllocatableResources(_cpus(answer.cpu_ids), _devices(answer.devices))
+    async def allocatable(self) -> CPUSet:
+        """Return the CPUs that may be exclusive: all but reserved ones, none under policy none."""
+        return _cpus((await self._call("GetAllocatableResources", "AllocatableResources")).cpu_ids)
 
     async def close(self) -> None:
         await self._channel.close(grace=0)
@@ -95,7 +96,8 @@ class PodResourcesClient:
                 _, writer = await asyncio.open_unix_connection(self._socket)
         except OSError as error:
             why = error.strerror or f"no answer within {self._seconds:g} s"
-            raise PodResourcesError(
+            kind = NoSocket if isinstance(error, FileNotFoundError) else PodResourcesError
+            raise kind(
                 f"{self._socket}: {why}; check that the kubelet runs, and mount this socket's directory",
                 "UNAVAILABLE",
             ) from None
@@ -113,13 +115,11 @@ class PodResourcesClient:
 
 def _pod(pod: Any) -> PodAllocation:
     containers = {container.name: _cpus(container.cpu_ids) for container in pod.containers}
-    devices = {container.name: _devices(container.devices) for container in pod.containers}
     return PodAllocation(
         pod.namespace,
         pod.name,
         {name: cpus for name, cpus in containers.items() if cpus},
         _cpus(pod.cpu_ids),
-        {name: ids for name, ids in devices.items() if ids},
     )
 
 
@@ -127,10 +127,3 @@ def _cpus(ids: Sequence[int]) -> CPUSet:
     if invalid := [cpu for cpu in ids if not 0 <= cpu <= MAX_CPU]:
         raise PodResourcesError(f"cpu_ids: {invalid[0]} is not a CPU id; check that a kubelet answers")
     return CPUSet(ids)
-
-
-def _devices(listed: Iterable[Any]) -> dict[str, tuple[str, ...]]:
-    devices: dict[str, tuple[str, ...]] = {}
-    for device in listed:
-        devices[device.resource_name] = (*devices.get(device.resource_name, ()), *device.device_ids)
-    return devices

@@ -9,24 +9,7 @@ from corelane.runtime.protobuf_table import MessageTable, Table
 
 SERVICE: Final = "v1.PodResourcesLister"
 _MESSAGES: Final[Table] = {
-    "NUMANode": {"ID": (1, "int64")},
-    "TopologyInfo": {"nodes": (1, "[NUMANode]")},
-    "ContainerMemory": {
-        "memory_type": (1, "string"),
-        "size": (2, "uint64"),
-        "topology": (3, "TopologyInfo"),
-    },
-    "ContainerDevices": {
-        "resource_name": (1, "string"),
-        "device_ids": (2, "[string]"),
-        "topology": (3, "TopologyInfo"),
-    },
-    "ContainerResources": {
-        "name": (1, "string"),
-        "devices": (2, "[ContainerDevices]"),
-        "cpu_ids": (3, "[int64]"),
-        "memory": (4, "[ContainerMemory]"),
-    },
+    "ContainerResources": {"name": (1, "string"), "cpu_ids": (3, "[int64]")},
     "PodResources": {
         "name": (1, "string"),
         "namespace": (2, "string"),
@@ -36,11 +19,7 @@ _MESSAGES: Final[Table] = {
     "ListPodResourcesRequest": {},
     "ListPodResourcesResponse": {"pod_resources": (1, "[PodResources]")},
     "AllocatableResourcesRequest": {},
-    "AllocatableResourcesResponse": {
-        "devices": (1, "[ContainerDevices]"),
-        "cpu_ids": (2, "[int64]"),
-        "memory": (3, "[ContainerMemory]"),
-    },
+    "AllocatableResourcesResponse": {"cpu_ids": (2, "[int64]")},
 }
 _TABLE: Final = MessageTable("v1", _MESSAGES)
 

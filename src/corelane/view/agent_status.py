@@ -46,6 +46,8 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
         policies = [f"CPU manager policy {kubelet['cpuManagerPolicy'] or 'unknown'}"]
         if kubelet["memoryManagerPolicy"]:
             policies.append(f"memory manager policy {kubelet['memoryManagerPolicy']}")
+        if kubelet["allocationsFrom"]:
+            policies.append(f"CPU allocations by {kubelet['allocationsFrom']}")
         yield "kubelet", f"{kubelet['address']}: {', '.join(policies)}"
 
 

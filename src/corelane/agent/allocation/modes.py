@@ -20,6 +20,7 @@ from corelane.reasons import Code, Reason
 
 _CONFIGZ: Final = "/configz"
 _STATE_FILE: Final = "cpu_manager_state"
+_POD_RESOURCES: Final = "podresources"
 
 
 class ModeName(StrEnum):
@@ -60,7 +61,8 @@ class ReportedPolicies:
     """What is known of a kubelet beside the agent; "" is unknown.
 
     `answer` and `memory` are the CPU and memory manager policies in the last answer of /configz, `file` the
-    policy in `cpu_manager_state`. The faults say why /configz or the file cannot be read now.
+    policy in `cpu_manager_state`, and `listed` that which the podresources socket shows, static or unknown.
+    The faults say why /configz or the file cannot be read now.
     """
 
     answer: str = ""
@@ -68,6 +70,7 @@ class ReportedPolicies:
     memory: str = ""
     file: str = ""
     file_fault: str = ""
+    listed: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +153,15 @@ def _beside(kubelet: ReportedPolicies, inputs: ModeInputs) -> tuple[ModeName, tu
     answer, file = kubelet.answer, kubelet.file
     source = _CONFIGZ if answer else _STATE_FILE
     stale = tuple(_stale(kubelet))
+    left = tuple(_remaining(Code.MODE_EXCLUSIVE_PODS_LEFT, inputs.exclusive))
+    if kubelet.listed == "static" and (kubelet.answer_fault or not answer):
+        return ModeName.KUBELET, (Reason(Code.MODE_KUBELET_STATIC, (_POD_RESOURCES,)), *stale, *left)
     if not answer and not file:
         faults = (kubelet.answer_fault, kubelet.file_fault)
         return ModeName.READ_ONLY, (Reason(Code.MODE_POLICY_UNKNOWN, faults),)
     for policy, origin in ((answer, _CONFIGZ), (file, _STATE_FILE)):
         if policy not in ("", "none", "static"):
             return ModeName.READ_ONLY, (Reason(Code.MODE_POLICY_UNRECOGNIZED, (policy, origin)), *stale)
-    left = tuple(_remaining(Code.MODE_EXCLUSIVE_PODS_LEFT, inputs.exclusive))
     if answer and file and answer != file:
         return ModeName.KUBELET, (Reason(Code.MODE_POLICIES_DIFFER, (answer, file)), *stale, *left)
     if (answer or file) == "static":

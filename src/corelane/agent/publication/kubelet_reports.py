@@ -1,6 +1,7 @@
 """What the agent publishes of the kubelet beside it, as its mode allows: settings, and CPUs of its pods."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from corelane.agent.allocation.modes import Mode
 from corelane.cpuset import CPUSet
@@ -20,11 +21,14 @@ def kubelet_report(
     configuration: KubeletConfiguration | None,
     checkpoint: Checkpoint | None,
     names: Mapping[str, str],
+    *,
+    allocatable: CPUSet | None = None,
 ) -> KubeletReport:
     """Return the report for the node's topology; nothing where the mode reports nothing or nothing is known.
 
-    `configuration` is the last answer of /configz, `checkpoint` the last content of `cpu_manager_state`, and
-    `names` are `namespace/name` of pods by UID.
+    `configuration` is the last answer of /configz, `checkpoint` holds the kubelet's CPU allocations, and
+    `names` are `namespace/name` of pods by UID. `allocatable` CPUs, as podresources has them, are all but the
+    kubelet's reserved ones.
     """
     if not mode.reports_kubelet_cpus:
         return KubeletReport()
@@ -34,6 +38,8 @@ def kubelet_report(
         settings = KubeletSettings("static" if checkpoint.policy == "static" else "none")
     else:
         return KubeletReport()
+    if allocatable and settings.policy == "static":
+        settings = replace(settings, reserved=ledger.machine.online - allocatable)
     cpusets = kubelet_cpusets(mode, ledger, checkpoint)
     return KubeletReport(settings, tuple(_pod(uid, cpusets[uid], names) for uid in sorted(cpusets)))
 

@@ -20,7 +20,7 @@ from corelane.app.agent.options import (
     node_file,
     node_name,
 )
-from corelane.app.connections import STATE_FILE
+from corelane.app.connections import POD_RESOURCES, STATE_FILE
 from corelane.app.nodefile import NodeFile
 from corelane.app.up import logging
 from corelane.app.up.supervise import completes, innermost, until_signal
@@ -34,6 +34,7 @@ from corelane.kube.pod import Pod
 from corelane.machine import Machine, sysfs
 from corelane.machine.watch import MachineWatch
 from corelane.runtime.cri.runtime import CRIRuntime
+from corelane.runtime.podresources import PodResourcesClient
 
 _AS_JSON: Final = {"auto": None, "text": False, "json": True}
 
@@ -90,6 +91,8 @@ def _surroundings(
         kubelet=KubeletClient(access, Pod),
         kubelet_address=access.url,
         state_file=KubeletStateFile(state_file) if state_file else None,
+        resources=PodResourcesClient(file.kubelet.pod_resources or POD_RESOURCES),
+        resources_required=file.kubelet.pod_resources is not None,
         machine_watch=MachineWatch(
             machine, load=lambda: host_machine(view), allowed=lambda: container_cgroup.effective(view, "")
         ),
