@@ -167,9 +167,16 @@ def test_allocated_cpus_stay_allocated_and_the_conflict_is_reported_once():
     assert f"{named(own.mask)} belonged to another as well" in text
 
 
+def replace_file(path, content):
+    """Write a file at once, as the kubelet does: half of one is never read by chance."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.rename(path)
+
+
 def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_path):
     path = tmp_path / "cpu_manager_state"
-    path.write_bytes(encode(pinned(web="1-2")))
+    replace_file(path, encode(pinned(web="1-2")))
 
     def make(client):
         return Agent(
@@ -188,10 +195,10 @@ def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_p
         async with cluster(tmp_path) as client:
             async with working(make(client)) as agent:
                 assert agent.ledger.entries["web", "app"].origin is Origin.KUBELET
-                path.write_bytes(b'{"policyName":"sta')
+                replace_file(path, b'{"policyName":"sta')
                 assert "stay allocated as last read" in await event(client, "far", "KubeletStateUnreadable")
                 assert agent.ledger.bound == CPUSet.parse("1-2")
-                path.write_bytes(encode(pinned(web="1-2", db="4")))
+                replace_file(path, encode(pinned(web="1-2", db="4")))
 
                 async def published():
                     nodes = (await client.list(NodeResourceTopology)).items
@@ -206,7 +213,7 @@ def test_an_agent_follows_the_state_file_and_publishes_kubelet_allocations(tmp_p
                 await asyncio.sleep(0.2)
             async with working(make(client)) as agent:
                 assert agent.ledger.bound == CPUSet.parse("1-2,4"), "the file is gone, the ledger's is not"
-                path.write_bytes(encode(pinned()))
+                replace_file(path, encode(pinned()))
                 assert await event(client, "far", "TakeoverDone")
                 assert agent.ledger.shared_pool == CPUSet.parse("0-7")
                 reasons = [reason for reason, _ in await events(client, "far")]
