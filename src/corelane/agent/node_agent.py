@@ -62,6 +62,10 @@ class NodeAgent:
         self.clocks = clocks or Clocks()
         self.drifts = DriftCounter(self.clocks.wall)
         self.reporter: AgentReporter = Reporters(reporter or LogReporter(settings.node_name), self.drifts)
+        self.state = StateDirectory(
+            settings.state_dir, self.status, self._state_renewed, self.reporter, self.clocks.wall
+        )
+        self._acts = not self.state.lock.try_acquire()  # before the files are read
         self.loop = EventLoop(self)
         self.upkeep = NodeUpkeep(
             around.client,
@@ -101,9 +105,6 @@ class NodeAgent:
         self._execution = Execution(around.runtime, put=self.put, reporter=self.reporter, clocks=self.clocks)
         self._tasks = InstructionTasks(self.reporter)
         self.handlers = NRIHandlers(self, around.runtime, self.clocks, self.reporter)
-        self.state = StateDirectory(
-            settings.state_dir, self.status, self._state_renewed, self.reporter, self.clocks.wall
-        )
         self.nri = (
             NRIConnection(
                 self.handlers,
@@ -131,7 +132,7 @@ class NodeAgent:
         Of several agents with this state directory one acts, and the others wait. Raises OSError where the
         directory cannot be locked, StateDirectoryTaken.
         """
-        if self.state.lock.try_acquire():
+        if not self._acts:
             await self.state.lock.acquire(self._waits)
             self.upkeep.read_files()  # the other agent has written them since
             self._take_saved_state()

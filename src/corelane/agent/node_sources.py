@@ -8,6 +8,7 @@ from typing import Any, Final, Protocol
 from corelane.agent.agent_status import Overlap
 from corelane.agent.allocation import events
 from corelane.agent.allocation.events import AgentEvent
+from corelane.agent.allocation.kubelet_pods import KubeletPods
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
 from corelane.agent.clocks import Clocks
 from corelane.agent.execution import ENDED, Reading, container_run
@@ -51,6 +52,7 @@ class SourcesOwner(Protocol):
 
     reporter: AgentReporter
     clocks: Clocks
+    machine: KubeletPods
 
     def put(self, event: AgentEvent) -> None: ...
 
@@ -85,7 +87,6 @@ class NodeSources:
         self._machine_watch = machine_watch
         self._side = side
         self._listed_at = float("-inf")
-        self._containers_listed = False
         self._allocations: tuple[Checkpoint, frozenset[str] | None] | None = None
         self._since = owner.clocks.wall()
         self._started: dict[str, float] = {}
@@ -137,8 +138,8 @@ class NodeSources:
             return
         statuses = await self._runtime.containers()
         self.runtime_version = (await self._runtime.version()).version
-        runs = [await self._run(status) for status in statuses if status.state != "created"]
-        self._listed_at, self._containers_listed = now, True
+        runs = [await self._listed(status) for status in statuses if status.state != "created"]
+        self._listed_at = now
         self.containers.note_ok(f"{len(statuses)} containers")
         self._owner.put(events.ContainersListed(runs=tuple(runs), began=began, **self._owner.clocks.times()))
 
@@ -156,6 +157,16 @@ class NodeSources:
             return replace(run, live=True)
         return run
 
+    async def _listed(self, status: RuntimeStatus) -> events.ContainerRun:
+        """Return a run of a list; one that cannot be read now is live, and the next reconcile reads it."""
+        try:
+            return await self._run(status)
+        except Exception as error:  # noqa: BLE001 - one container must not hide all others
+            self.cgroups.note_failure(error)
+            if status.state == ENDED:
+                self._ending[status.id] = status
+            return replace(container_run(status), live=True)
+
     async def _reading(self, container_id: str) -> Reading:
         """Return the effective CPUs of a container's cgroup; none once it is empty or gone."""
         try:
@@ -167,7 +178,11 @@ class NodeSources:
     async def _follow_runtime(self) -> None:
         async for status in self._runtime.wait_events():
             self.runtime_events.note_ok("pushed by the runtime" if self._runtime.follows_events else "listed")
-            await self._changed(status)
+            try:
+                await self._changed(status)
+            except Exception as error:  # noqa: BLE001 - the events that follow are read all the same
+                self.runtime_events.note_failure(error)
+                self.containers_changed()
         raise RuntimeError("the stream of events ended")
 
     async def _changed(self, status: RuntimeStatus) -> None:
@@ -185,11 +200,18 @@ class NodeSources:
 
     async def _check_ends(self) -> None:
         """Report ended containers once no process is in their cgroup."""
+        faults: list[Exception] = []
         for container_id, status in list(self._ending.items()):
-            if not (await self._reading(container_id)).allowed:
-                del self._ending[container_id]
+            try:
+                reading = await self._reading(container_id)
+            except Exception as error:  # noqa: BLE001 - others have ended all the same
+                faults.append(error)
+                continue
+            if not reading.allowed and self._ending.pop(container_id, None) is not None:
                 self._owner.put(events.Exited(run=container_run(status), **self._owner.clocks.times()))
         self.ends.state.detail = f"{len(self._ending)} with processes left" if self._ending else ""
+        if faults:
+            raise faults[0]
 
     def note_pinned(self, event: events.Pinned) -> None:
         """Measure the time from a container's start until its CPUs were first read back."""
@@ -283,10 +305,8 @@ class NodeSources:
 
         A kubelet that has just started does not list all of its pods.
         """
-        listed = self.pods.running()
-        if listed is None or not self._containers_listed:
-            return None
-        return listed | {run.uid for run in self._owner.runs()}
+        listed, live = self.pods.running(), self._owner.machine.live_pods
+        return None if listed is None or live is None else listed | live
 
     def _report_allocations(self) -> None:
         """Report the CPUs that the kubelet pinned, where they or its pods changed."""

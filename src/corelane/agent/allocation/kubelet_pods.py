@@ -120,6 +120,13 @@ class KubeletPods:
         """Pods by UID that no admission placed, and why."""
         return {uid: pod.unplaced for uid, pod in self.pods.items() if pod.unplaced}
 
+    @property
+    def live_pods(self) -> frozenset[str] | None:
+        """UIDs of the pods of which a process may exist; None before containers were listed."""
+        if not self._containers_are_listed:
+            return None
+        return frozenset(pod.uid for pod in self.pods.values() if pod.live)
+
     def runs(self) -> list[RunCPUs]:
         """Return the runs of which a process may exist, without those that are only being created."""
         return [run for run in self.allocation.runs() if not run.creating]
@@ -236,7 +243,7 @@ class KubeletPods:
             began = min((run.recorded_at for run in pod.runs), default=now)
             if not known and now >= began + UNLISTED_GRACE:
                 self.allocation.keep(pod, NO_POD_OBJECT)
-        elif not pod.admitted:
+        elif not (pod.admitted and known):
             result = self.allocation.admit(pod)
             if result.refusal:
                 self.allocation.keep(pod, result.refusal, result.decision)

@@ -1,0 +1,87 @@
+"""An agent beside a kubelet that starts again, and containers that cannot be read."""
+
+import asyncio
+import errno
+
+from corelane.cpuset import CPUSet
+from corelane.kernel.cgroupfs import CgroupError
+from corelane.node.kubelet import checkpoint
+from support.node_lab import source, with_lab
+
+
+def write_state(lab, policy, **cpus):
+    """The kubelet's state file: CPUs of the container `app` by pod UID."""
+    entries = {uid: {"app": CPUSet.parse(text)} for uid, text in cpus.items()}
+    made = checkpoint.Checkpoint(policy, CPUSet(range(8)) if policy == "static" else CPUSet(), entries)
+    lab.state_file.write_bytes(checkpoint.encode(made))
+
+
+def test_cpus_that_the_kubelet_pinned_stay_allocated_while_it_lists_no_pods_after_its_restart(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr("corelane.agent.node_sources.CONFIGURATION_SECONDS", 0.1)
+
+    async def scene(lab):
+        server = lab.run("server", "2", uid="u")
+        lab.drift(server, "2-3")
+        write_state(lab, "static", u="2-3")
+        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.ledger.exclusive == CPUSet([2, 3]))
+            await lab.until(lambda: agent.status()["containers"])
+            pods, lab.kubelet.pods = lab.kubelet.pods, []
+            write_state(lab, "none")
+            lab.kubelet.configuration["cpuManagerPolicy"] = "none"
+            await lab.until(lambda: agent.mode.name == "takeover")
+            await lab.until(lambda: not agent.pods.pods)
+            await asyncio.sleep(0.6)
+            assert agent.ledger.exclusive == CPUSet([2, 3])
+            lab.kubelet.pods = pods
+            await lab.until(lambda: agent.pods.pods)
+            await asyncio.sleep(0.4)
+            assert agent.ledger.exclusive == CPUSet([2, 3])
+            lab.kubelet.pods = []
+            lab.end(server)
+            await lab.until(lambda: not agent.ledger.entries)
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_start_that_cannot_be_read_is_read_again(tmp_path):
+    async def scene(lab):
+        lab.run("noise")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            read, faults = lab.node.groups.read, [5]
+
+            def failing(path):
+                if "server" in str(path) and faults:
+                    faults.pop()
+                    raise CgroupError("read", path, OSError(errno.EMFILE, ""))
+                return read(path)
+
+            lab.node.groups.read = failing
+            server = lab.run("server", "2")
+            await lab.until(lambda: not faults)
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_container_that_cannot_be_read_keeps_no_other_one_from_its_cpus(tmp_path):
+    async def scene(lab):
+        lab.run("broken")
+        read = lab.node.groups.read
+
+        def failing(path):
+            if "broken" in str(path):
+                raise CgroupError("read", path, OSError(errno.EIO, ""))
+            return read(path)
+
+        lab.node.groups.read = failing
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: len(lab.cpus(server)) == 2)
+            assert "broken" in source(agent, "cgroups")["error"]
+
+    with_lab(tmp_path, scene)
