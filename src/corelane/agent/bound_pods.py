@@ -44,5 +44,5 @@ class PodEvents:
     def pod_gone(self, uid: str) -> None:
         self._put(events.PodGone(uid=uid, **self._clocks.times()))
 
-    def pods_listed(self) -> None:
-        self._put(events.PodsListed(**self._clocks.times()))
+    def pods_listed(self, remaining: frozenset[str]) -> None:
+        self._put(events.PodsListed(remaining=remaining, **self._clocks.times()))

@@ -4,10 +4,12 @@ Each is read by a source of its own. The last answer of each stays in effect whi
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Final, Protocol
 
+from corelane.agent.absent_pods import ANSWER_SECONDS, AbsentPod, AbsentPods
 from corelane.agent.allocation.modes import ReportedPolicies
 from corelane.agent.kubelet_allocations import PodResources, effective
 from corelane.agent.kubelet_state import KubeletState, KubeletStateFile
@@ -18,7 +20,15 @@ from corelane.kube.kubelet.configuration import KubeletConfiguration
 from corelane.kube.kubelet.errors import KubeletError
 from corelane.kube.pod import Pod
 from corelane.node.kubelet.checkpoint import Checkpoint
+from corelane.reasons import Code
 from corelane.runtime.podresources import NoSocket, PodAllocation, PodResourcesError
+
+_REFUSALS: Final[Mapping[Code, float]] = {Code.KUBELET_FORBIDDEN: 30.0, Code.KUBELET_ENDPOINT_OFF: 0.0}
+"""Seconds for which the last answer of /configz counts while the kubelet refuses another one.
+
+An endpoint that is not served any more proves that the kubelet was started again. 401 and 500 are no
+refusals: a kubelet that cannot reach the API server answers so, too.
+"""
 
 
 class Kubelet(Protocol):
@@ -92,11 +102,14 @@ class KubeletSide:
         kubelet: Kubelet,
         changed: Callable[[], None],
         pods: "PodList",
+        absent: AbsentPods,
+        clock: Callable[[], float],
         *,
         state_file: KubeletStateFile | None = None,
         resources: PodResourcesSocket | None = None,
         resources_required: bool = False,
     ) -> None:
+        """`clock` is monotonic."""
         self.facts = KubeletFacts(state_fault="" if state_file else "no state file is configured")
         self.asked = asyncio.Event()
         """Set once the configuration was asked for: before, pods would be admitted by policy none."""
@@ -106,6 +119,9 @@ class KubeletSide:
         self._resources_required = resources_required
         self._changed = changed
         self._pods = pods
+        self._absent = absent
+        self._clock = clock
+        self._refused_since: float | None = None
 
     @property
     def has_state_file(self) -> bool:
@@ -120,11 +136,23 @@ class KubeletSide:
         try:
             configuration = await self._kubelet.configuration()
         except KubeletError as error:
-            self._update(configuration_fault=str(error))
+            self._note_failure(error)
             raise
         finally:
             self.asked.set()
+        self._refused_since = None
         self._update(configuration=configuration, configuration_fault="")
+
+    def _note_failure(self, error: KubeletError) -> None:
+        """Record why /configz cannot be read; after a lasting refusal its last answer is forgotten."""
+        limit, now = _REFUSALS.get(error.reason.code, math.inf), self._clock()
+        if math.isinf(limit):
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = now
+        since = now if self._refused_since is None else self._refused_since
+        configuration = self.facts.configuration if now - since < limit else None
+        self._update(configuration=configuration, configuration_fault=str(error))
 
     async def read_state(self) -> None:
         """Read the state file. Raises OSError with the fault; that it is another kubelet's is one, too."""
@@ -169,10 +197,15 @@ class KubeletSide:
         self._update(resources=resources)
         return resources.summary(self._pods.uids())
 
-    async def read_pods(self) -> None:
-        """Ask for /pods. Raises KubeletError."""
+    async def read_pods(self, allocated: Mapping[str, str], seconds: float = ANSWER_SECONDS) -> None:
+        """Ask for /pods, and the API server for `seconds` about pods that are absent. Raises KubeletError.
+
+        `allocated` are `namespace/name` by UID of the pods that have CPUs or a request on the node.
+        """
         listing = await self._kubelet.pods()
-        self._pods.replace(listing.items, listing.malformed)
+        absent = self._pods.absent(allocated, listing.items, listing.malformed)
+        remaining = await self._absent.remaining(absent, listing.items, seconds)
+        self._pods.replace(listing.items, listing.malformed, remaining)
 
     def _update(self, **changes: object) -> None:
         before, self.facts = self.facts, replace(self.facts, **changes)  # type: ignore[arg-type]
@@ -192,8 +225,8 @@ class PodListener(Protocol):
     def pod_gone(self, uid: str) -> None:
         """A pod is not listed any more."""
 
-    def pods_listed(self) -> None:
-        """Every pod of the node was reported since the start of a list."""
+    def pods_listed(self, remaining: frozenset[str]) -> None:
+        """Every pod of the node was reported since the start of a list, but for `remaining` UIDs."""
 
 
 class PodList:
@@ -204,25 +237,44 @@ class PodList:
         self._malformed: dict[str, Malformed] = {}
         self._listener = listener
         self.listed = False
+        self.remaining: frozenset[str] = frozenset()
+        """UIDs of pods that the last list lacked, and that may still be there."""
 
-    def replace(self, pods: Iterable[Pod], malformed: Iterable[Malformed] = ()) -> None:
-        """Take a whole list."""
+    def absent(
+        self, allocated: Mapping[str, str], pods: Iterable[Pod], malformed: Iterable[Malformed]
+    ) -> dict[str, AbsentPod]:
+        """Return the pods of the last lists, and the allocated ones, that a new list lacks."""
+        known = {uid: AbsentPod(*_names(title)) for uid, title in allocated.items()}
+        known |= {uid: AbsentPod(bad.namespace, bad.name) for uid, bad in self._malformed.items()}
+        for uid, pod in self.pods.items():
+            meta = pod.metadata
+            known[uid] = AbsentPod(meta.namespace, meta.name, translate.is_static(pod))
+        listed = {translate.running_uid(pod) for pod in pods} | {bad.uid for bad in malformed}
+        return {uid: pod for uid, pod in known.items() if uid not in listed}
+
+    def replace(
+        self, pods: Iterable[Pod], malformed: Iterable[Malformed] = (), remaining: Collection[str] = ()
+    ) -> None:
+        """Take a whole list; `remaining` pods that it lacks stay as they are."""
         current = {translate.running_uid(pod): pod for pod in pods}
         bad = {item.uid: item for item in malformed if item.uid}
-        for uid in (self.pods.keys() | self._malformed.keys()) - current.keys() - bad.keys():
+        self.remaining = frozenset(remaining)
+        known = self.pods.keys() | self._malformed.keys()
+        for uid in known - current.keys() - bad.keys() - self.remaining:
             self.drop(uid)
         for item in bad.values():
             self.put_malformed(item)
         for pod in current.values():
             self.put(pod)
         self.listed = True
-        self._listener.pods_listed()
+        self._listener.pods_listed(self.remaining)
 
     def running(self) -> frozenset[str] | None:
         """Return the UIDs of pods that have not ended; None before the first list."""
         if not self.listed:
             return None
-        return frozenset(uid for uid, pod in self.pods.items() if not pod.ended) | self._malformed.keys()
+        there = {uid for uid, pod in self.pods.items() if not pod.ended}
+        return self.remaining | there | self._malformed.keys()
 
     def names(self) -> dict[str, str]:
         """Return `namespace/name` by UID."""
@@ -256,3 +308,9 @@ class PodList:
         self.pods.pop(uid, None)
         self._malformed.pop(uid, None)
         self._listener.pod_gone(uid)
+
+
+def _names(title: str) -> tuple[str, str]:
+    """Return namespace and name of a pod in the ledger; both empty where only its UID is known."""
+    namespace, _, name = title.partition("/")
+    return (namespace, name) if namespace else ("", "")

@@ -15,7 +15,8 @@ from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.allocation.kubelet_pods import KubeletPods
-from corelane.agent.allocation.modes import Mode, ModeInputs, Remaining
+from corelane.agent.allocation.modes import Mode, ModeInputs
+from corelane.agent.allocation.pods import NO_POD_OBJECT
 from corelane.agent.allocation.records import RunCPUs
 from corelane.agent.bound_pods import PodEvents
 from corelane.agent.clocks import Clocks
@@ -34,7 +35,7 @@ from corelane.agent.state_directory import StateDirectory
 from corelane.cpuset import CPUSet
 from corelane.kube.objects import Node
 from corelane.kube.translate import KubeletReport
-from corelane.node import Entry, NodeState, Origin
+from corelane.node import NodeState
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.reasons import sentence
 from corelane.runtime.base import ResourceUpdate
@@ -96,7 +97,9 @@ class NodeAgent:
                 self.reporter,
                 self.clocks,
             ),
-            side=around.kubelet_side(self.kubelet_changed, self.pods),
+            side=around.kubelet_side(
+                settings.node_name, self.kubelet_changed, self.pods, self.clocks.monotonic
+            ),
             machine_watch=around.machine_watch,
         )
         self.started_at = self.clocks.wall()
@@ -138,6 +141,7 @@ class NodeAgent:
             self._take_saved_state()
         self.decide_mode()
         self.upkeep.report_start()
+        self.loop.save_again(self.ledger)  # whether it can be written is published
         parts = [self.loop.run(), self._tick(), *self.state.parts(), *self.sources.parts()]
         parts += [queue.run() for queue in self.upkeep.publisher.queues]
         if self.nri is not None:
@@ -193,9 +197,15 @@ class NodeAgent:
         """Return the runs of which a process may exist."""
         return [run for run in self.machine.allocation.runs() if not run.creating]
 
+    def allocated_pods(self) -> dict[str, str]:
+        """Return `namespace/name` by UID of the pods that the ledger has, and that have an object."""
+        unlisted = {pod.uid for pod in self.machine.pods.values() if pod.unplaced is NO_POD_OBJECT}
+        return {one.uid: one.pod for one in self.ledger.entries.values() if one.uid not in unlisted}
+
     def _node_changed(self, node: Node) -> None:
         """Apply the Node's labels and annotations, which are settings and may change at any time."""
         known, self.upkeep.owner_uid = self.upkeep.owner_uid, node.metadata.uid
+        self.upkeep.node_seen(node)
         changed = self.upkeep.apply(node.metadata.labels, node.metadata.annotations)
         if changed or known != node.metadata.uid:
             self.upkeep.publish_topology()
@@ -247,16 +257,14 @@ class NodeAgent:
 
     def _mode_inputs(self) -> ModeInputs:
         facts = self.sources.kubelet_facts
-        entries = self.ledger.entries.values()
-        pinned = [entry for entry in entries if entry.cpus and entry.origin is Origin.KUBELET]
-        exclusive = [entry for entry in entries if entry.exclusive and entry.origin is not Origin.KUBELET]
+        pinned, exclusive = modes.remaining(self.ledger)
         return ModeInputs(
             kubelet=facts.policies if facts else None,
             node_policy=self.upkeep.config.policy,
             read_only=self.settings.read_only,
             ignore=self.settings.ignore,
-            pinned=_remaining(pinned),
-            exclusive=_remaining(exclusive),
+            pinned=pinned,
+            exclusive=exclusive,
         )
 
     # -- the loop's owner
@@ -278,16 +286,15 @@ class NodeAgent:
 
     def saved(self, fault: str) -> None:
         """Report that writing the ledger fails, or works again."""
+        text = f"ledger cannot be written: {fault}; no container is moved until it can be" if fault else ""
+        self.upkeep.publish_ledger_condition(text)
         if fault == self.ledger_fault:
             return
         worked, self.ledger_fault, self.ledger_fault_since = not self.ledger_fault, fault, self.clocks.wall()
-        text = f"ledger cannot be written: {fault}; no container is moved until it can be"
-        if not fault:
-            text = "ledger can be written again"
         if worked or not fault:
             reason = "LedgerUnwritable" if fault else "LedgerWritable"
+            text = text or "ledger can be written again"
             self.upkeep.event(instructions.PublishEvent("", reason, text, bool(fault)))
-        self.upkeep.publish_ledger_condition(text if fault else "")
 
     async def batch_done(self) -> None:
         """Save changed settings, and decide the mode again: it depends on what the ledger holds."""
@@ -391,8 +398,3 @@ class NodeAgent:
     def containers_changed(self) -> None:
         """Read the containers again at once."""
         self.sources.containers_changed()
-
-
-def _remaining(entries: list[Entry]) -> Remaining:
-    cpus = CPUSet(cpu for entry in entries for cpu in entry.cpus)
-    return Remaining(len({entry.uid for entry in entries}), cpus)

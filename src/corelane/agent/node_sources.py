@@ -15,14 +15,14 @@ from corelane.agent.execution import ENDED, Reading, container_run
 from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
 from corelane.agent.node_watch import NodeWatch
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.source import Source
+from corelane.agent.source import LONGEST_PAUSE, Source
 from corelane.machine.watch import MachineWatch
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.runtime.base import ResourceUpdate, Runtime, RuntimeStatus, UnknownContainer
 from corelane.runtime.cri.values import RuntimeVersion
 
 CONFIGURATION_SECONDS: Final = 3.0
-"""A changed kubelet configuration is published within 5 s."""
+"""A changed kubelet configuration is published within 5 s, also of a kubelet that was down for long."""
 RELIST_SECONDS: Final = 300.0
 """Between two lists of a runtime that reports starts and ends by itself."""
 END_SECONDS: Final = 0.5
@@ -57,6 +57,9 @@ class SourcesOwner(Protocol):
     def put(self, event: AgentEvent) -> None: ...
 
     def runs(self) -> list[RunCPUs]: ...
+
+    def allocated_pods(self) -> dict[str, str]:
+        """Return `namespace/name` by UID of the pods that the ledger has."""
 
     def kubelet_changed(self) -> None: ...
 
@@ -104,15 +107,27 @@ class NodeSources:
             self.all.append(self._source("CPUs of the machine", self._read_machine, seconds))
 
     def _of_kubelet(self, side: KubeletSide) -> Iterator[Source]:
-        yield self._source("kubelet configuration", self._read_configuration, CONFIGURATION_SECONDS)
+        seconds = CONFIGURATION_SECONDS
+        yield self._source("kubelet configuration", self._read_configuration, seconds, longest_pause=seconds)
         if side.has_state_file:
-            yield self._source("kubelet state file", self._read_state, CONFIGURATION_SECONDS)
+            yield self._source("kubelet state file", self._read_state, seconds, longest_pause=seconds)
         if side.has_resources:
             yield self.resources
 
-    def _source(self, name: str, read: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> Source:
+    def _source(
+        self,
+        name: str,
+        read: Callable[[], Coroutine[Any, Any, None]],
+        seconds: float,
+        longest_pause: float = LONGEST_PAUSE,
+    ) -> Source:
         return Source(
-            name, read, seconds=seconds, reporter=self._owner.reporter, clock=self._owner.clocks.wall
+            name,
+            read,
+            seconds=seconds,
+            reporter=self._owner.reporter,
+            clock=self._owner.clocks.wall,
+            longest_pause=longest_pause,
         )
 
     @property
@@ -260,7 +275,7 @@ class NodeSources:
         assert self._side is not None
         await self._side.asked.wait()
         try:
-            await self._side.read_pods()
+            await self._side.read_pods(self._owner.allocated_pods())
         except Exception:
             if self.kubelet_pods.state.retries + 1 >= FALLBACK_AFTER:
                 self._node_watch.follow_pods(True)
@@ -274,7 +289,7 @@ class NodeSources:
         """Whether a pod is known, after asking the kubelet if need be."""
         if uid not in self.pods.pods and self._side is not None:
             async with asyncio.timeout(seconds):
-                await self._side.read_pods()
+                await self._side.read_pods(self._owner.allocated_pods(), seconds / 2)
         return uid in self.pods.pods
 
     async def _read_configuration(self) -> None:

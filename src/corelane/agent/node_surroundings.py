@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from corelane.agent.absent_pods import AbsentPods
 from corelane.agent.kubelet_side import Kubelet, KubeletSide, PodList, PodResourcesSocket
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_sources import NodeRuntime
@@ -45,14 +46,18 @@ class NodeSurroundings:
     kubelet_address: str = ""
     machine_watch: MachineWatch | None = None
 
-    def kubelet_side(self, changed: Callable[[], None], pods: PodList) -> KubeletSide | None:
-        """Return the reader of all that the kubelet says; None without a kubelet."""
+    def kubelet_side(
+        self, node_name: str, changed: Callable[[], None], pods: PodList, clock: Callable[[], float]
+    ) -> KubeletSide | None:
+        """Return the reader of all that the kubelet says; None without a kubelet. `clock` is monotonic."""
         if self.kubelet is None:
             return None
         return KubeletSide(
             self.kubelet,
             changed,
             pods,
+            AbsentPods(self.client, node_name, clock),
+            clock,
             state_file=self.state_file,
             resources=self.resources,
             resources_required=self.resources_required,

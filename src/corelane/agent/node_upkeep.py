@@ -13,8 +13,10 @@ from corelane.agent.clocks import Clocks
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.saved_state import StateFiles
-from corelane.kube import translate
+from corelane.kube import keys, translate
 from corelane.kube.client import KubeClient
+from corelane.kube.meta import condition
+from corelane.kube.objects import Node
 from corelane.kube.translate import KubeletReport
 from corelane.machine import facts
 from corelane.machine.facts import CPUFacts
@@ -49,6 +51,9 @@ class NodeUpkeep:
         """UID of the Node, once known: the topology goes when it goes."""
         self.kubelet_report: Callable[[], KubeletReport | None] = lambda: None
         """What is published of a kubelet beside the agent; None where there is none."""
+        self._node: Node | None = None
+        self._ledger_fault: str | None = None
+        """Why the ledger cannot be written, None before the first attempt."""
         self._published: tuple[NodeState, Any] | None = None
         self._name = name
         self._ledger = ledger
@@ -110,8 +115,24 @@ class NodeUpkeep:
             self.publisher.topology_writer.flush()  # rare, and pods made next are to be placed by them
 
     def publish_ledger_condition(self, fault: str) -> None:
-        """Write the Node's condition of the ledger; `fault` is why it cannot be written, "" if it can."""
-        self.publisher.ledger_condition(fault, self._clocks.wall())
+        """Have the Node's condition of the ledger say so; `fault` is why it cannot be written, "" if it can.
+
+        It is written once the Node is known, and only where its condition says otherwise: one of an earlier
+        run may be there.
+        """
+        self._ledger_fault = fault
+        if self._node is None:
+            return
+        found = condition(self._node.status.conditions, keys.LEDGER_WRITABLE)
+        expected = ("False", fault) if fault else ("True", found.message if found else "")
+        if found is None or (found.status, found.message) != expected:
+            self.publisher.ledger_condition(fault, self._clocks.wall())
+
+    def node_seen(self, node: Node) -> None:
+        """Take note of the Node, and put its condition of the ledger right."""
+        self._node = node
+        if self._ledger_fault is not None:
+            self.publish_ledger_condition(self._ledger_fault)
 
     def topology(self) -> dict[str, Any]:
         """Return the NodeResourceTopology of the current ledger."""

@@ -148,10 +148,10 @@ class Allocation:
         """Drop the record of a released pod."""
         del self.pods[uid]
 
-    def release_unlisted(self) -> None:
-        """Release all pods without a record; those of a kubelet beside the agent stay."""
+    def release_unlisted(self, remaining: frozenset[str] = frozenset()) -> None:
+        """Release all pods without a record, but for `remaining` and those of a kubelet beside the agent."""
         of_kubelet = {entry.uid for entry in pinned(self.ledger)} if self._follows_kubelet else set()
-        for uid in self.ledger.pods.keys() - self.pods.keys() - of_kubelet:
+        for uid in self.ledger.pods.keys() - self.pods.keys() - of_kubelet - remaining:
             self.ledger = release(self.ledger, uid)
 
     # -- runs of containers

@@ -123,7 +123,12 @@ class PodGone(AgentEvent):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodsListed(AgentEvent):
-    """All pods of this node were listed: a PodSeen came for each; other pods are gone."""
+    """All pods of this node were listed: a PodSeen came for each; other pods are gone.
+
+    But for `remaining` UIDs, of which it is not known: a kubelet that has just started lists no pods.
+    """
+
+    remaining: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

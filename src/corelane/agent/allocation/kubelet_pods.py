@@ -54,6 +54,7 @@ class KubeletPods:
         self._containers_are_listed = self._pods_are_listed = False
         self._creations: dict[Hashable, Creation] = {}
         self._undecodable: set[str] = set()
+        self._remaining: frozenset[str] = frozenset()
         self._handlers: dict[type[AgentEvent], Callable[[Any], None]] = {
             events.ContainersListed: self._containers_listed,
             events.ContainerSeen: lambda event: self._see(event.run, event.now),
@@ -199,7 +200,7 @@ class KubeletPods:
             pod.present = False
 
     def _pods_listed(self, event: events.PodsListed) -> None:
-        self._pods_are_listed = True
+        self._pods_are_listed, self._remaining = True, event.remaining
 
     def _mode_changed(self, event: events.ModeChanged) -> None:
         """Apply a mode; once it allocates, pods that came before it are admitted anew."""
@@ -216,7 +217,7 @@ class KubeletPods:
         if self._containers_are_listed and self._pods_are_listed:
             for pod in admission_order(self.ledger, self.allocation.pods.values()):
                 self._progress(pod, now)
-            self.allocation.release_unlisted()
+            self.allocation.release_unlisted(self._remaining)
         self.allocation.order_moves(now)
         self._answer_creations(now)
         self.allocation.order_observations()
@@ -225,6 +226,8 @@ class KubeletPods:
     def _progress(self, pod: PodCPUs, now: float) -> None:
         if pod.live or any(creation.asked.uid == pod.uid for creation in self._creations.values()):
             self._enter(pod, now)
+        elif pod.uid in self._remaining and not pod.present:
+            return
         elif not pod.present or pod.pod.ended:
             self.allocation.release(pod)
             if not pod.present:

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final
 
 from corelane.cpuset import CPUSet
+from corelane.node import Entry, NodeState, Origin
 from corelane.node.config import Policy
 from corelane.reasons import Code, Reason
 
@@ -54,6 +55,19 @@ class Remaining:
 
     pods: int = 0
     cpus: CPUSet = field(default_factory=CPUSet)
+
+
+def remaining(ledger: NodeState) -> tuple[Remaining, Remaining]:
+    """Return the kubelet's pods with exclusive CPUs in the ledger, and those of corelane."""
+    entries = ledger.entries.values()
+    pinned = [entry for entry in entries if entry.cpus and entry.origin is Origin.KUBELET]
+    exclusive = [entry for entry in entries if entry.exclusive and entry.origin is not Origin.KUBELET]
+    return _of_entries(pinned), _of_entries(exclusive)
+
+
+def _of_entries(entries: list[Entry]) -> Remaining:
+    cpus = CPUSet(cpu for entry in entries for cpu in entry.cpus)
+    return Remaining(len({entry.uid for entry in entries}), cpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +167,7 @@ def _beside(kubelet: ReportedPolicies, inputs: ModeInputs) -> tuple[ModeName, tu
     answer, file = kubelet.answer, kubelet.file
     source = _CONFIGZ if answer else _STATE_FILE
     stale = tuple(_stale(kubelet))
-    left = tuple(_remaining(Code.MODE_EXCLUSIVE_PODS_LEFT, inputs.exclusive))
+    left = tuple(_remaining_reasons(Code.MODE_EXCLUSIVE_PODS_LEFT, inputs.exclusive))
     if kubelet.listed == "static" and (kubelet.answer_fault or not answer):
         return ModeName.KUBELET, (Reason(Code.MODE_KUBELET_STATIC, (_POD_RESOURCES,)), *stale, *left)
     if not answer and not file:
@@ -176,11 +190,11 @@ def _stale(kubelet: ReportedPolicies) -> Iterator[Reason]:
 
 
 def _owner(reason: Reason, inputs: ModeInputs) -> tuple[ModeName, tuple[Reason, ...]]:
-    held = tuple(_remaining(Code.MODE_KUBELET_CPUS_HELD, inputs.pinned))
+    held = tuple(_remaining_reasons(Code.MODE_KUBELET_CPUS_HELD, inputs.pinned))
     return ModeName.TAKEOVER if held else ModeName.OWNER, (reason, *held)
 
 
-def _remaining(code: Code, pods: Remaining) -> Iterator[Reason]:
+def _remaining_reasons(code: Code, pods: Remaining) -> Iterator[Reason]:
     if pods.pods:
         yield Reason(code, (pods.pods, pods.cpus.mask))
 
