@@ -34,7 +34,7 @@ class FakeNode:
 
     def add(self, ident: str, *, state: int = RUNNING, name: str = "app", pod: str = "pod1") -> str:
         """A container; one that runs has a process in its cgroup. Returns its id."""
-        self.containers[ident] = {"name": name, "pod": pod, "state": CREATED}
+        self.containers[ident] = {"name": name, "pod": pod, "state": CREATED, "record": {}}
         self.set_state(ident, state)
         return ident
 
@@ -122,11 +122,8 @@ class FakeNode:
         if container is None:
             context.abort(grpc.StatusCode.NOT_FOUND, "not found")
         status = {1: ident, 2: {1: container["name"]}, 3: container["state"], 5: 1_000_000_000}
-        info = {
-            "pid": 4711,
-            "sandboxID": f"s-{container['pod']}",
-            "runtimeSpec": {"linux": {"cgroupsPath": f"/{self.group(ident)}"}},
-        }
+        linux = {"cgroupsPath": f"/{self.group(ident)}", "resources": {"cpu": self.record(ident)}}
+        info = {"pid": 4711, "sandboxID": f"s-{container['pod']}", "runtimeSpec": {"linux": linux}}
         status |= {7: 3, 12: self._labels(container)}
         return encode({1: status, 2: strings({"info": json.dumps(info)})})
 
@@ -136,9 +133,19 @@ class FakeNode:
         if ident not in self.containers:
             context.abort(grpc.StatusCode.NOT_FOUND, "not found")
         self.updates.append((ident, resources))
-        if 6 in resources and (group := self.groups.root / self.group(ident)).is_dir():
-            self.groups.write(group / "cpuset.cpus", resources[6][0].decode())
+        record = self.containers[ident]["record"]
+        record.update(resources)
+        if 6 in record and (group := self.groups.root / self.group(ident)).is_dir():
+            self.groups.write(group / "cpuset.cpus", record[6][0].decode())
         return b""
+
+    def record(self, ident: str) -> dict:
+        """The runtime's record of a container's CPUs, memory nodes and quota, as its OCI specification."""
+        record = self.containers[ident]["record"]
+        texts = {name: record.get(number) for name, number in (("cpus", 6), ("mems", 7))}
+        numbers = {name: record.get(number) for name, number in (("period", 1), ("quota", 2))}
+        cpu = {name: value[0].decode() for name, value in texts.items() if value}
+        return cpu | {name: _signed(value[0]) for name, value in numbers.items() if value}
 
     def _stream(self, _request, context: grpc.ServicerContext) -> Iterator[dict]:
         listener: queue.Queue = queue.Queue()
@@ -147,3 +154,7 @@ class FakeNode:
         while (event := listener.get()) is not None:
             yield event
         self.listeners.remove(listener)
+
+
+def _signed(number: int) -> int:
+    return number - (1 << 64) if number >> 63 else number

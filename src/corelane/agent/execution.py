@@ -194,6 +194,7 @@ def container_run(status: RuntimeStatus, reading: Reading | None = None) -> Cont
         pod=status.pod,
         allowed=reading.allowed if reading else NO_CPUS,
         resources=reading.resources if reading else None,
+        record_differs=status.record_differs,
         started_at=status.started_at or 0.0,
         finished_at=status.finished_at or 0.0,
         exit_code=status.exit_code or 0,

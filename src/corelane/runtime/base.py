@@ -61,7 +61,8 @@ class RuntimeStatus:
 
     `exit_code` is never None once `state` is "exited": 255 stands for an unknown one, and `message` gives the
     cause. `cgroup` is the path of the container's cgroup as the runtime names it, empty without one;
-    `sandbox_id` is empty where pods have no sandbox. `namespace` and `pod` name the pod.
+    `sandbox_id` is empty where pods have no sandbox. `namespace` and `pod` name the pod. `record_differs`:
+    the runtime's own record has other resources than the cgroup, and its next update brings them back.
     """
 
     id: str
@@ -79,6 +80,7 @@ class RuntimeStatus:
     pod: str = ""
     sandbox_id: str = ""
     cgroup: str = ""
+    record_differs: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

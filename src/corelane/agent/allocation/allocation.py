@@ -227,7 +227,8 @@ class Allocation:
     def adopt(self, listed: ContainerRun) -> RunCPUs | None:
         """Record a run that an earlier agent started; None if it has ended.
 
-        One on other CPUs than those allocated will be moved to them.
+        One on other CPUs than those allocated will be moved to them; one that the runtime would bring back to
+        others is pinned again, which changes the runtime's record alone.
         """
         pod = self.pod(listed.uid)
         self.ledger = started(self.ledger, listed.uid, listed.container)
@@ -235,7 +236,8 @@ class Allocation:
             return None
         target = self.target(listed.uid, listed.container)
         run = RunCPUs(listed.uid, listed.container, listed.id, seen=listed.allowed, unread=True)
-        run.applied = target.cpus if target and listed.allowed == target.cpus else NO_CPUS
+        settled = target and listed.allowed == target.cpus and not listed.record_differs
+        run.applied = target.cpus if target and settled else NO_CPUS
         run.resources = listed.resources
         pod.runs.append(run)
         self._runs[run.id] = run

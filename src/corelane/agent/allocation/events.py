@@ -39,7 +39,7 @@ class ContainerRun:
     """One run of a container as the runtime reports it.
 
     `allowed` are the CPUs that the kernel allows its processes, empty unless it is live; `resources` all that
-    the kernel reports, None if unknown.
+    the kernel reports, None if unknown. `record_differs`: the runtime's record has other resources.
     """
 
     id: str
@@ -49,6 +49,7 @@ class ContainerRun:
     live: bool
     allowed: CPUSet = NO_CPUS
     resources: ObservedResources | None = None
+    record_differs: bool = False
     namespace: str = ""
     pod: str = ""
     started_at: float = 0.0

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
+from corelane.cpuset import CPUSet
 from corelane.kernel import cfs, container_cgroup, pod_bandwidth
 from corelane.kernel.container_cgroup import Bandwidth
 from corelane.kernel.container_paths import CgroupView
@@ -43,6 +44,22 @@ def _given(change: ResourceUpdate) -> dict[str, Any]:
         for field in fields(change)
         if getattr(change, field.name) != getattr(_NOTHING, field.name)
     }
+
+
+def lacking(view: CgroupView, group: str, record: CRIResources) -> ResourceUpdate | None:
+    """Return CPUs and quota of a cgroup where the runtime's record has others; None where both agree.
+
+    CPUs that the record does not have were never set: they are those of the group above. Raises CgroupError.
+    """
+    kernel = container_cgroup.read(view, group)
+    if record.cpus:
+        agrees = kernel.cpus_requested == CPUSet.parse(record.cpus)
+    else:
+        agrees = kernel.cpus == container_cgroup.effective(view, group.rpartition("/")[0])
+    change = ResourceUpdate() if agrees else ResourceUpdate(cpus=kernel.cpus_requested or kernel.cpus)
+    if max(record.quota, 0) != (kernel.quota_us or 0):
+        change = replace(change, quota_us=kernel.quota_us, period_us=kernel.period_us)
+    return None if change == ResourceUpdate() else change
 
 
 def write(view: CgroupView, group: str, change: ResourceUpdate, sandbox: str = "") -> None:

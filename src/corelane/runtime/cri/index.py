@@ -32,6 +32,8 @@ class TrackedContainer:
     described: bool = False
     """Whether `cgroups_path` was read from the runtime."""
     group: str | None = None
+    older: ResourceUpdate | None = None
+    """Values in the cgroup that the runtime's record lacked when the container was first described."""
     unrecorded: ResourceUpdate | None = None
     """Values written to the cgroup that the runtime's record lacks."""
     newer: ResourceUpdate = field(default_factory=ResourceUpdate)
@@ -69,9 +71,17 @@ class ContainerIndex:
             self._keep(listed.id, _status(listed, listed.sandbox, pods))
 
     def take_details(
-        self, details: ContainerDetails, sandbox: str, pods: Mapping[str, Sandbox], group: str | None
+        self,
+        details: ContainerDetails,
+        sandbox: str,
+        pods: Mapping[str, Sandbox],
+        group: str | None,
+        older: ResourceUpdate | None = None,
     ) -> TrackedContainer:
-        """Add or advance a container from its status; `group` is its cgroup, None if not looked up."""
+        """Add or advance a container from its status; `group` is its cgroup, None if not looked up.
+
+        `older` are the values in the cgroup that the runtime's record lacks.
+        """
         container = self._containers.get(details.id)
         group = group or (container.group if container else None)
         if self.is_news(details.id, details.state):
@@ -82,8 +92,9 @@ class ContainerIndex:
                 finished_at=details.finished_at,
                 message=details.message,
             )
-            self._keep(details.id, replace(status, cgroup=group or ""))
+            self._keep(details.id, replace(status, cgroup=group or "", record_differs=older is not None))
         container = self._containers[details.id]
+        container.older = older or container.older
         container.described, container.group = True, group
         container.cgroups_path = details.cgroups_path or container.cgroups_path
         return container

@@ -134,13 +134,20 @@ class CRIRuntime:
 
     async def take(self, details: ContainerDetails, sandbox: str = "") -> TrackedContainer:
         """Add or advance a container from its status; its cgroup is looked up before that is reported."""
-        group = None
+        group = older = None
         tracked = self._index.get(details.id)
         if details.state in ("running", "unknown") and not (tracked and tracked.group):
-            group = await asyncio.to_thread(
-                container_paths.locate, self._view, details.id, details.cgroups_path, details.pid
-            )
-        return self._index.take_details(details, sandbox or details.sandbox, self._pods, group)
+            group, older = await asyncio.to_thread(self._locate, details)
+        return self._index.take_details(details, sandbox or details.sandbox, self._pods, group, older)
+
+    def _locate(self, details: ContainerDetails) -> tuple[str | None, ResourceUpdate | None]:
+        """Return a container's cgroup, and what an agent that was killed had written there alone."""
+        group = container_paths.locate(self._view, details.id, details.cgroups_path, details.pid)
+        older = None
+        if group is not None and details.applied is not None:
+            with suppress(OSError):  # it is read again, and a fault is reported then
+                older = changing.lacking(self._view, group, details.applied)
+        return group, older
 
     def wait_events(self) -> AsyncIterator[RuntimeStatus]:
         """Yield changes from this call on: as the runtime reports them, or from a list once a period."""
@@ -200,6 +207,8 @@ class CRIRuntime:
         container.newer = changing.merged(container.newer, change)
         if container.unrecorded:
             container.unrecorded = changing.without(container.unrecorded, change)
+        if container.older:
+            container.older = changing.without(container.older, change)
         await self._write(container, change)
 
     @property
@@ -221,7 +230,8 @@ class CRIRuntime:
 
         Raises UnknownContainer, CRIError.
         """
-        change = changing.merged(container.unrecorded or ResourceUpdate(), change)
+        for earlier in (container.unrecorded, container.older):
+            change = changing.merged(earlier or ResourceUpdate(), change)
         resources = changing.cri_resources(change)
         try:
             if resources != CRIResources():
@@ -231,7 +241,7 @@ class CRIRuntime:
                 raise
             self._index.retire(container.status.id)
             raise UnknownContainer(container.status.id) from None
-        container.unrecorded = None
+        container.unrecorded = container.older = None
 
     async def _write(self, container: TrackedContainer, change: ResourceUpdate) -> None:
         if change == ResourceUpdate():

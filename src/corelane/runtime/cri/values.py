@@ -108,7 +108,8 @@ class ContainerDetails:
     """The status of one container. Times in Unix seconds, None before the event.
 
     `pid` and `cgroups_path` (`linux.cgroupsPath` of the OCI specification) are given by containerd and CRI-O
-    on request; `resources` is the runtime's record, None where it reports none.
+    on request; `resources` is the runtime's record, None where it reports none, and `applied` the one that it
+    applies with every update, which has what came through NRI as well.
     """
 
     id: str
@@ -124,6 +125,7 @@ class ContainerDetails:
     pid: int | None = None
     cgroups_path: str = ""
     resources: CRIResources | None = None
+    applied: CRIResources | None = None
 
 
 def sandbox(item: Any) -> Sandbox:
@@ -173,6 +175,7 @@ def details(answer: Any) -> ContainerDetails:
         pid=info.pid or None,
         cgroups_path=info.spec.linux.cgroups_path if info.spec else "",
         resources=_resources(status.resources, info),
+        applied=_specified(info),
     )
 
 
@@ -227,6 +230,11 @@ def _resources(resources: Any, info: _Info) -> CRIResources | None:
         return CRIResources(
             linux.cpu_shares, linux.cpu_quota, linux.cpu_period, linux.cpuset_cpus, linux.cpuset_mems
         )
+    return _specified(info)
+
+
+def _specified(info: _Info) -> CRIResources | None:
+    """Return what the OCI specification has."""
     recorded = info.spec.linux.resources if info.spec else None
     if recorded is None or recorded.cpu is None:
         return None
