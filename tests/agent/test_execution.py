@@ -50,7 +50,7 @@ class FakeRuntime:
             raise result
         return result
 
-    async def allowed(self, container_id):
+    async def allowed(self, container_id, *, most=None):
         self.read.append(container_id)
         return self.tasks.get(container_id, [])
 

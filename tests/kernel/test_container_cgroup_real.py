@@ -1,53 +1,15 @@
 """A container's cgroup in the kernel's own version 1: sets, limits, groups below, and the kubelet's above."""
 
 import os
-import secrets
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import container_cgroup, container_paths
-from corelane.kernel.cgroup import CgroupsUnavailable
+from corelane.kernel import container_cgroup
 from corelane.kernel.cgroupfs import CgroupError, CgroupGone
 from corelane.kernel.container_cgroup import Bandwidth
-
-
-@pytest.fixture
-def view():
-    try:
-        view = container_paths.view()
-    except CgroupsUnavailable as error:
-        pytest.skip(str(error))
-    if view.version != 1 or not os.access(view.cpuset / "cgroup.procs", os.W_OK):
-        pytest.skip("needs cgroup v1 that can be written")
-    if len(container_cgroup.effective(view, "")) < 2:
-        pytest.skip("needs two CPUs")
-    return view
-
-
-@pytest.fixture
-def group(view):
-    """A container's group with a nested one, made as runc makes them, and removed at the end."""
-    top = f"corelane-test-{secrets.token_hex(4)}"
-    path = f"{top}/kubepods/pod1/c1"
-    made = [directory / part for directory in (view.cpuset, view.cpu) for part in _lineage(f"{path}/nested")]
-    for directory in made:
-        directory.mkdir()
-        for name in ("cpuset.cpus", "cpuset.mems"):
-            if (directory / name).exists():
-                (directory / name).write_text((directory.parent / name).read_text())
-    yield path
-    for directory in reversed(made):
-        with suppress(OSError):
-            directory.rmdir()
-
-
-def _lineage(path):
-    names = path.split("/")
-    return ["/".join(names[:depth]) for depth in range(1, len(names) + 1)]
 
 
 @pytest.fixture
@@ -96,7 +58,7 @@ def test_kubelet_groups_that_lost_a_cpu_get_it_back(view, group):
 
 def test_groups_that_are_not_the_kubelets_are_not_widened(view, group):
     _, low, high = ends(view)
-    for path in reversed(_lineage(f"{group}/nested")):
+    for path in (f"{group}/nested", group, *map(str, list(Path(group).parents)[:-1])):
         Path(view.cpuset, path, "cpuset.cpus").write_text(str(low))
     with pytest.raises(CgroupError, match="EACCES: the group above does not have all of these CPUs"):
         container_cgroup.write_cpuset(view, group, cpus=high)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 
 import pytest
 
@@ -106,6 +107,25 @@ def test_a_process_that_was_moved_out_of_its_cpuset_is_brought_back(tmp_path, gr
             await runtime.update(found.id, ResourceUpdate(cpus=LOW))
             assert [task.cpus for task in await runtime.allowed(found.id)] == [LOW]
             assert proc.allowed(found.pid) == LOW
+
+    if groups.version == 2:
+        pytest.skip("cgroup v2 has one hierarchy")
+    run(main())
+
+
+@needs_two_cpus
+def test_a_thread_that_was_moved_out_of_its_cpuset_alone_is_brought_back(tmp_path, groups):
+    crowd = "import threading, time; threading.Thread(target=time.sleep, args=(60,)).start(); time.sleep(60)"
+
+    async def main():
+        async with opened(tmp_path / "state", "required") as runtime:
+            found = await runtime.start(spec(sys.executable, "-c", crowd))
+            await eventually(lambda: len(proc.tasks(found.pid)) == 2)
+            stray = proc.tasks(found.pid)[-1]
+            (groups.bases["cpuset"] / "tasks").write_text(str(stray))
+            assert proc.allowed(found.pid, stray) == MINE
+            await runtime.update(found.id, ResourceUpdate(cpus=LOW))
+            assert {task.cpus for task in await runtime.allowed(found.id)} == {LOW}
 
     if groups.version == 2:
         pytest.skip("cgroup v2 has one hierarchy")

@@ -15,6 +15,8 @@ from support.cgroup2_fake import FakeV2
 from support.protobuf import decode, encode, strings
 
 CREATED, RUNNING, EXITED = range(3)
+PID = (1 << 22) + 1
+"""Of every container; above the kernel's largest, so that no process of this machine has it."""
 
 
 class FakeNode:
@@ -43,7 +45,7 @@ class FakeNode:
         group = self.groups.root / self.group(ident)
         if state != CREATED:
             self._make(group)
-            (group / "cgroup.procs").write_text("4711" if state == RUNNING else "")
+            (group / "cgroup.procs").write_text(str(PID) if state == RUNNING else "")
 
     def group(self, ident: str) -> str:
         return f"kubepods/{self.containers[ident]['pod']}/{ident}"
@@ -123,7 +125,7 @@ class FakeNode:
             context.abort(grpc.StatusCode.NOT_FOUND, "not found")
         status = {1: ident, 2: {1: container["name"]}, 3: container["state"], 5: 1_000_000_000}
         linux = {"cgroupsPath": f"/{self.group(ident)}", "resources": {"cpu": self.record(ident)}}
-        info = {"pid": 4711, "sandboxID": f"s-{container['pod']}", "runtimeSpec": {"linux": linux}}
+        info = {"pid": PID, "sandboxID": f"s-{container['pod']}", "runtimeSpec": {"linux": linux}}
         status |= {7: 3, 12: self._labels(container)}
         return encode({1: status, 2: strings({"info": json.dumps(info)})})
 

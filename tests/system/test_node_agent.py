@@ -9,7 +9,7 @@ import pytest
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.app.agent.command import host_machine
-from corelane.kernel import container_cgroup, container_paths
+from corelane.kernel import container_cgroup, container_paths, proc
 from corelane.kube.kubelet.access import KubeletAccess
 from corelane.kube.kubelet.client import KubeletClient
 from corelane.kube.pod import Pod
@@ -110,6 +110,7 @@ async def play(node):
         own = node.cpus(server)
         container_cgroup.write_cpuset(node.view, node.group(server), cpus=everything)
         await node.until(lambda: node.cpus(server) == own)
+        await moved_out_and_back(node, server, own)
         await asyncio.to_thread(node.lab.restart)
         container_cgroup.write_cpuset(node.view, node.group(noise), cpus=everything)
         await node.until(lambda: not node.cpus(noise) & own)
@@ -117,3 +118,13 @@ async def play(node):
     async with node.working():
         await node.until(lambda: not node.cpus(noise) & own)
         assert node.cpus(server) == own
+
+
+async def moved_out_and_back(node, server, own):
+    """Version 1: a process that left its cpuset, but not its group for CPU time, is brought back."""
+    if node.view.version == 2:
+        return
+    pid = node.lab.pid(server)
+    (node.view.cpuset / "cgroup.procs").write_text(str(pid))
+    assert proc.allowed(pid) != own
+    await node.until(lambda: proc.allowed(pid) == own)

@@ -37,6 +37,7 @@ def document(node: str, **parts: Any) -> dict[str, Any]:
         "reconcile": {"period": 0.0, "at": 0.0, "seconds": 0.0},
         "drift": {"count": 0, "lastAt": 0.0, "last": ""},
         "overlap": {"count": 0, "p99": 0.0, "longest": 0.0},
+        "narrowed": [],
         "podsWithoutRoom": [],
     } | parts
 

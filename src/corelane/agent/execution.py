@@ -18,6 +18,7 @@ from corelane.agent.clocks import Clocks
 from corelane.agent.lifecycle.pod_steps import LOST, LOST_CODE
 from corelane.agent.lifecycle.records import ContainerProgress
 from corelane.agent.reporting import AgentReporter
+from corelane.agent.task_samples import TASKS, outside
 from corelane.cpuset import CPUSet
 from corelane.runtime.base import ObservedResources, Runtime, RuntimeFailure, RuntimeStatus, UnknownContainer
 
@@ -177,8 +178,7 @@ class Execution:
                 return Reading(NO_CPUS, resources)
             cpus = resources.cpus
             if tasks and resources.cgroup:
-                for task in await self._runtime.allowed(container_id):
-                    cpus |= task.cpus
+                cpus |= outside(await self._runtime.allowed(container_id, most=TASKS), cpus)
         return Reading(cpus, resources)
 
 

@@ -363,6 +363,7 @@ class NodeAgent:
             },
             drift={"count": self.drifts.count, "lastAt": self.drifts.last_at, "last": self.drifts.last},
             overlap=sources.overlap.plain(),
+            narrowed=sources.samples.plain(),
             podsWithoutRoom=[
                 {"pod": pod.pod.key, "reason": pod.unplaced.reason, "message": pod.unplaced.message}
                 for pod in self.machine.allocation.pods.values()

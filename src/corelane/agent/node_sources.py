@@ -16,6 +16,7 @@ from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
 from corelane.agent.node_watch import NodeWatch
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import LONGEST_PAUSE, Source
+from corelane.agent.task_samples import TaskSamples
 from corelane.machine.watch import MachineWatch
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.runtime.base import ResourceUpdate, Runtime, RuntimeStatus, UnknownContainer
@@ -61,6 +62,8 @@ class SourcesOwner(Protocol):
     def allocated_pods(self) -> dict[str, str]:
         """Return `namespace/name` by UID of the pods that the ledger has."""
 
+    def may_write(self) -> bool: ...
+
     def kubelet_changed(self) -> None: ...
 
     def publish_kubelet_cpusets(self) -> None: ...
@@ -88,6 +91,7 @@ class NodeSources:
         self._runtime = runtime
         self._node_watch = node_watch
         self._machine_watch = machine_watch
+        self.samples = TaskSamples(runtime, owner.reporter, lambda uid: self.pods.names().get(uid, uid))
         self._side = side
         self._listed_at = float("-inf")
         self._allocations: tuple[Checkpoint, frozenset[str] | None] | None = None
@@ -238,12 +242,19 @@ class NodeSources:
     # -- the kernel
 
     async def _reconcile(self) -> None:
-        """Compare the cgroup of every container with what was applied; no call to the runtime."""
+        """Compare the cgroup of every container, and tasks of a few, with what was applied.
+
+        The runtime is not called.
+        """
         began = self._owner.clocks.monotonic()
         faults: list[Exception] = []
-        for run in self._owner.runs():
+        runs = self._owner.runs()
+        sampled = self.samples.due(runs) if self._owner.may_write() else ()
+        for run in runs:
             try:
                 reading = await self._reading(run.id)
+                if run.id in sampled:
+                    reading = await self._sampled(run, reading)
             except Exception as error:  # noqa: BLE001 - others are read all the same
                 faults.append(error)
                 continue
@@ -261,6 +272,19 @@ class NodeSources:
         self.reconciled_at = self._owner.clocks.wall()
         if faults:
             raise faults[0]
+
+    async def _sampled(self, run: RunCPUs, reading: Reading) -> Reading:
+        """Return a reading with the CPUs of tasks beyond the cgroup's, unless these changed meanwhile.
+
+        The cgroup of a container whose only process was moved out of it is empty, in version 1.
+        """
+        cpus = reading.resources.cpus if reading.resources else NO_CPUS
+        beyond = await self.samples.sample(run, cpus) if cpus else NO_CPUS
+        if not beyond:
+            return reading
+        again = await self._reading(run.id)
+        same = again.resources is not None and again.resources.cpus == cpus
+        return replace(again, allowed=cpus | beyond) if same else again
 
     async def _read_machine(self) -> None:
         assert self._machine_watch is not None

@@ -51,6 +51,9 @@ class AgentReporter(LifecycleReporter, PublicationReporter):
     def source_recovered(self, name: str, retries: int) -> None:
         """A source works again, after so many failures in a row."""
 
+    def narrowed(self, container: str, cpus: str, used: str) -> None:
+        """A program's tasks may use only a part of its container's CPUs, by their own choice."""
+
     def malformed(self, text: str) -> None:
         """An object of this node cannot be decoded and is ignored."""
 
@@ -191,6 +194,11 @@ class LogReporter(AgentReporter):
 
     def zones_owned_by(self, owner: str) -> None:
         self._log.warning("zones of the NodeResourceTopology are written by another program", owner=owner)
+
+    def narrowed(self, container: str, cpus: str, used: str) -> None:
+        self._log.info(
+            "program narrowed its own affinity; left as it is", container=container, cpus=cpus, used=used
+        )
 
     def malformed(self, text: str) -> None:
         self._log.error("malformed object ignored", why=text)

@@ -4,7 +4,7 @@ import errno
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -177,29 +177,36 @@ class Groups(ABC):
         return any(True for directory in self.directories(group) for _ in self._pids_below(directory))
 
     def _pids_below(self, directory: Path) -> Iterable[int]:
+        return self._ids_below(directory, "cgroup.procs")
+
+    def _ids_below(self, directory: Path, name: str) -> Iterator[int]:
         try:
-            yield from map(int, self.files.read(directory / "cgroup.procs").split())
+            yield from map(int, self.files.read(directory / name).split())
         except CgroupError as error:
             if error.errno not in (errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP):
                 raise
-        for name in self.files.groups(directory):
-            yield from self._pids_below(directory / name)
+        for below in self.files.groups(directory):
+            yield from self._ids_below(directory / below, name)
 
     def gather(self, group: str) -> list[int]:
-        """Bring back the processes that were moved out of the group in some of its hierarchies, but not all.
+        """Bring back the tasks that were moved out of the group in some of its hierarchies, but not all.
 
-        Returns their pids. Processes that left all of them are not counted. Raises CgroupError.
+        Returns their ids. Tasks that left all of them are not counted. Raises CgroupError.
         """
-        inside = {directory: set(self._pids_below(directory)) for directory in self.directories(group)}
+        if self.version == 2:
+            return []
+        inside = {
+            directory: set(self._ids_below(directory, "tasks")) for directory in self.directories(group)
+        }
         every = set().union(*inside.values())
-        strays = [(directory, pid) for directory, pids in inside.items() for pid in sorted(every - pids)]
-        for directory, pid in strays:
-            self._bring(directory, pid)
-        return sorted({pid for _, pid in strays})
+        strays = [(directory, task) for directory, tasks in inside.items() for task in sorted(every - tasks)]
+        for directory, task in strays:
+            self._bring(directory, task)
+        return sorted({task for _, task in strays})
 
-    def _bring(self, directory: Path, pid: int) -> None:
+    def _bring(self, directory: Path, task: int) -> None:
         try:
-            self.files.write(directory / "cgroup.procs", str(pid))
+            self.files.write(directory / "tasks", str(task))
         except CgroupError as error:
             if error.errno != errno.ESRCH:
                 raise

@@ -5,6 +5,7 @@ never an error.
 """
 
 import os
+import random
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -122,14 +123,31 @@ def allowed(pid: int, tid: int | None = None, proc: Path = PROC) -> CPUSet | Non
     return CPUSet.parse(fields["Cpus_allowed_list"])
 
 
-def tasks_allowed(processes: Iterable[int], proc: Path = PROC) -> list[TaskAffinity]:
-    """The affinity of every living task of these processes."""
-    return [
-        TaskAffinity(pid, tid, cpus)
-        for pid in processes
-        for tid in tasks(pid, proc)
-        if (cpus := allowed(pid, tid, proc)) is not None
-    ]
+def tasks_allowed(
+    processes: Iterable[int], proc: Path = PROC, *, most: int | None = None
+) -> list[TaskAffinity]:
+    """Return the affinity of the living tasks of these processes, of `most` chosen at random.
+
+    A sample takes the same number of tasks from each process, in random order, and may then miss some.
+    """
+    chosen = list(processes)
+    if most is None:
+        return list(_affinities(((pid, tid) for pid in chosen for tid in tasks(pid, proc)), proc))
+    random.shuffle(chosen)
+    chosen = chosen[:most]
+    each = most // max(len(chosen), 1)
+    sampled = ((pid, tid) for pid in chosen for tid in _some(tasks(pid, proc), each))
+    return list(_affinities(sampled, proc))
+
+
+def _some(ids: list[int], most: int) -> list[int]:
+    return random.sample(ids, most) if len(ids) > most else ids
+
+
+def _affinities(ids: Iterable[tuple[int, int]], proc: Path) -> Iterator[TaskAffinity]:
+    for pid, tid in ids:
+        if (cpus := allowed(pid, tid, proc)) is not None:
+            yield TaskAffinity(pid, tid, cpus)
 
 
 def children(pid: int, proc: Path = PROC) -> list[int]:

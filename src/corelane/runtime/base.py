@@ -208,10 +208,11 @@ class Runtime(Protocol):
         That is so once the container and its cgroup are gone, and where no kernel is involved.
         """
 
-    async def allowed(self, container_id: str) -> list[TaskAffinity]:
-        """Return the CPUs that the kernel allows every task of every process; empty once it has ended.
+    async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
+        """Return the CPUs that the kernel allows the tasks of every process; empty once it has ended.
 
-        Costs two reads of /proc per task: for samples, and where there is no cgroup to observe.
+        Costs two reads of /proc per task: so for samples, of `most` tasks chosen at random, and where there
+        is no cgroup to observe.
         """
 
     async def close(self) -> None:

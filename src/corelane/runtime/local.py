@@ -181,9 +181,9 @@ class LocalRuntime:
             self._enforcements.of(container.stored).observe, container.stored, container.outcome
         )
 
-    async def allowed(self, container_id: str) -> list[TaskAffinity]:
+    async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         container = await self._known.settled(container_id)
-        return await asyncio.to_thread(lambda: proc.tasks_allowed(self._ends.processes(container)))
+        return await asyncio.to_thread(lambda: proc.tasks_allowed(self._ends.processes(container), most=most))
 
     def logs(
         self, container_id: str, choice: LogSelection = WHOLE_LOG, *, follow: bool = False

@@ -117,7 +117,7 @@ class SimulatedRuntime:
         self._find(container_id)
         return None
 
-    async def allowed(self, container_id: str) -> list[TaskAffinity]:
+    async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         """Nothing: there is no task, and so nothing to confirm."""
         self._find(container_id)
         return []

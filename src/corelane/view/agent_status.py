@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from corelane.view import tables
@@ -20,10 +21,18 @@ def show(status: Mapping[str, Any], to: Console, now: float | None = None) -> No
     tables.show(f"Agent of node {status['node']}", ("", ""), _summary(status, at), to)
     _parts("Sources", status["sources"], to, at)
     _parts("Writes to the API server", status["writes"], to, at)
+    if narrowed := status["narrowed"]:
+        columns = ("CONTAINER", "CPUS", "USED", "NARROWED TASKS")
+        tables.show("Programs that use part of their container's CPUs", columns, _narrowed(narrowed), to)
     if pods := status["podsWithoutRoom"]:
         rows = [(pod["pod"], pod["message"]) for pod in pods[:_MOST_PODS]]
         more = f" ({len(pods) - _MOST_PODS} more)" if len(pods) > _MOST_PODS else ""
         tables.show(f"Pods without room for exclusive CPUs{more}", ("POD", "WHY"), rows, to)
+
+
+def _narrowed(containers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
+    for one in islice(containers, _MOST_PODS):
+        yield one["container"], one["cpus"], one["used"], f"{one['tasks']} of {one['sampled']}"
 
 
 def _summary(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:

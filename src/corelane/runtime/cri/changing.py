@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from corelane.cpuset import CPUSet
-from corelane.kernel import cfs, container_cgroup, pod_bandwidth
+from corelane.kernel import cfs, container_cgroup, container_tasks, pod_bandwidth
 from corelane.kernel.container_cgroup import Bandwidth
 from corelane.kernel.container_paths import CgroupView
 from corelane.runtime.base import KEEP, ResourceUpdate
@@ -65,9 +65,12 @@ def lacking(view: CgroupView, group: str, record: CRIResources) -> ResourceUpdat
 def write(view: CgroupView, group: str, change: ResourceUpdate, sandbox: str = "") -> None:
     """Write the files of a container's cgroup, but for its shares. Raises CgroupGone, CgroupError.
 
-    With the container's quota its pod's is lifted too; `sandbox` is the id of the pod's.
+    With CPUs, tasks that were moved out of the cpuset come back. With the container's quota its pod's is
+    lifted too; `sandbox` is the id of the pod's.
     """
     container_cgroup.write_cpuset(view, group, cpus=change.cpus, mems=change.mems)
+    if change.cpus is not None:
+        container_tasks.bring_back(view, group)
     if (change.quota_us, change.period_us, change.burst_us) == (KEEP, KEEP, KEEP):
         return
     current = container_cgroup.read_bandwidth(view, group)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
-from corelane.kernel import container_cgroup, container_paths, pod_bandwidth, proc
+from corelane.kernel import container_cgroup, container_paths, container_tasks, pod_bandwidth
 from corelane.kernel.cgroupfs import CgroupGone
 from corelane.kernel.container_cgroup import Bandwidth
 from corelane.kernel.container_paths import CgroupView
@@ -345,13 +345,12 @@ class CRIRuntime:
             cpus_requested=reading.cpus_requested,
         )
 
-    async def allowed(self, container_id: str) -> list[TaskAffinity]:
+    async def allowed(self, container_id: str, *, most: int | None = None) -> list[TaskAffinity]:
         """As `Runtime.allowed`. Needs the host's /proc (hostPID). Raises CgroupError."""
         group = await self._group(await self._find(container_id))
         if group is None:
             return []
-        pids = await asyncio.to_thread(container_cgroup.processes, self._view, group)
-        return await asyncio.to_thread(lambda: proc.tasks_allowed(pids))
+        return await asyncio.to_thread(container_tasks.sample, self._view, group, most)
 
     async def close(self) -> None:
         for task in (self._following, self._recorder):
