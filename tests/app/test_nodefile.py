@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from corelane import node
 from corelane.app import nodefile
 from corelane.app.connections import KubeletConnection, RuntimeSockets
 from corelane.app.nodefile import NodeFileError
@@ -13,6 +14,7 @@ from corelane.app.settings_file import SettingsError
 from corelane.app.up import options
 from corelane.app.up.options import UpOptions
 from corelane.cpuset import CPUSet
+from corelane.kube.translate import ledger_annotation
 from corelane.machine.spec import parse_spec
 from corelane.node import MemoryOptions, NodeConfig, PoolOptions, StaticOptions, TopologyOptions
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy, PodQOS
@@ -367,3 +369,11 @@ def test_cpu_lists_of_this_machine_do_not_hold_for_simulated_nodes(tmp_path: Pat
     config = options.simulated_settings(load(tmp_path, WHOLE))
     assert (config.reserved, config.pools.withheld, config.pools.system) == (None, CPUSet(), CPUSet())
     assert config.pools.guaranteed_default is PodQOS.LS
+
+
+def test_settings_of_memory_can_be_published(tmp_path: Path) -> None:
+    path = tmp_path / "node.yaml"
+    path.write_text("memoryManagerPolicy: Static\nreservedMemory: [{limits: {memory: 1Gi}}]\n")
+    state = node.new(MACHINE, nodefile.load(path))
+    published = ledger_annotation.load(ledger_annotation.dump(state), MACHINE)
+    assert published.config.memory.reserved == {0: {"memory": 1 << 30}}

@@ -96,7 +96,9 @@ def reserved_memory(listed: Iterable[MemoryReservation]) -> dict[int, dict[str, 
     """Return bytes by NUMA node and resource; of a repeated one the last counts, as for the kubelet."""
     reserved: dict[int, dict[str, int]] = {}
     for item in listed:
-        reserved.setdefault(item.numa_node, {}).update(item.limits)
+        # Plain integers: a NodeConfig is encoded where the file's types are unknown.
+        sizes = {resource: int(size) for resource, size in item.limits.items()}
+        reserved.setdefault(item.numa_node, {}).update(sizes)
     return reserved
 
 
