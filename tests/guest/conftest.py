@@ -8,17 +8,40 @@ from pathlib import Path
 
 import pytest
 
-from support import guest
+from support import containerd, guest
 
 HERE = Path(__file__).parent
 _GUEST = pytest.StashKey[guest.Guest]()
 
 
+PATIENCE = """
+[timeouts]
+  "io.containerd.timeout.shim.load" = "60s"
+  "io.containerd.timeout.task.state" = "60s"
+"""
+"""A containerd that starts again ends containers whose shims do not answer in time (5 s, 2 s)."""
+LATE_FIXTURES = ("lab", "node")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests, and run those last for which programs stay up: others see what these leave behind."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker("system")
             item.add_marker("vm")
+    items.sort(key=lambda item: item.path.is_relative_to(HERE) and _late(item))
+
+
+def _late(item: pytest.Item) -> int:
+    return sum(name in LATE_FIXTURES for name in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[containerd.Containerd]:
+    """A containerd with NRI, which waits for its plugins as long as emulation takes."""
+    home = tmp_path_factory.mktemp("cd")
+    with containerd.running(home, guest.RELEASE, PATIENCE, nri_timeout="60s") as found:
+        yield found
 
 
 def pytest_runtest_protocol(item: pytest.Item) -> bool | None:

@@ -11,26 +11,13 @@ from corelane.cpuset import CPUSet
 from corelane.kernel import container_paths
 from corelane.runtime.base import ObservedResources, ResourceUpdate
 from corelane.runtime.cri.runtime import CRIRuntime
-from support import containerd, guest
 from support.nri_agent import PinningAgent
 
 FILES = ("cpuset.cpus", "cpuset.cpus.effective", "cpuset.mems", "cpuset.mems.effective", "cpu.max")
 FILLED = 4 << 20
 FILL = ("/bin/busybox", "sh", "-c", f"x=$(head -c {FILLED} /dev/zero | tr '\\0' a); sleep 600; echo $x")
 REPORT = "grep _allowed_list /proc/self/status >/seen; exec sleep 600"
-PATIENCE = """
-[timeouts]
-  "io.containerd.timeout.shim.load" = "60s"
-  "io.containerd.timeout.task.state" = "60s"
-"""
-"""A containerd that starts again ends containers whose shims do not answer in time (5 s, 2 s)."""
 UIDS = (f"{number:08}-2222-4333-8444-555555555555" for number in count())
-
-
-@pytest.fixture(scope="module")
-def lab(tmp_path_factory):
-    with containerd.running(tmp_path_factory.mktemp("cd"), guest.RELEASE, PATIENCE) as found:
-        yield found
 
 
 @pytest.fixture

@@ -61,14 +61,16 @@ NRI = """
   plugin_path = "{home}/nri/plugins"
   plugin_config_path = "{home}/nri/conf.d"
   plugin_registration_timeout = "5s"
-  plugin_request_timeout = "2s"
+  plugin_request_timeout = "{nri_timeout}"
 """
 
 
 class Containerd(CRIPods):
     """A daemon and its pods. `nri_socket` is where NRI plugins connect; 1.6 has none."""
 
-    def __init__(self, home: Path, release: str = "1.6", extra_config: str = "") -> None:
+    def __init__(
+        self, home: Path, release: str = "1.6", extra_config: str = "", nri_timeout: str = "2s"
+    ) -> None:
         super().__init__(home / "containerd.sock", f"corelane-test-{secrets.token_hex(4)}")
         self.home, self.release = home, release
         self.nri_socket = home / "nri.sock"
@@ -77,7 +79,9 @@ class Containerd(CRIPods):
         if directory:
             self.environment["PATH"] = f"{directory}:{os.environ.get('PATH', os.defpath)}"
         config = CONFIG + (NRI if release in HAVE_NRI else "")
-        (home / "config.toml").write_text(config.format(home=home, image=IMAGE) + extra_config)
+        (home / "config.toml").write_text(
+            config.format(home=home, image=IMAGE, nri_timeout=nri_timeout) + extra_config
+        )
         self.daemon: subprocess.Popen | None = None
 
     def program(self, name: str) -> str | None:
@@ -150,12 +154,15 @@ class Containerd(CRIPods):
 
 
 @contextmanager
-def running(home: Path, release: str = "1.6", extra_config: str = "") -> Iterator[Containerd]:
+def running(
+    home: Path, release: str = "1.6", extra_config: str = "", nri_timeout: str = "2s"
+) -> Iterator[Containerd]:
     """A containerd that ends with the test, with all that it started; skips where none can be run.
 
-    `home` must be short: a socket's path has at most 107 bytes. `extra_config` is TOML at the end.
+    `home` must be short: a socket's path has at most 107 bytes. `extra_config` is TOML at the end, and
+    `nri_timeout` how long it waits for an NRI plugin's answer.
     """
-    lab = Containerd(home, release, extra_config)
+    lab = Containerd(home, release, extra_config, nri_timeout)
     require(lab)
     try:
         lab.start_daemon()

@@ -95,9 +95,13 @@ class CRIPods:
         attempt: int = 0,
         command: tuple[str, ...] = SLEEP,
         annotations: Mapping[str, str] | None = None,
+        mounts: Mapping[str, Path] | None = None,
         **amounts: object,
     ) -> str:
-        """Make a container; `amounts` as for `resources`. Returns its id."""
+        """Make a container; `mounts` are the node's paths by the container's, `amounts` as for `resources`.
+
+        Returns its id.
+        """
         labels = {
             "io.kubernetes.container.name": name,
             "io.kubernetes.pod.name": pod.name,
@@ -109,6 +113,7 @@ class CRIPods:
             1: {1: name, 2: attempt},
             2: {1: IMAGE},
             3: list(command),
+            7: [{1: inside, 2: str(path), 3: 1} for inside, path in (mounts or {}).items()],  # read-only
             9: strings(labels),
             10: strings(about),
             15: {1: resources(**({"period": 100_000, "oom_score": 1000} | amounts)), 2: {3: {1: 2}}},

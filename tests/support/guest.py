@@ -41,7 +41,7 @@ SHIPPED = ("containerd", "ctr", "containerd-shim-runc-v2")
 SOCKETS, NODES, CORES, THREADS = 2, 2, 2, 2
 """Sockets, NUMA nodes of each, cores of each, threads of each. A NUMA node is a die with an L3 cache."""
 DISTANCES = ((10, 12, 21, 21), (12, 10, 21, 21), (21, 21, 10, 12), (21, 21, 12, 10))
-NODE_MIB = 512
+NODE_MIB = 768
 CPU = "Haswell-noTSX,-erms,-smap,-smep"
 """Threads of a core show with Intel's processors only. Without the rest emulation is quicker, as without
 string instructions in the kernel (clearcpuid)."""
