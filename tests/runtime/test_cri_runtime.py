@@ -320,6 +320,29 @@ def test_a_slow_runtime_delays_an_update_by_the_calls_deadline_at_most(node):
     play(node, scene, call_seconds=0.5)
 
 
+def test_a_change_is_applied_before_the_runtime_has_recorded_it(node):
+    node.add(A)
+    node.add(B)
+    node.vanish(B)
+
+    async def scene(runtime):
+        await runtime.containers()
+        answer, record = threading.Event(), node.update
+        node.update = lambda *request: answer.wait(30) and record(*request)
+        try:
+            await runtime.apply(A, ResourceUpdate(cpus=HIGH))
+            assert (await runtime.observe(A)).cpus == HIGH
+            assert runtime.unrecorded == [A]
+        finally:
+            answer.set()
+        await until(lambda: not runtime.unrecorded)
+        assert node.updates == [(A, {6: [b"6-7"]})]
+        await runtime.apply(B, ResourceUpdate(cpus=LOW))
+        assert node.updates[1:] == [(B, {6: [b"0-1"]})], "without a cgroup here, by CRI alone"
+
+    play(node, scene)
+
+
 def test_a_container_that_vanishes_during_an_update_is_unknown(node):
     node.add(A)
 

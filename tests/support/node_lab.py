@@ -66,10 +66,12 @@ def pod(name: str, cpu: str = "", *, uid: str = "", **metadata: Any) -> dict[str
 class NodeLab:
     """`node` is the runtime and the kernel, `kubelet` the kubelet, `client` the API server."""
 
-    def __init__(self, path: Path, client: KubeClient, kubelet: FakeKubelet, access: KubeletAccess) -> None:
+    def __init__(
+        self, path: Path, client: KubeClient, kubelet: FakeKubelet, access: KubeletAccess, **node: Any
+    ) -> None:
         self.path, self.client, self.kubelet, self.access = path, client, kubelet, access
         (path / "node").mkdir()
-        self.node = FakeNode(path / "node")
+        self.node = FakeNode(path / "node", **node)
         self.reporter = Reporter()
         self.state_file = path / "cpu_manager_state"
         self.pod_resources = path / "podresources.sock"
@@ -179,24 +181,24 @@ def source(agent: NodeAgent, name: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def node_lab(path: Path) -> AsyncIterator[NodeLab]:
-    """Everything around an agent."""
+async def node_lab(path: Path, **node: Any) -> AsyncIterator[NodeLab]:
+    """Everything around an agent; `node` as for `FakeNode`."""
     authority = Authority.make()
     pair = authority.issue(path / "kubelet.pem", "here", "127.0.0.1")
     fake = FakeKubelet(tokens={"token"})
     async with cluster(path) as client, kubelet_server.serving(fake, pair) as kubelet:
         access = KubeletAccess(kubelet.url, ca_file=authority.write(path / "ca.pem"), token="token")
-        lab = NodeLab(path, client, kubelet, access)
+        lab = NodeLab(path, client, kubelet, access, **node)
         await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}})
         with lab.node.serving():
             yield lab
 
 
-def with_lab(path: Path, scene: Callable[[NodeLab], Any]) -> None:
-    """Run a scene, 2 minutes at most."""
+def with_lab(path: Path, scene: Callable[[NodeLab], Any], **node: Any) -> None:
+    """Run a scene, 2 minutes at most; `node` as for `FakeNode`."""
 
     async def whole() -> None:
-        async with asyncio.timeout(120), node_lab(path) as lab:
+        async with asyncio.timeout(120), node_lab(path, **node) as lab:
             await scene(lab)
 
     asyncio.run(whole())

@@ -12,6 +12,7 @@ from corelane.agent.kubelet_side import KubeletFacts
 from corelane.agent.publication.write_queue import QueueState
 from corelane.node import NodeState
 from corelane.reasons import sentence
+from corelane.runtime.base import Runtime
 from corelane.runtime.nri.connection import ConnectionStatus
 
 
@@ -82,6 +83,18 @@ def of_mode(mode: Mode) -> dict[str, Any]:
         "allocates": mode.allocates,
         "writesCPUs": mode.writes_cpus.value,
         "writesMems": mode.writes_mems,
+    }
+
+
+def of_runtime(runtime: Runtime, version: str, endpoint: str, *, events: bool) -> dict[str, Any]:
+    """Return which runtime runs the containers; `events`: whether it reports starts and ends now."""
+    return {
+        "name": runtime.name,
+        "version": version,
+        "endpoint": endpoint,
+        "enforcement": runtime.enforcement,
+        "notice": runtime.notice,
+        "events": events,
     }
 
 

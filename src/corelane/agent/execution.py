@@ -5,7 +5,7 @@ as a failure; it never ends the agent.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -20,7 +20,14 @@ from corelane.agent.lifecycle.records import ContainerProgress
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.task_samples import TASKS, outside
 from corelane.cpuset import CPUSet
-from corelane.runtime.base import ObservedResources, Runtime, RuntimeFailure, RuntimeStatus, UnknownContainer
+from corelane.runtime.base import (
+    ObservedResources,
+    ResourceUpdate,
+    Runtime,
+    RuntimeFailure,
+    RuntimeStatus,
+    UnknownContainer,
+)
 
 ENDED: Final = "exited"
 
@@ -62,12 +69,15 @@ class Execution:
     def __init__(
         self,
         runtime: Runtime,
+        apply: Callable[[str, ResourceUpdate], Awaitable[None]] | None = None,
         *,
         put: Callable[[AgentEvent], None],
         reporter: AgentReporter,
         clocks: Clocks,
     ) -> None:
+        """`apply` changes a container, and returns once the kernel has the change; default: `update`."""
         self._runtime = runtime
+        self._apply = apply
         self._put = put
         self._reporter = reporter
         self._clocks = clocks
@@ -91,7 +101,7 @@ class Execution:
 
     async def _pin(self, order: Pin) -> None:
         try:
-            await self._runtime.update(order.id, order.update)
+            await (self._apply or self._runtime.update)(order.id, order.update)
             reading = await self._read(order.id)
         except Exception as error:
             self._put(events.PinFailed(id=order.id, message=str(error), **self._clocks.times()))

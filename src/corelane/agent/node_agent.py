@@ -105,7 +105,9 @@ class NodeAgent:
         self.started_at = self.clocks.wall()
         self.ledger_fault, self.ledger_fault_since = "", 0.0
         self._ordered: dict[str, ResourceUpdate] = {}
-        self._execution = Execution(around.runtime, put=self.put, reporter=self.reporter, clocks=self.clocks)
+        self._execution = Execution(
+            around.runtime, around.runtime.apply, put=self.put, reporter=self.reporter, clocks=self.clocks
+        )
         self._tasks = InstructionTasks(self.reporter)
         self.handlers = NRIHandlers(self, around.runtime, self.clocks, self.reporter)
         self.nri = (
@@ -337,14 +339,9 @@ class NodeAgent:
             )
             if facts
             else None,
-            runtime={
-                "name": runtime.name,
-                "version": sources.runtime_version,
-                "endpoint": self.settings.endpoint,
-                "enforcement": runtime.enforcement,
-                "notice": runtime.notice,
-                "events": runtime.follows_events,
-            },
+            runtime=agent_status.of_runtime(
+                runtime, sources.runtime_version, self.settings.endpoint, events=runtime.follows_events
+            ),
             nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
             sources=[*sources.states(), *(source.state.plain() for source in self.state.sources)],
             writes=[agent_status.of_queue(state, wall) for state in self.upkeep.publisher.states()],

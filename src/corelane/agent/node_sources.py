@@ -42,6 +42,9 @@ class NodeRuntime(Runtime, Protocol):
     def follows_events(self) -> bool:
         """Whether the runtime reports starts and ends now."""
 
+    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
+        """Change a container, and return once the kernel has the change: the runtime's record follows."""
+
     async def write_cgroup(
         self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
     ) -> None:

@@ -238,7 +238,7 @@ class Allocation:
         run = RunCPUs(listed.uid, listed.container, listed.id, seen=listed.allowed, unread=True)
         settled = target and listed.allowed == target.cpus and not listed.record_differs
         run.applied = target.cpus if target and settled else NO_CPUS
-        run.resources = listed.resources
+        run.resources, run.record_differs = listed.resources, listed.record_differs
         pod.runs.append(run)
         self._runs[run.id] = run
         return run
@@ -332,6 +332,7 @@ class Allocation:
     def order_moves(self, now: float) -> None:
         """Order the moves that are due, and the readings of new runs."""
         self._hold_again()
+        self._take_as_applied()
         for run, target in cpu_moves.due_moves(self.pods.values(), self.ledger):
             if now >= run.retry_at and self.may_write(self.pods[run.uid]):
                 own = self.target(run.uid, run.container)
@@ -341,6 +342,17 @@ class Allocation:
         for pod in self.pods.values():
             for run in pod.runs if not pod.unmanaged and self.may_write(pod) else ():
                 self._order_change(run, now)
+
+    def _take_as_applied(self) -> None:
+        """Let runs that were on their CPUs before anything was ordered stay there, without an order."""
+        for run in self._runs.values():
+            pod = self.pods[run.uid]
+            new = run.seen and run.movable and not run.applied and not run.record_differs
+            if new and not pod.unmanaged and self.may_write(pod):
+                target = self.target(run.uid, run.container)
+                if target is not None and target.cpus == run.seen:
+                    confirmation.note_in_place(run)
+                    self._confirm(run)
 
     def _order_change(self, run: RunCPUs, now: float) -> None:
         """Order a change of memory nodes or quota that is due while the CPUs stay."""

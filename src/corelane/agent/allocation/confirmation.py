@@ -49,6 +49,12 @@ def note_applied(
         run.retry_at = retry_at
 
 
+def note_in_place(run: RunCPUs) -> None:
+    """Record that the kernel already confines a run to the CPUs that it is to have."""
+    run.applied = run.seen
+    run.drifted = run.narrowed = run.pooled = False
+
+
 def note_pin_failure(run: RunCPUs, retry_at: float) -> None:
     """Record that the runtime failed to apply CPUs: the container may run on the old or the new ones."""
     run.seen |= run.pending or NO_CPUS

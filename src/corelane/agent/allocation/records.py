@@ -38,6 +38,8 @@ class RunCPUs:
     retry_at: float = 0.0
     creating: bool = False
     pooled: bool = False
+    record_differs: bool = False
+    """The runtime would bring back other CPUs: they are ordered once more, although they are there."""
     recorded_at: float = 0.0
     problem_published: bool = False
     reported_problems: set[tuple[CPUSet, object]] = field(default_factory=set)

@@ -1,9 +1,8 @@
 """The `Runtime` of a node on which a kubelet starts and ends containers, through CRI and cgroup files.
 
 With nothing changed, a period costs one ListContainers: a container's status is read once, and observing
-a container reads its cgroup's files alone. Containers are changed through CRI, so that the runtime's record
-agrees with the kernel. Where that fails, or must not be called (inside an NRI handler), the files are
-written, and the record is brought into line as soon as the runtime takes it.
+a container reads its cgroup's files alone. A change is written to these files, and the runtime's record is
+brought into line through CRI: at once, or as soon as the runtime takes it.
 """
 
 from __future__ import annotations
@@ -44,6 +43,7 @@ from corelane.runtime.cri.values import (
 from corelane.runtime.process_watch import Broadcast, Tasks
 
 _RECORD_BACKOFF_SECONDS: Final = (0.1, 30.0)
+_LAST_RECORDS_SECONDS: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -69,6 +69,7 @@ class CRIRuntime:
         self._view = view
         self._client = CRIClient(endpoint, call_seconds)
         self.listed_at = float("-inf")
+        self._listing = asyncio.Lock()
         self._version: RuntimeVersion | None = None
         self._broadcast = Broadcast[RuntimeStatus]()
         self._index = ContainerIndex(self._broadcast.publish)
@@ -77,6 +78,7 @@ class CRIRuntime:
         self._follower = Follower(self, self._client, self._tasks, list_seconds)
         self._following: asyncio.Task[None] | None = None
         self._recorder: asyncio.Task[None] | None = None
+        self._postponed = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -102,6 +104,11 @@ class CRIRuntime:
 
     async def containers(self) -> list[RuntimeStatus]:
         """Return every container; changes since the last list go to the listeners too. Raises CRIError."""
+        async with self._listing:  # one that waits reads no status again
+            await self._list()
+        return [container.status for container in self._index]
+
+    async def _list(self) -> None:
         await self.version()
         before = self._index.ids()
         listed = await self._client.containers()
@@ -115,7 +122,6 @@ class CRIRuntime:
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        return [container.status for container in self._index]
 
     async def _learn(self, listed: CRIContainer) -> None:
         """Add or advance a container from a list; the status of a running or just ended one is read once."""
@@ -187,6 +193,19 @@ class CRIRuntime:
                 _log.info(text, container_id, failure)
                 self._postpone(container, change)
             await self._repeat_newer(container)
+
+    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
+        """As `update`, but return once the files are written: the runtime's record follows.
+
+        So many containers are changed in the time that the record of one takes. Raises RuntimeFailure with
+        the kernel's reason, UnknownContainer.
+        """
+        container = await self._find(container_id)
+        runs = container.status.state in ("running", "unknown")
+        if runs and await self._group(container) is not None:
+            await self.write_cgroup(container_id, change)
+        else:
+            await self.update(container_id, change)
 
     async def write_cgroup(
         self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
@@ -287,25 +306,37 @@ class CRIRuntime:
 
     def _postpone(self, container: TrackedContainer, change: ResourceUpdate) -> None:
         container.unrecorded = changing.merged(container.unrecorded or ResourceUpdate(), change)
+        self._postponed.set()
         if self._recorder is None or self._recorder.done():
             self._recorder = self._tasks.spawn(self._record_all())
 
     async def _record_all(self) -> None:
-        """Bring the runtime's record of every container into line, for as long as that takes."""
-        wait, most = _RECORD_BACKOFF_SECONDS
+        """Bring the runtime's record of every container into line, one at a time, for as long as it takes."""
+        least, most = _RECORD_BACKOFF_SECONDS
+        wait = least
         while pending := [container for container in self._index if container.unrecorded]:
+            self._postponed.clear()
             for container in pending:
                 with suppress(RuntimeFailure, UnknownContainer):
                     await self._record_postponed(container)
-            await asyncio.sleep(wait)
-            wait = min(wait * 2, most)
+            if any(container.unrecorded for container in pending):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait):
+                        await self._postponed.wait()
+                wait = min(wait * 2, most)
+            else:
+                wait = least
 
     async def _record_postponed(self, container: TrackedContainer) -> None:
         async with container.lock:
             if change := container.unrecorded:
                 container.newer = ResourceUpdate()
-                with suppress(CRIError):
+                try:
                     await self._record(container, change)
+                except CRIError as failure:
+                    _log.info(
+                        "container %s: the runtime's record is behind: %s", container.status.id, failure
+                    )
                 await self._repeat_newer(container)
 
     async def _repeat_newer(self, container: TrackedContainer) -> None:
@@ -353,6 +384,9 @@ class CRIRuntime:
         return await asyncio.to_thread(container_tasks.sample, self._view, group, most)
 
     async def close(self) -> None:
+        """As `Runtime.close`; what can be recorded within a moment is."""
+        if self._recorder:
+            await asyncio.wait([self._recorder], timeout=_LAST_RECORDS_SECONDS)
         for task in (self._following, self._recorder):
             if task:
                 task.cancel()
