@@ -9,7 +9,6 @@ from corelane import node
 from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.kubelet import configuration
-from corelane.kube.kubelet.configuration import KubeletConfiguration
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import kubelet_report, node_labels
 from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
@@ -125,11 +124,3 @@ def test_only_pods_with_another_annotation_are_written():
     ]
     changes = kubelet_report.differing_cpusets(assignments, pods)
     assert changes == {"new": same, "moved": same, "released": {keys.KUBELET_CPUSETS: None}}
-
-
-def test_durations_are_gos():
-    assert configuration.duration("1h2m3.5s") == 3723.5
-    assert configuration.duration("150ms") == 0.15
-    assert configuration.duration("0s") == 0.0
-    assert configuration.duration("ten seconds") == 0.0
-    assert KubeletConfiguration(cpu_manager_reconcile_period="0s").reconcile_seconds == 10.0

@@ -8,7 +8,6 @@ import pytest
 
 from corelane.kernel import cgroup, proc
 from corelane.runtime.base import ResourceUpdate, RuntimeFailure
-from corelane.runtime.leftovers import end_instance
 from corelane.runtime.local import LocalRuntime
 from support.containers import (
     HIGH,
@@ -255,20 +254,6 @@ def test_nothing_is_left_of_a_corelane_in_which_nothing_runs(tmp_path, groups):
             assert not groups.exists(cgroup.join(runtime.instance))
             async with opened(tmp_path / "state", "required") as again:
                 await again.start(spec("sleep", "60", attempt=1))
-
-    run(main())
-
-
-def test_end_instance_takes_groups_away_even_without_a_record(tmp_path, groups):
-    async def main():
-        async with opened(tmp_path / "state", "required") as runtime:
-            found = await runtime.start(spec("sleep", "60"))
-            await runtime.close()
-            assert await end_instance(tmp_path / "state", 0)
-            assert not groups.exists(cgroup.join(runtime.instance))
-            assert not (tmp_path / "state").exists()
-            assert proc.identity(found.pid) is None or not proc.is_alive(proc.identity(found.pid))
-            assert not await end_instance(tmp_path / "state", 0)
 
     run(main())
 

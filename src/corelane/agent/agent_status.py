@@ -86,8 +86,13 @@ def of_mode(mode: Mode) -> dict[str, Any]:
     }
 
 
-def of_runtime(runtime: Runtime, version: str, endpoint: str, *, events: bool) -> dict[str, Any]:
-    """Return which runtime runs the containers; `events`: whether it reports starts and ends now."""
+def of_runtime(
+    runtime: Runtime, version: str, endpoint: str, *, events: bool, unrecorded: int
+) -> dict[str, Any]:
+    """Return which runtime runs the containers; `events`: whether it reports starts and ends now.
+
+    `unrecorded` containers have changes in their cgroup that the runtime's record lacks.
+    """
     return {
         "name": runtime.name,
         "version": version,
@@ -95,6 +100,7 @@ def of_runtime(runtime: Runtime, version: str, endpoint: str, *, events: bool) -
         "enforcement": runtime.enforcement,
         "notice": runtime.notice,
         "events": events,
+        "unrecorded": unrecorded,
     }
 
 

@@ -126,11 +126,6 @@ class NodeAgent:
         """Current CPU allocation, with the phase of every entry."""
         return self.machine.ledger
 
-    @property
-    def saved_ledger(self) -> NodeState:
-        """The ledger as it is on disk."""
-        return self._saved_ledger
-
     async def run(self) -> None:
         """Run until cancelled. Containers keep their CPUs.
 
@@ -340,7 +335,11 @@ class NodeAgent:
             if facts
             else None,
             runtime=agent_status.of_runtime(
-                runtime, sources.runtime_version, self.settings.endpoint, events=runtime.follows_events
+                runtime,
+                sources.runtime_version,
+                self.settings.endpoint,
+                events=runtime.follows_events,
+                unrecorded=len(runtime.unrecorded),
             ),
             nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
             sources=[*sources.states(), *(source.state.plain() for source in self.state.sources)],

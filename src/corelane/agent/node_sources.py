@@ -42,6 +42,10 @@ class NodeRuntime(Runtime, Protocol):
     def follows_events(self) -> bool:
         """Whether the runtime reports starts and ends now."""
 
+    @property
+    def unrecorded(self) -> list[str]:
+        """Ids of containers whose cgroup differs from the runtime's record."""
+
     async def apply(self, container_id: str, change: ResourceUpdate) -> None:
         """Change a container, and return once the kernel has the change: the runtime's record follows."""
 

@@ -132,20 +132,6 @@ def _has_processes(view: CgroupView, group: str) -> bool:
     return any(_has_processes(view, f"{group}/{name}") for name in below)
 
 
-def processes(view: CgroupView, group: str) -> list[int]:
-    """Return the pids in the group and below, ascending; none if there is no group. Raises CgroupError."""
-    try:
-        text = view.files.read(_path(view.cpuset, group, "cgroup.procs"))
-    except CgroupError as error:
-        if error.errno not in (*_GONE, errno.EOPNOTSUPP):
-            raise
-        text = ""
-    pids = set(map(int, text.split()))
-    for name in view.files.groups(view.cpuset / group):
-        pids.update(processes(view, f"{group}/{name}"))
-    return sorted(pids)
-
-
 def write_cpuset(
     view: CgroupView, group: str, *, cpus: CPUSet | None = None, mems: CPUSet | None = None
 ) -> None:

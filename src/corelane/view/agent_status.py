@@ -21,7 +21,7 @@ def show(status: Mapping[str, Any], to: Console, now: float | None = None) -> No
     tables.show(f"Agent of node {status['node']}", ("", ""), _summary(status, at), to)
     _parts("Sources", status["sources"], to, at)
     _parts("Writes to the API server", status["writes"], to, at)
-    if narrowed := status["narrowed"]:
+    if narrowed := status.get("narrowed"):
         columns = ("CONTAINER", "CPUS", "USED", "NARROWED TASKS")
         tables.show("Programs that use part of their container's CPUs", columns, _narrowed(narrowed), to)
     if pods := status["podsWithoutRoom"]:
@@ -55,7 +55,7 @@ def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
         policies = [f"CPU manager policy {kubelet['cpuManagerPolicy'] or 'unknown'}"]
         if kubelet["memoryManagerPolicy"]:
             policies.append(f"memory manager policy {kubelet['memoryManagerPolicy']}")
-        if kubelet["allocationsFrom"]:
+        if kubelet.get("allocationsFrom"):
             policies.append(f"CPU allocations by {kubelet['allocationsFrom']}")
         yield "kubelet", f"{kubelet['address']}: {', '.join(policies)}"
 
@@ -64,7 +64,8 @@ def _runtime(runtime: Mapping[str, Any] | None, nri: Mapping[str, Any] | None) -
     if runtime:
         version = " ".join(filter(None, (runtime["name"], runtime["version"]))) or "not connected yet"
         notice = f"\n{runtime['notice']}" if runtime["notice"] else ""
-        yield "runtime", f"{version} at {runtime['endpoint']}; {runtime['enforcement']}{notice}"
+        late = f"\n{runtime['unrecorded']} containers to be recorded" if runtime.get("unrecorded") else ""
+        yield "runtime", f"{version} at {runtime['endpoint']}; {runtime['enforcement']}{notice}{late}"
     if nri:
         yield "NRI", "connected" if nri["connected"] else f"not connected: {nri['why']}"
 

@@ -23,7 +23,6 @@ from corelane.runtime.nri.values import (
     RuntimeIdentity,
     Synchronized,
     Unanswered,
-    UpdatesApplied,
 )
 from support import nri_wire
 from support.fake_nri import CONTAINERD_1_7, FakeNRI, PluginAtRuntime, listening
@@ -415,39 +414,5 @@ def test_a_lock_that_cannot_be_had_keeps_the_plugin_away_from_the_runtime(tmp_pa
         assert "agent.lock: No such file or directory: a writable dir" in connection.status.detail
         task.cancel()
         await asyncio.wait([task])
-
-    run(scene, tmp_path)
-
-
-def test_updates_outside_of_events_need_a_runtime_that_they_cannot_deadlock(tmp_path: Path) -> None:
-    async def scene(home: Path, agent: Agent, fake: FakeNRI) -> None:
-        async with serving(home, agent) as connection:
-            with pytest.raises(ConnectionError):
-                await connection.update((("c", PINNED),))
-            await joined(fake)
-            assert not connection.updates_unasked_are_safe
-            with pytest.raises(ConnectionError, match="can deadlock this runtime"):
-                await connection.update((("c", PINNED),))
-
-    run(scene, tmp_path)
-
-
-def test_updates_outside_of_events_return_what_the_runtime_did_not_apply(tmp_path: Path) -> None:
-    async def scene(home: Path, agent: Agent, fake: FakeNRI) -> None:
-        async with serving(home, agent) as connection:
-            runtime = await joined(fake, configure={**CONTAINERD_1_7, 6: "v0.12.2"})
-            assert connection.updates_unasked_are_safe
-            update = asyncio.create_task(connection.update((("c", PINNED), ("d", PINNED))))
-            _, stream, _, envelope = await asyncio.to_thread(runtime.expect, nri_wire.RUNTIME)
-            assert [nri_wire.resources(item) for item in nri_wire.payload(envelope, 3)[1]] == [
-                {"cpus": "4-5"}
-            ] * 2
-            runtime.connection.sendall(nri_wire.response(stream, {1: [{1: "d"}]}))
-            assert await update == UpdatesApplied(stream, ("d",))
-            lost = asyncio.create_task(connection.update((("c", PINNED),)))
-            await asyncio.to_thread(runtime.expect, nri_wire.RUNTIME)
-            runtime.close()
-            with pytest.raises(ConnectionError, match="closed the connection"):
-                await lost
 
     run(scene, tmp_path)

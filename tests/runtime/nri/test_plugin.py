@@ -28,7 +28,6 @@ from corelane.runtime.nri.values import (
     ShutDown,
     Synchronized,
     Token,
-    UpdatesApplied,
 )
 from support import nri_wire
 from support.nri_wire import PLUGIN, RUNTIME, container, payload, pod, request, response, status
@@ -101,28 +100,6 @@ def test_timeouts_and_versions_of_newer_runtimes_are_read() -> None:
     assert event.timeout == 1.5
 
 
-@pytest.mark.parametrize(
-    ("name", "nri", "safe"),
-    [
-        ("containerd", "", False),
-        ("containerd", "v0.12.0", False),
-        ("containerd", "v0.12.1", True),
-        ("containerd", "v0.13.0", True),
-        ("containerd", "1.0.0", True),
-        ("containerd", "(devel)", False),
-        ("containerd", "unknown", False),
-        ("containerd", "v0.12.1-0.20260715-55afaa2", False),
-        ("containerd", "v0.12." + "9" * 5000, True),
-        ("cri-o", "v0.12.1", False),
-        ("", "v0.12.1", False),
-    ],
-)
-def test_updates_of_our_own_accord_are_safe_from_nri_0_12_1_in_containerd(
-    name: str, nri: str, safe: bool
-) -> None:
-    assert RuntimeIdentity(name, "2.4.0", nri).updates_unasked_are_safe is safe
-
-
 def test_synchronisation_lists_pods_and_containers() -> None:
     conversation = Conversation()
     conversation.call("Configure", CONFIGURE)
@@ -142,7 +119,7 @@ def test_synchronisation_lists_pods_and_containers() -> None:
     assert seen_pod.labels["app"] == "web"
     assert seen_pod.annotations == {"note": "of the pod"}
     assert (seen.id, seen.sandbox, seen.name, seen.state) == ("c1", "sandbox-u1", "main", "running")
-    assert (seen.pod_uid, seen.pod_namespace, seen.pod_name) == ("u1", "default", "web")
+    assert (seen.pod_uid, seen.pod_name) == ("u1", "web")
     assert seen.cgroup == "/kubepods/podu1/c1"
     assert seen.resources == CPUResources(2048, -1, 100_000, "0-3", "")
     answer = conversation.answer(event.token, Answer(updates=(("c1", cpus("2")),)))
@@ -327,23 +304,6 @@ def test_the_response_to_the_registration_may_come_after_the_configuration() -> 
     conversation.call("Configure", CONFIGURE)
     assert conversation.plugin.receive(response(1, {})) == []
     assert len(conversation.call("Synchronize", {})) == 1
-
-
-def test_updates_of_our_own_accord_return_what_failed() -> None:
-    conversation = talking({**CONFIGURE, 6: "v0.12.1"})
-    number = conversation.plugin.update((("a", cpus("1")), ("b", cpus("2"))))
-    [(connection, stream, kind, envelope)] = conversation.sent()
-    assert (connection, stream, kind) == (RUNTIME, number, 1)
-    assert [nri_wire.resources(item) for item in payload(envelope, 3)[1]] == [{"cpus": "1"}, {"cpus": "2"}]
-    assert conversation.plugin.receive(response(number, {1: [{1: "b"}]})) == [UpdatesApplied(number, ("b",))]
-    other = conversation.plugin.update((("a", cpus("1")),))
-    [event] = conversation.plugin.receive(response(other, {}, 4, "slow"))
-    assert event == UpdatesApplied(other, (), "status 4: slow")
-
-
-def test_updates_of_our_own_accord_are_not_sent_to_a_runtime_that_they_can_deadlock() -> None:
-    with pytest.raises(AssertionError):
-        talking().plugin.update((("a", cpus("1")),))
 
 
 @pytest.mark.parametrize("method", ["Synchronize", "CreateContainer", "StateChange"])

@@ -21,7 +21,7 @@ from corelane.agent.allocation.conditions import pinned_condition
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
 from corelane.agent.allocation.instructions import AnswerCreate, Instruction, PublishCondition
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.pods import NO_POD_OBJECT, UNDECODABLE, BoundPod, StatusReason, named_request
+from corelane.agent.allocation.pods import NO_POD_OBJECT, UNDECODABLE, BoundPod, named_request
 from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs
 from corelane.cpuset import CPUSet, named
 from corelane.node import NodeState
@@ -107,19 +107,9 @@ class KubeletPods:
         return self.allocation.ledger
 
     @property
-    def next_deadline(self) -> float | None:
-        """Time (monotonic) by which TimePassed is needed for an answer; None if none waits."""
-        return min((creation.asked.deadline for creation in self._creations.values()), default=None)
-
-    @property
     def pods(self) -> dict[str, PodCPUs]:
         """Pods by UID, listed ones and others that run."""
         return self.allocation.pods
-
-    @property
-    def without_room(self) -> dict[str, StatusReason]:
-        """Pods by UID that no admission placed, and why."""
-        return {uid: pod.unplaced for uid, pod in self.pods.items() if pod.unplaced}
 
     @property
     def live_pods(self) -> frozenset[str] | None:

@@ -42,14 +42,6 @@ class KubeletAccess:
         return tuple(file for file in named if file is not None)
 
 
-def of_service_account(url: str, directory: Path = _SERVICE_ACCOUNT) -> KubeletAccess:
-    """Return the access of a pod with a service account.
-
-    The cluster's authority signs kubelets' certificates under `serverTLSBootstrap: true`.
-    """
-    return KubeletAccess(url, ca_file=directory / "ca.crt", token_file=directory / "token")
-
-
 class Credentials:
     """Certificates and token in their current version; `refresh` reads changed files."""
 

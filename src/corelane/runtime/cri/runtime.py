@@ -96,10 +96,6 @@ class CRIRuntime:
             self._version = await self._client.version()
         return self._version
 
-    async def sandboxes(self) -> list[Sandbox]:
-        """Return every pod's sandbox, ended ones too. Raises CRIError."""
-        return await self._client.sandboxes()
-
     # Listing and events.
 
     async def containers(self) -> list[RuntimeStatus]:

@@ -5,7 +5,6 @@ How an agent uses it::
     connection = NRIConnection(handlers, state_directory=directory, reporter=reporter)
     task = asyncio.create_task(connection.run())  # ends only when cancelled
     connection.status                             # for `corelane agent status`
-    connection.updates_unasked_are_safe           # else change running containers through CRI or cgroup files
 
 `handlers` and `reporter` are called on the loop that runs `run`. The socket is served by a thread of its
 own, so that the runtime gets its answer in time even while that loop is busy (a slow fsync, a large list
@@ -67,7 +66,6 @@ from corelane.runtime.nri.values import (
     Synchronized,
     Unanswered,
     Updates,
-    UpdatesApplied,
 )
 
 SOCKET: Final = Path("/var/run/nri/nri.sock")
@@ -151,15 +149,9 @@ class NRIConnection:
         self._given_lock, self._socket_lock = lock, socket_lock(socket)
         self._state_lock = lock or state_lock(state_directory)
         self._outcomes: Counter[Outcome] = Counter()
-        self._session: Session | None = None
         self._handling: set[asyncio.Task[Answer | None]] = set()
         self._agent_loop: asyncio.AbstractEventLoop
         self._nri_loop: asyncio.AbstractEventLoop
-
-    @property
-    def updates_unasked_are_safe(self) -> bool:
-        """Whether `update` may be called: synchronized, with a runtime known not to deadlock."""
-        return self.status.state == "synchronized" and self.status.runtime.updates_unasked_are_safe
 
     async def run(self) -> None:
         """Serve until cancelled. Errors of sockets and locks are reported and retried, not raised."""
@@ -174,18 +166,6 @@ class NRIConnection:
                 self._nri_loop.call_soon_threadsafe(main.cancel)
             await serving
             pool.shutdown()
-
-    async def update(self, updates: Updates) -> UpdatesApplied:
-        """Update containers outside of an event.
-
-        Raises ConnectionError where `updates_unasked_are_safe` is false or the connection gets lost, and
-        TimeoutError.
-        """
-        session = self._session
-        if session is None or not self.updates_unasked_are_safe:
-            raise ConnectionError(f"{self._socket}: updates outside of events can deadlock this runtime")
-        sent = asyncio.run_coroutine_threadsafe(session.update(updates), self._nri_loop)
-        return await asyncio.wrap_future(sent)
 
     # The rest runs in the thread that serves the socket, unless it says otherwise.
 
@@ -221,7 +201,7 @@ class NRIConnection:
             except Exception as error:  # noqa: BLE001 - a defect must not end the service
                 self._call(self._reporter.failed, "session", error)
                 reason = f"{self._socket}: {type(error).__name__}: {error}"
-            synchronized, self._session = self.status.state == "synchronized", None
+            synchronized = self.status.state == "synchronized"
             self._lost(reason)
             wait = FIRST_RETRY_SECONDS if synchronized else min(2 * wait, LAST_RETRY_SECONDS)
             await asyncio.sleep(wait)
@@ -236,8 +216,8 @@ class NRIConnection:
             return _no_lock(error)
         if self.status.state != "connecting":
             self._set(state="connecting", detail="")
-        self._session = Session(Plugin(self._name, self._index, number), self, self._budget)
-        return f"{self._socket}: {await self._session.serve(self._socket)}"
+        session = Session(Plugin(self._name, self._index, number), self, self._budget)
+        return f"{self._socket}: {await session.serve(self._socket)}"
 
     def _lost(self, reason: str) -> None:
         if reason != self.status.detail:

@@ -77,10 +77,6 @@ def synchronized(answer: Answer) -> Any:
     return message("SynchronizeResponse")(update=_updates(answer.updates))
 
 
-def unasked(updates: Updates) -> Any:
-    return message("UpdateContainersRequest")(update=_updates(updates))
-
-
 def _updates(updates: Updates, without: str = "") -> list[Any]:
     """Return one message a container: the runtime takes a second one for a conflict with the first.
 

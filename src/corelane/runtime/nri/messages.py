@@ -43,8 +43,6 @@ _POD_AND_CONTAINER: Final = {"pod": (1, "PodSandbox"), "container": (2, "Contain
 _MESSAGES: Final[Table] = {
     "Empty": {},
     "RegisterPluginRequest": {"plugin_name": (1, "string"), "plugin_idx": (2, "string")},
-    "UpdateContainersRequest": {"update": (1, "[ContainerUpdate]")},
-    "UpdateContainersResponse": {"failed": (1, "[ContainerUpdate]")},
     "ConfigureRequest": {
         "config": (1, "string"),
         "runtime_name": (2, "string"),

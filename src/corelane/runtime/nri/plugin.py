@@ -55,8 +55,6 @@ from corelane.runtime.nri.values import (
     ShutDown,
     Synchronized,
     Token,
-    Updates,
-    UpdatesApplied,
 )
 
 _OF_PODS: Final[dict[str, Callable[[NRIPod], Event]]] = {
@@ -98,7 +96,6 @@ class Plugin:
         self._outgoing: list[bytes] = []
         self._open: dict[int, Callable[[Answer], Any]] = {}
         """Streams that wait for an answer, and how it becomes a message."""
-        self._registration = 0
         self._pods: list[NRIPod] = []
         self._containers: list[NRIContainer] = []
 
@@ -107,7 +104,7 @@ class Plugin:
         assert self.state is State.NEW
         self.state = State.REGISTERING
         request = message("RegisterPluginRequest")(plugin_name=self._name, plugin_idx=self._index)
-        self._registration = self._call("RegisterPlugin", request)
+        self._call("RegisterPlugin", request)
 
     def outgoing(self) -> bytes:
         """Return the bytes to be sent, once."""
@@ -147,15 +144,6 @@ class Plugin:
         self._respond(token.stream, response)
         return True
 
-    def update(self, updates: Updates) -> int:
-        """Ask for updates outside of an event; `UpdatesApplied` of the returned number follows.
-
-        Only where `runtime.updates_unasked_are_safe`. Raises ValueError as `answer` does.
-        """
-        assert self.state is State.SYNCHRONIZED
-        assert self.runtime.updates_unasked_are_safe
-        return self._call("UpdateContainers", conversion.unasked(updates))
-
     def _frame(self, frame: multiplexer.Frame, events: list[Event]) -> None:
         if frame.connection == PLUGIN_SERVICE:
             for request in self._server.receive(frame.payload):
@@ -165,11 +153,10 @@ class Plugin:
                 events += self._answered(response)
 
     def _answered(self, response: ttrpc.Response) -> list[Event]:
-        error = f"status {response.code}: {response.message}" if response.code != ttrpc.OK else ""
-        if response.stream == self._registration:
-            return self.close(f"RegisterPlugin: {error}") if error else []
-        answer = _decode("UpdateContainersResponse", response.payload)
-        return [UpdatesApplied(response.stream, tuple(item.container_id for item in answer.failed), error)]
+        """The registration is all that the runtime is asked."""
+        if response.code == ttrpc.OK:
+            return []
+        return self.close(f"RegisterPlugin: status {response.code}: {response.message}")
 
     def _handle(self, request: ttrpc.Request) -> list[Event]:
         if request.service != PLUGIN or request.method not in _CALLS:
@@ -230,10 +217,9 @@ class Plugin:
     def _timeout(self, request: ttrpc.Request) -> float:
         return request.timeout_ns / 1e9 if request.timeout_ns > 0 else self.runtime.request_timeout
 
-    def _call(self, method: str, body: Any) -> int:
-        stream, data = self._client.call(RUNTIME, method, body.SerializeToString())
+    def _call(self, method: str, body: Any) -> None:
+        _, data = self._client.call(RUNTIME, method, body.SerializeToString())
         self._outgoing.append(multiplexer.encode(RUNTIME_SERVICE, data))
-        return stream
 
     def _respond(self, stream: int, body: Any) -> None:
         self._send(self._server.respond(ttrpc.Response(stream, body.SerializeToString())))

@@ -16,13 +16,10 @@ from corelane.runtime.nri.values import (
     Outcome,
     Question,
     Synchronized,
-    Updates,
-    UpdatesApplied,
 )
 
 HANDSHAKE_SECONDS: Final = 30.0
 """From connecting to the synchronisation: the runtime serves one new plugin at a time, up to 5 s each."""
-UPDATE_SECONDS: Final = 10.0
 NO_RUNTIME: Final = "is the container runtime running, with NRI enabled?"
 _READ_BYTES: Final = 1 << 18
 _MAX_UNREAD_BYTES: Final = 8 << 20
@@ -51,7 +48,6 @@ class Session:
         self._plugin, self._host, self._budget = plugin, host, budget
         self._writer: asyncio.StreamWriter | None = None
         self._answers: set[asyncio.Task[None]] = set()
-        self._updates: dict[int, asyncio.Future[UpdatesApplied]] = {}
         self._reason = ""
 
     @property
@@ -74,23 +70,6 @@ class Session:
             await self._clean_up()
         return self._reason
 
-    async def update(self, updates: Updates) -> UpdatesApplied:
-        """Send updates of our own accord.
-
-        Raises ConnectionError where the connection is or gets lost, TimeoutError after `UPDATE_SECONDS`.
-        """
-        if not self.synchronized:
-            raise ConnectionError(self._reason)
-        number = self._plugin.update(updates)
-        answer: asyncio.Future[UpdatesApplied] = asyncio.get_running_loop().create_future()
-        self._updates[number] = answer
-        self._flush()
-        try:
-            async with asyncio.timeout(UPDATE_SECONDS):
-                return await answer
-        finally:
-            self._updates.pop(number, None)
-
     async def _serve(self, socket: Path, deadline: asyncio.Timeout) -> None:
         reader, self._writer = await asyncio.open_unix_connection(socket)
         self._plugin.register()
@@ -111,9 +90,6 @@ class Session:
             task = asyncio.create_task(self._answer(event, arrived))
             self._answers.add(task)
             task.add_done_callback(self._answers.discard)
-        elif isinstance(event, UpdatesApplied):
-            if event.call in self._updates:
-                self._updates.pop(event.call).set_result(event)
         else:
             if isinstance(event, Lost):
                 self._reason = event.reason
@@ -156,8 +132,6 @@ class Session:
             self._take(event, 0.0)
 
     async def _clean_up(self) -> None:
-        for answer in self._updates.values():
-            answer.set_exception(ConnectionError(self._reason))
         for task in self._answers:
             task.cancel()
         await asyncio.gather(*self._answers, return_exceptions=True)

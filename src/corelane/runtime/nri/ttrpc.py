@@ -146,10 +146,6 @@ class Client:
         self._open.add(stream)
         return stream, _message(stream, _REQUEST, envelope)
 
-    def give_up(self, stream: int) -> None:
-        """Ignore the response to a call, should one come."""
-        self._open.discard(stream)
-
     def receive(self, data: bytes) -> list[Response]:
         """Return the responses to open calls that these bytes complete. Raises ProtocolError."""
         return [

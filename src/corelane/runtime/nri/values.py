@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from corelane.runtime.base import ContainerState, ResourceUpdate
-from corelane.runtime.cri.values import POD_NAME, POD_NAMESPACE, POD_UID
+from corelane.runtime.cri.values import POD_NAME, POD_UID
 
-_FIRST_SAFE_NRI: Final = (0, 12, 1)
 DEFAULT_REQUEST_TIMEOUT: Final = 2.0
 """Seconds that a runtime waits for an answer unless configured otherwise."""
 
@@ -32,25 +31,6 @@ class RuntimeIdentity:
     version: str = ""
     nri_version: str = ""
     request_timeout: float = DEFAULT_REQUEST_TIMEOUT
-
-    @property
-    def updates_unasked_are_safe(self) -> bool:
-        """Whether UpdateContainers outside of an event cannot deadlock this runtime.
-
-        containerd/containerd#13733: two mutexes are taken in opposite order by such an update and by a
-        container's life cycle; fixed in containerd/nri v0.12.1 (#301), first in containerd 2.4. CRI-O has a
-        lock of its own to fix (cri-o#9835) and counts as unsafe, as does a version that is not a release.
-        """
-        release = _release(self.nri_version)
-        return self.name == "containerd" and release is not None and release >= _FIRST_SAFE_NRI
-
-
-def _release(version: str) -> tuple[int, ...] | None:
-    """Return a version such as "v0.12.1" as numbers; None for anything but a release."""
-    numbers = version.removeprefix("v").split(".")
-    if len(numbers) != 3 or not all(number.isascii() and number.isdigit() for number in numbers):
-        return None
-    return tuple(int(number[:9]) for number in numbers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +81,6 @@ class NRIContainer:
     @property
     def pod_uid(self) -> str:
         return self.labels.get(POD_UID, "")
-
-    @property
-    def pod_namespace(self) -> str:
-        return self.labels.get(POD_NAMESPACE, "")
 
     @property
     def pod_name(self) -> str:
@@ -210,18 +186,6 @@ class PodRemoved:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdatesApplied:
-    """The runtime's answer to updates of our own accord, by the number that sending them returned.
-
-    `failed` are the containers that it did not update; `error` is its message where it refused all of them.
-    """
-
-    call: int
-    failed: tuple[str, ...] = ()
-    error: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class ShutDown:
     """The runtime ends this plugin's service."""
 
@@ -244,7 +208,7 @@ Notification: TypeAlias = (
     | PodStopped
     | PodRemoved
 )
-Event: TypeAlias = Question | Notification | Configured | UpdatesApplied | ShutDown | Lost
+Event: TypeAlias = Question | Notification | Configured | ShutDown | Lost
 
 Updates: TypeAlias = tuple[tuple[str, ResourceUpdate], ...]
 """Changes of containers, by container id."""
