@@ -21,7 +21,7 @@ from corelane.agent.allocation.records import RunCPUs
 from corelane.agent.bound_pods import PodEvents
 from corelane.agent.clocks import Clocks
 from corelane.agent.event_loop import EventLoop
-from corelane.agent.execution import Execution, InstructionTasks
+from corelane.agent.execution import Execution
 from corelane.agent.kubelet_side import PodList
 from corelane.agent.node_sources import NodeSources
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
@@ -108,8 +108,7 @@ class NodeAgent:
         self._execution = Execution(
             around.runtime, around.runtime.apply, put=self.put, reporter=self.reporter, clocks=self.clocks
         )
-        self._tasks = InstructionTasks(self.reporter)
-        self.handlers = NRIHandlers(self, around.runtime, self.clocks, self.reporter)
+        self.handlers = NRIHandlers(self, around.runtime.records, self.clocks, self.reporter)
         self.nri = (
             NRIConnection(
                 self.handlers,
@@ -149,7 +148,6 @@ class NodeAgent:
                     group.create_task(part)
         finally:
             self._execution.cancel()
-            self._tasks.cancel()
 
     async def close(self) -> None:
         """Wait a moment for the last writes, and close the runtime's connection."""
@@ -302,9 +300,6 @@ class NodeAgent:
         """Begin to carry out an instruction."""
         if isinstance(order, instructions.Pin):
             self._ordered[order.id] = order.update
-            if self.handlers.asked:
-                self._tasks.spawn(self.handlers.pin(order))
-                return
         if self._execution.carry_out(order):
             return
         match order:

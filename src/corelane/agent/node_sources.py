@@ -14,6 +14,7 @@ from corelane.agent.clocks import Clocks
 from corelane.agent.execution import ENDED, Reading, container_run
 from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
 from corelane.agent.node_watch import NodeWatch
+from corelane.agent.nri_handlers import Records
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import LONGEST_PAUSE, Source
 from corelane.agent.task_samples import TaskSamples
@@ -46,13 +47,12 @@ class NodeRuntime(Runtime, Protocol):
     def unrecorded(self) -> list[str]:
         """Ids of containers whose cgroup differs from the runtime's record."""
 
+    @property
+    def records(self) -> Records:
+        """The runtime's own records of its containers."""
+
     async def apply(self, container_id: str, change: ResourceUpdate) -> None:
         """Change a container, and return once the kernel has the change: the runtime's record follows."""
-
-    async def write_cgroup(
-        self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
-    ) -> None:
-        """Change a running container by its cgroup's files alone."""
 
 
 class SourcesOwner(Protocol):

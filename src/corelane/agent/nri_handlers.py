@@ -8,15 +8,16 @@ and is repaired through CRI as after any drift.
 
 import asyncio
 from collections.abc import Hashable
+from contextlib import AbstractContextManager
 from itertools import count
 from typing import Final, Protocol
 
 from corelane.agent.allocation import events
-from corelane.agent.allocation.instructions import AnswerCreate, Pin
+from corelane.agent.allocation.instructions import AnswerCreate
 from corelane.agent.clocks import Clocks
 from corelane.agent.reporting import AgentReporter
 from corelane.cpuset import CPUSet
-from corelane.runtime.base import ObservedResources, ResourceUpdate
+from corelane.runtime.base import ResourceUpdate
 from corelane.runtime.nri.connection import Report
 from corelane.runtime.nri.values import (
     NOTHING,
@@ -36,6 +37,7 @@ ANSWER_SECONDS: Final = 0.4
 DECISION_SECONDS: Final = 0.25
 """After which the allocation settles for the shared pool."""
 POD_SECONDS: Final = 0.15
+_MOST_ANSWERED: Final = 64
 
 
 class NRIAgent(Protocol):
@@ -62,53 +64,37 @@ class NRIAgent(Protocol):
         """Report a container that starts in the shared pool: no answer was ready in time."""
 
 
-class CgroupWriter(Protocol):
-    """Changes of running containers by their cgroups' files alone, as `CRIRuntime` has them."""
+class Records(Protocol):
+    """The runtime's own records of its containers, as `CRIRuntime` brings them into line."""
 
-    async def write_cgroup(
-        self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
-    ) -> None: ...
+    def held(self) -> AbstractContextManager[None]:
+        """Begin no update meanwhile."""
 
-    async def observe(self, container_id: str) -> ObservedResources | None: ...
+    def note_recorded(self, container_id: str, change: ResourceUpdate) -> None:
+        """Note that the runtime gets a change in an answer."""
+
+    def note_unrecorded(self, container_id: str, change: ResourceUpdate) -> None:
+        """Note that the runtime did not get a change after all."""
 
 
 class NRIHandlers:
     """Handlers for an `NRIConnection`; `answer` takes the allocation's instruction."""
 
-    def __init__(
-        self, agent: NRIAgent, writer: CgroupWriter, clocks: Clocks, reporter: AgentReporter
-    ) -> None:
+    def __init__(self, agent: NRIAgent, records: Records, clocks: Clocks, reporter: AgentReporter) -> None:
         self._agent = agent
-        self._writer = writer
+        self._records = records
         self._clocks = clocks
         self._reporter = reporter
         self._tokens = count(1)
         self._waiting: dict[Hashable, asyncio.Future[AnswerCreate]] = {}
-
-    @property
-    def asked(self) -> bool:
-        """Whether the runtime waits for an answer, and so serves no update of a container."""
-        return bool(self._waiting)
+        self._answered: dict[str, Updates] = {}
+        """Updates in the last answers, by the container that was created: an answer may come too late."""
 
     def answer(self, order: AnswerCreate) -> None:
         """Hand an answer to its handler; one that comes too late is dropped."""
         waiting = self._waiting.get(order.token)
         if waiting is not None and not waiting.done():
             waiting.set_result(order)
-
-    async def pin(self, order: Pin) -> None:
-        """Change a container by its cgroup's files alone, and report what the kernel grants it then."""
-        times = self._clocks.times
-        try:
-            await self._writer.write_cgroup(order.id, order.update)
-            observed = await self._writer.observe(order.id)
-        except Exception as error:  # noqa: BLE001 - reported, and retried as any pin
-            self._agent.put(events.PinFailed(id=order.id, message=str(error), **times()))
-            return
-        allowed = observed.cpus if observed and observed.populated else CPUSet()
-        self._agent.put(
-            events.Pinned(id=order.id, cpus=order.cpus, allowed=allowed, resources=observed, **times())
-        )
 
     # -- questions
 
@@ -150,15 +136,21 @@ class NRIHandlers:
         )
         alarm = loop.call_later(DECISION_SECONDS + 0.01, self._pass_time)
         try:
-            self._agent.put(question)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                order = await waiting
+            with self._records.held():
+                self._agent.put(question)
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    order = await waiting
         except TimeoutError:
             self._agent.put(events.CreationLost(token=token, **self._clocks.times()))
             raise
         finally:
             alarm.cancel()
             del self._waiting[token]
+        for container_id, update in order.updates:
+            self._records.note_recorded(container_id, update)
+        self._answered[event.container.id] = order.updates
+        while len(self._answered) > _MOST_ANSWERED:
+            del self._answered[next(iter(self._answered))]
         return Answer(order.adjust, order.updates)
 
     def _pass_time(self) -> None:
@@ -176,6 +168,8 @@ class NRIHandlers:
         if isinstance(event, ContainerStarted | ContainerStopped | Lost):
             self._agent.containers_changed()
         elif isinstance(event, Unanswered) and isinstance(event.question, ContainerCreating):
+            for container_id, update in self._answered.pop(event.question.container.id, ()):
+                self._records.note_unrecorded(container_id, update)
             what = f"container {event.question.container.name} of pod {_pod(event.question)}"
             self._agent.unanswered(what, f"NRI question {event.outcome} after {event.seconds:.2f} s")
 

@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Final
 
 from corelane.kernel import container_cgroup, container_paths, container_tasks, pod_bandwidth
 from corelane.kernel.cgroupfs import CgroupGone
@@ -31,19 +30,16 @@ from corelane.runtime.cri import changing
 from corelane.runtime.cri.client import CONTAINERD, CRIClient
 from corelane.runtime.cri.following import Follower
 from corelane.runtime.cri.index import ContainerIndex, TrackedContainer
+from corelane.runtime.cri.recording import Recorder
 from corelane.runtime.cri.values import (
     POD_UID,
     ContainerDetails,
     CRIContainer,
     CRIError,
-    CRIResources,
     RuntimeVersion,
     Sandbox,
 )
 from corelane.runtime.process_watch import Broadcast, Tasks
-
-_RECORD_BACKOFF_SECONDS: Final = (0.1, 30.0)
-_LAST_RECORDS_SECONDS: Final = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -77,8 +73,7 @@ class CRIRuntime:
         self._tasks = Tasks()
         self._follower = Follower(self, self._client, self._tasks, list_seconds)
         self._following: asyncio.Task[None] | None = None
-        self._recorder: asyncio.Task[None] | None = None
-        self._postponed = asyncio.Event()
+        self.records = Recorder(self._index, self._client, self._tasks, self._write)
 
     @property
     def name(self) -> str:
@@ -181,55 +176,51 @@ class CRIRuntime:
             if in_cgroup:
                 await self._write(container, change)
             try:
-                await self._record(container, change)
+                await self.records.record(container, change)
             except CRIError as failure:
                 if not in_cgroup:
                     raise
                 text = "container %s: its cgroup is written, the runtime's record follows: %s"
                 _log.info(text, container_id, failure)
-                self._postpone(container, change)
-            await self._repeat_newer(container)
+                self.records.postpone(container, change)
+            await self.records.repeat_newer(container)
 
     async def apply(self, container_id: str, change: ResourceUpdate) -> None:
         """As `update`, but return once the files are written: the runtime's record follows.
 
-        So many containers are changed in the time that the record of one takes. Raises RuntimeFailure with
-        the kernel's reason, UnknownContainer.
+        So many containers are changed in the time that the record of one takes, and no update that is under
+        way is waited for: in the runtime that one may wait for an NRI handler.
         """
         container = await self._find(container_id)
         runs = container.status.state in ("running", "unknown")
         if runs and await self._group(container) is not None:
             await self.write_cgroup(container_id, change)
-        else:
+        elif not self.records.are_held:
             await self.update(container_id, change)
+        else:
+            raise RuntimeFailure("UpdateContainerError", f"{self._no_group(container)}; the runtime is busy")
 
     async def write_cgroup(
         self, container_id: str, change: ResourceUpdate, *, recorded: bool = False
     ) -> None:
         """Change a running container by its cgroup's files alone; the runtime is not called meanwhile.
 
-        Its record is brought into line in the background, unless that is done otherwise: `recorded`, as when
-        an NRI handler returns the same update. Then nothing waits for an older update that is under way: in
-        the runtime that one may wait for the handler. CPU shares change with the record. Raises
-        RuntimeFailure, UnknownContainer.
+        Its record is brought into line in the background, unless that is done otherwise: `recorded`. CPU
+        shares change with the record. Raises RuntimeFailure, UnknownContainer.
         """
         container = await self._find(container_id)
-        if not recorded:
-            async with container.lock:
-                await self._write(container, change)
-                self._postpone(container, change)
-            return
+        if recorded:
+            self.records.note_recorded(container_id, change)
         container.newer = changing.merged(container.newer, change)
-        if container.unrecorded:
-            container.unrecorded = changing.without(container.unrecorded, change)
-        if container.older:
-            container.older = changing.without(container.older, change)
         await self._write(container, change)
+        container.newer = changing.merged(container.newer, change)  # an update may have begun meanwhile
+        if not recorded:
+            self.records.postpone(container, change)
 
     @property
     def unrecorded(self) -> list[str]:
         """Ids of containers whose cgroup differs from the runtime's record."""
-        return [container.status.id for container in self._index if container.unrecorded]
+        return self.records.lacking
 
     async def _find(self, container_id: str) -> TrackedContainer:
         """Return a container, from its status if it was never listed. Raises UnknownContainer, CRIError."""
@@ -239,24 +230,6 @@ class CRIRuntime:
         if details is None:
             raise UnknownContainer(container_id)
         return await self.take(details)
-
-    async def _record(self, container: TrackedContainer, change: ResourceUpdate) -> None:
-        """Send a change, and what is not recorded yet: the runtime applies its record as a whole.
-
-        Raises UnknownContainer, CRIError.
-        """
-        for earlier in (container.unrecorded, container.older):
-            change = changing.merged(earlier or ResourceUpdate(), change)
-        resources = changing.cri_resources(change)
-        try:
-            if resources != CRIResources():
-                await self._client.update(container.status.id, resources)
-        except CRIError as error:
-            if error.code != "NOT_FOUND":
-                raise
-            self._index.retire(container.status.id)
-            raise UnknownContainer(container.status.id) from None
-        container.unrecorded = container.older = None
 
     async def _write(self, container: TrackedContainer, change: ResourceUpdate) -> None:
         if change == ResourceUpdate():
@@ -300,47 +273,6 @@ class CRIRuntime:
         container.described = True
         container.cgroups_path = details.cgroups_path if details else ""
 
-    def _postpone(self, container: TrackedContainer, change: ResourceUpdate) -> None:
-        container.unrecorded = changing.merged(container.unrecorded or ResourceUpdate(), change)
-        self._postponed.set()
-        if self._recorder is None or self._recorder.done():
-            self._recorder = self._tasks.spawn(self._record_all())
-
-    async def _record_all(self) -> None:
-        """Bring the runtime's record of every container into line, one at a time, for as long as it takes."""
-        least, most = _RECORD_BACKOFF_SECONDS
-        wait = least
-        while pending := [container for container in self._index if container.unrecorded]:
-            self._postponed.clear()
-            for container in pending:
-                with suppress(RuntimeFailure, UnknownContainer):
-                    await self._record_postponed(container)
-            if any(container.unrecorded for container in pending):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(wait):
-                        await self._postponed.wait()
-                wait = min(wait * 2, most)
-            else:
-                wait = least
-
-    async def _record_postponed(self, container: TrackedContainer) -> None:
-        async with container.lock:
-            if change := container.unrecorded:
-                container.newer = ResourceUpdate()
-                try:
-                    await self._record(container, change)
-                except CRIError as failure:
-                    _log.info(
-                        "container %s: the runtime's record is behind: %s", container.status.id, failure
-                    )
-                await self._repeat_newer(container)
-
-    async def _repeat_newer(self, container: TrackedContainer) -> None:
-        """Write again what a handler wrote meanwhile: the runtime may have applied its record after that."""
-        if container.newer != ResourceUpdate():
-            self._postpone(container, container.newer)
-            await self._write(container, container.newer)
-
     async def observe(self, container_id: str) -> ObservedResources | None:
         """Read a container's cgroup; of one that the runtime has removed too, while its cgroup is there.
 
@@ -381,11 +313,9 @@ class CRIRuntime:
 
     async def close(self) -> None:
         """As `Runtime.close`; what can be recorded within a moment is."""
-        if self._recorder:
-            await asyncio.wait([self._recorder], timeout=_LAST_RECORDS_SECONDS)
-        for task in (self._following, self._recorder):
-            if task:
-                task.cancel()
+        await self.records.close()
+        if self._following:
+            self._following.cancel()
         self._broadcast.close()
         await self._client.close()
         await self._tasks.finish()

@@ -1,0 +1,91 @@
+"""Containers that the runtime asks about before it creates them, beside updates that it has not answered."""
+
+import asyncio
+import threading
+from contextlib import asynccontextmanager
+
+from corelane.cpuset import CPUSet
+from corelane.runtime.cri.values import POD_UID
+from corelane.runtime.nri.values import (
+    ContainerCreating,
+    NRIContainer,
+    NRIPod,
+    Token,
+    Unanswered,
+)
+from support.node_lab import pod, with_lab
+
+
+def question(name, ident=""):
+    """The runtime is about to create the container `app` of a pod."""
+    container = NRIContainer(id=ident or f"{name}-1", name="app", labels={POD_UID: f"uid-{name}"})
+    return ContainerCreating(Token(1, 1), NRIPod(namespace="default", name=name), container, 2.0)
+
+
+def burstable(lab, name):
+    """A pod in the shared pool, which leaves exclusive CPUs."""
+    lab.kubelet.pods = [*lab.kubelet.pods, manifest := pod(name)]
+    manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
+    return lab.start(manifest["metadata"]["uid"], f"{name}-0")
+
+
+@asynccontextmanager
+async def stuck_updates(lab):
+    """The runtime answers no update of a container meanwhile, as during a handler's work; yields them."""
+    release, begun, update = threading.Event(), [], lab.node.update
+
+    def waiting(request, context):
+        begun.append(request)
+        assert release.wait(60)
+        return update(request, context)
+
+    lab.node.update = waiting
+    try:
+        yield begun
+    finally:
+        release.set()
+        lab.node.update = update
+
+
+def test_a_creation_waits_for_no_update_that_the_runtime_has_not_answered(tmp_path):
+    async def scene(lab):
+        noise = burstable(lab, "noise")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            async with stuck_updates(lab) as begun:
+                lab.drift(noise, "0-1")
+                await lab.until(lambda: begun)
+                await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+                for number, name in enumerate(("first", "second", "third")):
+                    lab.kubelet.pods = [*lab.kubelet.pods, pod(name, "1")]
+                    answer = await agent.handlers.on_creating(question(name))
+                    own = answer.adjust.cpus
+                    assert len(own) == 1, f"{name}: in the shared pool"
+                    assert not lab.cpus(noise) & own
+                    assert dict(answer.updates)[noise].cpus == lab.cpus(noise)
+                    assert len(lab.cpus(noise)) == 7 - number
+            await lab.until(lambda: not agent.around.runtime.unrecorded)
+            await asyncio.sleep(0.3)
+            assert len(lab.cpus(noise)) == 5, "an older update brought the old CPUs back"
+
+    with_lab(tmp_path, scene)
+
+
+def test_no_update_is_begun_while_the_runtime_waits_for_an_answer(tmp_path):
+    async def scene(lab):
+        burstable(lab, "noise")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            await lab.until(lambda: not agent.around.runtime.unrecorded)
+            lab.kubelet.pods = [*lab.kubelet.pods, pod("server", "2")]
+            before, lab.node.updates = lab.node.updates, []
+            answer = await agent.handlers.on_creating(question("server"))
+            assert lab.node.updates == []
+            assert [update.cpus for _, update in answer.updates] == [CPUSet(range(8)) - answer.adjust.cpus]
+            await asyncio.sleep(0.5)
+            assert lab.node.updates == [], "the answer has it"
+            agent.handlers.on_event(Unanswered(question("server"), "overrun", 0.5))
+            await lab.until(lambda: lab.node.updates)
+            assert before is not lab.node.updates
+
+    with_lab(tmp_path, scene)
