@@ -1,215 +1,167 @@
 """The agent beside a kubelet, measured: `make bench-agent`.
 
-On this machine's containerd (root, runc, busybox-static; see tests/support/containerd.py), beside a kubelet
-and an API server of the tests' own: cost of an idle agent, reconciling, start, and the time from a container's
-start until its CPUs were read back. Then what it is for: a latency-critical server beside noise, in real
-cgroups, under none, static and pools. Other programs that run meanwhile spoil the figures.
+On this machine's containerd (root, runc, busybox-static; see tests/support/containerd.py): cost of an idle
+agent, reconciling, start, and the time from a container's start until its CPUs were read back. Then what the
+agent is for: a latency-critical server beside noise. Other programs that run meanwhile spoil the figures.
 """
 
+# ruff: noqa: T201
 import asyncio
-import json
 import os
-import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import Final
 
+import agent_lab
+import beside_noise
 import report
+from agent_lab import Agent, AgentLab
 from report import Row
 
-ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "tests"))
-
-CONTAINERS = 100
-SECONDS = 20.0
-
-
-async def agent_rows(release: str) -> list[Row]:
-    """Rows measured on a real containerd."""
-    from support import containerd, kubelet_server
-    from support.certificates import Authority
-    from support.cluster_lab import cluster
-    from support.kubelet_server import FakeKubelet
-
-    with tempfile.TemporaryDirectory(dir="/tmp") as name:
-        path = Path(name)
-        (path / "cd").mkdir()
-        authority = Authority.make()
-        pair = authority.issue(path / "kubelet.pem", "here", "127.0.0.1")
-        authority.write(path / "ca.pem")
-        (path / "token").write_text("token")
-        fake = FakeKubelet(tokens={"token"})
-        with containerd.running(path / "cd", release) as lab:
-            async with cluster(path) as client, kubelet_server.serving(fake, pair) as kubelet:
-                await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}})
-                (path / "node.yaml").write_text(
-                    f"runtime: {{endpoint: {lab.socket}, nri: off}}\n"
-                    f"kubelet: {{address: '{kubelet.url}', caFile: {path}/ca.pem, tokenFile: {path}/token}}\n"
-                )
-                return await _measured(lab, fake, path)
+IDLE_CONTAINERS: Final = 100
+CONTAINERS: Final = 250
+IDLE_SECONDS: Final = 60.0
+STARTS: Final = 150
+SHORT_PERIOD: Final = 2.0
+UNSEEN_STARTS: Final = 30
+NRI_STARTS: Final = 30
+REPORT_CPUS: Final = (
+    "/bin/busybox",
+    "sh",
+    "-c",
+    "/bin/busybox grep Cpus_allowed_list /proc/self/status > /cpus; exec /bin/busybox sleep 86400",
+)
 
 
-async def _measured(lab: Any, fake: Any, path: Path) -> list[Row]:
-    await asyncio.to_thread(_pods, lab, fake, "old", CONTAINERS)
-    began = time.monotonic()
-    agent = subprocess.Popen(_command(path), stderr=(path / "log").open("wb"))
+async def on_containerd(lab: AgentLab) -> AsyncIterator[Row]:
+    """Yield the rows of a runtime with events, and of the same one without."""
+    await asyncio.to_thread(lab.hold_a_cpu)
+    await asyncio.to_thread(lab.start_pods, IDLE_CONTAINERS - 1)
+    with lab.agent() as agent:
+        await agent.until_confirmed(lab.containers)
+        yield await idle(agent)
+        yield Row(f"idle, {IDLE_CONTAINERS} containers: RSS", agent.memory_mb(), "MB", 80)
+        await asyncio.to_thread(lab.start_pods, CONTAINERS - IDLE_CONTAINERS)
+        status = await agent.until_confirmed(lab.containers)
+        assert status["overlap"]["count"] >= STARTS, status["overlap"]
+        yield Row("startedAt to read back, events: p99", status["overlap"]["p99"] * 1e3, "ms", 100)
+        yield Row("startedAt to read back, events: longest", status["overlap"]["longest"] * 1e3, "ms", None)
+        yield await reconcile(agent)
+        yield Row(f"idle, {CONTAINERS} containers: RSS", agent.memory_mb(), "MB", None)
+    for name, fresh in (("no ledger", True), ("its ledger", False)):
+        with lab.agent(fresh=fresh) as agent:
+            await agent.until_confirmed(lab.containers)
+            took = time.monotonic() - agent.began
+            yield Row(f"start, {CONTAINERS} running, {name}", took, "s", 2)
+            yield Row(f"start, {CONTAINERS} running, {name}: CPU time", agent.cpu_seconds(), "s", None)
+    yield await without_events(lab)
+
+
+async def idle(agent: Agent) -> Row:
+    """Return the CPU time of an agent beside containers that do nothing."""
+    await asyncio.sleep(15)
+    before, began = agent.cpu_seconds(), time.monotonic()
+    await asyncio.sleep(IDLE_SECONDS)
+    share = (agent.cpu_seconds() - before) / (time.monotonic() - began) * 100
+    return Row(f"idle, {IDLE_CONTAINERS} containers: CPU", share, "% of a core", 0.5)
+
+
+async def reconcile(agent: Agent) -> Row:
+    """Return the longest of three unchanged comparisons of all containers with the kernel."""
+    longest, at = 0.0, time.time()
+    await agent.until(lambda status: status["reconcile"]["at"] > at)
+    for _ in range(3):
+        at = time.time()
+        status = await agent.until(lambda status: status["reconcile"]["at"] > at)  # noqa: B023
+        longest = max(longest, status["reconcile"]["seconds"])
+    return Row(f"unchanged reconcile, {CONTAINERS} containers", longest * 1e3, "ms", 50)
+
+
+async def without_events(lab: AgentLab) -> Row:
+    """Return the longest time to the set read back where containers are listed each `SHORT_PERIOD`."""
+    with lab.agent(events=False, period=SHORT_PERIOD) as agent:
+        await agent.until_confirmed(lab.containers)
+        for number in range(UNSEEN_STARTS):
+            await asyncio.sleep(SHORT_PERIOD * number / UNSEEN_STARTS)
+            await asyncio.to_thread(lab.start_pods, 1)
+        status = await agent.until_confirmed(lab.containers)
+        assert status["overlap"]["count"] >= UNSEEN_STARTS, status["overlap"]
+        target = (SHORT_PERIOD + 0.1) * 1e3
+        longest = status["overlap"]["longest"] * 1e3
+        return Row("startedAt to read back, listed: longest", longest, "ms", target)
+
+
+async def with_nri(lab: AgentLab) -> AsyncIterator[Row]:
+    """Yield the share of containers whose first instruction ran on their CPUs alone."""
+    await asyncio.to_thread(lab.hold_a_cpu)
+    with lab.agent(nri=True) as agent:
+        await agent.until_confirmed(lab.containers)
+        await agent.until(lambda status: status["nri"]["connected"])
+        made = await asyncio.to_thread(lab.start_pods, NRI_STARTS, REPORT_CPUS)
+        status = await agent.until_confirmed(lab.containers)
+        pool = await asyncio.to_thread(_effective, lab, made[0])
+        seen = [await asyncio.to_thread(_first_seen, lab, container) for container in made]
+        share = sum(cpus == pool for cpus in seen) / len(seen) * 100
+        yield Row("on CPUs at the first instruction, NRI", share, "%", 100, "higher")
+        yield Row("slowest answer to the runtime, NRI", status["nri"]["slowest"] * 1e3, "ms", 500)
+
+
+def _effective(lab: AgentLab, container: str) -> str:
+    group = lab.lab.cgroup(container)
+    names = ("cpuset.effective_cpus", "cpuset.cpus.effective")
+    return next((group / name).read_text().strip() for name in names if (group / name).exists())
+
+
+def _first_seen(lab: AgentLab, container: str) -> str:
+    file = Path(f"/proc/{lab.lab.pid(container)}/root/cpus")
+    deadline = time.monotonic() + 30
+    while not (file.exists() and file.read_text().endswith("\n")):
+        assert time.monotonic() < deadline, f"container {container} reports nothing"
+        time.sleep(0.05)
+    return file.read_text().split()[1]
+
+
+async def rows_of(release: str, measured: Callable[[AgentLab], AsyncIterator[Row]]) -> list[Row]:
+    """Return the rows measured on a release of containerd; none, with the reason, where it cannot be run."""
     try:
-        status = await _until(path, lambda s: s["containers"].get("confirmed", 0) >= CONTAINERS)
-        started = time.monotonic() - began
-        await asyncio.sleep(5)
-        before = _cpu_seconds(agent.pid)
-        await asyncio.sleep(SECONDS)
-        share = (_cpu_seconds(agent.pid) - before) / SECONDS * 100
-        steady = time.time()
-        status = await _until(path, lambda s: s["reconcile"]["at"] > steady)
-        await asyncio.to_thread(_pods, lab, fake, "new", 20)
-        after = await _until(path, lambda s: s["containers"].get("confirmed", 0) >= CONTAINERS + 20)
-        return [
-            Row(f"idle agent, {CONTAINERS} containers: CPU", share, "% of a core", 0.5, "lower"),
-            Row(f"idle agent, {CONTAINERS} containers: RSS", _rss_mb(agent.pid), "MB", 80, "lower"),
-            Row(
-                f"unchanged reconcile, {CONTAINERS} containers",
-                status["reconcile"]["seconds"] * 1e3,
-                "ms",
-                50,
-            ),
-            Row(f"start with {CONTAINERS} running containers", started, "s", 2, "lower"),
-            Row("startedAt to set read back, p99, runtime events", after["overlap"]["p99"] * 1e3, "ms", 100),
-        ]
-    finally:
-        agent.terminate()
-        agent.wait(20)
-
-
-def _command(path: Path) -> list[str]:
-    return [
-        sys.executable, "-m", "corelane", "agent", "run", "--node-name", "here",
-        "--node-config", str(path / "node.yaml"), "--kubeconfig", str(path / "kubeconfig"),
-        "--state-dir", str(path / "state"),
-    ]  # fmt: skip
-
-
-def _pods(lab: Any, fake: Any, name: str, count: int) -> None:
-    """Pods of ten containers each, in the shared pool."""
-    for first in range(0, count, 10):
-        uid = f"{hash(name) % 10**8:08}-2222-4333-8444-{first:012}"
-        containers = [{"name": f"c{number}", "image": "i"} for number in range(10)]
-        metadata = {"name": f"{name}-{first}", "namespace": "default", "uid": uid}
-        fake.pods = [*fake.pods, {"metadata": metadata, "spec": {"containers": containers}}]
-        pod = lab.run_pod(metadata["name"], uid, "besteffort")
-        for container in containers:
-            lab.run_container(pod, container["name"], shares=2)
-
-
-async def _until(path: Path, done: Any) -> dict[str, Any]:
-    from corelane.agent.status_socket import read_status
-
-    async with asyncio.timeout(120):
-        while True:
-            try:
-                status = await asyncio.to_thread(read_status, path / "state")
-                if done(status):
-                    return status
-            except OSError:
-                pass
-            await asyncio.sleep(0.05)
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _rss_mb(pid: int) -> float:
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-async def latency_rows(seconds: float = 10.0) -> list[Row]:
-    """Rows of a server beside noise, on the CPUs that each policy gives both."""
-    rows = []
-    for policy in ("none", "static", "pools"):
-        result = await _beside_noise(policy, seconds)
-        units = {
-            "throughput": ("requests/s", 1.0),
-            "p99": ("ms", 1e3),
-            "switches": ("", 1.0),
-            "migrations": ("", 1.0),
-        }
-        for name, (unit, factor) in units.items():
-            better = "higher" if name == "throughput" else "lower"
-            rows.append(
-                Row(f"server beside noise, {policy}: {name}", result[name] * factor, unit, None, better)
-            )
-    return rows
-
-
-async def _beside_noise(policy: str, seconds: float) -> dict[str, Any]:
-    from corelane.cpuset import CPUSet
-    from corelane.machine.sources import load
-    from corelane.node import NodeConfig, admit, new
-    from corelane.runtime.base import ContainerSpec
-    from corelane.runtime.local import LocalRuntime
-    from corelane.workload import ContainerRequest, PlacementSpec, PodQOS, PodRequest, QOSClass
-
-    spec = PlacementSpec(qos=PodQOS.LSE) if policy == "pools" else PlacementSpec()
-    app = ContainerRequest("app", cpu_request=1000, cpu_limit=1000, memory_request=1, memory_limit=1)
-    request = PodRequest("server", "default", "server", QOSClass.GUARANTEED, (app,), placement_spec=spec)
-    machine = load()
-    ledger, _ = admit(new(machine, NodeConfig(policy=policy)), request)
-    own = CPUSet(ledger.entries["server", "app"].cpus) or machine.usable
-    others = machine.usable - own if policy != "none" else machine.usable
-    script = str(Path(__file__).with_name("latency_server.py"))
-    with tempfile.TemporaryDirectory() as name:
-        runtime = await LocalRuntime.open(Path(name) / "runtime")
-        try:
-            for number in range(2 * len(machine.usable)):
-                await runtime.start(
-                    ContainerSpec(
-                        pod_uid="noise",
-                        namespace="default",
-                        pod="noise",
-                        name=f"n{number}",
-                        command=(sys.executable, script, "noise"),
-                        cpus=others,
-                        cpu_shares_milli=2,
-                    )  # fmt: skip
-                )
-            result = Path(name) / "result.json"
-            await runtime.start(
-                ContainerSpec(
-                    pod_uid="server",
-                    namespace="default",
-                    pod="server",
-                    name="app",
-                    command=(sys.executable, script, "server", str(seconds), str(result)),
-                    cpus=own,
-                    cpu_shares_milli=1000,
-                    quota_us=100_000 if policy == "none" else None,
-                )  # fmt: skip
-            )
-            async with asyncio.timeout(seconds * 4 + 30):
-                while not (result.exists() and result.stat().st_size):
-                    await asyncio.sleep(0.2)
-            answer: dict[str, Any] = json.loads(result.read_text())
-            return answer
-        finally:
-            await runtime.destroy(0)
-
-
-def main() -> None:
-    rows = asyncio.run(latency_rows())
-    try:
-        rows = asyncio.run(agent_rows("1.6")) + rows
-    except BaseException as error:  # pytest's Skipped: no containerd here
+        async with agent_lab.lab(release) as lab:
+            return [_said(row) async for row in measured(lab)]
+    except BaseException as error:  # pytest's Skipped
         if type(error).__name__ != "Skipped":
             raise
-        print(f"not measured on containerd: {error}")
-    report.show(rows)
-    report.keep("agent", rows)
+        print(f"not measured, containerd {release}: {error}")
+        return []
+
+
+def _said(row: Row) -> Row:
+    """Print a row as soon as it is there: all of them take minutes."""
+    print(f"{row.name}: {row.value:.2f} {row.unit}", file=sys.stderr, flush=True)
+    return row
+
+
+async def server_beside_noise() -> list[Row]:
+    if len(os.sched_getaffinity(0)) < 2:
+        print("not measured, server beside noise: needs two CPUs")
+        return []
+    return await beside_noise.measure()
+
+
+async def main() -> None:
+    began = time.monotonic()
+    parts: list[Callable[[], Awaitable[list[Row]]]] = [
+        server_beside_noise,
+        lambda: rows_of("1.6", on_containerd),
+        lambda: rows_of("1.7", with_nri),
+    ]
+    noise, *others = [await part() for part in parts]
+    rows = [row for part in others for row in part]
+    report.show(rows, f"{time.monotonic() - began:.0f} s in all")
+    if noise:
+        beside_noise.show(noise)
+    report.keep("agent", rows + noise)
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(main())

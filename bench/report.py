@@ -46,11 +46,13 @@ def show(rows: Sequence[Row], *notes: str) -> None:
     where = f"Python {platform.python_version()}, {platform.machine()}, {os.cpu_count()} CPUs"
     print(f"{where}, load {os.getloadavg()[0]:.1f}", *notes, sep="\n")
     width = max(len(row.name) for row in rows)
-    print(f"{'':<{width}} {'value':>10} {'target':>9} {'reference':>10}")
+    compared = any(row.reference for row in rows)
+    print(f"{'':<{width}} {'value':>10} {'target':>9}{'  reference' if compared else ''}")
     for row in rows:
         verdict = "" if row.met() else "  missed"
-        value, target, reference = _figure(row.value), _bound(row.target), _bound(row.reference_value)
-        print(f"{row.name:<{width}} {value:>10} {target:>9} {reference:>10} {row.unit}{verdict}")
+        reference = f" {_bound(row.reference_value):>10}" if compared else ""
+        value, target = _figure(row.value), _bound(row.target)
+        print(f"{row.name:<{width}} {value:>10} {target:>9}{reference} {row.unit}{verdict}")
 
 
 def keep(name: str, rows: Sequence[Row]) -> None:
