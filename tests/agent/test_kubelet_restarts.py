@@ -16,6 +16,13 @@ from corelane.node.kubelet.checkpoint import Checkpoint, encode
 from support.node_lab import pod, source, with_lab
 
 
+def replace_file(path, content):
+    """Write a file as the kubelet does: its readers see the old or the new one."""
+    new = path.with_suffix(".new")
+    new.write_bytes(content)
+    new.rename(path)
+
+
 async def made(lab, name, cpu):
     """A pod of the API server that the kubelet lists; returns its manifest."""
     manifest = pod(name, cpu)
@@ -90,7 +97,7 @@ def test_a_pod_that_was_deleted_while_the_agent_was_down_loses_its_cpus(tmp_path
 def test_cpus_pinned_by_the_kubelet_stay_held_while_a_restarted_kubelet_lists_no_pods(tmp_path):
     async def scene(lab):
         pinned = Checkpoint("static", CPUSet.parse("0-5"), {"uid-server": {"app": CPUSet.parse("6-7")}})
-        lab.state_file.write_bytes(encode(pinned))
+        replace_file(lab.state_file, encode(pinned))
         lab.kubelet.configuration["cpuManagerPolicy"] = "static"
         server = lab.run("server", "2")
         async with lab.working() as agent:
@@ -98,7 +105,7 @@ def test_cpus_pinned_by_the_kubelet_stay_held_while_a_restarted_kubelet_lists_no
             await lab.until(lambda: agent.runs() and agent.ledger.entries)
             listed, lab.kubelet.pods = lab.kubelet.pods, []
             lab.kubelet.configuration["cpuManagerPolicy"] = "none"
-            lab.state_file.write_bytes(encode(Checkpoint("none")))
+            replace_file(lab.state_file, encode(Checkpoint("none")))
             await lab.until(lambda: agent.mode.name is ModeName.TAKEOVER)
             await lists(agent, lab)
             await asyncio.sleep(3.5)  # one more reading of the state file
@@ -151,11 +158,11 @@ def test_an_api_server_that_the_kubelet_cannot_ask_does_not_change_the_mode(tmp_
 def test_after_a_refusal_the_state_file_tells_the_policy(tmp_path):
     async def scene(lab):
         lab.kubelet.configuration["cpuManagerPolicy"] = "static"
-        lab.state_file.write_bytes(encode(Checkpoint("static", CPUSet.parse("0-7"))))
+        replace_file(lab.state_file, encode(Checkpoint("static", CPUSet.parse("0-7"))))
         async with lab.working() as agent:
             await lab.until(lambda: agent.mode and agent.mode.name is ModeName.KUBELET)
             lab.kubelet.faults = {"/configz": 404}
-            lab.state_file.write_bytes(encode(Checkpoint("none")))
+            replace_file(lab.state_file, encode(Checkpoint("none")))
             await lab.until(lambda: agent.mode.name is ModeName.OWNER)
 
     with_lab(tmp_path, scene)
@@ -234,3 +241,50 @@ def test_without_the_api_server_lists_prove_an_end_only_if_they_have_pods_of_tha
         return await absent.remaining(pair, pods)
 
     assert asyncio.run(story()) == expected
+
+
+# -- a kubelet that was started with policy static, and writes its cpusets
+
+
+@pytest.mark.parametrize("with_file", [True, False])
+def test_cpusets_of_a_kubelet_that_turned_static_are_no_drift(tmp_path, with_file):
+    """The kubelet writes each cpuset once: if it were undone the container would stay on other CPUs."""
+
+    async def scene(lab):
+        if with_file:
+            replace_file(lab.state_file, encode(Checkpoint("none")))
+        server, noise = lab.run("server", "2"), lab.run("noise")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+            await asyncio.sleep(0.5)  # between two looks at the kubelet, which are 3 s apart
+            pinned = Checkpoint("static", CPUSet.parse("0-5"), {"uid-server": {"app": CPUSet.parse("6-7")}})
+            lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+            if with_file:
+                replace_file(lab.state_file, encode(pinned))
+            lab.drift(server, "6-7")
+            lab.drift(noise, "0-5")
+            await lab.until(lambda: agent.mode.name is ModeName.KUBELET)
+            await asyncio.sleep(0.5)
+            assert (str(lab.cpus(server)), str(lab.cpus(noise))) == ("6-7", "0-5")
+
+    with_lab(tmp_path, scene)
+
+
+def test_cpus_that_the_kubelet_has_just_pinned_are_held_when_its_policy_becomes_none(tmp_path):
+    async def scene(lab):
+        lab.kubelet.configuration["cpuManagerPolicy"] = "static"
+        replace_file(lab.state_file, encode(Checkpoint("static", CPUSet.parse("0-7"))))
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.mode and agent.mode.name is ModeName.KUBELET)
+            await asyncio.sleep(0.5)
+            pinned = Checkpoint("static", CPUSet.parse("0-5"), {"uid-server": {"app": CPUSet.parse("6-7")}})
+            replace_file(lab.state_file, encode(pinned))
+            lab.run("server", "2")
+            await lab.until(agent.runs)
+            await asyncio.sleep(0.3)
+            lab.kubelet.configuration["cpuManagerPolicy"] = "none"
+            replace_file(lab.state_file, encode(Checkpoint("none")))
+            await lab.until(lambda: agent.mode.name is ModeName.TAKEOVER)
+            assert agent.ledger.entries["uid-server", "app"].cpus == CPUSet.parse("6-7")
+
+    with_lab(tmp_path, scene)

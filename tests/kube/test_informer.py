@@ -25,6 +25,7 @@ class Log(InformerReporter):
         self.gone: list[Malformed] = []
         self.errors: list[str] = []
         self.delays: list[float] = []
+        self.recoveries = 0
 
     def listed(self, kind: type[Object], objects: int) -> None:
         self.lists += 1
@@ -38,6 +39,9 @@ class Log(InformerReporter):
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         self.errors.append(error.reason)
         self.delays.append(seconds)
+
+    def recovered(self, kind: type[Object]) -> None:
+        self.recoveries += 1
 
 
 class Watched:
@@ -139,6 +143,7 @@ def test_a_silent_watch_is_renewed() -> None:
         fake.script[WATCH] = [watching(), watching(event("ADDED", pod("a", "6")))]
         assert await watched.next(1) == ["+a@6"]
         assert watched.log.errors == ["Unreachable"]
+        assert watched.log.recoveries == 1
 
     run(story, quiet_seconds=0.2)
 

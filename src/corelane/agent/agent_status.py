@@ -7,7 +7,7 @@ from typing import Any
 
 from corelane import __version__
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.records import RunCPUs
+from corelane.agent.allocation.records import PodCPUs, RunCPUs
 from corelane.agent.kubelet_side import KubeletFacts
 from corelane.agent.publication.write_queue import QueueState
 from corelane.node import NodeState
@@ -131,8 +131,21 @@ def of_nri(socket: str, status: ConnectionStatus | None) -> dict[str, Any]:
     }
 
 
-def of_queue(state: QueueState, now: float) -> dict[str, Any]:
-    """Return the state of a queue of writes."""
+def without_room(pods: Iterable[PodCPUs]) -> list[dict[str, str]]:
+    """Return the pods that no admission placed, and why."""
+    return [
+        {"pod": pod.pod.key, "reason": pod.unplaced.reason, "message": pod.unplaced.message}
+        for pod in pods
+        if pod.unplaced
+    ]
+
+
+def of_queues(states: Iterable[QueueState], now: float) -> list[dict[str, Any]]:
+    """Return the states of queues of writes."""
+    return [_of_queue(state, now) for state in states]
+
+
+def _of_queue(state: QueueState, now: float) -> dict[str, Any]:
     failing = state.failing_for > 0
     return {
         "name": state.name,

@@ -5,6 +5,7 @@ events are handled, readings are taken, and what is reported to the API server i
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
 
 from corelane.agent.allocation.events import AgentEvent
@@ -41,8 +42,10 @@ class LoopOwner(Protocol):
 class EventLoop:
     """`put` events from anywhere in the event loop's thread; `run` until cancelled."""
 
-    def __init__(self, owner: LoopOwner) -> None:
+    def __init__(self, owner: LoopOwner, before: Callable[[], Awaitable[None]] | None = None) -> None:
+        """`before` is called when events wait; those that it puts are handled with them."""
         self._owner = owner
+        self._before = before
         self.queue = EventQueue()
         self.put = self.queue.put
         self._unsaved: NodeState | None = None
@@ -63,7 +66,9 @@ class EventLoop:
         now = asyncio.get_running_loop().time
         while True:
             wait = None if self._unsaved is None else max(self._retry_at - now(), 0.0)
-            batch = await self.queue.batch(wait)
+            if await self.queue.filled(wait) and self._before:
+                await self._before()
+            batch = self.queue.take()
             orders = self._owner.handle(*batch) if batch else []
             for order in orders:
                 if isinstance(order, SaveLedger):

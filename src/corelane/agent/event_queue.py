@@ -24,6 +24,7 @@ _READINGS: Final[dict[type[AgentEvent], Callable[[Any], Hashable]]] = {
     events.PodsListed: lambda _: None,
 }
 """Events that move to the end of the queue when they replace a waiting one; by type, what they are about."""
+_MODE: Final[Hashable] = (events.ModeChanged, None)
 _FACTS: Final[dict[type[AgentEvent], tuple[str, Callable[[Any], Hashable]]]] = {
     PodSeen: ("pod", lambda event: event.plan.uid),
     events.PodSeen: ("pod", lambda event: event.pod.uid),
@@ -60,13 +61,24 @@ class EventQueue:
         self._filled.set()
 
     async def batch(self, seconds: float | None = None) -> list[AgentEvent]:
-        """Wait for events and return at most `_BATCH`, the oldest first; none after `seconds`."""
+        """Wait for events and take at most `_BATCH`, the oldest first; none after `seconds`."""
+        await self.filled(seconds)
+        return self.take()
+
+    async def filled(self, seconds: float | None = None) -> bool:
+        """Wait for an event; return whether there is one after `seconds`."""
         if not self._waiting:
             self._filled.clear()
             try:
                 async with asyncio.timeout(seconds):
                     await self._filled.wait()
             except TimeoutError:
-                return []
+                return False
+        return True
+
+    def take(self) -> list[AgentEvent]:
+        """Return at most `_BATCH` events, the oldest first, but for a mode: no other is decided without."""
         keys = [key for key, _ in zip(self._waiting, range(_BATCH), strict=False)]
+        if _MODE in self._waiting:
+            keys = [_MODE, *(key for key in keys if key != _MODE)]
         return [self._waiting.pop(key) for key in keys]

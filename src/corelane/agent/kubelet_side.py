@@ -122,6 +122,7 @@ class KubeletSide:
         self._absent = absent
         self._clock = clock
         self._refused_since: float | None = None
+        self._version: tuple[int, ...] = ()
 
     @property
     def has_state_file(self) -> bool:
@@ -156,6 +157,7 @@ class KubeletSide:
 
     async def read_state(self) -> None:
         """Read the state file. Raises OSError with the fault; that it is another kubelet's is one, too."""
+        self._version = self._state_file.version() if self._state_file else ()
         state = await self._read_file()
         if state is None:
             return
@@ -168,6 +170,11 @@ class KubeletSide:
             self._update(state_fault=fault)
         if fault:
             raise OSError(fault)
+
+    @property
+    def state_file_replaced(self) -> bool:
+        """Whether the state file is not the one that was read last."""
+        return self._state_file is not None and self._state_file.version() != self._version
 
     async def _read_file(self) -> KubeletState | None:
         return await asyncio.to_thread(self._state_file.read) if self._state_file else None

@@ -67,7 +67,7 @@ class NodeAgent:
             settings.state_dir, self.status, self._state_renewed, self.reporter, self.clocks.wall
         )
         self._acts = not self.state.lock.try_acquire()  # before the files are read
-        self.loop = EventLoop(self)
+        self.loop = EventLoop(self, lambda: self.refresh_kubelet())
         self.upkeep = NodeUpkeep(
             around.client,
             settings.node_name,
@@ -102,6 +102,7 @@ class NodeAgent:
             ),
             machine_watch=around.machine_watch,
         )
+        self.refresh_kubelet = self.sources.refresh_kubelet
         self.started_at = self.clocks.wall()
         self.ledger_fault, self.ledger_fault_since = "", 0.0
         self._ordered: dict[str, ResourceUpdate] = {}
@@ -317,7 +318,6 @@ class NodeAgent:
     def status(self) -> dict[str, Any]:
         """Return the status document."""
         runtime, sources, facts = self.around.runtime, self.sources, self.sources.kubelet_facts
-        wall = self.clocks.wall()
         return agent_status.document(
             self.settings.node_name,
             running=True,
@@ -338,7 +338,7 @@ class NodeAgent:
             ),
             nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
             sources=[*sources.states(), *(source.state.plain() for source in self.state.sources)],
-            writes=[agent_status.of_queue(state, wall) for state in self.upkeep.publisher.states()],
+            writes=agent_status.of_queues(self.upkeep.publisher.states(), self.clocks.wall()),
             ledger={
                 "path": str(self.settings.state_dir / LEDGER_FILE),
                 "generation": self.ledger.generation,
@@ -355,11 +355,7 @@ class NodeAgent:
             drift={"count": self.drifts.count, "lastAt": self.drifts.last_at, "last": self.drifts.last},
             overlap=sources.overlap.plain(),
             narrowed=sources.samples.plain(),
-            podsWithoutRoom=[
-                {"pod": pod.pod.key, "reason": pod.unplaced.reason, "message": pod.unplaced.message}
-                for pod in self.machine.allocation.pods.values()
-                if pod.unplaced
-            ],
+            podsWithoutRoom=agent_status.without_room(self.machine.pods.values()),
         )
 
     # -- for NRI

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
@@ -18,6 +19,7 @@ from corelane.agent.nri_handlers import Records
 from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import LONGEST_PAUSE, Source
 from corelane.agent.task_samples import TaskSamples
+from corelane.kube.kubelet.errors import KubeletError
 from corelane.machine.watch import MachineWatch
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.runtime.base import ResourceUpdate, Runtime, RuntimeStatus, UnknownContainer
@@ -27,6 +29,8 @@ CONFIGURATION_SECONDS: Final = 3.0
 """A changed kubelet configuration is published within 5 s, also of a kubelet that was down for long."""
 RELIST_SECONDS: Final = 300.0
 """Between two lists of a runtime that reports starts and ends by itself."""
+CHECK_SECONDS: Final = 1.0
+"""For the kubelet's policy, before drift is repaired."""
 END_SECONDS: Final = 0.5
 """Between two looks at the cgroup of a container that has ended, until it is empty."""
 FALLBACK_AFTER: Final = 3
@@ -257,6 +261,8 @@ class NodeSources:
         faults: list[Exception] = []
         runs = self._owner.runs()
         sampled = self.samples.due(runs) if self._owner.may_write() else ()
+        observed: list[events.Observed] = []
+        drifted = False
         for run in runs:
             try:
                 reading = await self._reading(run.id)
@@ -267,14 +273,15 @@ class NodeSources:
                 continue
             if not reading.allowed and run.id not in self._ending:
                 self.containers_changed()
-            self._owner.put(
-                events.Observed(
-                    id=run.id,
-                    allowed=reading.allowed,
-                    resources=reading.resources,
-                    **self._owner.clocks.times(),
-                )
+            drifted |= _has_drifted(run, reading)
+            times = self._owner.clocks.times()
+            observed.append(
+                events.Observed(id=run.id, allowed=reading.allowed, resources=reading.resources, **times)
             )
+        if drifted:
+            await self.refresh_kubelet(CHECK_SECONDS)
+        for event in observed:
+            self._owner.put(event)
         self.reconcile_took = self._owner.clocks.monotonic() - began
         self.reconciled_at = self._owner.clocks.wall()
         if faults:
@@ -323,6 +330,21 @@ class NodeSources:
                 await self._side.read_pods(self._owner.allocated_pods(), seconds / 2)
         return uid in self.pods.pods
 
+    async def refresh_kubelet(self, seconds: float = 0.0) -> None:
+        """Read the kubelet's state file if it was replaced, before CPUs are decided or repaired.
+
+        Drift may be the first sign of a kubelet that was started with policy static. It writes its file
+        before any cpuset, and each cpuset once. Without the file, /configz is asked for so many `seconds`.
+        """
+        if self._side is None:
+            return
+        with suppress(OSError, KubeletError):  # reported by the source of its own
+            if self._side.state_file_replaced:
+                await self._read_state()
+            elif seconds and not self._side.has_state_file:
+                async with asyncio.timeout(seconds):
+                    await self._read_configuration()
+
     async def _read_configuration(self) -> None:
         assert self._side is not None
         await self._side.read_configuration()
@@ -370,3 +392,7 @@ class NodeSources:
                     **self._owner.clocks.times(),
                 )
             )
+
+
+def _has_drifted(run: RunCPUs, reading: Reading) -> bool:
+    return bool(run.applied and reading.allowed) and run.applied != reading.allowed

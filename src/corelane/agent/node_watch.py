@@ -118,3 +118,6 @@ class _SourceReporter(InformerReporter):
 
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         self._source.note_failure(error)
+
+    def recovered(self, kind: type[Object]) -> None:
+        self._source.note_ok()

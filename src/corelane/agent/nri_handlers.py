@@ -37,6 +37,7 @@ ANSWER_SECONDS: Final = 0.4
 DECISION_SECONDS: Final = 0.25
 """After which the allocation settles for the shared pool."""
 POD_SECONDS: Final = 0.15
+UPDATE_SECONDS: Final = 0.2
 _MOST_ANSWERED: Final = 64
 
 
@@ -56,6 +57,9 @@ class NRIAgent(Protocol):
 
     def may_write(self) -> bool:
         """Whether the mode allows to write cpusets."""
+
+    async def refresh_kubelet(self, seconds: float) -> None:
+        """Take note of a kubelet that was started with another policy."""
 
     def containers_changed(self) -> None:
         """Read the containers again soon."""
@@ -157,7 +161,12 @@ class NRIHandlers:
         self._agent.put(events.TimePassed(**self._clocks.times()))
 
     async def on_updating(self, event: ContainerUpdating) -> Updates:
-        """Keep this agent's CPUs and quota where the kubelet, or another client, sets others."""
+        """Keep this agent's CPUs and quota where the kubelet, or another client, sets others.
+
+        A kubelet that was started with policy static sets its own CPUs, and these stay.
+        """
+        if self._agent.may_write():
+            await self._agent.refresh_kubelet(UPDATE_SECONDS)
         target = self._agent.target(event.container.id) if self._agent.may_write() else None
         return () if target is None else ((event.container.id, target),)
 

@@ -53,6 +53,9 @@ class InformerReporter:
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         """A request failed, and is repeated after `seconds`."""
 
+    def recovered(self, kind: type[Object]) -> None:
+        """A watch continues after failures, without a list."""
+
 
 class Mirror(Generic[T]):
     """The copy itself: listings and events in, changes out; no I/O."""
@@ -182,7 +185,9 @@ class Informer(Generic[T]):
         )
         async with aclosing(events):
             async for event in events:
-                self._failures = 0
+                if self._failures:
+                    self._failures = 0
+                    self._reporter.recovered(self.kind)
                 self._apply(event)
         if loop.time() - begun < _SHORTEST_WATCH:
             raise Unreachable(f"the watch of {self.kind.api.plural} ended at once")
