@@ -21,7 +21,9 @@ SHAPES = (
     lambda uid: bound_pod(uid, ("a", APP, 1500), placement_spec=PlacementSpec(qos=PodQOS.LSR)),
     lambda uid: bound_pod(uid, ("a", APP, 300), placement_spec=PlacementSpec(qos=PodQOS.BE)),
 )
-OPERATIONS = ("carry", "deliver") * 6 + ("start",) * 4 + ("add", "add", "work", "work", "exit", "delete")
+OPERATIONS = (
+    ("carry", "deliver") * 6 + ("start",) * 4 + ("add", "add", "work", "work", "exit", "delete", "force")
+)
 TROUBLE = (
     "crash",
     "crash",
@@ -79,6 +81,11 @@ class History:
         if uids := sorted(self.world.pods):
             self.world.delete(uids[choice % len(uids)])
 
+    def force(self, choice: int) -> None:
+        """A pod's object goes while its containers run on."""
+        if uids := sorted(self.world.pods):
+            self.world.delete(uids[choice % len(uids)], force=True)
+
     def lose_event(self, choice: int) -> None:
         self.world.lose_event(choice)
 
@@ -86,10 +93,10 @@ class History:
         self.world.resync()
 
     def tick(self, choice: int) -> None:
-        self.world.tick((0.3, 1.0, 12.0)[choice % 3])
+        self.world.tick((0.3, 0.45, 1.0, 12.0)[choice % 4])
 
     def crash(self, choice: int) -> None:
-        self.world.boot()
+        self.world.boot(pods_first=choice % 2 == 1)
 
     def lose(self, choice: int) -> None:
         self.world.lose_ledger()
@@ -121,7 +128,7 @@ class History:
         for _ in range(6):
             world.run_all()
             for one in world.live():
-                if one.name == "i":
+                if one.name == "i" or (one.uid not in world.pods and not one.id.startswith("bare")):
                     world.exit(one)
             world.tick(35.0)
             world.resync()

@@ -25,7 +25,7 @@ from corelane.agent.allocation.pods import BoundPod
 from corelane.agent.allocation.reporting import AllocationReporter
 from corelane.cpuset import CPUSet
 from corelane.machine import spec
-from corelane.node import NodeConfig, PoolOptions, Sharing, codec, new, rebase
+from corelane.node import NodeConfig, NodeState, PoolOptions, Sharing, codec, new, rebase
 from corelane.node.invariants import validate
 from corelane.workload import ContainerKind
 from support.agent_world import plan
@@ -72,6 +72,13 @@ class KubeletWorld:
     told: list[PublishEvent] = field(default_factory=list)
     conditions: dict[str, PublishCondition] = field(default_factory=dict)
     crashes: int = 0
+    unanswered: set[str] = field(default_factory=set)
+    """Containers whose last order was not answered yet: none may be given another one."""
+    needs: dict[int, int] = field(default_factory=dict)
+    """By the identity of an order the number of the ledger that it follows from."""
+    saved: int = 0
+    promised: dict[tuple[str, str], CPUSet] = field(default_factory=dict)
+    """Exclusive CPUs by container as they were written to disk: they stay while the pod exists."""
 
     def __post_init__(self) -> None:
         self.machine = spec.parse_spec(f"core:{self.cpus} smt:1")
@@ -87,24 +94,36 @@ class KubeletWorld:
 
     # -- the agent comes and goes
 
-    def boot(self) -> None:
+    def boot(self, *, pods_first: bool = False) -> None:
+        """Start an agent. It is told of containers and pods in any order, here of the pods first or last."""
         ledger, problems = rebase(codec.decode(self.disk, self.machine, self.config), self.machine)
         assert not problems
         self.core = KubeletPods(Allocation(ledger, reporter=self.reporter, validate=True))
         self.pending, self.inbox = [], []
+        self.unanswered, self.needs = set(), {}
         self.crashes += 1
         if self.creating:
             self.time_out()
-        self.feed(self.listing())
-        self.inbox += [self.seen(uid) for uid in self.pods]
-        self.inbox.append(events.PodsListed(**self.times()))
+        listed = [self.seen(uid) for uid in self.pods]
+        self.inbox += [*listed, events.PodsListed(**self.times())]
+        self.inbox.insert(len(self.inbox) if pods_first else 0, self.listing())
 
     def lose_ledger(self) -> None:
         self.disk = codec.encode(new(self.machine, self.config))
+        self.promised = {}
         self.boot()
 
     def feed(self, event: AgentEvent) -> None:
-        self.pending += self.core.handle(event)
+        orders = self.core.handle(event)
+        number = next(self.numbers)
+        self.unanswered &= {run.id for run in self.core.runs()}
+        for order in orders:
+            if isinstance(order, Pin):
+                assert order.id not in self.unanswered, f"{order} while the last one is outstanding"
+                self.unanswered.add(order.id)
+            if any(isinstance(other, SaveLedger) for other in orders):
+                self.needs[id(order)] = number
+        self.pending += orders
         assert validate(self.core.ledger) == []
 
     def listing(self) -> events.ContainersListed:
@@ -128,12 +147,16 @@ class KubeletWorld:
         self.pods[pod.uid] = replace(pod, created_at=self.at)
         self.inbox.append(self.seen(pod.uid))
 
-    def delete(self, uid: str) -> None:
-        """The kubelet ends a pod's containers, and its object goes; events of both come in any order."""
+    def delete(self, uid: str, *, force: bool = False) -> None:
+        """The kubelet ends a pod's containers, and its object goes; events of both come in any order.
+
+        With `force` the object goes first, and the containers run on.
+        """
         for one in self.live():
-            if one.uid == uid:
+            if one.uid == uid and not force:
                 self.exit(one)
         del self.pods[uid]
+        self.promised = {key: cpus for key, cpus in self.promised.items() if key[0] != uid}
         self.inbox.append(events.PodGone(uid=uid, **self.times()))
 
     def startable(self) -> list[tuple[str, str]]:
@@ -219,9 +242,12 @@ class KubeletWorld:
 
     def carry_out(self, choice: int, *, fails: bool = False) -> None:
         order = self.pending.pop(choice)
+        need = self.needs.pop(id(order), 0)
+        assert need <= self.saved or not isinstance(order, Pin | AnswerCreate), f"{order} before its ledger"
         match order:
             case SaveLedger():
-                self.disk = codec.encode(order.ledger)
+                self.saved = max(self.saved, need)
+                self.save(order.ledger)
             case Pin():
                 self.pin(order, fails)
             case AnswerCreate():
@@ -236,9 +262,19 @@ class KubeletWorld:
                 self.conditions[order.uid] = order
         self.check()
 
+    def save(self, ledger: NodeState) -> None:
+        self.disk = codec.encode(ledger)
+        kept = {key: entry.cpus for key, entry in ledger.entries.items() if entry.exclusive}
+        for key, cpus in self.promised.items():
+            assert kept.get(key) == cpus, f"{key} had {cpus}, and now {kept.get(key)}"
+        self.promised |= {key: cpus for key, cpus in kept.items() if key[0] in self.pods}
+
     def pin(self, order: Pin, fails: bool) -> None:
+        """Carry an order out; one that fails may have been carried out all the same."""
         one = self.containers.get(order.id)
         if one is None or not one.live or fails:
+            if one and one.live and next(self.numbers) % 2:
+                one.cpus, one.placed = order.cpus, True
             self.inbox.append(events.PinFailed(id=order.id, message="no", **self.times()))
             return
         moved = one.owned and not one.escaped and order.cpus != one.cpus
@@ -259,11 +295,13 @@ class KubeletWorld:
 
     def deliver(self, choice: int) -> None:
         event = self.inbox.pop(choice)
-        if isinstance(event, events.PodSeen | events.PodUndecodable | events.PodGone):
+        kinds = events.PodSeen | events.PodUndecodable | events.PodGone | events.PodsListed
+        if isinstance(event, kinds):
             self.inbox.insert(choice, event)
-            kinds = events.PodSeen | events.PodUndecodable | events.PodGone | events.PodsListed
             event = next(one for one in self.inbox if isinstance(one, kinds))  # their order is kept
             self.inbox.remove(event)
+        if isinstance(event, events.Pinned | events.PinFailed):
+            self.unanswered.discard(event.id)
         self.feed(event)
 
     def settle(self, rounds: int = 10_000) -> None:

@@ -146,7 +146,7 @@ def _way_out(
     if moves := [(run, target) for run, target in pooled if target.cpus and target.cpus != run.applied]:
         return moves
     exclusive = [(run, target) for run, target in waiting if target.sharing.exclusive]
-    if moves := [(run, target) for run, target in exclusive if target.cpus <= run.seen]:
+    if moves := list(_narrowing(exclusive, runs, ledger)):
         return moves
     pool = ledger.shared_pool - ordered.conflicting(POOL)
     evacuations = [
@@ -155,6 +155,23 @@ def _way_out(
         if run.possible_cpus & (ledger.exclusive - target.cpus) and pool != run.applied
     ]
     return evacuations[:1] if pool else []
+
+
+def _narrowing(
+    exclusive: list[tuple[RunCPUs, CPUAllocation]], runs: list[RunCPUs], ledger: NodeState
+) -> Iterator[tuple[RunCPUs, CPUAllocation]]:
+    """Yield moves to CPUs that a run is on already, and that are ordered for no other one.
+
+    Another one may be of the same pod: an init container whose end has not been seen yet.
+    """
+    ordered = OccupiedCPUs()
+    for run, target in exclusive:
+        others = occupied_cpus(runs, ledger, excluded=run, observed=False)
+        taken = others.conflicting(target.sharing, target.group)
+        taken |= ordered.conflicting(target.sharing, target.group)
+        if target.cpus <= run.seen and target.cpus.isdisjoint(taken):
+            ordered.add(target.cpus, target.sharing, target.group)
+            yield run, target
 
 
 def assert_no_conflict(pods: Iterable[PodCPUs], ledger: NodeState) -> None:

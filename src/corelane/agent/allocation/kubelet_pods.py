@@ -208,7 +208,8 @@ class KubeletPods:
             for pod in admission_order(self.ledger, self.allocation.pods.values()):
                 self._progress(pod, now)
             self.allocation.release_unlisted(self._remaining)
-        self.allocation.order_moves(now)
+        if self._containers_are_listed:  # before, containers that are not known yet may be on any CPUs
+            self.allocation.order_moves(now)
         self._answer_creations(now)
         self.allocation.order_observations()
         self._publish_conditions(at)
@@ -258,7 +259,8 @@ class KubeletPods:
             if not self.allocation.may_write(pod):
                 self._answer(token, None)
                 continue
-            cpus = cpu_moves.start_cpus(target, occupied) if target else NO_CPUS
+            ready = target and self._containers_are_listed
+            cpus = cpu_moves.start_cpus(target, occupied) if target and ready else NO_CPUS
             late = not cpus
             if late and now < asked.deadline:
                 continue
