@@ -5,9 +5,12 @@ import threading
 from contextlib import asynccontextmanager
 
 from corelane.cpuset import CPUSet
+from corelane.runtime.base import KEEP
 from corelane.runtime.cri.values import POD_UID
 from corelane.runtime.nri.values import (
     ContainerCreating,
+    ContainerUpdating,
+    CPUResources,
     NRIContainer,
     NRIPod,
     Token,
@@ -87,5 +90,58 @@ def test_no_update_is_begun_while_the_runtime_waits_for_an_answer(tmp_path):
             agent.handlers.on_event(Unanswered(question("server"), "overrun", 0.5))
             await lab.until(lambda: lab.node.updates)
             assert before is not lab.node.updates
+
+    with_lab(tmp_path, scene)
+
+
+def resize(ident, **requested):
+    """A CRI client, as the kubelet at a resize in place, updates a container."""
+    container = NRIContainer(id=ident, name="app")
+    return ContainerUpdating(Token(1, 2), NRIPod(), container, CPUResources(**requested), 2.0)
+
+
+def test_a_container_that_started_on_its_cpus_keeps_them_without_quota_at_an_update(tmp_path):
+    async def scene(lab):
+        lab.kubelet.pods = [pod("server", "2")]
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.pods.listed and agent.sources.containers.state.state == "ok")
+            answer = await agent.handlers.on_creating(question("server"))
+            lab.start("uid-server", "server-1")
+            lab.drift("server-1", str(answer.adjust.cpus))
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            ((ident, update),) = await agent.handlers.on_updating(resize("server-1", quota_us=200_000))
+            assert (ident, update) == ("server-1", answer.adjust)
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_quota_that_the_kubelet_resizes_in_the_shared_pool_is_left_to_it(tmp_path):
+    async def scene(lab):
+        noise = burstable(lab, "noise")
+        limits = {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}}
+        lab.kubelet.pods[0]["spec"]["containers"][0]["resources"] = limits
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            group = lab.node.groups.root / lab.node.group(noise)
+            lab.node.groups.write(group / "cpu.max", "max 100000")
+            await lab.until(lambda: lab.node.groups.read(group / "cpu.max") == "50000 100000")
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            updates = await agent.handlers.on_updating(resize(noise, quota_us=70_000))
+            assert [(update.cpus, update.quota_us) for _, update in updates] == [(CPUSet(range(8)), KEEP)]
+
+    with_lab(tmp_path, scene)
+
+
+def test_what_was_ordered_for_ended_containers_is_forgotten(tmp_path):
+    async def scene(lab):
+        async with lab.working() as agent:
+            for number in range(3):
+                noise = burstable(lab, f"noise{number}")
+                await lab.until(lambda: agent.runs())
+                lab.drift(noise, "0-1")
+                await lab.until(lambda ident=noise: len(lab.cpus(ident)) == 8)
+                lab.end(noise)
+                await lab.until(lambda: not agent.runs())
+            await lab.until(lambda: not agent.ordered)
 
     with_lab(tmp_path, scene)

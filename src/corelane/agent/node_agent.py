@@ -105,7 +105,7 @@ class NodeAgent:
         self.refresh_kubelet = self.sources.refresh_kubelet
         self.started_at = self.clocks.wall()
         self.ledger_fault, self.ledger_fault_since = "", 0.0
-        self._ordered: dict[str, ResourceUpdate] = {}
+        self.ordered: dict[str, CPUSet] = {}  # last, by running container
         self._execution = Execution(
             around.runtime, around.runtime.apply, put=self.put, reporter=self.reporter, clocks=self.clocks
         )
@@ -294,13 +294,15 @@ class NodeAgent:
 
     async def batch_done(self) -> None:
         """Save changed settings, and decide the mode again: it depends on what the ledger holds."""
+        if len(self.ordered) > len(runs := {run.id for run in self.machine.allocation.runs()}):
+            self.ordered = {run: cpus for run, cpus in self.ordered.items() if run in runs}
         await self.upkeep.files.save_settings()
         self.decide_mode()
 
     def carry_out(self, order: Instruction) -> None:
         """Begin to carry out an instruction."""
         if isinstance(order, instructions.Pin):
-            self._ordered[order.id] = order.update
+            self.ordered[order.id] = order.cpus
         if self._execution.carry_out(order):
             return
         match order:
@@ -365,8 +367,13 @@ class NodeAgent:
         return self.mode is not None and self.mode.may_write_cpus(kubelet_manages=True)
 
     def target(self, container_id: str) -> ResourceUpdate | None:
-        """Return what was last ordered for a running container."""
-        return self._ordered.get(container_id)
+        """Return what a running container is to have, by orders that were carried out; None if unknown.
+
+        A quota in the shared pool is not among it: the kubelet may have changed the limit.
+        """
+        run = self.machine.allocation.run(container_id)
+        cpus = self.ordered.get(container_id) or run.applied if run else None
+        return self.machine.allocation.update_on(run, cpus) if run and cpus else None
 
     def pool(self, *, best_effort: bool) -> CPUSet:
         """Return the CPUs of a pool by the ledger on disk."""

@@ -196,8 +196,8 @@ class Allocation:
         self._runs[run_id] = run
         return run
 
-    def creation_update(self, run: RunCPUs, cpus: CPUSet) -> ResourceUpdate:
-        """Return what a container is to be created with."""
+    def update_on(self, run: RunCPUs, cpus: CPUSet) -> ResourceUpdate:
+        """Return what a container on these CPUs is to have."""
         target = self.target(run.uid, run.container)
         exclusive = target is not None and target.sharing.exclusive and not run.pooled
         return ResourceUpdate(

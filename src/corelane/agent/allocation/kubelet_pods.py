@@ -272,7 +272,7 @@ class KubeletPods:
                 self._report_late(pod, run, target.cpus if target else NO_CPUS)
             for part, sharing, group in cpu_moves.occupancy(run, self.ledger, observed=True):
                 occupied.add(part, sharing, group)
-            self._answer(token, self.allocation.creation_update(run, cpus))
+            self._answer(token, self.allocation.update_on(run, cpus))
 
     def _answer(self, token: Hashable, adjust: ResourceUpdate | None) -> None:
         creation = self._creations.pop(token)
