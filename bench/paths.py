@@ -49,7 +49,8 @@ from corelane.kube.pod import Pod
 from corelane.machine import sources
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
-from corelane.scheduler import scheduling as scheduler_messages
+from corelane.scheduler import events as scheduler_events
+from corelane.scheduler.instructions import Bind
 from corelane.scheduler.scheduling import SchedulerCore as Scheduler
 
 SOURCE = Path(corelane.__file__).parent
@@ -85,18 +86,18 @@ def pod_changed() -> Runs:
     core = Scheduler()
     for name in ("n0", "n1"):
         state = nodes.new(parse_spec(MACHINE, name=name), CONFIG)
-        core.handle(scheduler_messages.NodeChanged(0, None, _node(name)))
-        core.handle(scheduler_messages.TopologyChanged(0, None, _topology(name, state)))
+        core.handle(scheduler_events.NodeChanged(0, None, _node(name)))
+        core.handle(scheduler_events.TopologyChanged(0, None, _topology(name, state)))
     for number in count(1):
         pod = _decode(_pod(number, schedulerName=core.name), Pod)
         yield lambda: _bind(core, pod, number)  # noqa: B023
 
 
 def _bind(core: Scheduler, pod: Pod, now: float) -> None:
-    instructions = core.handle(scheduler_messages.PodChanged(now, None, pod))
+    instructions = core.handle(scheduler_events.PodChanged(now, None, pod))
     while core.ready(now):
-        instructions += core.handle(scheduler_messages.CycleDue(now))
-    assert any(isinstance(one, scheduler_messages.Bind) for one in instructions), instructions
+        instructions += core.handle(scheduler_events.CycleDue(now))
+    assert any(isinstance(one, Bind) for one in instructions), instructions
 
 
 def sysfs() -> Runs:

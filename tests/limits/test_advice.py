@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from corelane.limits.advice import consequences, effects, fitting, judgement, options
+from corelane.limits.advice import consequences, effects, fitting, judgement, options, tails
 from corelane.limits.advice.consequences import RiskLevel
 from corelane.limits.advice.effects import LimitChange, LoadShape, Range
 from corelane.limits.advice.judgement import Answer
@@ -481,7 +481,7 @@ def test_a_replay_without_a_change_shows_the_delay_that_was_counted():
     rates = of_slots(counted)
     fit = replace(fitting.fit(rates, 1, 1), shape=LoadShape.UNFITTED)
     for cpus, threads in ((1, None), (1, 1)):
-        found, why = effects.tail(
+        found, why = tails.tail(
             fit, LimitChange(fit.now.limit, 0.0, threads), Measurement(rates, cpus=cpus, slots=counted)
         )
         assert found is not None, why

@@ -15,20 +15,17 @@ from corelane.kube.objects import Node, Taint
 from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
 from corelane.node import NodeState
 from corelane.node.config import AllocatorName, PoolOptions
-from corelane.scheduler.node_cache import PodInfo
-from corelane.scheduler.scheduling import (
-    Bind,
+from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
     CycleDue,
-    Instruction,
     NodeChanged,
     PodChanged,
-    RecordPodEvent,
-    SchedulerCore,
-    SetCondition,
     TopologyChanged,
 )
+from corelane.scheduler.instructions import Bind, Instruction, RecordPodEvent, SetCondition
+from corelane.scheduler.node_cache import PodInfo
+from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import BindPolicy
 from support import objects
 from support.objects import node

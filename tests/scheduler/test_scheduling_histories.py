@@ -13,9 +13,9 @@ from corelane.kube import translate
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
 from corelane.scheduler import filters
+from corelane.scheduler.instructions import Bind
 from corelane.scheduler.node_cache import PodInfo, taints_of
 from corelane.scheduler.queue import LONGEST_PARKED
-from corelane.scheduler.scheduling import Bind
 from support.pods import container, guaranteed, pod
 from support.scheduler_world import World
 

@@ -15,18 +15,17 @@ from corelane.kube import translate
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
-from corelane.scheduler.scheduling import (
-    CONFLICT_SECONDS,
-    Bind,
+from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
     CycleDue,
     NodeChanged,
     PodChanged,
-    SchedulerCore,
     SchedulerEvent,
     TopologyChanged,
 )
+from corelane.scheduler.instructions import Bind
+from corelane.scheduler.scheduling import CONFLICT_SECONDS, SchedulerCore
 from support import objects
 
 

@@ -17,7 +17,7 @@ from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
 from corelane.node.explain.objective import remedies
-from corelane.scheduler.scheduling import NearestNode, RecordPodEvent, SetCondition
+from corelane.scheduler.instructions import NearestNode, RecordPodEvent, SetCondition
 
 _MOST_WAITING: Final = 1000
 _MOST_COUNTS: Final = 4096

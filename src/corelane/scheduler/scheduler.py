@@ -13,19 +13,11 @@ from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
-from corelane.scheduler import pod_status_writer, scheduling
+from corelane.scheduler import events, pod_status_writer
+from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue
+from corelane.scheduler.instructions import Bind, Instruction, SetCondition
 from corelane.scheduler.pod_status_writer import PodStatusWriter
-from corelane.scheduler.scheduling import (
-    DEFAULT_NAME,
-    Bind,
-    BindFailed,
-    BindSucceeded,
-    CycleDue,
-    Instruction,
-    Plugins,
-    SchedulerCore,
-    SetCondition,
-)
+from corelane.scheduler.scheduling import DEFAULT_NAME, Plugins, SchedulerCore
 
 T = TypeVar("T", bound=Object)
 
@@ -84,15 +76,15 @@ class Scheduler:
         self._slots = asyncio.Semaphore(_BINDS_AT_ONCE)
         self._tasks: asyncio.TaskGroup | None = None
         self._informers: tuple[Informer[Node], Informer[NodeResourceTopology], Informer[Pod]] = (
-            self._informer(Node, scheduling.NodeChanged, rng),
-            self._informer(NodeResourceTopology, scheduling.TopologyChanged, rng),
-            self._informer(Pod, scheduling.PodChanged, rng, field_selector=_ALIVE),
+            self._informer(Node, events.NodeChanged, rng),
+            self._informer(NodeResourceTopology, events.TopologyChanged, rng),
+            self._informer(Pod, events.PodChanged, rng, field_selector=_ALIVE),
         )
 
     def _informer(
         self,
         kind: type[T],
-        event: Callable[[float, T | None, T | None], scheduling.SchedulerEvent],
+        event: Callable[[float, T | None, T | None], events.SchedulerEvent],
         rng: random.Random | None,
         field_selector: str | None = None,
     ) -> Informer[T]:
@@ -142,7 +134,7 @@ class Scheduler:
         except TimeoutError:
             pass
 
-    def _handle(self, event: scheduling.SchedulerEvent) -> None:
+    def _handle(self, event: events.SchedulerEvent) -> None:
         for instruction in self.core.handle(event):
             self._carry_out(instruction)
         self._changed.set()

@@ -12,21 +12,28 @@ gated.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, Literal, TypeAlias
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.meta import condition
-from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
-from corelane.node import NodeState
+from corelane.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    CycleDue,
+    NodeChanged,
+    PodChanged,
+    SchedulerEvent,
+    TopologyChanged,
+)
 from corelane.scheduler.filters import FILTERS, PREFILTERS, Cycle, Filter, NodeReason, PreFilter
+from corelane.scheduler.instructions import Bind, Instruction, NearestNode, RecordPodEvent, SetCondition
 from corelane.scheduler.node_cache import NodeCache, NodeInfo, PodInfo
 from corelane.scheduler.queue import SchedulingQueue, Waiting, Wake, backoff
 from corelane.scheduler.scores import Score, scores
-from corelane.workload import PodRequest
 
 DEFAULT_NAME: Final = "corelane-scheduler"
 CONFLICT_SECONDS: Final = 60.0
@@ -36,112 +43,6 @@ NEW_EVENT_SECONDS: Final = 10.0
 """Least time between two events about a pod, with the same message and with another one."""
 MOST_REASONS: Final = 8
 """With more distinct reasons, their details are left out."""
-
-
-# Events.
-
-
-@dataclass(frozen=True, slots=True)
-class PodChanged:
-    """A pod was added (`old` is None), changed, or was deleted (`new` is None)."""
-
-    now: float
-    old: Pod | None
-    new: Pod | None
-
-
-@dataclass(frozen=True, slots=True)
-class NodeChanged:
-    """As PodChanged, for a Node."""
-
-    now: float
-    old: Node | None
-    new: Node | None
-
-
-@dataclass(frozen=True, slots=True)
-class TopologyChanged:
-    """As PodChanged, for a node's hardware and ledger."""
-
-    now: float
-    old: NodeResourceTopology | None
-    new: NodeResourceTopology | None
-
-
-@dataclass(frozen=True, slots=True)
-class BindSucceeded:
-    """The API server accepted a binding."""
-
-    now: float
-    uid: str
-
-
-@dataclass(frozen=True, slots=True)
-class BindFailed:
-    """A binding was `rejected`, met a `conflict` (409), or its outcome is `unknown`."""
-
-    now: float
-    uid: str
-    outcome: Literal["rejected", "conflict", "unknown"]
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class CycleDue:
-    """Time to send what is due, and to place one pod."""
-
-    now: float
-
-
-SchedulerEvent: TypeAlias = PodChanged | NodeChanged | TopologyChanged | BindSucceeded | BindFailed | CycleDue
-
-
-# Instructions.
-
-
-@dataclass(frozen=True, slots=True)
-class Bind:
-    """Bind a pod to a node, with `annotations`, in one call. Answered by BindSucceeded or BindFailed."""
-
-    pod: Pod
-    node: str
-    annotations: Mapping[str, str]
-    assignments: Mapping[str, CPUSet] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class SetCondition:
-    """Write the condition PodScheduled=False into a pod's status."""
-
-    pod: Pod
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class NearestNode:
-    """A node that only lacks CPUs for a pod: its state with all claims, and the pod's request."""
-
-    name: str
-    state: NodeState
-    request: PodRequest
-
-
-@dataclass(frozen=True, slots=True)
-class RecordPodEvent:
-    """Publish a Kubernetes event about a pod; `type` is Normal or Warning.
-
-    The message continues with what would help on the `nearest` node.
-    """
-
-    pod: Pod
-    type: str
-    reason: str
-    message: str
-    nearest: NearestNode | None = None
-
-
-Instruction: TypeAlias = Bind | SetCondition | RecordPodEvent
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from corelane.limits.advice.consequences import Risk
-from corelane.limits.advice.effects import Fit, LoadShape, Range, Tail
+from corelane.limits.advice.effects import Fit, LoadShape, Range
 from corelane.limits.advice.judgement import Advice, Answer
 from corelane.limits.advice.options import Effect, Option
 from corelane.limits.advice.subjects import Subject
+from corelane.limits.advice.tails import Tail
 from corelane.limits.measure.throttling import CostLevel, Rates
 from corelane.view import tables
 

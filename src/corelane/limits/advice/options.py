@@ -10,11 +10,12 @@ from enum import StrEnum
 from typing import Any, Final
 
 from corelane.kernel import cfs
-from corelane.limits.advice import consequences, effects, patches
+from corelane.limits.advice import consequences, effects, patches, tails
 from corelane.limits.advice.consequences import NewResources, Risk, RiskLevel, Weight
-from corelane.limits.advice.effects import Fit, LimitChange, LoadShape, Range, Tail
+from corelane.limits.advice.effects import Fit, LimitChange, LoadShape, Range
 from corelane.limits.advice.patches import Patch
 from corelane.limits.advice.subjects import NodeOccupancy, Subject
+from corelane.limits.advice.tails import Tail
 from corelane.limits.lint.policy import Policy
 from corelane.limits.measure.throttling import Measurement
 
@@ -115,8 +116,8 @@ def _best(case: AdviceCase, made: Sequence[Option]) -> Option | None:
 
 def _effect(case: AdviceCase, change: LimitChange) -> Effect:
     forecast = effects.forecast(case.fit, change)
-    tail, no_tail = effects.tail(case.fit, change, case.measured)
-    stop = effects.longest_stop(case.fit, change)
+    tail, no_tail = tails.tail(case.fit, change, case.measured)
+    stop = tails.longest_stop(case.fit, change)
     return Effect(forecast.throttled, forecast.used, stop, tail, no_tail)
 
 

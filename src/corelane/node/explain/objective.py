@@ -9,7 +9,7 @@ from dataclasses import replace
 from corelane.cpuset import CPUSet
 from corelane.node.explain.pod_explanation import Objective, Remedy, TermValue
 from corelane.node.ledger import NodeState
-from corelane.node.pools import binding, pool_admission
+from corelane.node.pools import other_pods, pool_admission
 from corelane.node.pools.binding import ALLOCATORS, Binding
 from corelane.node.pools.koordinator_allocator import Unplaceable
 from corelane.placement import optimal
@@ -107,7 +107,7 @@ def _reason(state: NodeState, change: Change) -> Reason:
 
 def _moved(state: NodeState, change: Change) -> dict[str, int]:
     """Return the CPUs (a mask) of each pod to be moved."""
-    uids = list(binding.holdings(state))
+    uids = list(other_pods.holdings(state))
     moved = {uids[position] for position in change.holders}
     pods: dict[str, int] = {}
     for entry in state.entries.values():
