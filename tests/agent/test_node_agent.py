@@ -233,6 +233,30 @@ def test_cpus_that_come_back_are_given_back(tmp_path):
     with_lab(tmp_path, scene)
 
 
+@pytest.mark.parametrize(("online", "left"), [("0,2-7", 1), ("0,3-7", 6)])
+def test_cpus_that_go_offline_are_lost_and_no_drift(tmp_path, online, left):
+    """With all of its CPUs gone a container runs on those of the cgroup above, as the kernel has it."""
+
+    async def scene(lab):
+        noise = lab.run("noise", labels={"koordinator.sh/qosClass": "LS"})
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+            own = lab.cpus(server)
+            assert own == CPUSet.parse("1-2")
+            lab.set_online(online)
+            await lab.until(lambda: agent.ledger.machine.usable == CPUSet.parse(online))
+            await lab.until(lambda: len(lab.cpus(server)) == left)
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+            lab.set_online("0-7")
+            await lab.until_cpus(server, "1-2")
+            await lab.until_cpus(noise, "0,3-7")
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+            assert agent.drifts.count == 0
+
+    with_lab(tmp_path, scene)
+
+
 def test_a_container_that_disappears_while_it_is_changed_ends(tmp_path):
     async def scene(lab):
         server = lab.run("server", "2")

@@ -154,9 +154,12 @@ class NodeLab:
         try:
             yield agent
         finally:
+            failure = task.exception() if task.done() else None
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
             await agent.close()
+            if failure:
+                raise failure
             assert not [line for line in self.reporter.lines if line.startswith("malfunction")]
 
     async def until(self, condition: Callable[[], Any], seconds: float = SECONDS) -> Any:

@@ -20,6 +20,7 @@ from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import LONGEST_PAUSE, Source
 from corelane.agent.task_samples import TaskSamples
 from corelane.kube.kubelet.errors import KubeletError
+from corelane.machine.model import MachineError
 from corelane.machine.watch import MachineWatch
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.runtime.base import ResourceUpdate, Runtime, RuntimeStatus, UnknownContainer
@@ -102,6 +103,7 @@ class NodeSources:
         self._runtime = runtime
         self._node_watch = node_watch
         self._machine_watch = machine_watch
+        self._machine_lock = asyncio.Lock()
         self.samples = TaskSamples(runtime, owner.reporter, lambda uid: self.pods.names().get(uid, uid))
         self._side = side
         self._listed_at = float("-inf")
@@ -279,6 +281,7 @@ class NodeSources:
                 events.Observed(id=run.id, allowed=reading.allowed, resources=reading.resources, **times)
             )
         if drifted:
+            await self._note_lost_cpus()
             await self.refresh_kubelet(CHECK_SECONDS)
         for event in observed:
             self._owner.put(event)
@@ -302,9 +305,16 @@ class NodeSources:
 
     async def _read_machine(self) -> None:
         assert self._machine_watch is not None
-        machine = await asyncio.to_thread(self._machine_watch.changed)
+        async with self._machine_lock:
+            machine = await asyncio.to_thread(self._machine_watch.changed)
         if machine is not None:
             self._owner.put(events.MachineChanged(machine=machine, **self._owner.clocks.times()))
+
+    async def _note_lost_cpus(self) -> None:
+        """Read the machine before a differing reading is reported: CPUs that went off-line are no drift."""
+        if self._machine_watch is not None:
+            with suppress(MachineError, OSError):  # the machine's own source reports them
+                await self._read_machine()
 
     # -- the kubelet
 

@@ -278,11 +278,13 @@ class Allocation:
         if run is None or run.pending is not None or self.pods[run.uid].unmanaged:
             return
         run.resources = event.resources
-        if self.may_write(self.pods[run.uid]):
+        if not self.may_write(self.pods[run.uid]):  # another owner of the cpusets decides
+            run.applied, run.seen, run.confirmed = NO_CPUS, event.allowed, False
+        elif confirmation.is_loss(run, event.allowed, self.ledger.machine.usable):
+            run.seen, run.confirmed = event.allowed, False
+        else:
             confirmation.note_allowed(run, event.allowed, in_cpuset=_in_cpuset(event.resources))
             self._confirm(run)
-        else:  # another owner of the cpusets decides
-            run.applied, run.seen, run.confirmed = NO_CPUS, event.allowed, False
 
     def _confirm(self, run: RunCPUs) -> None:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
@@ -310,19 +312,28 @@ class Allocation:
 
     def set_mode(self, mode: Mode, *, quotas: bool = True) -> None:
         """Follow a mode from now on; without `quotas` no CPU quota is written."""
-        self.ledger = self._rules.change_mode(self.ledger, self._requests(), mode, quotas=quotas)
+        self._take_ledger(self._rules.change_mode(self.ledger, self._requests(), mode, quotas=quotas))
 
     def _mode_changed(self, event: events.ModeChanged) -> None:
         self.set_mode(event.mode, quotas=event.quotas)
 
     def _config_changed(self, event: events.ConfigChanged) -> None:
-        self.ledger = self._rules.change_config(self.ledger, self._requests(), event.config)
+        self._take_ledger(self._rules.change_config(self.ledger, self._requests(), event.config))
 
     def _machine_changed(self, event: events.MachineChanged) -> None:
-        self.ledger = self._rules.change_machine(self.ledger, self._requests(), event.machine)
+        self._take_ledger(self._rules.change_machine(self.ledger, self._requests(), event.machine))
 
     def _kubelet_state_read(self, event: events.KubeletStateRead) -> None:
-        self.ledger = self._rules.follow_kubelet(self.ledger, self._requests(), event)
+        self._take_ledger(self._rules.follow_kubelet(self.ledger, self._requests(), event))
+
+    def _take_ledger(self, ledger: NodeState) -> None:
+        """Record a changed ledger; a container that has exclusive CPUs again is still in the shared pool."""
+        for run in self._runs.values():
+            before = self.target(run.uid, run.container)
+            after = cpu_moves.allocation_of(ledger, run.uid, run.container)
+            if before and after and after.sharing.exclusive and not before.sharing.exclusive:
+                run.pooled |= not run.possible_cpus <= after.cpus
+        self.ledger = ledger
 
     def _requests(self) -> list[PodRequest]:
         return [pod.pod.request for pod in self.pods.values() if pod.present]

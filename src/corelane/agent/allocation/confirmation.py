@@ -75,6 +75,15 @@ def note_allowed(run: RunCPUs, allowed: CPUSet, *, in_cpuset: bool = False) -> N
     run.narrowed = narrower
 
 
+def is_loss(run: RunCPUs, allowed: CPUSet, usable: CPUSet) -> bool:
+    """Whether a reading differs only by CPUs that are gone: the ledger has them no more, and a move follows.
+
+    Where all of them are gone the container runs on what the cgroup above has.
+    """
+    left = run.applied & usable
+    return left != run.applied and (not left or allowed == left)
+
+
 def is_unchanged(run: RunCPUs, allowed: CPUSet) -> bool:
     """Whether a reading of /proc shows no change, and no correction is outstanding."""
     settled = run.confirmed if allowed else not run.confirmed
