@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from corelane.agent.allocation.events import TimePassed
+from corelane.agent.allocation.events import ContainerRun, Exited, TimePassed
 from corelane.agent.event_queue import EventQueue
 
 
@@ -23,3 +23,12 @@ def test_a_cancellation_that_comes_with_an_event_ends_the_wait(seconds, turns):
                 await waiting
 
     asyncio.run(scene())
+
+
+def test_ends_of_containers_without_a_pod_are_told_apart():
+    queue = EventQueue()
+    for ident in ("a", "b"):
+        run = ContainerRun(id=ident, uid="", container="app", attempt=0, live=False)
+        queue.put(Exited(run=run, at=0.0, now=0.0))
+        queue.put(Exited(run=run, at=1.0, now=1.0))
+    assert [event.run.id for event in asyncio.run(queue.batch())] == ["a", "b"]

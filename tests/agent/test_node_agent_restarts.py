@@ -6,7 +6,7 @@ import errno
 from corelane.cpuset import CPUSet
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.node.kubelet import checkpoint
-from support.node_lab import source, with_lab
+from support.node_lab import pod, source, with_lab
 
 
 def write_state(lab, policy, **cpus):
@@ -83,5 +83,25 @@ def test_a_container_that_cannot_be_read_keeps_no_other_one_from_its_cpus(tmp_pa
         async with lab.working() as agent:
             await lab.until(lambda: len(lab.cpus(server)) == 2)
             assert "broken" in source(agent, "cgroups")["error"]
+
+    with_lab(tmp_path, scene)
+
+
+def test_quotas_are_left_alone_as_soon_as_the_kubelet_enforces_none(tmp_path, monkeypatch):
+    monkeypatch.setattr("corelane.agent.node_sources.CONFIGURATION_SECONDS", 0.1)
+
+    async def scene(lab):
+        lab.kubelet.pods = [made := pod("noise")]
+        limits = {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m"}}
+        made["spec"]["containers"][0]["resources"] = limits
+        noise = lab.start("uid-noise", "noise-0")
+        group = lab.node.groups.root / lab.node.group(noise)
+        async with lab.working() as agent:
+            await lab.until(lambda: lab.node.groups.read(group / "cpu.max") == "50000 100000")
+            lab.kubelet.configuration["cpuCFSQuota"] = False
+            await lab.until(lambda: not agent.sources.kubelet_facts.configuration.cpu_cfs_quota)
+            lab.node.groups.write(group / "cpu.max", "max 100000")
+            await asyncio.sleep(0.7)
+            assert lab.node.groups.read(group / "cpu.max") == "max 100000"
 
     with_lab(tmp_path, scene)

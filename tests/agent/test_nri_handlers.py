@@ -145,3 +145,19 @@ def test_what_was_ordered_for_ended_containers_is_forgotten(tmp_path):
             await lab.until(lambda: not agent.ordered)
 
     with_lab(tmp_path, scene)
+
+
+def test_cpus_of_a_container_that_was_never_created_are_free_once_its_pod_is_gone(tmp_path, monkeypatch):
+    monkeypatch.setattr("corelane.agent.allocation.kubelet_pods.CREATION_GRACE", 0.5)
+
+    async def scene(lab):
+        lab.kubelet.pods = [pod("server", "2")]
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.pods.listed and agent.around.runtime.follows_events)
+            await lab.until(lambda: agent.sources.containers.state.state == "ok")
+            answer = await agent.handlers.on_creating(question("server"))
+            assert len(answer.adjust.cpus) == 2
+            lab.kubelet.pods = []
+            await lab.until(lambda: not agent.ledger.entries)
+
+    with_lab(tmp_path, scene)

@@ -5,6 +5,7 @@ import threading
 import time
 from contextlib import asynccontextmanager
 
+import grpc
 import pytest
 
 from corelane.cpuset import CPUSet
@@ -185,6 +186,25 @@ def test_a_container_that_had_ended_before_the_first_list_costs_no_call(node):
         assert node.calls["ContainerStatus"] == 0
         observed = await runtime.observe(A)
         assert not observed.populated, "its cgroup is still there, and empty"
+
+    play(node, scene)
+
+
+def test_a_container_whose_status_is_refused_hides_no_other_one(node):
+    node.add(A)
+    node.add(B)
+    status = node.status
+
+    def refusing(request, context):
+        if A.encode() in request:
+            context.abort(grpc.StatusCode.UNKNOWN, "failed to load its specification")
+        return status(request, context)
+
+    node.status = refusing
+
+    async def scene(runtime):
+        listed = {status.id: status.state for status in await runtime.containers()}
+        assert listed == {A: "running", B: "running"}
 
     play(node, scene)
 

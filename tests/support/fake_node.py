@@ -87,7 +87,7 @@ class FakeNode:
             "Version": {1: "0.1.0", 2: "containerd", 3: self.version, 4: "v1"},
             "ListContainers": lambda *_: encode({1: [self._listed(ident) for ident in self.containers]}),
             "ListPodSandbox": lambda *_: encode({1: [fake_cri.sandbox("s-pod1", "pod1", "web")]}),
-            "ContainerStatus": self._status,
+            "ContainerStatus": lambda *request: self.status(*request),
             "UpdateContainerResources": lambda *request: self.update(*request),
         }
         counted = {method: self._counted(method, answer) for method, answer in answers.items()}
@@ -118,7 +118,7 @@ class FakeNode:
         fields = {1: ident, 2: f"s-{container['pod']}", 3: {1: container["name"]}, 6: container["state"]}
         return fields | {8: self._labels(container)}
 
-    def _status(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def status(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         ident = decode(request)[1][0].decode()
         container = self.containers.get(ident)
         if container is None:

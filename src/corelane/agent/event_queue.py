@@ -31,7 +31,10 @@ _FACTS: Final[dict[type[AgentEvent], tuple[str, Callable[[Any], Hashable]]]] = {
     events.PodUndecodable: ("pod", lambda event: event.uid),
     events.ContainerSeen: ("start", lambda event: event.run.id),
     events.PodGone: ("pod", lambda event: event.uid),
-    events.Exited: ("exit", lambda event: (event.run.uid, event.run.container, event.run.attempt)),
+    events.Exited: (
+        "exit",
+        lambda event: (event.run.uid, event.run.container, event.run.attempt, event.run.id),
+    ),
 }
 """Events that take the place of a waiting one: PodsListed stays behind the pods that it counts."""
 

@@ -82,6 +82,7 @@ class NodeAgent:
         self._validate = validate
         self._take_saved_state()
         self.mode: Mode | None = None
+        self._quotas = True
         self.upkeep.kubelet_report = self._kubelet_report
         self.pods = PodList(PodEvents(self.put, self.reporter, self.clocks))
         self.sources = NodeSources(
@@ -238,13 +239,12 @@ class NodeAgent:
 
     def decide_mode(self) -> None:
         """Decide what is allowed by what is known now, and report a change."""
-        mode = modes.decide(self._mode_inputs())
-        if mode == self.mode:
-            return
-        before, self.mode = self.mode, mode
-        self.reporter.mode_changed(mode)
-        facts = self.sources.kubelet_facts
+        mode, facts = modes.decide(self._mode_inputs()), self.sources.kubelet_facts
         quotas = facts is None or facts.configuration is None or facts.configuration.cpu_cfs_quota
+        if (mode, quotas) == (self.mode, self._quotas):
+            return
+        before, self.mode, self._quotas = self.mode, mode, quotas
+        self.reporter.mode_changed(mode)
         self.put(events.ModeChanged(mode=mode, quotas=quotas, **self.clocks.times()))
         if before is None or before.name != mode.name:
             text = "; ".join(map(sentence, mode.reasons))

@@ -166,7 +166,8 @@ class NodeSources:
     async def _list_containers(self) -> None:
         """Take a whole list, unless the runtime reports changes by itself and none is due."""
         now = began = self._owner.clocks.monotonic()
-        if self._runtime.follows_events and now - self._listed_at < RELIST_SECONDS:
+        awaited = self._owner.machine.creating  # only a list shows that it was never made
+        if self._runtime.follows_events and not awaited and now - self._listed_at < RELIST_SECONDS:
             return
         statuses = await self._runtime.containers()
         self.runtime_version = (await self._runtime.version()).version

@@ -87,14 +87,16 @@ class KubeletPods:
             case events.ContainersListed():
                 recorded = {run.id for run in self.runs()}
                 live = {run.id for run in event.runs if run.live}
-                return self._containers_are_listed and recorded == live and not self._creating()
+                return self._containers_are_listed and recorded == live and not self.creating
             case events.PodSeen():
                 pod = self.pods.get(event.pod.uid)
                 unchanged = pod is not None and pod.present and pod.pod == event.pod
                 return unchanged and event.pod.uid not in self._undecodable
         return self.allocation.is_routine(event)
 
-    def _creating(self) -> bool:
+    @property
+    def creating(self) -> bool:
+        """Whether the runtime was answered about a container that was not seen yet."""
         return any(run.creating for run in self.allocation.runs())
 
     def _needs_ticks(self, now: float) -> bool:

@@ -12,7 +12,9 @@ import logging
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from typing import Final
 
+from corelane.cpuset import CPUSetError
 from corelane.kernel import container_cgroup, container_paths, container_tasks, pod_bandwidth
 from corelane.kernel.cgroupfs import CgroupGone
 from corelane.kernel.container_cgroup import Bandwidth
@@ -40,6 +42,8 @@ from corelane.runtime.cri.values import (
     Sandbox,
 )
 from corelane.runtime.process_watch import Broadcast, Tasks
+
+_NO_ANSWER: Final = ("UNAVAILABLE", "DEADLINE_EXCEEDED")
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +123,14 @@ class CRIRuntime:
         if listed.state == "created" or (listed.state == "exited" and not self._index.get(listed.id)):
             self._index.take_listed(listed, self._pods)
             return
-        details = await self._client.details(listed.id)
+        try:
+            details = await self._client.details(listed.id)
+        except CRIError as error:
+            if error.code in _NO_ANSWER:
+                raise
+            _log.warning("container %s: taken as it is listed: %s", listed.id, error)
+            self._index.take_listed(listed, self._pods)
+            return
         if details is None:
             self._index.retire(listed.id)
         else:
@@ -142,7 +153,7 @@ class CRIRuntime:
         group = container_paths.locate(self._view, details.id, details.cgroups_path, details.pid)
         older = None
         if group is not None and details.applied is not None:
-            with suppress(OSError):  # it is read again, and a fault is reported then
+            with suppress(OSError, CPUSetError):  # it is read again, and a fault is reported then
                 older = changing.lacking(self._view, group, details.applied)
         return group, older
 
@@ -269,7 +280,12 @@ class CRIRuntime:
 
     async def _describe(self, container: TrackedContainer) -> None:
         """Read the cgroup's path of a container that was only listed."""
-        details = await self._client.details(container.status.id)
+        try:
+            details = await self._client.details(container.status.id)
+        except CRIError as error:
+            if error.code in _NO_ANSWER:
+                raise
+            details = None
         container.described = True
         container.cgroups_path = details.cgroups_path if details else ""
 
