@@ -63,6 +63,7 @@ def test_under_static_the_kubelet_allocates_and_the_agent_reports(cluster, node,
         return cluster.pods()["own"]["metadata"]["annotations"].get("corelane.io/kubelet-cpusets")
 
     assert str(own) in wait_for("the kubelet's CPUs as an annotation", reported, SECONDS)
+    cluster.outlast_reconciles()  # the kubelet has written both cpusets, and writes each once
     # Drift under static is not the agent's to repair.
     cluster.runtime.update(cluster.container("shares"), cpus=str(ONLINE))
     cluster.outlast_reconciles()
