@@ -12,7 +12,7 @@ from corelane.agent.publication.kubelet_reports import kubelet_cpusets, kubelet_
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.reporting import PublicationReporter
 from corelane.cpuset import CPUSet
-from corelane.kube import keys
+from corelane.kube import keys, translate
 from corelane.kube.kubelet.configuration import KubeletConfiguration
 from corelane.kube.pod import Pod
 from corelane.kube.translate import KubeletReport
@@ -116,6 +116,12 @@ def test_a_static_pod_is_written_through_its_mirror_which_has_another_uid():
     assert "metadata" not in patch[2]
     (patch,) = writes(lambda publisher: publisher.publish(mirror, order, MACHINE))
     assert patch[2]["metadata"] == {"uid": "m"}
+
+
+def test_a_mirror_runs_under_its_manifests_uid_and_no_other_pod_does_by_an_annotation():
+    hashed = {keys.CONFIG_HASH: "victim"}
+    assert translate.running_uid(pod(uid="m", **hashed, **{keys.CONFIG_MIRROR: "victim"})) == "victim"
+    assert translate.running_uid(pod(uid="own", **hashed)) == "own"
 
 
 def test_the_ledger_has_a_condition_of_its_own_on_the_node():

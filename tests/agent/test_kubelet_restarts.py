@@ -94,6 +94,22 @@ def test_a_pod_that_was_deleted_while_the_agent_was_down_loses_its_cpus(tmp_path
     with_lab(tmp_path, scene)
 
 
+def test_a_pod_that_ended_while_the_agent_was_down_loses_its_cpus(tmp_path):
+    """The kubelet lists it until it is deleted, and the runtime keeps its container for a while."""
+
+    async def scene(lab):
+        async with lab.working() as agent:
+            ended = lab.run("ended", "2")
+            lab.run("stays", "2")
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
+        lab.kubelet.pods[0]["status"]["phase"] = "Succeeded"
+        lab.node.set_state(ended, 2)
+        async with lab.working() as agent:
+            await lab.until(lambda: {uid for uid, _ in agent.ledger.entries} == {"uid-stays"})
+
+    with_lab(tmp_path, scene)
+
+
 def test_cpus_pinned_by_the_kubelet_stay_held_while_a_restarted_kubelet_lists_no_pods(tmp_path):
     async def scene(lab):
         pinned = Checkpoint("static", CPUSet.parse("0-5"), {"uid-server": {"app": CPUSet.parse("6-7")}})

@@ -108,7 +108,10 @@ def _token(cluster: Cluster) -> str:
 
 @contextmanager
 def agent(cluster: Cluster, home: Path, *flags: str, **settings: object) -> Iterator[RealAgent]:
-    """A running agent; `settings` are fields of the node's file. Containers run on when it ends."""
+    """A running agent; `settings` are fields of the node's file, None removes one.
+
+    Containers run on when it ends.
+    """
     token, _ = install(cluster, home)
     node = cluster.node
     nri = cluster.runtime.nri_socket
@@ -126,7 +129,8 @@ def agent(cluster: Cluster, home: Path, *flags: str, **settings: object) -> Iter
         },
         "kubeletState": str(node.cpu_state),
     }
-    started = RealAgent(cluster, home, file | settings, list(flags))
+    settings = {key: value for key, value in (file | settings).items() if value is not None}
+    started = RealAgent(cluster, home, settings, list(flags))
     try:
         started.start()
         yield started

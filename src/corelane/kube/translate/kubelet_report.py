@@ -76,7 +76,9 @@ def differing_cpusets(
 
 def running_uid(pod: Pod) -> str:
     """Return the UID under which the kubelet runs a pod: for a static pod's mirror that of its manifest."""
-    return pod.metadata.annotations.get(keys.CONFIG_HASH) or pod.metadata.uid
+    annotations = pod.metadata.annotations
+    mirrors = keys.CONFIG_MIRROR in annotations  # users may set CONFIG_HASH on any pod
+    return (annotations.get(keys.CONFIG_HASH) if mirrors else "") or pod.metadata.uid
 
 
 def is_static(pod: Pod) -> bool:
