@@ -6,11 +6,15 @@ import threading
 import msgspec
 import pytest
 
+from corelane.agent.lifecycle.instructions import PublishStatus
 from corelane.agent.publication.publisher import Publisher
 from corelane.agent.publication.write_queue import WriteQueue
 from corelane.agent.reporting import AgentReporter
 from corelane.kube.client import APIError, Unreachable
 from corelane.kube.pod import Pod
+from corelane.machine.spec import parse_spec
+
+MACHINE = parse_spec("core:8 smt:1")
 
 
 class Recording:
@@ -110,6 +114,7 @@ def test_obsolete_writes_are_dropped(code):
         lane.put("status", work.job("status", APIError(code, "", "x")))
         lane.put("delete", work.job("delete"))
         await lane.idle()
+        assert (lane.state().obsolete, lane.state().dropped) == (1, 0)
 
     work = lane_test(body)
     assert work.done == ["delete"]
@@ -139,7 +144,7 @@ def test_the_state_names_what_fails_and_since_when():
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         state = lane.state()
-        assert (state.name, state.waiting, state.written, state.dropped) == ("pods", 1, 1, 0)
+        assert (state.name, state.waiting, state.written, state.obsolete) == ("pods", 1, 1, 0)
         assert state.failing_for > 0.0
         assert "no permission" in state.last_error
 
@@ -185,21 +190,106 @@ def test_a_newer_write_replaces_one_that_fails():
 def test_a_full_queue_takes_newer_writes_of_waiting_keys():
     async def body(lane, work):
         lane.put("a", work.job("a"))
-        lane.put("b", work.job("b"))
         lane.put("a", work.job("new a"))
         await lane.idle()
-        assert lane.state().dropped == 1
+        assert lane.state().dropped == 0
 
     assert lane_test(body, limit=1).done == ["new a"]
 
 
-def test_a_full_queue_drops_new_writes():
+def test_a_full_queue_drops_its_oldest_group_and_none_that_is_under_way():
     async def body(lane, work):
+        gate = asyncio.Event()
+        lane.put("0", work.job("0", gate=gate), "0")
+        await asyncio.sleep(0)
         for name in "abc":
-            lane.put(name, work.job(name))
+            lane.put(name, work.job(name), name)
+        assert lane.state().dropped == 1
+        gate.set()
         await lane.idle()
 
-    assert lane_test(body, limit=2).done == ["a", "b"]
+    assert lane_test(body, limit=3).done == ["0", "b", "c"]
+
+
+def test_writes_of_a_group_that_is_forgotten_are_not_carried_out():
+    async def body(lane, work):
+        gate = asyncio.Event()
+        lane.put("under way", work.job("under way", gate=gate), "a")
+        lane.put("waiting", work.job("waiting"), "a")
+        lane.put("failing", work.job("failing", *[Unreachable("x")] * 99), "b")
+        await asyncio.sleep(0)
+        lane.forget("a")
+        lane.forget("b")
+        lane.put("again", work.job("again"), "a")
+        lane.forget("nothing")
+        assert lane.state().waiting == 1
+        gate.set()
+        await lane.idle()
+        assert lane.state().waiting == 0
+
+    assert lane_test(body).done == ["under way", "again"]
+
+
+def test_a_group_that_keeps_its_writes_retries_whatever_the_answer():
+    async def body(lane, work):
+        lane.put("mirror", work.job("mirror", APIError(404, "NotFound", "no mirror")), "static", keeps=True)
+        await asyncio.wait_for(lane.idle(), 20)
+
+    assert lane_test(body).done == ["mirror"]
+
+
+class Server:
+    """A client of a server that is down at first; `written` has the last patch of every pod and part."""
+
+    def __init__(self):
+        self.up, self.calls, self.written = False, 0, {}
+
+    async def patch(self, kind, name, body, **where):
+        self.calls += 1
+        if not self.up:
+            raise Unreachable("connection refused")
+        ((part, value),) = (pair for pair in body.items() if pair[0] != "metadata")
+        self.written[name, part] = value
+
+    async def create(self, whole):
+        await self.patch(None, whole["message"], {"event": whole["message"]})
+
+
+def pod_of(number):
+    return msgspec.convert({"metadata": {"name": f"p{number}", "namespace": "n", "uid": f"u{number}"}}, Pod)
+
+
+def test_after_a_long_outage_the_last_state_of_every_pod_is_written_and_nothing_of_pods_that_are_gone():
+    async def scenario():
+        server = Server()
+        publisher = Publisher(server, "here", AgentReporter(), lambda: 0.0)
+        tasks = [asyncio.create_task(queue.run()) for queue in publisher.queues]
+        for number in range(30_000):  # more than ever were queued; most pods came and went
+            pod = pod_of(number)
+            for state in range(3):
+                status = {"phase": f"state {state}"}
+                publisher.publish(pod, PublishStatus(pod.metadata.uid, status), MACHINE)
+            if number >= 500:
+                publisher.forget(pod.metadata.uid)
+            if number < 3000:
+                publisher.event(pod, "Reason", f"event {number}", warning=False)
+        while server.calls < 5:
+            await asyncio.sleep(0.01)
+        pods, _, events = publisher.states()
+        assert (pods.waiting, pods.dropped, events.waiting, events.dropped) == (500, 0, 1000, 2000)
+        assert pods.failing_for > 0.0
+        server.up = True
+        await asyncio.wait_for(publisher.idle(), 60)
+        for task in tasks:
+            task.cancel()
+        return server.written
+
+    written = asyncio.run(scenario())
+    statuses = {name: value for (name, part), value in written.items() if part == "status"}
+    assert statuses == {f"p{number}": {"phase": "state 2"} for number in range(500)}
+    kept = {value for (_, part), value in written.items() if part == "event"}
+    # One that was under way when the queue was full stays.
+    assert len(kept & {f"event {number}" for number in range(2000, 3000)}) >= 999
 
 
 def test_remedies_are_computed_in_a_thread_and_end_the_event():

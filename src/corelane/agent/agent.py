@@ -31,6 +31,7 @@ from corelane.agent.publication.node_status import NodeIdentity
 from corelane.agent.publication.registration import Heartbeat
 from corelane.agent.reporting import AgentReporter, LogReporter
 from corelane.agent.watching import OwnWatch, SharedWatch
+from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.kube.decode import Malformed
 from corelane.kube.informer import ObjectChange
@@ -247,6 +248,7 @@ class Agent:
         if pod is None:
             if change.old:
                 self._pods.pop(change.old.metadata.uid, None)
+                self._node.publisher.forget(translate.running_uid(change.old))
                 self._put(events.PodGone(uid=change.old.metadata.uid, **self._clocks.times()))
             return
         self._pods[pod.metadata.uid] = pod

@@ -154,7 +154,9 @@ def _of_queue(state: QueueState, now: float) -> dict[str, Any]:
         "error": state.last_error,
         "retries": state.waiting,
         "failures": state.dropped,
-        "detail": f"{state.written} written, {state.waiting} waiting",
+        "detail": f"{state.written} written, {state.waiting} waiting"
+        + (f", {state.obsolete} obsolete" if state.obsolete else "")
+        + (f", {state.dropped} dropped" if state.dropped else ""),
     }
 
 

@@ -25,10 +25,17 @@ def bound_pod(uid: str, pod: Pod) -> BoundPod:
 
 
 class PodEvents:
-    """Turns changes of a `PodList` into events."""
+    """Turns changes of a `PodList` into events; `forget` drops what waits to be written about a pod."""
 
-    def __init__(self, put: Callable[[AgentEvent], None], reporter: AgentReporter, clocks: Clocks) -> None:
+    def __init__(
+        self,
+        put: Callable[[AgentEvent], None],
+        forget: Callable[[str], None],
+        reporter: AgentReporter,
+        clocks: Clocks,
+    ) -> None:
         self._put = put
+        self._forget = forget
         self._reporter = reporter
         self._clocks = clocks
 
@@ -42,6 +49,7 @@ class PodEvents:
         )
 
     def pod_gone(self, uid: str) -> None:
+        self._forget(uid)
         self._put(events.PodGone(uid=uid, **self._clocks.times()))
 
     def pods_listed(self, remaining: frozenset[str]) -> None:

@@ -84,7 +84,7 @@ class NodeAgent:
         self.mode: Mode | None = None
         self._quotas = True
         self.upkeep.kubelet_report = self._kubelet_report
-        self.pods = PodList(PodEvents(self.put, self.reporter, self.clocks))
+        self.pods = PodList(PodEvents(self.put, self.upkeep.publisher.forget, self.reporter, self.clocks))
         self.sources = NodeSources(
             self,
             around.runtime,

@@ -22,7 +22,6 @@ from corelane.machine.model import Machine
 from corelane.node.explain.objective import remedies
 
 _POD_QUEUES: Final = 4
-_MOST_WRITES: Final = 5000
 _MOST_EVENTS: Final = 1000
 _EVENT_ATTEMPTS: Final = 5
 _COMPONENT: Final = "corelane-agent"
@@ -39,7 +38,7 @@ class Publisher:
         self._clock = clock
         self._numbers = count()
         report = partial(_report, reporter)
-        self._pods = [WriteQueue(report, _MOST_WRITES, name=f"pods {n}") for n in range(_POD_QUEUES)]
+        self._pods = [WriteQueue(report, name="pods") for _ in range(_POD_QUEUES)]
         self._events = WriteQueue(report, _MOST_EVENTS, name="events", attempts=_EVENT_ATTEMPTS)
         self._topology = WriteQueue(report, name="node", keeps=True)
         self.queues = (*self._pods, self._topology, self._events)
@@ -49,7 +48,7 @@ class Publisher:
 
     def states(self) -> list[QueueState]:
         """Return the state of every queue, for people."""
-        return [queue.state() for queue in self.queues]
+        return [_together(self._pods), self._topology.state(), self._events.state()]
 
     async def idle(self) -> None:
         """Wait until nothing is left to write."""
@@ -129,8 +128,17 @@ class Publisher:
         self._put(pod, part, partial(patch, kind_of_patch=kind_of_patch, subresource=subresource))
 
     def _put(self, pod: Pod, part: str, write: Write) -> None:
-        uid = pod.metadata.uid
-        self._pods[hash(uid) % len(self._pods)].put(f"{part} of {pod.title} ({uid})", write, uid)
+        """Queue a write about a pod; that of a static pod waits until the kubelet has made its mirror."""
+        uid = translate.running_uid(pod)
+        key = f"{part} of {pod.title} ({uid})"
+        self._queue_of(uid).put(key, write, uid, keeps=translate.is_static(pod))
+
+    def forget(self, uid: str) -> None:
+        """Drop the writes about a pod that is gone; `uid` is the one under which it ran."""
+        self._queue_of(uid).forget(uid)
+
+    def _queue_of(self, uid: str) -> WriteQueue:
+        return self._pods[hash(uid) % len(self._pods)]
 
     def topology(self, make: Callable[[], dict[str, Any]], *, if_damaged: bool = False) -> None:
         """Write the NodeResourceTopology that `make` returns then; or only if its content was damaged."""
@@ -206,6 +214,21 @@ def _condition(kind: str, holds: bool, reason: str, message: str, at: float) -> 
         "message": message,
         "lastTransitionTime": rfc3339(at),
     }
+
+
+def _together(queues: list[WriteQueue]) -> QueueState:
+    """Return the state of several queues as that of one."""
+    states = [queue.state() for queue in queues]
+    worst = max(states, key=lambda state: state.failing_for)
+    return QueueState(
+        worst.name,
+        sum(state.waiting for state in states),
+        sum(state.written for state in states),
+        sum(state.obsolete for state in states),
+        sum(state.dropped for state in states),
+        worst.failing_for,
+        worst.last_error,
+    )
 
 
 def _report(reporter: PublicationReporter, what: str, error: Exception) -> None:

@@ -1,10 +1,12 @@
-"""A bounded queue of writes to the API server: a newer write replaces a waiting one, failed ones are retried.
+"""A queue of writes to the API server: a newer write replaces a waiting one, failed ones are retried.
 
 Theory of operation. Writes have a key and belong to a group: those of a group are carried out in the order of
 their keys, so that a pod's last status precedes its deletion, and a group that fails waits, longer each time,
 while the others go on. Where the server itself is in trouble (no answer, 429, 5xx) the whole queue slows
-down. Only a write that is obsolete, or that failed `attempts` times for a reason of its own, is dropped. All
-times are of the event loop's monotonic clock.
+down. However long that lasts, the last write of every key waits: the queue is as long as there are keys, and
+the owner forgets groups whose object is gone. Where keys are without number, as with events, a limit drops
+the oldest groups. Else a write is dropped only if it is obsolete, or failed `attempts` times for a reason of
+its own. All times are of the event loop's monotonic clock.
 """
 
 import asyncio
@@ -12,6 +14,8 @@ import random
 from collections.abc import Awaitable, Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import count
+from operator import itemgetter
 from typing import Final
 
 from corelane.kube.client import APIError
@@ -28,11 +32,16 @@ _REFUSED: Final = (401, 403)
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue's state for people: `failing_for` in seconds, 0.0 where nothing fails."""
+    """A queue's state for people: `failing_for` in seconds, 0.0 where nothing fails.
+
+    `obsolete` counts writes that the server refused as their object was gone or changed; `dropped` those that
+    are lost.
+    """
 
     name: str
     waiting: int
     written: int
+    obsolete: int
     dropped: int
     failing_for: float = 0.0
     last_error: str = ""
@@ -40,8 +49,13 @@ class QueueState:
 
 @dataclass(slots=True)
 class _Group:
-    """The waiting writes of a group; `due` and `failing_since` are monotonic, `failures` in a row."""
+    """The waiting writes of a group; `due` and `failing_since` are monotonic, `failures` in a row.
 
+    Groups with a lower `number` are older.
+    """
+
+    number: int = 0
+    keeps: bool = False
     writes: dict[Hashable, Write] = field(default_factory=dict)
     due: float = 0.0
     failures: int = 0
@@ -60,7 +74,7 @@ class WriteQueue:
         attempts: int = 0,
         keeps: bool = False,
     ) -> None:
-        """`report` receives every failure, also unexpected exceptions. 0 is no limit.
+        """`report` receives every failure, also unexpected exceptions. `limit` is that of groups, 0 none.
 
         With `keeps` no answer of the server makes a write obsolete: its object is always to be written.
         """
@@ -71,24 +85,44 @@ class WriteQueue:
         self._keeps = keeps
         self._ready: dict[Hashable, _Group] = {}
         self._delayed: dict[Hashable, _Group] = {}
-        self._waiting = self._written = self._dropped = self._troubles = 0
+        self._numbers = count()
+        self._under_way: _Group | None = None
+        self._waiting = self._written = self._obsolete = self._dropped = self._troubles = 0
         self._last_error = ""
         self._work = asyncio.Event()
         self._idle = asyncio.Event()
         self._idle.set()
 
-    def put(self, key: Hashable, write: Write, group: Hashable = None) -> None:
-        """Queue a write, in place of a waiting one of that key; a full queue drops new keys."""
+    def put(self, key: Hashable, write: Write, group: Hashable = None, *, keeps: bool = False) -> None:
+        """Queue a write, in place of a waiting one of that key; a full queue drops its oldest group.
+
+        With `keeps` no answer makes writes of the group obsolete, until `forget`.
+        """
         waiting = self._delayed.get(group) or self._ready.get(group)
-        if self._limit and self._waiting >= self._limit and not (waiting and key in waiting.writes):
-            self._dropped += 1
-            return
         if waiting is None:
-            waiting = self._ready[group] = _Group()
+            if self._limit and len(self._ready) + len(self._delayed) >= self._limit:
+                self._drop_oldest()
+            waiting = self._ready[group] = _Group(next(self._numbers))
+        waiting.keeps = keeps
         self._waiting += key not in waiting.writes
         waiting.writes[key] = write
         self._work.set()
         self._idle.clear()
+
+    def forget(self, group: Hashable) -> None:
+        """Drop the waiting writes of a group: its object is gone. One that is under way completes."""
+        waiting = self._ready.pop(group, None) or self._delayed.pop(group, None)
+        if waiting is not None:
+            self._waiting -= len(waiting.writes)
+            self._note_idle()
+
+    def _drop_oldest(self) -> None:
+        groups = [(name, one) for where in (self._ready, self._delayed) for name, one in where.items()]
+        waiting = [(one.number, name) for name, one in groups if one is not self._under_way]
+        if waiting:
+            name = min(waiting, key=itemgetter(0))[1]
+            self._dropped += len((self._ready.get(name) or self._delayed[name]).writes)
+            self.forget(name)
 
     async def idle(self) -> None:
         """Wait until nothing is left to write."""
@@ -99,13 +133,16 @@ class WriteQueue:
         since = [group.failing_since for group in groups if group.failures]
         failing = asyncio.get_running_loop().time() - min(since) if since else 0.0
         error = self._last_error if since else ""
-        return QueueState(self.name, self._waiting, self._written, self._dropped, failing, error)
+        counts = (self._waiting, self._written, self._obsolete, self._dropped)
+        return QueueState(self.name, *counts, failing, error)
 
     async def run(self) -> None:
         """Write until cancelled."""
         while True:
             name = await self._next()
-            pause = await self._attempt(name, self._ready[name])
+            self._under_way = self._ready[name]
+            pause = await self._attempt(name, self._under_way)
+            self._under_way = None
             if pause:
                 await asyncio.sleep(pause)
 
@@ -141,7 +178,7 @@ class WriteQueue:
         trouble = _is_trouble(error)
         self._troubles = self._troubles + 1 if trouble else 0
         if not trouble and self._is_vain(group, error):
-            self._dropped += 1
+            self._note_vain(error)
             self._finish(name, group, key, write)
             return 0.0
         self._delay(name, group, _LONGEST_PAUSE if trouble else _LONGEST_DELAY)
@@ -152,17 +189,26 @@ class WriteQueue:
         """Whether another attempt would fail, too: the object is gone or changed, or attempts are used up."""
         if self._attempts and group.failures + 1 >= self._attempts:
             return True
-        return isinstance(error, APIError) and error.code not in _REFUSED and not self._keeps
+        return _is_obsolete(error) and not self._keeps and not group.keeps
+
+    def _note_vain(self, error: Exception) -> None:
+        if _is_obsolete(error):
+            self._obsolete += 1
+        else:
+            self._dropped += 1
 
     def _delay(self, name: Hashable, group: _Group, longest: float) -> None:
         now = asyncio.get_running_loop().time()
         group.failing_since = group.failing_since if group.failures else now
         group.failures += 1
         group.due = now + _jittered(longest, group.failures)
-        self._delayed[name] = self._ready.pop(name)
+        if self._ready.get(name) is group:
+            self._delayed[name] = self._ready.pop(name)
 
     def _finish(self, name: Hashable, group: _Group, key: Hashable, write: Write) -> None:
         """Remove a write unless a newer one replaced it, and put its group behind the others."""
+        if self._ready.get(name) is not group:
+            return  # forgotten meanwhile
         group.failures = 0
         if group.writes[key] is write:
             del group.writes[key]
@@ -170,6 +216,9 @@ class WriteQueue:
         del self._ready[name]
         if group.writes:
             self._ready[name] = group
+        self._note_idle()
+
+    def _note_idle(self) -> None:
         if not self._ready and not self._delayed:
             self._idle.set()
 
@@ -177,6 +226,11 @@ class WriteQueue:
 def _is_trouble(error: Exception) -> bool:
     """Whether other writes would fail alike: no answer, too many requests, or a failure of the server."""
     return isinstance(error, APIError) and (error.code in (0, 429) or error.code >= 500)
+
+
+def _is_obsolete(error: Exception) -> bool:
+    """Whether the server refuses a write for good: the object is gone, changed, or not as it must be."""
+    return isinstance(error, APIError) and error.code not in _REFUSED
 
 
 def _jittered(longest: float, failures: int) -> float:
