@@ -32,6 +32,8 @@ class FakeV2:
     ):
         self.root, self.cpus, self.kill = root, CPUSet.parse(cpus), kill
         self.written: list[tuple[str, str]] = []
+        self.refusals: dict[tuple[str, str], int] = {}
+        """The errno with which "read" or "write" fails, by that word and the end of a file's path."""
         root.mkdir(parents=True)
         self._populate(root, controllers)
 
@@ -51,7 +53,13 @@ class FakeV2:
     def processes(self, group: Path) -> list[str]:
         return (group / "cgroup.procs").read_text().split()
 
+    def _heed_refusals(self, action: str, path: Path) -> None:
+        for (refused, end), code in self.refusals.items():
+            if refused == action and str(path).endswith(end):
+                self._refuse(action, path, code)
+
     def read(self, path: Path) -> str:
+        self._heed_refusals("read", path)
         try:
             if path.name == "cpuset.cpus.effective" and path.exists():
                 return str(self._effective(path.parent))
@@ -88,6 +96,7 @@ class FakeV2:
         return wanted & above or above
 
     def write(self, path: Path, text: str) -> None:
+        self._heed_refusals("write", path)
         if not path.exists():
             self._refuse(f"write {text!r} to", path, errno.ENOENT)
         self.written.append((str(path.relative_to(self.root)), text))

@@ -2,6 +2,7 @@
 
 import json
 import queue
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ class FakeNode:
         self.socket, self.events, self.version = path / "cri.sock", events, version
         self.calls: Counter[str] = Counter()
         self.refusals: dict[str, str] = {}
+        self.hung: set[str] = set()
+        """Methods of CRI that do not answer."""
         self.updates: list[tuple[str, dict]] = []
         self.containers: dict[str, dict] = {}
         self.listeners: list[queue.Queue] = []
@@ -102,6 +105,8 @@ class FakeNode:
     def _counted(self, method: str, answer):
         def respond(request, context):
             self.calls[method] += 1
+            while method in self.hung and context.is_active():
+                time.sleep(0.01)
             if code := self.refusals.get(method):
                 context.abort(getattr(grpc.StatusCode, code), "refused by the test")
             return answer(request, context) if callable(answer) else encode(answer)

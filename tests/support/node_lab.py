@@ -6,15 +6,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from corelane.agent.clocks import Clocks
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.node_agent import NodeAgent
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.reporting import AgentReporter
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.server import APIServer
 from corelane.cpuset import CPUSet
 from corelane.kernel.files import Directory
+from corelane.kube import keys
 from corelane.kube.client import KubeClient
 from corelane.kube.kubelet.access import KubeletAccess
 from corelane.kube.kubelet.client import KubeletClient
+from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
 from corelane.machine.spec import parse_spec
 from corelane.machine.watch import MachineWatch
@@ -23,11 +28,12 @@ from corelane.runtime.cri.runtime import CRIRuntime
 from corelane.runtime.podresources import PodResourcesClient
 from support import kubelet_server
 from support.certificates import Authority
-from support.cluster_lab import cluster
+from support.cluster_lab import TOKEN, write_kubeconfig
 from support.fake_node import FakeNode
 from support.kubelet_server import FakeKubelet
 
 SECONDS = 30
+CALL_SECONDS = 10.0
 MACHINE = parse_spec("core:8 smt:1")
 
 
@@ -64,12 +70,19 @@ def pod(name: str, cpu: str = "", *, uid: str = "", **metadata: Any) -> dict[str
 
 
 class NodeLab:
-    """`node` is the runtime and the kernel, `kubelet` the kubelet, `client` the API server."""
+    """`node` is the runtime and the kernel, `kubelet` the kubelet, `client` that of the API server."""
 
     def __init__(
-        self, path: Path, client: KubeClient, kubelet: FakeKubelet, access: KubeletAccess, **node: Any
+        self,
+        path: Path,
+        server: APIServer,
+        client: KubeClient,
+        kubelet: FakeKubelet,
+        access: KubeletAccess,
+        **node: Any,
     ) -> None:
-        self.path, self.client, self.kubelet, self.access = path, client, kubelet, access
+        self.path, self.server, self.client = path, server, client
+        self.kubelet, self.access = kubelet, access
         (path / "node").mkdir()
         self.node = FakeNode(path / "node", **node)
         self.reporter = Reporter()
@@ -115,9 +128,38 @@ class NodeLab:
         self.node.groups.cpus = online
         (self.sys / "devices/system/cpu/online").write_text(f"{cpus}\n")
 
-    def agent(self, **settings: Any) -> NodeAgent:
+    async def known(self, name: str, cpu: str = "") -> dict[str, Any]:
+        """A pod that the API server has, and the kubelet not yet."""
+        manifest = pod(name, cpu)
+        del manifest["metadata"]["uid"]
+        return await self.client.create(manifest)
+
+    def run_known(self, made: dict[str, Any], cpu: str = "") -> str:
+        """A pod of the API server that runs now."""
+        return self.run(made["metadata"]["name"], cpu, uid=made["metadata"]["uid"])
+
+    async def stop_api(self) -> None:
+        """The API server is gone, and its port closed."""
+        await self.server.stop()
+
+    async def start_api(self) -> None:
+        """The API server is back with all that it had."""
+        self.server = api_server(self.path, int(self.server.url.rpartition(":")[2]))
+        await self.server.start()
+
+    async def until_condition(self, name: str, status: str) -> None:
+        """Wait for the value of a pod's condition `corelane.io/Pinned`."""
+        async with asyncio.timeout(SECONDS):
+            while True:
+                made = await self.client.get(Pod, name, "default")
+                pinned = condition(made.status.conditions, keys.PINNED)
+                if pinned and pinned.status == status:
+                    return
+                await asyncio.sleep(0.05)
+
+    def agent(self, *, clocks: Clocks | None = None, **settings: Any) -> NodeAgent:
         """An agent; several may be made one after another, on the same state directory."""
-        state_dir = self.path / "state"
+        state_dir = settings.get("state_dir", self.path / "state")
         state_dir.mkdir(exist_ok=True)
         values = {
             "node_name": "here",
@@ -128,7 +170,9 @@ class NodeLab:
         }
         around = NodeSurroundings(
             client=self.client,
-            runtime=CRIRuntime(self.node.view, f"unix://{self.node.socket}", list_seconds=0.2),
+            runtime=CRIRuntime(
+                self.node.view, f"unix://{self.node.socket}", call_seconds=CALL_SECONDS, list_seconds=0.2
+            ),
             machine=self.machine,
             kubelet=KubeletClient(self.access, Pod, seconds=1.0),
             kubelet_address=self.access.url,
@@ -143,7 +187,11 @@ class NodeLab:
             ),
         )
         return NodeAgent(
-            NodeAgentSettings(**(values | settings)), around, reporter=self.reporter, validate=True
+            NodeAgentSettings(**(values | settings)),
+            around,
+            reporter=self.reporter,
+            clocks=clocks,
+            validate=True,
         )
 
     @asynccontextmanager
@@ -189,19 +237,40 @@ async def node_lab(path: Path, **node: Any) -> AsyncIterator[NodeLab]:
     authority = Authority.make()
     pair = authority.issue(path / "kubelet.pem", "here", "127.0.0.1")
     fake = FakeKubelet(tokens={"token"})
-    async with cluster(path) as client, kubelet_server.serving(fake, pair) as kubelet:
+    server = api_server(path)
+    await server.start()
+    client = KubeClient.connect(write_kubeconfig(path / "kubeconfig", server.url))
+    async with kubelet_server.serving(fake, pair) as kubelet:
         access = KubeletAccess(kubelet.url, ca_file=authority.write(path / "ca.pem"), token="token")
-        lab = NodeLab(path, client, kubelet, access, **node)
+        lab = NodeLab(path, server, client, kubelet, access, **node)
         await client.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "here"}})
-        with lab.node.serving():
-            yield lab
+        try:
+            with lab.node.serving():
+                yield lab
+        finally:
+            await client.close()
+            await lab.server.stop()
 
 
-def with_lab(path: Path, scene: Callable[[NodeLab], Any], **node: Any) -> None:
-    """Run a scene, 2 minutes at most; `node` as for `FakeNode`."""
+def api_server(path: Path, port: int = 0) -> APIServer:
+    """An API server that keeps what it has over a restart."""
+    (path / "api").mkdir(exist_ok=True)
+    return APIServer(tokens={TOKEN: User("admin", ("system:masters",))}, data_dir=path / "api", port=port)
+
+
+def with_lab(
+    path: Path,
+    scene: Callable[[NodeLab], Any],
+    *,
+    seconds: float | None = 120,
+    loop: Callable[[], asyncio.AbstractEventLoop] | None = None,
+    **node: Any,
+) -> None:
+    """Run a scene, 2 minutes at most; `node` as for `FakeNode`, `loop` makes the event loop."""
 
     async def whole() -> None:
-        async with asyncio.timeout(120), node_lab(path, **node) as lab:
+        async with asyncio.timeout(seconds), node_lab(path, **node) as lab:
             await scene(lab)
 
-    asyncio.run(whole())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(whole())

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from corelane import __version__
+from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.modes import Mode
-from corelane.agent.allocation.records import PodCPUs, RunCPUs
+from corelane.agent.allocation.records import RunCPUs
 from corelane.agent.kubelet_side import KubeletFacts
 from corelane.agent.publication.write_queue import QueueState
 from corelane.node import NodeState
@@ -25,6 +26,7 @@ def document(node: str, **parts: Any) -> dict[str, Any]:
         "node": node,
         "version": __version__,
         "running": False,
+        "fault": "",
         "startedAt": 0.0,
         "policy": "",
         "mode": None,
@@ -39,6 +41,7 @@ def document(node: str, **parts: Any) -> dict[str, Any]:
         "drift": {"count": 0, "lastAt": 0.0, "last": ""},
         "overlap": {"count": 0, "p99": 0.0, "longest": 0.0},
         "narrowed": [],
+        "notPinned": [],
         "podsWithoutRoom": [],
     } | parts
 
@@ -131,32 +134,49 @@ def of_nri(socket: str, status: ConnectionStatus | None) -> dict[str, Any]:
     }
 
 
-def without_room(pods: Iterable[PodCPUs]) -> list[dict[str, str]]:
-    """Return the pods that no admission placed, and why."""
-    return [
-        {"pod": pod.pod.key, "reason": pod.unplaced.reason, "message": pod.unplaced.message}
-        for pod in pods
-        if pod.unplaced
-    ]
+def of_queues(states: Iterable[QueueState], now: float, since: float) -> list[dict[str, Any]]:
+    """Return the states of queues of writes, which work since `since` unless they fail."""
+    return [_of_queue(state, now, since) for state in states]
 
 
-def of_queues(states: Iterable[QueueState], now: float) -> list[dict[str, Any]]:
-    """Return the states of queues of writes."""
-    return [_of_queue(state, now) for state in states]
-
-
-def _of_queue(state: QueueState, now: float) -> dict[str, Any]:
+def _of_queue(state: QueueState, now: float, since: float) -> dict[str, Any]:
     failing = state.failing_for > 0
+    lost = {"obsolete": state.obsolete, "dropped": state.dropped}
     return {
         "name": state.name,
         "state": "failing" if failing else "ok",
-        "since": now - state.failing_for,
+        "since": since if not failing else now - state.failing_for,
         "error": state.last_error,
         "retries": state.waiting,
         "failures": state.dropped,
-        "detail": f"{state.written} written, {state.waiting} waiting"
-        + (f", {state.obsolete} obsolete" if state.obsolete else "")
-        + (f", {state.dropped} dropped" if state.dropped else ""),
+        "detail": ", ".join(
+            [f"{state.written} written", f"{state.waiting} waiting"]
+            + [f"{count} {word}" for word, count in lost.items() if count]
+        ),
+    }
+
+
+def of_allocation(allocation: Allocation, runs: Iterable[RunCPUs]) -> dict[str, Any]:
+    """Return counts of containers, those whose CPUs could not be applied, and pods without room."""
+    runs = list(runs)
+    return {
+        "containers": dict(Counter(map(of_run, runs))),
+        "notPinned": [
+            {
+                "pod": allocation.pods[run.uid].pod.key,
+                "container": run.container,
+                "cpus": str(target.cpus) if (target := allocation.target(run.uid, run.container)) else "",
+                "allowed": str(run.seen),
+                "message": run.fault,
+            }
+            for run in runs
+            if run.fault and run.uid in allocation.pods
+        ],
+        "podsWithoutRoom": [
+            {"pod": pod.pod.key, "reason": pod.unplaced.reason, "message": pod.unplaced.message}
+            for pod in allocation.pods.values()
+            if pod.unplaced
+        ],
     }
 
 

@@ -6,7 +6,6 @@ kubelet. The agent neither registers the Node, nor renews its lease, nor writes 
 """
 
 import asyncio
-from collections import Counter
 from typing import Any, Final
 
 from corelane.agent import agent_status
@@ -340,7 +339,9 @@ class NodeAgent:
             ),
             nri=agent_status.of_nri(str(self.settings.nri), self.nri.status if self.nri else None),
             sources=[*sources.states(), *(source.state.plain() for source in self.state.sources)],
-            writes=agent_status.of_queues(self.upkeep.publisher.states(), self.clocks.wall()),
+            writes=agent_status.of_queues(
+                self.upkeep.publisher.states(), self.clocks.wall(), self.started_at
+            ),
             ledger={
                 "path": str(self.settings.state_dir / LEDGER_FILE),
                 "generation": self.ledger.generation,
@@ -348,7 +349,7 @@ class NodeAgent:
                 "since": self.ledger_fault_since,
                 "held": self.loop.held,
             },
-            containers=dict(Counter(map(agent_status.of_run, self.runs()))),
+            **agent_status.of_allocation(self.machine.allocation, self.runs()),
             reconcile={
                 "period": sources.reconcile_seconds,
                 "at": sources.reconciled_at,
@@ -357,7 +358,6 @@ class NodeAgent:
             drift={"count": self.drifts.count, "lastAt": self.drifts.last_at, "last": self.drifts.last},
             overlap=sources.overlap.plain(),
             narrowed=sources.samples.plain(),
-            podsWithoutRoom=agent_status.without_room(self.machine.pods.values()),
         )
 
     # -- for NRI

@@ -17,7 +17,7 @@ from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
 from corelane.agent.node_watch import NodeWatch
 from corelane.agent.nri_handlers import Records
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.source import LONGEST_PAUSE, Source
+from corelane.agent.source import LONGEST_PAUSE, Source, named_count
 from corelane.agent.task_samples import TaskSamples
 from corelane.kube.kubelet.errors import KubeletError
 from corelane.machine.model import MachineError
@@ -41,8 +41,8 @@ FALLBACK_AFTER: Final = 3
 class NodeRuntime(Runtime, Protocol):
     """A runtime beside a kubelet."""
 
-    async def version(self) -> RuntimeVersion:
-        """Return name and version of the runtime."""
+    async def version(self, *, again: bool = False) -> RuntimeVersion:
+        """Return name and version of the runtime, read once, or `again`."""
 
     @property
     def follows_events(self) -> bool:
@@ -111,7 +111,7 @@ class NodeSources:
         self._since = owner.clocks.wall()
         self._started: dict[str, float] = {}
         self._ending: dict[str, RuntimeStatus] = {}
-        self.containers = self._source("containers", self._list_containers, seconds)
+        self.containers = self._source("containers", self._ask_runtime, seconds)
         self.runtime_events = self._source("runtime events", self._follow_runtime, 0.0)
         self.cgroups = self._source("cgroups", self._reconcile, seconds)
         self.ends = self._source("ended containers", self._check_ends, END_SECONDS)
@@ -125,26 +125,21 @@ class NodeSources:
 
     def _of_kubelet(self, side: KubeletSide) -> Iterator[Source]:
         seconds = CONFIGURATION_SECONDS
-        yield self._source("kubelet configuration", self._read_configuration, seconds, longest_pause=seconds)
+        yield self._source("kubelet configuration", self._read_configuration, seconds)
         if side.has_state_file:
-            yield self._source("kubelet state file", self._read_state, seconds, longest_pause=seconds)
+            yield self._source("kubelet state file", self._read_state, seconds)
         if side.has_resources:
             yield self.resources
 
-    def _source(
-        self,
-        name: str,
-        read: Callable[[], Coroutine[Any, Any, None]],
-        seconds: float,
-        longest_pause: float = LONGEST_PAUSE,
-    ) -> Source:
+    def _source(self, name: str, read: Callable[[], Coroutine[Any, Any, None]], seconds: float) -> Source:
+        """Return a source on this node: it is cheap to ask, and so is asked again within its period."""
         return Source(
             name,
             read,
             seconds=seconds,
             reporter=self._owner.reporter,
             clock=self._owner.clocks.wall,
-            longest_pause=longest_pause,
+            longest_pause=min(seconds or LONGEST_PAUSE, LONGEST_PAUSE),
         )
 
     @property
@@ -163,18 +158,34 @@ class NodeSources:
 
     # -- the runtime
 
+    async def _ask_runtime(self) -> None:
+        """Take the containers, and note how starts and ends are seen: a silent stream may be open or not."""
+        try:
+            await self._list_containers()
+        except Exception:
+            self.runtime_events.state.detail = "interrupted, see containers"
+            raise
+        follows = self._runtime.follows_events
+        self.runtime_events.note_ok(
+            "pushed by the runtime" if follows else "containers are listed each period"
+        )
+
     async def _list_containers(self) -> None:
         """Take a whole list, unless the runtime reports changes by itself and none is due."""
         now = began = self._owner.clocks.monotonic()
         awaited = self._owner.machine.creating  # only a list shows that it was never made
         if self._runtime.follows_events and not awaited and now - self._listed_at < RELIST_SECONDS:
+            await self._ask_version(again=True)  # a runtime that hangs sends no events, either
             return
         statuses = await self._runtime.containers()
-        self.runtime_version = (await self._runtime.version()).version
+        await self._ask_version()
         runs = [await self._listed(status) for status in statuses if status.state != "created"]
         self._listed_at = now
-        self.containers.note_ok(f"{len(statuses)} containers")
+        self.containers.note_ok(named_count(len(statuses), "container"))
         self._owner.put(events.ContainersListed(runs=tuple(runs), began=began, **self._owner.clocks.times()))
+
+    async def _ask_version(self, *, again: bool = False) -> None:
+        self.runtime_version = (await self._runtime.version(again=again)).version
 
     def containers_changed(self) -> None:
         """Read the containers again at once."""
@@ -210,7 +221,6 @@ class NodeSources:
 
     async def _follow_runtime(self) -> None:
         async for status in self._runtime.wait_events():
-            self.runtime_events.note_ok("pushed by the runtime" if self._runtime.follows_events else "listed")
             try:
                 await self._changed(status)
             except Exception as error:  # noqa: BLE001 - the events that follow are read all the same
@@ -330,9 +340,8 @@ class NodeSources:
                 self._node_watch.follow_pods(True)
             raise
         self._node_watch.follow_pods(False)
-        self.kubelet_pods.note_ok(f"{len(self.pods.pods)} pods")
+        self.kubelet_pods.note_ok(named_count(len(self.pods.pods), "pod"))
         self._report_allocations()
-        self._owner.publish_kubelet_cpusets()
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether a pod is known, after asking the kubelet if need be."""

@@ -7,7 +7,7 @@ from typing import Any
 from corelane.agent.clocks import Clocks
 from corelane.agent.kubelet_side import PodList
 from corelane.agent.reporting import AgentReporter
-from corelane.agent.source import Source
+from corelane.agent.source import Source, named_count
 from corelane.agent.watching import WatchReporter
 from corelane.kube import translate
 from corelane.kube.client import APIError, KubeClient
@@ -114,7 +114,10 @@ class _SourceReporter(InformerReporter):
             self._inner.malformed(bad)
 
     def listed(self, kind: type[Object], objects: int) -> None:
-        self._source.note_ok(f"{objects} {kind.api.plural}")
+        self._source.note_ok(named_count(objects, kind.api.kind.lower()))
+
+    def watching(self, kind: type[Object], objects: int) -> None:
+        self.listed(kind, objects)
 
     def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
         self._source.note_failure(error)

@@ -114,3 +114,8 @@ class Source:
                 await self._wake.wait()
         except TimeoutError:
             return
+
+
+def named_count(count: int, noun: str) -> str:
+    """Return "1 pod", "2 pods"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

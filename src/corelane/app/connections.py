@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
+from urllib.parse import urlsplit
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -46,6 +48,7 @@ DEFAULT_KUBELET: Final = KubeletConnection()
 # The file's form.
 
 _Path = Annotated[str, Meta(pattern="^/", description="an absolute path")]
+_ADDRESS: Final = "a URL such as https://127.0.0.1:10250"
 _RUNTIME_FIELDS: Final = {"endpoint": "endpoint", "nri": "nri"}
 _KUBELET_FIELDS: Final = {
     "server_name": "serverName",
@@ -71,12 +74,7 @@ class RuntimeForm(Struct, kw_only=True, forbid_unknown_fields=True):
 class KubeletForm(Struct, kw_only=True, forbid_unknown_fields=True, rename=_KUBELET_FIELDS):
     """`kubelet` as the file has it."""
 
-    address: (
-        Annotated[
-            str, Meta(pattern=r"^https://[^/]+/?$", description="a URL such as https://127.0.0.1:10250")
-        ]
-        | UnsetType
-    ) = UNSET
+    address: Annotated[str, Meta(pattern=r"^https://[^/]+/?$", description=_ADDRESS)] | UnsetType = UNSET
     server_name: str | UnsetType = UNSET
     ca_file: _Path | UnsetType = UNSET
     certificate_file: _Path | UnsetType = UNSET
@@ -104,9 +102,21 @@ def nri_socket(field: str, value: str | bool) -> Path | None:
     return Path(value)
 
 
+def _is_address(url: str) -> bool:
+    """Whether a URL has a host, perhaps a port, and nothing else."""
+    try:
+        parts = urlsplit(url)
+        plain = not (parts.username or parts.query or parts.fragment) and parts.port != 0
+    except ValueError:
+        return False
+    return plain and re.fullmatch(r"[\w.-]+|[0-9a-fA-F:.]+(%\w+)?", parts.hostname or "") is not None
+
+
 def kubelet_connection(form: KubeletForm) -> KubeletConnection:
     """Return the connection of a file. Raises SettingsError."""
     values = given(form)
+    if "address" in values and not _is_address(values["address"]):
+        raise invalid("kubelet.address", values["address"], _ADDRESS)
     pair = [_KUBELET_FIELDS[name] for name in ("certificate_file", "key_file") if name in values]
     if len(pair) == 1:
         raise SettingsError(f"kubelet.{pair[0]} is set alone; set certificateFile and keyFile, or neither")

@@ -3,7 +3,9 @@
 Reads return slim structs. Writes take plain dicts and patches, because a struct lacks most fields.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -98,9 +100,11 @@ class KubeClient:
         field_selector: str | None = None,
         timeout_seconds: int = 290,
         quiet_seconds: float | None = None,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[WatchEvent[T], None]:
         """Follow changes after `resource_version`, bookmarks included, until the server ends the watch.
 
+        `opened` is called once the server has accepted it: the first change may come much later.
         Raises Gone when that version is too old, Unreachable when the connection breaks, also within a
         line, or when nothing at all came for `quiet_seconds`.
         """
@@ -121,6 +125,7 @@ class KubeClient:
                 if response.is_error:
                     await response.aread()
                     raise _failure(response)
+                opened()
                 lines = decode.Lines()
                 async for chunk in response.aiter_bytes():
                     for line in lines.feed(chunk):
@@ -262,8 +267,28 @@ def _failure(response: httpx2.Response) -> APIError:
 
 
 def _unreachable(method: str, path: str, error: Exception) -> Unreachable:
-    why = str(error) or type(error).__name__
-    return Unreachable(f"{method} {path}: no whole answer from the API server: {why}")
+    """Return an error that names the server; the libraries' own "all connection attempts failed" does not."""
+    server = "API server"
+    if isinstance(error, httpx2.RequestError):
+        with suppress(RuntimeError):  # the request is unknown
+            server += f" {error.request.url.scheme}://{error.request.url.netloc.decode()}"
+    return Unreachable(
+        f"{server}: {method} {path}: no whole answer ({_why(error)}); check that it runs and is reachable"
+    )
+
+
+def _why(error: BaseException) -> str:
+    """Return the operating system's reason behind an error, else its own text."""
+    reason, cause = "", error.__cause__ or error.__context__
+    while cause is not None:
+        if isinstance(cause, BaseExceptionGroup):
+            cause = cause.exceptions[0]
+        if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
+            reason = os.strerror(cause.errno)
+        elif isinstance(cause, OSError) and cause.strerror:
+            reason = cause.strerror  # of name resolution and TLS, which have numbers of their own
+        cause = cause.__cause__ or cause.__context__
+    return reason or str(error) or type(error).__name__
 
 
 def _without_credentials(method: str, path: str, error: Exception) -> Unreachable:

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
+import yaml
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
 from lightkube.config.kubeconfig import KubeConfig, SingleConfig
 from lightkube.config.models import Cluster, User
@@ -169,8 +170,13 @@ def _kubeconfig_files() -> list[Path]:
 
 
 def _read(file: Path) -> KubeConfig:
+    """Read one file. Raises ConfigError, OSError."""
     try:
+        if not isinstance(yaml.safe_load(file.read_bytes()), dict):
+            raise ConfigError(f"{file}: not a kubeconfig: the file is not a mapping")
         return KubeConfig.from_file(file)
+    except FileNotFoundError:
+        raise ConfigError(f"{file}: no such file; give a kubeconfig that exists") from None
     except KeyError as error:
         raise ConfigError(f"{file}: lacks {error}") from error
     except (TypeError, AttributeError, ValueError, YAMLError, msgspec.MsgspecError) as error:

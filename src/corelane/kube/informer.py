@@ -44,6 +44,9 @@ class InformerReporter:
     def listed(self, kind: type[Object], objects: int) -> None:
         """All objects were listed, at the start or after a broken watch."""
 
+    def watching(self, kind: type[Object], objects: int) -> None:
+        """A watch was opened: from now on changes are seen, and those since the last one."""
+
     def malformed(self, bad: Malformed) -> None:
         """An object was left out because it cannot be decoded."""
 
@@ -181,7 +184,11 @@ class Informer(Generic[T]):
         loop = asyncio.get_running_loop()
         begun = loop.time()
         events = self._client.watch(
-            self.kind, resource_version=self._version, quiet_seconds=self._quiet, **self._where
+            self.kind,
+            resource_version=self._version,
+            quiet_seconds=self._quiet,
+            opened=lambda: self._reporter.watching(self.kind, len(self._mirror.objects)),
+            **self._where,
         )
         async with aclosing(events):
             async for event in events:

@@ -16,18 +16,22 @@ _MOST_PODS = 20
 
 
 def show(status: Mapping[str, Any], to: Console, now: float | None = None) -> None:
-    """Print a status document; `now` is in Unix seconds."""
+    """Print a status document, what is wrong first; `now` is in Unix seconds."""
     at = time.time() if now is None else now
-    tables.show(f"Agent of node {status['node']}", ("", ""), _summary(status, at), to)
+    problems = list(_problems(status, at))
+    tables.pairs(f"Agent of node {status['node']}", _summary(status, at, len(problems)), to)
+    if problems:
+        tables.pairs("Problems", problems, to)
+    tables.pairs("Details", _details(status, at), to)
     _parts("Sources", status["sources"], to, at)
     _parts("Writes to the API server", status["writes"], to, at)
     if narrowed := status.get("narrowed"):
         columns = ("CONTAINER", "CPUS", "USED", "NARROWED TASKS")
         tables.show("Programs that use part of their container's CPUs", columns, _narrowed(narrowed), to)
     if pods := status["podsWithoutRoom"]:
-        rows = [(pod["pod"], pod["message"]) for pod in pods[:_MOST_PODS]]
         more = f" ({len(pods) - _MOST_PODS} more)" if len(pods) > _MOST_PODS else ""
-        tables.show(f"Pods without room for exclusive CPUs{more}", ("POD", "WHY"), rows, to)
+        rows = [(pod["pod"], pod["message"]) for pod in pods[:_MOST_PODS]]
+        tables.pairs(f"Pods without room for exclusive CPUs{more}", rows, to)
 
 
 def _narrowed(containers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, str, str, str]]:
@@ -35,48 +39,81 @@ def _narrowed(containers: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, st
         yield one["container"], one["cpus"], one["used"], f"{one['tasks']} of {one['sampled']}"
 
 
-def _summary(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
-    running = status["running"]
-    yield "agent", f"running since {age(at - status['startedAt'])}" if running else "not running; saved state"
-    mode = status["mode"]
-    if mode:
-        yield "mode", "\n".join((mode["name"], *mode["reasons"]))
-        yield "writes cpusets of", mode["writesCPUs"]
-    yield from _kubelet(status["kubelet"])
-    yield from _runtime(status["runtime"], status["nri"])
-    yield from _ledger(status["ledger"], at)
-    yield "containers", _counts(status["containers"]) or "none"
+def _summary(status: Mapping[str, Any], at: float, problems: int) -> Iterator[tuple[str, str]]:
+    running, mode = status["running"], status["mode"]
+    how = f"running for {age(at - status['startedAt'])}" if running else "not running; saved state"
+    yield "agent", f"{how}{_fault(status.get('fault', ''))}"
     if running:
-        yield from _repairs(status, at)
+        yield "problems", f"{problems}, see below" if problems else "none"
+    if mode:
+        yield "mode", f"{mode['name']}; writes cpusets of {mode['writesCPUs']}"
+        for reason in mode["reasons"]:
+            yield "", reason
+    elif running:
+        yield "mode", "not decided yet"
+    yield "containers", _counts(status["containers"]) or "none"
+    if pods := status["podsWithoutRoom"]:
+        yield (
+            "without room",
+            f"{len(pods)} {'pod' if len(pods) == 1 else 'pods'} in the shared pool, see below",
+        )
 
 
-def _kubelet(kubelet: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    if kubelet:
+def _fault(text: str) -> str:
+    return f": {text}" if text else ""
+
+
+def _problems(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
+    """Yield everything that fails, with the whole error."""
+    ledger = status["ledger"]
+    if ledger["fault"] and status["running"]:
+        held = f"; {ledger['held']} changes of containers wait" if ledger["held"] else ""
+        since = f"not written for {age(at - ledger['since'])}"
+        yield "ledger", f"{since}, no container is moved: {ledger['fault']}{held}"
+    elif ledger["fault"]:
+        yield "ledger", f"cannot be read: {ledger['fault']}"
+    for run in status.get("notPinned", [])[:_MOST_PODS]:
+        text = f"on CPUs {run['allowed']}, allocated {run['cpus']}: {run['message']}"
+        yield f"{run['pod']}/{run['container']}", text
+    for part in _ordered(status["sources"]):
+        if part["state"] == "failing":
+            yield (
+                part["name"],
+                f"fails for {age(at - part['since'])}, {_times(part['retries'])}: {part['error']}",
+            )
+    for part in status["writes"]:
+        if part["state"] == "failing":
+            waiting = f"{part['retries']} {'write waits' if part['retries'] == 1 else 'writes wait'}"
+            text = f"fail for {age(at - part['since'])}, {waiting}: {part['error']}"
+            yield f"writes: {part['name']}", text
+
+
+def _times(count: int) -> str:
+    return "1 failure" if count == 1 else f"{count} failures in a row"
+
+
+def _details(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
+    ledger = status["ledger"]
+    written = "" if ledger["fault"] else ", written"
+    yield "ledger", f"{ledger['path']}, generation {ledger['generation']}{written}"
+    if kubelet := status["kubelet"]:
         policies = [f"CPU manager policy {kubelet['cpuManagerPolicy'] or 'unknown'}"]
         if kubelet["memoryManagerPolicy"]:
             policies.append(f"memory manager policy {kubelet['memoryManagerPolicy']}")
         if kubelet.get("allocationsFrom"):
             policies.append(f"CPU allocations by {kubelet['allocationsFrom']}")
         yield "kubelet", f"{kubelet['address']}: {', '.join(policies)}"
-
-
-def _runtime(runtime: Mapping[str, Any] | None, nri: Mapping[str, Any] | None) -> Iterator[tuple[str, str]]:
-    if runtime:
-        version = " ".join(filter(None, (runtime["name"], runtime["version"]))) or "not connected yet"
-        notice = f"\n{runtime['notice']}" if runtime["notice"] else ""
-        late = f"\n{runtime['unrecorded']} containers to be recorded" if runtime.get("unrecorded") else ""
-        yield "runtime", f"{version} at {runtime['endpoint']}; {runtime['enforcement']}{notice}{late}"
-    if nri:
+    if runtime := status["runtime"]:
+        version = " ".join(filter(None, (runtime["name"], runtime["version"])))
+        yield "runtime", f"{version} at {runtime['endpoint']}; {runtime['enforcement']}"
+        if runtime["notice"]:
+            yield "", runtime["notice"]
+        if late := runtime.get("unrecorded"):
+            yield "", f"{late} containers to be recorded"
+    if nri := status["nri"]:
         yield "NRI", "connected" if nri["connected"] else f"not connected: {nri['why']}"
-
-
-def _ledger(ledger: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
-    where = f"{ledger['path']}, generation {ledger['generation']}"
-    if not ledger["fault"]:
-        yield "ledger", f"{where}, written"
-    else:
-        held = f"; {ledger['held']} changes of containers wait" if ledger["held"] else ""
-        yield "ledger", f"{where}, NOT written for {age(at - ledger['since'])}: {ledger['fault']}{held}"
+    if status["running"]:
+        yield from _repairs(status, at)
 
 
 def _repairs(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
@@ -88,27 +125,25 @@ def _repairs(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
         yield "reconcile", f"every {reconcile['period']:g} s; last took {took}"
     if overlap["count"]:
         numbers = f"{overlap['count']} starts, 99 % under {overlap['p99'] * 1e3:.0f} ms"
-        yield "from start to pinned", f"{numbers}, longest {overlap['longest'] * 1e3:.0f} ms"
+        yield "start to pinned", f"{numbers}, longest {overlap['longest'] * 1e3:.0f} ms"
 
 
 def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
+def _ordered(parts: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return parts with those first that fail or never worked."""
+    return sorted(parts, key=lambda part: ("failing", "starting", "ok").index(part["state"]))
+
+
 def _parts(title: str, parts: Iterable[Mapping[str, Any]], to: Console, at: float) -> None:
-    """One row for each source or queue: works, or fails since when and with which error."""
+    """One row for each source or queue: works, or fails, and since when. Errors are among the problems."""
     rows = [
-        (part["name"], part["state"], age(at - part["since"]), _detail(part), str(part["failures"]))
-        for part in parts
+        (part["name"], part["state"], age(at - part["since"]), part["detail"]) for part in _ordered(parts)
     ]
     if rows:
-        tables.show(title, ("NAME", "STATE", "SINCE", "DETAIL", "FAILURES"), rows, to)
-
-
-def _detail(part: Mapping[str, Any]) -> str:
-    if part["error"]:
-        return f"{part['error']} ({part['retries']} retries)"
-    return str(part["detail"])
+        tables.show(title, ("NAME", "STATE", "SINCE", "DETAIL"), rows, to)
 
 
 def age(seconds: float) -> str:

@@ -80,6 +80,20 @@ def _show_table(
     to.print(table)
 
 
+def pairs(title: str, rows: Iterable[tuple[str, str]], to: Console) -> None:
+    """Print a title, and below it names with their texts, which are wrapped; "" continues the row above."""
+    from rich.text import Text
+
+    cells = [(printable(name), printable(text)) for name, text in rows]
+    indent = max((len(name) for name, _ in cells), default=0) + _GAP + 1
+    to.print(Text(title, style="bold"))
+    for name, text in cells:
+        lines = _wrapped_text(text, max(to.width - indent, 20))
+        for number, line in enumerate(lines):
+            to.print(Text(f" {'' if number else name:<{indent - 1}}{line}"))
+    to.print()
+
+
 def _show_lists(headings: Sequence[str], cells: list[list[str]], to: Console) -> None:
     from rich.text import Text
 
@@ -131,6 +145,20 @@ def wrapped(text: str, width: int) -> list[str]:
                 line = ""
             line += word
         lines.append(line.rstrip())
+    return lines
+
+
+def _wrapped_text(text: str, width: int) -> list[str]:
+    """Break sentences at spaces; inside words, behind `,` and `/`, only those that are longer than a line."""
+    lines = [""]
+    for word in text.split():
+        room = width - len(lines[-1]) - 1
+        if not lines[-1]:
+            lines.pop()
+        elif len(word) <= room:
+            lines[-1] += f" {word}"
+            continue
+        lines += wrapped(word, width)
     return lines
 
 

@@ -269,7 +269,7 @@ class Allocation:
     def _pin_failed(self, event: events.PinFailed) -> None:
         if run := self._runs.get(event.id):
             target = run.pending or run.applied
-            confirmation.note_pin_failure(run, event.now + RETRY_AFTER)
+            confirmation.note_pin_failure(run, event.now + RETRY_AFTER, event.message)
             self.recorder.pin_failed(self.pods[run.uid], run, target, event.message)
             self._confirm(run)
 

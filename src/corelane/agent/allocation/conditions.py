@@ -19,8 +19,10 @@ def unconfirmed(runs: Iterable[RunCPUs]) -> tuple[str, str]:
     A run that is being moved counts as confirmed: else every move would change every pod's status.
     """
     live = list(runs)
-    unsettled = [run for run in live if run.drifted or run.pooled or not run.seen]
-    names = [run.container for run in unsettled if not run.confirmed]
-    if names:
-        return "NotConfirmed", f"CPUs not yet confirmed by the kernel for containers: [{' '.join(names)}]"
+    unsettled = [run for run in live if run.drifted or run.pooled or run.fault or not run.seen]
+    unsettled = [run for run in unsettled if not run.confirmed]
+    if unsettled:
+        names = " ".join(run.container for run in unsettled)
+        faults = "".join(f"; {run.container}: {run.fault}" for run in unsettled if run.fault)
+        return "NotConfirmed", f"CPUs not yet confirmed by the kernel for containers: [{names}]{faults}"
     return ("", "") if live else ("NothingRuns", "no container is running")

@@ -42,7 +42,7 @@ def note_applied(
 
     A cpuset (`in_cpuset`) that is narrower than what was written to it is written again at `retry_at`.
     """
-    run.applied, run.pending, run.seen = cpus, None, allowed
+    run.applied, run.pending, run.seen, run.fault = cpus, None, allowed, ""
     run.narrowed = allowed != cpus
     run.drifted = in_cpuset and bool(allowed) and allowed < cpus
     if run.drifted:
@@ -53,10 +53,12 @@ def note_in_place(run: RunCPUs) -> None:
     """Record that the kernel already confines a run to the CPUs that it is to have."""
     run.applied = run.seen
     run.drifted = run.narrowed = run.pooled = False
+    run.fault = ""
 
 
-def note_pin_failure(run: RunCPUs, retry_at: float) -> None:
+def note_pin_failure(run: RunCPUs, retry_at: float, why: str) -> None:
     """Record that the runtime failed to apply CPUs: the container may run on the old or the new ones."""
+    run.fault = why
     run.seen |= run.pending or NO_CPUS
     run.pending = run.attempted = None
     run.retry_at = retry_at

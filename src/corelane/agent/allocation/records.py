@@ -41,6 +41,8 @@ class RunCPUs:
     record_differs: bool = False
     """The runtime would bring back other CPUs: they are ordered once more, although they are there."""
     recorded_at: float = 0.0
+    fault: str = ""
+    """Why the last attempt to apply CPUs failed, "" once they are applied."""
     problem_published: bool = False
     reported_problems: set[tuple[CPUSet, object]] = field(default_factory=set)
     """CPUs that could not be applied, each with what was observed; empty again once they are confirmed."""

@@ -6,18 +6,20 @@ import json
 import platform
 import sys
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from corelane.agent import agent_status, saved_state, status_socket
 from corelane.app import machines
 from corelane.machine import MachineError
 from corelane.node import LedgerError, NodeConfig, NodeConfigError, NodeState, codec
+from corelane.runtime.nri import acting_lock
+from corelane.runtime.nri.acting_lock import state_lock
 from corelane.view import agent_status as view
 from corelane.view import tables
 
 
 class NoAgent(Exception):  # noqa: N818 - a state
-    """No agent runs with this state directory, and none left its files there."""
+    """No agent answers with this state directory, or it cannot be read, and no files show a state."""
 
 
 def main(state_dir: Path, form: Literal["table", "json"]) -> None:
@@ -34,6 +36,15 @@ def read(state_dir: Path) -> dict[str, Any]:
     """Return the status of the running agent, else what its files hold. Raises NoAgent, OSError."""
     try:
         return status_socket.read_status(state_dir)
+    except TimeoutError:
+        raise NoAgent(
+            f"{_holder(state_dir) or 'the agent'} does not answer on {state_dir / status_socket.SOCKET_FILE} "
+            "within 5 s: it is stopped or overloaded; see its log, or restart it (containers keep their CPUs)"
+        ) from None
+    except PermissionError as error:
+        raise NoAgent(
+            f"{state_dir}: {error.strerror}; run this command as the user of the agent, as a rule root"
+        ) from error
     except (FileNotFoundError, ConnectionRefusedError):
         return saved(state_dir)
 
@@ -41,18 +52,33 @@ def read(state_dir: Path) -> dict[str, Any]:
 def saved(state_dir: Path) -> dict[str, Any]:
     """Return a status from the saved files. Raises NoAgent, OSError."""
     path = state_dir / saved_state.LEDGER_FILE
+    holder = _holder(state_dir)
     if not path.exists():
-        raise NoAgent(
-            f"{state_dir}: no agent runs with this state directory, and it has no {path.name}; start an "
-            "agent with `corelane agent run`, or name its directory with --state-dir"
-        )
+        why = f"{holder} starts, or waits for another agent; ask again" if holder else _NO_AGENT
+        raise NoAgent(f"{state_dir}: {why}")
     settings, _ = saved_state.load_settings(state_dir / saved_state.SETTINGS_FILE)
     ledger, fault = _ledger(path)
     status = agent_status.document(platform.node(), policy=settings.policy)
+    if holder:
+        status["fault"] = f"{holder} acts, but has no {status_socket.SOCKET_FILE}; see its log"
     generation = ledger.generation if ledger else 0
     status["ledger"] |= {"path": str(path), "generation": generation, "fault": fault}
     status["containers"] = agent_status.phases(ledger) if ledger else {}
     return status
+
+
+_NO_AGENT: Final = (
+    f"no agent runs with this state directory, and it has no {saved_state.LEDGER_FILE}; start an "
+    "agent with `corelane agent run`, or name its directory with --state-dir"
+)
+
+
+def _holder(state_dir: Path) -> str:
+    """Return the process that acts with a state directory, "" where none does or it cannot be known."""
+    try:
+        return acting_lock.holder(state_lock(state_dir).path)
+    except OSError:
+        return ""
 
 
 def _ledger(path: Path) -> tuple[NodeState | None, str]:

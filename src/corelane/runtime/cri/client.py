@@ -239,7 +239,8 @@ async def reach(endpoint: str, path: str, seconds: float) -> None:
             _, writer = await asyncio.open_unix_connection(path)
     except OSError as error:
         why = error.strerror or f"no answer within {seconds:g} s"
-        raise CRIError(
-            f"{endpoint}: {why}; check that the container runtime is running and this is its CRI socket"
-        ) from None
+        remedy = "check that the container runtime is running and this is its CRI socket"
+        if isinstance(error, PermissionError):
+            remedy = "run as a user who may open the socket, as a rule root"
+        raise CRIError(f"{endpoint}: {why}; {remedy}") from None
     writer.close()

@@ -51,7 +51,7 @@ class Follower:
     async def run(self) -> None:
         """Follow until cancelled; what fails is tried again with a growing pause."""
         least, most = _BACKOFF_SECONDS
-        wait = least
+        wait, logged = least, ""
         while True:
             began = time.monotonic()
             try:
@@ -59,11 +59,16 @@ class Follower:
             except CRIError as error:
                 if error.code == "UNIMPLEMENTED":
                     await self._poll()
-                _log.warning("events of containers are interrupted: %s", error)
+                if str(error) != logged:
+                    _log.warning("events of containers are interrupted: %s", error)
+                logged = str(error)
             except Exception:  # noqa: BLE001 - the next attempt may succeed; without one, no start is seen
                 _log.exception("events of containers are interrupted by an unexpected error")
             self.live = False
-            wait = least if time.monotonic() - began > most else min(wait * 2, most)
+            if time.monotonic() - began > most:
+                wait, logged = least, ""
+            else:
+                wait = min(wait * 2, most)
             await asyncio.sleep(wait)
 
     async def _run_once(self) -> None:
