@@ -6,6 +6,7 @@ import errno
 from corelane.cpuset import CPUSet
 from corelane.kernel.cgroupfs import CgroupError
 from corelane.node.kubelet import checkpoint
+from support.fake_node import EXITED
 from support.node_lab import pod, source, with_lab
 
 
@@ -103,5 +104,27 @@ def test_quotas_are_left_alone_as_soon_as_the_kubelet_enforces_none(tmp_path, mo
             lab.node.groups.write(group / "cpu.max", "max 100000")
             await asyncio.sleep(0.7)
             assert lab.node.groups.read(group / "cpu.max") == "max 100000"
+
+    with_lab(tmp_path, scene)
+
+
+def test_cpus_of_an_ended_container_are_kept_while_a_process_is_left_in_its_cgroup(tmp_path):
+    async def scene(lab):
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            own = lab.cpus(server)
+            lab.kubelet.pods = []
+            lab.node.containers[server]["state"] = EXITED  # but its process cannot be killed
+            lab.node.announce(server, 2)
+            await lab.until(lambda: source(agent, "ended containers")["detail"] == "1 with processes left")
+            await lab.until(lambda: not agent.pods.pods)
+            await asyncio.sleep(0.8)
+            assert agent.ledger.exclusive == own
+        async with lab.working() as agent:
+            await lab.until(lambda: source(agent, "ended containers")["detail"] == "1 with processes left")
+            assert agent.ledger.exclusive == own
+            (lab.node.groups.root / lab.node.group(server) / "cgroup.procs").write_text("")
+            await lab.until(lambda: not agent.ledger.entries)
 
     with_lab(tmp_path, scene)

@@ -93,6 +93,14 @@ def test_a_container_without_a_group_here_has_none(tmp_path, monkeypatch):
     assert locate(version_2(tmp_path), ID, f"/kubepods/pod1/{ID}") is None
 
 
+def test_the_group_of_a_pods_virtual_machine_is_not_that_of_a_container(tmp_path):
+    found = version_2(tmp_path / "2")
+    (found.cpuset / "kubepods/pod1/kata_overhead").mkdir(parents=True)
+    proc = process(tmp_path, "0::/kubepods/pod1/kata_overhead\n")
+    assert locate(found, ID, f"/kubepods/pod1/{ID}", 7, proc) is None
+    assert locate(found, ID, "", 7, proc) is None
+
+
 @pytest.mark.parametrize(
     ("group", "above"),
     [

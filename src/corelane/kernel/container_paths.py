@@ -112,11 +112,13 @@ def locate(
     """Return a container's group, by its specification, else by its process; None if there is none.
 
     Where only the tail of the path is known, the group is searched for by the id. A group below the
-    container's own, made by the processes in it, is never returned.
+    container's own, made by the processes in it, is never returned, nor one without the container's id: the
+    process of a container in a virtual machine lives in a group of its pod.
     """
     candidates = [group_of_spec(cgroups_path)] if cgroups_path else []
-    if pid and (of_process := group_of_process(view, pid, proc)):
-        candidates.append(_down_to(of_process, container_id))
+    of_process = group_of_process(view, pid, proc) if pid else None
+    if of_process and (own := _down_to(of_process, container_id)):
+        candidates.append(own)
     complete = [group for group in candidates if ".." not in group.split("/")]
     existing = (group for group in complete if group and view.exists(group))
     if (group := next(existing, None)) is not None or complete == candidates != []:
@@ -125,12 +127,10 @@ def locate(
 
 
 def _down_to(group: str, container_id: str) -> str:
-    """Return the part of a path that ends with the container's own directory."""
+    """Return the part of a path that ends with the container's own directory; "" without one."""
     names = group.split("/")
-    for depth, name in enumerate(names, 1):
-        if container_id in name:
-            return "/".join(names[:depth])
-    return group
+    depths = (depth for depth, name in enumerate(names, 1) if container_id in name)
+    return "/".join(names[: next(depths, 0)])
 
 
 def _search(root: Path, container_id: str, below: str = "", depth: int = _MAX_DEPTH) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -39,6 +40,14 @@ def test_a_lock_file_that_was_replaced_is_not_trusted(tmp_path: Path) -> None:
     first.release()
     assert "is locked" in ActingLock(tmp_path / "a.lock").try_acquire()
     second.release()
+
+
+def test_a_symbolic_link_is_neither_locked_nor_written(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("content")
+    (tmp_path / "agent.lock").symlink_to(tmp_path / "other")
+    with pytest.raises(OSError, match=re.escape(str(tmp_path / "agent.lock"))):
+        state_lock(tmp_path).try_acquire()
+    assert (tmp_path / "other").read_text() == "content"
 
 
 def test_a_missing_directory_is_an_error_that_names_the_file(tmp_path: Path) -> None:

@@ -96,13 +96,16 @@ class ActingLock:
 
 
 def _open(path: Path) -> int:
-    """Open for writing; for reading only, which locks too, where the file system allows no more."""
+    """Open for writing; for reading only, which locks too, where the file system allows no more.
+
+    A symbolic link is not followed: the file is written.
+    """
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         if error.errno not in _READ_ONLY:
             raise
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
 
 
 def _is_current(handle: int, path: Path) -> bool:
