@@ -109,7 +109,7 @@ def _details(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]:
         if runtime["notice"]:
             yield "", runtime["notice"]
         if late := runtime.get("unrecorded"):
-            yield "", f"{late} containers to be recorded"
+            yield "", f"its record of {late} containers lacks a change that the kernel has"
     if nri := status["nri"]:
         yield "NRI", "connected" if nri["connected"] else f"not connected: {nri['why']}"
     if status["running"]:
