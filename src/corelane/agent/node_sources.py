@@ -4,27 +4,22 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from corelane.agent.agent_status import Overlap
 from corelane.agent.allocation import events
-from corelane.agent.allocation.events import AgentEvent
-from corelane.agent.allocation.kubelet_pods import KubeletPods
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
-from corelane.agent.clocks import Clocks
 from corelane.agent.execution import ENDED, Reading, container_run
 from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
+from corelane.agent.node_protocols import NodeRuntime, SourcesOwner
 from corelane.agent.node_watch import NodeWatch
-from corelane.agent.nri_handlers import Records
-from corelane.agent.reporting import AgentReporter
 from corelane.agent.source import LONGEST_PAUSE, Source, named_count
 from corelane.agent.task_samples import TaskSamples
 from corelane.kube.kubelet.errors import KubeletError
 from corelane.machine.model import MachineError
 from corelane.machine.watch import MachineWatch
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.runtime.base import ResourceUpdate, Runtime, RuntimeStatus, UnknownContainer
-from corelane.runtime.cri.values import RuntimeVersion
+from corelane.runtime.base import RuntimeStatus, UnknownContainer
 
 CONFIGURATION_SECONDS: Final = 3.0
 """A changed kubelet configuration is published within 5 s, also of a kubelet that was down for long."""
@@ -36,49 +31,6 @@ END_SECONDS: Final = 0.5
 """Between two looks at the cgroup of a container that has ended, until it is empty."""
 FALLBACK_AFTER: Final = 3
 """Failures of the kubelet in a row after which pods are read from the API server."""
-
-
-class NodeRuntime(Runtime, Protocol):
-    """A runtime beside a kubelet."""
-
-    async def version(self, *, again: bool = False) -> RuntimeVersion:
-        """Return name and version of the runtime, read once, or `again`."""
-
-    @property
-    def follows_events(self) -> bool:
-        """Whether the runtime reports starts and ends now."""
-
-    @property
-    def unrecorded(self) -> list[str]:
-        """Ids of containers whose cgroup differs from the runtime's record."""
-
-    @property
-    def records(self) -> Records:
-        """The runtime's own records of its containers."""
-
-    async def apply(self, container_id: str, change: ResourceUpdate) -> None:
-        """Change a container, and return once the kernel has the change: the runtime's record follows."""
-
-
-class SourcesOwner(Protocol):
-    """What the sources need of the agent."""
-
-    reporter: AgentReporter
-    clocks: Clocks
-    machine: KubeletPods
-
-    def put(self, event: AgentEvent) -> None: ...
-
-    def runs(self) -> list[RunCPUs]: ...
-
-    def allocated_pods(self) -> dict[str, str]:
-        """Return `namespace/name` by UID of the pods that the ledger has."""
-
-    def may_write(self) -> bool: ...
-
-    def kubelet_changed(self) -> None: ...
-
-    def publish_kubelet_cpusets(self) -> None: ...
 
 
 class NodeSources:
