@@ -7,6 +7,7 @@ import pytest
 
 from corelane.agent import saved_state, status_socket
 from corelane.cpuset import CPUSet
+from support.cluster_lab import event
 from support.node_lab import pod, source, with_lab
 
 
@@ -168,6 +169,7 @@ def test_a_ledger_of_a_newer_version_stops_writes_and_stays(tmp_path):
         async with lab.working() as agent:
             await lab.until(lambda: "version 2" in agent.status()["ledger"]["fault"])
             assert lab.cpus(server) == own
+            assert "version 2" in await event(lab.client, "here", "LedgerUnwritable")
         assert path.read_text() == newer
 
     with_lab(tmp_path, scene)
@@ -184,6 +186,8 @@ def test_a_corrupt_ledger_is_rebuilt_without_moving_a_running_exclusive_containe
         async with lab.working() as agent:
             await lab.until(lambda: agent.status()["containers"] == {"confirmed": 2})
             assert agent.ledger.entries["uid-server", "app"].cpus == own
+            text = await event(lab.client, "here", "LedgerDamaged")
+            assert f"file renamed to {path}.damaged-1 (corrupt)" in text
         assert lab.cpus(server) == own
         assert noise
 

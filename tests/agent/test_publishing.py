@@ -82,6 +82,24 @@ def test_a_newer_write_replaces_a_waiting_one():
     assert lane_test(body).done == ["new status", "old delete"]
 
 
+def test_an_outage_is_reported_once_however_many_writes_wait():
+    async def body(lane, work):
+        for name in "abc":
+            lane.put(name, work.job(name, *[Unreachable("x")] * 2), name)
+        await asyncio.wait_for(lane.idle(), 30)
+
+    assert lane_test(body).reported == [("a", 0)]
+
+
+def test_a_refusal_is_reported_once_for_each_object():
+    async def body(lane, work):
+        for name in "ab":
+            lane.put(name, work.job(name, *[APIError(403, "Forbidden", "x")] * 3), name)
+        await asyncio.wait_for(lane.idle(), 30)
+
+    assert lane_test(body).reported == [("a", 403), ("b", 403)]
+
+
 def test_a_write_put_during_an_earlier_one_follows_it():
     async def body(lane, work):
         gate = asyncio.Event()

@@ -68,13 +68,23 @@ class Cluster:
 
         await until(there, SECONDS)
 
-    async def failing(self, name):
-        """The error of a source in `corelane agent status`, once it fails."""
+    async def status(self):
+        """The document of `corelane agent status`; empty where there is none yet."""
         command = [*COMMAND, "status", "--state-dir", self.path / "state", "-o", "json"]
+        done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+        return json.loads(done.stdout) if done.returncode == 0 else {}
+
+    async def containers(self, expected):
+        async def there():
+            return (await self.status()).get("containers") == expected
+
+        await until(there, SECONDS)
+
+    async def failing(self, name):
+        """The error of a source, once it fails."""
 
         async def there():
-            done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
-            parts = json.loads(done.stdout)["sources"] if done.returncode == 0 else []
+            parts = (await self.status()).get("sources", [])
             return next((p["error"] for p in parts if p["name"] == name and p["state"] == "failing"), "")
 
         return await until(there, SECONDS)
@@ -126,7 +136,7 @@ async def play(cluster, agent):
         pytest.skip("needs two CPUs")
     noise, server = await cluster.known("noise"), await cluster.known("server", "1")
     noisy = await cluster.run(noise)
-    await cluster.confirmed("noise")
+    await cluster.containers({"confirmed": 1})
     await cluster.server.stop()
     assert f"API server {cluster.server.url}" in await cluster.failing("Node")
     exclusive = await cluster.run(server)

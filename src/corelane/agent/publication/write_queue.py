@@ -56,6 +56,7 @@ class _Group:
 
     number: int = 0
     keeps: bool = False
+    reported: str = ""
     writes: dict[Hashable, Write] = field(default_factory=dict)
     due: float = 0.0
     failures: int = 0
@@ -74,8 +75,9 @@ class WriteQueue:
         attempts: int = 0,
         keeps: bool = False,
     ) -> None:
-        """`report` receives every failure, also unexpected exceptions. `limit` is that of groups, 0 none.
+        """`report` receives failures, unexpected exceptions too, but none that repeats the last one.
 
+        `limit` is that of groups, 0 none.
         With `keeps` no answer of the server makes a write obsolete: its object is always to be written.
         """
         self.name = name
@@ -173,9 +175,11 @@ class WriteQueue:
         return 0.0
 
     def _failed(self, name: Hashable, group: _Group, key: Hashable, write: Write, error: Exception) -> float:
-        self._report(str(key), error)
         self._last_error = str(error) or type(error).__name__
         trouble = _is_trouble(error)
+        if not (trouble and self._troubles) and group.reported != self._last_error:
+            self._report(str(key), error)
+        group.reported = self._last_error
         self._troubles = self._troubles + 1 if trouble else 0
         if not trouble and self._is_vain(group, error):
             self._note_vain(error)
@@ -209,7 +213,7 @@ class WriteQueue:
         """Remove a write unless a newer one replaced it, and put its group behind the others."""
         if self._ready.get(name) is not group:
             return  # forgotten meanwhile
-        group.failures = 0
+        group.failures, group.reported = 0, ""
         if group.writes[key] is write:
             del group.writes[key]
             self._waiting -= 1
