@@ -30,6 +30,7 @@ from support import cri_pods, killed_agent, kubelet_server
 from support.certificates import Authority
 from support.cluster_lab import cluster
 from support.containerd import HAVE_NRI, Containerd
+from support.crash_judge import judge
 from support.kubelet_server import FakeKubelet
 from support.node_lab import pod as manifest_of
 
@@ -345,47 +346,6 @@ class CrashLab:
         """What the readings so far show that must never be."""
         snapshots = [*self.log(), *self.watcher.snapshots]
         return judge(snapshots, self.names, str(self.machine.usable), self.drifts)
-
-
-def judge(
-    snapshots: list[dict], names: dict[str, str], everything: str, drifts: list[tuple[float, float, str]] = ()
-) -> list[str]:
-    """Return where two containers had one exclusive CPU, and where a running exclusive container was moved.
-
-    A container counts once it has been narrowed: without NRI it starts on all CPUs. One that the test moved,
-    from a time to a time, counts again once it has been narrowed, or is back on its own CPUs.
-    """
-    found, narrowed, excused, owns = [], set(), set(), {}
-    waiting = sorted(drifts, key=lambda drift: drift[1])
-    for shot in sorted(snapshots, key=lambda shot: shot["at"]):
-        while waiting and waiting[0][1] <= shot["at"]:
-            narrowed.discard(waiting[0][2])
-            excused.add(waiting.pop(0)[2])
-        moving = {ident for begin, _, ident in waiting if begin - 0.1 <= shot["at"]}
-        steady = {
-            ident: CPUSet.parse(cpus)
-            for ident, cpus in shot["first"].items()
-            if cpus and shot["second"].get(ident) == cpus and ident in names and ident not in moving
-        }
-        owned = {name: CPUSet.parse(cpus) for name, cpus in shot["ledger"].items()}
-        for ident, cpus in steady.items():
-            if str(cpus) != everything:
-                narrowed.add(ident)
-            if cpus == owns.get(ident):
-                excused.discard(ident)
-            elif ident in owns and ident not in excused:
-                found.append(f"{shot['at']:.3f} {names[ident]} moved from {owns[ident]} to {cpus}: {shot}")
-            if cpus == owned.get(names[ident]):
-                owns[ident] = cpus
-        for ident, cpus in steady.items():
-            if owns.get(ident) != cpus:
-                continue
-            found += [
-                f"{shot['at']:.3f} {names[other]} is on CPUs of {names[ident]}: {shot}"
-                for other in narrowed & steady.keys()
-                if names[other] != names[ident] and not cpus.isdisjoint(steady[other])
-            ]
-    return found
 
 
 def _container(name: str, cpu: str) -> dict:
