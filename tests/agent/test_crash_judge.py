@@ -39,3 +39,13 @@ def test_what_the_test_moved_counts_again_once_it_is_back():
 def test_a_reading_that_changed_while_it_was_taken_proves_nothing():
     moving = shot(2, {"1/x": "1"}, second={"x": "1", "p": "0"}, x="1", p="0-1")
     assert faults(shot(1, {"1/x": "1"}, x="1", p="0"), moving) == []
+
+
+def test_a_write_is_not_to_precede_the_ledger_on_disk():
+    def write(cpus: str, **ledger: str) -> dict:
+        owned = {f"{name[1]}/{name[0]}": value for name, value in ledger.items()}
+        return shot(1, owned) | {"step": "cgroup:before", "about": f"/sys/fs/cgroup/x/cpuset.cpus {cpus}"}
+
+    assert faults(write("1", x1="1"), write("0"), write("0-1"), write("0", y2="1")) == []
+    against = ["1/x gets CPUs 1 against the ledger on disk", "1/x gets CPUs 0-1 against the ledger on disk"]
+    assert faults(write("1"), write("0-1", y2="1")) == against

@@ -90,6 +90,8 @@ class KubeletWorld:
         self.boot()
 
     def times(self) -> dict[str, float]:
+        """The times of an event; no two are at the same moment."""
+        self.now += 1e-6
         return {"at": self.at, "now": self.now}
 
     # -- the agent comes and goes
@@ -109,8 +111,11 @@ class KubeletWorld:
         self.inbox.insert(len(self.inbox) if pods_first else 0, self.listing())
 
     def lose_ledger(self) -> None:
+        """Start an agent without one: containers of the pool are as those from before corelane."""
         self.disk = codec.encode(new(self.machine, self.config))
         self.promised = {}
+        for one in self.live():
+            one.placed = one.owned
         self.boot()
 
     def feed(self, event: AgentEvent) -> None:
@@ -128,7 +133,8 @@ class KubeletWorld:
 
     def listing(self) -> events.ContainersListed:
         runs = tuple(self.run_of(one) for one in self.containers.values() if one.live)
-        return events.ContainersListed(runs=runs, began=self.now, **self.times())
+        times = self.times()
+        return events.ContainersListed(runs=runs, began=times["now"], **times)
 
     def run_of(self, one: Container) -> ContainerRun:
         allowed = one.cpus if one.live else CPUSet()

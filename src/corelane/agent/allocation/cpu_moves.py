@@ -13,6 +13,7 @@ from typing import Final
 from corelane.agent.allocation.records import NO_CPUS, PodCPUs, RunCPUs
 from corelane.cpuset import CPUSet
 from corelane.node import NodeState, Sharing
+from corelane.workload import ContainerKind
 
 POOL: Final = Sharing.POOL
 
@@ -174,12 +175,25 @@ def _narrowing(
             yield run, target
 
 
+def _is_init(run: RunCPUs, ledger: NodeState) -> bool:
+    entry = ledger.entries.get((run.uid, run.container))
+    return entry is not None and entry.kind is ContainerKind.INIT
+
+
 def assert_no_conflict(pods: Iterable[PodCPUs], ledger: NodeState) -> None:
-    """Assert that no CPU is ordered for two containers that must not share it."""
+    """Assert that no CPU is ordered for two containers that must not share it.
+
+    An init container passes its CPUs on: one whose end has not been seen yet may still be recorded. One that
+    started in the shared pool, and was admitted since, waits there for others to leave its CPUs.
+    """
     ordered = OccupiedCPUs()
     for pod in pods:
         for run in pod.runs:
+            if len(pod.runs) > 1 and _is_init(run, ledger):
+                continue
             parts = list(occupancy(run, ledger, observed=False))
+            if run.pooled:
+                parts = [part for part in parts if part[1] is POOL]
             for cpus, sharing, group in parts:
                 shared = cpus & ordered.conflicting(sharing, group)
                 assert not shared, f"{pod.pod.key} {run.container}: CPUs {shared} are ordered for others, too"
