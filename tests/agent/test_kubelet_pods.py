@@ -83,6 +83,7 @@ def test_inside_a_creation_the_ledger_is_saved_then_others_shrink_then_the_answe
     assert kinds.index(Pin) < kinds.index(AnswerCreate)
     assert answer.adjust.cpus == cpus("1-2")
     assert answer.adjust.quota_us is None
+    assert answer.placed == world.container("x").id
     ((ident, update),) = answer.updates
     assert (ident[0], update.cpus) == ("s", cpus("0,3"))
 
@@ -98,7 +99,7 @@ def test_without_an_answer_of_the_kernel_by_the_deadline_the_container_starts_in
     world.now += 0.4
     world.feed(events.TimePassed(**world.times()))
     answer = next(order for order in world.pending if isinstance(order, AnswerCreate))
-    assert answer.adjust.cpus == cpus("0,3")
+    assert (answer.adjust.cpus, answer.placed) == (cpus("0,3"), "")
     assert told(world, "CPUsNotReady") == []
     world.pending.append(pin)
     world.settle()

@@ -140,3 +140,13 @@ def test_even_one_cpu_is_left_to_the_pool():
 def test_a_machine_without_usable_cpus_is_refused():
     with pytest.raises(node.NodeConfigError):
         node.rebase(after(), LAPTOP.restricted(0))
+
+
+def test_cpus_withheld_from_pods_stay_with_their_containers_and_are_named():
+    config = node.NodeConfig(policy="pools")
+    before = after(pod("a", container("x", 2000)), config=config)
+    reserved = replace(config, pools=node.PoolOptions(withheld=before.exclusive))
+    state, problems = rebased(before, LAPTOP, reserved)
+    assert (state.exclusive, state.shared_pool) == (before.exclusive, before.shared_pool)
+    (text,) = problems
+    assert text == "CPUs 1,5 are withheld from pods, but allocated exclusively: in use until the pods end"

@@ -1,6 +1,5 @@
 """The status document of an agent: plain JSON values with stable keys, whether it runs or left its files."""
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -49,32 +48,6 @@ def document(node: str, **parts: Any) -> dict[str, Any]:
 def phases(ledger: NodeState) -> dict[str, int]:
     """Return the number of containers with CPUs of their own by phase."""
     return dict(Counter(entry.phase.value for entry in ledger.entries.values() if entry.cpus))
-
-
-class Overlap:
-    """Times from a container's start to its CPUs read back: the last thousand."""
-
-    def __init__(self) -> None:
-        self._count = 0
-        self._recent: list[float] = []
-
-    def add(self, seconds: float) -> None:
-        self._count += 1
-        self._recent.append(max(seconds, 0.0))
-        del self._recent[:-1000]
-
-    def plain(self) -> dict[str, Any]:
-        return {
-            "count": self._count,
-            "p99": percentile(self._recent, 0.99),
-            "longest": max(self._recent, default=0.0),
-        }
-
-
-def percentile(values: Iterable[float], share: float) -> float:
-    """Return the smallest value that at least this share of the values does not exceed; 0 without values."""
-    ordered = sorted(values)
-    return ordered[math.ceil(len(ordered) * share) - 1] if ordered else 0.0
 
 
 def of_mode(mode: Mode) -> dict[str, Any]:

@@ -186,7 +186,7 @@ class NodeAgent:
     def put(self, event: AgentEvent) -> None:
         """Queue an event for the allocation."""
         if isinstance(event, events.Pinned):
-            self.sources.note_pinned(event)
+            self.sources.overlap.pinned(event)
         self.loop.put(event)
 
     def runs(self) -> list[RunCPUs]:
@@ -306,7 +306,8 @@ class NodeAgent:
             return
         match order:
             case instructions.AnswerCreate():
-                self.handlers.answer(order)
+                if self.handlers.answer(order) and order.placed:
+                    self.sources.overlap.placed(order.placed)
             case instructions.PublishTopology():
                 self.upkeep.publish_topology()
             case instructions.PublishEvent(uid=""):

@@ -6,13 +6,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
-from corelane.agent.agent_status import Overlap
 from corelane.agent.allocation import events
 from corelane.agent.allocation.records import NO_CPUS, RunCPUs
 from corelane.agent.execution import ENDED, Reading, container_run
 from corelane.agent.kubelet_side import KubeletFacts, KubeletSide, PodList
 from corelane.agent.node_protocols import NodeRuntime, SourcesOwner
 from corelane.agent.node_watch import NodeWatch
+from corelane.agent.overlap import Overlap
 from corelane.agent.source import LONGEST_PAUSE, Source, named_count
 from corelane.agent.task_samples import TaskSamples
 from corelane.kube.kubelet.errors import KubeletError
@@ -47,7 +47,7 @@ class NodeSources:
         side: KubeletSide | None = None,
         machine_watch: MachineWatch | None = None,
     ) -> None:
-        self.overlap = Overlap()
+        self.overlap = Overlap(owner.clocks.wall)
         self.runtime_version = ""
         self.reconcile_seconds, self.reconciled_at, self.reconcile_took = seconds, 0.0, 0.0
         self.pods = pods
@@ -60,8 +60,6 @@ class NodeSources:
         self._side = side
         self._listed_at = float("-inf")
         self._allocations: tuple[Checkpoint, frozenset[str] | None] | None = None
-        self._since = owner.clocks.wall()
-        self._started: dict[str, float] = {}
         self._ending: dict[str, RuntimeStatus] = {}
         self.containers = self._source("containers", self._ask_runtime, seconds)
         self.runtime_events = self._source("runtime events", self._follow_runtime, 0.0)
@@ -183,13 +181,12 @@ class NodeSources:
     async def _changed(self, status: RuntimeStatus) -> None:
         if status.state == "running":
             run = await self._run(status)
-            if status.started_at is not None and status.started_at >= self._since:
-                self._started[status.id] = status.started_at
+            self.overlap.started(status)
             self._owner.put(events.ContainerSeen(run=run, **self._owner.clocks.times()))
             if status.pod_uid not in self.pods.pods:
                 self.kubelet_pods.wake()
         elif status.state == ENDED:
-            self._started.pop(status.id, None)
+            self.overlap.ended(status.id)
             self._ending[status.id] = status
             await self._check_ends()
 
@@ -207,13 +204,6 @@ class NodeSources:
         self.ends.state.detail = f"{len(self._ending)} with processes left" if self._ending else ""
         if faults:
             raise faults[0]
-
-    def note_pinned(self, event: events.Pinned) -> None:
-        """Measure the time from a container's start until its CPUs were first read back."""
-        started = self._started.get(event.id)
-        if started is not None and event.allowed == event.cpus:
-            del self._started[event.id]
-            self.overlap.add(self._owner.clocks.wall() - started)
 
     # -- the kernel
 

@@ -94,11 +94,13 @@ class NRIHandlers:
         self._answered: dict[str, Updates] = {}
         """Updates in the last answers, by the container that was created: an answer may come too late."""
 
-    def answer(self, order: AnswerCreate) -> None:
-        """Hand an answer to its handler; one that comes too late is dropped."""
+    def answer(self, order: AnswerCreate) -> bool:
+        """Hand an answer to its handler; one that comes too late is dropped, and False returned."""
         waiting = self._waiting.get(order.token)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(order)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(order)
+        return True
 
     # -- questions
 

@@ -264,14 +264,14 @@ class Allocation:
             run.pooled &= target is None or not event.allowed <= target.cpus
             run.resources = event.resources
             self.reporter.pinned(self.pods[run.uid].pod, run.container, event.cpus)
-            self._confirm(run)
+            self._confirm(run, event.now)
 
     def _pin_failed(self, event: events.PinFailed) -> None:
         if run := self._runs.get(event.id):
             target = run.pending or run.applied
             confirmation.note_pin_failure(run, event.now + RETRY_AFTER, event.message)
-            self.recorder.pin_failed(self.pods[run.uid], run, target, event.message)
-            self._confirm(run)
+            self.recorder.pin_failed(self.pods[run.uid], run, target, event.message, event.now)
+            self._confirm(run, event.now)
 
     def _observed(self, event: events.Observed) -> None:
         run = self._runs.get(event.id)
@@ -284,9 +284,9 @@ class Allocation:
             run.seen, run.confirmed = event.allowed, False
         else:
             confirmation.note_allowed(run, event.allowed, in_cpuset=_in_cpuset(event.resources))
-            self._confirm(run)
+            self._confirm(run, event.now)
 
-    def _confirm(self, run: RunCPUs) -> None:
+    def _confirm(self, run: RunCPUs, now: float) -> None:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
         result = confirmation.confirm(run)
@@ -294,7 +294,7 @@ class Allocation:
             self.outbox.touch(run.uid)
         self.mark(run, Phase.CONFIRMED if run.confirmed else Phase.APPLIED)
         if result is confirmation.Confirmation.DRIFTED:
-            self.recorder.drifted(pod, run)
+            self.recorder.drifted(pod, run, now)
         elif run.confirmed and not before:
             target = self.target(run.uid, run.container)
             self.recorder.confirmed(pod, run, target.sharing if target else None)
@@ -329,8 +329,9 @@ class Allocation:
     def _take_ledger(self, ledger: NodeState) -> None:
         """Record a changed ledger; a container that has exclusive CPUs again is still in the shared pool."""
         for run in self._runs.values():
-            before = self.target(run.uid, run.container)
-            after = cpu_moves.allocation_of(ledger, run.uid, run.container)
+            before, after = (
+                cpu_moves.allocation_of(of, run.uid, run.container) for of in (self.ledger, ledger)
+            )
             if before and after and after.sharing.exclusive and not before.sharing.exclusive:
                 run.pooled |= not run.possible_cpus <= after.cpus
         self.ledger = ledger
@@ -343,7 +344,7 @@ class Allocation:
     def order_moves(self, now: float) -> None:
         """Order the moves that are due, and the readings of new runs."""
         self._hold_again()
-        self._take_as_applied()
+        self._take_as_applied(now)
         for run, target in cpu_moves.due_moves(self.pods.values(), self.ledger):
             if now >= run.retry_at and self.may_write(self.pods[run.uid]):
                 own = self.target(run.uid, run.container)
@@ -354,7 +355,7 @@ class Allocation:
             for run in pod.runs if not pod.unmanaged and self.may_write(pod) else ():
                 self._order_change(run, now)
 
-    def _take_as_applied(self) -> None:
+    def _take_as_applied(self, now: float) -> None:
         """Let runs that were on their CPUs before anything was ordered stay there, without an order."""
         for run in self._runs.values():
             pod = self.pods[run.uid]
@@ -363,7 +364,7 @@ class Allocation:
                 target = self.target(run.uid, run.container)
                 if target is not None and target.cpus == run.seen:
                     confirmation.note_in_place(run)
-                    self._confirm(run)
+                    self._confirm(run, now)
 
     def _order_change(self, run: RunCPUs, now: float) -> None:
         """Order a change of memory nodes or quota that is due while the CPUs stay."""

@@ -38,12 +38,14 @@ class Pin(Instruction):
 class AnswerCreate(Instruction):
     """Answer ContainerCreating: what the new container gets, None for no change, and `updates` of others.
 
-    These updates are applied and read back already; the runtime's own record is to agree.
+    These updates are applied and read back already; the runtime's own record is to agree. `placed` is the id
+    of the new container if it starts on its CPUs, else "".
     """
 
     token: Hashable
     adjust: ResourceUpdate | None
     updates: tuple[tuple[str, ResourceUpdate], ...] = ()
+    placed: str = ""
 
 
 @dataclass(frozen=True, slots=True)

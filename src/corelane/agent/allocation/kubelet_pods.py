@@ -274,13 +274,13 @@ class KubeletPods:
                 self._report_late(pod, run, target.cpus if target else NO_CPUS)
             for part, sharing, group in cpu_moves.occupancy(run, self.ledger, observed=True):
                 occupied.add(part, sharing, group)
-            self._answer(token, self.allocation.update_on(run, cpus))
+            self._answer(token, self.allocation.update_on(run, cpus), "" if late else run.id)
 
-    def _answer(self, token: Hashable, adjust: ResourceUpdate | None) -> None:
+    def _answer(self, token: Hashable, adjust: ResourceUpdate | None, placed: str = "") -> None:
         creation = self._creations.pop(token)
         settled = {run.id for run in self.allocation.runs() if run.pending is None}
         updates = tuple((run, update) for run, update in creation.updates.items() if run in settled)
-        self.allocation.outbox.put(AnswerCreate(token, adjust, updates))
+        self.allocation.outbox.put(AnswerCreate(token, adjust, updates, placed))
 
     def _report_late(self, pod: PodCPUs, run: RunCPUs, own: CPUSet) -> None:
         reason = f"other containers are still on {named(own.mask)}" if own else "its pod was not listed yet"

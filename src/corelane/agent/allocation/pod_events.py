@@ -13,6 +13,8 @@ from corelane.node import Decision, NodeState, Sharing
 from corelane.reasons import Code
 from corelane.workload import PodRequest
 
+REPEAT_AFTER: Final = 600.0
+"""Seconds between two events about one container's drift, or failing changes: another program may go on."""
 _EXCLUSIVITY: Final = {Sharing.ALONE: "exclusive", Sharing.LENT: "exclusive, shared with BE"}
 
 
@@ -81,14 +83,14 @@ class AllocationEvents:
             self._outbox.put(PublishEvent(pod.uid, refusal.reason, refusal.message, True, rejected))
         self._reporter.refused(pod.pod, refusal)
 
-    def pin_failed(self, pod: PodCPUs, run: RunCPUs, cpus: CPUSet, message: str) -> None:
+    def pin_failed(self, pod: PodCPUs, run: RunCPUs, cpus: CPUSet, message: str, now: float) -> None:
         """The runtime failed to apply these CPUs."""
         if is_first_report(run, cpus, message):
             self._reporter.pin_failed(pod.pod, run.container, cpus, message)
         text = f"Container {run.container} could not be pinned to {named(cpus.mask)}: {message}; retrying"
-        self._warn_once_a_run(pod, run, "PinFailed", text)
+        self._warn(pod, run, "PinFailed", text, now)
 
-    def drifted(self, pod: PodCPUs, run: RunCPUs) -> None:
+    def drifted(self, pod: PodCPUs, run: RunCPUs, now: float) -> None:
         """The kernel allows CPUs that were not applied; no news of a container to which none were yet."""
         if not run.applied:
             return
@@ -98,7 +100,7 @@ class AllocationEvents:
             f"Container {run.container}: kernel allows {named(run.seen.mask)}, "
             f"allocated {named(run.applied.mask)}; applying the allocation again"
         )
-        self._warn_once_a_run(pod, run, "CPUsDrifted", text)
+        self._warn(pod, run, "CPUsDrifted", text, now)
 
     def confirmed(self, pod: PodCPUs, run: RunCPUs, sharing: Sharing | None) -> None:
         """The kernel confines a container to its CPUs; `sharing` is None without an allocation."""
@@ -109,10 +111,10 @@ class AllocationEvents:
             text = f"Container {run.container} pinned to {cpus} ({how}), confirmed by the kernel"
             self._outbox.record(pod, "CPUsPinned", text)
 
-    def _warn_once_a_run(self, pod: PodCPUs, run: RunCPUs, reason: str, message: str) -> None:
-        """Record a problem with a container's CPUs, once in each of its runs."""
-        if not run.problem_published:
-            run.problem_published = True
+    def _warn(self, pod: PodCPUs, run: RunCPUs, reason: str, message: str, now: float) -> None:
+        """Record a problem with a container's CPUs, and one of its kind no sooner than REPEAT_AFTER."""
+        if now >= run.warned_at.get(reason, now - REPEAT_AFTER) + REPEAT_AFTER:
+            run.warned_at[reason] = now
             self._outbox.record(pod, reason, message, warning=True)
 
 

@@ -43,7 +43,8 @@ class RunCPUs:
     recorded_at: float = 0.0
     fault: str = ""
     """Why the last attempt to apply CPUs failed, "" once they are applied."""
-    problem_published: bool = False
+    warned_at: dict[str, float] = field(default_factory=dict)
+    """When an event of a problem was published last, by its reason (monotonic)."""
     reported_problems: set[tuple[CPUSet, object]] = field(default_factory=set)
     """CPUs that could not be applied, each with what was observed; empty again once they are confirmed."""
 

@@ -35,6 +35,7 @@ def rebase(
         kept = _one_given_up(kept, problems)
     reserved = reserve(config, topology, bound_mask(kept) | config.closed(machine), state.reserved.mask)
     problems += _shortfall(config, reserved)
+    problems += _withheld_in_use(config, bound_mask(kept))
     kept, memory = rebased(kept, state.memory, nodes_of(machine, config.memory), problems)
     entries: dict[Key, Entry] = {entry.key: entry for entry in kept}
     now = (machine, config, reserved, entries, memory)
@@ -144,6 +145,16 @@ def _shortfall(config: NodeConfig, reserved: int) -> list[Problem]:
             Problem("reserved", f"{count} CPUs are to be reserved, but only {format_list(reserved)} can be")
         ]
     return []
+
+
+def _withheld_in_use(config: NodeConfig, bound: int) -> list[Problem]:
+    used = bound & config.pools.withheld.mask if config.policy == "pools" else 0
+    if not used:
+        return []
+    text = (
+        f"{named(used)} {verb(used)} withheld from pods, but allocated exclusively: in use until the pods end"
+    )
+    return [Problem("withheld", text, cpus=CPUSet.from_mask(used))]
 
 
 def rebased(
