@@ -111,6 +111,24 @@ def test_without_an_answer_of_the_kernel_by_the_deadline_the_container_starts_in
     assert told(world, "CPUsNotReady") == [text]
 
 
+def test_the_answer_waits_until_the_kernel_shows_that_the_others_have_left():
+    world = running(bound_pod("s", ("a", APP, 100), **SHARED), cpus=4, nri=True)
+    world.add(bound_pod("x", ("a", APP, 2000)))
+    world.start("x", "a")
+    while world.inbox:
+        world.deliver(0)
+    pin = next(order for order in world.pending if isinstance(order, Pin))
+    world.pending.remove(pin)
+    world.unanswered.discard(pin.id)
+    answers = []
+    for allowed in ("0-3", "0,2-3", "0,3"):
+        world.feed(events.Pinned(id=pin.id, cpus=pin.cpus, allowed=cpus(allowed), **world.times()))
+        answers.append([one.adjust.cpus for one in world.pending if isinstance(one, AnswerCreate)])
+        world.pending = [one for one in world.pending if not isinstance(one, Pin)]
+        world.unanswered.clear()
+    assert answers == [[], [], [cpus("1-2")]]
+
+
 @pytest.mark.parametrize("nri", [False, True])
 def test_a_pod_without_room_runs_in_the_pool_and_its_request_counts(nri):
     class Counter(AllocationReporter):
@@ -332,3 +350,20 @@ def test_no_cpuset_is_written_where_only_reading_is_allowed(flag, nri):
     assert world.container("s").cpus == before[world.container("s").id]
     assert world.container("y").cpus == world.machine.usable
     assert world.core.ledger.entries["y", "a"].cpus == CPUSet()
+
+
+def test_a_pin_that_failed_is_ordered_again_as_time_passes_and_without_any_other_event():
+    world = running(bound_pod("x", ("a", APP, 2000)), cpus=4)
+    run = world.container("x")
+    world.feed(events.Observed(id=run.id, allowed=cpus("0-3"), **world.times()))
+    (order,) = [order for order in world.pending if isinstance(order, Pin)]
+    while world.pending != [order]:  # the ledger first
+        world.carry_out(next(n for n, one in enumerate(world.pending) if one != order))
+    world.carry_out(0, fails=True)
+    while world.inbox:
+        world.deliver(0)
+    for second in range(1, 7):
+        world.now += 1.0
+        world.feed(events.TimePassed(**world.times()))
+        pins = [order for order in world.pending if isinstance(order, Pin)]
+        assert pins == ([order] if second >= 5 else []), second

@@ -90,7 +90,7 @@ class Allocation:
 
     def needs_ticks(self, now: float) -> bool:
         """Whether passing time alone may lead to an instruction; errs on the side of true."""
-        return any(run.drifted or now < run.retry_at for run in all_runs(self.pods.values()))
+        return any(run.drifted or run.fault or now < run.retry_at for run in all_runs(self.pods.values()))
 
     # -- pods
 

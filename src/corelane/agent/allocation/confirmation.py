@@ -59,6 +59,7 @@ def note_in_place(run: RunCPUs) -> None:
 def note_pin_failure(run: RunCPUs, retry_at: float, why: str) -> None:
     """Record that the runtime failed to apply CPUs: the container may run on the old or the new ones."""
     run.fault = why
+    run.drifted = run.pending == run.applied and not run.seen <= run.applied
     run.seen |= run.pending or NO_CPUS
     run.pending = run.attempted = None
     run.retry_at = retry_at
