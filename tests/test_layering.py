@@ -76,7 +76,7 @@ SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "ser
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
 
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}
-THIRD_PARTY_ONLY_IN = {"lightkube": ("kube/connection.py",), "grpc": ("runtime/",)}
+THIRD_PARTY_ONLY_IN = {"grpc": ("runtime/",)}
 
 
 def module(path: Path) -> str:

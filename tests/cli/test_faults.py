@@ -64,9 +64,9 @@ main(prog_name="corelane")
         ("structlog", "up"),
         ("aiohttp", "up"),
         ("cryptography", "up"),
-        ("lightkube", "demo"),
+        ("aiohttp", "demo"),
         ("structlog", "demo"),
-        ("httpx2", "status"),
+        ("aiohttp", "status"),
     ],
 )
 def test_a_missing_extra_is_one_line_that_says_what_to_install(missing: str, command: str) -> None:

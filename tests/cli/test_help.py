@@ -14,7 +14,6 @@ HEAVY = (
     "grpc",
     "aiohttp",
     "rich",
-    "lightkube",
     "msgspec",
     "yaml",
     "structlog",

@@ -218,7 +218,7 @@ def test_a_line_that_is_no_event_is_unreachable() -> None:
 def test_a_silent_watch_is_given_up() -> None:
     async def story(fake: Fake, client: KubeClient) -> None:
         fake.script[WATCH] = [watching(event("ADDED", pod("a")), then="hang")]
-        with pytest.raises(Unreachable, match="ReadTimeout"):
+        with pytest.raises(Unreachable, match="Timeout on reading"):
             await follow(client, quiet_seconds=0.2)
 
     run(story)

@@ -8,11 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import httpx2
 from aiohttp import web
 
 from corelane.kube.client import KubeClient
-from corelane.kube.connection import Connection
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,7 +45,7 @@ async def serving() -> AsyncIterator[tuple[Fake, KubeClient]]:
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
     fake.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    client = KubeClient(Connection(httpx2.AsyncClient(base_url=fake.url)))
+    client = KubeClient.connect_to(fake.url)
     try:
         yield fake, client
     finally:

@@ -53,8 +53,6 @@ _EXTRAS = {
     "cryptography",
     "google",  # protobuf
     "grpc",
-    "httpx2",  # comes with lightkube
-    "lightkube",
     "structlog",
 }
 

@@ -5,16 +5,16 @@ Reads return slim structs. Writes take plain dicts and patches, because a struct
 
 import os
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
+from ssl import SSLError
 from typing import Any, Final, Literal, Self, TypeVar
 
-import httpx2
 import msgspec
+from aiohttp import ClientResponse
 
 from corelane.kube import apierrors, decode
 from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, Unreachable
-from corelane.kube.connection import CREDENTIAL_ERRORS, TIMEOUT, Connection
+from corelane.kube.connection import CONFIGURATION_ERRORS, NETWORK_ERRORS, Connection, CredentialsError
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
 from corelane.kube.objects import api_of, written
@@ -25,6 +25,8 @@ __all__ = ["APIError", "Gone", "Listing", "MalformedObject", "NoCluster", "Unrea
 T = TypeVar("T", bound=Object)
 PatchKind = Literal["merge", "strategic", "json"]
 _UNAUTHORIZED: Final = 401
+_ERRORS: Final = 400
+"""Status codes from here on are errors."""
 
 _PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",
@@ -47,7 +49,7 @@ class KubeClient:
         """
         try:
             return cls(Connection.of_kubeconfig(kubeconfig, context))
-        except CREDENTIAL_ERRORS as error:
+        except CONFIGURATION_ERRORS as error:
             raise NoCluster(f"cannot connect to a cluster: {error}") from error
 
     @classmethod
@@ -116,25 +118,23 @@ class KubeClient:
             labelSelector=label_selector,
             fieldSelector=field_selector,
         )
-        timeout = httpx2.Timeout(TIMEOUT.connect, read=quiet_seconds)
+        path = kind.api.path(namespace)
         try:
-            async with (
-                self._connection.http() as http,
-                http.stream("GET", kind.api.path(namespace), params=query, timeout=timeout) as response,
-            ):
-                if response.is_error:
-                    await response.aread()
-                    raise _failure(response)
+            async with self._connection.request(
+                "GET", path, query=query, read_seconds=quiet_seconds
+            ) as response:
+                if response.status >= _ERRORS:
+                    raise _failure("GET", path, response, await response.read())
                 opened()
                 lines = decode.Lines()
-                async for chunk in response.aiter_bytes():
+                async for chunk in response.content.iter_any():
                     for line in lines.feed(chunk):
                         yield decode.decode_event(kind, line)
                 lines.close()
-        except httpx2.HTTPError as error:
-            raise _unreachable("GET", kind.api.path(namespace), error) from error
-        except CREDENTIAL_ERRORS as error:
-            raise _without_credentials("GET", kind.api.path(namespace), error) from error
+        except CredentialsError as error:
+            raise _without_credentials("GET", path, error) from error
+        except NETWORK_ERRORS as error:
+            raise self._unreachable("GET", path, error) from error
 
     async def create(self, obj: Mapping[str, Any], *, field_manager: str | None = None) -> dict[str, Any]:
         """Create an object, and return it as stored; `field_manager` is recorded in `managedFields`."""
@@ -209,23 +209,37 @@ class KubeClient:
     ) -> bytes:
         """Send any request, and return the body of the answer."""
         headers = {"Content-Type": content_type} if body is not None else {}
-        response = await self._send(method, path, dict(query or {}), body, headers)
-        if response.status_code == _UNAUTHORIZED and await self._connection.renew():
-            response = await self._send(method, path, dict(query or {}), body, headers)
-        if response.is_error:
-            raise _failure(response)
-        return response.content
+        response, answer = await self._send(method, path, query or {}, body, headers)
+        if response.status == _UNAUTHORIZED and await self._connection.renew():
+            response, answer = await self._send(method, path, query or {}, body, headers)
+        if response.status >= _ERRORS:
+            raise _failure(method, path, response, answer)
+        return answer
 
     async def _send(
-        self, method: str, path: str, query: dict[str, str], body: bytes | None, headers: dict[str, str]
-    ) -> httpx2.Response:
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str],
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> tuple[ClientResponse, bytes]:
         try:
-            async with self._connection.http() as http:
-                return await http.request(method, path, params=query, content=body, headers=headers)
-        except httpx2.HTTPError as error:
-            raise _unreachable(method, path, error) from error
-        except CREDENTIAL_ERRORS as error:
+            async with self._connection.request(
+                method, path, query=query, body=body, headers=headers
+            ) as response:
+                return response, await response.read()
+        except CredentialsError as error:
             raise _without_credentials(method, path, error) from error
+        except NETWORK_ERRORS as error:
+            raise self._unreachable(method, path, error) from error
+
+    def _unreachable(self, method: str, path: str, error: Exception) -> Unreachable:
+        """Return an error that names the server and the remedy."""
+        return Unreachable(
+            f"API server {self._connection.server}: {method} {path}: no whole answer ({_why(error)}); "
+            "check that it runs and is reachable"
+        )
 
     async def _json(
         self,
@@ -260,35 +274,18 @@ def _page(kind: type[T], body: bytes) -> decode.DecodedPage[T]:
         raise MalformedObject(f"the answer is not a list of {kind.api.plural}: {error}") from error
 
 
-def _failure(response: httpx2.Response) -> APIError:
-    request = response.request
-    fallback = f"{request.method} {request.url.path}: {response.status_code} {response.reason_phrase}"
-    return apierrors.of_status(response.status_code, decode.plain_json(response.content), fallback)
-
-
-def _unreachable(method: str, path: str, error: Exception) -> Unreachable:
-    """Return an error that names the server; the libraries' own "all connection attempts failed" does not."""
-    server = "API server"
-    if isinstance(error, httpx2.RequestError):
-        with suppress(RuntimeError):  # the request is unknown
-            server += f" {error.request.url.scheme}://{error.request.url.netloc.decode()}"
-    return Unreachable(
-        f"{server}: {method} {path}: no whole answer ({_why(error)}); check that it runs and is reachable"
-    )
+def _failure(method: str, path: str, response: ClientResponse, body: bytes) -> APIError:
+    fallback = f"{method} {path}: {response.status} {response.reason}"
+    return apierrors.of_status(response.status, decode.plain_json(body), fallback)
 
 
 def _why(error: BaseException) -> str:
-    """Return the operating system's reason behind an error, else its own text."""
-    reason, cause = "", error.__cause__ or error.__context__
-    while cause is not None:
-        if isinstance(cause, BaseExceptionGroup):
-            cause = cause.exceptions[0]
-        if isinstance(cause, OSError) and cause.errno and cause.errno > 0:
-            reason = os.strerror(cause.errno)
-        elif isinstance(cause, OSError) and cause.strerror:
-            reason = cause.strerror  # of name resolution and TLS, which have numbers of their own
-        cause = cause.__cause__ or cause.__context__
-    return reason or str(error) or type(error).__name__
+    """Return the operating system's or TLS's reason behind an error, else its own text."""
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    if isinstance(cause, OSError) and cause.errno and cause.errno > 0 and not isinstance(cause, SSLError):
+        return os.strerror(cause.errno)
+    # Name resolution and TLS have numbers of their own.
+    return str(getattr(cause, "strerror", None) or cause or type(error).__name__)
 
 
 def _without_credentials(method: str, path: str, error: Exception) -> Unreachable:

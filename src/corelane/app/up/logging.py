@@ -35,5 +35,5 @@ def configure(level: int = logging.INFO, *, as_json: bool | None = None) -> None
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    for chatty in ("httpx2", "httpx", "asyncio", "httpcore2"):
+    for chatty in ("aiohttp", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
