@@ -79,6 +79,15 @@ class AgentLab:
         amounts = {"cpu": "1", "memory": "16Mi"}
         self._start("own", 1, "", EXCLUSIVE, {"requests": amounts, "limits": amounts})
 
+    def stop_pod(self) -> None:
+        """Remove the oldest pod, as the kubelet does: from the runtime, then from its list."""
+        pod = self.lab.pods[0]
+        self.lab.remove_pod(pod)
+        listed = [one for one in self.kubelet.pods if one["metadata"]["uid"] != pod.uid]
+        gone = len(self.kubelet.pods) - len(listed)
+        assert gone == 1, pod.uid
+        self.kubelet.pods = listed
+
     def start_pods(self, containers: int, command: tuple[str, ...] = SLEEP) -> list[str]:
         """Start BestEffort pods with so many containers; return their ids."""
         made: list[str] = []
