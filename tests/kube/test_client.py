@@ -340,7 +340,7 @@ def test_a_pods_service_account_is_the_last_resort(tmp_path: Path, monkeypatch: 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        (None, "not found"),
+        (None, "no such file; give a kubeconfig that exists"),
         ("{", "not a kubeconfig"),
         ("[]", "not a kubeconfig"),
         ("{}", "clusters"),
