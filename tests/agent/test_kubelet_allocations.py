@@ -84,7 +84,7 @@ def test_a_fresh_answer_of_configz_precedes_what_the_socket_showed_before():
 
 
 def allocations(agent):
-    return agent.sources.kubelet_allocations[1]
+    return agent.sources.kubelet.allocations[1]
 
 
 def held(agent, uid):
@@ -197,7 +197,7 @@ def test_a_kubelet_of_policy_none_is_not_asked_and_its_former_pods_keep_their_cp
                 await lab.until(lambda: allocations(agent) == "/configz")
                 listed, lab.kubelet.pods = lab.kubelet.pods, []  # a kubelet that has just started
                 await lab.until(lambda: not agent.pods.pods)
-                agent.sources._report_allocations()
+                agent.sources.kubelet._report_allocations()
                 await asyncio.sleep(0.3)
                 assert held(agent, "uid-web") == {"app": CPUSet([2, 3])}
                 lab.kubelet.pods = listed

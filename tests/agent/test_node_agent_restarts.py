@@ -100,7 +100,7 @@ def test_quotas_are_left_alone_as_soon_as_the_kubelet_enforces_none(tmp_path, mo
         async with lab.working() as agent:
             await lab.until(lambda: lab.node.groups.read(group / "cpu.max") == "50000 100000")
             lab.kubelet.configuration["cpuCFSQuota"] = False
-            await lab.until(lambda: not agent.sources.kubelet_facts.configuration.cpu_cfs_quota)
+            await lab.until(lambda: not agent.sources.kubelet.facts.configuration.cpu_cfs_quota)
             lab.node.groups.write(group / "cpu.max", "max 100000")
             await asyncio.sleep(0.7)
             assert lab.node.groups.read(group / "cpu.max") == "max 100000"

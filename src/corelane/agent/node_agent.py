@@ -22,6 +22,7 @@ from corelane.agent.clocks import Clocks
 from corelane.agent.event_loop import EventLoop
 from corelane.agent.execution import Execution
 from corelane.agent.kubelet_side import PodList
+from corelane.agent.kubelet_sources import KubeletSources
 from corelane.agent.node_sources import NodeSources
 from corelane.agent.node_surroundings import NodeAgentSettings, NodeSurroundings
 from corelane.agent.node_upkeep import NodeUpkeep
@@ -84,25 +85,18 @@ class NodeAgent:
         self._quotas = True
         self.upkeep.kubelet_report = self._kubelet_report
         self.pods = PodList(PodEvents(self.put, self.upkeep.publisher.forget, self.reporter, self.clocks))
+        node, seconds = settings.node_name, settings.reconcile_seconds
+        watch = NodeWatch(around.client, node, self.pods, self._node_changed, self.reporter, self.clocks)
+        side = around.kubelet_side(node, self.kubelet_changed, self.pods, self.clocks.monotonic)
         self.sources = NodeSources(
             self,
             around.runtime,
-            seconds=settings.reconcile_seconds,
-            pods=self.pods,
-            node_watch=NodeWatch(
-                around.client,
-                settings.node_name,
-                self.pods,
-                self._node_changed,
-                self.reporter,
-                self.clocks,
-            ),
-            side=around.kubelet_side(
-                settings.node_name, self.kubelet_changed, self.pods, self.clocks.monotonic
-            ),
+            KubeletSources(self, side, seconds=seconds, pods=self.pods, node_watch=watch),
+            seconds=seconds,
+            node_watch=watch,
             machine_watch=around.machine_watch,
         )
-        self.refresh_kubelet = self.sources.refresh_kubelet
+        self.refresh_kubelet = self.sources.kubelet.refresh
         self.started_at = self.clocks.wall()
         self.ledger_fault, self.ledger_fault_since = "", 0.0
         self.ordered: dict[str, CPUSet] = {}  # last, by running container
@@ -220,11 +214,11 @@ class NodeAgent:
 
     @property
     def _checkpoint(self) -> Checkpoint | None:
-        return self.sources.kubelet_allocations[0]
+        return self.sources.kubelet.allocations[0]
 
     def _kubelet_report(self) -> KubeletReport | None:
         """Return what is published of the kubelet; None without one."""
-        facts = self.sources.kubelet_facts
+        facts = self.sources.kubelet.facts
         if facts is None or self.mode is None:
             return None
         return kubelet_report(
@@ -238,7 +232,7 @@ class NodeAgent:
 
     def decide_mode(self) -> None:
         """Decide what is allowed by what is known now, and report a change."""
-        mode, facts = modes.decide(self._mode_inputs()), self.sources.kubelet_facts
+        mode, facts = modes.decide(self._mode_inputs()), self.sources.kubelet.facts
         quotas = facts is None or facts.configuration is None or facts.configuration.cpu_cfs_quota
         if (mode, quotas) == (self.mode, self._quotas):
             return
@@ -251,7 +245,7 @@ class NodeAgent:
             self.upkeep.publish_topology()
 
     def _mode_inputs(self) -> ModeInputs:
-        facts = self.sources.kubelet_facts
+        facts = self.sources.kubelet.facts
         pinned, exclusive = modes.remaining(self.ledger)
         return ModeInputs(
             kubelet=facts.policies if facts else None,
@@ -319,7 +313,7 @@ class NodeAgent:
 
     def status(self) -> dict[str, Any]:
         """Return the status document."""
-        runtime, sources, facts = self.around.runtime, self.sources, self.sources.kubelet_facts
+        runtime, sources, facts = self.around.runtime, self.sources, self.sources.kubelet.facts
         return agent_status.document(
             self.settings.node_name,
             running=True,
@@ -327,7 +321,7 @@ class NodeAgent:
             policy=self.upkeep.config.policy,
             mode=agent_status.of_mode(self.mode) if self.mode else None,
             kubelet=agent_status.of_kubelet(
-                self.around.kubelet_address, facts, sources.kubelet_allocations[1]
+                self.around.kubelet_address, facts, sources.kubelet.allocations[1]
             )
             if facts
             else None,
@@ -389,7 +383,7 @@ class NodeAgent:
 
     async def find_pod(self, uid: str, seconds: float) -> bool:
         """Whether a pod is known, after asking the kubelet if need be."""
-        return await self.sources.find_pod(uid, seconds)
+        return await self.sources.kubelet.find_pod(uid, seconds)
 
     def containers_changed(self) -> None:
         """Read the containers again at once."""

@@ -119,3 +119,16 @@ class Source:
 def named_count(count: int, noun: str) -> str:
     """Return "1 pod", "2 pods"."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def local_source(
+    name: str,
+    read: Callable[[], Awaitable[None]],
+    *,
+    seconds: float,
+    reporter: AgentReporter,
+    clock: Callable[[], float],
+) -> Source:
+    """Return a source on this node: it is cheap to ask, and so is asked again within its period."""
+    longest = min(seconds or LONGEST_PAUSE, LONGEST_PAUSE)
+    return Source(name, read, seconds=seconds, reporter=reporter, clock=clock, longest_pause=longest)
