@@ -170,6 +170,7 @@ def test_a_ledger_of_a_newer_version_stops_writes_and_stays(tmp_path):
             await lab.until(lambda: "version 2" in agent.status()["ledger"]["fault"])
             assert lab.cpus(server) == own
             assert "version 2" in await event(lab.client, "here", "LedgerUnwritable")
+            assert any(line.startswith(f"{path}: ledger of version 2") for line in lab.reporter.lines)
         assert path.read_text() == newer
 
     with_lab(tmp_path, scene)

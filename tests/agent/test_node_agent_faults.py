@@ -304,6 +304,33 @@ def test_a_pod_whose_exclusive_cpu_goes_off_line_goes_on_with_the_rest_and_is_to
     with_lab(tmp_path, scene)
 
 
+# -- saved settings
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [("{", "invalid settings file"), ('{"policy":"","labels":{},"annotations":{},"version":2}', "version 2")],
+)
+def test_damaged_or_newer_settings_are_shown_and_pins_go_on(tmp_path, content, text):
+    async def scene(lab):
+        path = lab.path / "state" / "settings.json"
+        path.parent.mkdir()
+        path.write_text(content)
+        server = lab.run("server", "2")
+        async with lab.working() as agent:
+            assert text in agent.status()["settingsFault"]
+            await pinned(lab, agent, 1)
+            assert text in await published(lab, "here", "InvalidSetting")
+            if "version" in content:
+                assert path.read_text() == content
+                assert text in agent.status()["settingsFault"]
+            else:
+                await lab.until(lambda: agent.status()["settingsFault"] == "")
+            assert len(lab.cpus(server)) == 2
+
+    with_lab(tmp_path, scene)
+
+
 # -- all at once
 
 

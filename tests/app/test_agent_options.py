@@ -160,6 +160,14 @@ def test_an_error_of_the_state_directory_names_it_and_the_remedy(path: str) -> N
         raise PermissionError(13, "Permission denied", path)
 
 
+def test_a_directory_in_place_of_a_file_is_to_be_removed() -> None:
+    with (
+        pytest.raises(SettingsError, match=r"state/ledger\.json: Is a directory; remove it"),
+        options.naming_state_dir(Path("state")),
+    ):
+        raise IsADirectoryError(21, "Is a directory", "state/ledger.json")
+
+
 def test_errors_of_other_files_stay_as_they_are() -> None:
     with pytest.raises(PermissionError), options.naming_state_dir(Path("/a/state")):
         raise PermissionError(13, "Permission denied", "/b/file")

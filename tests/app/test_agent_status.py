@@ -48,6 +48,16 @@ def test_a_ledger_that_cannot_be_read_is_a_fault_and_stays(
     assert (saved / "ledger.json").read_text() == content
 
 
+@pytest.mark.parametrize("name", ["ledger.json", "settings.json"])
+def test_a_directory_in_place_of_a_file_is_a_fault(saved: Path, name: str) -> None:
+    (saved / name).unlink()
+    (saved / name).mkdir()
+    document = status.read(saved)
+    faults = {"ledger.json": document["ledger"]["fault"], "settings.json": document["settingsFault"]}
+    assert faults.pop(name) == f"{saved / name}: Is a directory"
+    assert set(faults.values()) == {""}
+
+
 def test_without_agent_and_files_the_message_says_how_to_start_one(tmp_path: Path) -> None:
     with pytest.raises(NoAgent, match=r"no agent runs.*corelane agent run.*--state-dir"):
         status.read(tmp_path / "nowhere")

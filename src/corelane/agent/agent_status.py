@@ -26,6 +26,7 @@ def document(node: str, **parts: Any) -> dict[str, Any]:
         "version": __version__,
         "running": False,
         "fault": "",
+        "settingsFault": "",
         "startedAt": 0.0,
         "policy": "",
         "mode": None,

@@ -319,6 +319,7 @@ class NodeAgent:
             running=True,
             startedAt=self.started_at,
             policy=self.upkeep.config.policy,
+            settingsFault=self.upkeep.files.settings_fault,
             mode=agent_status.of_mode(self.mode) if self.mode else None,
             kubelet=agent_status.of_kubelet(
                 self.around.kubelet_address, facts, sources.kubelet.allocations[1]

@@ -222,6 +222,7 @@ class StateFiles:
             text = f"{damage}; file renamed to {backup} (corrupt), ledger rebuilt from the running containers"
             yield PublishEvent("", "LedgerDamaged", text, True)
         if self._loaded.foreign:
+            self._reporter.checkpoint_failed(str(self._ledger_path), self._loaded.foreign)
             yield PublishEvent("", "LedgerUnwritable", f"{self._ledger_path}: {self._loaded.foreign}", True)
         for problem in self._loaded.problems:
             self._reporter.ledger_changed(problem)
@@ -254,7 +255,9 @@ class StateFiles:
         except OSError as error:
             self._retry_settings_at = time.monotonic() + _RETRY_SETTINGS
             self._reporter.checkpoint_failed(str(self._settings_path), str(error))
+            self.settings_fault = f"{self._settings_path}: {error.strerror or error}: settings not saved"
         else:
+            self.settings_fault = ""
             self.settings.is_saved = self.settings.to_save == settings
 
 

@@ -72,6 +72,8 @@ def _problems(status: Mapping[str, Any], at: float) -> Iterator[tuple[str, str]]
         yield "ledger", f"{since}, no container is moved: {ledger['fault']}{held}"
     elif ledger["fault"]:
         yield "ledger", f"cannot be read: {ledger['fault']}"
+    if fault := status.get("settingsFault"):
+        yield "settings", fault
     for run in status.get("notPinned", [])[:_MOST_PODS]:
         text = f"on CPUs {run['allowed']}, allocated {run['cpus']}: {run['message']}"
         yield f"{run['pod']}/{run['container']}", text

@@ -80,10 +80,10 @@ def naming_state_dir(directory: Path) -> Iterator[None]:
         file = Path(os.fsdecode(error.filename)) if error.filename is not None else None
         if file is None or not (file == directory or directory in file.parents or file in directory.parents):
             raise
-        raise SettingsError(
-            f"state directory {directory}: {file}: {error.strerror}; give a directory that the agent's user "
-            "(root, as a rule) may write with --state-dir"
-        ) from error
+        remedy = "give a directory that the agent's user (root, as a rule) may write with --state-dir"
+        if isinstance(error, IsADirectoryError):
+            remedy = "remove it: it is to be a file"
+        raise SettingsError(f"state directory {directory}: {file}: {error.strerror}; {remedy}") from error
 
 
 def check_settings(options: AgentOptions, config: NodeConfig, machine: Machine) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from corelane.agent import agent_status, saved_state, status_socket
+from corelane.agent.saved_state import SavedSettings
 from corelane.app import machines
 from corelane.machine import MachineError
 from corelane.node import LedgerError, NodeConfig, NodeConfigError, NodeState, codec
@@ -56,13 +57,14 @@ def saved(state_dir: Path) -> dict[str, Any]:
     if not path.exists():
         why = f"{holder} starts, or waits for another agent; ask again" if holder else _NO_AGENT
         raise NoAgent(f"{state_dir}: {why}")
-    settings, _ = saved_state.load_settings(state_dir / saved_state.SETTINGS_FILE)
+    settings, settings_fault = _settings(state_dir / saved_state.SETTINGS_FILE)
     ledger, fault = _ledger(path)
     status = agent_status.document(platform.node(), policy=settings.policy)
     if holder:
         status["fault"] = f"{holder} acts, but has no {status_socket.SOCKET_FILE}; see its log"
     generation = ledger.generation if ledger else 0
     status["ledger"] |= {"path": str(path), "generation": generation, "fault": fault}
+    status["settingsFault"] = settings_fault
     status["containers"] = agent_status.phases(ledger) if ledger else {}
     return status
 
@@ -82,8 +84,18 @@ def _holder(state_dir: Path) -> str:
 
 
 def _ledger(path: Path) -> tuple[NodeState | None, str]:
-    """Return the saved ledger, or why it cannot be read. The file is left as it is. Raises OSError."""
+    """Return the saved ledger, or why it cannot be read. The file is left as it is."""
     try:
         return codec.decode(path.read_bytes(), machines.load(None), NodeConfig()), ""
     except (LedgerError, NodeConfigError, MachineError) as error:
         return None, str(error)
+    except OSError as error:
+        return None, f"{path}: {error.strerror or error}"
+
+
+def _settings(path: Path) -> tuple[SavedSettings, str]:
+    """Return the saved settings, and what is wrong with them."""
+    try:
+        return saved_state.load_settings(path)
+    except OSError as error:
+        return saved_state.NOTHING_SAVED, f"{path}: {error.strerror or error}"
