@@ -25,7 +25,7 @@ READS = {"get", "list", "watch"}
 REQUESTS = {
     ("", "nodes/pods"): {"get"},
     ("", "nodes/configz"): {"get"},
-    ("", "nodes"): READS,
+    ("", "nodes"): {"list", "watch"},
     ("", "nodes/status"): {"patch"},
     ("", "pods"): READS | {"patch"},
     ("", "pods/status"): {"patch"},
@@ -112,7 +112,7 @@ def permissions(fake):
 
 def expected():
     """All permissions but those for the kubelet, and for objects that are read by lists and watches."""
-    others = {("nodes", "get"), ("pods", "get"), ("nodes/pods", "get"), ("nodes/configz", "get")}
+    others = {("pods", "get"), ("nodes/pods", "get"), ("nodes/configz", "get")}
     permissions = ((group, resource, verb) for (group, resource), verbs in REQUESTS.items() for verb in verbs)
     return {permission for permission in permissions if permission[1:] not in others}
 
