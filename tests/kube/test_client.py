@@ -343,7 +343,7 @@ def test_a_pods_service_account_is_the_last_resort(tmp_path: Path, monkeypatch: 
         (None, "no such file; give a kubeconfig that exists"),
         ("{", "not a kubeconfig"),
         ("[]", "not a kubeconfig"),
-        ("{}", "clusters"),
+        ("{}", "no current-context"),
         ('{"clusters": 3, "contexts": [], "users": []}', "not a kubeconfig"),
         ('{"clusters": [], "contexts": [], "users": []}', "no current-context"),
         ('{"clusters": [], "contexts": [], "current-context": "x"}', "no context 'x'"),

@@ -120,7 +120,7 @@ def test_a_plugins_token_is_kept_until_the_server_refuses_it(tmp_path, authority
 @pytest.mark.parametrize(
     ("script", "why"),
     [
-        ("echo no such account >&2; exit 3", r"exec ./plugin: exit code 3: no such account"),
+        ("echo no such account >&2; exit 3", r"exec .*/plugin: exit code 3: no such account"),
         ("echo hello", "not an ExecCredential with a token"),
         ("echo '{}'", "not an ExecCredential with a token"),
     ],
@@ -171,3 +171,23 @@ def test_a_service_account_is_used_in_a_pod(tmp_path, monkeypatch, authority):
     config = kubeconfig.load()
     assert config.cluster.server == "https://[fd00::1]:6443"
     assert config.files == (tmp_path / "ca.crt", tmp_path / "token")
+
+
+def test_files_are_merged_as_kubectl_merges_them(tmp_path, monkeypatch, authority):
+    """Contexts, clusters and users may each be in another file; of one name the first counts."""
+    for name, content in {
+        "a/contexts": {"contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}]},
+        "b/users": {"users": [{"name": "u", "user": {"tokenFile": "token"}}], "current-context": "x"},
+        "c/clusters": {
+            "clusters": [{"name": "c", "cluster": {"server": "https://c", "certificate-authority": "ca"}}],
+            "users": [{"name": "u", "user": {"token": "later"}}],
+            "current-context": "y",
+        },
+    }.items():
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(json.dumps(content))
+    paths = tuple(tmp_path / name for name in ("a/contexts", "b/users", "c/clusters"))
+    monkeypatch.setenv("KUBECONFIG", ":".join(map(str, paths)))
+    config = kubeconfig.load()
+    assert (config.cluster.server, config.user.token) == ("https://c", None)
+    assert config.files == (*paths, tmp_path / "c/ca", tmp_path / "b/token")

@@ -29,7 +29,7 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
         text = decoded("certificate-authority-data", cluster.certificate_authority_data).decode()
         context = ssl.create_default_context(cadata=text)
     elif cluster.certificate_authority:
-        context = ssl.create_default_context(cafile=config.path(cluster.certificate_authority))
+        context = ssl.create_default_context(cafile=cluster.certificate_authority)
     else:
         context = ssl.create_default_context()
     if cluster.insecure_skip_tls_verify:
@@ -53,7 +53,7 @@ def _load_certificate(context: ssl.SSLContext, config: ServerConfig) -> None:
                 path.write_bytes(decoded(f"{name}-data", data))
                 paths.append(path)
             elif file:
-                paths.append(config.path(file))
+                paths.append(Path(file))
         if paths:
             context.load_cert_chain(paths[0], paths[1] if len(paths) > 1 else None)
 
@@ -83,14 +83,19 @@ class Authorization:
     async def _read(self) -> str:
         user = self._config.user
         if user.token_file:
-            return f"Bearer {self._config.path(user.token_file).read_text().strip()}"
+            return f"Bearer {_token(Path(user.token_file))}"
         if user.token:
             return f"Bearer {user.token}"
         if user.exec:
-            return f"Bearer {await _plugin_token(user.exec, self._config.directory)}"
+            return f"Bearer {await _plugin_token(user.exec)}"
         if user.username and user.password:
             return f"Basic {base64.b64encode(f'{user.username}:{user.password}'.encode()).decode()}"
         return ""
+
+
+def _token(file: Path) -> str:
+    """Read a token; a file of some kilobytes, in memory where a kubelet mounts it."""
+    return file.read_text().strip()
 
 
 class _Status(msgspec.Struct):
@@ -101,17 +106,14 @@ class _ExecCredential(msgspec.Struct):
     status: _Status
 
 
-async def _plugin_token(plugin: PluginForm, directory: Path | None) -> str:
+async def _plugin_token(plugin: PluginForm) -> str:
     """Run a credential plugin (KEP-541). Raises ConfigError, OSError."""
     if plugin.api_version.removeprefix(_EXEC_API) not in _EXEC_VERSIONS:
         raise ConfigError(f"exec: apiVersion {plugin.api_version!r} is not supported")
     info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
     environment = {variable.name: variable.value for variable in plugin.env or []}
-    command = plugin.command
-    if "/" in command and directory is not None:
-        command = str(directory / command)
     process = await asyncio.create_subprocess_exec(
-        command,
+        plugin.command,
         *(plugin.args or []),
         env={**os.environ, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode(), **environment},
         stdin=asyncio.subprocess.DEVNULL,

@@ -1,6 +1,6 @@
 """Kubeconfigs and service accounts: which API server to use, and with which credentials.
 
-Files of `$KUBECONFIG` count as kubectl merges them, as far as one context with its cluster and user goes.
+Files of `$KUBECONFIG` are merged as kubectl merges them: of entries with one name the first file's counts.
 """
 
 import base64
@@ -9,24 +9,30 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import yaml
 
 SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _DEFAULT: Final = Path("~/.kube/config")
+_CLUSTER_FILES: Final = ("certificate_authority",)
+_USER_FILES: Final = ("token_file", "client_certificate", "client_key")
+
+
+T = TypeVar("T")
+F = TypeVar("F", bound=msgspec.Struct)
 
 
 class ConfigError(ValueError):
     """No usable configuration or credentials; the message names the file."""
 
 
-class _Form(msgspec.Struct, rename="kebab"):
+class _Form(msgspec.Struct, frozen=True, rename="kebab"):
     """An object of a kubeconfig; unknown fields are ignored."""
 
 
-class ClusterForm(_Form):
+class ClusterForm(_Form, frozen=True):
     """An API server. `certificate_authority` is a file, `_data` its content in base64."""
 
     server: str = "http://localhost:8080"
@@ -37,14 +43,14 @@ class ClusterForm(_Form):
     proxy_url: str | None = None
 
 
-class Variable(msgspec.Struct):
+class Variable(msgspec.Struct, frozen=True):
     """An environment variable of a plugin."""
 
     name: str
     value: str
 
 
-class PluginForm(msgspec.Struct, rename="camel"):
+class PluginForm(msgspec.Struct, frozen=True, rename="camel"):
     """A program that prints an ExecCredential."""
 
     command: str
@@ -53,7 +59,7 @@ class PluginForm(msgspec.Struct, rename="camel"):
     env: list[Variable] | None = None
 
 
-class UserForm(_Form):
+class UserForm(_Form, frozen=True):
     """Credentials; of several the first counts, in the order token file, token, plugin, password."""
 
     token: str | None = None
@@ -75,19 +81,12 @@ class _Context(msgspec.Struct):
 
 @dataclass(frozen=True)
 class ServerConfig:
-    """One API server and one user, as the files have them. Relative paths count from `directory`."""
+    """One API server and one user, as the files have them; paths count from the file that names them."""
 
     cluster: ClusterForm
     user: UserForm = field(default_factory=UserForm)
-    directory: Path | None = None
     sources: tuple[Path, ...] = ()
     """Files that this was read from."""
-
-    def path(self, name: str) -> Path:
-        """Return a file that the configuration names. Raises ConfigError."""
-        if self.directory is None and not Path(name).is_absolute():
-            raise ConfigError(f"{name}: a relative path, outside of a kubeconfig")
-        return (self.directory or Path()) / name
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -99,7 +98,7 @@ class ServerConfig:
             user.client_key,
             user.token_file,
         )
-        return (*self.sources, *(self.path(name) for name in named if name))
+        return (*self.sources, *(Path(name) for name in named if name))
 
 
 def load(kubeconfig: Path | None = None, context: str | None = None) -> ServerConfig:
@@ -110,13 +109,20 @@ def load(kubeconfig: Path | None = None, context: str | None = None) -> ServerCo
     paths = [kubeconfig] if kubeconfig else _paths()
     if not paths:
         return _of_service_account(SERVICE_ACCOUNT)
-    files = [_read(path) for path in paths]
-    wanted = context or next((file.current for file in files if file.current), None)
-    for file in files:
-        if wanted and wanted in file.contexts:
-            return file.selected(wanted, tuple(paths))
+    merged = _Entries()
+    for path in paths:
+        merged.add(_read(path))
     names = ", ".join(map(str, paths))
-    raise ConfigError(f"{names}: no context {wanted!r}" if wanted else f"{names}: no current-context")
+    name = context or merged.current
+    if name not in merged.contexts:
+        raise ConfigError(f"{names}: no context {name!r}" if name else f"{names}: no current-context")
+    chosen = merged.contexts[name]
+    try:
+        cluster = merged.clusters[chosen.cluster]
+        user = merged.users[chosen.user] if chosen.user else UserForm()
+    except KeyError as error:
+        raise ConfigError(f"{names}: context {name!r} names {error}, which does not exist") from error
+    return ServerConfig(cluster, user, tuple(paths))
 
 
 def _paths() -> list[Path]:
@@ -128,36 +134,36 @@ def _paths() -> list[Path]:
     return existing if existing or in_cluster else candidates[:1]
 
 
-@dataclass(frozen=True)
-class _File:
-    path: Path
-    current: str | None
-    clusters: Mapping[str, ClusterForm]
-    users: Mapping[str, UserForm]
-    contexts: Mapping[str, _Context]
+@dataclass
+class _Entries:
+    """What one file has, or several have together."""
 
-    def selected(self, name: str, sources: tuple[Path, ...]) -> ServerConfig:
-        context = self.contexts[name]
-        try:
-            cluster = self.clusters[context.cluster]
-            user = self.users[context.user] if context.user else UserForm()
-        except KeyError as error:
-            raise ConfigError(f"{self.path}: context {name!r} names {error}, which does not exist") from error
-        return ServerConfig(cluster, user, self.path.parent, sources)
+    current: str = ""
+    clusters: dict[str, ClusterForm] = field(default_factory=dict)
+    users: dict[str, UserForm] = field(default_factory=dict)
+    contexts: dict[str, _Context] = field(default_factory=dict)
+
+    def add(self, later: "_Entries") -> None:
+        self.current = self.current or later.current
+        self.clusters = later.clusters | self.clusters
+        self.users = later.users | self.users
+        self.contexts = later.contexts | self.contexts
 
 
-def _read(path: Path) -> _File:
+def _read(path: Path) -> _Entries:
     """Raises ConfigError, OSError."""
+    path = path.expanduser()
     try:
-        content = yaml.safe_load(path.expanduser().read_text())
+        content = yaml.safe_load(path.read_text())
         if not isinstance(content, dict):
             raise ConfigError(f"{path}: not a kubeconfig: the file is not a mapping")
-        return _File(
-            path,
-            msgspec.convert(content.get("current-context"), str | None),
-            dict(_named(content["clusters"], "cluster", ClusterForm)),
-            dict(_named(content.get("users") or [], "user", UserForm)),
-            dict(_named(content["contexts"], "context", _Context)),
+        clusters = _named(content.get("clusters") or [], "cluster", ClusterForm)
+        users = _named(content.get("users") or [], "user", UserForm)
+        return _Entries(
+            msgspec.convert(content.get("current-context"), str | None) or "",
+            {name: _absolute(path, cluster, _CLUSTER_FILES) for name, cluster in clusters},
+            {name: _with_program(path, _absolute(path, user, _USER_FILES)) for name, user in users},
+            dict(_named(content.get("contexts") or [], "context", _Context)),
         )
     except ConfigError:
         raise
@@ -169,9 +175,23 @@ def _read(path: Path) -> _File:
         raise ConfigError(f"{path}: not a kubeconfig: {' '.join(str(error).split())}") from error
 
 
-def _named(items: Sequence[Mapping[str, Any]], key: str, form: type[Any]) -> Iterator[tuple[str, Any]]:
+def _named(items: Sequence[Mapping[str, Any]], key: str, form: type[T]) -> Iterator[tuple[str, T]]:
     for item in items:
         yield item["name"], msgspec.convert(item.get(key) or {}, form)
+
+
+def _absolute(path: Path, form: F, names: Sequence[str]) -> F:
+    """Return the form with the files that it names as seen from its own file."""
+    named = {name: str(path.parent / file) for name in names if (file := getattr(form, name))}
+    return msgspec.structs.replace(form, **named)
+
+
+def _with_program(path: Path, user: UserForm) -> UserForm:
+    """Return the user with its plugin as seen from the file; a bare name is looked for in PATH."""
+    if user.exec is None or "/" not in user.exec.command:
+        return user
+    command = str(path.parent / user.exec.command)
+    return msgspec.structs.replace(user, exec=msgspec.structs.replace(user.exec, command=command))
 
 
 def _of_service_account(directory: Path) -> ServerConfig:
