@@ -63,6 +63,7 @@ class EventLoop:
         self._unsaved = self._unsaved or ledger
 
     async def run(self) -> None:
+        """Handle events until cancelled; what waits for the ledger waits while it cannot be written."""
         now = asyncio.get_running_loop().time
         while True:
             wait = None if self._unsaved is None else max(self._retry_at - now(), 0.0)

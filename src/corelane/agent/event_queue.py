@@ -51,6 +51,7 @@ class EventQueue:
         return len(self._waiting)
 
     def put(self, event: AgentEvent) -> None:
+        """Add an event, or replace the waiting one about the same thing."""
         kind = type(event)
         if kind in _READINGS:
             key: Hashable = (kind, _READINGS[kind](event))

@@ -40,6 +40,7 @@ class InstructionTasks:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine as a task of its own."""
         task = asyncio.create_task(self._guarded(work))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -51,6 +52,7 @@ class InstructionTasks:
             self._reporter.malfunction(getattr(work, "__qualname__", "an instruction"), error)
 
     def cancel(self) -> None:
+        """Cancel all tasks that have not ended."""
         for task in self._tasks:
             task.cancel()
 

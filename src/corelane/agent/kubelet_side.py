@@ -126,10 +126,12 @@ class KubeletSide:
 
     @property
     def has_state_file(self) -> bool:
+        """Whether a state file is read."""
         return self._state_file is not None
 
     @property
     def has_resources(self) -> bool:
+        """Whether the podresources socket is asked."""
         return self._resources is not None
 
     async def read_configuration(self) -> None:

@@ -71,6 +71,7 @@ class PodResourcesClient:
         return _cpus((await self._call("GetAllocatableResources", "AllocatableResources")).cpu_ids)
 
     async def close(self) -> None:
+        """Close the connection."""
         await self._channel.close(grace=0)
 
     async def _call(self, method: str, messages: str) -> Any:

@@ -38,6 +38,7 @@ class KubeletAccess:
 
     @property
     def files(self) -> tuple[Path, ...]:
+        """The files that are configured, in a fixed order."""
         named = (self.ca_file, self.certificate_file, self.key_file, self.token_file)
         return tuple(file for file in named if file is not None)
 
@@ -53,6 +54,7 @@ class Credentials:
 
     @property
     def headers(self) -> dict[str, str]:
+        """The header that authenticates a request; none without a token."""
         return {"Authorization": f"Bearer {self._token}"} if self._token else {}
 
     def refresh(self) -> bool:

@@ -67,6 +67,7 @@ class KubeletClient(Generic[T]):
         return self._configuration[1]
 
     async def close(self) -> None:
+        """Close the connections; the next request makes new ones."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()

@@ -57,6 +57,7 @@ class CRIClient:
         self._calls = asyncio.Semaphore(_MOST_CALLS)
 
     async def version(self) -> RuntimeVersion:
+        """Return name and version of the runtime."""
         answer = await self._call("Version", version="v1")
         return RuntimeVersion(answer.runtime_name, answer.runtime_version)
 
@@ -124,6 +125,7 @@ class CRIClient:
                 yield Change(event.container_id, _CHANGES.get(event.container_event_type, "created"))
 
     async def close(self) -> None:
+        """Close the connection; calls under way fail."""
         await self._channel.close(grace=0)
 
     async def _call(self, method: str, **fields: Any) -> Any:

@@ -56,12 +56,15 @@ class ContainerIndex:
         return iter(list(self._containers.values()))
 
     def ids(self) -> set[str]:
+        """Return the ids of the containers that the runtime has."""
         return set(self._containers)
 
     def get(self, container_id: str) -> TrackedContainer | None:
+        """Return a container that the runtime has; None for any other."""
         return self._containers.get(container_id)
 
     def is_news(self, container_id: str, state: ContainerState) -> bool:
+        """Return whether a container is new, or has advanced to this state."""
         container = self._containers.get(container_id)
         return container is None or reached(state, container.status.state, strictly=True)
 
@@ -127,6 +130,7 @@ class ContainerIndex:
         return self._retired.get(container_id)
 
     def forget_retired(self, container_id: str) -> None:
+        """Forget the cgroup of a dropped container: it is gone."""
         self._retired.pop(container_id, None)
 
 

@@ -38,6 +38,7 @@ class ActingLock:
 
     @property
     def held(self) -> bool:
+        """Whether this process has the lock."""
         return self._handle is not None
 
     def try_acquire(self) -> str:

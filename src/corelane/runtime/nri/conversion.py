@@ -12,6 +12,7 @@ NO_QUOTA = -1
 
 
 def pod_of(item: Any) -> NRIPod:
+    """Return the value of a PodSandbox message."""
     return NRIPod(
         item.id,
         item.uid,
@@ -25,6 +26,7 @@ def pod_of(item: Any) -> NRIPod:
 
 
 def container_of(item: Any) -> NRIContainer:
+    """Return the value of a Container message; an unknown state is "unknown"."""
     return NRIContainer(
         item.id,
         item.pod_sandbox_id,
@@ -39,6 +41,7 @@ def container_of(item: Any) -> NRIContainer:
 
 
 def resources_of(item: Any) -> CPUResources:
+    """Return the CPU settings of a LinuxResources message."""
     cpu = item.cpu
     shares, quota, period = (_number(cpu, name) for name in ("shares", "quota", "period"))
     return CPUResources(shares, quota, period, cpu.cpus, cpu.mems)
@@ -74,6 +77,7 @@ def updated(answer: Answer, container: NRIContainer, requested: CPUResources) ->
 
 
 def synchronized(answer: Answer) -> Any:
+    """Return the response to Synchronize. Raises ValueError for an empty set."""
     return message("SynchronizeResponse")(update=_updates(answer.updates))
 
 
