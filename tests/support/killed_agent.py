@@ -20,7 +20,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-KINDS = ("list", "ledger-sync", "ledger-rename", "cgroup", "cri", "nri", "publish")
 _EFFECTIVE = ("cpuset.effective_cpus", "cpuset.cpus.effective")
 
 

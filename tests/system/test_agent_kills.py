@@ -7,18 +7,20 @@ import os
 import random
 import time
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 from support import containerd
 from support.containerd import HAVE_NRI
 from support.crash_lab import CrashLab, crash_lab
-from support.killed_agent import KINDS
 
 pytestmark = pytest.mark.system
 
 KILLS = {"1.6": 24, "1.7": 26, "2": 6}
 SEED = int(os.environ.get("CORELANE_SEED", "2026"))
+MOST = {"list": 3, "ledger-sync": 12, "ledger-rename": 6, "cgroup": 4, "cri": 3, "nri": 2, "publish": 8}
+"""How far from an agent's start it is killed at a kind of step."""
 LIFE = 5
 """Seconds until an agent that does not come to its step is killed all the same, between two events."""
 
@@ -80,18 +82,23 @@ class History:
     def calm(self) -> None:
         time.sleep(self.chance.uniform(0.05, 0.5))
 
-    def kill_point(self) -> str:
-        kinds = [kind for kind in KINDS if kind != "nri" or self.lab.runtime.release in HAVE_NRI]
-        side = self.chance.choice(("before", "after"))
-        return f"{self.chance.choice(kinds)}:{side}:{self.chance.choice((1, 1, 2, 2, 3, 4, 6, 9))}"
+
+def kill_points(release: str, chance: random.Random) -> Iterator[str]:
+    """Steps at which to kill: every kind and side as often as any other."""
+    kinds = [kind for kind in MOST if kind != "nri" or release in HAVE_NRI]
+    points = [(kind, side) for kind in kinds for side in ("before", "after")]
+    while True:
+        chance.shuffle(points)
+        for kind, side in points:
+            yield f"{kind}:{side}:{chance.randint(1, MOST[kind])}"
 
 
 def test_kills_between_any_two_steps_give_no_cpu_two_owners_and_move_no_exclusive_container(lab):
     chance = random.Random(f"{SEED} {lab.runtime.release}")
-    history, kills = History(lab, chance), 0
+    history, kills, points = History(lab, chance), 0, kill_points(lab.runtime.release, chance)
     lab.add("shared")
     while kills < KILLS[lab.runtime.release]:
-        lab.start_agent(history.kill_point())
+        lab.start_agent(next(points))
         if chance.random() < 0.7:
             lab.wait_listed()
         deadline = time.monotonic() + LIFE
@@ -108,6 +115,6 @@ def test_kills_between_any_two_steps_give_no_cpu_two_owners_and_move_no_exclusiv
     lab.start_agent()
     seconds = lab.converge()
     assert lab.faults() == []
-    points = Counter(line["step"] for line in lab.log() if line["killed"])
-    print(f"killed {kills} times, at steps {dict(points)}; the last restart took {seconds:.1f} s to settle")
-    assert points.total() >= kills * 0.7
+    steps = Counter(line["step"] for line in lab.log() if line["killed"])
+    print(f"killed {kills} times, at steps {dict(steps)}; the last restart took {seconds:.1f} s to settle")
+    assert steps.total() >= kills / 2
