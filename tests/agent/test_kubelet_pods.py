@@ -157,6 +157,8 @@ def test_a_pod_without_room_runs_in_the_pool_and_its_request_counts(nri):
     world.boot()
     world.settle()
     assert world.container("y").cpus == cpus("0,3")
+    unplaced = [pod.uid for pod in world.core.pods.values() if pod.unplaced]
+    assert unplaced == ["y"], "counted after a restart of the agent, too"
 
 
 def test_lost_events_are_made_good_by_the_next_list():

@@ -13,6 +13,7 @@ from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
 from corelane.node import Origin
 from corelane.node.kubelet.checkpoint import Checkpoint, encode
+from support.cluster_lab import events
 from support.node_lab import pod, source, with_lab
 
 
@@ -194,6 +195,22 @@ def test_pods_that_came_while_the_policy_was_unknown_are_placed_once_it_is_known
             assert len(lab.cpus(server)) == 8
             lab.kubelet.faults = {}
             await lab.until(lambda: len(lab.cpus(server)) == 2)
+
+    with_lab(tmp_path, scene)
+
+
+def test_a_start_reports_the_mode_once_it_is_known(tmp_path):
+    async def scene(lab):
+        async with lab.working() as agent:
+            await lab.until(lambda: agent.mode and agent.mode.name is ModeName.OWNER)
+
+            async def modes():
+                return [text for why, text in await events(lab.client, "here") if why == "ModeChanged"]
+
+            async with asyncio.timeout(30):
+                while not (found := await modes()):
+                    await asyncio.sleep(0.05)
+            assert [text.partition(":")[0] for text in found] == ["mode owner"]
 
     with_lab(tmp_path, scene)
 

@@ -152,7 +152,7 @@ def test_an_unknown_policy_names_both_causes_and_the_remedy():
     text = sentence(mode.reasons[0])
     assert FAULT in text
     assert FILE_FAULT in text
-    assert text.startswith("read-only: the kubelet's CPU manager policy is unknown")
+    assert text.startswith("the kubelet's CPU manager policy is unknown")
 
 
 WORDS = ["", "none", "static", "dynamic"]

@@ -37,7 +37,7 @@ from corelane.kube.objects import Node
 from corelane.kube.translate import KubeletReport
 from corelane.node import NodeState
 from corelane.node.kubelet.checkpoint import Checkpoint
-from corelane.reasons import sentence
+from corelane.reasons import Code, sentence
 from corelane.runtime.base import ResourceUpdate
 from corelane.runtime.nri.connection import NRIConnection
 
@@ -82,6 +82,7 @@ class NodeAgent:
         self._validate = validate
         self._take_saved_state()
         self.mode: Mode | None = None
+        self._reported_mode = ""
         self._quotas = True
         self.upkeep.kubelet_report = self._kubelet_report
         self.pods = PodList(PodEvents(self.put, self.upkeep.publisher.forget, self.reporter, self.clocks))
@@ -236,10 +237,13 @@ class NodeAgent:
         quotas = facts is None or facts.configuration is None or facts.configuration.cpu_cfs_quota
         if (mode, quotas) == (self.mode, self._quotas):
             return
-        before, self.mode, self._quotas = self.mode, mode, quotas
-        self.reporter.mode_changed(mode)
+        first, self.mode, self._quotas = self.mode is None, mode, quotas
         self.put(events.ModeChanged(mode=mode, quotas=quotas, **self.clocks.times()))
-        if before is None or before.name != mode.name:
+        if first and mode.reasons[0].code is Code.MODE_POLICY_UNKNOWN:
+            return  # nothing was read yet
+        self.reporter.mode_changed(mode)
+        if mode.name != self._reported_mode:
+            self._reported_mode = mode.name
             text = "; ".join(map(sentence, mode.reasons))
             self.upkeep.event(instructions.PublishEvent("", "ModeChanged", f"mode {mode.name}: {text}"))
             self.upkeep.publish_topology()

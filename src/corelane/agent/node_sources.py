@@ -194,6 +194,8 @@ class NodeSources:
             if not reading.allowed and run.id not in self._ending:
                 self.containers_changed()
             drifted |= _has_drifted(run, reading)
+            if run.confirmed:
+                self.overlap.ended(run.id)  # it is on its CPUs: a later move is another matter
             times = self._owner.clocks.times()
             observed.append(
                 events.Observed(id=run.id, allowed=reading.allowed, resources=reading.resources, **times)

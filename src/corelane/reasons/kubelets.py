@@ -43,7 +43,7 @@ def _left(pods: int, cpus: int) -> str:
 def _unknown(configz: str, file: str) -> str:
     causes = "; ".join(filter(None, (configz or "/configz was not asked", file or "no cpu_manager_state")))
     return (
-        f"read-only: the kubelet's CPU manager policy is unknown ({causes}); "
+        f"the kubelet's CPU manager policy is unknown ({causes}); "
         "let the agent read /configz, the kubelet's cpu_manager_state or its podresources socket"
     )
 
@@ -95,7 +95,7 @@ _MODES: Final[Mapping[Code, str | Callable[..., str]]] = {
         "with such a file: drain the node, remove the file, start the kubelet"
     ),
     Code.MODE_POLICY_UNRECOGNIZED: (
-        "read-only: the kubelet's CPU manager policy {0!r} ({1}) is neither none nor static"
+        "the kubelet's CPU manager policy {0!r} ({1}) is neither none nor static"
     ),
     Code.MODE_LAST_ANSWER: "last answer of /configz stays in effect: {0}",
     Code.MODE_MEMORY_STATIC: (

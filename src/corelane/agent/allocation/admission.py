@@ -54,6 +54,15 @@ def admit_pod(ledger: NodeState, pod: PodCPUs) -> tuple[NodeState, AdmissionResu
     return ledger, AdmissionResult(decision, StatusReason(decision.reason, decision.message))
 
 
+def why_unplaced(ledger: NodeState, request: PodRequest) -> StatusReason | None:
+    """Return why a pod is in its pool that no admission placed, by the ledger as it is now; else None."""
+    entries = adopted(ledger, request.uid)
+    if not entries or any(entry.cpus for entry in entries):
+        return None
+    _, decision = admit(release(ledger, request.uid), request)
+    return None if decision.admitted else StatusReason(decision.reason, decision.message)
+
+
 def _request_where_it_runs(ledger: NodeState, pod: PodCPUs) -> PodRequest:
     """Return the request with the CPUs on which the containers run, and their NUMA nodes, as its proposal."""
     seen = {run.container: run.seen for run in pod.runs if run.seen}

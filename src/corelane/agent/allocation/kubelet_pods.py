@@ -14,8 +14,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from corelane.agent.allocation import cpu_moves, events
-from corelane.agent.allocation.admission import admission_order
+from corelane.agent.allocation import admission, cpu_moves, events
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.conditions import pinned_condition
 from corelane.agent.allocation.events import AgentEvent, ContainerRun
@@ -207,7 +206,7 @@ class KubeletPods:
 
     def _settle(self, at: float, now: float) -> None:
         if self._containers_are_listed and self._pods_are_listed:
-            for pod in admission_order(self.ledger, self.allocation.pods.values()):
+            for pod in admission.admission_order(self.ledger, self.allocation.pods.values()):
                 self._progress(pod, now)
             self.allocation.release_unlisted(self._remaining)
         if self._containers_are_listed:  # before, containers that are not known yet may be on any CPUs
@@ -243,6 +242,8 @@ class KubeletPods:
             result = self.allocation.admit(pod)
             if result.refusal:
                 self.allocation.keep(pod, result.refusal, result.decision)
+            elif why := admission.why_unplaced(self.ledger, pod.pod.request):
+                pod.unplaced = why  # found by an earlier run of the agent
         if pod.uid in self.ledger.pods:
             self.allocation.enter_others(pod, self._created_in(pod))
 
