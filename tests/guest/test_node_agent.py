@@ -74,6 +74,12 @@ def numa_node(cpus):
     return next(number for number, there in enumerate(NODES) if cpus <= there)
 
 
+def zone_cpus(node, number):
+    """The CPUs of a NUMA node's zone in the NodeResourceTopology."""
+    zone = next(zone for zone in node.topology()["zones"] if zone["name"] == f"node-{number}")
+    return CPUSet.parse(zone["attributes"][0]["value"])
+
+
 def wait_cpus(container, cpus):
     """Wait until a container's CPUs in effect are these."""
     wait(f"CPUs {cpus} for {container.pod.name}", lambda: container.cpus == cpus, last=lambda: container.cpus)
@@ -183,6 +189,7 @@ def test_a_container_has_its_cpus_and_memory_and_no_quota_at_its_first_instructi
     wait_record(node, server)
     wait_record(node, noise)
     assert_ledger_agrees(node)
+    assert node.status()["overlap"]["count"] == 0
 
 
 def test_containers_follow_when_pods_end_and_settings_change(node):
@@ -213,6 +220,8 @@ def test_containers_follow_when_pods_end_and_settings_change(node):
 
 def test_drift_is_repaired_counted_and_reported(node):
     noise, server = node.run("noise"), node.run("server", 2)
+    # Until then the agent changes the pod's quota, and with it the CPUs that it has given.
+    wait("no quota", lambda: server.quotas == ("max", "max"), last=lambda: server.quotas)
     node.wait_confirmed()
     own, there = server.cpus, server.mems
     drifts = node.status()["drift"]["count"]
@@ -277,12 +286,15 @@ def test_no_exclusive_container_moves_when_agent_and_containerd_are_killed(node)
 def test_cpus_that_go_offline_are_taken_from_containers_and_come_back(node, switch):
     noise, server = node.run("noise"), node.run("server", 2)
     node.wait_confirmed()
-    own = server.cpus
+    own, drifts = server.cpus, node.status()["drift"]["count"]
+    there = numa_node(own)
     one, other = own
     switch([one], "0")
     wait_cpus(server, CPUSet([other]))
     wait_cpus(noise, EVERYTHING - own)
     node.wait_confirmed()
+    wait("the zone is published", lambda: zone_cpus(node, there) == NODES[there] - CPUSet([one]))
+    wait("an event", lambda: ("CPUsLost", "server") in {event[:2] for event in node.events()})
     switch([other], "0")
     wait_cpus(server, EVERYTHING - own)
     wait("the quota is back", lambda: server.quotas[0] == "200000", last=lambda: server.quotas)
@@ -291,6 +303,8 @@ def test_cpus_that_go_offline_are_taken_from_containers_and_come_back(node, swit
     wait_cpus(noise, EVERYTHING - own)
     wait("no quota", lambda: server.quotas == ("max", "max"), last=lambda: server.quotas)
     node.wait_confirmed()
+    wait("the zone is published again", lambda: zone_cpus(node, there) == NODES[there])
+    assert node.status()["drift"]["count"] == drifts
     assert_ledger_agrees(node)
     wait_record(node, server)
     wait_record(node, noise)

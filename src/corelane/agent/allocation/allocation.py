@@ -328,12 +328,7 @@ class Allocation:
 
     def _take_ledger(self, ledger: NodeState) -> None:
         """Record a changed ledger; a container that has exclusive CPUs again is still in the shared pool."""
-        for run in self._runs.values():
-            before, after = (
-                cpu_moves.allocation_of(of, run.uid, run.container) for of in (self.ledger, ledger)
-            )
-            if before and after and after.sharing.exclusive and not before.sharing.exclusive:
-                run.pooled |= not run.possible_cpus <= after.cpus
+        cpu_moves.note_exclusive_again(self._runs.values(), self.ledger, ledger)
         self.ledger = ledger
 
     def _requests(self) -> list[PodRequest]:

@@ -87,6 +87,14 @@ def occupancy(run: RunCPUs, ledger: NodeState, *, observed: bool) -> Iterator[tu
         yield cpus - own, Sharing.POOL, ""
 
 
+def note_exclusive_again(runs: Iterable[RunCPUs], before: NodeState, after: NodeState) -> None:
+    """Record that runs are still in the shared pool although a changed ledger gives them exclusive CPUs."""
+    for run in runs:
+        old, new = (allocation_of(ledger, run.uid, run.container) for ledger in (before, after))
+        if old and new and new.sharing.exclusive and not old.sharing.exclusive:
+            run.pooled |= not run.possible_cpus <= new.cpus
+
+
 def start_cpus(allocation: CPUAllocation, occupied: OccupiedCPUs) -> CPUSet:
     """Return the CPUs on which a container may start now; empty if it has to wait."""
     taken = occupied.conflicting(allocation.sharing, allocation.group)
