@@ -26,7 +26,6 @@ EVERYTHING = CPUSet(range(4 * EACH))
 RESERVATION = "node.koordinator.sh/reservation"
 SETTINGS = {
     "policy": "pools",
-    "reconcileSeconds": 1,
     "reservedCPUs": "0",
     "memoryManagerPolicy": "Static",
     "reservedMemory": [{"numaNode": 0, "limits": {"memory": "64Mi"}}],
@@ -220,9 +219,11 @@ def test_containers_follow_when_pods_end_and_settings_change(node):
 
 def test_drift_is_repaired_counted_and_reported(node):
     noise, server = node.run("noise"), node.run("server", 2)
-    # Until then the agent changes the pod's quota, and with it the CPUs that it has given.
+    # A change under way would undo the drift before it is seen.
     wait("no quota", lambda: server.quotas == ("max", "max"), last=lambda: server.quotas)
-    node.wait_confirmed()
+    wait_record(node, server)
+    wait_record(node, noise)
+    node.wait_reconciled()
     own, there = server.cpus, server.mems
     drifts = node.status()["drift"]["count"]
     for group, name, value, count in (
@@ -237,7 +238,7 @@ def test_drift_is_repaired_counted_and_reported(node):
         wait_cpus(noise, EVERYTHING - own)
         wait("memory", lambda: server.mems == there, last=lambda: server.mems)
         wait("no quota", lambda: server.quotas == ("max", "max"), last=lambda: server.quotas)
-        node.wait_confirmed()
+        node.wait_reconciled()
         wait(
             f"drift {count}",
             lambda n=count: node.status()["drift"]["count"] == drifts + n,

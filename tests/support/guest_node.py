@@ -35,6 +35,8 @@ NAME = "guest"
 NURSERY = Path(__file__).with_name("agent_nursery.py")
 SECONDS = 60.0
 """For whatever a test waits for."""
+PERIOD = 1.0
+"""Seconds between two reconciles, the shortest that a node's file may have."""
 REPORT = "cat /proc/self/status >/seen; exec sleep 600"
 """The first thing that a container does is to write down what it may use."""
 
@@ -159,7 +161,7 @@ class GuestNode:
             "tokenFile": str(self.home / "token"),
         }
         runtime = {"endpoint": self.lab.endpoint, "nri": str(self.lab.nri_socket)}
-        return {"runtime": runtime, "kubelet": kubelet}
+        return {"reconcileSeconds": PERIOD, "runtime": runtime, "kubelet": kubelet}
 
     @property
     def log(self) -> Path:
@@ -216,6 +218,12 @@ class GuestNode:
             return self.status().get("containers")
 
         wait(f"containers are {expected}", lambda: containers() == expected, last=containers)
+
+    def wait_reconciled(self) -> None:
+        """Wait until the agent has compared every container twice more, and found no difference."""
+        began = self.status()["reconcile"]["at"]
+        wait("two reconciles", lambda: self.status()["reconcile"]["at"] > began + 2 * PERIOD)
+        self.wait_confirmed()
 
     # -- the API server
 
