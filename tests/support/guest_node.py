@@ -220,7 +220,11 @@ class GuestNode:
         wait(f"containers are {expected}", lambda: containers() == expected, last=containers)
 
     def wait_reconciled(self) -> None:
-        """Wait until the agent has compared every container twice more, and found no difference."""
+        """Wait until the agent has compared every container twice more, and found no difference.
+
+        And until the runtime's record has every change: recording one undoes what others write meanwhile.
+        """
+        wait("changes are recorded", lambda: self.status()["runtime"]["unrecorded"] == 0)
         began = self.status()["reconcile"]["at"]
         wait("two reconciles", lambda: self.status()["reconcile"]["at"] > began + 2 * PERIOD)
         self.wait_confirmed()
