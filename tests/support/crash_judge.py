@@ -12,36 +12,47 @@ def judge(
     from a time to a time, counts again once it has been narrowed, or is back on its own CPUs.
     """
     found, narrowed, excused, owns = written_before_saved(snapshots, names, everything), set(), set(), {}
-    waiting = sorted(drifts, key=lambda drift: drift[1])
-    for shot in sorted(snapshots, key=lambda shot: shot["at"]):
-        while waiting and waiting[0][1] <= shot["at"]:
-            narrowed.discard(waiting[0][2])
-            excused.add(waiting.pop(0)[2])
-        moving = {ident for begin, _, ident in waiting if begin - 0.1 <= shot["at"]}
-        steady = {
-            ident: CPUSet.parse(cpus)
-            for ident, cpus in shot["first"].items()
-            if cpus and shot["second"].get(ident) == cpus and ident in names and ident not in moving
-        }
-        owned = {name: CPUSet.parse(cpus) for name, cpus in shot["ledger"].items()}
+    # A reading takes a while where the machine is busy: it counts from its end, and is judged by what was
+    # known at its beginning.
+    moments = [(shot["at"], 2, number, shot) for number, shot in enumerate(snapshots)]
+    moments += [(shot.get("done", shot["at"]), 1, number, shot) for number, shot in enumerate(snapshots)]
+    moments += [(end, 0, number, ident) for number, (_, end, ident) in enumerate(drifts)]
+    for _, kind, _, what in sorted(moments, key=lambda moment: moment[:3]):
+        if kind == 0:
+            narrowed.discard(what)
+            excused.add(what)
+            continue
+        steady = _steady(what, names, drifts)
+        owned = {name: CPUSet.parse(cpus) for name, cpus in what["ledger"].items()}
+        owners = owns | {ident: cpus for ident, cpus in steady.items() if cpus == owned.get(names[ident])}
+        guests = narrowed | {ident for ident, cpus in steady.items() if str(cpus) != everything}
+        if kind == 1:
+            narrowed, owns = guests, owners
+            excused -= {ident for ident, cpus in steady.items() if cpus == owns.get(ident)}
+            continue
         for ident, cpus in steady.items():
-            if str(cpus) != everything:
-                narrowed.add(ident)
-            if cpus == owns.get(ident):
-                excused.discard(ident)
-            elif ident in owns and ident not in excused:
-                found.append(f"{shot['at']:.3f} {names[ident]} moved from {owns[ident]} to {cpus}: {shot}")
-            if cpus == owned.get(names[ident]):
-                owns[ident] = cpus
-        for ident, cpus in steady.items():
-            if owns.get(ident) != cpus:
-                continue
+            if ident in owns and cpus != owns[ident] and ident not in excused:
+                found.append(f"{what['at']:.3f} {names[ident]} moved from {owns[ident]} to {cpus}: {what}")
             found += [
-                f"{shot['at']:.3f} {names[other]} is on CPUs of {names[ident]}: {shot}"
-                for other in narrowed & steady.keys()
-                if names[other] != names[ident] and not cpus.isdisjoint(steady[other])
+                f"{what['at']:.3f} {names[other]} is on CPUs of {names[ident]}: {what}"
+                for other in guests & steady.keys()
+                if owners.get(ident) == cpus
+                and names[other] != names[ident]
+                and not cpus.isdisjoint(steady[other])
             ]
     return found
+
+
+def _steady(shot: dict, names: dict[str, str], drifts: list[tuple[float, float, str]]) -> dict[str, CPUSet]:
+    """Return the CPUs that both readings show, of containers that the test did not move meanwhile."""
+    moving = {
+        ident for begin, end, ident in drifts if begin <= shot.get("done", shot["at"]) and shot["at"] <= end
+    }
+    return {
+        ident: CPUSet.parse(cpus)
+        for ident, cpus in shot["first"].items()
+        if cpus and shot["second"].get(ident) == cpus and ident in names and ident not in moving
+    }
 
 
 def written_before_saved(snapshots: list[dict], names: dict[str, str], everything: str) -> list[str]:

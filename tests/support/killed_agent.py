@@ -52,12 +52,9 @@ def exclusive_cpus(ledger: Path) -> dict[str, str]:
 
 def snapshot(groups: Path, ledger: Path) -> dict[str, Any]:
     """What kernel and disk have now: read twice, so that what both show was so in between."""
-    return {
-        "at": time.monotonic(),
-        "ledger": exclusive_cpus(ledger),
-        "first": readings(groups),
-        "second": readings(groups),
-    }
+    shot = {"at": time.monotonic(), "ledger": exclusive_cpus(ledger)}
+    shot |= {"first": readings(groups), "second": readings(groups)}
+    return shot | {"done": time.monotonic()}
 
 
 class Steps:
