@@ -105,3 +105,14 @@ def test_a_status_socket_that_cannot_be_made_is_reported_and_retried(tmp_path):
             await lab.until(lambda: source(agent, "status socket")["state"] == "ok")
 
     with_lab(tmp_path, scene)
+
+
+def test_files_that_a_killed_agent_left_half_written_are_removed_at_the_start(tmp_path):
+    async def scene(lab):
+        left = lab.path / "state" / ".ledger.json.abc.tmp"
+        left.parent.mkdir()
+        left.write_text("{")
+        async with lab.working():
+            await lab.until(lambda: not left.exists())
+
+    with_lab(tmp_path, scene)

@@ -3,7 +3,7 @@ import stat
 
 import pytest
 
-from corelane.kernel.files import Directory, write_atomic
+from corelane.kernel.files import Directory, remove_temporary, write_atomic
 
 
 def test_a_write_replaces_the_whole_file_with_the_mode_asked_for(tmp_path):
@@ -47,6 +47,15 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch)
         write_atomic(path, "new")
     assert path.read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["state"]
+
+
+def test_what_killed_writers_left_is_removed_and_nothing_else(tmp_path):
+    for name in (".a[1].json.x9.tmp", ".a1.json.x9.tmp", ".a[1].json.tmpx", "a[1].json"):
+        (tmp_path / name).touch()
+    remove_temporary(tmp_path / "a[1].json")
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [".a1.json.x9.tmp", ".a[1].json.tmpx", "a[1].json"]
+    remove_temporary(tmp_path / "absent" / "file")
 
 
 def test_a_write_into_a_missing_directory_raises(tmp_path):

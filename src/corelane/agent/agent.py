@@ -172,6 +172,7 @@ class Agent:
     async def run(self) -> None:
         """Run until cancelled, or until `shutdown`. The pods' processes keep running after either."""
         self._runner = asyncio.current_task()
+        self._node.files.remove_temporary()
         changes = self._runtime.wait_events()
         await self._read_kubelet_state()
         self._put(events.ContainersListed(runs=await self._execution.inventory(), **self._clocks.times()))

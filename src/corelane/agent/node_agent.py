@@ -131,6 +131,7 @@ class NodeAgent:
             await self.state.lock.acquire(self._waits)
             self.upkeep.read_files()  # the other agent has written them since
             self._take_saved_state()
+        self.upkeep.files.remove_temporary()
         self.decide_mode()
         self.upkeep.report_start()
         self.loop.save_again(self.ledger)  # whether it can be written is published

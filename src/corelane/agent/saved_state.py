@@ -214,6 +214,11 @@ class StateFiles:
         self._loaded = load_ledger(self._ledger_path, machine, self.settings.config)
         self.ledger = self._loaded.ledger
 
+    def remove_temporary(self) -> None:
+        """Remove files that killed agents left half written; call it under the state directory's lock."""
+        for path in (self._ledger_path, self._settings_path):
+            files.remove_temporary(path)
+
     def startup_events(self) -> Iterator[PublishEvent]:
         """Report a corrupt ledger, and what changed since the last run; yield the Node's events about it."""
         damage, backup = self._loaded.damage, self._loaded.backup

@@ -1,5 +1,6 @@
 """The kernel's interfaces are files: reads rooted at a path, and the one atomic, fsynced file write."""
 
+import glob
 import os
 import stat
 import tempfile
@@ -96,6 +97,14 @@ def write_atomic(path: str | Path, data: str | bytes, *, mode: int = 0o644) -> N
             Path(temporary).unlink()
         raise
     _fsync_directory(path.parent)
+
+
+def remove_temporary(path: str | Path) -> None:
+    """Remove what killed processes left of `write_atomic` for this path; no other may be writing it."""
+    path = Path(path)
+    with suppress(OSError):
+        for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):
+            temporary.unlink(missing_ok=True)
 
 
 def _fsync_directory(path: Path) -> None:
