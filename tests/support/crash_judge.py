@@ -56,19 +56,17 @@ def _steady(shot: dict, names: dict[str, str], drifts: list[tuple[float, float, 
 
 
 def written_before_saved(snapshots: list[dict], names: dict[str, str], everything: str) -> list[str]:
-    """Return writes of cpusets that the ledger on disk did not allow at that moment.
+    """Return writes of exclusive CPUs that the ledger on disk did not have at that moment.
 
-    The lowest CPU is reserved, as it is by default: it is in the shared pool, and in no exclusive set.
+    The lowest CPU is reserved, as it is by default: a set without it is exclusive. Sets of the pool may
+    follow from an older ledger: the next owner waits until they are applied.
     """
-    found, machine = [], CPUSet.parse(everything)
+    found, lowest = [], min(CPUSet.parse(everything))
     for shot in snapshots:
         path, _, text = shot.get("about", "").partition("/cpuset.cpus ")
         name = names.get(path.rpartition("/")[2])
-        if shot.get("step") != "cgroup:before" or not text or name is None:
+        if shot.get("step") != "cgroup:before" or not text or name is None or lowest in CPUSet.parse(text):
             continue
-        owned = {owner: CPUSet.parse(cpus) for owner, cpus in shot["ledger"].items()}
-        pool = machine - CPUSet(cpu for cpus in owned.values() for cpu in cpus)
-        cpus = CPUSet.parse(text)
-        if cpus != owned.get(name) and not (cpus <= pool and min(machine) in cpus):
+        if text != shot["ledger"].get(name):
             found.append(f"{shot['at']:.3f} {name} gets CPUs {text} against the ledger on disk: {shot}")
     return found
