@@ -252,8 +252,12 @@ def test_a_list_of_pods_names_containers_without_log_links(file, tmp_path):
     tree = Kubepods(tmp_path / "root", version=1, systemd=False)
     tree.add("u1", A, "2,10")
     tree.add("hash", B, "3,11")
-    mirror = {"kubernetes.io/config.hash": "hash"}
-    pods = [listed("u1", ("web", "2", A)), listed("u7", ("static", "2", B), annotations=mirror)]
+    mirror = {"kubernetes.io/config.hash": "hash", "kubernetes.io/config.mirror": "hash"}
+    anyones = {"kubernetes.io/config.hash": "hash"}
+    pods = [
+        listed("u7", ("static", "2", B), annotations=mirror),
+        listed("u1", ("web", "2", A), annotations=anyones),
+    ]
     broken = {"metadata": {"uid": "u9", "name": "odd"}, "spec": {"containers": 3}}
     names = tmp_path / "pods.json"
     names.write_text(json.dumps({"kind": "List", "items": [*pods, broken]}))

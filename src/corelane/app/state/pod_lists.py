@@ -15,10 +15,10 @@ import msgspec
 from corelane.app.state import files
 from corelane.app.state.files import StateFileError
 from corelane.kernel.files import Directory
-from corelane.kube import decode, keys
+from corelane.kube import decode
 from corelane.kube.decode import Malformed
 from corelane.kube.pod import Pod
-from corelane.kube.translate import TranslationError, pod_requests
+from corelane.kube.translate import TranslationError, pod_requests, running_uid
 from corelane.node.recovery.cpu_owners import ContainerName, CPUNeed, ListedPod
 from corelane.workload import ContainerKind, PodRequest
 
@@ -39,7 +39,7 @@ def read(path: Path) -> PodList:
     items, notes = _items(path, files.read_stream(path))
     listed: dict[str, ListedPod] = {}
     for pod in items:
-        uid = pod.metadata.annotations.get(keys.CONFIG_HASH) or pod.metadata.uid
+        uid = running_uid(pod)
         try:
             listed[uid] = _listed(pod, pod_requests.request(pod))
         except TranslationError as error:
