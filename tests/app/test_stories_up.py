@@ -24,6 +24,8 @@ from support.up import Up, up
 FIRST, SECOND = CPUSet.parse("0-7,16-23"), CPUSet.parse("8-15,24-31")
 CPU = "node.koordinator.sh/cpu-bind-policy"
 NUMA = "node.koordinator.sh/numa-allocate-strategy"
+WATCH_SECONDS = 0.5
+"""The scheduler's watch has what is published a moment after a list has it."""
 
 
 def started(directory: Path, name: str, settings: str, nodes: int) -> Iterator[Up]:
@@ -130,6 +132,7 @@ async def until_gone(client: KubeClient) -> None:
     ]:
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
+    await asyncio.sleep(WATCH_SECONDS)
 
 
 def test_the_kubelets_options_are_kept_by_its_own_policy_and_by_labels_alike(usual: Up) -> None:
