@@ -20,7 +20,7 @@ def write_state(lab, policy, **cpus):
 def test_cpus_that_the_kubelet_pinned_stay_allocated_while_it_lists_no_pods_after_its_restart(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("corelane.agent.node_sources.CONFIGURATION_SECONDS", 0.1)
+    monkeypatch.setattr("corelane.agent.kubelet_sources.CONFIGURATION_SECONDS", 0.1)
 
     async def scene(lab):
         server = lab.run("server", "2", uid="u")
@@ -89,7 +89,7 @@ def test_a_container_that_cannot_be_read_keeps_no_other_one_from_its_cpus(tmp_pa
 
 
 def test_quotas_are_left_alone_as_soon_as_the_kubelet_enforces_none(tmp_path, monkeypatch):
-    monkeypatch.setattr("corelane.agent.node_sources.CONFIGURATION_SECONDS", 0.1)
+    monkeypatch.setattr("corelane.agent.kubelet_sources.CONFIGURATION_SECONDS", 0.1)
 
     async def scene(lab):
         lab.kubelet.pods = [made := pod("noise")]

@@ -287,7 +287,7 @@ def test_what_is_published_is_koordinators_form_of_the_truth(cluster: Up) -> Non
     async def published(client: KubeClient) -> dict[str, Any]:
         told = (await client.get(NodeResourceTopology, "here")).metadata.annotations
         parts = {key: json.loads(told[key]) for key in (keys.CPU_SHARED_POOLS, keys.BE_CPU_SHARED_POOLS)}
-        return parts if str(own) in told[keys.CPU_ALLOCATIONS] else {}
+        return parts if "default/lsr" in told[keys.CPU_ALLOCATIONS] else {}
 
     pools = cluster.until(published, "the ledger is published")
     shared, best = (
