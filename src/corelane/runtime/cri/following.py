@@ -80,7 +80,8 @@ class Follower:
                     self._tasks.spawn(self._handle(change))
             finally:
                 ended.set()
-                await relist
+                await asyncio.wait([relist])  # its own error must not replace a cancellation
+            relist.result()
 
     async def _relist(self, ended: asyncio.Event) -> None:
         """List at once, and again when the stream has begun for certain: events before that are lost."""
