@@ -13,6 +13,10 @@ async def published(lab):
     return json.loads(await lab.client.raw("GET", NodeResourceTopology.api.path(name="here")))
 
 
+async def allocations(lab):
+    return (await published(lab))["metadata"]["annotations"][keys.CPU_ALLOCATIONS]
+
+
 def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_path):
     async def scene(lab):
         server = lab.run("server", "2")
@@ -29,10 +33,9 @@ def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_
             lab.kubelet.pods = [*lab.kubelet.pods, noise := pod("noise")]
             noise["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "300m"}}
             lab.start("uid-noise", "noise-0")
-            await lab.until(lambda: "uid-noise" in agent.ledger.pods)
-            await asyncio.wait_for(agent.upkeep.publisher.idle(), 30)
-            after = (await published(lab))["metadata"]["annotations"][keys.CPU_ALLOCATIONS]
-            assert '"uid-noise"' in after
+            async with asyncio.timeout(30):  # the ledger is on disk before it is published
+                while '"uid-noise"' not in (after := await allocations(lab)):
+                    await asyncio.sleep(0.05)
             assert "300" in after
 
     with_lab(tmp_path, scene)
