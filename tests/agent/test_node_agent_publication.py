@@ -22,6 +22,7 @@ def test_phases_alone_are_not_published_and_requests_in_the_shared_pool_are(tmp_
         server = lab.run("server", "2")
         async with lab.working() as agent:
             await lab.until(lambda: agent.status()["containers"] == {"confirmed": 1})
+            await asyncio.sleep(1.0)  # a batch is published after its ledger is on disk
             await asyncio.wait_for(agent.upkeep.publisher.idle(), 30)
             before, generation, own = await published(lab), agent.ledger.generation, str(lab.cpus(server))
             lab.drift(server, "0-7")
