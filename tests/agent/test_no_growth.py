@@ -35,7 +35,7 @@ def fields(value):
     yield from getattr(value, "__dict__", {}).items()
     for kind in type(value).__mro__:
         for slot in getattr(kind, "__slots__", ()):
-            if hasattr(value, slot):
+            if slot != "__weakref__" and hasattr(value, slot):
                 yield slot, getattr(value, slot)
 
 
