@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -50,6 +51,10 @@ def plain(line: str) -> str:
     return re.sub(r"^(\d+[smh])+ |^Ns ", "", " ".join(line.split()))
 
 
+LEDGER_SECONDS = 1.0
+"""After a deletion, until the scheduler has the node's new ledger; a reader types no faster."""
+
+
 class Session:
     """A reader at a shell; clusters are in a directory of the test's own."""
 
@@ -76,6 +81,8 @@ class Session:
             self.cluster.stop()
         else:
             self._check(command)
+        if words[:2] == ["kubectl", "delete"]:
+            time.sleep(LEDGER_SECONDS)
 
     def _start(self, arguments: list[str]) -> None:
         data = Path(arguments[arguments.index("--data-dir") + 1])
