@@ -5,7 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 # CI installs exactly what is locked; people get the newest that fits the lower bounds.
 CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
-WORKERS ?= 2
+# More than cores: tests of real processes wait more than they compute.
+WORKERS ?= 3
 
 .PHONY: bench-agent bench-limits bench-paths bench-placement bench-quality demo test test-integration test-system test-vm lint \
     format lock clean help
