@@ -8,7 +8,7 @@ CONSTRAINTS ?= $(if $(CI),-c requirements.lock)
 # More than cores: tests of real processes wait more than they compute.
 WORKERS ?= 3
 
-.PHONY: bench-agent bench-limits bench-paths bench-placement bench-quality demo test test-integration test-system test-vm lint \
+.PHONY: bench-agent bench-limits bench-paths bench-placement bench-quality bench-scheduler demo test test-integration test-system test-vm lint \
     format lock clean help
 
 help: ## what there is to make
@@ -52,6 +52,9 @@ bench-limits: $(STAMP) ## how well the model of CPU limits agrees with this kern
 
 bench-agent: $(STAMP) ## what the agent beside a kubelet costs, and how soon containers are on their CPUs
 	$(BIN)/python bench/agent.py
+
+bench-scheduler: $(STAMP) ## how fast pods are placed, and how many nodes refuse: $$KUBEBUILDER_ASSETS, $$KUBE_SCHEDULER (program)
+	$(BIN)/python bench/scheduler.py
 
 bench-paths: $(STAMP) ## how many source files four everyday paths run through
 	$(BIN)/python bench/paths.py

@@ -50,6 +50,7 @@ def _apiserver_but(own: str, below: str = "") -> str:
     return " ".join(f"apiserver.{part}" for part in _APISERVER if part not in {own, *below.split()})
 
 
+_CYCLE = "scheduler.queue scheduler.cycle scheduler.scheduling scheduler.scheduler"
 FORBIDDEN = {
     "placement.kubelet": "placement.koordinator placement.optimal",
     "placement.koordinator": "placement.kubelet placement.optimal",
@@ -63,6 +64,9 @@ FORBIDDEN = {
     "limits.measure": "limits.advice limits.lint limits.calibration",
     "limits.lint": "limits.advice limits.calibration",
     "limits.advice": "limits.calibration",
+    "scheduler.cache": f"scheduler.framework scheduler.plugins {_CYCLE}",
+    "scheduler.framework": f"scheduler.plugins {_CYCLE}",
+    "scheduler.plugins": _CYCLE,
     "apiserver.schema": _apiserver_but("schema"),
     "apiserver.print": _apiserver_but("print"),
     "apiserver.codec": _apiserver_but("codec", "schema print"),
@@ -76,7 +80,7 @@ SHARED_BELOW = {"placement": "", "node": "admission __init__", "apiserver": "ser
 """Files of a room beside its sub-rooms import none of these, but for those that are named here."""
 
 STDLIB_ONLY = {"cpuset", "quantity", "reasons", "kernel", "machine", "workload", "placement", "node"}
-THIRD_PARTY_ONLY_IN = {"grpc": ("runtime/",)}
+THIRD_PARTY_ONLY_IN = {"grpc": ("runtime/",), "numpy": ("scheduler/",)}
 
 
 def module(path: Path) -> str:

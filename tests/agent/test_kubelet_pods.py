@@ -369,3 +369,39 @@ def test_a_pin_that_failed_is_ordered_again_as_time_passes_and_without_any_other
         world.feed(events.TimePassed(**world.times()))
         pins = [order for order in world.pending if isinstance(order, Pin)]
         assert pins == ([order] if second >= 5 else []), second
+
+
+def test_a_container_waits_in_the_pool_while_one_that_stays_is_on_its_cpus():
+    """A deleted pod's container that runs on is unknown once the ledger is lost."""
+    world = running(bound_pod("gone", ("a", APP, 2000)), cpus=4)
+    world.delete("gone", force=True)
+    world.settle()
+    gone = world.container("gone")
+    world.add(bound_pod("x", ("a", APP, 1000), ("b", APP, 1000)))
+    world.lose_ledger()
+    world.run_all()
+    assert gone.cpus == cpus("1-2")
+    assert [world.container("x", name).cpus for name in "ab"] == [cpus("0,3")] * 2
+    assert not world.conditions["x"].holds
+    world.exit(gone)
+    world.resync()
+    world.settle()
+    assert [world.container("x", name).cpus for name in "ab"] == [cpus("1"), cpus("2")]
+    assert world.conditions["x"].holds
+
+
+def test_a_container_in_its_place_is_not_announced_as_pinned_while_another_is_there():
+    world = running(bound_pod("x", ("a", APP, 2000)), bound_pod("gone", ("a", APP, 100), **SHARED), cpus=4)
+    world.delete("gone", force=True)
+    world.settle()
+    gone, own = world.container("gone"), world.container("x")
+    gone.cpus, gone.escaped = own.cpus, True
+    world.lose_ledger()
+    world.settle()
+    assert not world.conditions["x"].holds
+    world.exit(gone)
+    world.settle()
+    world.feed(events.Observed(id=own.id, allowed=own.cpus, **world.times()))
+    world.settle()
+    assert own.cpus == cpus("1-2")
+    assert world.conditions["x"].holds

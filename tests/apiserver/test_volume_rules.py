@@ -18,7 +18,6 @@ DRIVERS = {
     "glusterfs": ["endpoints", "path"],
     "gitRepo": ["repository"],
     "iscsi": ["targetPortal", "iqn"],
-    "nfs": ["server", "path"],
     "photonPersistentDisk": ["pdID"],
     "portworxVolume": ["volumeID"],
     "quobyte": ["registry", "volume"],
@@ -76,6 +75,12 @@ VOLUMES = [
     (
         volume(configMap={"name": "c", "items": [{"key": "k", "path": "a/../b"}]}),
         "configMap.items[0].path: Invalid value: \"a/../b\": must not contain '..'",
+    ),
+    (
+        volume(nfs={}),
+        "nfs.server: Required value",
+        "nfs.path: Required value",
+        'nfs.path: Invalid value: "": must be an absolute path',
     ),
     (volume(persistentVolumeClaim={"claimName": ""}), "persistentVolumeClaim.claimName: Required value"),
     (
@@ -164,7 +169,8 @@ VOLUMES = [
     (volume(ephemeral={}), "ephemeral.volumeClaimTemplate: Required value"),
     (
         volume(ephemeral={"volumeClaimTemplate": {"spec": {}}}),
-        "ephemeral.volumeClaimTemplate.spec.accessModes: Required value",
+        "ephemeral.volumeClaimTemplate.spec.accessModes: Required value: at least 1 access mode is required",
+        "ephemeral.volumeClaimTemplate.spec.resources[storage]: Required value",
     ),
     (volume(image={"reference": ""}), "image.reference: Required value"),
     (

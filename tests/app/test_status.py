@@ -27,7 +27,7 @@ MACHINE = parse_spec("socket:2 core:4 smt:2")
 def line(manifest: object, config: NodeConfig) -> status.ContainerLine:
     """The line of a pod's first container on a node whose ledger does not name it."""
     states = {"n": new(MACHINE, config)}
-    return next(iter(status._containers(manifest, states, set())))  # type: ignore[arg-type]
+    return next(iter(status.container_lines(manifest, states, set())))  # type: ignore[arg-type]
 
 
 def test_a_container_in_a_pool_shows_its_class_and_pool() -> None:
@@ -84,7 +84,7 @@ def test_a_node_that_is_taken_over_from_a_kubelet_shows_whose_end_it_waits_for()
 def test_a_pod_that_was_just_bound_has_its_cpus_though_its_agent_has_not_published_them() -> None:
     lane = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "1,9"}'})
     states = status._with_claims({"n": new(MACHINE, NodeConfig("pools"))}, [lane])
-    (found,) = status._containers(lane, states, set())
+    (found,) = status.container_lines(lane, states, set())
     assert (str(found.cpus), found.lane, found.state) == ("1,9", "exclusive CPUs, shared with BE", "reserved")
     assert not states["n"].shared_pool & CPUSet([1, 9])
     assert status._with_claims(states, [lane]) == states
@@ -95,7 +95,7 @@ def test_isolated_cpus_that_are_in_no_pool_are_not_shown_as_shared_with_best_eff
     config = NodeConfig("pools", pools=PoolOptions(isolated_cpus="exclusive-only"))
     lane = guaranteed("a", "2", node="n", annotations={keys.RESOURCE_STATUS: '{"cpuset": "4,12"}'})
     states = status._with_claims({"n": new(machine, config)}, [lane])
-    (found,) = status._containers(lane, states, set())
+    (found,) = status.container_lines(lane, states, set())
     told = status._node(objects.node("n", 16), states["n"])
     assert (str(found.cpus), found.lane) == ("4,12", "exclusive CPUs")
     assert (told.owners[4].qos, str(told.lent), str(told.best_effort)) == ("LSR", "", "0-3,8-11")
@@ -105,7 +105,8 @@ def test_a_nodes_labels_count_where_koordlet_publishes_and_a_broken_one_is_told(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     body = translate.topology(MACHINE, "n", new(MACHINE, NodeConfig("pools")))
-    del body["metadata"]["annotations"][keys.CPU_ALLOCATIONS]
+    del body["metadata"]["annotations"][keys.CPU_ALLOCATIONS], body["metadata"]["annotations"][keys.MACHINE]
+    del body["metadata"]["labels"]
     published = msgspec.convert(body, NodeResourceTopology)
     (plain,) = status._states([published], {})
     (labelled,) = status._states([published], {"n": {keys.NODE_BIND_POLICY: "FullPCPUsOnly"}})

@@ -180,8 +180,49 @@ def test_a_charts_templates_are_left_to_helm(tmp_path, web):
     (chart / "Chart.yaml").write_text("name: c\n")
     (chart / "templates/x.yaml").write_text("{{ if }}")
     result = run(tmp_path)
-    assert result.exit_code == 1
-    assert f"helm template {chart}" in result.stderr
+    assert result.exit_code == 2, "a chart that was not linted is not clean"
+    assert "cpu-limit" in result.stdout, "the rest is linted all the same"
+    assert f"helm template {chart} | corelane limits lint -" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["templates", "templates/x.yaml", "templates/sub", "templates/sub/y.yaml"])
+def test_what_a_charts_templates_hold_is_no_manifest_even_where_it_is_yaml(tmp_path, name):
+    (tmp_path / "templates/sub").mkdir(parents=True)
+    (tmp_path / "Chart.yaml").write_text("name: c\n")
+    for path in ("templates/x.yaml", "templates/sub/y.yaml"):
+        (tmp_path / path).write_text(WEB.replace("name: web", 'name: "{{ .Release.Name }}"'))
+    result = run(tmp_path / name)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"{tmp_path / name}: a Helm chart's templates" in result.stderr
+    assert f"helm template {tmp_path} | corelane limits lint -" in result.stderr
+
+
+def test_the_template_that_helm_names_is_named():
+    text = f"---\n# Source: shop/templates/web.yaml\n{WEB}"
+    assert "Deployment shop/web from shop/templates/web.yaml, container app: " in run("-", stdin=text).stdout
+    (one,) = json.loads(run("-", "-o", "sarif", stdin=text).stdout)["runs"][0]["results"]
+    assert "from shop/templates/web.yaml" in one["message"]["text"]
+    (related,) = one["relatedLocations"]
+    assert related["physicalLocation"]["artifactLocation"]["uri"] == "shop/templates/web.yaml"
+
+
+def test_a_kustomizations_patches_are_judged_by_what_they_set(tmp_path):
+    patch = "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: web}\nspec: {template: {spec: "
+    (tmp_path / "base").mkdir()
+    (tmp_path / "over").mkdir()
+    (tmp_path / "base/kustomization.yaml").write_text("patchesStrategicMerge: [../over/b.yaml]\n")
+    (tmp_path / "over/kustomization.yaml").write_text(
+        "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\npatches: [{path: ./a.yaml}]\n"
+    )
+    (tmp_path / "over/a.yaml").write_text(patch + "{containers: [{name: app, image: i}]}}}\n")
+    (tmp_path / "over/b.yaml").write_text(
+        patch + "{containers: [{name: app, image: i, resources: {limits: {cpu: 200m}}}]}}}\n"
+    )
+    result = run(tmp_path)
+    assert [line.split(": ")[1] for line in result.stdout.splitlines()] == ["error cpu-limit"]
+    assert "; patches, judged by what they set: 2" in result.stderr
+    (tmp_path / "over/kustomization.yaml").unlink()
+    assert "over/a.yaml" in run(tmp_path).stdout, "without a kustomization, it is an object"
 
 
 def test_hidden_directories_are_none_of_ours(tmp_path, web):
@@ -217,6 +258,10 @@ def test_a_policy_file_is_obeyed_and_the_command_line_wins(tmp_path, web):
         ("severity: {cpu-limit: fatal}", "severity.cpu-limit: 'fatal'"),
         ("severity: 1", "severity: 1"),
         ("ignore: {}", "ignore: {}"),
+        ("customResources: {}", "customResources: {}"),
+        ("customResources: [{kind: A}]", "customResources[0]: has neither pod"),
+        ("customResources: [{kind: A, pod: a..b}]", "customResources[0]: 'a..b' is not a path"),
+        ("customResources: [{pod: spec}]", "customResources[0]: {'pod': 'spec'}"),
         ("ignore: [{rule: cpu-limit}]", "ignore[0]: has no reason"),
         ("ignore: [{rule: [x], reason: y}]", "no rule ['x']"),
         ("ignore: [{rules: x, reason: y}]", "ignore[0]"),
@@ -270,3 +315,52 @@ def test_what_a_manifest_writes_into_a_terminal_is_harmless(tmp_path):
     result = run(path)
     assert "\x1b" not in result.stdout
     assert len(result.stdout.splitlines()) == 1
+
+
+@pytest.mark.parametrize("form", ["json", "sarif"])
+def test_a_baseline_leaves_new_findings(tmp_path, web, form):
+    baseline = tmp_path / "baseline"
+    baseline.write_text(run(web, "-o", form).stdout)
+    same = run(web, "--baseline", baseline)
+    assert (same.exit_code, same.stdout) == (0, "")
+    assert "; 1 in the baseline" in same.stderr
+    web.write_text(f"# moved\n{WEB}---\n{WEB.replace('name: app', 'name: side')}")
+    more = run(web, "--baseline", baseline)
+    assert more.exit_code == 1
+    assert [line.split(": ")[2] for line in more.stdout.splitlines()] == [
+        "Deployment shop/web, container side"
+    ]
+    web.write_text(f"{WEB}---\n{WEB}")
+    assert len(run(web, "--baseline", baseline).stdout.splitlines()) == 1, "one of two alike is new"
+
+
+def test_a_finding_that_became_more_severe_is_new(tmp_path, web):
+    baseline = tmp_path / "baseline.json"
+    web.write_text(WEB.replace("cpu: 200m", "cpu: 3"))
+    baseline.write_text(run(web, "-o", "json").stdout)
+    assert run(web, "--baseline", baseline, "--fail-on", "info").exit_code == 0
+    web.write_text(WEB)
+    assert "error cpu-limit" in run(web, "--baseline", baseline).stdout
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"findings": [{}]}', '{"runs": 3}', '{"findings": 1}', "3"]
+)
+def test_a_baseline_that_is_no_report_is_one_line(tmp_path, web, text):
+    baseline = tmp_path / "baseline.json"
+    baseline.write_text(text)
+    result = run(web, "--baseline", baseline)
+    assert (result.exit_code, result.stdout) == (2, "")
+    (line,) = result.stderr.splitlines()
+    assert f"--baseline {baseline}: is not a report" in line
+    baseline.unlink()
+    assert run(web, "--baseline", baseline).exit_code == 2
+
+
+def test_input_without_an_object_is_accepted_on_request_only(tmp_path):
+    (tmp_path / "a.yaml").write_text("a: 1\n")
+    assert run(tmp_path / "a.yaml").exit_code == 2
+    result = run(tmp_path / "a.yaml", "--allow-empty")
+    assert (result.exit_code, "Error" in result.stderr) == (0, False)
+    (tmp_path / "b.yaml").write_text("a: [\n")
+    assert run(tmp_path / "b.yaml", "--allow-empty").exit_code == 2

@@ -7,6 +7,7 @@ import pytest
 from corelane.conformance import replay
 
 FILE = Path(__file__).parents[1] / "data" / "kube_api.jsonl.gz"
+STORAGE = FILE.with_name("kube_api_storage.jsonl.gz")
 # docs/kubernetes-api.md gives the reasons.
 MISSES = {"patch-merge[23]"}
 CATEGORIES = {
@@ -48,3 +49,9 @@ def test_no_step_and_no_category_was_left_out(report):
 def test_server_side_apply_is_replayed_but_counted_apart(report):
     apart = [(c.name, c.total) for c in report.categories if c.apart]
     assert apart == [("ssa", 76)]
+
+
+def test_every_recorded_answer_on_budgets_and_volumes_is_given():
+    report = replay.replay(STORAGE, limit=10_000)
+    assert report.differences == ()
+    assert report.passed == report.total == 582

@@ -214,11 +214,13 @@ def test_a_deleted_namespace_is_emptied_and_ends(tmp_path):
             await client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": kept, "data": {}})
             await client.create(bound_pod(namespace="old"))
             await client.delete(Namespace, "old")
-            await asyncio.sleep(1)
+
+            async def asked_to_end():
+                return (await client.get(Pod, "web", "old")).metadata.deletion_timestamp
+
+            await until(asked_to_end)
             namespace = await client.get(Namespace, "old")
             assert namespace.status.phase == "Terminating", "it ends before its pod has"
-            with_pod = await client.get(Pod, "web", "old")
-            assert with_pod.metadata.deletion_timestamp
             await client.delete(Pod, "web", namespace="old", grace_seconds=0)
 
             async def ended():

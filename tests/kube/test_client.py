@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from corelane.kube.client import APIError, Gone, KubeClient, MalformedObject, Unreachable, WatchEvent
 from corelane.kube.objects import Node
@@ -89,6 +90,53 @@ def test_a_status_becomes_an_error_with_its_own_words() -> None:
         assert (error.code, error.reason, error.message) == (429, "TooManyRequests", "slow down")
         assert error.retry_after == 3
         assert str(error) == "slow down (429 TooManyRequests)"
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("header", "details", "seconds"),
+    [("7", {}, 7), ("Wed, 21 Oct 2026 07:28:00 GMT", {}, 0), ("99999999999999", {}, 0), ("3600", {}, 60),
+     ("-5", {"retryAfterSeconds": -3}, 0), ("1", {"retryAfterSeconds": True}, 1),
+     ("", {"retryAfterSeconds": 4}, 4)],
+)  # fmt: skip
+def test_a_wait_that_the_server_asks_for_is_read_from_header_or_status(
+    header: str, details: dict[str, Any], seconds: int
+) -> None:
+    async def refuse(request: web.Request) -> web.StreamResponse:
+        body = {"kind": "Status", "code": 429, "details": details}
+        return web.json_response(body, status=429, headers={"Retry-After": header})
+
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script["/api/v1/nodes/n"] = [refuse]
+        with pytest.raises(APIError) as caught:
+            await client.get(Node, "n")
+        assert caught.value.retry_after == seconds
+
+    run(story)
+
+
+@pytest.mark.parametrize("code", ["x", None, 200, [1]])
+def test_the_code_of_the_answer_counts_not_the_one_in_its_body(code: object) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script["/api/v1/nodes/n"] = [answer({"kind": "Status", "code": code}, status=503)]
+        with pytest.raises(APIError) as caught:
+            await client.get(Node, "n")
+        assert (caught.value.code, caught.value.is_status) == (503, True)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [(b"<html>log in", 200), (b"{}", 200), (b"", 201), (b'{"kind":"Status","status":"Failure"}', 201),
+     (b'{"kind":"Status","status":"Success"}', 302)],
+)  # fmt: skip
+def test_a_binding_without_the_servers_status_has_no_known_outcome(body: bytes, status: int) -> None:
+    async def story(fake: Fake, client: KubeClient) -> None:
+        fake.script["/api/v1/namespaces/ns/pods/a/binding"] = [answer(body, status)]
+        with pytest.raises(MalformedObject, match="the outcome is unknown"):
+            await client.bind("ns", "a", "uid", "n")
 
     run(story)
 

@@ -1,17 +1,27 @@
 """Credentials that are rotated while requests go on: kubeconfigs and token files are read again."""
 
 import asyncio
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from corelane.kube import connection
 from corelane.kube.client import APIError, KubeClient, Unreachable
+from corelane.kube.credentials import tls_context
+from corelane.kube.kubeconfig import ClusterForm, ServerConfig, UserForm
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+from support.certificates import Authority
 from support.fake_api import answer, event, failure, pod, serving, watching
 
 NODE = "/api/v1/nodes/n"
 FOUND = answer({"metadata": {"name": "n"}})
+
+
+@pytest.fixture(autouse=True)
+def _look_always(monkeypatch):
+    monkeypatch.setattr(connection, "_CHECK_SECONDS", 0.0)
 
 
 def kubeconfig(path: Path, url: str, user: str) -> Path:
@@ -154,3 +164,46 @@ def test_a_watch_outlives_a_change_of_credentials(tmp_path):
         await client.close()
 
     story(body)
+
+
+def test_the_files_of_credentials_are_looked_at_once_a_second_at_most(tmp_path, monkeypatch):
+    looks = []
+    monkeypatch.setattr(connection, "_CHECK_SECONDS", 3600.0)
+    monkeypatch.setattr(connection, "_version", lambda file: looks.append(file) or ())
+
+    async def body(fake):
+        fake.script[NODE] = [FOUND]
+        client = KubeClient.connect(kubeconfig(tmp_path / "config", fake.url, "{token: old}"))
+        looks.clear()
+        for _ in range(20):
+            await client.get(Node, "n")
+        await client.close()
+        assert looks == []
+
+    story(body)
+
+
+def test_a_proxy_of_the_environment_is_looked_up_once_and_not_for_loopback(tmp_path, monkeypatch):
+    async def body(fake):
+        fake.script["/api/v1/nodes/n"] = [FOUND]
+        monkeypatch.setenv("http_proxy", fake.url)
+        client = KubeClient.connect_to("http://api.example:8080")
+        monkeypatch.delenv("http_proxy")
+        for _ in range(2):
+            await client.get(Node, "n")
+        await client.close()
+        assert [request.headers["Host"] for request in fake.seen] == ["api.example:8080"] * 2
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        client = KubeClient.connect_to(fake.url)
+        await client.get(Node, "n")
+        await client.close()
+
+    story(body)
+
+
+def test_a_token_needs_no_directory_to_write_to(tmp_path, monkeypatch):
+    """As in a container whose root file system is read-only."""
+    authority = Authority.make().write(tmp_path / "ca.crt")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    cluster = ClusterForm(server="https://127.0.0.1:1", certificate_authority=str(authority))
+    assert tls_context(ServerConfig(cluster, UserForm(token="t"))) is not None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from corelane.kube import decode, objects
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 GOLDEN = Path(__file__).parents[3] / "shared" / "data" / "kubernetes-golden"
 
@@ -82,7 +83,18 @@ def golden(kind: type[objects.Object]) -> bytes:
     return (GOLDEN / name).read_bytes()
 
 
-@pytest.mark.parametrize("kind", [Pod, Node, objects.Lease, objects.PriorityClass], ids=lambda k: k.__name__)
+NAMED_LIKE_UPSTREAMS = [
+    Pod,
+    Node,
+    objects.Lease,
+    objects.PriorityClass,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+]
+
+
+@pytest.mark.parametrize("kind", NAMED_LIKE_UPSTREAMS, ids=lambda k: k.__name__)
 def test_every_field_that_we_name_is_upstreams(kind: type[objects.Object]) -> None:
     """A golden object has every field set, so one misspelt here would stay at its default."""
     read = decode.decode_object(kind, golden(kind))

@@ -1,5 +1,6 @@
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -148,6 +149,18 @@ def test_a_silent_watch_is_renewed() -> None:
     run(story, quiet_seconds=0.2)
 
 
+def test_a_watch_of_a_kind_without_events_is_opened_again_at_once_without_a_failure() -> None:
+    """kube-apiserver sends no bookmark about a kind that never had an event."""
+
+    async def story(fake: Fake, watched: Watched) -> None:
+        fake.script[PODS] = [listing(pod("a"), version="5")]
+        fake.script[WATCH] = [watching(), watching(), watching(event("ADDED", pod("b", "6")))]
+        assert await watched.next(2) == ["+a@1", "+b@6"]
+        assert (watched.log.errors, watched.log.delays) == ([], [])
+
+    run(story, quiet_seconds=1.2)
+
+
 def test_failures_are_retried_ever_more_slowly_until_something_works() -> None:
     async def story(fake: Fake, watched: Watched) -> None:
         bad = answer(b"oops", 500)
@@ -214,7 +227,7 @@ def test_changes_alone_rebuild_the_copy(steps: list[object]) -> None:
     for step in steps:
         if isinstance(step, dict):
             pods = tuple(known(name, uid, version) for name, (uid, version) in step.items())
-            changes = mirror.replace(Listing(pods, "1"))
+            changes = list(mirror.replace(Listing(pods, "1")))
             assert dict(mirror.objects) == {p.key: p for p in pods}
         else:
             name, uid, version, deleted = step  # type: ignore[misc]
@@ -236,3 +249,59 @@ def follow(rebuilt: dict[tuple[str, str], Pod], change: ObjectChange[Pod]) -> No
         assert rebuilt[change.new.key] == change.old
         assert change.old.metadata.uid == change.new.metadata.uid
         rebuilt[change.new.key] = change.new
+
+
+def test_other_tasks_run_while_many_changes_are_handled() -> None:
+    """Whether they come as a list or in one piece of a watch."""
+    turns: list[int] = []
+
+    def slow(change: ObjectChange[Pod]) -> None:
+        time.sleep(0.002)
+        turns.append(0)
+
+    async def others() -> None:
+        while True:
+            await asyncio.sleep(0)
+            if turns:
+                turns[-1] += 1
+
+    async def main() -> None:
+        async with asyncio.timeout(30), serving() as (fake, client):
+            fake.script[PODS] = [listing(*(pod(f"a{n}") for n in range(50)), version="5")]
+            fake.script[WATCH] = [watching(b"".join(event("ADDED", pod(f"b{n}", "6")) for n in range(50)))]
+            informer = Informer(client, Pod, handler=slow)
+            tasks = [asyncio.create_task(informer.run()), asyncio.create_task(others())]
+            while len(turns) < 100:
+                await asyncio.sleep(0.01)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    asyncio.run(main())
+    for half in (turns[:50], turns[50:]):
+        assert sum(turn > 0 for turn in half) >= 10, turns
+
+
+def test_a_kind_that_is_not_served_has_no_objects_until_it_is() -> None:
+    async def main() -> None:
+        async with asyncio.timeout(30), serving() as (fake, client):
+            fake.script[PODS] = [
+                failure(404, "NotFound", "the server could not find the requested resource"),
+                listing(pod("a"), version="5"),
+            ]
+            fake.script[WATCH] = [watching()]
+            news: asyncio.Queue[str] = asyncio.Queue()
+            informer = Informer(
+                client,
+                Pod,
+                handler=lambda change: news.put_nowait(told(change)),
+                sleep=lambda _: asyncio.sleep(0.01),
+                optional=True,
+            )
+            task = asyncio.create_task(informer.run())
+            await informer.synced()
+            assert await news.get() == "+a@1"
+            task.cancel()
+            await asyncio.wait([task])
+
+    asyncio.run(main())

@@ -188,6 +188,10 @@ def test_a_kubelets_settings_are_read_under_the_proposals_misspellings_too(key):
             (("topologyManagerPolicy", "restricted"), ("topologyManagerScope", "pod")),
             ("restricted", "pod"),
         ),
+        (("RestrictedContainerLevel",), (("topologyManagerScope", "pod"),), ("restricted", "pod")),
+        (("RestrictedPodLevel",), (("topologyManagerPolicy", "best-effort"),), ("best-effort", "pod")),
+        (("RestrictedPodLevel",), (("topologyManagerScope", "node"),), ("restricted", "pod")),
+        ((), (("topologyManagerPolicy", "loose"),), ("none", "container")),
     ],
 )
 def test_all_topology_policies_of_kubelets_are_understood(policies, attributes, expected):

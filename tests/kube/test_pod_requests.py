@@ -211,14 +211,14 @@ def test_reasons_are_written_a_line_a_container_and_a_broken_line_counts_as_none
         Reason(Code.DEVICES, ("nvidia.com/gpu", ("gpu0",)), "main"),
     ]
     record = translate.reasons_annotation(reasons)
-    assert translate.placement_reasons(guaranteed("a", "2", annotations=record)) == {
+    assert translate.placement_reasons(record) == {
         "main": "CPUs 1-2 used as proposed by the scheduler; nvidia.com/gpu: gpu0",
         "x": "shared pool: no CPU request",
     }
     assert translate.reasons_annotation([]) == {}
     for text in ("{", "[]", '{"x":1}', "[" * 9999):
         broken = guaranteed("a", "2", annotations={keys.PLACEMENT_REASONS: text})
-        assert translate.placement_reasons(broken) == {}
+        assert translate.placement_reasons(broken.metadata.annotations) == {}
 
 
 def test_extended_resources_are_devices_and_nothing_else_is() -> None:

@@ -152,6 +152,9 @@ def test_moving_to_more_cpus_makes_the_model_server_slower_and_fewer_threads_men
         ("pods: [\n", ":2:1: not YAML: "),
         ("pods: *x\n", "not YAML"),
         ("a: \x01", "not YAML"),
+        ("a: 1\nb: {c: 1, c: 2}\n", ": line 2: key 'c' occurs twice in a mapping; keep one"),
+        ("a: 1\nb: 2\na: 1\n", ": line 3: key 'a' occurs twice in a mapping; keep one"),
+        ("a: &x {b: 1}\nc: {<<: *x, b: 2}\n", "machine is missing"),
         ("{}", "machine is missing"),
         ("", "the file: expected fields with values, found None"),
     ],
@@ -163,6 +166,12 @@ def test_a_broken_file_is_named_with_the_place(tmp_path, text, words):
         app.render(str(path), "table")
     assert str(caught.value).startswith(str(path))
     assert words in str(caught.value)
+
+
+def test_a_directory_is_one_line(tmp_path):
+    result = CliRunner().invoke(main, ["limits", "simulate", str(tmp_path)])
+    line = f"Error: {tmp_path}: a directory, not a scenario file; name one YAML file in it\n"
+    assert (result.exit_code, result.stderr) == (2, line)
 
 
 def test_what_is_neither_a_file_nor_built_in_is_answered_with_the_names():
@@ -186,3 +195,26 @@ def test_the_command_lists_runs_and_refuses_in_one_line(file):
     assert (
         refused.stderr == "Error: variant 'limit=x': 'x' is not an amount of CPU: write such as 500m or 1.5\n"
     )
+
+
+def test_a_limited_pod_has_its_own_counters_and_the_spread_over_phases(file, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "200")
+    case = simulated(file)["cases"][0]
+    (pod,) = case["pods"]
+    app_container, job = case["containers"]
+    assert pod["path"] == "shop"
+    assert pod["cpusUsed"] == app_container["cpusUsed"]
+    assert {*pod} == {*app_container} - {"requestsPerSecond", "latencyMs"}
+    for one in (pod, app_container):
+        assert {*one["phaseSpread"]} == {"phases", "seconds", "seed", "throttledMsPerSecond", "cpusUsed"}
+        assert one["phaseSpread"]["phases"] == 17
+    assert job["phaseSpread"] is None
+    text = app.render(file, "table")
+    assert [line for line in text.splitlines() if "shop (pod)" in line and " to " in line]
+    assert "least to greatest over 17 equally likely phases" in text
+
+
+def test_a_pod_without_a_limit_has_no_row(file):
+    case = simulated(file, "no-limit")["cases"][1]
+    assert case["pods"] == []
+    assert all(one["phaseSpread"] is None for one in case["containers"])

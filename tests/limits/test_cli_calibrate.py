@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from corelane.cli import main
 from corelane.kernel import cgroup
+from corelane.limits.calibration.experiments import EXPERIMENTS
 from support import real_cgroups
 
 
@@ -41,3 +42,11 @@ def test_an_unknown_experiment_is_answered_with_those_there_are():
     assert run.exit_code == 2
     start = "Error: no experiment has 'spin 99' in its name; there are spin 1 x 10/100; "
     assert run.stderr.startswith(start)
+
+
+def test_help_states_the_duration_of_the_experiments():
+    shortest = sum(one.seconds for one in EXPERIMENTS) / 60
+    assert (
+        f"Takes {shortest:.0f} to {shortest + 1:.0f} minutes"
+        in CliRunner().invoke(main, ["limits", "calibrate", "--help"]).output
+    )

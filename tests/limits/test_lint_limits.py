@@ -2,6 +2,7 @@
 
 import pytest
 
+from corelane.limits.lint import image_threads
 from corelane.limits.lint.pod_context import quota_cost
 from corelane.limits.lint.policy import Policy, Severity
 from support.manifests import amounts, container, findings, only, report, rules, workload
@@ -19,6 +20,8 @@ KINDS = [
     "PodTemplate",
     "Rollout",
 ]
+
+STATIC = Policy(exclusive_cpus=True)
 
 
 def env(name: str, value: str) -> str:
@@ -149,14 +152,14 @@ def test_an_init_containers_limit_is_only_mentioned_but_a_sidecars_counts():
 
 def test_whole_cpus_of_a_guaranteed_pod_keep_their_limit():
     text = workload(container(amounts("4", limit="4")))
-    assert rules(text) == {"exclusive-keeps-limit"}
-    assert "keep the limit" in only("exclusive-keeps-limit", text).fix
-    assert rules(text, policy=Policy(exclusive_cpus=False)) == {"cpu-limit"}
+    assert rules(text, policy=STATIC) == {"exclusive-keeps-limit"}
+    assert "keep the limit" in only("exclusive-keeps-limit", text, policy=STATIC).fix
+    assert rules(text) == {"cpu-limit"}, "the kubelet's default CPU manager policy is none"
 
 
 def test_a_sidecars_limit_stays_too_where_the_main_containers_cpus_hang_on_it():
     side = container(amounts("50m", limit="50m"), name="log")
-    found = findings(workload(container(amounts("2", limit="2")), side))
+    found = findings(workload(container(amounts("2", limit="2")), side), policy=STATIC)
     assert {one.rule for one in found} == {"exclusive-keeps-limit"}
     (about,) = [one for one in found if one.container == "log"]
     assert "the exclusive CPUs of app depend on" in about.message
@@ -186,7 +189,7 @@ def test_an_lsr_pods_cpus_are_exclusive_if_their_sum_is_an_integer(cpus, flagged
 
 def test_a_sidecar_that_costs_the_main_container_its_cpus_is_named():
     main, side = container(amounts("4", limit="4")), container(amounts("100m", memory_limit=""), name="log")
-    found = only("exclusive-cpus-lost", workload(main, side))
+    found = only("exclusive-cpus-lost", workload(main, side), policy=STATIC)
     assert found.container == "app"
     assert "log has no cpu limit and has no memory limit" in found.message
 
@@ -282,6 +285,74 @@ def test_images_known_to_count_the_nodes_cpus_are_named(image):
     assert found.cost.threads == 96
 
 
+CPU_LIMIT = "{name: %s, valueFrom: {resourceFieldRef: {resource: limits.cpu}}}"
+AUTOTUNE = "{name: NGINX_ENTRYPOINT_WORKER_PROCESSES_AUTOTUNE, value: '%s'}"
+UNDETECTED = "{name: ENVOY_CGROUP_CPU_DETECTION, value: 'False'}"
+
+
+@pytest.mark.parametrize(
+    ("image", "more", "counts"),
+    [
+        ("istio/proxyv2:1.17.8", "", True),
+        ("istio/proxyv2:1.17.8", f"env: [{CPU_LIMIT % 'ISTIO_CPU_LIMIT'}]", False),
+        ("istio/proxyv2:1.18.0-distroless", "", False),
+        ("gcr.io/istio-release/proxyv2@sha256:ab", "", False),
+        ("istio/proxyv2:1.9.9", "args: [proxy, --concurrency, '1']", False),
+        ("envoyproxy/envoy:v1.36.2", "", True),
+        ("envoyproxy/envoy:v1.36.2", "args: [--concurrency=1]", False),
+        ("envoyproxy/envoy:v1.37.0", "", False),
+        ("envoyproxy/envoy:distroless-v1.37-latest", f"env: [{UNDETECTED}]", True),
+        ("nginx:1.27", f"env: [{AUTOTUNE % 1}]", False),
+        ("nginx:1.27", f"env: [{AUTOTUNE % ''}]", True),
+        ("nginx:1.27", f"env: [{AUTOTUNE % 1}], command: [nginx]", True),
+        ("acme/pytorch-java:11", "", False),
+        ("haproxy:3.0", "", True),
+    ],
+)
+def test_software_that_reads_its_limit_does_not_count_the_nodes_cpus(image, more, counts):
+    one = container(amounts("1", limit="1"), more=f", {more}" if more else "")
+    text = workload(one.replace("image: app", f"image: '{image}'"))
+    assert ("threads-from-node" in rules(text)) is counts
+
+
+@pytest.mark.parametrize(
+    ("what", "image", "old", "new"),
+    [
+        ("the JVM", "eclipse-temurin", "8", "10-jre"),
+        ("the JVM", "amazoncorretto", "8", "21"),
+        ("Go", "docker.io/library/golang", "1.24", "1.25rc1"),
+        (".NET", "mcr.microsoft.com/dotnet/aspnet", "2.1", "8.0-alpine"),
+    ],
+)
+def test_runtimes_read_the_limit_from_a_version_on(what, image, old, new):
+    (found,) = [one for one in image_threads.READERS if one.image.search(image)]
+    assert found.what == what
+    assert found.source
+    assert image_threads.reads_limit(found, new, {}, own=True)
+    assert not image_threads.reads_limit(found, old, {}, own=True)
+
+
+def test_the_articles_case_fails_by_default():
+    """PyTorch with limit = request = 4 on 16 CPUs: stopped for 75 ms of every 100 ms."""
+    torch = workload(container(amounts("4", limit="4"))).replace("image: app", "image: pytorch/pytorch:2.5")
+    found = only("threads-from-node", torch, policy=Policy(node_cpus=16))
+    assert (found.severity, found.cost.stall_ms) == (Severity.WARNING, 75)
+    assert "threads-from-node" not in rules(torch, policy=Policy(node_cpus=16, exclusive_cpus=True))
+
+
+@pytest.mark.parametrize("amount", ["1e400", "9" * 400])
+def test_an_amount_above_any_machine_does_not_end_the_run(amount):
+    text = workload(container(amounts("1", limit=amount)), container(amounts("1", limit="200m"), name="side"))
+    found = {one.container: one.severity for one in findings(text) if one.rule == "cpu-limit"}
+    assert found == {"app": Severity.INFO, "side": Severity.ERROR}
+
+
+def test_a_limit_of_all_the_nodes_cpus_stops_no_thread_from_the_node():
+    torch = workload(container(amounts("16", limit="16"))).replace("image: app", "image: pytorch/pytorch:2.5")
+    assert "threads-from-node" not in rules(torch, policy=Policy(node_cpus=16))
+    assert "threads-from-node" in rules(torch, policy=Policy(node_cpus=17))
+
+
 def test_other_images_are_not():
     one = container(amounts("100m", limit="100m")).replace("image: app", "image: my-nginx-exporter:1")
     assert "threads-from-node" not in rules(workload(one))
@@ -351,6 +422,6 @@ def test_pods_with_pod_level_resources_get_no_exclusive_cpus():
     """The kubelet's gate PodLevelResourceManagers is off by default, so a limit keeps no exclusive CPUs."""
     same = "{requests: {cpu: 2, memory: 1Gi}, limits: {cpu: 2, memory: 1Gi}}"
     plain, level = workload(container(same)), workload(container(same), spec=f", resources: {same}")
-    assert "exclusive-keeps-limit" in rules(plain)
-    assert "exclusive-keeps-limit" not in rules(level)
-    assert "cpu-limit" in rules(level)
+    assert "exclusive-keeps-limit" in rules(plain, policy=STATIC)
+    assert "exclusive-keeps-limit" not in rules(level, policy=STATIC)
+    assert "cpu-limit" in rules(level, policy=STATIC)

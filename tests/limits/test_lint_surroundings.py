@@ -2,6 +2,7 @@
 
 import pytest
 
+from corelane.limits.lint.linter import lint
 from corelane.limits.lint.policy import Policy, Severity
 from support.manifests import amounts, container, findings, only, report, rules, workload
 
@@ -89,7 +90,8 @@ def test_a_quota_on_requests_refuses_who_has_none(hard):
 
 def test_dropping_a_limit_names_what_stands_in_the_way_and_who_notices():
     text = workload(container(amounts("250m", limit="500m")))
-    fix = only("cpu-limit", limit_range("default: {cpu: 1}"), quota("limits.cpu: 9"), scaler(80), text).fix
+    both = f"{scaler(80)}---\n{text}"
+    fix = only("cpu-limit", limit_range("default: {cpu: 1}"), quota("limits.cpu: 9"), both).fix
     assert "LimitRange lr would set another limit" in fix
     assert "ResourceQuota q rejects pods without a limit" in fix
     assert "HorizontalPodAutoscaler h scales sooner" in fix
@@ -102,9 +104,72 @@ def test_a_quota_with_scopes_may_not_be_about_this_pod():
 def test_utilisation_without_requests_scales_nothing():
     sidecar = container("{limits: {memory: 1Gi}}", name="side")
     text = workload(container(amounts("1")), sidecar)
-    assert "side has none" in only("hpa-without-request", scaler(80), text).message
+    assert "side has none" in only("hpa-without-request", f"{scaler(80)}---\n{text}").message
     own = scaler(80, "containerResource", ", container: app")
-    assert "hpa-without-request" not in rules(own, text)
+    assert "hpa-without-request" not in rules(f"{own}---\n{text}")
+
+
+LACKS = workload(container("{}"))
+RELEASE = "labels: {app.kubernetes.io/instance: %s}"
+
+
+def paired(files: dict[str, str]) -> list[tuple[str, str]]:
+    """The files and lines of scalers that scale a workload without requests."""
+    found = lint(files, Policy()).findings
+    return [one.file for one in found if one.rule == "hpa-without-request"]
+
+
+def within(text: str, meta: str) -> str:
+    return text.replace("metadata: {name:", f"metadata: {{{meta}, name:")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "pairs"),
+    [
+        ("", "", False),
+        ("namespace: a", "namespace: a", True),
+        ("namespace: a", "namespace: b", False),
+        ("namespace: a", "", False),
+        (RELEASE % "r", RELEASE % "r", True),
+        (RELEASE % "r", RELEASE % "s", False),
+        (f"namespace: a, {RELEASE % 'r'}", f"namespace: a, {RELEASE % 's'}", False),
+    ],
+)
+def test_a_scaler_pairs_across_files_by_namespace_or_release(one, other, pairs):
+    files = {"h.yaml": within(scaler(80), one), "w.yaml": within(LACKS, other)}
+    assert bool(paired(files)) is pairs
+
+
+def test_a_scaler_pairs_with_the_workload_of_its_own_file():
+    whole = workload(container(amounts("1")))
+    files = {"a.yaml": f"{scaler(80)}---\n{whole}", "b.yaml": LACKS, "c.yaml": f"{scaler(80)}---\n{LACKS}"}
+    assert paired(files) == ["c.yaml"]
+    given = {name: text.replace("{name: ", "{namespace: x, name: ") for name, text in files.items()}
+    assert paired(given) == ["c.yaml"], "two variants of one namespace"
+
+
+def test_a_scaler_pairs_within_its_chart():
+    piped = "---\n# Source: {}/templates/x.yaml\n{}"
+    assert paired({"-": piped.format("a", scaler(80)) + piped.format("a", LACKS)}) == ["-"]
+    assert paired({"-": piped.format("a", scaler(80)) + piped.format("b", LACKS)}) == []
+    rendered = {"dev/a/templates/x.yaml": scaler(80), "prod/a/templates/x.yaml": LACKS}
+    assert paired({name: piped.format("a", text) for name, text in rendered.items()}) == []
+    rendered = {"dev/a/templates/h.yaml": scaler(80), "dev/a/templates/sub/w.yaml": LACKS}
+    sources = {name: f"# Source: {name.removeprefix('dev/')}\n{text}" for name, text in rendered.items()}
+    assert paired(sources) == ["dev/a/templates/h.yaml"]
+
+
+def test_a_scaler_pairs_within_its_kustomization():
+    files = {"k/h.yaml": scaler(80), "k/w.yaml": LACKS, "w.yaml": LACKS}
+    assert paired(files) == []
+    assert paired({**files, "k/kustomization.yaml": "resources: [h.yaml, ./w.yaml]\n"}) == ["k/h.yaml"]
+
+
+def test_a_fragment_without_an_image_is_not_told_what_it_lacks():
+    text = workload(container("{limits: {cpu: 200m}}")).replace(", image: app", "")
+    assert rules(text) == {"cpu-limit"}
+    assert report(text).patches == 1
+    assert "hpa-without-request" not in rules(f"{scaler(80)}---\n{text}")
 
 
 @pytest.mark.parametrize(
@@ -118,7 +183,7 @@ def test_utilisation_without_requests_scales_nothing():
 )
 def test_limits_cap_what_an_autoscaler_can_see(asked, limit, target, severity):
     text = workload(container(amounts(asked, limit=limit)))
-    found = [one for one in findings(scaler(target), text) if one.rule == "hpa-capped"]
+    found = [one for one in findings(f"{scaler(target)}---\n{text}") if one.rule == "hpa-capped"]
     assert [one.severity for one in found] == ([severity] if severity else [])
 
 
@@ -127,7 +192,8 @@ def test_the_old_form_of_a_target_is_read_too():
         "apiVersion: autoscaling/v1\nkind: HorizontalPodAutoscaler\nmetadata: {name: h}\n"
         "spec: {scaleTargetRef: {kind: Deployment, name: web}, targetCPUUtilizationPercentage: 100}\n"
     )
-    assert only("hpa-capped", old, workload(container(amounts("1", limit="1")))).place.line == 4
+    scaled = workload(container(amounts("1", limit="1")))
+    assert only("hpa-capped", f"{old}---\n{scaled}").place.line == 4
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,6 @@ def test_single_switches_can_differ_from_a_kernels():
         ("pods.0.name", "a/b", "pods[0].name: 'a/b' is not a name"),
         (f"{APP}.name", "job", "pods[0].containers[1].name: 'job' is there twice"),
         (f"{APP}.limit", "10x", "pods[0].containers[0].limit: '10x' is not an amount of CPU"),
-        (f"{APP}.limit", "5m", "pods[0].containers[0].limit: a quota of 500 µs is less than 1 ms"),
         (f"{APP}.period", "2s", "pods[0].containers[0].limit: a period of 2 s is not between 1 ms and 1 s"),
         (f"{APP}.burst", "101ms", "limit: a burst of 101 ms is more than the quota of 100 ms"),
         (f"{APP}.request", -1, "request: '-1' is not an amount of CPU"),
@@ -181,3 +180,30 @@ def test_clients_and_times_are_read():
         changed(f"{APP}.workload", {"kind": "server", "service": "250us", "clients": 3, "think": "1ms"})
     )
     assert one.pods[0].containers[0].workloads == (ThreadPoolServer(Duration(250 * US), Closed(3, MS)),)
+
+
+def spun_ms(*limits: str, period: str = "100ms", change: str = "") -> list[float]:
+    """CPU time of spinning containers of a pod in a second, each on a CPU of its own, with ticks of 0."""
+    containers = [
+        {"name": f"c{i}", "limit": limit, "period": period, "cpus": str(i), "workload": {"kind": "spin"}}
+        for i, limit in enumerate(limits)
+    ]
+    machine = {"cpus": len(limits), "hz": 0}
+    tree = {"machine": machine, "seconds": 10, "pods": [{"name": "a", "containers": containers}]}
+    scenario = scenario_file.read(tree)
+    outcome = run(variants.vary(scenario, change) if change else scenario)
+    return [1000 * outcome.of(f"a/c{i}").cpus_used for i in range(len(limits))]
+
+
+@pytest.mark.parametrize(
+    ("limits", "period", "change", "per_second"),
+    [
+        (["5m"], "100ms", "", 10),
+        (["10m"], "100ms", "", 10),
+        (["200m"], "2ms", "", 500),
+        (["500m"], "100ms", "limit=1m", 10),
+        (["5m", "5m"], "100ms", "", 10),  # the pod's 10m are 1 ms, not 2
+    ],
+)
+def test_a_quota_under_1_ms_is_rounded_up_as_the_kubelet_does(limits, period, change, per_second):
+    assert sum(spun_ms(*limits, period=period, change=change)) == pytest.approx(per_second, rel=0.1)

@@ -21,9 +21,9 @@ def published(name, damage):
 
 
 def world(damage):
-    """A core that knows a node whose topology is damaged, and one that is in order."""
+    """A core that knows a node whose topology is damaged, and two that are in order."""
     core = SchedulerCore()
-    for name, wrong in (("bad", damage), ("good", {})):
+    for name, wrong in (("bad", damage), ("good", {}), ("other", {})):
         core.handle(NodeChanged(0, None, objects.node(name)))
         core.handle(TopologyChanged(0, None, published(name, wrong)))
     return core

@@ -1,5 +1,6 @@
 import pytest
 
+from corelane.kube import node_terms
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Node, NodeSpec, NodeStatus, Taint
 from corelane.kube.pod import (
@@ -11,8 +12,8 @@ from corelane.kube.pod import (
     PreferredSchedulingTerm,
     Toleration,
 )
-from corelane.scheduler import filters, scores
-from corelane.scheduler.node_cache import taints_of
+from corelane.scheduler.cache.taints import taints_of
+from corelane.scheduler.plugins import tolerations
 from support.objects import node
 from support.pods import pod
 
@@ -49,15 +50,15 @@ def term(*rules: tuple[str, str, tuple[str, ...]], names: tuple[str, ...] = ()) 
     ],
 )
 def test_every_operator(rule: tuple[str, str, tuple[str, ...]], holds: bool) -> None:
-    assert filters.term_matches(term(rule), LABELLED) is holds
+    assert node_terms.term_matches(term(rule), LABELLED) is holds
 
 
 def test_a_term_needs_all_its_requirements_and_an_empty_one_matches_nothing() -> None:
     in_a, in_b = ("zone", "In", ("a",)), ("zone", "In", ("b",))
-    assert filters.term_matches(term(in_a, names=("n1",)), LABELLED)
-    assert not filters.term_matches(term(in_a, names=("n2",)), LABELLED)
-    assert not filters.term_matches(term(in_b, names=("n1",)), LABELLED)
-    assert not filters.term_matches(term(), LABELLED)
+    assert node_terms.term_matches(term(in_a, names=("n1",)), LABELLED)
+    assert not node_terms.term_matches(term(in_a, names=("n2",)), LABELLED)
+    assert not node_terms.term_matches(term(in_b, names=("n1",)), LABELLED)
+    assert not node_terms.term_matches(term(), LABELLED)
 
 
 def required(*terms: NodeSelectorTerm) -> Affinity:
@@ -66,7 +67,7 @@ def required(*terms: NodeSelectorTerm) -> Affinity:
 
 def test_one_of_the_terms_and_the_whole_selector_must_hold() -> None:
     in_a, in_b = term(("zone", "In", ("a",))), term(("zone", "In", ("b",)))
-    matches = filters.matches_required_affinity
+    matches = node_terms.matches_required_affinity
     assert matches(pod("p"), LABELLED)
     assert matches(pod("p", node_selector={"zone": "a"}, affinity=required(in_b, in_a)), LABELLED)
     assert not matches(pod("p", node_selector={"zone": "b"}, affinity=required(in_a)), LABELLED)
@@ -80,9 +81,8 @@ def test_preferred_terms_count_by_weight() -> None:
         PreferredSchedulingTerm(weight, term(("zone", "In", (zone,))))
         for weight, zone in ((30, "a"), (10, "b"))
     )
-    wishful = pod("p", affinity=Affinity(NodeAffinity(None, preferred)))
-    assert scores.preferred_share(wishful, LABELLED) == 0.75
-    assert scores.preferred_share(pod("p"), LABELLED) == 0.0
+    assert node_terms.preferred_weight(preferred, LABELLED) == 30
+    assert node_terms.preferred_weight((), LABELLED) == 0
 
 
 @pytest.mark.parametrize(
@@ -100,15 +100,15 @@ def test_preferred_terms_count_by_weight() -> None:
     ],
 )
 def test_a_toleration_is_upstreams(toleration: Toleration, tolerates: bool) -> None:
-    assert filters.tolerates(toleration, Taint("k", "v", "NoSchedule")) is tolerates
+    assert tolerations.tolerates(toleration, Taint("k", "v", "NoSchedule")) is tolerates
 
 
 def test_only_repelling_taints_keep_a_pod_off() -> None:
     soft, hard = Taint("soft", effect="PreferNoSchedule"), Taint("hard", "x", "NoExecute")
-    assert filters.untolerated(pod("p"), taints_of(node("n", taints=(soft,)))) is None
-    assert filters.untolerated(pod("p"), taints_of(node("n", taints=(soft, hard)))) == hard
+    assert tolerations.untolerated(pod("p"), taints_of(node("n", taints=(soft,)))) is None
+    assert tolerations.untolerated(pod("p"), taints_of(node("n", taints=(soft, hard)))) == hard
     tolerant = pod("p", tolerations=(Toleration("hard", "Exists"),))
-    assert filters.untolerated(tolerant, taints_of(node("n", taints=(soft, hard)))) is None
+    assert tolerations.untolerated(tolerant, taints_of(node("n", taints=(soft, hard)))) is None
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_only_repelling_taints_keep_a_pod_off() -> None:
     ],
 )
 def test_a_node_that_is_not_ready_counts_as_tainted(ready: str, key: str | None) -> None:
-    found = filters.untolerated(pod("p"), taints_of(node("n", ready=ready)))
+    found = tolerations.untolerated(pod("p"), taints_of(node("n", ready=ready)))
     assert (found.key if found else None) == key
-    assert filters.untolerated(pod("p"), taints_of(Node(metadata=ObjectMeta(name="silent")))) is None
+    assert tolerations.untolerated(pod("p"), taints_of(Node(metadata=ObjectMeta(name="silent")))) is None
 
 
 def test_the_taint_of_a_node_controller_is_not_doubled() -> None:

@@ -19,6 +19,7 @@ from corelane.kube.objects import Event, Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.node import NodeState
 from corelane.scheduler import Scheduler, SchedulerReporter
+from corelane.scheduler.cache.nodes import NodeCache
 from support import objects
 
 TOKEN = "token"
@@ -28,6 +29,10 @@ class Told(SchedulerReporter):
     def __init__(self) -> None:
         self.errors: list[str] = []
         self.names: list[str] = []
+        self.bugs: list[str] = []
+
+    def core_failed(self, what: str, error: Exception) -> None:
+        self.bugs.append(f"{what}: {error}")
 
     def started(self, name: str) -> None:
         self.names.append(name)
@@ -69,7 +74,9 @@ class Cluster:
         body = {"metadata": {"annotations": whole["metadata"]["annotations"]}, "zones": whole["zones"]}
         await self.client.patch(NodeResourceTopology, name, body)
 
-    async def pod(self, name: str, cpu: str = "2", **spec: Any) -> None:
+    async def pod(
+        self, name: str, cpu: str = "2", finalizers: tuple[str, ...] | list[str] = (), **spec: Any
+    ) -> None:
         resources = {"cpu": cpu, "memory": "1Gi"}
         container = {
             "name": "main",
@@ -81,7 +88,7 @@ class Cluster:
             {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": name, "namespace": "default"},
+                "metadata": {"name": name, "namespace": "default", "finalizers": list(finalizers)},
                 "spec": {"containers": [container], **spec},
             }
         )
@@ -157,12 +164,17 @@ def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_can() -> None:
             return found is not None and found.reason == "Unschedulable"
 
         second = await cluster.until("second", explained)
-        text = "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable."
+        text = (
+            "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) were unschedulable. "
+            "preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, "
+            "1 Preemption is not helpful for scheduling."
+        )
         found = condition(second.status.conditions, "PodScheduled")
         assert found is not None
         assert (found.status, found.message) == ("False", text)
         (event,) = await cluster.events("second", 1)
-        assert (event.type, event.reason, event.message) == ("Warning", "FailedScheduling", text)
+        assert (event.type, event.reason) == ("Warning", "FailedScheduling")
+        assert event.message == f"{text} Nearest is n2: uncordon node n2."
         agent, _ = nodes.admit(cluster.states["n1"], translate.request(first))
         await cluster.publish("n1", agent)
         await cluster.client.delete(Pod, "first", namespace="default", grace_seconds=0)
@@ -183,6 +195,7 @@ def test_the_event_of_a_pod_that_lacks_cpus_names_the_pods_in_the_way_on_the_nea
         assert event.message == (
             "0/1 nodes are available: 1 not enough cpus available to satisfy request: "
             "4 CPUs requested, 3 free. "
+            "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod. "
             "Nearest is n1: move default/first off CPUs 1-4; or request 3 CPUs or fewer."
         )
 
@@ -247,5 +260,78 @@ def test_only_pods_that_name_us_are_placed(scheduler: str) -> None:
         await asyncio.sleep(0.05)
         a = await cluster.client.get(Pod, "a", "default")
         assert bool(a.spec.node_name) is (scheduler == "corelane-scheduler")
+
+    run(story)
+
+
+def test_a_node_with_an_invalid_topology_has_an_event_that_names_the_fault() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8)
+        annotations = {keys.CPU_ALLOCATIONS: "{"}
+        body = {"metadata": {"annotations": annotations}}
+        await cluster.client.patch(NodeResourceTopology, "n1", body)
+        (event,) = await cluster.events("n1", 1)
+        assert (event.type, event.reason) == ("Warning", "InvalidNodeResourceTopology")
+        assert f"metadata.annotations[{keys.CPU_ALLOCATIONS}]: invalid value '{{'" in event.message
+        assert (event.involved_object.kind, event.metadata.namespace) == ("Node", "default")
+
+    run(story)
+
+
+def test_preemption_ends_the_victim_as_kube_scheduler_does_and_the_pod_gets_its_place() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("n1", "core:8", 8)
+        await cluster.pod("low", "6", finalizers=["example.com/watch"], terminationGracePeriodSeconds=0)
+        low = await cluster.placed("low")
+        agent, _ = nodes.admit(cluster.states["n1"], translate.request(low))
+        await cluster.publish("n1", agent)
+        await cluster.client.create(
+            {
+                "apiVersion": "scheduling.k8s.io/v1",
+                "kind": "PriorityClass",
+                "metadata": {"name": "urgent"},
+                "value": 1000,
+            }
+        )
+        await cluster.pod("high", "6", priorityClassName="urgent")
+        high = await cluster.until("high", lambda pod: pod.status.nominated_node_name == "n1")
+        assert not high.spec.node_name
+        scheduled = condition(high.status.conditions, "PodScheduled")
+        assert scheduled is not None
+        assert scheduled.message.startswith("0/1 nodes are available: 1 Insufficient cpu.")
+        low = await cluster.until("low", lambda pod: bool(pod.metadata.deletion_timestamp))
+        target = condition(low.status.conditions, "DisruptionTarget")
+        assert target is not None
+        assert (target.status, target.reason) == ("True", "PreemptionByScheduler")
+        assert target.message == "corelane-scheduler: preempting to accommodate a higher priority pod"
+        events = await cluster.events("low", 2)
+        (preempted,) = [event for event in events if event.reason == "Preempted"]
+        assert preempted.type == "Normal"
+        assert preempted.message == f"Preempted by pod {high.metadata.uid} on node n1"
+        await cluster.client.patch(Pod, "low", {"metadata": {"finalizers": None}}, namespace="default")
+        await cluster.publish("n1", nodes.release(agent, low.metadata.uid))
+        high = await cluster.placed("high")
+        assert high.spec.node_name == "n1"
+        assert cluster.told.errors == []
+
+    run(story)
+
+
+def test_a_topology_that_raises_an_error_degrades_its_node_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    put = NodeCache.put_topology
+
+    def broken(self: NodeCache, old: Any, new: Any) -> None:
+        if new is not None and new.metadata.name == "bad":
+            raise ZeroDivisionError("a bug")
+        put(self, old, new)
+
+    monkeypatch.setattr(NodeCache, "put_topology", broken)
+
+    async def story(cluster: Cluster) -> None:
+        await cluster.node("bad", "core:8", 8)
+        await cluster.node("good", "core:8", 8)
+        await cluster.pod("a", "2")
+        assert (await cluster.placed("a")).spec.node_name == "good"
+        assert cluster.told.bugs == ["NodeResourceTopology bad: a bug"]
 
     run(story)

@@ -12,19 +12,24 @@ from corelane.cpuset import CPUSet
 from corelane.kube import keys, translate
 from corelane.kube.meta import Condition
 from corelane.kube.objects import Node, Taint
-from corelane.kube.pod import Affinity, Pod, PodSpec, SchedulingGate, Toleration
+from corelane.kube.pod import Affinity, Pod, PodResourceClaim, SchedulingGate
+from corelane.kube.pod_volumes import ClaimSource, EphemeralSource, Volume
 from corelane.node import NodeState
 from corelane.node.config import AllocatorName, PoolOptions
+from corelane.scheduler.bindings import LATE_SECONDS
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
     CycleDue,
+    LookUpFailed,
     NodeChanged,
     PodChanged,
+    PodLookedUp,
+    PreBindFailed,
     TopologyChanged,
 )
-from corelane.scheduler.instructions import Bind, Instruction, RecordPodEvent, SetCondition
-from corelane.scheduler.node_cache import PodInfo
+from corelane.scheduler.instructions import Bind, Instruction, LookUpPod, RecordPodEvent, SetCondition
 from corelane.scheduler.scheduling import SchedulerCore
 from corelane.workload import BindPolicy
 from support import objects
@@ -107,7 +112,9 @@ def why(instructions: Iterable[Instruction]) -> str:
     (event,) = [one for one in instructions if isinstance(one, RecordPodEvent)]
     assert (condition.reason, event.type, event.reason) == ("Unschedulable", "Warning", "FailedScheduling")
     assert condition.message == event.message
-    return event.message
+    reasons, _, preemption = event.message.partition(" preemption: ")
+    assert preemption or "no nodes available" in reasons
+    return reasons
 
 
 def test_a_pod_gets_a_node_and_its_very_cpus_in_one_binding() -> None:
@@ -148,7 +155,7 @@ def test_a_floating_pod_is_bound_with_the_numa_node_whose_pool_it_stays_in() -> 
         "numaNodeResources": [{"node": 0, "resources": {"cpu": "1"}}],
         "cpuSharedPools": [{"socket": 0, "node": 0}],
     }
-    assert translate.placement_reasons(story.shows_bound(bind))["x"]
+    assert translate.placement_reasons(story.shows_bound(bind).metadata.annotations)["x"]
     again = only_bind(story.wants(replace(burst, metadata=replace(burst.metadata, name="b", uid="uid-b"))))
     assert json.loads(again.annotations[keys.RESOURCE_STATUS]) == {
         "numaNodeResources": [{"node": 1, "resources": {"cpu": "1"}}],
@@ -206,7 +213,7 @@ def test_the_same_ask_from_another_namespace_is_another_matter() -> None:
 def test_the_reasons_of_a_choice_travel_with_the_binding() -> None:
     story = Story().has(node("n1"), spec="core:8")
     shown = story.shows_bound(only_bind(story.wants(guaranteed("a", "2"))))
-    assert "NUMA node 0" in translate.placement_reasons(shown)["main"]
+    assert "NUMA node 0" in translate.placement_reasons(shown.metadata.annotations)["main"]
 
 
 def test_replicas_are_answered_alike_until_the_node_changes() -> None:
@@ -255,7 +262,7 @@ def test_gated_pods_wait_until_their_gates_are_gone() -> None:
     story = Story().has(node("n1"), spec="core:8")
     gated = ours(guaranteed("a", "1", scheduling_gates=(SchedulingGate("g"),)))
     assert story.wants(gated) == []
-    assert story.core.pending() == {"uid-a": "has scheduling gates"}
+    assert story.core.pending() == {"uid-a": "waiting for scheduling gates: g"}
     story.tell(PodChanged(0, gated, replace(gated, spec=replace(gated.spec, scheduling_gates=()))))
     assert only_bind(story.schedules()).node == "n1"
 
@@ -279,9 +286,8 @@ def test_reasons_are_counted_and_said_as_kube_scheduler_says_them() -> None:
     story.core.handle(NodeChanged(0, None, node("full", 1, labels={"zone": "a"})))
     assert why(story.wants(picky)) == (
         "0/7 nodes are available: 1 Insufficient cpu, 1 Insufficient memory, 1 Too many pods, "
-        "1 node(s) had untolerated taint {dedicated: db}, "
-        "1 node(s) had untolerated taint {node.kubernetes.io/not-ready: }, "
-        "1 node(s) were unschedulable, 2 node(s) didn't match Pod's node affinity/selector."
+        "1 node(s) were unschedulable, 2 node(s) didn't match Pod's node affinity/selector, "
+        "2 node(s) had untolerated taint(s)."
     )
 
 
@@ -338,7 +344,7 @@ def test_labels_of_a_node_count_where_koordlet_publishes_and_as_soon_as_they_cha
         return node("n1", labels=labels)
 
     story = Story()
-    published = objects.topology("n1", objects.state("core:4 smt:2"))
+    published = objects.topology("n1", objects.state("core:4 smt:2", policy="pools"))
     koordlets = {
         key: text
         for key, text in published.metadata.annotations.items()
@@ -350,6 +356,7 @@ def test_labels_of_a_node_count_where_koordlet_publishes_and_as_soon_as_they_cha
     story.tell(NodeChanged(0, None, only_full))
     three = guaranteed("a", "3", labels={keys.QOS_CLASS: "LSR"})
     assert "requested cpus not multiple cpus per core" in why(story.wants(three))
+    story.tell(PodChanged(0, ours(three), None))
     wrong = labelled({keys.NODE_BIND_POLICY: "Full"})
     story.tell(NodeChanged(0, only_full, wrong))
     again = replace(three, metadata=replace(three.metadata, name="b", uid="uid-b"))
@@ -377,13 +384,21 @@ def test_a_broken_topology_is_a_reason_and_only_for_its_node() -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"affinity": Affinity(pod_affinity=REQUIRED)}, "required affinity to other pods is not supported"),
-        ({"topology_spread_constraints": msgspec.Raw(b'[{"whenUnsatisfiable":"DoNotSchedule"}]')},
-         "whenUnsatisfiable: ScheduleAnyway only"),
+        ({"affinity": Affinity(pod_affinity=REQUIRED)}, "1 node(s) didn't match pod affinity rules"),
+        ({"affinity": Affinity(pod_affinity=msgspec.Raw(b"[]"))}, "cannot be read: Expected `object"),
+        ({"topology_spread_constraints": msgspec.Raw(b'[{"topologyKey":"no","labelSelector":{}}]')},
+         "1 node(s) didn't match pod topology spread constraints (missing required label)"),
+        ({"topology_spread_constraints": msgspec.Raw(b'[{"whenUnsatisfiable":"No"}]')},
+         "whenUnsatisfiable 'No' is unknown; use DoNotSchedule or ScheduleAnyway"),
         ({"topology_spread_constraints": msgspec.Raw(b'{"no":"list"}')}, "cannot be read"),
+        ({"resource_claims": (PodResourceClaim("gpu"),)},
+         "spec.resourceClaims (gpu): dynamic resource allocation is not supported"),
+        ({"volumes": (Volume("data", ClaimSource("data")),)}, 'persistentvolumeclaim "data" not found'),
+        ({"volumes": (Volume("x", ephemeral=EphemeralSource()),)},
+         'waiting for ephemeral volume controller to create the persistentvolumeclaim "a-x"'),
     ],
 )  # fmt: skip
-def test_demands_that_are_not_weighed_are_refused_aloud(spec: dict[str, object], message: str) -> None:
+def test_requirements_that_are_not_met_are_said(spec: dict[str, object], message: str) -> None:
     story = Story().has(node("n1"), spec="core:8")
     assert message in why(story.wants(guaranteed("a", "1", **spec)))
 
@@ -424,11 +439,10 @@ def test_a_new_reason_is_recorded_at_most_every_ten_seconds() -> None:
     story = Story().has(node("n1", 4), spec="core:8")
     waiting = ours(guaranteed("a", "6"))
     story.wants(waiting)
-    cordoned = node("n1", 4, unschedulable=True)
-    story.tell(NodeChanged(story.now, node("n1", 4), cordoned))
+    story.has(node("n2", 8, unschedulable=True))
     soon = story.schedules(2)
     assert [type(one) for one in soon] == [SetCondition]
-    story.tell(NodeChanged(story.now, cordoned, node("n1", 3, unschedulable=True)))
+    story.has(node("n3", 8, unschedulable=True))
     later = story.schedules(12)
     assert any(isinstance(one, RecordPodEvent) and "unschedulable" in one.message for one in later)
 
@@ -538,167 +552,124 @@ def test_a_rejection_after_an_unknown_outcome_keeps_the_cpus_until_the_pod_is_se
     assert set(story.core.pending()) == {"uid-b"}
 
 
-def test_a_rejection_after_an_unknown_outcome_is_given_up_after_a_minute() -> None:
+def looked_up(instructions: Iterable[Instruction]) -> Pod:
+    (pod,) = [one.pod for one in instructions if isinstance(one, LookUpPod)]
+    return pod
+
+
+def test_a_rejection_after_an_unknown_outcome_is_given_up_once_the_server_shows_no_node() -> None:
     story = Story().has(node("n1"), spec="core:8")
     story.wants(guaranteed("a", "4"))
     story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
     assert binds(story.schedules(1))
     story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
-    assert story.schedules(59) == []
-    (condition,) = [one for one in story.schedules(2) if isinstance(one, SetCondition)]
+    assert story.schedules(LATE_SECONDS - 2) == []
+    unbound = looked_up(story.schedules(1))
+    done = story.tell(PodLookedUp(story.now, "uid-a", unbound))
+    (condition,) = [one for one in done if isinstance(one, SetCondition)]
     assert condition.message == "binding rejected: no"
     assert binds(story.schedules(2))
 
 
-def test_a_conflict_that_is_never_resolved_is_given_up() -> None:
+def test_after_a_conflict_the_server_tells_where_the_pod_is() -> None:
+    story = Story().has(node("n1"), node("n2"), spec="core:8", reserved=CPUSet([0]))
+    bind = only_bind(story.wants(guaranteed("a", "4")))
+    done = story.tell(BindFailed(0, "uid-a", "conflict", "already assigned"))
+    pod = looked_up(done)
+    record = translate.proposal_annotations({"main": CPUSet([4, 5, 6, 7])}, pod)
+    metadata = replace(pod.metadata, annotations=record)
+    other = replace(pod, metadata=metadata, spec=replace(pod.spec, node_name="n2"))
+    assert story.tell(PodLookedUp(1, "uid-a", other)) == []
+    assert story.core.cluster.node_of("uid-a") == "n2"
+    story.tell(PodChanged(2, bind.pod, bind.pod))
+    assert binds(story.schedules(600)) == [], "late news of the pod without a node does not queue it"
+    lanes = {b.node: b.assignments["main"] for b in binds(story.wants(*(guaranteed(x, "3") for x in "bc")))}
+    assert lanes == {"n1": CPUSet([1, 2, 3]), "n2": CPUSet([1, 2, 3])}
+
+
+def test_after_a_conflict_without_a_node_the_claim_outlasts_every_late_request() -> None:
     story = Story().has(node("n1"), spec="core:8")
-    story.wants(guaranteed("a", "4"))
+    pod = ours(guaranteed("a", "4"))
+    story.wants(pod)
     story.tell(BindFailed(0, "uid-a", "conflict", "changed"))
-    assert story.schedules(59) == []
-    assert binds(story.schedules(2)) == []
+    assert story.tell(PodLookedUp(0, "uid-a", pod)) == []
+    assert story.schedules(LATE_SECONDS - 1) == []
+    looked_up(story.schedules(1))
+    assert story.tell(LookUpFailed(story.now, "uid-a", "timeout")) == []
+    looked_up(story.schedules(1))
+    story.tell(PodLookedUp(story.now, "uid-a", pod))
     assert binds(story.schedules(2))
 
 
-def test_a_pod_that_somebody_else_bound_elsewhere_is_counted_there() -> None:
-    story = Story().has(node("n1"), spec="core:8").has(node("n2", labels={"x": "y"}), spec="core:8")
-    bind = only_bind(story.wants(guaranteed("a", "6", node_selector={"x": "y"})))
-    assert bind.node == "n2"
-    story.shows_bound(bind, node="n1")
-    assert story.core.cluster.node_of("uid-a") == "n1"
-    assert only_bind(story.wants(guaranteed("b", "6"))).node == "n2"
-
-
-def test_a_pod_bound_without_us_keeps_its_cpus_from_others() -> None:
-    story = Story().has(node("n1"), spec="core:8", reserved=CPUSet([0]))
-    record = translate.proposal_annotations({"main": CPUSet([3, 4])}, guaranteed("x", "2"))
-    story.wants(guaranteed("x", "2", node="n1", annotations=record, scheduler_name="else"))
-    bind = only_bind(story.wants(guaranteed("a", "5")))
-    assert bind.assignments == {"main": CPUSet([1, 2, 5, 6, 7])}
-
-
-def test_a_copied_record_does_not_outlive_the_binding() -> None:
+def test_a_pod_that_is_gone_after_a_conflict_keeps_no_cpus() -> None:
     story = Story().has(node("n1"), spec="core:8")
-    copied = guaranteed("a", "2", annotations={keys.CONTAINER_CPUSETS: '{"main":"99"}'})
-    bind = only_bind(story.wants(copied))
-    shown = story.shows_bound(bind)
-    assert translate.request(shown).proposal == bind.assignments
+    bind = only_bind(story.wants(guaranteed("a", "7")))
+    story.tell(BindFailed(0, "uid-a", "conflict", "uid differs"))
+    story.tell(PodLookedUp(0, "uid-a", None))
+    story.tell(PodChanged(0, bind.pod, bind.pod))
+    assert only_bind(story.wants(guaranteed("b", "7")))
+    story.tell(PodChanged(1, bind.pod, None))
+    assert set(story.core.pending()) == {"uid-b"}
 
 
-def spread(story: Story, *pods: Pod) -> list[str]:
-    return [bind.node for bind in binds(story.wants(*pods))]
-
-
-def test_one_numa_node_is_preferred_to_two() -> None:
-    story = Story()
-    story.has(node("a-split", 16), node("b-whole", 16), spec="socket:2 core:8", reserved=CPUSet([0]))
-    for numa in (range(1, 5), range(8, 12)):
-        lane = CPUSet(numa)
-        name = f"w{numa.start}"
-        record = translate.proposal_annotations({"main": lane}, guaranteed(name, "4"))
-        story.wants(guaranteed(name, "4", node="a-split", annotations=record))
-    assert spread(story, guaranteed("x", "6")) == ["b-whole"]
-
-
-def test_room_for_large_pods_is_kept() -> None:
-    story = Story()
-    story.has(node("a", 16), node("b", 16), spec="socket:2 core:8", reserved=CPUSet([0]))
-    assert len(set(spread(story, *(guaranteed(f"s{number}", "2") for number in range(2))))) == 1
-
-
-def test_pods_that_share_go_where_the_pool_has_most_left() -> None:
-    """Node a has more CPU left, but its pool is crowded: 12 of 16 against none of 3."""
-    story = Story().has(node("a", 16), node("b", 16), spec="core:16", reserved=CPUSet([0]))
-    story.wants(guaranteed("lane", "13", node="b", memory="1Mi"))
-    story.wants(*(pod(f"w{n}", container("x", "cpu=2", ""), node="a") for n in range(6)))
-    assert spread(story, pod("x", container("x", "cpu=1", ""))) == ["b"]
-
-
-def test_disliked_nodes_come_last() -> None:
-    story = Story()
-    story.has(node("a", taints=(Taint("old", effect="PreferNoSchedule"),)), node("b"), spec="core:8")
-    assert spread(story, pod("x", container("x", "cpu=1"))) == ["b"]
-    tolerant = pod("y", container("x", "cpu=1"), tolerations=(Toleration("old", "Exists"),))
-    assert spread(story, tolerant) == ["a"]
-
-
-def test_without_a_difference_pods_spread_by_name() -> None:
-    story = Story().has(*(node(name) for name in ("c", "a", "b")), spec="core:8")
-    assert spread(story, *(pod(f"x{n}", container("x", "cpu=1 memory=1Gi", "")) for n in range(3))) == [
-        "a",
-        "b",
-        "c",
-    ]
-
-
-def test_a_node_that_went_takes_no_more_pods() -> None:
+def test_a_throttled_binding_is_sent_again_when_the_server_says() -> None:
     story = Story().has(node("n1"), spec="core:8")
+    bind = only_bind(story.wants(guaranteed("a", "4")))
+    story.tell(BindFailed(0, "uid-a", "throttled", "too many requests", retry_after=7))
+    assert story.schedules(6.9) == []
+    assert only_bind(story.schedules(0.2)) is bind
+    done = story.tell(BindFailed(story.now, "uid-a", "rejected", "no"))
+    assert any(isinstance(one, SetCondition) for one in done), "it cannot be carried out late"
+
+
+def test_an_unknown_binding_is_not_sent_again_to_a_deleted_node() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    bind = only_bind(story.wants(guaranteed("a", "4")))
+    story.tell(BindFailed(0, "uid-a", "unknown", "timeout"))
+    story.tell(NodeChanged(0, node("n1"), None))
+    story.has(node("n2"), spec="core:8")
+    pod = looked_up(story.schedules(1))
+    assert story.tell(PodLookedUp(story.now, "uid-a", pod)) == []
+    looked_up(story.schedules(LATE_SECONDS))
+    story.tell(PodLookedUp(story.now, "uid-a", pod))
+    assert only_bind(story.schedules(2)).node == "n2"
+    assert bind.node == "n1"
+
+
+def test_a_binding_that_waits_to_be_sent_is_not_sent_to_a_deleted_node() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    bind = only_bind(story.wants(guaranteed("a", "4")))
+    assert story.core.bindings.unsendable(bind) == ""
+    story.tell(NodeChanged(0, node("n1"), None))
+    assert story.core.bindings.unsendable(bind) == "node n1 was deleted"
+    story.tell(PodChanged(0, bind.pod, None))
+    assert story.core.bindings.unsendable(bind) == "pod ns/a no longer waits for this binding"
+
+
+def test_a_failed_pre_bind_releases_the_claim_and_names_the_plugin() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    story.wants(guaranteed("a", "4"))
+    done = story.tell(PreBindFailed(0, "uid-a", "VolumeBinding", "claim default/c: not bound after 600 s"))
+    (condition,) = [one for one in done if isinstance(one, SetCondition)]
+    assert condition.message == (
+        "running PreBind plugin 'VolumeBinding': claim default/c: not bound after 600 s"
+    )
+    assert binds(story.schedules(2))
+
+
+def test_pods_wait_where_the_last_node_was_deleted() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    story.tell(TopologyChanged(0, objects.topology("n1", objects.state("core:8")), None))
     story.tell(NodeChanged(0, node("n1"), None))
     assert why(story.wants(guaranteed("a", "1"))) == "no nodes available to schedule pods"
 
 
-def test_extended_resources_and_overhead_count() -> None:
-    story = Story().has(node("n1", **{"example.com/nic": "1"}), spec="core:8")
-    greedy = pod("a", container("x", "cpu=1 example.com/nic=1"))
-    assert binds(story.wants(greedy))
-    assert "1 Insufficient example.com/nic" in why(story.wants(pod("b", container("x", "example.com/nic=1"))))
-    heavy = pod("c", container("x", "cpu=1"), overhead={"memory": "40Gi"})
-    assert "1 Insufficient memory" in why(story.wants(heavy))
-
-
-def test_a_pod_that_changes_is_tried_again() -> None:
-    story = Story().has(node("n1", taints=(Taint("k", "v", "NoSchedule"),)), spec="core:8")
-    stuck = ours(guaranteed("a", "1"))
-    story.wants(stuck)
-    tolerant = replace(stuck, spec=replace(stuck.spec, tolerations=(Toleration("k", "Exists"),)))
-    story.tell(PodChanged(0, stuck, tolerant))
-    assert binds(story.schedules(1))
-
-
-def test_default_specs_are_equal_however_they_were_read() -> None:
-    """Raw fields take part in telling whether a pod asks differently."""
-    assert PodSpec() == msgspec.json.decode(b"{}", type=PodSpec)
-
-
-def test_an_event_names_the_node_that_is_nearest_to_fitting() -> None:
-    story = Story()
-    for name, spec in (("small", "core:4"), ("large", "core:8"), ("full", "core:8")):
-        story.has(node(name), spec=spec, reserved=CPUSet([0]), policy="pools")
-    for name in ("full", "large", "small"):
-        taken = {"full": "6", "large": "2", "small": "1"}[name]
-        story.publishes(name, nodes.admit(story.states[name], translate.request(guaranteed("x", taken)))[0])
-    instructions = story.wants(guaranteed("a", "6"))
-    (event,) = [one for one in instructions if isinstance(one, RecordPodEvent)]
-    assert event.nearest is not None
-    assert event.nearest.name == "large"
-    assert event.nearest.state.bound == story.states["large"].bound
-    assert event.nearest.request.name == "a"
-
-
-def test_best_effort_goes_where_more_is_lent_to_it() -> None:
-    """As much is requested of both nodes; on one of them by a pod that lends its CPUs."""
-    story = Story()
-    for name, qos in (("a", "LSE"), ("b", "LSR")):
-        story.has(node(name, cpus=16), spec="core:16", reserved=CPUSet([0]), policy="pools")
-        state = story.states[name]
-        for one in (
-            guaranteed(f"own-{name}", "8", labels={keys.QOS_CLASS: qos}),
-            pod(f"ls-{name}", container("x", "cpu=4")),
-        ):
-            state, decision = nodes.admit(state, translate.request(one))
-            assert decision.admitted
-            story.tell(PodChanged(0, None, replace(one, spec=replace(one.spec, node_name=name))))
-        story.publishes(name, state)
-    assert only_bind(story.wants(pod("be", container("x")))).node == "b"
-    assert only_bind(story.wants(pod("ls", container("x", "cpu=1")))).node == "a", "the pool is the same"
-
-
-def test_a_node_whose_disk_is_full_gets_nothing_until_there_is_room() -> None:
-    free = node("n1")
-    full = (*free.status.conditions, Condition("DiskPressure", "True"))
-    pressed = replace(free, status=replace(free.status, conditions=full))
-    story = Story().has(pressed, spec="core:8")
-    told = why(story.wants(pod("a", container("x"))))
-    taint = "{node.kubernetes.io/disk-pressure: }"
-    assert told == f"0/1 nodes are available: 1 node(s) had untolerated taint {taint}."
-    story.tell(NodeChanged(story.now, pressed, free))
-    assert only_bind(story.schedules(20)).node == "n1"
+def test_every_binding_names_its_scheduler_and_the_ledger_that_it_was_decided_on() -> None:
+    story = Story().has(node("n1"), spec="core:8")
+    story.core = SchedulerCore(identity="replica-1")
+    story.has(node("n1"), spec="core:8")
+    exclusive = only_bind(story.wants(guaranteed("a", "2")))
+    assert exclusive.annotations[keys.SCHEDULED_BY] == "replica-1"
+    assert exclusive.annotations[keys.LEDGER_GENERATION] == "0"
+    copied = pod("b", container("x", "cpu=1"), annotations={keys.SCHEDULED_BY: "other"})
+    assert only_bind(story.wants(copied)).annotations == {keys.SCHEDULED_BY: "replica-1"}

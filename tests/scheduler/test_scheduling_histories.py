@@ -12,9 +12,11 @@ from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.objects import NodeSpec
 from corelane.kube.pod import Pod
-from corelane.scheduler import filters
+from corelane.node import NodeState
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.taints import taints_of
 from corelane.scheduler.instructions import Bind
-from corelane.scheduler.node_cache import PodInfo, taints_of
+from corelane.scheduler.plugins import tolerations
 from corelane.scheduler.queue import LONGEST_PARKED
 from support.pods import container, guaranteed, pod
 from support.scheduler_world import World
@@ -40,7 +42,11 @@ STEP = st.one_of(
     st.tuples(st.just("hear"), st.just("all")),
     st.tuples(st.just("time"), st.sampled_from([0, 0, 1, 5, 70])),
     st.tuples(st.just("time"), st.just(1)),
-    st.tuples(st.just("answer"), st.sampled_from(["ok", "ok", "refuse", "lose", "mute"])),
+    st.tuples(st.just("answer"), st.sampled_from(["ok", "refuse", "throttle"])),
+    st.tuples(st.just("answer"), st.sampled_from(["ok", "lose", "late", "mute"])),
+    st.tuples(st.just("conflict"), st.sampled_from(["mute", "late"])),
+    st.tuples(st.just("look_up"), st.sampled_from(["ok", "ok", "lose"])),
+    st.tuples(st.just("late"), st.just(0)),
 )
 SEEN: Counter[str] = Counter()
 
@@ -100,6 +106,21 @@ class History:
     def answer(self, how: str) -> None:
         SEEN[how] += self.world.answer(how) is not None
 
+    def conflict(self, how: str) -> None:
+        """A binding is carried out without an answer, and answered with 409 when it is sent again."""
+        if self.world.asked:
+            self.answer(how)
+            self.late(0)
+            self.time(1)
+            self.answer("ok")
+
+    def look_up(self, how: str) -> None:
+        SEEN["look_up"] += bool(self.world.looked_up)
+        self.world.look_up(how)
+
+    def late(self, _: int) -> None:
+        self.world.carry_out_late()
+
     def check_proposal(self, bind: Bind) -> None:
         """No CPU goes to two pods, and what is promised in all fits the node."""
         mine = bind.pod.metadata.uid
@@ -116,14 +137,16 @@ class History:
     def promised(self, node: str) -> set[str]:
         """Pods that run on a node, or have been promised it without an answer so far."""
         running = {u for u, p in self.world.pods.items() if p.spec.node_name == node and not p.ended}
-        asked = {b.pod.metadata.uid for b in self.world.asked if b.node == node}
+        late = [bind for _, bind in self.world.late]
+        asked = {b.pod.metadata.uid for b in (*self.world.asked, *late) if b.node == node}
         return running | {uid for uid in asked if uid in self.world.pods and not self.world.pods[uid].ended}
 
     def lanes(self, uid: str) -> dict[str, CPUSet]:
         known = self.world.pods[uid]
         if known.spec.node_name:
             return dict(translate.request(known).proposal)
-        return next(dict(b.assignments) for b in self.world.asked if b.pod.metadata.uid == uid)
+        sent = (*self.world.asked, *(bind for _, bind in self.world.late))
+        return next(dict(b.assignments) for b in sent if b.pod.metadata.uid == uid)
 
     def check(self) -> None:
         self.every_pending_pod_is_known_and_has_a_reason()
@@ -142,7 +165,7 @@ class History:
 
     def every_pod_counts_once(self) -> None:
         for node in self.world.core.cluster.placeable():
-            assert node.state is None or nodes.validate(node.state) == []
+            assert not isinstance(node.state, NodeState) or nodes.validate(node.state) == []
             summed: Counter[str] = Counter()
             for info in node.pods.values():
                 summed.update(info.requests)
@@ -163,8 +186,9 @@ class History:
             self.world.publish(name)
         self.world.hear_everything()
         self.world.tick(20)
-        while self.world.asked or self.world.core.ready(self.world.now):
+        while self.world.asked or self.world.looked_up or self.world.core.ready(self.world.now):
             self.answer("ok")
+            self.look_up("ok")
             self.world.hear_everything()
             self.time(0)
         self.check()
@@ -172,7 +196,7 @@ class History:
     def fits(self, waiting: Pod, name: str) -> bool:
         node = self.world.nodes[name]
         _, decision = nodes.admit(self.world.agents[name], translate.request(waiting))
-        open_to_it = not node.spec.unschedulable and filters.untolerated(waiting, taints_of(node)) is None
+        open_to_it = not node.spec.unschedulable and tolerations.untolerated(waiting, taints_of(node)) is None
         return decision.admitted and open_to_it
 
 
@@ -191,4 +215,4 @@ def test_the_histories_were_eventful() -> None:
     """Runs after the one above: what it means to test must have happened, and often."""
     assert LONGEST_PARKED > 8 * 20, "what is retried by time alone must not help histories to finish"
     if SEEN:
-        assert min(SEEN[what] for what in ("bind", "ok", "refuse", "lose", "mute")) > 5, SEEN
+        assert min(SEEN[what] for what in ("bind", "ok", "refuse", "lose", "mute", "late")) > 2, SEEN

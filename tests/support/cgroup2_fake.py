@@ -3,6 +3,7 @@
 import errno
 import os
 import shutil
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -104,7 +105,7 @@ class FakeV2:
         if rule:
             rule(path, text)
         else:
-            path.write_text(text)
+            _write_at_once(path, text)
 
     def _write_cgroup_subtree_control(self, path: Path, text: str) -> None:
         group, wanted = path.parent, [word.removeprefix("+") for word in text.split()]
@@ -177,3 +178,10 @@ class FakeV2:
 
     def _refuse(self, action: str, path: Path, number: int) -> None:
         raise CgroupError(action, path, OSError(number, os.strerror(number)))
+
+
+def _write_at_once(path: Path, text: str) -> None:
+    """As the kernel does: no reader sees a file that is empty because it is being written."""
+    new = path.with_name(f".{path.name}.{threading.get_ident()}")
+    new.write_text(text)
+    new.replace(path)

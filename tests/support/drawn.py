@@ -9,6 +9,7 @@ NUMBERS = st.sampled_from([0, 1, 2, 80, -1, 300, 65536])
 QUANTITIES = st.sampled_from(["1", "0", "500m", "1.5", "2Gi", "1e3", "-1", "100n", "3Mi"])
 SCALARS = {
     "string": NAMES,
+    "text-or-null": NAMES,
     "bool": st.booleans(),
     "int32": NUMBERS,
     "int64": NUMBERS | st.just(2**40),

@@ -1,15 +1,18 @@
 """Nodes and their topologies as slim structs, in a line."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 
 from corelane import node as nodes
+from corelane.cpuset import CPUSet
 from corelane.kube import translate
 from corelane.kube.meta import Condition, ObjectMeta
 from corelane.kube.objects import Node, NodeResourceTopology, NodeSpec, NodeStatus, Taint
 from corelane.machine.spec import parse_spec
 from corelane.node import NodeConfig, NodeState
+from corelane.workload import PodRequest
 
 GIB = 2**30
 
@@ -46,3 +49,8 @@ def topology(name: str, known: NodeState) -> NodeResourceTopology:
     obj = translate.topology(known.machine, name, known)
     obj["metadata"]["resourceVersion"] = str(known.generation + 1)
     return msgspec.json.decode(msgspec.json.encode(obj), type=NodeResourceTopology)
+
+
+def proposing(request: PodRequest, cpus: Mapping[str, CPUSet]) -> PodRequest:
+    """The request of a pod whose scheduler proposed these CPUs."""
+    return replace(request, proposal=dict(cpus))

@@ -36,6 +36,18 @@ class Assets:
     kubelet: Path
 
 
+def servers() -> Assets:
+    """The programs of a cluster without nodes; skips where the environment does not name them."""
+    directory = os.environ.get("KUBEBUILDER_ASSETS")
+    if not directory:
+        pytest.skip("no real API server: set KUBEBUILDER_ASSETS (directory of kube-apiserver and etcd)")
+    programs = Assets(Path(directory) / "kube-apiserver", Path(directory) / "etcd", Path())
+    for program in (programs.apiserver, programs.etcd):
+        if not os.access(program, os.X_OK):
+            pytest.fail(f"{program}: is not an executable file; correct KUBEBUILDER_ASSETS")
+    return programs
+
+
 def assets() -> Assets:
     """The programs that the environment names; skips, naming what is missing."""
     directory, kubelet = os.environ.get("KUBEBUILDER_ASSETS"), os.environ.get("KUBELET")
@@ -98,8 +110,13 @@ class ControlPlane:
 
 
 @contextmanager
-def control_plane(programs: Assets, home: Path, *users: str) -> Iterator[ControlPlane]:
-    """An API server with RBAC and node authorization, and its etcd, in `home`; `users` get a token each."""
+def control_plane(
+    programs: Assets, home: Path, *users: str, options: tuple[str, ...] = ()
+) -> Iterator[ControlPlane]:
+    """An API server with RBAC and node authorization, and its etcd, in `home`; `users` get a token each.
+
+    `options` are more of the API server's.
+    """
     authority = Authority.make()
     ca_file = authority.write(home / "ca.crt")
     port, token = free_port(), secrets.token_hex(16)
@@ -114,6 +131,7 @@ def control_plane(programs: Assets, home: Path, *users: str) -> Iterator[Control
             etcd=etcd_url,
             tokens=_token_file(home, token, tokens),
         )
+        command = (*command, *options)
         server = Program(home / "kube-apiserver.log", *command)
         url = f"https://127.0.0.1:{port}"
         plane = ControlPlane(home, authority, ca_file, url, token, tokens, server, etcd, command)

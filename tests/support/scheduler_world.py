@@ -1,7 +1,6 @@
 """A cluster around the scheduler's core: an API server, agents with ledgers of their own, and late news.
 
-What is true changes at once; the core hears of it later, each kind in its own order, as from three watches:
-of pods at most CONFLICT_SECONDS later, which the core relies on.
+What is true changes at once; the core hears of it later, each kind in its own order, as from three watches.
 """
 
 from collections import deque
@@ -19,13 +18,15 @@ from corelane.scheduler.events import (
     BindFailed,
     BindSucceeded,
     CycleDue,
+    LookUpFailed,
     NodeChanged,
     PodChanged,
+    PodLookedUp,
     SchedulerEvent,
     TopologyChanged,
 )
-from corelane.scheduler.instructions import Bind
-from corelane.scheduler.scheduling import CONFLICT_SECONDS, SchedulerCore
+from corelane.scheduler.instructions import Bind, LookUpPod
+from corelane.scheduler.scheduling import SchedulerCore
 from support import objects
 
 
@@ -41,6 +42,10 @@ class World:
     """By kind, each with the time of the change."""
     asked: deque[Bind] = field(default_factory=deque)
     """Bindings without an answer yet."""
+    late: deque[tuple[float, Bind]] = field(default_factory=deque)
+    """Bindings that timed out at that time, and may be carried out within a minute."""
+    looked_up: deque[Pod] = field(default_factory=deque)
+    """Pods to be read without an answer yet."""
     heard: dict[str, Pod] = field(default_factory=dict)
     """The pods as the core knows them."""
     published: dict[str, NodeState] = field(default_factory=dict)
@@ -103,7 +108,11 @@ class World:
         assert nodes.validate(self.agents[name]) == []
 
     def _admit(self, name: str, pod: Pod) -> None:
-        self.agents[name], decision = nodes.admit(self.agents[name], translate.request(pod))
+        try:
+            request = translate.request(pod)
+        except translate.TranslationError:
+            return  # An agent starts nothing that it cannot read.
+        self.agents[name], decision = nodes.admit(self.agents[name], request)
         self.repicks += decision.repicked
         if not decision.admitted:
             self.refusals += 1
@@ -130,8 +139,8 @@ class World:
 
     def tick(self, seconds: float = 0) -> None:
         self.now += seconds
-        while self.news.get("pod") and self.news["pod"][0][0] + CONFLICT_SECONDS <= self.now:
-            self.hear("pod")
+        while self.late and self.late[0][0] + 60 <= self.now:
+            self.carry_out_late()
         if self.core.ready(self.now):
             self.handle(CycleDue(self.now))
 
@@ -139,9 +148,21 @@ class World:
         for instruction in self.core.handle(event):
             if isinstance(instruction, Bind):
                 self.asked.append(instruction)
+            elif isinstance(instruction, LookUpPod):
+                self.looked_up.append(instruction.pod)
+
+    def look_up(self, how: str) -> None:
+        """The API server answers the oldest read: ok, or lose."""
+        if self.looked_up:
+            uid = self.looked_up.popleft().metadata.uid
+            read = PodLookedUp(self.now, uid, self.pods.get(uid))
+            self.handle(LookUpFailed(self.now, uid, "timeout") if how == "lose" else read)
 
     def answer(self, how: str) -> Bind | None:
-        """The API server deals with the oldest binding: ok, refuse, lose (nothing done), or mute (done)."""
+        """The API server deals with the oldest binding.
+
+        ok, refuse, throttle, lose (nothing done), late (done within a minute), or mute (done).
+        """
         if not self.asked:
             return None
         bind = self.asked.popleft()
@@ -149,7 +170,11 @@ class World:
         pod = self.pods.get(uid)
         if how == "refuse" or pod is None or pod.ended:
             self.handle(BindFailed(self.now, uid, "rejected", "no"))
-        elif how == "lose":
+        elif how == "throttle":
+            self.handle(BindFailed(self.now, uid, "throttled", "too many requests", retry_after=2))
+        elif how in {"lose", "late"}:
+            if how == "late":
+                self.late.append((self.now, bind))
             self.handle(BindFailed(self.now, uid, "unknown", "timeout"))
         elif pod.spec.node_name:
             self.handle(BindFailed(self.now, uid, "conflict", "already assigned"))
@@ -162,6 +187,14 @@ class World:
             )
             self.handle(done)
         return bind
+
+    def carry_out_late(self) -> None:
+        """The API server carries out the oldest binding that timed out, unless its pod has a node."""
+        if self.late:
+            _, bind = self.late.popleft()
+            pod = self.pods.get(bind.pod.metadata.uid)
+            if pod is not None and not pod.ended and not pod.spec.node_name:
+                self._carry_out(bind, pod)
 
     def _carry_out(self, bind: Bind, pod: Pod) -> None:
         annotations = pod.metadata.annotations | bind.annotations

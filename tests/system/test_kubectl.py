@@ -277,7 +277,9 @@ def test_api_resources_and_versions_list_what_is_served(kubectl):
     told = kubectl("api-resources", "-o", "wide").stdout
     kinds = {line.split()[0] for line in told.splitlines()[1:]}
     core = {"configmaps", "events", "namespaces", "nodes", "pods"}
-    assert kinds == core | {"leases", "priorityclasses", "noderesourcetopologies"}
+    storage = {"persistentvolumeclaims", "persistentvolumes", "storageclasses"}
+    others = {"leases", "poddisruptionbudgets", "priorityclasses", "noderesourcetopologies"}
+    assert kinds == core | storage | others
     versions = kubectl("api-versions").stdout.split()
     assert {"v1", "topology.node.k8s.io/v1alpha1", "topology.node.k8s.io/v1alpha2"} <= set(versions)
     assert "corelane" in kubectl("version", "-o", "json").stdout

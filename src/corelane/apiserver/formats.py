@@ -37,6 +37,13 @@ _FEATURE_TEXT = (
     "must start with an UpperCamelCase segment, with subsequent segments separated by '/' "
     "(e.g., MyFeature or MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
 )
+_PERCENT = "[0-9]+%"
+_PERCENT_TEXT = "a valid percent string must be a numeric string followed by an ending '%'"
+_REASON = "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?"
+_REASON_TEXT = (
+    "a condition reason must start with alphabetic character, optionally followed by a string of "
+    "alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'"
+)
 MAX_INT32 = 2**31 - 1
 _LONGEST_CHECKED = 4096  # nested repeats make regular expressions slow on what is far too long anyway
 
@@ -132,6 +139,25 @@ def config_key(text: str) -> list[str]:
     elif text.startswith(".."):
         faults.append("must not start with '..'")
     return faults
+
+
+def percentage(text: str) -> list[str]:
+    """A whole number of per cent."""
+    if _matches(_PERCENT, text):
+        return []
+    return [_format(_PERCENT_TEXT, _PERCENT, "1%", "93%")]
+
+
+def condition_reason(text: str) -> list[str]:
+    """Why a condition has its status: one word in camel case."""
+    if _matches(_REASON, text):
+        return []
+    examples = ("my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB")
+    return [_format(_REASON_TEXT, _REASON, *examples)]
+
+
+def absolute_path(text: str) -> list[str]:
+    return [] if text.startswith("/") else ["must be an absolute path"]
 
 
 def env_name(text: str) -> list[str]:

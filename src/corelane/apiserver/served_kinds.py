@@ -14,9 +14,11 @@ from corelane.apiserver.schema.core_kinds import (
     NEW_EVENT,
     PRIORITY_CLASS,
 )
+from corelane.apiserver.schema.disruption_kind import POD_DISRUPTION_BUDGET
 from corelane.apiserver.schema.node_kind import NODE
 from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.schema.pod_kind import POD
+from corelane.apiserver.schema.storage_kinds import PERSISTENT_VOLUME, PERSISTENT_VOLUME_CLAIM, STORAGE_CLASS
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,10 @@ NODES = _kind(NODE, "nodes", short="no", namespaced=False, subresources=("status
 PODS = _kind(
     POD, "pods", short="po", categories=("all",), subresources=("binding", "eviction", "log", "status")
 )
+CLAIMS = _kind(PERSISTENT_VOLUME_CLAIM, "persistentvolumeclaims", short="pvc", subresources=("status",))
+VOLUMES = _kind(
+    PERSISTENT_VOLUME, "persistentvolumes", short="pv", namespaced=False, subresources=("status",)
+)
 CONFIG_MAPS = _kind(CONFIG_MAP, "configmaps", short="cm")
 EVENTS = _kind(EVENT, "events", short="ev")
 NEW_EVENTS = _kind(NEW_EVENT, "events", group="events.k8s.io", short="ev", stored="events")
@@ -95,6 +101,10 @@ LEASES = _kind(LEASE, "leases", group="coordination.k8s.io")
 PRIORITY_CLASSES = _kind(
     PRIORITY_CLASS, "priorityclasses", group="scheduling.k8s.io", short="pc", namespaced=False
 )
+BUDGETS = _kind(
+    POD_DISRUPTION_BUDGET, "poddisruptionbudgets", group="policy", short="pdb", subresources=("status",)
+)
+STORAGE_CLASSES = _kind(STORAGE_CLASS, "storageclasses", group="storage.k8s.io", short="sc", namespaced=False)
 TOPOLOGIES = _kind(
     noderesourcetopology.V1ALPHA2,
     "noderesourcetopologies",
@@ -109,11 +119,15 @@ KINDS: tuple[ServedKind, ...] = (
     NAMESPACES,
     NODES,
     PODS,
+    CLAIMS,
+    VOLUMES,
     CONFIG_MAPS,
     EVENTS,
     NEW_EVENTS,
     LEASES,
     PRIORITY_CLASSES,
+    BUDGETS,
+    STORAGE_CLASSES,
     TOPOLOGIES,
 )
 

@@ -26,12 +26,12 @@ from corelane.app.up.supervise import cancel_on_signal
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
 from corelane.kube.pod import Pod
+from corelane.node.explain.json_values import json_value
 from corelane.runtime.enforce import Mode
 from corelane.runtime.local import LocalRuntime
 from corelane.view import demo as view
 from corelane.view import tables
 from corelane.view.demo import Check, PoolStep
-from corelane.view.json_values import json_value
 
 _SIMULATED = "socket:2 core:8 smt:2"
 _PATIENCE = 20.0

@@ -32,7 +32,7 @@ from corelane.workload import ContainerRequest, PodRequest
 
 __all__ = ["Status", "plain"]
 
-_ENDED = frozenset({"Succeeded", "Failed"})
+ENDED = frozenset({"Succeeded", "Failed"})
 _BOUND: Final = {
     Sharing.ALONE: "exclusive CPUs",
     Sharing.LENT: "exclusive CPUs, shared with BE",
@@ -54,7 +54,7 @@ def main(kubeconfig: Path | None, node: str | None, form: Literal["table", "json
 
     Raises NoAnswer if it is unreachable, APIError if it rejects a request, NoSuchNode.
     """
-    status = asyncio.run(_read(kubeconfig or _default_kubeconfig()))
+    status = asyncio.run(_read(kubeconfig or default_kubeconfig()))
     if node is not None:
         status = only(status, node)
     if form == "table":
@@ -85,7 +85,7 @@ def _drawing(status: Status) -> str:
     return svg(node.machine, view.painted(node))
 
 
-def _default_kubeconfig() -> Path | None:
+def default_kubeconfig() -> Path | None:
     """Return the kubeconfig of `corelane up` on this machine, unless $KUBECONFIG is set."""
     ours = datadir.default() / "kubeconfig"
     return ours if "KUBECONFIG" not in os.environ and ours.is_file() else None
@@ -112,14 +112,22 @@ async def gather(client: KubeClient) -> Status:
     nodes, topologies, pods = await asyncio.gather(
         client.list(Node), client.list(NodeResourceTopology), client.list(Pod)
     )
-    alive = [pod for pod in pods.items if pod.status.phase not in _ENDED]
-    labels = {node.metadata.name: node.metadata.labels for node in nodes.items}
-    states = _with_claims(dict(_states(topologies.items, labels)), alive)
+    alive = [pod for pod in pods.items if pod.status.phase not in ENDED]
+    states = ledgers(nodes.items, topologies.items, alive)
     lines = [_node(node, states.get(node.metadata.name)) for node in nodes.items]
     simulated = {line.name for line in lines if line.simulated}
-    containers = [line for pod in alive if pod.spec.node_name for line in _containers(pod, states, simulated)]
+    bound = [pod for pod in alive if pod.spec.node_name]
+    containers = [line for pod in bound for line in container_lines(pod, states, simulated)]
     pending = [_pending(pod) for pod in alive if not pod.spec.node_name]
     return Status(_sorted(lines), tuple(containers), tuple(pending))
+
+
+def ledgers(
+    nodes: Iterable[Node], topologies: Iterable[NodeResourceTopology], pods: Iterable[Pod]
+) -> dict[str, NodeState]:
+    """Return node name to its ledger, with CPUs that were assigned but not published yet."""
+    labels = {node.metadata.name: node.metadata.labels for node in nodes}
+    return _with_claims(dict(_states(topologies, labels)), pods)
 
 
 def _sorted(lines: Iterable[NodeLine]) -> tuple[NodeLine, ...]:
@@ -199,10 +207,13 @@ def _short(pod: str) -> str:
     return pod.removeprefix("default/").removeprefix("/")
 
 
-def _containers(pod: Pod, states: Mapping[str, NodeState], simulated: set[str]) -> Iterable[ContainerLine]:
+def container_lines(
+    pod: Pod, states: Mapping[str, NodeState], simulated: set[str]
+) -> Iterable[ContainerLine]:
+    """Yield the containers of a bound pod with their CPUs, by its node's ledger."""
     node, meta = pod.spec.node_name, pod.metadata
     state = states.get(node)
-    reasons = translate.placement_reasons(pod)
+    reasons = translate.placement_reasons(pod.metadata.annotations)
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         entry = _entry(pod, state, container.name) if state else None
         pools = state is not None and state.config.policy == "pools"

@@ -102,6 +102,7 @@ _NAMES: Final = {
     "cpu_request": "cpuRequest",
     "memory_limit": "memoryLimit",
     "node_cpus": "nodeCPUs",
+    "exclusive_cpus": "exclusiveCPUs",
     "cfs_period": "cfsPeriod",
     "fail_on": "failOn",
 }

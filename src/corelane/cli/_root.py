@@ -5,7 +5,20 @@ from __future__ import annotations
 import click
 
 from corelane import __version__
-from corelane.cli import agent, allocate, completion, demo, limits, state, status, topology, up, vectors
+from corelane.cli import (
+    agent,
+    allocate,
+    completion,
+    demo,
+    explain,
+    limits,
+    scheduler,
+    state,
+    status,
+    topology,
+    up,
+    vectors,
+)
 from corelane.cli._errors import Group
 
 
@@ -34,7 +47,9 @@ for command in (
     demo.demo,
     up.up,
     agent.agent,
+    scheduler.scheduler,
     status.status,
+    explain.explain,
     topology.topology,
     allocate.allocate,
     state.state,

@@ -83,7 +83,7 @@ def advise(
         raise Fault("FILE, --prometheus and --cgroup are different sources: give one of them")
     if pods and kubeconfig:
         raise Fault("--pods and --kubeconfig both list the pods: give one of them")
-    settings = lint.policy(policy, _limits.named(flags), ())
+    settings = lint.policy(policy, _limits.named(flags), (), app.STATIC)
     options = app.AdviseOptions(output, selected, container, pods, kubeconfig, latency, settings, everything)
     measurements: app.MeasurementSource
     if record:

@@ -22,9 +22,9 @@ from corelane.cli._errors import Command
 def calibrate(only: str, runs: int, attempts: int, output: str) -> None:
     """Measure throttling in new cgroups, and compare it with the model.
 
-    Takes about two minutes, and usually requires root and a quiet machine: runs disturbed by other load or
-    the hypervisor are discarded. Exits with 1 if the model's error exceeds a tolerance, with 3 if no run
-    counts.
+    Takes 2 to 3 minutes for each of --runs, and up to --attempts times as long on a busy machine: runs
+    disturbed by other load or the hypervisor are discarded and repeated. Usually requires root. Exits with 1
+    if the model's error exceeds a tolerance, with 3 if no run counts.
     """
     from corelane.app.limits import calibrate as app
 

@@ -18,6 +18,12 @@ from corelane.cli._errors import Command, Fault
 @click.option(
     "--node-cpus", type=click.IntRange(min=1), help="CPUs of the largest node that pods may run on."
 )
+@click.option(
+    "--exclusive-cpus/--no-exclusive-cpus",
+    default=None,
+    help="Whether the kubelet's CPU manager policy is static, which gives Guaranteed containers with whole "
+    "CPUs exclusive ones.  [default: no]",
+)
 @click.option("--cfs-period", metavar="MS", help="The kubelet's cpuCFSQuotaPeriod.  [default: 100ms]")
 @_options.choice(
     "--fail-on",
@@ -25,6 +31,8 @@ from corelane.cli._errors import Command, Fault
     "The lowest severity that exits with 1.  [default: warning]",
 )
 @_options.many("--disable", "RULE", "Disable a rule")
+@_options.file("--baseline", "Report of an earlier run (-o json or sarif); only new findings are reported.")
+@click.option("--allow-empty", is_flag=True, help="Accept input without any Kubernetes object.")
 @click.option("--show-ignored", is_flag=True, help="Print ignored findings, too.")
 @click.option("--rules", is_flag=True, help="List the rules.")
 @click.option("--explain", metavar="RULE", help="Explain a rule: the reason and the fix.")
@@ -34,7 +42,9 @@ def lint(
     policy: Path | None,
     disable: tuple[str, ...],
     explain: str | None,
+    baseline: Path | None,
     *,
+    allow_empty: bool,
     show_ignored: bool,
     rules: bool,
     **flags: Any,
@@ -49,6 +59,7 @@ def lint(
     corelane limits lint deploy.yaml
     helm template ./chart | corelane limits lint -
     corelane limits lint manifests/ -o sarif > lint.sarif
+    corelane limits lint manifests/ --baseline baseline.json
     """  # noqa: D301 - click wants the character itself
     from corelane.app.limits import lint as app
 
@@ -68,5 +79,7 @@ def lint(
         ignored=show_ignored,
         say=click.echo,
         complain=lambda line: click.echo(line, err=True),
+        baseline=baseline,
+        allow_empty=allow_empty,
     )
     raise SystemExit(code)

@@ -1,7 +1,8 @@
 """The controller: watches namespaces, nodes, leases and pods, and cleans up the embedded server's cluster.
 
 As upstream's controllers: a terminating namespace is emptied and finalized; conditions and taints of nodes
-without heartbeat are set; pods, leases and topologies of deleted nodes are deleted.
+without heartbeat are set; pods, leases and topologies of deleted nodes are deleted. Its parts count the pods
+of disruption budgets, and bind claims to volumes.
 """
 
 import asyncio
@@ -13,7 +14,10 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from corelane.controller import node_health
+from corelane.controller.disruption_controller import DisruptionController
+from corelane.controller.volume_controller import VolumeController
 from corelane.kube.client import APIError, KubeClient
+from corelane.kube.disruption import PodDisruptionBudget
 from corelane.kube.informer import Informer, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import KINDS, Lease, Namespace, Node, NodeResourceTopology
@@ -78,13 +82,25 @@ class Controller:
         self._nodes = Informer(client, Node, handler=lambda _: self._changed.set())
         self._leases = Informer(client, Lease, namespace=LEASES)
         self._topologies = Informer(client, _Topology)
-        self._pods = Informer(client, Pod)
+        self._pods = Informer(client, Pod, handler=self._pod_changed)
+        self._budgets = Informer(client, PodDisruptionBudget, handler=self._budget_changed)
+        self._disruptions = DisruptionController(
+            client,
+            lambda: self._pods.objects,
+            lambda: self._budgets.objects,
+            failed=self._reporter.api_failed,
+            clock=clock,
+        )
+        self._storage = VolumeController(
+            client, lambda: self._nodes.objects, failed=self._reporter.api_failed, clock=clock
+        )
         self._informers: tuple[Informer[Any], ...] = (
             self._namespaces,
             self._nodes,
             self._leases,
             self._topologies,
             self._pods,
+            self._budgets,
         )
 
     async def run(self) -> None:
@@ -96,6 +112,15 @@ class Controller:
                 await informer.synced()
             group.create_task(self._end_namespaces())
             group.create_task(self._watch_nodes())
+            group.create_task(self._disruptions.run())
+            group.create_task(self._storage.run())
+
+    def _pod_changed(self, change: ObjectChange[Pod]) -> None:
+        self._disruptions.pod_changed(change)
+        self._storage.pod_changed(change)
+
+    def _budget_changed(self, change: ObjectChange[PodDisruptionBudget]) -> None:
+        self._disruptions.budget_changed(change)
 
     def _namespace_changed(self, change: ObjectChange[Namespace]) -> None:
         if change.new and _is_terminating(change.new):
@@ -209,8 +234,9 @@ def _is_terminating(namespace: Namespace) -> bool:
 async def _empty(client: KubeClient, namespace: Namespace) -> bool:
     """Delete the contents of a terminating namespace; true once it is finalized. Raises APIError."""
     name = namespace.metadata.name
-    if [kind for kind in _CONTENTS if await _holds(client, kind, name)]:
-        for kind in _CONTENTS:
+    held = [kind for kind in _CONTENTS if await _holds(client, kind, name)]
+    if held:
+        for kind in held:
             await client.raw("DELETE", kind.api.path(name))
         if [kind for kind in _CONTENTS if await _holds(client, kind, name)]:
             return False
@@ -219,7 +245,13 @@ async def _empty(client: KubeClient, namespace: Namespace) -> bool:
 
 
 async def _holds(client: KubeClient, kind: type[Object], namespace: str) -> bool:
-    listing = await client.list(kind, namespace=namespace, page=1)
+    """Return whether objects of the kind are in the namespace; none are of a kind that is not served."""
+    try:
+        listing = await client.list(kind, namespace=namespace, page=1)
+    except APIError as error:
+        if error.code == 404:
+            return False
+        raise
     return bool(listing.items or listing.malformed)
 
 

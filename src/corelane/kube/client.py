@@ -14,19 +14,27 @@ from aiohttp import ClientResponse
 
 from corelane.kube import apierrors, decode
 from corelane.kube.apierrors import APIError, Gone, MalformedObject, NoCluster, Unreachable
-from corelane.kube.connection import CONFIGURATION_ERRORS, NETWORK_ERRORS, Connection, CredentialsError
+from corelane.kube.connection import (
+    CONFIGURATION_ERRORS,
+    NETWORK_ERRORS,
+    Answer,
+    Connection,
+    CredentialsError,
+)
 from corelane.kube.decode import Listing, Malformed, WatchEvent
 from corelane.kube.meta import Object
 from corelane.kube.objects import api_of, written
-from corelane.kube.pod import Pod
 
 __all__ = ["APIError", "Gone", "Listing", "MalformedObject", "NoCluster", "Unreachable", "WatchEvent"]
 
 T = TypeVar("T", bound=Object)
 PatchKind = Literal["merge", "strategic", "json"]
 _UNAUTHORIZED: Final = 401
+_REDIRECTS: Final = 300
 _ERRORS: Final = 400
 """Status codes from here on are errors."""
+_BIND_SECONDS: Final = 30.0
+_JSON: Final = {"Content-Type": "application/json"}
 
 _PATCH_TYPES: Final = {
     "merge": "application/merge-patch+json",
@@ -124,7 +132,7 @@ class KubeClient:
                 "GET", path, query=query, read_seconds=quiet_seconds
             ) as response:
                 if response.status >= _ERRORS:
-                    raise _failure("GET", path, response, await response.read())
+                    raise _failure("GET", path, await _whole(response))
                 opened()
                 lines = decode.Lines()
                 async for chunk in response.content.iter_any():
@@ -184,20 +192,21 @@ class KubeClient:
         annotations: Mapping[str, str] | None = None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Bind a pod to a node; the server merges annotations and labels into the pod in the same write."""
-        binding = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {
-                "namespace": namespace,
-                "name": name,
-                "uid": uid,
-                "annotations": dict(annotations or {}),
-                "labels": dict(labels or {}),
-            },
-            "target": {"apiVersion": "v1", "kind": "Node", "name": node},
-        }
-        await self._json("POST", Pod.api.path(namespace, name, "binding"), binding)
+        """Bind a pod to a node; the server merges annotations and labels into the pod in the same write.
+
+        Whether it was carried out is certain after return (yes), and after an error that is a Status of a
+        4xx code but 408, 409 and 429 (no).
+        """
+        target = _BindingTarget(node)
+        meta = _BindingMeta(namespace, name, uid, annotations or {}, labels or {})
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+        answer = await self._call(
+            "POST", path, None, _ENCODER.encode(_Binding(meta, target)), _JSON, _BIND_SECONDS
+        )
+        if answer.status >= _ERRORS:
+            raise _failure("POST", path, answer)
+        if answer.status >= _REDIRECTS or not _succeeded(answer.body):
+            raise MalformedObject(f"POST {path}: {answer.status} without a Status: the outcome is unknown")
 
     async def raw(
         self,
@@ -208,31 +217,30 @@ class KubeClient:
         content_type: str = "application/json",
     ) -> bytes:
         """Send any request, and return the body of the answer."""
-        headers = {"Content-Type": content_type} if body is not None else {}
-        response, answer = await self._send(method, path, query or {}, body, headers)
-        if response.status == _UNAUTHORIZED and await self._connection.renew():
-            response, answer = await self._send(method, path, query or {}, body, headers)
-        if response.status >= _ERRORS:
-            raise _failure(method, path, response, answer)
-        return answer
+        headers = {"Content-Type": content_type} if body is not None else None
+        answer = await self._call(method, path, query, body, headers)
+        if answer.status >= _ERRORS:
+            raise _failure(method, path, answer)
+        return answer.body
 
-    async def _send(
+    async def _call(
         self,
         method: str,
         path: str,
-        query: Mapping[str, str],
+        query: Mapping[str, str] | None,
         body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> tuple[ClientResponse, bytes]:
+        headers: Mapping[str, str] | None,
+        seconds: float | None = None,
+    ) -> Answer:
         try:
-            async with self._connection.request(
-                method, path, query=query, body=body, headers=headers
-            ) as response:
-                return response, await response.read()
+            answer = await self._connection.call(method, path, query, body, headers, seconds)
+            if answer.status == _UNAUTHORIZED and await self._connection.renew():
+                answer = await self._connection.call(method, path, query, body, headers, seconds)
         except CredentialsError as error:
             raise _without_credentials(method, path, error) from error
         except NETWORK_ERRORS as error:
             raise self._unreachable(method, path, error) from error
+        return answer
 
     def _unreachable(self, method: str, path: str, error: Exception) -> Unreachable:
         """Return an error that names the server and the remedy."""
@@ -256,6 +264,45 @@ class KubeClient:
             raise MalformedObject(f"{method} {path}: the answer is not a JSON object: {error}") from error
 
 
+class _BindingMeta(msgspec.Struct, frozen=True, gc=False):
+    namespace: str
+    name: str
+    uid: str
+    annotations: Mapping[str, str]
+    labels: Mapping[str, str]
+
+
+class _BindingTarget(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    api_version: str = msgspec.field(name="apiVersion", default="v1")
+    kind: str = "Node"
+
+
+class _Binding(msgspec.Struct, frozen=True, gc=False):
+    metadata: _BindingMeta
+    target: _BindingTarget
+    api_version: str = msgspec.field(name="apiVersion", default="v1")
+    kind: str = "Binding"
+
+
+class _Outcome(msgspec.Struct, gc=False):
+    kind: str
+    status: Any = None
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_OUTCOME: Final = msgspec.json.Decoder(_Outcome)
+
+
+def _succeeded(body: bytes) -> bool:
+    """Whether the body of a 2xx answer to a binding is the API server's: a Status, or the Binding itself."""
+    try:
+        outcome = _OUTCOME.decode(body)
+    except msgspec.MsgspecError:
+        return False
+    return outcome.kind == "Binding" or (outcome.kind == "Status" and outcome.status == "Success")
+
+
 def _query(**values: object) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
 
@@ -274,9 +321,14 @@ def _page(kind: type[T], body: bytes) -> decode.DecodedPage[T]:
         raise MalformedObject(f"the answer is not a list of {kind.api.plural}: {error}") from error
 
 
-def _failure(method: str, path: str, response: ClientResponse, body: bytes) -> APIError:
-    fallback = f"{method} {path}: {response.status} {response.reason}"
-    return apierrors.of_status(response.status, decode.plain_json(body), fallback)
+def _failure(method: str, path: str, answer: Answer) -> APIError:
+    fallback = f"{method} {path}: {answer.status} {answer.reason}"
+    return apierrors.of_status(answer.status, decode.plain_json(answer.body), fallback, answer.retry_after)
+
+
+async def _whole(response: ClientResponse) -> Answer:
+    body, retry_after = await response.read(), response.headers.get("Retry-After", "")
+    return Answer(response.status, response.reason or "", body, retry_after)
 
 
 def _why(error: BaseException) -> str:

@@ -4,14 +4,18 @@ A replaced pool ends with its last request, so that watches outlive a rotated to
 """
 
 import ssl
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Final, TypeAlias
-from urllib.parse import urlsplit
 
 import aiohttp
+from aiohttp.helpers import get_env_proxy_for_url
+from yarl import URL
 
 from corelane import __version__
 from corelane.kube import kubeconfig
@@ -27,12 +31,28 @@ _CONNECT_SECONDS: Final = 10.0
 _CONNECTIONS: Final = 100
 _KEEPALIVE_SECONDS: Final = 30.0
 """Idle connections live longer than a heartbeat's period, and shorter than a proxy's usual minute."""
+_CHECK_SECONDS: Final = 1.0
+"""Least time between two looks at the files that credentials are from; a 401 looks at once."""
 
 _Versions: TypeAlias = tuple[tuple[int, ...], ...]
 
 
+_TIMEOUT: Final = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=_READ_SECONDS)
+
+
 class CredentialsError(Exception):
     """The token file cannot be read, or the credential plugin fails."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    reason: str
+    body: bytes
+    retry_after: str = ""
+    """Text of the header."""
 
 
 class _Pool:
@@ -44,6 +64,10 @@ class _Pool:
         self.authorization = Authorization(config)
         self._cluster = config.cluster
         self._context = tls_context(config)
+        self.options: dict[str, Any] = {"server_hostname": config.cluster.tls_server_name} | _proxy(
+            config.cluster
+        )
+        self._base = config.cluster.server.rstrip("/")
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -54,11 +78,7 @@ class _Pool:
         return self._session
 
     def url(self, path: str) -> str:
-        return self._cluster.server.rstrip("/") + path
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"server_hostname": self._cluster.tls_server_name, "proxy": self._cluster.proxy_url}
+        return self._base + path
 
     async def close(self) -> None:
         session, self._session = self._session, None
@@ -67,15 +87,29 @@ class _Pool:
 
 
 def _session(cluster: ClusterForm, context: ssl.SSLContext | None) -> aiohttp.ClientSession:
-    """As with client-go, no proxy of the environment is used for a loopback address."""
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
             ssl=context or True, limit=_CONNECTIONS, keepalive_timeout=_KEEPALIVE_SECONDS
         ),
         headers={"User-Agent": f"corelane/{__version__}", "Accept": "application/json"},
-        trust_env=not _is_loopback(urlsplit(cluster.server).hostname or ""),
         cookie_jar=aiohttp.DummyCookieJar(),
     )
+
+
+def _proxy(cluster: ClusterForm) -> dict[str, Any]:
+    """Return the request's options for the proxy of the kubeconfig, else of the environment.
+
+    As with client-go, none of the environment is used for a loopback address. It is looked up once, because
+    aiohttp's `trust_env` reads environment and .netrc with every request (300 µs).
+    """
+    url = URL(cluster.server)
+    if cluster.proxy_url or _is_loopback(url.host or ""):
+        return {"proxy": cluster.proxy_url}
+    try:
+        proxy, credentials = get_env_proxy_for_url(url)
+    except LookupError:
+        return {}
+    return {"proxy": proxy, "proxy_auth": credentials}
 
 
 class Connection:
@@ -89,6 +123,7 @@ class Connection:
         self._load = load
         self._config = config
         self._versions = _versions(config.files)
+        self._checked = time.monotonic()
         self._pool = _Pool(config)
 
     @classmethod
@@ -125,28 +160,79 @@ class Connection:
 
         `read_seconds` is the longest silence. Raises CredentialsError, NETWORK_ERRORS.
         """
-        if self._load and _versions(self._config.files) != self._versions:
-            await self.renew()
-        pool = self._pool
+        pool = await self._current_pool()
         pool.requests += 1
         try:
-            authorization = await _headers(pool)
             timeout = aiohttp.ClientTimeout(sock_connect=_CONNECT_SECONDS, sock_read=read_seconds)
-            async with pool.session.request(
-                method,
-                pool.url(path),
-                params=query,
-                data=body,
-                headers={**authorization, **(headers or {})},
-                timeout=timeout,
-                allow_redirects=False,
-                **pool.options,
-            ) as response:
+            response = await self._start(pool, method, path, query, body, headers, timeout)
+            async with response:
                 yield response
         finally:
-            pool.requests -= 1
-            if pool is not self._pool and not pool.requests:
-                await pool.close()
+            await self._finished(pool)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        seconds: float | None = None,
+    ) -> Answer:
+        """Send a request, and read the whole answer, within `seconds` in all if given.
+
+        Raises CredentialsError, NETWORK_ERRORS.
+        """
+        pool = await self._current_pool()
+        pool.requests += 1
+        timeout = _TIMEOUT if seconds is None else _timeout(seconds)
+        try:
+            response = await self._start(pool, method, path, query, body, headers, timeout)
+            try:
+                whole = await response.read()
+            except BaseException:
+                response.close()
+                raise
+            return Answer(
+                response.status, response.reason or "", whole, response.headers.get("Retry-After", "")
+            )
+        finally:
+            await self._finished(pool)
+
+    async def _start(
+        self,
+        pool: _Pool,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None,
+        body: bytes | None,
+        headers: Mapping[str, str] | None,
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's own
+    ) -> aiohttp.ClientResponse:
+        authorization = await _headers(pool)
+        return await pool.session.request(
+            method,
+            pool.url(path),
+            params=query or None,
+            data=body,
+            headers={**authorization, **headers} if headers else authorization,
+            timeout=timeout,
+            allow_redirects=False,
+            **pool.options,
+        )
+
+    async def _current_pool(self) -> _Pool:
+        """The pool, made anew if the files of the credentials changed."""
+        if self._load and time.monotonic() - self._checked >= _CHECK_SECONDS:
+            self._checked = time.monotonic()
+            if _versions(self._config.files) != self._versions:
+                await self.renew()
+        return self._pool
+
+    async def _finished(self, pool: _Pool) -> None:
+        pool.requests -= 1
+        if pool is not self._pool and not pool.requests:
+            await pool.close()
 
     async def renew(self) -> bool:
         """Read the configuration again; return whether it changed. An invalid one changes nothing."""
@@ -172,6 +258,12 @@ class Connection:
 
     async def close(self) -> None:
         await self._pool.close()
+
+
+@lru_cache(maxsize=16)
+def _timeout(seconds: float) -> aiohttp.ClientTimeout:
+    connect = min(seconds, _CONNECT_SECONDS)
+    return aiohttp.ClientTimeout(total=seconds, sock_connect=connect, sock_read=seconds)
 
 
 async def _headers(pool: _Pool) -> dict[str, str]:

@@ -41,6 +41,9 @@ def tls_context(config: ServerConfig) -> ssl.SSLContext | None:
 def _load_certificate(context: ssl.SSLContext, config: ServerConfig) -> None:
     """Load the user's certificate; OpenSSL takes it from files alone."""
     user = config.user
+    if not (user.client_certificate or user.client_certificate_data):
+        # A service account's: where the root file system is read-only, there is no directory for files.
+        return
     with tempfile.TemporaryDirectory(prefix="corelane-") as directory:
         paths = []
         for name, file, data in (

@@ -8,7 +8,7 @@ that no deletion is missed. Where an object cannot be decoded, its last valid st
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -27,7 +27,8 @@ QUIET_SECONDS: Final = 70.0
 _FIRST_DELAY: Final = 0.25
 _LONGEST_DELAY: Final = 30.0
 _SHORTEST_WATCH: Final = 1.0
-_BATCH: Final = 200
+_SLICE_SECONDS: Final = 0.005
+"""Changes are handled for this long before other tasks run: handlers differ in cost, so none are counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,9 @@ class InformerReporter:
 
     def listed(self, kind: type[Object], objects: int) -> None:
         """All objects were listed, at the start or after a broken watch."""
+
+    def not_served(self, kind: type[Object]) -> None:
+        """An optional kind does not exist on this server; it is looked for again."""
 
     def watching(self, kind: type[Object], objects: int) -> None:
         """A watch was opened: from now on changes are seen, and those since the last one."""
@@ -70,15 +74,13 @@ class Mirror(Generic[T]):
     def objects(self) -> Mapping[Key, T]:
         return MappingProxyType(self._objects)
 
-    def replace(self, listing: Listing[T]) -> list[ObjectChange[T]]:
-        """Replace the copy by a list, and return the changes: deletions first."""
-        new = {item.key: item for item in listing.items}
-        malformed = {bad.key for bad in listing.malformed}
-        deleted = [key for key in self._objects if key not in new and key not in malformed]
-        changes = [change for key in deleted for change in self._drop(key)]
-        for item in new.values():
-            changes += self._put(item)
-        return changes
+    def replace(self, listing: Listing[T]) -> Iterator[ObjectChange[T]]:
+        """Replace the copy by a list, one object with each step, and yield the changes: deletions first."""
+        present = {item.key for item in listing.items} | {bad.key for bad in listing.malformed}
+        for key in [key for key in self._objects if key not in present]:
+            yield from self._drop(key)
+        for item in listing.items:
+            yield from self._put(item)
 
     def apply(self, event: WatchEvent[T]) -> list[ObjectChange[T]]:
         """Apply one event of a watch, and return the changes."""
@@ -122,7 +124,9 @@ class Informer(Generic[T]):
         rng: random.Random | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         quiet_seconds: float = QUIET_SECONDS,
+        optional: bool = False,
     ) -> None:
+        """An `optional` kind may not be served (404): then there are no objects of it, until it is."""
         self.kind = kind
         self._client = client
         self._handler = handler
@@ -135,11 +139,14 @@ class Informer(Generic[T]):
         self._random = rng or random.Random()  # noqa: S311 - jitter, not secrets
         self._sleep = sleep
         self._quiet = quiet_seconds
+        self._optional = optional
         self._mirror: Mirror[T] = Mirror()
         self._malformed: dict[Key, Malformed] = {}
         self._synced = asyncio.Event()
         self._version = ""
         self._failures = 0
+        self._open = False
+        """Whether the server answered the present watch."""
 
     @property
     def objects(self) -> Mapping[Key, T]:
@@ -161,43 +168,70 @@ class Informer(Generic[T]):
                 await self._back_off(error)
             except APIError as error:
                 self._version = ""
-                await self._back_off(error)
+                if self._optional and error.code == 404:
+                    await self._without_objects()
+                else:
+                    await self._back_off(error)
 
     async def _list(self) -> None:
         listing = await self._client.list(self.kind, **self._where)
-        for bad in listing.malformed:
-            self._reporter.malformed(bad)
-        present = {item.key for item in listing.items} | {bad.key for bad in listing.malformed}
-        for key in self._malformed.keys() - present:
-            self._reporter.malformed_gone(self._malformed[key])
-        self._malformed = {bad.key: bad for bad in listing.malformed}
-        changes = self._mirror.replace(listing)
-        for batch in _batches(changes):
-            self._handle(batch)
-            await asyncio.sleep(0)
-        self._version = listing.resource_version
+        await self._replace(listing)
         self._reporter.listed(self.kind, len(listing.items))
         self._synced.set()
+
+    async def _without_objects(self) -> None:
+        """The kind is not served: nobody has defined it, or no longer."""
+        await self._replace(Listing((), ""))
+        self._reporter.not_served(self.kind)
+        self._synced.set()
+        await self._sleep(_LONGEST_DELAY * self._random.uniform(0.5, 1.0))
+
+    async def _replace(self, listing: Listing[T]) -> None:
+        for bad in listing.malformed:
+            self._reporter.malformed(bad)
+        if self._malformed:
+            present = {item.key for item in listing.items} | {bad.key for bad in listing.malformed}
+            for key in self._malformed.keys() - present:
+                self._reporter.malformed_gone(self._malformed[key])
+        self._malformed = {bad.key: bad for bad in listing.malformed}
+        pace = _Pace()
+        for change in self._mirror.replace(listing):
+            self._handler(change)
+            if pace.over():
+                await pace.pause()
+        self._version = listing.resource_version
 
     async def _watch(self) -> None:
         """Follow the changes until the server ends the watch, as it does after some minutes."""
         loop = asyncio.get_running_loop()
-        begun = loop.time()
+        begun, self._open = loop.time(), False
         events = self._client.watch(
             self.kind,
             resource_version=self._version,
             quiet_seconds=self._quiet,
-            opened=lambda: self._reporter.watching(self.kind, len(self._mirror.objects)),
+            opened=self._opened,
             **self._where,
         )
-        async with aclosing(events):
-            async for event in events:
-                if self._failures:
-                    self._failures = 0
-                    self._reporter.recovered(self.kind)
-                self._apply(event)
+        pace = _Pace()
+        try:
+            async with aclosing(events):
+                async for event in events:
+                    if pace.over():
+                        await pace.pause()
+                    if self._failures:
+                        self._failures = 0
+                        self._reporter.recovered(self.kind)
+                    self._apply(event)
+        except Unreachable:
+            if not self._open or loop.time() - begun < self._quiet:
+                raise
+            self._failures = 0  # A server sends nothing about a kind that never had an event.
         if loop.time() - begun < _SHORTEST_WATCH:
             raise Unreachable(f"the watch of {self.kind.api.plural} ended at once")
+
+    def _opened(self) -> None:
+        self._open = True
+        self._reporter.watching(self.kind, len(self._mirror.objects))
 
     def _apply(self, event: WatchEvent[T]) -> None:
         if event.malformed and event.type == "DELETED":
@@ -209,10 +243,7 @@ class Informer(Generic[T]):
         elif event.object is not None:
             self._malformed.pop(event.object.key, None)
         self._version = event.resource_version or self._version
-        self._handle(self._mirror.apply(event))
-
-    def _handle(self, changes: Iterable[ObjectChange[T]]) -> None:
-        for change in changes:
+        for change in self._mirror.apply(event):
             self._handler(change)
 
     async def _back_off(self, error: APIError) -> None:
@@ -223,7 +254,16 @@ class Informer(Generic[T]):
         await self._sleep(seconds)
 
 
-def _batches(changes: list[ObjectChange[T]]) -> Iterator[list[ObjectChange[T]]]:
-    """Handled one by one, so that a long list does not block the event loop."""
-    for start in range(0, len(changes), _BATCH):
-        yield changes[start : start + _BATCH]
+class _Pace:
+    """Lets other tasks run after every slice of time: one chunk of a watch may hold hundreds of events."""
+
+    def __init__(self) -> None:
+        self._now = asyncio.get_running_loop().time
+        self._end = self._now() + _SLICE_SECONDS
+
+    def over(self) -> bool:
+        return self._now() >= self._end
+
+    async def pause(self) -> None:
+        await asyncio.sleep(0)
+        self._end = self._now() + _SLICE_SECONDS

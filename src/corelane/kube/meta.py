@@ -57,6 +57,14 @@ class OwnerReference(Wire, frozen=True):
     controller: bool = False
 
 
+class ObjectReference(Wire, frozen=True):
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
 class ObjectMeta(Wire, frozen=True):
     """Timestamps are RFC 3339 strings, empty where absent; those of one field sort as text."""
 

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import Raw, field
+from msgspec.structs import force_setattr
 
-from corelane.kube.meta import API, Condition, Object, ResourceList, Wire
+from corelane.kube.meta import API, Condition, Object, ResourceList, Wire, WireQuantity
+from corelane.kube.pod_volumes import Volume
+
+_ABSENT: Final = Raw()
 
 
 class ResourceRequirements(Wire, frozen=True):
@@ -47,6 +51,15 @@ class EnvVar(Wire, frozen=True):
     value_from: EnvVarSource | None = None
 
 
+class ContainerPort(Wire, frozen=True):
+    """`host_port` 0 is none; an empty `host_ip` is every address."""
+
+    host_port: int = 0
+    host_ip: str = field(name="hostIP", default="")
+    protocol: str = "TCP"
+    container_port: int = 0
+
+
 class Container(Wire, frozen=True):
     name: str = ""
     image: str = ""
@@ -54,6 +67,7 @@ class Container(Wire, frozen=True):
     args: tuple[str, ...] = ()
     env: tuple[EnvVar, ...] = ()
     working_dir: str = ""
+    ports: tuple[ContainerPort, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     restart_policy: str = ""
     """`Always` makes an init container a sidecar (KEP-753); empty follows the pod's."""
@@ -93,11 +107,18 @@ class NodeAffinity(Wire, frozen=True):
 
 
 class Affinity(Wire, frozen=True):
-    """Affinity to other pods is kept as raw JSON, empty where absent."""
+    """Affinity to other pods is kept as raw JSON (of `pod_affinity.PodAffinity`), empty where absent."""
 
     node_affinity: NodeAffinity | None = None
     pod_affinity: Raw = Raw()
     pod_anti_affinity: Raw = Raw()
+
+    def __post_init__(self) -> None:
+        """Copy what is raw: as decoded, it keeps the whole list alive."""
+        if bytes(self.pod_affinity):
+            force_setattr(self, "pod_affinity", self.pod_affinity.copy())
+        if bytes(self.pod_anti_affinity):
+            force_setattr(self, "pod_anti_affinity", self.pod_anti_affinity.copy())
 
 
 class Toleration(Wire, frozen=True):
@@ -114,6 +135,12 @@ class SchedulingGate(Wire, frozen=True):
     name: str = ""
 
 
+class PodResourceClaim(Wire, frozen=True):
+    """A claim for devices (dynamic resource allocation); what it refers to is not read."""
+
+    name: str = ""
+
+
 class PodSpec(Wire, frozen=True):
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
@@ -125,15 +152,24 @@ class PodSpec(Wire, frozen=True):
     node_selector: dict[str, str] = field(default_factory=dict)
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
-    topology_spread_constraints: Raw = Raw()
+    topology_spread_constraints: Raw = _ABSENT
+    """A list of `pod_affinity.TopologySpreadConstraint`, as raw JSON."""
+    volumes: tuple[Volume, ...] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     scheduler_name: str = ""
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     priority: int = 0
     priority_class_name: str = ""
     termination_grace_period_seconds: int = 30
     active_deadline_seconds: int | None = None
+    preemption_policy: str = "PreemptLowerPriority"
     host_network: bool = False
     hostname: str = ""
+
+    def __post_init__(self) -> None:
+        """Copy what is raw: as decoded, it keeps the whole list alive."""
+        if self.topology_spread_constraints is not _ABSENT:
+            force_setattr(self, "topology_spread_constraints", self.topology_spread_constraints.copy())
 
 
 class ContainerStateWaiting(Wire, frozen=True):
@@ -161,6 +197,17 @@ class ContainerState(Wire, frozen=True):
     terminated: ContainerStateTerminated | None = None
 
 
+_MOST_SHARED: Final = 4096
+_known: Final[dict[tuple[tuple[str, WireQuantity], ...], ResourceRequirements]] = {}
+
+
+def _shared(resources: ResourceRequirements) -> ResourceRequirements:
+    key = (*resources.requests.items(), ("", ""), *resources.limits.items())
+    if len(_known) > _MOST_SHARED:
+        _known.clear()
+    return _known.setdefault(key, resources)
+
+
 class ContainerStatus(Wire, frozen=True):
     name: str = ""
     ready: bool = False
@@ -170,6 +217,18 @@ class ContainerStatus(Wire, frozen=True):
     container_id: str = field(name="containerID", default="")
     state: ContainerState = ContainerState()
     last_state: ContainerState = ContainerState()
+    resources: ResourceRequirements | None = None
+    """As the container runs; other than in the spec while it is resized."""
+    allocated_resources: ResourceList | None = None
+    """As the node has admitted it."""
+
+    def __post_init__(self) -> None:
+        """Share equal amounts: all replicas say the same."""
+        if self.resources is not None:
+            force_setattr(self, "resources", _shared(self.resources))
+        if self.allocated_resources is not None:
+            amounts = _shared(ResourceRequirements(self.allocated_resources)).requests
+            force_setattr(self, "allocated_resources", amounts)
 
 
 class PodStatus(Wire, frozen=True):
@@ -184,6 +243,9 @@ class PodStatus(Wire, frozen=True):
     host_ip: str = field(name="hostIP", default="")
     start_time: str = ""
     nominated_node_name: str = ""
+    resources: ResourceRequirements | None = None
+    """Pod-level resources, as of ContainerStatus."""
+    allocated_resources: ResourceList | None = None
 
 
 class Pod(Object, frozen=True):

@@ -25,10 +25,7 @@ def admit(state: NodeState, request: PodRequest) -> tuple[NodeState, Decision]:
         return state, _already_admitted(state, request.uid)
     pooled = state.config.policy == "pools"
     try:
-        if pooled and request.cpu_request and state.config.pools.amplification > 1:
-            pools.check_amplified(state, request)
-        elif not state.config.exact:
-            _check_capacity(state, request.cpu_request)
+        _check_capacity(state, request)
         return (pools.admit if pooled else static.admit)(state, request)
     except Refusal as refusal:
         return state, Decision(False, refusal.reason, shared=state.shared_pool)
@@ -50,7 +47,21 @@ def _already_admitted(state: NodeState, uid: str) -> Decision:
     )
 
 
-def _check_capacity(state: NodeState, milli: int) -> None:
+def capacity_refusal(state: NodeState, request: PodRequest) -> Reason | None:
+    """Return why the node's capacity, CPU requests against CPUs in all, does not admit a pod."""
+    try:
+        _check_capacity(state, request)
+    except Refusal as refusal:
+        return refusal.reason
+    return None
+
+
+def _check_capacity(state: NodeState, request: PodRequest) -> None:
     """The kubelet's general check; as there, a pod without a CPU request always fits. Raises Refusal."""
-    if milli and state.requested + milli > state.allocatable:
+    milli = request.cpu_request
+    if not milli:
+        return
+    if state.config.policy == "pools" and state.config.pools.amplification > 1:
+        pools.check_amplified(state, request)
+    elif not state.config.exact and state.requested + milli > state.allocatable:
         raise Refusal(Code.OUT_OF_CPU, milli, state.requested, state.allocatable)

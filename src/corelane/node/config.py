@@ -85,28 +85,34 @@ class PoolOptions:
 
     def check(self, machine: Machine) -> None:
         """Raises NodeConfigError where a setting makes no sense, or leaves this machine without a pool."""
-        _word("allocator", self.allocator, get_args(AllocatorName))
-        _word("guaranteed_default", self.guaranteed_default, (PodQOS.LSR, PodQOS.LS))
-        _word("isolated_cpus", self.isolated_cpus, get_args(IsolatedCPUs))
-        _word("bind", self.bind, _BINDS)
-        _word("node_bind", self.node_bind, _BINDS)
+        self.check_values()
         usable = machine.usable.mask
-        if not 0 <= self.be_minimum <= usable.bit_count():
+        if self.be_minimum > usable.bit_count():
             raise NodeConfigError(
                 f"{self.be_minimum} is not between 0 and {usable.bit_count()}, the CPUs of this machine",
                 "be_minimum",
             )
-        if self.amplification < 1:
-            raise NodeConfigError(f"{self.amplification} is less than 1: leave it out", "amplification")
-        if not self.profile or min(self.profile) < 1:
-            sizes = ", ".join(map(str, self.profile)) or "nothing"
-            raise NodeConfigError(f"{sizes}: name sizes of requests, each at least 1 CPU", "profile")
         if not usable & ~self.closed(machine):
             raise NodeConfigError(
                 f"withheld {str(self.withheld)!r}, system {str(self.system)!r} and isolated_cpus "
                 f"{self.isolated_cpus} leave none of {named(usable)} to the shared pool: "
                 "leave it one"
             )
+
+    def check_values(self) -> None:
+        """Raises NodeConfigError where a setting makes no sense on any machine."""
+        _word("allocator", self.allocator, get_args(AllocatorName))
+        _word("guaranteed_default", self.guaranteed_default, (PodQOS.LSR, PodQOS.LS))
+        _word("isolated_cpus", self.isolated_cpus, get_args(IsolatedCPUs))
+        _word("bind", self.bind, _BINDS)
+        _word("node_bind", self.node_bind, _BINDS)
+        if self.be_minimum < 0:
+            raise NodeConfigError(f"{self.be_minimum} is less than 0", "be_minimum")
+        if self.amplification < 1:
+            raise NodeConfigError(f"{self.amplification} is less than 1: leave it out", "amplification")
+        if not self.profile or min(self.profile) < 1:
+            sizes = ", ".join(map(str, self.profile)) or "nothing"
+            raise NodeConfigError(f"{sizes}: name sizes of requests, each at least 1 CPU", "profile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +137,8 @@ class NodeConfig:
     zones: frozenset[Level] = frozenset({"node", "socket", "l3"})
     """What the node publishes as zones; nothing is decided by it."""
     exact: bool = False
-    """Answer as the kubelet even where that empties the shared pool or, on hybrid machines, hands out a CPU
-    twice; and leave the check of a node's capacity to others, as its CPU manager does."""
+    """Answer as the kubelet or Koordinator even where that empties the shared pool or, on hybrid machines,
+    hands out a CPU twice; and leave the check of a node's capacity to others, as its CPU manager does."""
 
     def closed(self, machine: Machine) -> int:
         """Return the CPUs that are in no pool, though not allocated exclusively, as a mask."""

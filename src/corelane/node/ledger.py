@@ -34,6 +34,7 @@ class LedgerError(ValueError):
 
 _NO_ENTRIES: Mapping[Key, Entry] = MappingProxyType({})
 _NO_CPUS: Mapping[str, CPUSet] = MappingProxyType({})
+_NO_AMOUNTS: Mapping[int, int] = MappingProxyType({})
 _NO_PODS: Mapping[str, int] = MappingProxyType({})
 _NO_MEMORY: Nodes = MappingProxyType({})
 _NO_TENANTS: Mapping[str, PlacedPod] = MappingProxyType({})
@@ -180,6 +181,8 @@ class Decision:
     """Container name to the CPUs that it is bound to; containers not named run in a pool."""
     zone: CPUSet | None = None
     """NUMA nodes whose part of the shared pool the other containers run in; None is all of it."""
+    zone_cpus: Mapping[int, int] = field(default_factory=lambda: _NO_AMOUNTS)
+    """NUMA node to the pod's CPUs there, where these have no ids."""
     shared: CPUSet = field(default_factory=CPUSet)
     """The shared pool after the decision."""
     repicked: bool = False

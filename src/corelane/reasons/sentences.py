@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from corelane.cpuset import format_list
-from corelane.reasons import kubelets, placements, recovery
+from corelane.reasons import kubelets, placements, recovery, remedies, scheduling
 from corelane.reasons.codes import Code, Reason
 from corelane.reasons.placements import Phrase, count, numa_nodes, render
 
@@ -137,6 +137,16 @@ def _bind_conflict(required: bool, own: str, here: str) -> str:
     return f"{_BIND_CONFLICT}: pod {verb_} {own}, node requires {here}; remove one of them"
 
 
+def _zones_not_aligned(
+    kind: str, container: str, name: str, requested: int, free: Iterable[tuple[int, int]]
+) -> str:
+    what = f"{kind} {container}" if container else kind
+    unit = "m" if name == "cpu" else ""
+    zones = ", ".join(f"{node}: {amount}{unit}" for node, amount in free) or "none"
+    text = f"{what} requests {requested}{unit} {name}"
+    return f"{text}, available by NUMA node: {zones} (policy single-numa-node)"
+
+
 def _requirement(what: str, why: Reason) -> str:
     return (
         f"required {what} applies to pods that are bound to CPUs; this pod is not: {render(_SENTENCES, why)}"
@@ -234,6 +244,14 @@ _SENTENCES: Final[Mapping[Code, tuple[str, Phrase]]] = {
     Code.INSUFFICIENT_NUMA: ("InsufficientNUMA", _insufficient_numa),
     Code.NOT_ALIGNED: ("TopologyAffinityError", "Resources cannot be allocated with Topology locality"),
     Code.POD_LEVEL_NOT_ALIGNED: ("TopologyAffinityError", _pod_level_not_aligned),
+    Code.ZONES_NOT_ALIGNED: ("TopologyAffinityError", _zones_not_aligned),
+    Code.KUBELET_EXCLUSIVE_CPUS: (
+        "ExclusiveCPUsUnavailable",
+        (
+            "node(s) with a kubelet that allocates CPUs: {0} needs exclusive CPUs, which the kubelet gives "
+            "to Guaranteed pods with integer CPUs only; make the pod Guaranteed, or let it run on other nodes"
+        ),
+    ),
     Code.SMT_NOT_MULTIPLE: (
         "SMTAlignmentError",
         "SMT Alignment Error: requested {0} cpus not multiple cpus per core = {1}",
@@ -360,4 +378,6 @@ _TABLE: Final[Mapping[Code, tuple[str, Phrase]]] = {
     **_SENTENCES,
     **recovery.SENTENCES,
     **kubelets.SENTENCES,
+    **scheduling.SENTENCES,
+    **remedies.SENTENCES,
 }

@@ -1,8 +1,8 @@
-"""The scheduler's instructions: bindings, and conditions and events of pods."""
+"""The scheduler's instructions: bindings, pods to read, and conditions and events of pods."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from corelane.cpuset import CPUSet
 from corelane.kube.pod import Pod
@@ -10,23 +10,55 @@ from corelane.node import NodeState
 from corelane.workload import PodRequest
 
 
+class PreBindWork(Protocol):
+    """A small value that says what a plugin must do before the binding is sent."""
+
+    @property
+    def plugin(self) -> str:
+        """Name of the plugin; the shell runs its `pre_bind`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """Bind a pod to a node, with `annotations`, in one call. Answered by BindSucceeded or BindFailed."""
+    """Bind a pod to a node, with `annotations`, in one call, after the plugins' `work`.
+
+    Answered by BindSucceeded, BindFailed or PreBindFailed.
+    """
 
     pod: Pod
     node: str
     annotations: Mapping[str, str]
     assignments: Mapping[str, CPUSet] = field(default_factory=dict)
+    work: tuple[PreBindWork, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LookUpPod:
+    """Read a pod, not from a cache. Answered by PodLookedUp or LookUpFailed."""
+
+    pod: Pod
 
 
 @dataclass(frozen=True, slots=True)
 class SetCondition:
-    """Write the condition PodScheduled=False into a pod's status."""
+    """Write the condition PodScheduled=False and the nominated node ("" for none) into a pod's status."""
 
     pod: Pod
     reason: str
     message: str
+    nominated: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Evict:
+    """End a pod, with condition DisruptionTarget and an event, to make way for another one on this node.
+
+    Answered by EvictFailed if it fails; else the pod is seen to terminate.
+    """
+
+    victim: Pod
+    preemptor: Pod
+    node: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +82,17 @@ class RecordPodEvent:
     reason: str
     message: str
     nearest: NearestNode | None = None
+    help: str = ""
+    """What would help, where that is known without a `nearest` to be asked."""
 
 
-Instruction: TypeAlias = Bind | SetCondition | RecordPodEvent
+@dataclass(frozen=True, slots=True)
+class RecordNodeEvent:
+    """Publish a Kubernetes event about a node, of type Warning."""
+
+    node: str
+    reason: str
+    message: str
+
+
+Instruction: TypeAlias = Bind | LookUpPod | Evict | SetCondition | RecordPodEvent | RecordNodeEvent

@@ -1,12 +1,18 @@
 """Writes conditions into pods' status, and Kubernetes events about pods.
 
-One task writes from a bounded queue: with a slow API server new ones are dropped, and scheduling never waits.
-Repeated events increase their count, as client-go's recorder does.
+A few tasks write what waits: of conditions the newest of each pod, of events the oldest; with a slow API
+server events beyond a number are dropped, and scheduling never waits. Bindings come first: while some wait to
+be sent, a write waits for at most a second. Repeated events increase their count, as client-go's recorder
+does.
+
+PodScheduled=False must not be written after the pod was bound. A condition that waits is dropped when its pod
+is being bound; one that is under way carries the pod's resourceVersion, so that a server which has bound the
+pod since refuses it (409). It is then written again only if the pod is read without a node.
 """
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import Callable
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2s
@@ -17,9 +23,12 @@ from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
 from corelane.node.explain.objective import remedies
-from corelane.scheduler.instructions import NearestNode, RecordPodEvent, SetCondition
+from corelane.scheduler.instructions import NearestNode, RecordNodeEvent, RecordPodEvent, SetCondition
 
-_MOST_WAITING: Final = 1000
+_MOST_WAITING: Final = 20_000
+_WRITERS: Final = 4
+_LONGEST_YIELD: Final = 1.0
+_TRIES: Final = 3
 _MOST_COUNTS: Final = 4096
 _LONGEST_MESSAGE: Final = 1024
 _MOST_WITH_REMEDIES: Final = 20
@@ -41,38 +50,107 @@ class PodStatusWriter:
         dropped: Callable[[str], None],
         failed: Callable[[str, APIError], None],
         clock: Callable[[], datetime] = now,
+        bindings_sent: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        """`dropped` and `failed` get the title of a write that was not made."""
+        """`dropped` and `failed` get the title of a write that was not made.
+
+        `bindings_sent` waits until no binding waits to be sent.
+        """
         self._client = client
         self._component = component
         self._dropped = dropped
         self._failed = failed
         self._clock = clock
-        self._queue: asyncio.Queue[RecordPodEvent | SetCondition] = asyncio.Queue(_MOST_WAITING)
+        self._bindings_sent = bindings_sent
+        self._events: deque[RecordPodEvent | RecordNodeEvent] = deque()
+        self._conditions: dict[str, SetCondition] = {}
+        """By UID, the oldest first."""
+        self._work = asyncio.Semaphore(0)
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def put(self, note: RecordPodEvent | SetCondition) -> None:
-        try:
-            self._queue.put_nowait(note)
-        except asyncio.QueueFull:
+    def put(self, note: RecordPodEvent | RecordNodeEvent | SetCondition) -> None:
+        if isinstance(note, SetCondition):
+            replaced = self._conditions.pop(note.pod.metadata.uid, None)
+            self._conditions[note.pod.metadata.uid] = note
+            if replaced is not None:
+                return
+        elif len(self._events) >= _MOST_WAITING:
             self._dropped(_title(note))
+            return
+        else:
+            self._events.append(note)
+        self._work.release()
+
+    def being_bound(self, uid: str) -> None:
+        """Drop the condition of a pod that waits to be written, if there is one."""
+        self._conditions.pop(uid, None)
 
     async def run(self) -> NoReturn:
         """Write until cancelled."""
+        async with asyncio.TaskGroup() as writers:
+            for _ in range(_WRITERS):
+                writers.create_task(self._write_notes())
+        raise AssertionError("writers do not end")
+
+    async def _write_notes(self) -> NoReturn:
         while True:
-            note = await self._queue.get()
+            await self._work.acquire()
+            await self._let_bindings_go_first()
+            note = self._next()
+            if note is None:
+                continue
             try:
-                await self._write(note)
+                await self._write_patiently(note)
             except APIError as error:
                 self._failed(_title(note), error)
 
-    async def _write(self, note: RecordPodEvent | SetCondition) -> None:
+    async def _write_patiently(self, note: RecordPodEvent | RecordNodeEvent | SetCondition) -> None:
+        """Write it, a second time if the server asks to wait."""
+        try:
+            await self._write(note)
+        except APIError as error:
+            if not error.retry_after:
+                raise
+            await asyncio.sleep(error.retry_after)
+            await self._write(note)
+
+    def _next(self) -> RecordPodEvent | RecordNodeEvent | SetCondition | None:
+        if self._conditions:
+            return self._conditions.pop(next(iter(self._conditions)))
+        return self._events.popleft() if self._events else None
+
+    async def _let_bindings_go_first(self) -> None:
+        if self._bindings_sent is not None:
+            try:
+                async with asyncio.timeout(_LONGEST_YIELD):
+                    await self._bindings_sent()
+            except TimeoutError:
+                pass
+
+    async def _write(self, note: RecordPodEvent | RecordNodeEvent | SetCondition) -> None:
         if isinstance(note, SetCondition):
             await self._set_condition(note)
         else:
             await self._record(note)
 
     async def _set_condition(self, note: SetCondition) -> None:
+        """Write it unless the pod has a node, is being deleted, or is not the same any more."""
+        pod = note.pod
+        for last in range(_TRIES - 1, -1, -1):
+            try:
+                await self._patch_condition(note, pod.metadata.resource_version)
+            except APIError as error:
+                if error.code == 404 and error.is_status:
+                    return
+                if error.code != 409 or not last:
+                    raise
+            else:
+                return
+            pod = await self._client.get(Pod, pod.metadata.name, pod.metadata.namespace)
+            if pod.metadata.uid != note.pod.metadata.uid or pod.spec.node_name or pod.ended:
+                return
+
+    async def _patch_condition(self, note: SetCondition, version: str) -> None:
         pod = note.pod.metadata
         condition = {
             "type": "PodScheduled",
@@ -82,13 +160,19 @@ class PodStatusWriter:
             "lastProbeTime": None,
             "lastTransitionTime": _timestamp(self._clock()),
         }
-        body = {"metadata": {"uid": pod.uid}, "status": {"conditions": [condition]}}
+        metadata = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
+        status = {"conditions": [condition], "nominatedNodeName": note.nominated or None}
+        body = {"metadata": metadata, "status": status}
         await self._client.patch(
             Pod, pod.name, body, namespace=pod.namespace, kind_of_patch="strategic", subresource="status"
         )
 
-    async def _record(self, note: RecordPodEvent) -> None:
-        if note.nearest is not None and self._queue.qsize() < _MOST_WITH_REMEDIES:
+    async def _record(self, note: RecordPodEvent | RecordNodeEvent) -> None:
+        if (
+            isinstance(note, RecordPodEvent)
+            and note.nearest is not None
+            and len(self._events) < _MOST_WITH_REMEDIES
+        ):
             note = await asyncio.to_thread(_with_remedies, note, note.nearest)
         name = _event_name(note)
         count = self._counts.pop(name, 0)
@@ -98,21 +182,21 @@ class PodStatusWriter:
         while len(self._counts) > _MOST_COUNTS:
             self._counts.popitem(last=False)
 
-    async def _create(self, note: RecordPodEvent, name: str) -> int:
+    async def _create(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> int:
         """The event's count: above 1 if it was recorded before a restart."""
         try:
             await self._client.create(self._event(note, name))
         except APIError as error:
             if error.code != 409:
                 raise
-            event = await self._client.get(Event, name, note.pod.metadata.namespace)
+            event = await self._client.get(Event, name, _involved(note)["namespace"])
             return await self._count_up(note, name, event.count)
         return 1
 
-    async def _count_up(self, note: RecordPodEvent, name: str, count: int) -> int:
+    async def _count_up(self, note: RecordPodEvent | RecordNodeEvent, name: str, count: int) -> int:
         body = {"count": count + 1, "lastTimestamp": _timestamp(self._clock())}
         try:
-            await self._client.patch(Event, name, body, namespace=note.pod.metadata.namespace)
+            await self._client.patch(Event, name, body, namespace=_involved(note)["namespace"])
         except APIError as error:
             if error.code != 404:
                 raise
@@ -120,22 +204,16 @@ class PodStatusWriter:
             return await self._create(note, name)
         return count + 1
 
-    def _event(self, note: RecordPodEvent, name: str) -> dict[str, Any]:
-        pod, time = note.pod.metadata, _timestamp(self._clock())
+    def _event(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> dict[str, Any]:
+        time, involved = _timestamp(self._clock()), _involved(note)
         return {
             "apiVersion": "v1",
             "kind": "Event",
-            "metadata": {"name": name, "namespace": pod.namespace},
-            "involvedObject": {
-                "apiVersion": "v1",
-                "kind": "Pod",
-                "namespace": pod.namespace,
-                "name": pod.name,
-                "uid": pod.uid,
-            },
-            "type": note.type,
+            "metadata": {"name": name, "namespace": involved["namespace"]},
+            "involvedObject": {name: text for name, text in involved.items() if _is_of_object(note, name)},
+            "type": note.type if isinstance(note, RecordPodEvent) else "Warning",
             "reason": note.reason,
-            "message": note.message[:_LONGEST_MESSAGE],
+            "message": _message(note),
             "source": {"component": self._component},
             "reportingComponent": self._component,
             "firstTimestamp": time,
@@ -147,16 +225,51 @@ class PodStatusWriter:
 def _with_remedies(note: RecordPodEvent, nearest: NearestNode) -> RecordPodEvent:
     """The event with what would help on the nearest node."""
     text = remedies(nearest.state, nearest.request)
-    return replace(note, message=f"{note.message} Nearest is {nearest.name}: {text}.") if text else note
+    return replace(note, help=f"Nearest is {nearest.name}: {text}.") if text else note
 
 
-def _event_name(note: RecordPodEvent) -> str:
-    """Equal for equal events about a pod, so that a restart does not repeat them."""
-    text = "\0".join((note.pod.metadata.uid, note.type, note.reason, note.message))
-    return f"{note.pod.metadata.name[:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
+def _message(note: RecordPodEvent | RecordNodeEvent) -> str:
+    """The message, with what would help if that fits."""
+    text = note.help if isinstance(note, RecordPodEvent) else ""
+    longer = f"{note.message} {text}" if text else note.message
+    return longer if len(longer) <= _LONGEST_MESSAGE else note.message[:_LONGEST_MESSAGE]
 
 
-def _title(note: RecordPodEvent | SetCondition) -> str:
+def _involved(note: RecordPodEvent | RecordNodeEvent) -> dict[str, str]:
+    """The object of an event; events about nodes are in the namespace default, with the name as UID."""
+    if isinstance(note, RecordNodeEvent):
+        return {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "namespace": "default",
+            "name": note.node,
+            "uid": note.node,
+        }
+    pod = note.pod.metadata
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+    }
+
+
+def _is_of_object(note: RecordPodEvent | RecordNodeEvent, field: str) -> bool:
+    return isinstance(note, RecordPodEvent) or field != "namespace"
+
+
+def _event_name(note: RecordPodEvent | RecordNodeEvent) -> str:
+    """Equal for equal events about an object, so that a restart does not repeat them."""
+    kind = note.type if isinstance(note, RecordPodEvent) else "Warning"
+    involved = _involved(note)
+    text = "\0".join((involved["uid"], kind, note.reason, _message(note)))
+    return f"{involved['name'][:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
+
+
+def _title(note: RecordPodEvent | RecordNodeEvent | SetCondition) -> str:
+    if isinstance(note, RecordNodeEvent):
+        return f"event {note.reason} of node {note.node}"
     what = "condition" if isinstance(note, SetCondition) else "event"
     return f"{what} {note.reason} of pod {note.pod.title}"
 

@@ -2,31 +2,56 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Final, Literal, TypeVar
+from functools import partial
+from typing import Any, Final, TypeVar
 
 from corelane.cpuset import CPUSet
-from corelane.kube.apierrors import APIError, Unreachable
+from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.informer import Informer, InformerReporter, ObjectChange
 from corelane.kube.meta import Object
 from corelane.kube.objects import Node, NodeResourceTopology
 from corelane.kube.pod import Pod
 from corelane.scheduler import events, pod_status_writer
-from corelane.scheduler.events import BindFailed, BindSucceeded, CycleDue
-from corelane.scheduler.instructions import Bind, Instruction, SetCondition
+from corelane.scheduler.binder import WORKERS, Binder, BinderReporter
+from corelane.scheduler.bound_pods import BoundPods, BoundPodsReporter
+from corelane.scheduler.decisions import DecisionReporter
+from corelane.scheduler.events import (
+    BindRequested,
+    CycleDue,
+    EvictFailed,
+    PermitDecided,
+    PodChanged,
+    TopologyChanged,
+)
+from corelane.scheduler.evictor import Evictor
+from corelane.scheduler.framework.plugin import DecidingPermitPlugin
+from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
+from corelane.scheduler.instructions import (
+    Bind,
+    Evict,
+    Instruction,
+    LookUpPod,
+    RecordPodEvent,
+    SetCondition,
+)
+from corelane.scheduler.object_watches import ObjectWatches
 from corelane.scheduler.pod_status_writer import PodStatusWriter
-from corelane.scheduler.scheduling import DEFAULT_NAME, Plugins, SchedulerCore
+from corelane.scheduler.queue.backoff import Backoff
+from corelane.scheduler.scheduling import SchedulerCore
 
 T = TypeVar("T", bound=Object)
 
 _ALIVE: Final = "status.phase!=Succeeded,status.phase!=Failed"
-_BINDS_AT_ONCE: Final = 16
+_SLICE_SECONDS: Final = 0.003
+"""Attempts are made for this long before other tasks run."""
 
 
-class SchedulerReporter(InformerReporter):
-    """Hooks for logs, metrics and tests, empty by default; the informers' hooks included."""
+class SchedulerReporter(InformerReporter, BinderReporter, BoundPodsReporter):
+    """Hooks for logs, metrics and tests, empty by default; those of informers and binder included."""
 
     def started(self, name: str) -> None:
         """All objects are listed, and scheduling starts."""
@@ -34,17 +59,20 @@ class SchedulerReporter(InformerReporter):
     def binding(self, pod: Pod, node: str, assignments: Mapping[str, CPUSet]) -> None:
         """A binding is sent, with these CPUs for the pod's containers."""
 
-    def bound(self, pod: Pod, node: str, seconds: float) -> None:
-        """The API server accepted the binding, after that many seconds."""
-
-    def bind_failed(self, pod: Pod, node: str, error: APIError) -> None:
-        """The API server did not accept the binding."""
-
     def unschedulable(self, pod: Pod, reason: str, message: str) -> None:
         """A pod did not fit on any node, or its binding failed."""
 
+    def core_failed(self, what: str, error: Exception) -> None:
+        """An object raised an error in the core, a bug; it is treated as absent."""
+
     def unusable_topology(self, node: str, problem: str) -> None:
         """The NodeResourceTopology of a node is invalid."""
+
+    def preempted(self, victim: Pod, preemptor: Pod, node: str) -> None:
+        """A pod was deleted to make way for another one on the node."""
+
+    def evict_failed(self, victim: Pod, error: APIError) -> None:
+        """A pod could not be evicted; what it was to make way for is tried again."""
 
     def write_failed(self, what: str, error: APIError) -> None:
         """A condition or event could not be written; scheduling goes on."""
@@ -54,32 +82,70 @@ class SchedulerReporter(InformerReporter):
 
 
 class Scheduler:
-    """Schedules the pods whose `schedulerName` is `name`; `clock` gives the time for what it writes."""
+    """Schedules the pods whose `schedulerName` is `name`; `clock` gives the time for what it writes.
+
+    `identity` names this replica in what it binds.
+    """
 
     def __init__(
         self,
         client: KubeClient,
         *,
         name: str = DEFAULT_NAME,
-        plugins: Plugins | None = None,
+        profile: Profile | None = None,
         clock: Callable[[], datetime] = pod_status_writer.now,
         rng: random.Random | None = None,
         reporter: SchedulerReporter | None = None,
+        decisions: DecisionReporter | None = None,
+        identity: str = "",
+        workers: int = WORKERS,
+        may_bind: Callable[[], bool] = lambda: True,
+        profiles: Sequence[Profile] = (),
+        backoff: Backoff | None = None,
     ) -> None:
-        self.core = SchedulerCore(name, plugins)
-        self._client = client
-        self._reporter = reporter or SchedulerReporter()
-        self._writer = PodStatusWriter(
-            client, name, dropped=self._reporter.dropped, failed=self._reporter.write_failed, clock=clock
+        """`may_bind` is asked right before each binding is sent: False once the lease is lost."""
+        self.core = SchedulerCore(
+            name, profile, decisions, identity or name, profiles=profiles, backoff=backoff
         )
+        name = self.core.name
+        self._client = client
+        self._may_bind = may_bind
+        self._reporter = reporter or SchedulerReporter()
+        self._binder = Binder(
+            client,
+            self._handle,
+            self._unsendable,
+            plugins=lambda name: self.core.profiles.get(name, self.core.profile).plugins,
+            reporter=self._reporter,
+            workers=workers,
+        )
+        self._writer = PodStatusWriter(
+            client,
+            name,
+            dropped=self._reporter.dropped,
+            failed=self._reporter.write_failed,
+            clock=clock,
+            bindings_sent=self._binder.wait_sent,
+        )
+        self._evictor = Evictor(
+            client,
+            name,
+            evicted=self._evicted,
+            failed=self._evict_failed,
+            may_evict=may_bind,
+            clock=clock,
+        )
+        self._bound_pods = BoundPods(client, self._reporter)
         self._changed = asyncio.Event()
-        self._slots = asyncio.Semaphore(_BINDS_AT_ONCE)
-        self._tasks: asyncio.TaskGroup | None = None
-        self._informers: tuple[Informer[Node], Informer[NodeResourceTopology], Informer[Pod]] = (
+        self._draining = False
+        self._started = False
+        self._informers: tuple[Informer[Any], ...] = (
             self._informer(Node, events.NodeChanged, rng),
             self._informer(NodeResourceTopology, events.TopologyChanged, rng),
             self._informer(Pod, events.PodChanged, rng, field_selector=_ALIVE),
         )
+
+        self._objects = ObjectWatches(client, self._handle, self._reporter, rng)
 
     def _informer(
         self,
@@ -99,6 +165,8 @@ class Scheduler:
             field_selector=field_selector,
             reporter=self._reporter,
             rng=rng,
+            # A cluster may have nodes without a published topology only, and no definition of the kind.
+            optional=kind is NodeResourceTopology,
         )
 
     def _report_problem(self, kind: type[Object], new: Object | None) -> None:
@@ -109,23 +177,89 @@ class Scheduler:
 
     async def run(self) -> None:
         """Schedule until cancelled. No pod is placed before nodes, topologies and pods are listed."""
+        self._give_permits()
         async with asyncio.TaskGroup() as tasks:
-            self._tasks = tasks
-            tasks.create_task(self._writer.run())
+            for part in (self._binder, self._writer, self._evictor, self._bound_pods, self._objects):
+                tasks.create_task(part.run())
             for informer in self._informers:
                 tasks.create_task(informer.run())
             for informer in self._informers:
                 await informer.synced()
+            await self._objects.settled()
+            self._started = True
             self._reporter.started(self.core.name)
             await self._schedule()
+
+    async def drain(self, seconds: float) -> int:
+        """Make no more attempts, wait for the bindings under way, and return how many are left."""
+        self._draining = True
+        self._binder.abandon_preparations()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._binder.wait_idle()
+        except TimeoutError:
+            pass
+        return self._binder.unfinished
+
+    def request_bind(self, pod: Pod, node: str, profile: Profile) -> None:
+        """Claim the pod's CPUs on a node that another scheduler chose, and bind it, if it fits there."""
+        self._handle(BindRequested(_now(), pod, node, profile))
+
+    def decide_permit(self, uid: str, plugin: str, *, allowed: bool, message: str = "") -> None:
+        """Allow or deny, for a Permit plugin, the binding of a pod that it holds; else do nothing."""
+        self._handle(PermitDecided(_now(), uid, allowed, plugin, message))
+
+    def _give_permits(self) -> None:
+        """What a plugin decides takes effect after the event that the core is handling."""
+        loop = asyncio.get_running_loop()
+
+        def decide(uid: str, plugin: str, *, allowed: bool, message: str = "") -> None:
+            call = partial(self.decide_permit, uid, plugin, allowed=allowed, message=message)
+            loop.call_soon_threadsafe(call)
+
+        for profile in self.core.profiles.values():
+            for plugin in profile.permits:
+                if isinstance(plugin, DecidingPermitPlugin):
+                    plugin.decides_with(decide)
+
+    @property
+    def synced(self) -> bool:
+        """Whether all objects are listed, and scheduling has started."""
+        return self._started
+
+    @property
+    def unfinished_bindings(self) -> int:
+        """Number of bindings and look-ups that wait, are prepared or under way."""
+        return self._binder.unfinished
+
+    def pending_counts(self) -> Mapping[str, int]:
+        """Return the number of pods in each queue: active, backoff, unschedulable, gated."""
+        return self.core.queue.counts()
+
+    def claims(self) -> Counter[str]:
+        """Return the number of pods being bound, by phase."""
+        return Counter(binding.phase.name.lower() for binding in self.core.bindings)
+
+    def cache_size(self) -> tuple[int, int]:
+        """Return the number of nodes and of pods on them."""
+        nodes = list(self.core.cluster.placeable())
+        return len(nodes), sum(len(node.pods) for node in nodes)
 
     async def _schedule(self) -> None:
         while True:
             self._changed.clear()
-            while self.core.ready(_now()):
-                self._handle(CycleDue(_now()))
-                await asyncio.sleep(0)
+            await self._attempts()
             await self._wait(self.core.next_time())
+
+    async def _attempts(self) -> None:
+        """Make attempts while there is something to do, and let other tasks run in between."""
+        begun = now = _now()
+        while not self._draining and self.core.ready(now):
+            self._handle(CycleDue(now))
+            now = _now()
+            if now - begun >= _SLICE_SECONDS:
+                await asyncio.sleep(0)
+                begun = now = _now()
 
     async def _wait(self, time: float | None) -> None:
         try:
@@ -135,37 +269,56 @@ class Scheduler:
             pass
 
     def _handle(self, event: events.SchedulerEvent) -> None:
-        for instruction in self.core.handle(event):
+        if isinstance(event, PodChanged):
+            self._bound_pods.changed(event.old, event.new)
+        for instruction in self._decide(event):
             self._carry_out(instruction)
         self._changed.set()
 
-    def _carry_out(self, instruction: Instruction) -> None:
-        if isinstance(instruction, Bind):
-            assert self._tasks is not None
-            self._reporter.binding(instruction.pod, instruction.node, instruction.assignments)
-            self._tasks.create_task(self._bind(instruction))
-            return
-        if isinstance(instruction, SetCondition):
-            self._reporter.unschedulable(instruction.pod, instruction.reason, instruction.message)
-        self._writer.put(instruction)
+    def _decide(self, event: events.SchedulerEvent) -> list[Instruction]:
+        """What the core says. Where a topology is too much for it, that node goes on without one.
 
-    async def _bind(self, bind: Bind) -> None:
-        pod, begun = bind.pod.metadata, _now()
+        After any other error the state may be wrong: it ends the scheduler, and the next start rebuilds it.
+        """
         try:
-            async with self._slots:
-                await self._client.bind(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations)
-        except APIError as error:
-            self._reporter.bind_failed(bind.pod, bind.node, error)
-            self._handle(BindFailed(_now(), pod.uid, _outcome(error), str(error)))
-        else:
-            self._reporter.bound(bind.pod, bind.node, _now() - begun)
-            self._handle(BindSucceeded(_now(), pod.uid))
+            return self.core.handle(event)
+        except Exception as error:
+            if not isinstance(event, TopologyChanged) or event.new is None:
+                raise
+            self._reporter.core_failed(f"NodeResourceTopology {event.new.metadata.name}", error)
+            return self.core.handle(TopologyChanged(event.now, event.old or event.new, None))
 
+    def _evicted(self, evict: Evict) -> None:
+        self._reporter.preempted(evict.victim, evict.preemptor, evict.node)
+        message = f"Preempted by pod {evict.preemptor.metadata.uid} on node {evict.node}"
+        self._writer.put(RecordPodEvent(evict.victim, "Normal", "Preempted", message))
 
-def _outcome(error: APIError) -> Literal["rejected", "conflict", "unknown"]:
-    if isinstance(error, Unreachable) or error.code == 429 or error.code >= 500:
-        return "unknown"
-    return "conflict" if error.code == 409 else "rejected"
+    def _evict_failed(self, evict: Evict, error: APIError) -> None:
+        self._reporter.evict_failed(evict.victim, error)
+        uid, victim = evict.preemptor.metadata.uid, evict.victim.metadata.uid
+        self._handle(EvictFailed(_now(), uid, victim, str(error)))
+
+    def _unsendable(self, bind: Bind) -> str:
+        """Why a binding must not be sent now; "" if it may."""
+        if not self._may_bind():
+            return "this replica no longer holds the lease"
+        return self.core.bindings.unsendable(bind)
+
+    def _carry_out(self, instruction: Instruction) -> None:
+        match instruction:
+            case Bind():
+                self._reporter.binding(instruction.pod, instruction.node, instruction.assignments)
+                self._writer.being_bound(instruction.pod.metadata.uid)
+                self._binder.put(instruction)
+            case LookUpPod():
+                self._binder.put(instruction)
+            case Evict():
+                self._evictor.put(instruction)
+            case SetCondition():
+                self._reporter.unschedulable(instruction.pod, instruction.reason, instruction.message)
+                self._writer.put(instruction)
+            case _:
+                self._writer.put(instruction)
 
 
 def _now() -> float:

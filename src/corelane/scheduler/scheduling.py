@@ -4,91 +4,117 @@ Theory of operation. A pod of this scheduler without a node waits in the queue. 
 ready one through a cycle: pre-filters, filters, scores. If a node fits, the pod is claimed there (its CPUs
 are taken in memory) and a Bind goes out; else it is parked with the reason. A claim lasts until the API
 server shows the pod bound, which makes it an ordinary pod of that node, or until the binding has failed: the
-pod is deleted, or the server rejected the binding. While a binding's outcome is unknown the claim stays and
-the same binding is sent again, so that no CPU is proposed twice. If that is rejected, the earlier one may
-still have been carried out; as after a conflict (the pod is bound already, or changed) the claim then stays
-for a minute, in which the pod must be seen bound. Every pod of this scheduler is queued, being bound, or
-gated.
+pod is deleted, or the server rejected the binding; `bindings` holds the rules. Every pod of this scheduler
+is in the queue or being bound. What changes on a node is `observed`, for the pods that wait in the queue.
 """
 
-from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final
 
-from corelane.kube import translate
-from corelane.kube.meta import condition
-from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+from corelane.scheduler import cycle as cycles
+from corelane.scheduler import object_changes, reserving
+from corelane.scheduler.attempts import Attempt
+from corelane.scheduler.bindings import Binding, Bindings, Bound, Denied, Released, Step, Vanished
+from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.claims import Claims
+from corelane.scheduler.decisions import DecisionReporter
 from corelane.scheduler.events import (
     BindFailed,
+    BindRequested,
     BindSucceeded,
+    BudgetChanged,
+    ClaimChanged,
+    CraneTopologyChanged,
     CycleDue,
+    EvictFailed,
+    LookUpFailed,
+    NamespaceChanged,
     NodeChanged,
+    PermitDecided,
     PodChanged,
+    PodLookedUp,
+    PreBindFailed,
     SchedulerEvent,
+    ServiceChanged,
+    StorageClassChanged,
     TopologyChanged,
+    Unwatched,
+    VolumeChanged,
 )
-from corelane.scheduler.filters import FILTERS, PREFILTERS, Cycle, Filter, NodeReason, PreFilter
-from corelane.scheduler.instructions import Bind, Instruction, NearestNode, RecordPodEvent, SetCondition
-from corelane.scheduler.node_cache import NodeCache, NodeInfo, PodInfo
-from corelane.scheduler.queue import SchedulingQueue, Waiting, Wake, backoff
-from corelane.scheduler.scores import Score, scores
+from corelane.scheduler.failure_reports import FailureReports
+from corelane.scheduler.framework.changes import ChangeKind
+from corelane.scheduler.framework.plugin import Nomination, NotNominated, Rejection
+from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile, united
+from corelane.scheduler.instructions import (
+    Bind,
+    Evict,
+    Instruction,
+    RecordNodeEvent,
+    RecordPodEvent,
+)
+from corelane.scheduler.permitting import Permits
+from corelane.scheduler.plugins import default
+from corelane.scheduler.pod_differences import as_sent, is_claimed, requests_changed, status_changed
+from corelane.scheduler.preempting import Preemption
+from corelane.scheduler.queue import SchedulingQueue, Waiting
+from corelane.scheduler.queue.backoff import Backoff
+from corelane.scheduler.screening import Screen
 
-DEFAULT_NAME: Final = "corelane-scheduler"
-CONFLICT_SECONDS: Final = 60.0
-"""How long a pod that may be bound already keeps its claim; news of pods must not be later than this."""
-SAME_EVENT_SECONDS: Final = 300.0
-NEW_EVENT_SECONDS: Final = 10.0
-"""Least time between two events about a pod, with the same message and with another one."""
-MOST_REASONS: Final = 8
-"""With more distinct reasons, their details are left out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plugins:
-    """The scheduling framework's extension points; equal nodes go by fewest pods, then by name."""
-
-    prefilters: tuple[PreFilter, ...] = PREFILTERS
-    filters: tuple[Filter, ...] = FILTERS
-    scores: tuple[Score, ...] = scores()
-
-    def first_reasons(self, cycle: Cycle, node: NodeInfo) -> tuple[Filter | None, tuple[NodeReason, ...]]:
-        """Return the first filter that rejects the node, with its reasons; (None, ()) if none does."""
-        for plugin in self.filters:
-            if reasons := tuple(plugin.reasons(cycle, node)):
-                return plugin, reasons
-        return None, ()
-
-    def score(self, cycle: Cycle, node: NodeInfo) -> float:
-        """Return the weighted sum of all scores."""
-        return sum(plugin.weight * plugin.score(cycle, node) for plugin in self.scores)
-
-
-@dataclass(slots=True, eq=False)
-class _Binding:
-    """A pod that is being bound."""
-
-    waiting: Waiting
-    bind: Bind
-    tries: int = 1
-    recorded: bool = False
-    send_again_at: float | None = None
-    give_up_at: float | None = None
-    failure: str = ""
-    """Why it is given up at that time."""
+SETTLED_AT_ONCE: Final = 512
+"""Steps of `NodeCache.settle` in one CycleDue, about 10 ms: after a start, all nodes are new."""
+JUDGED_AT_ONCE: Final = 1024
+"""Canonical states that one attempt judges for a shape, about 15 ms where nodes publish zones only."""
+_PARKED_AT_ONCE: Final = 64
+"""Pods that are parked in one CycleDue because an equal one fits nowhere."""
 
 
 class SchedulerCore:
     """The scheduler's state; see the theory of operation."""
 
-    def __init__(self, name: str = DEFAULT_NAME, plugins: Plugins | None = None) -> None:
+    def __init__(
+        self,
+        name: str = DEFAULT_NAME,
+        profile: Profile | None = None,
+        decisions: DecisionReporter | None = None,
+        identity: str = "",
+        *,
+        profiles: Sequence[Profile] = (),
+        backoff: Backoff | None = None,
+    ) -> None:
+        """`identity` names this replica in every binding; `profiles` stand in for `name` and `profile`."""
+        if profiles:
+            name, profile = profiles[0].name, profiles[0]
         self.name = name
-        self.plugins = plugins or Plugins()
+        self.decisions = DecisionReporter() if decisions is None else decisions
+        self.profile = profile or default.profile(name)
         self.cluster = NodeCache()
-        self.queue = SchedulingQueue()
-        self._bindings: dict[str, _Binding] = {}
-        self._gated: set[str] = set()
+        self._problems: dict[str, str] = {}
+        """Node name to the fault of its topology, which has its event."""
+        self.profiles = {one.name: one for one in profiles} or {name: self.profile}
+        """By the schedulerName of the pods that they decide about."""
+        every = united(tuple(self.profiles.values()))
+        self.queue = SchedulingQueue(
+            every, backoff, Screen(self.cluster).fits_nowhere, self.cluster.label_keys
+        )
+        self.bindings = Bindings()
+        self._preemption = Preemption(self.cluster, self.queue)
+        self._claims = Claims(self.cluster, self.queue, self._preemption, identity)
+        self._reports = FailureReports(self.cluster, self.profile_of)
+        self._permits = Permits(
+            self.queue,
+            self.bindings,
+            self._claims,
+            self._preemption,
+            self._reports,
+            self.decisions,
+            self.profile_of,
+        )
+
+    def profile_of(self, pod: Pod) -> Profile:
+        """Return the profile that decides about a pod; the first one for pods of other schedulers."""
+        return self.profiles.get(pod.spec.scheduler_name, self.profile)
 
     def handle(self, event: SchedulerEvent) -> list[Instruction]:
         """Update the state by an event, and return what to do now."""
@@ -98,30 +124,47 @@ class SchedulerCore:
             case NodeChanged():
                 self._node_changed(event)
             case TopologyChanged():
-                self.cluster.put_topology(event.old, event.new)
-                self.queue.wake(event.now, Wake.LEDGER)
-            case BindSucceeded():
-                return list(self._bind_succeeded(event))
-            case BindFailed():
-                return list(self._bind_failed(event))
+                return list(self._topology_changed(event))
+            case (
+                NamespaceChanged()
+                | ClaimChanged()
+                | VolumeChanged()
+                | StorageClassChanged()
+                | ServiceChanged()
+                | CraneTopologyChanged()
+                | BudgetChanged()
+            ):
+                if change := object_changes.apply(self.cluster, event):
+                    self.queue.changed(change, event.now)
+            case Unwatched():
+                object_changes.unwatched(self.cluster, event)
+            case BindSucceeded() | BindFailed() | PreBindFailed() | PodLookedUp() | LookUpFailed():
+                step = self.bindings.handle(event)
+                return list(self._binding_step(step, event.now)) if step else []
+            case PermitDecided():
+                return list(self._permit_decided(event))
+            case EvictFailed():
+                self._preemption.failed(event.uid, event.victim, event.now)
+            case BindRequested():
+                return list(self._bind_requested(event))
             case CycleDue():
                 return [*self._due(event.now), *self._schedule_one(event.now)]
         return []
 
     def ready(self, now: float) -> bool:
         """Return whether a CycleDue would do something now."""
-        return self.queue.has_ready(now) or any(at <= now for at in self._due_times())
+        due = self.bindings.next_time()
+        return self.queue.has_ready(now) or (due is not None and due <= now)
 
     def next_time(self) -> float | None:
         """Return when a CycleDue will do something without another event; None for never."""
-        times = [*self._due_times(), *filter(None, [self.queue.next_time()])]
-        return min(times, default=None)
+        times = (self.bindings.next_time(), self.queue.next_time())
+        return min((time for time in times if time is not None), default=None)
 
     def pending(self) -> dict[str, str]:
         """Return UID to the reason why it has no node, for every pod of this scheduler without one."""
-        queued = {waiting.info.uid: waiting.reason or "queued" for waiting in self.queue}
-        binding = {uid: f"being bound to {binding.bind.node}" for uid, binding in self._bindings.items()}
-        return queued | binding | dict.fromkeys(self._gated, "has scheduling gates")
+        queued = {waiting.info.uid: waiting.pending_because for waiting in self.queue}
+        return queued | {binding.uid: binding.doing for binding in self.bindings}
 
     # Pods.
 
@@ -133,217 +176,226 @@ class SchedulerCore:
             self._remove(last.metadata.uid, event.now)
         elif pod.spec.node_name:
             yield from self._placed(event.old, pod, event.now)
-        elif pod.spec.scheduler_name == self.name:
+        elif pod.spec.scheduler_name in self.profiles:
             self._unplaced(event.old, pod, event.now)
 
     def _remove(self, uid: str, now: float) -> None:
-        self._gated.discard(uid)
-        self.queue.remove(uid)
-        self._bindings.pop(uid, None)
-        if self.cluster.drop_pod(uid):
-            self.queue.wake(now, Wake.FREED)
+        self.decisions.gone(now, uid)
+        self.queue.remove(uid, now)
+        if binding := self.bindings.drop(uid):
+            self._permits.unreserve(binding)
+        self._claims.drop_pod(uid, now)
+        self._preemption.gone(uid, now)
 
     def _placed(self, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:
         """The pod has a node, through this scheduler or another."""
         uid, node = pod.metadata.uid, pod.spec.node_name
         claimed = self.cluster.node_of(uid)
-        if claimed == node and old is not None and not _requests_changed(old, pod):
+        if claimed == node and old is not None and not requests_changed(old, pod):
+            if status_changed(old, pod):
+                self.cluster.refresh_pod(pod)
             return
-        self._gated.discard(uid)
-        self.queue.remove(uid)
-        binding = self._bindings.pop(uid, None)
-        self.cluster.put_pod(node, PodInfo.of(pod))
-        if claimed not in {None, node}:
-            self.queue.wake(now, Wake.FREED)
-        if binding and binding.bind.node == node:
-            yield from _record_success(binding)
+        binding = self.bindings.drop(uid)
+        if binding and claimed == node and is_claimed(binding, pod):
+            self.cluster.refresh_pod(pod)
+            yield from self._record_success(binding, now)
+            return
+        self.queue.remove(uid, now)
+        self._claims.put_pod(node, PodInfo.of(pod), now)
+        self._preemption.forget(uid, now, taken=node)
+        if binding and as_sent(binding, pod):
+            yield from self._record_success(binding, now)
+        elif binding:
+            self._permits.unreserve(binding)
+            self.decisions.binding_ended(now, uid, "bound-elsewhere", node)
 
     def _unplaced(self, old: Pod | None, pod: Pod, now: float) -> None:
         uid = pod.metadata.uid
         if pod.metadata.deletion_timestamp:
             self._remove(uid, now)
-        elif pod.spec.scheduling_gates:
-            self._gated.add(uid)
-        elif uid in self._bindings:
-            self._bindings[uid].waiting.info = PodInfo.of(pod)
-        elif uid not in self.queue:
-            self._gated.discard(uid)
-            self.queue.add(PodInfo.of(pod))
-        elif old is None or _requests_changed(old, pod):
-            self.queue.update(PodInfo.of(pod), now)
+        elif binding := self.bindings.get(uid):
+            binding.waiting.info = PodInfo.of(pod)
         else:
-            self.queue.refresh(PodInfo.of(pod))
+            self._waiting_changed(old, PodInfo.of(pod), now)
+
+    def _waiting_changed(self, old: Pod | None, info: PodInfo, now: float) -> None:
+        if info.uid not in self.queue:
+            self.queue.add(info, now)
+        elif old is None or requests_changed(old, info.pod):
+            self.queue.update(info, now)
+        else:
+            self.queue.refresh(info)
+        self._preemption.status_changed(old, info, now)
 
     def _node_changed(self, event: NodeChanged) -> None:
         node = event.new or event.old
         assert node is not None
-        self.cluster.put_node(node.metadata.name, event.new)
-        if event.new and (event.old is None or _facts(event.old) != _facts(event.new)):
-            self.queue.wake(event.now, Wake.NODE)
+        name = node.metadata.name
+        with self._claims.observed(
+            ChangeKind.NODE | ChangeKind.TOPOLOGY, name, event.now, event.old, event.new
+        ):
+            self.cluster.put_node(name, event.new)
+        if event.new is None:
+            self.bindings.node_deleted(name)
+            self._preemption.node_deleted(name, event.now)
+
+    def _topology_changed(self, event: TopologyChanged) -> Iterator[Instruction]:
+        topology = event.new or event.old
+        assert topology is not None
+        name = topology.metadata.name
+        with self._claims.observed(ChangeKind.TOPOLOGY, name, event.now, event.old, event.new):
+            self.cluster.put_topology(event.old, event.new)
+        node = self.cluster.get(name)
+        before, problem = self._problems.pop(name, ""), node.problem if node else ""
+        if problem:
+            self._problems[name] = problem
+        if problem and problem != before:
+            yield RecordNodeEvent(name, "InvalidNodeResourceTopology", problem)
 
     # One cycle.
 
     def _schedule_one(self, now: float) -> Iterator[Instruction]:
-        waiting = self.queue.pop(now)
-        if waiting is None:
+        """Try the next ready pod; those that certainly get the same answer as an earlier one are parked."""
+        if not self.cluster.settle(SETTLED_AT_ONCE):
+            return  # The queue is as it was: the next CycleDue goes on.
+        self.queue.ask(now)
+        for _ in range(_PARKED_AT_ONCE):
+            waiting = self.queue.pop(now)
+            if waiting is None:
+                return
+            verdict = self.queue.verdict(waiting)
+            if verdict is None:
+                yield from self._attempt(waiting, now)
+                return
+            self.queue.park_alike(waiting, now, verdict)
+            yield from self._reports.explain(waiting, now, "Unschedulable", verdict.message)
+
+    def _attempt(self, waiting: Waiting, now: float) -> Iterator[Instruction]:
+        attempt = self._tried(waiting)
+        self.decisions.attempted(now, waiting, attempt)
+        if attempt.node is not None:
+            yield from self._found(waiting, attempt, attempt.node, now)
             return
-        cycle = Cycle(waiting.info, waiting.info.shape)
-        if why := next(filter(None, (check(cycle.info) for check in self.plugins.prefilters)), ""):
-            yield from self._park(
-                waiting, now, f"0/{self._count()} nodes are available: {why}.", Wake.NOTHING
-            )
+        if attempt.unfinished:
+            self.queue.again(waiting)
             return
-        feasible, reasons, helped_by = self._filter(cycle)
-        if feasible:
-            yield self._claim(waiting, cycle, self._best(cycle, feasible))
-        else:
-            yield from self._park(waiting, now, self._message(reasons), helped_by, _nearest(cycle))
+        count = self.cluster.count()
+        why = cycles.message(attempt, count)
+        if count:
+            result = self._preemption.post_filter(self.profile_of(waiting.info.pod), attempt)
+            if isinstance(result, NotNominated) and result.unfinished:
+                self.queue.again(waiting, doubtful=result.doubtful)
+                return
+            self.decisions.post_filtered(now, waiting.uid)
+            for step in self._preemption.carry_out(waiting, result, now):
+                if isinstance(step, Evict) and self.bindings.holds(step.victim.metadata.uid):
+                    yield from self._permits.gives_way(step.victim.metadata.uid, waiting, now)
+                else:
+                    yield step
+            if isinstance(result, Nomination):
+                self.decisions.nominated(now, waiting.uid, result)
+            why += f" {result.message}" if isinstance(result, NotNominated) and result.message else ""
+        self.queue.park(waiting, now, attempt.plugins, why)
+        yield from self._reports.explain(waiting, now, "Unschedulable", why, attempt)
 
-    def _count(self) -> int:
-        return sum(1 for _ in self.cluster.placeable())
+    def _found(self, waiting: Waiting, attempt: Attempt, node: NodeInfo, now: float) -> Iterator[Instruction]:
+        """Reserve, Permit, claim, and bind: at once, or when the Permit plugins allow it."""
+        profile = self.profile_of(waiting.info.pod)
+        if rejection := reserving.reserve(profile, attempt.cycle, node):
+            self.queue.retry(waiting, now)
+            why = "; ".join(map(str, rejection.reasons))
+            yield from self._reports.explain(waiting, now, "SchedulerError", f"{rejection.plugin}: {why}")
+            return
+        waits = reserving.permit(profile, attempt.cycle, node)
+        if isinstance(waits, Rejection):
+            reserving.unreserve(profile, waiting.info, node.name)
+            self.queue.placed(waiting, now, permitted=False)
+            yield from self._permits.denied(waiting, waits.plugin, "; ".join(map(str, waits.reasons)), now)
+            return
+        self._preemption.forget(waiting.uid, now, taken=node.name)
+        self.queue.nominate(waiting, "", now)
+        self.queue.placed(waiting, now, permitted=not waits)
+        if not waits:
+            yield self._claim(waiting, attempt, profile, now)
+            return
+        self._permits.hold(waiting, self._claims.claim(waiting, attempt, profile, now), waits, now)
 
-    def _filter(self, cycle: Cycle) -> tuple[list[NodeInfo], Counter[NodeReason], Wake]:
-        feasible: list[NodeInfo] = []
-        reasons: Counter[NodeReason] = Counter()
-        helped_by = Wake.NODE
-        for node in self.cluster.placeable():
-            plugin, why = self.plugins.first_reasons(cycle, node)
-            if plugin is None:
-                feasible.append(node)
-            else:
-                helped_by |= plugin.helped_by
-                reasons.update(why)
-        return feasible, reasons, helped_by
+    def _permit_decided(self, event: PermitDecided) -> Iterator[Instruction]:
+        step = self.bindings.decided(event)
+        if isinstance(step, Bind):
+            self.decisions.bind_sent(event.now, step)
+        if step is not None:
+            yield from self._binding_step(step, event.now)
 
-    def _message(self, reasons: Counter[NodeReason]) -> str:
-        """The reasons in kube-scheduler's form."""
-        if not reasons:
-            return "no nodes available to schedule pods"
-        texts: Counter[str] = Counter()
-        for reason, count in reasons.items():
-            texts[reason.text if len(reasons) > MOST_REASONS else str(reason)] += count
-        parts = sorted(f"{count} {text}" for text, count in texts.items())
-        return f"0/{self._count()} nodes are available: {', '.join(parts)}."
-
-    def _best(self, cycle: Cycle, feasible: list[NodeInfo]) -> NodeInfo:
-        if len(feasible) == 1:
-            return feasible[0]
-        return min(feasible, key=lambda node: (-self.plugins.score(cycle, node), len(node.pods), node.name))
+    def _tried(self, waiting: Waiting) -> Attempt:
+        """An attempt on the nominated node, and where that fails, on all nodes."""
+        profile, info = self.profile_of(waiting.info.pod), waiting.info
+        if nominated := self.cluster.nominations.of(waiting.uid):
+            only = frozenset({nominated})
+            attempt = cycles.attempt(profile, self.cluster, info, only, JUDGED_AT_ONCE)
+            if attempt.node is not None or attempt.unfinished:
+                return attempt
+        return cycles.attempt(profile, self.cluster, info, most_judged=JUDGED_AT_ONCE)
 
     # Claim and bind.
 
-    def _claim(self, waiting: Waiting, cycle: Cycle, node: NodeInfo) -> Bind:
-        info = waiting.info
-        admitted = cycle.admitted.get(node.name)
-        assignments, zone = (admitted[1].assignments, admitted[1].zone) if admitted else ({}, None)
-        self.cluster.claim(node.name, info, assignments, zone)
-        machine = admitted[0].machine if admitted else None
-        record = translate.proposal_annotations(assignments, info.pod, machine, zone)
-        if admitted and (assignments or zone):
-            record |= translate.reasons_annotation(admitted[1].reasons)
-            record |= translate.resolved_spec(info.pod, admitted[1].bind, required=admitted[1].bind_required)
-        bind = Bind(info.pod, node.name, record, assignments)
-        self._bindings[info.uid] = _Binding(waiting, bind)
-        return bind
+    def _bind_requested(self, event: BindRequested) -> Iterator[Instruction]:
+        """The pod is of another scheduler: it is in no queue, and its failures are that one's to report."""
+        waiting = Waiting(PodInfo.of(event.pod))
+        only = frozenset({event.node})
+        attempt = cycles.attempt(event.profile, self.cluster, waiting.info, only)
+        self.decisions.attempted(event.now, waiting, attempt)
+        if attempt.node is not None:
+            yield self._claim(waiting, attempt, event.profile, event.now)
 
-    def _bind_succeeded(self, event: BindSucceeded) -> Iterator[Instruction]:
-        binding = self._bindings.get(event.uid)
-        if binding is None:
-            return
-        # The claim stays until the pod is seen with its node.
-        binding.send_again_at = binding.give_up_at = None
-        yield from _record_success(binding)
+    def _claim(self, waiting: Waiting, attempt: Attempt, profile: Profile, now: float) -> Bind:
+        bind = self._claims.claim(waiting, attempt, profile, now)
+        self.decisions.bind_sent(now, bind)
+        return self.bindings.begin(waiting, bind)
 
-    def _bind_failed(self, event: BindFailed) -> Iterator[Instruction]:
-        binding = self._bindings.get(event.uid)
-        if binding is None:
-            return
-        failure = f"binding rejected: {event.message}"
-        if event.outcome == "unknown":
-            binding.send_again_at = event.now + backoff(binding.tries)
-        elif event.outcome == "rejected" and binding.tries == 1:
-            yield from self._unclaim(binding, event.now, failure)
+    def _binding_step(self, step: Step, now: float) -> Iterator[Instruction]:
+        match step:
+            case Bound():
+                yield from self._bound(step, now)
+            case Released(binding):
+                self._permits.unreserve(binding)
+                self.decisions.binding_ended(now, binding.uid, "released", binding.failure)
+                self._claims.drop_pod(binding.uid, now)
+                if binding.bind.pod.spec.scheduler_name in self.profiles:
+                    self.queue.retry(binding.waiting, now)
+                    yield from self._reports.explain(binding.waiting, now, "SchedulerError", binding.failure)
+            case Denied(binding, plugin):
+                yield from self._permits.release(binding, plugin, now)
+            case Vanished(binding):
+                self._permits.unreserve(binding)
+                self.decisions.binding_ended(now, binding.uid, "vanished", binding.failure)
+                self._claims.drop_pod(binding.uid, now)
+            case _:
+                yield step
+
+    def _bound(self, bound: Bound, now: float) -> Iterator[Instruction]:
+        """The claim stays until the informer shows the pod; where another bound it, there."""
+        binding, pod = bound.binding, bound.pod
+        if pod is not None and not as_sent(binding, pod):
+            self._claims.put_pod(pod.spec.node_name, PodInfo.of(pod), now)
+            self.decisions.binding_ended(now, binding.uid, "bound-elsewhere", pod.spec.node_name)
         else:
-            if event.outcome == "conflict":
-                failure = (
-                    f"binding to {binding.bind.node}: conflict not resolved within {CONFLICT_SECONDS:.0f} s"
-                )
-            binding.failure, binding.give_up_at = failure, event.now + CONFLICT_SECONDS
+            yield from self._record_success(binding, now)
 
-    def _unclaim(self, binding: _Binding, now: float, why: str) -> Iterator[Instruction]:
-        waiting = binding.waiting
-        del self._bindings[waiting.info.uid]
-        self.cluster.drop_pod(waiting.info.uid)
-        self.queue.retry(waiting, now)
-        self.queue.wake(now, Wake.FREED)
-        yield from self._explain(waiting, now, "SchedulerError", why)
-
-    def _due_times(self) -> Iterator[float]:
-        for binding in self._bindings.values():
-            yield from (at for at in (binding.send_again_at, binding.give_up_at) if at is not None)
+    def _record_success(self, binding: Binding, now: float) -> Iterator[RecordPodEvent]:
+        """Once: the pod may be seen bound before the answer to the binding arrives, or after."""
+        if binding.recorded:
+            return
+        binding.recorded, bind = True, binding.bind
+        self.decisions.binding_ended(now, binding.uid, "bound", "")
+        if bind.pod.spec.scheduler_name not in self.profiles:
+            return  # the scheduler that chose the node has its own event
+        message = f"Successfully assigned {bind.pod.title} to {bind.node}"
+        cpus = ", ".join(f"{name} {cpus}" for name, cpus in sorted(bind.assignments.items()))
+        yield RecordPodEvent(
+            bind.pod, "Normal", "Scheduled", f"{message} (CPUs: {cpus})" if cpus else message
+        )
 
     def _due(self, now: float) -> Iterator[Instruction]:
-        for binding in list(self._bindings.values()):
-            if binding.give_up_at is not None and binding.give_up_at <= now:
-                yield from self._unclaim(binding, now, binding.failure)
-            elif binding.send_again_at is not None and binding.send_again_at <= now:
-                binding.send_again_at = None
-                binding.tries += 1
-                yield binding.bind
-
-    # Reporting failures.
-
-    def _park(
-        self, waiting: Waiting, now: float, why: str, helped_by: Wake, nearest: NearestNode | None = None
-    ) -> Iterator[Instruction]:
-        self.queue.park(waiting, now, helped_by)
-        yield from self._explain(waiting, now, "Unschedulable", why, nearest)
-
-    def _explain(
-        self, waiting: Waiting, now: float, reason: str, why: str, nearest: NearestNode | None = None
-    ) -> Iterator[Instruction]:
-        """The condition always carries the last result; events are limited in their rate."""
-        pod, waiting.reason = waiting.info.pod, why
-        if not _has_condition(pod, reason, why):
-            yield SetCondition(pod, reason, why)
-        since = now - waiting.event_at
-        if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):
-            waiting.event, waiting.event_at = why, now
-            yield RecordPodEvent(pod, "Warning", "FailedScheduling", why, nearest)
-
-
-def _nearest(cycle: Cycle) -> NearestNode | None:
-    """Of the nodes that only lack CPUs for the pod, the one with the most free exclusive CPUs."""
-    assert cycle.info.request is not None
-    if not cycle.lacking:
-        return None
-    name = min(cycle.lacking, key=lambda name: (-len(cycle.lacking[name].free_exclusive), name))
-    return NearestNode(name, cycle.lacking[name], cycle.info.request)
-
-
-def _record_success(binding: _Binding) -> Iterator[RecordPodEvent]:
-    """Once: the pod may be seen bound before the answer to the binding arrives, or after."""
-    if binding.recorded:
-        return
-    binding.recorded, bind = True, binding.bind
-    message = f"Successfully assigned {bind.pod.title} to {bind.node}"
-    cpus = ", ".join(f"{name} {cpus}" for name, cpus in sorted(bind.assignments.items()))
-    yield RecordPodEvent(bind.pod, "Normal", "Scheduled", f"{message} (CPUs: {cpus})" if cpus else message)
-
-
-def _has_condition(pod: Pod, reason: str, message: str) -> bool:
-    scheduled = condition(pod.status.conditions, "PodScheduled")
-    expected = ("False", reason, message)
-    return scheduled is not None and (scheduled.status, scheduled.reason, scheduled.message) == expected
-
-
-def _requests_changed(old: Pod, new: Pod) -> bool:
-    before, after = old.metadata, new.metadata
-    return (old.spec, before.labels, before.annotations) != (new.spec, after.labels, after.annotations)
-
-
-def _facts(node: Node) -> tuple[object, ...]:
-    """The parts of a Node that decide which pods fit; its heartbeats do not change them."""
-    conditions = (condition(node.status.conditions, kind) for kind in ("Ready", "DiskPressure"))
-    statuses = tuple(found.status if found else "" for found in conditions)
-    return node.spec, node.metadata.labels, node.status.allocatable, statuses
+        for step in self.bindings.due(now):
+            yield from self._binding_step(step, now)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 
+from corelane.node.explain.json_values import json_value
 from corelane.node.explain.pod_explanation import (
     ContainerExplanation,
     HintMerge,
@@ -18,7 +19,6 @@ from corelane.node.explain.what_if import AllocatorAnswer, Comparison
 from corelane.placement.memory_blocks import in_words
 from corelane.view import svg, tables
 from corelane.view.cpumap import cpumap
-from corelane.view.json_values import json_value
 from corelane.view.owners import Owner
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def show(pod: PodExplanation, to: Console, *, picture: bool = True) -> None:
     for container in pod.containers:
         _show_container(container, decision.message, to)
     if pod.objective:
-        _show_objective(pod.objective, to)
+        show_objective(pod.objective, to)
     if picture:
         to.print(cpumap(pod.state.machine, _owners(pod), width=to.width), markup=True, end="")
     for note in pod.notes:
@@ -216,7 +216,7 @@ def _amount(resource: str, amount: int) -> str:
     return in_words(amount) if is_memory else str(amount)
 
 
-def _show_objective(objective: Objective, to: Console) -> None:
+def show_objective(objective: Objective, to: Console) -> None:
     """Print the terms by priority, the deciding one marked; or the changes by which the pod would fit."""
     if objective.terms:
         title = f"terms of the objective ({objective.allocator}): {_against(objective)}"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
 from corelane.machine.model import Machine
+from corelane.node.explain.json_values import json_value
 from corelane.view import status, tables, units
-from corelane.view.json_values import json_value
 from corelane.view.status import Status
 
 if TYPE_CHECKING:

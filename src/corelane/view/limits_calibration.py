@@ -6,7 +6,7 @@ from typing import Any
 
 from corelane.limits.calibration.experiments import Experiment, ModelCheck, Prediction
 from corelane.limits.calibration.laboratory import CalibrationRun
-from corelane.view.json_values import json_value
+from corelane.node.explain.json_values import json_value
 
 HEADINGS = (
     "experiment",

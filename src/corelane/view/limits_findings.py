@@ -11,7 +11,7 @@ from corelane.limits.lint.findings import Finding, LintRule
 from corelane.limits.lint.linter import FileFault, LintReport
 from corelane.limits.lint.pod_context import QuotaCost
 from corelane.limits.lint.policy import Severity
-from corelane.view.json_values import json_value
+from corelane.node.explain.json_values import json_value
 from corelane.view.tables import printable
 from corelane.view.units import plural
 
@@ -35,10 +35,11 @@ def _line(one: Finding) -> str:
 
 
 def _title(one: Finding) -> str:
-    """`Deployment prod/web, container app: `, as far as these are known."""
+    """`Deployment prod/web from chart/templates/web.yaml, container app: `, as far as these are known."""
     parts = []
     if one.kind:
-        parts.append(f"{one.kind} {'/'.join(filter(None, (one.namespace, one.name)))}".strip())
+        named = f"{one.kind} {'/'.join(filter(None, (one.namespace, one.name)))}".strip()
+        parts.append(f"{named} from {one.source}" if one.source else named)
     if one.container:
         parts.append(f"container {one.container}")
     return ", ".join(parts) + ": " if parts else ""
@@ -53,7 +54,10 @@ def summary(report: LintReport) -> str:
         if counts[level]
     )
     ignored = f"; {len(report.ignored)} ignored" if report.ignored else ""
-    return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{ignored}{_skipped(report)}"
+    patches = f"; patches, judged by what they set: {report.patches}" if report.patches else ""
+    known = f"; {report.known} in the baseline" if report.known else ""
+    rest = f"{ignored}{known}{patches}{_skipped(report)}"
+    return f"{plural(report.workloads, 'workload')}: {found or 'nothing found'}{rest}"
 
 
 def _skipped(report: LintReport) -> str:
@@ -149,6 +153,9 @@ def _result(one: Finding, index: dict[str, int]) -> dict[str, Any]:
         "partialFingerprints": {"object/v1": f"{one.rule}:{one.file}:{_qualified(one)}"},
         "properties": {"fix": one.fix, "cost": _cost(one.cost), "patch": one.patch},
     }
+    if one.source:
+        template = {**_physical(one.source, 0, 0), "message": {"text": "the Helm template of the object"}}
+        result["relatedLocations"] = [{"id": 1, **template}]
     if one.ignored:
         result["suppressions"] = [{"kind": "inSource", "justification": one.ignored}]
     return result

@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet
+from corelane.node.explain.json_values import json_value
 from corelane.node.kubelet.checkpoint import Checkpoint
 from corelane.node.recovery.rebuilding import EntryChange, StateDifference
 from corelane.node.recovery.start_rules import StartRule, broken
 from corelane.node.recovery.statefiles import StateFile
 from corelane.reasons import sentence
 from corelane.view import tables
-from corelane.view.json_values import json_value
 
 if TYPE_CHECKING:
     from rich.console import Console

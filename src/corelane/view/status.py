@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from corelane.cpuset import CPUSet, named
 from corelane.machine.model import Machine
+from corelane.node.explain.json_values import json_value
 from corelane.node.recovery.takeover import Stage, Takeover
 from corelane.view import tables
 from corelane.view.cpumap import cpumap
-from corelane.view.json_values import json_value
 from corelane.view.owners import Owner
 
 if TYPE_CHECKING:

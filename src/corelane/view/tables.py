@@ -77,7 +77,10 @@ def _show_table(
     for row in cells:
         texts = ("\n".join(wrapped(cell, width)) for cell, width in zip(row, widths, strict=True))
         table.add_row(*(Text(text, style=_style(text)) for text in texts))
-    to.print(table)
+    for line in to.render_lines(table, pad=False):
+        text = Text.assemble(*((part.text, part.style or "") for part in line))
+        text.rstrip()
+        to.print(text, no_wrap=True, crop=False)
 
 
 def pairs(title: str, rows: Iterable[tuple[str, str]], to: Console) -> None:
@@ -88,7 +91,7 @@ def pairs(title: str, rows: Iterable[tuple[str, str]], to: Console) -> None:
     indent = max((len(name) for name, _ in cells), default=0) + _GAP + 1
     to.print(Text(title, style="bold"))
     for name, text in cells:
-        lines = _wrapped_text(text, max(to.width - indent, 20))
+        lines = filled(text, max(to.width - indent, 20))
         for number, line in enumerate(lines):
             to.print(Text(f" {'' if number else name:<{indent - 1}}{line}"))
     to.print()
@@ -148,7 +151,7 @@ def wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-def _wrapped_text(text: str, width: int) -> list[str]:
+def filled(text: str, width: int) -> list[str]:
     """Break sentences at spaces; inside words, behind `,` and `/`, only those that are longer than a line."""
     lines = [""]
     for word in text.split():

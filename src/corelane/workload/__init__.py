@@ -11,6 +11,7 @@ from corelane.workload.placement_spec import (
     PlacementSpec,
     PodCPUAffinity,
     PodQOS,
+    SchedulerDefaults,
     TopologyLevel,
 )
 from corelane.workload.request import (
@@ -46,6 +47,7 @@ __all__ = [
     "PodRequest",
     "PodResources",
     "QOSClass",
+    "SchedulerDefaults",
     "Selector",
     "TopologyLevel",
     "exclusive_cpus",

@@ -5,6 +5,7 @@ Honoured by node policy `pools`. The values are the strings of Koordinator's and
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from corelane.workload.selectors import Selector
 
@@ -107,6 +108,20 @@ class PodCPUAffinity:
 
 
 @dataclass(frozen=True, slots=True)
+class SchedulerDefaults:
+    """What a scheduler's profile decides for pods that do not say, where the node does not say either."""
+
+    bind: BindPolicy | None = None
+    """FullPCPUs or SpreadByPCPUs, preferred."""
+    exclusive_policy: ExclusivePolicy | None = None
+    strategy: NUMAStrategy | None = None
+    numa: NUMAPolicy | None = None
+
+
+NO_DEFAULTS: Final = SchedulerDefaults()
+
+
+@dataclass(frozen=True, slots=True)
 class PlacementSpec:
     """Everything a pod says about its CPUs beyond their number; None means that it does not say."""
 
@@ -123,5 +138,7 @@ class PlacementSpec:
     """Koordinator's singleNUMANodeExclusive: True for Required, False for Preferred."""
     cpu_policy: CPUPolicy | None = None
     topology_aware: bool | None = None
+    defaults: SchedulerDefaults = NO_DEFAULTS
+    """Of the scheduler's profile; no annotation carries them."""
     core_kind: str | None = None
     """Only CPUs of cores of this kind (see `machine.kinds`)."""

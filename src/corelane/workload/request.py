@@ -17,6 +17,7 @@ from corelane.workload.placement_spec import PlacementSpec
 _NOTHING: Final[Mapping[str, CPUSet]] = MappingProxyType({})
 _NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
 _COUNTED: Final = ("cpu", "memory")
+_NO_ZONE_CPUS: Final[Mapping[int, int]] = MappingProxyType({})
 _NO_AMOUNTS: Final[Mapping[str, int]] = MappingProxyType({})
 
 
@@ -98,6 +99,9 @@ class ContainerRequest:
     """Page size in KiB to bytes asked for."""
     devices: Mapping[str, int] = field(default_factory=lambda: _NO_AMOUNTS)
     """Extended resource, such as `nvidia.com/gpu`, to how many."""
+    requests: Amounts = field(default_factory=lambda: _NO_AMOUNTS)
+    """Every requested resource by its name, amounts of 0 too: CPU in milliCPU, others in whole units. Empty
+    where it is not known; schedulers that count by zone look at this."""
 
     @property
     def whole_cpus(self) -> int:
@@ -144,6 +148,10 @@ class PodRequest:
     """Resources of the pod as a whole, which stand in for the sum of its containers'."""
     zone: CPUSet | None = None
     """NUMA nodes to whose part of the shared pool the scheduler holds the pod; None is all of it."""
+    zone_cpus: Mapping[int, int] = field(default_factory=lambda: _NO_ZONE_CPUS)
+    """NUMA node to the pod's CPUs there, as gocrane's scheduler recorded them."""
+    overhead: Amounts = field(default_factory=lambda: _NO_AMOUNTS)
+    """What the pod takes beside its containers (`spec.overhead`), as `ContainerRequest.requests`."""
 
     @property
     def key(self) -> str:

@@ -290,7 +290,9 @@ class Allocation:
         """Compare the kernel's allowed CPUs with the applied ones, and record what changed."""
         pod, before = self.pods[run.uid], run.confirmed
         result = confirmation.confirm(run)
-        if run.confirmed != before:
+        run.overlapped = run.confirmed and cpu_moves.overlaps(run, self._runs.values(), self.ledger)
+        run.confirmed &= not run.overlapped
+        if not (run.confirmed and before):
             self.outbox.touch(run.uid)
         self.mark(run, Phase.CONFIRMED if run.confirmed else Phase.APPLIED)
         if result is confirmation.Confirmation.DRIFTED:

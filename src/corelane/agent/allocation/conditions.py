@@ -19,10 +19,17 @@ def unconfirmed(runs: Iterable[RunCPUs]) -> tuple[str, str]:
     A run that is being moved counts as confirmed: else every move would change every pod's status.
     """
     live = list(runs)
-    unsettled = [run for run in live if run.drifted or run.pooled or run.fault or not run.seen]
-    unsettled = [run for run in unsettled if not run.confirmed]
+    unsettled = [run for run in live if not run.confirmed and _is_unsettled(run)]
     if unsettled:
         names = " ".join(run.container for run in unsettled)
-        faults = "".join(f"; {run.container}: {run.fault}" for run in unsettled if run.fault)
+        faults = "".join(f"; {run.container}: {fault}" for run in unsettled if (fault := _fault(run)))
         return "NotConfirmed", f"CPUs not yet confirmed by the kernel for containers: [{names}]{faults}"
     return ("", "") if live else ("NothingRuns", "no container is running")
+
+
+def _is_unsettled(run: RunCPUs) -> bool:
+    return run.drifted or run.pooled or run.overlapped or bool(run.fault) or not run.seen
+
+
+def _fault(run: RunCPUs) -> str:
+    return run.fault or ("another container is still on its exclusive CPUs" if run.overlapped else "")

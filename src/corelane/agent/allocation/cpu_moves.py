@@ -121,6 +121,15 @@ def due_moves(pods: Iterable[PodCPUs], ledger: NodeState) -> list[tuple[RunCPUs,
     return _way_out(waiting, runs, ledger) if len(waiting) > 1 else []
 
 
+def overlaps(run: RunCPUs, runs: Iterable[RunCPUs], ledger: NodeState) -> bool:
+    """Whether an incompatible container may still be on the CPUs of a run that has them exclusively."""
+    target = allocation_of(ledger, run.uid, run.container)
+    if target is None or not target.sharing.exclusive:
+        return False
+    others = occupied_cpus(runs, ledger, excluded=run)
+    return not target.cpus.isdisjoint(others.conflicting(target.sharing, target.group))
+
+
 def _moves(
     targets: list[tuple[RunCPUs, CPUAllocation]], runs: list[RunCPUs], ledger: NodeState
 ) -> Iterator[tuple[RunCPUs, CPUAllocation]]:
@@ -129,10 +138,8 @@ def _moves(
         if not target.sharing.exclusive:
             taken = occupied.conflicting(target.sharing, target.group)
             target = replace(target, cpus=target.cpus - taken)
-        elif target.cpus != run.applied:
-            others = occupied_cpus(runs, ledger, excluded=run)
-            if not target.cpus.isdisjoint(others.conflicting(target.sharing, target.group)):
-                continue
+        elif target.cpus != run.applied and overlaps(run, runs, ledger):
+            continue
         if target.cpus and (target.cpus != run.applied or run.drifted):
             yield run, target
 
@@ -143,8 +150,8 @@ def _way_out(
     """Return moves that end a circle of runs which wait for each other's CPUs.
 
     CPUs of the shared pool belong to the pool, although an exclusive container that has to leave them is
-    still there. Next come exclusive containers that only lose CPUs; at last one on the CPUs of another goes
-    to the pool for the time being.
+    still there. Next come exclusive containers that only lose CPUs, unless a container stays on the rest; at
+    last one on the CPUs of another goes to the pool for the time being.
     """
     ordered = occupied_cpus(runs, ledger, observed=False)
     pooled = [
@@ -155,7 +162,9 @@ def _way_out(
     if moves := [(run, target) for run, target in pooled if target.cpus and target.cpus != run.applied]:
         return moves
     exclusive = [(run, target) for run, target in waiting if target.sharing.exclusive]
-    if moves := list(_narrowing(exclusive, runs, ledger)):
+    waits = {id(run) for run, _ in waiting}
+    staying = occupied_cpus((run for run in runs if id(run) not in waits), ledger)
+    if moves := list(_narrowing(exclusive, staying, runs, ledger)):
         return moves
     pool = ledger.shared_pool - ordered.conflicting(POOL)
     evacuations = [
@@ -167,19 +176,21 @@ def _way_out(
 
 
 def _narrowing(
-    exclusive: list[tuple[RunCPUs, CPUAllocation]], runs: list[RunCPUs], ledger: NodeState
+    exclusive: list[tuple[RunCPUs, CPUAllocation]],
+    taken: OccupiedCPUs,
+    runs: list[RunCPUs],
+    ledger: NodeState,
 ) -> Iterator[tuple[RunCPUs, CPUAllocation]]:
-    """Yield moves to CPUs that a run is on already, and that are ordered for no other one.
+    """Yield moves to CPUs that a run is on already, and that are neither `taken` nor ordered for another run.
 
-    Another one may be of the same pod: an init container whose end has not been seen yet.
+    The other run may be of the same pod: an init container whose end has not been seen yet.
     """
-    ordered = OccupiedCPUs()
     for run, target in exclusive:
         others = occupied_cpus(runs, ledger, excluded=run, observed=False)
-        taken = others.conflicting(target.sharing, target.group)
-        taken |= ordered.conflicting(target.sharing, target.group)
-        if target.cpus <= run.seen and target.cpus.isdisjoint(taken):
-            ordered.add(target.cpus, target.sharing, target.group)
+        conflicts = others.conflicting(target.sharing, target.group)
+        conflicts |= taken.conflicting(target.sharing, target.group)
+        if target.cpus <= run.seen and target.cpus.isdisjoint(conflicts):
+            taken.add(target.cpus, target.sharing, target.group)
             yield run, target
 
 

@@ -38,6 +38,8 @@ class RunCPUs:
     retry_at: float = 0.0
     creating: bool = False
     pooled: bool = False
+    overlapped: bool = False
+    """Another container may still be on its exclusive CPUs, which the kernel shows for it."""
     record_differs: bool = False
     """The runtime would bring back other CPUs: they are ordered once more, although they are there."""
     recorded_at: float = 0.0

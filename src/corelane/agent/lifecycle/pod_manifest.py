@@ -75,7 +75,6 @@ class RunSpec(PodSpec, frozen=True):
     containers: tuple[RunContainer, ...] = ()
     init_containers: tuple[RunContainer, ...] = ()
     ephemeral_containers: tuple[Tree, ...] = ()
-    resource_claims: tuple[Tree, ...] = ()
     security_context: SecurityContext | None = None
     service_account_name: str = ""
 

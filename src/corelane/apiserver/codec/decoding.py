@@ -20,7 +20,13 @@ MAX_STRICT_ERRORS = 100  # upstream stops counting there
 _INT_BOUNDS = {"int32": 2**31, "int64": 2**63}
 _TIME = re.compile(r"(\d{4}-\d{2}-\d{2})T(\d{2}:\d{2}:\d{2})(?:[.,](\d+))?(Z|[+-]\d{2}:\d{2})", re.ASCII)
 # What Go has read before its own types get to see a value.
-_GO_TYPES = {"bytes": "[]uint8", "int-or-string": "int32", "time": "string", "microtime": "string"}
+_GO_TYPES = {
+    "bytes": "[]uint8",
+    "int-or-string": "int32",
+    "microtime": "string",
+    "text-or-null": "string",
+    "time": "string",
+}
 _LAYOUT = {"time": "2006-01-02T15:04:05Z07:00", "microtime": "2006-01-02T15:04:05.000000Z07:00"}
 
 
@@ -153,6 +159,10 @@ def _string(shape: ScalarType, tree: Any, at: _At) -> str:
     raise _mismatch(shape, tree, at)
 
 
+def _text_or_null(shape: ScalarType, tree: Any, at: _At) -> str | None:
+    return None if tree is None else _string(shape, tree, at)
+
+
 def _bool(shape: ScalarType, tree: Any, at: _At) -> bool:
     if tree is None or isinstance(tree, bool):
         return bool(tree)
@@ -240,6 +250,7 @@ def _raw(_shape: ScalarType, tree: Any, _at: _At) -> Any:
 
 _SCALARS: dict[str, Callable[[ScalarType, Any, _At], Any]] = {
     "string": _string,
+    "text-or-null": _text_or_null,
     "bool": _bool,
     "int32": _int,
     "int64": _int,

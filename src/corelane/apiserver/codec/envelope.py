@@ -18,7 +18,9 @@ _SCHEME = "k8s.io/kubernetes/pkg/api/legacyscheme/scheme.go:30"
 _OTHER_VERSIONS = {
     "coordination.k8s.io": ("v1beta1",),
     "events.k8s.io": ("v1beta1",),
+    "policy": ("v1beta1",),
     "scheduling.k8s.io": ("v1beta1", "v1alpha1"),
+    "storage.k8s.io": ("v1beta1",),
 }
 
 

@@ -23,7 +23,7 @@ _COMPARED = 4000  # lines; in more, looking for what is alike takes too long
 def rendered(record: ObjectType, obj: dict[str, Any]) -> dict[str, Any]:
     """The object as its internal type marshals; metadata types, which have JSON names there, as they are."""
     if record.model.startswith(META):
-        return {row.name: obj[row.name] for row in record if row.name in obj}
+        return {row.name: _shape(row.shape, obj[row.name]) for row in record if row.name in obj}
     skipped = _NOT_INTERNAL.get(record.name, set())
     shown = {row.go: _field(row, obj.get(row.name)) for row in record if row.name not in skipped}
     if record.name == "PodSpec" and shown["SecurityContext"] is not None:

@@ -212,6 +212,7 @@ def _raw(value: Value) -> Any:
 _NUMBERS = {"bool", "int32", "int64"}
 _SCALARS: Mapping[str, Any] = {
     "string": _text,
+    "text-or-null": _text,
     "bool": _bool,
     "int32": _integer,
     "int64": _integer,

@@ -20,7 +20,13 @@ from corelane.apiserver.stored_objects import Object, StoredObject, StoreEvent
 
 _encode = msgspec.json.Encoder().encode
 _dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-_DESCRIBED_AS = {"": "core", "coordination.k8s.io": "coordination", "scheduling.k8s.io": "scheduling"}
+_DESCRIBED_AS = {
+    "": "core",
+    "coordination.k8s.io": "coordination",
+    "policy": "policy",
+    "scheduling.k8s.io": "scheduling",
+    "storage.k8s.io": "storage",
+}
 
 JSON = "application/json"
 YAML = "application/yaml"

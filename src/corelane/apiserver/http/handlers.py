@@ -24,10 +24,12 @@ from corelane.apiserver.store import listing, server_backend
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.store.watches import WatchStream
 from corelane.apiserver.stored_objects import Object
-from corelane.apiserver.write import deletion, pipeline, pod_binding
+from corelane.apiserver.write import deletion, eviction, pipeline, pod_binding
 
 MAX_BODY = 3 * 1024 * 1024
 _DELETES_AT_ONCE = 50
+_SHOWN_DELETED = {"Pod", "Namespace", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"}
+"""Kinds of which a deletion is answered with the object's last state."""
 _ENCODED_AT_ONCE = 500
 
 
@@ -224,7 +226,7 @@ async def delete(call: Call) -> web.Response:
     options = await _delete_options(call)
     deleted = deletion.delete(call.backend, call.target, options)
     code = 202 if not deleted.gone and options.orphan is False else 200
-    if deleted.gone and call.kind.kind not in {"Pod", "Namespace"}:
+    if deleted.gone and call.kind.kind not in _SHOWN_DELETED:
         found = status_errors.details(
             call.target.name, call.target.group, call.target.resource, deleted.obj["metadata"]["uid"]
         )
@@ -257,7 +259,7 @@ async def bind(call: Call) -> web.Response:
 async def evict(call: Call) -> web.Response:
     call.view()
     options, obj, warnings = await _decoded(call, "CreateOptions", EVICTIONS)
-    pod_binding.evict(call.backend, call.target, obj, options)
+    eviction.evict(call.backend, call.target, obj, options)
     return _done(call, warnings)
 
 

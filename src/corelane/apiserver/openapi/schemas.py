@@ -16,6 +16,7 @@ V3_REFS = "#/components/schemas/"
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
 _SCALARS: Mapping[str, Schema] = {
     "string": {"type": "string"},
+    "text-or-null": {"type": "string"},
     "bool": {"type": "boolean"},
     "int32": {"type": "integer", "format": "int32"},
     "int64": {"type": "integer", "format": "int64"},

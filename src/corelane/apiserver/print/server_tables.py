@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from corelane.apiserver.print import pod_cells
+from corelane.apiserver.print import pod_cells, storage_tables
 from corelane.apiserver.print.pod_cells import NONE
 from corelane.apiserver.served_kinds import ServedKind
 
@@ -237,6 +237,24 @@ def _source(event: Object) -> str:
     return f"{component}, {host}" if host else component
 
 
+def _budget(item: Object, now: datetime) -> list[Any]:
+    return [*storage_tables.budget(item), _created(item, now)]
+
+
+def _claim(item: Object, now: datetime) -> list[Any]:
+    before, after = storage_tables.claim(item)
+    return [*before, _created(item, now), *after]
+
+
+def _volume(item: Object, now: datetime) -> list[Any]:
+    before, after = storage_tables.volume(item)
+    return [*before, _created(item, now), *after]
+
+
+def _storage_class(item: Object, now: datetime) -> list[Any]:
+    return [*storage_tables.storage_class(item), _created(item, now)]
+
+
 def _custom(item: Object, now: datetime) -> list[Any]:
     return [_meta(item, "name"), _created(item, now)]
 
@@ -309,6 +327,57 @@ LAYOUTS: dict[tuple[str, str], TableLayout] = {
             TableColumn("Name", "The event's name.", format="name", priority=1),
         ),
         _event,
+    ),
+    ("policy", "PodDisruptionBudget"): TableLayout(
+        (
+            _named(),
+            TableColumn("Min Available", "Least number or share of pods that stay available."),
+            TableColumn("Max Unavailable", "Largest number or share of pods that may be unavailable."),
+            TableColumn("Allowed Disruptions", "Number of pods that may be evicted now.", "integer"),
+            _AGE,
+        ),
+        _budget,
+    ),
+    ("", "PersistentVolumeClaim"): TableLayout(
+        (
+            _named(),
+            TableColumn("Status", "Pending, Bound, or Lost with its volume."),
+            TableColumn("Volume", "The volume that the claim is bound to."),
+            TableColumn("Capacity", "Size of that volume."),
+            TableColumn("Access Modes", "Ways in which that volume can be mounted."),
+            TableColumn("StorageClass", "The claim's storage class."),
+            TableColumn("VolumeAttributesClass", "The claim's class of volume attributes."),
+            _AGE,
+            TableColumn("VolumeMode", "Whether the volume is a file system or a block device.", priority=1),
+        ),
+        _claim,
+    ),
+    ("", "PersistentVolume"): TableLayout(
+        (
+            _named(),
+            TableColumn("Capacity", "The volume's size."),
+            TableColumn("Access Modes", "Ways in which the volume can be mounted."),
+            TableColumn("Reclaim Policy", "What becomes of the volume once its claim is deleted."),
+            TableColumn("Status", "Pending, Available, Bound, Released or Failed."),
+            TableColumn("Claim", "The claim that the volume is bound to."),
+            TableColumn("StorageClass", "The volume's storage class."),
+            TableColumn("VolumeAttributesClass", "The volume's class of volume attributes."),
+            TableColumn("Reason", "Reason for the status, in one word."),
+            _AGE,
+            TableColumn("VolumeMode", "Whether the volume is a file system or a block device.", priority=1),
+        ),
+        _volume,
+    ),
+    ("storage.k8s.io", "StorageClass"): TableLayout(
+        (
+            _named(),
+            TableColumn("Provisioner", "What makes volumes of this class."),
+            TableColumn("ReclaimPolicy", "What becomes of such volumes once their claim is deleted."),
+            TableColumn("VolumeBindingMode", "When claims of this class are bound."),
+            TableColumn("AllowVolumeExpansion", "Whether claims of this class may grow."),
+            _AGE,
+        ),
+        _storage_class,
     ),
 }
 LAYOUTS["events.k8s.io", "Event"] = LAYOUTS["", "Event"]

@@ -113,6 +113,7 @@ Shape: TypeAlias = ScalarType | ListType | MapType | ObjectType
 
 SCALARS: dict[str, Any] = {
     "string": "",
+    "text-or-null": None,
     "bool": False,
     "int32": 0,
     "int64": 0,
@@ -157,6 +158,7 @@ class Columns(TypedDict, total=False):
     atomic    a map or object that server-side apply replaces whole
     gated     belongs to a feature that is off by default: the field is read and then dropped
     pattern   a regular expression that a text value must match
+    go        upstream's internal name, where it is not the field's own with a capital letter
     """
 
     default: Default
@@ -168,6 +170,7 @@ class Columns(TypedDict, total=False):
     atomic: bool
     gated: bool
     pattern: str
+    go: str
 
 
 def record(
@@ -215,7 +218,7 @@ def _row(member: str, package: str, columns: Mapping[str, Columns]) -> FieldRow:
     go = _INITIALS.sub(lambda initials: initials[0].upper(), name, count=1)
     return FieldRow(
         name,
-        _GO_NAMES.get(name, go[0].upper() + go[1:]),
+        more.get("go") or _GO_NAMES.get(name, go[0].upper() + go[1:]),
         shape,
         _PRESENCE[parts["mark"]],
         parts["number"] or "",

@@ -1,14 +1,15 @@
 """Volumes of a pod: one record a source, and one row a storage driver that no node here can mount."""
 
 from corelane.apiserver.schema import object_meta  # noqa: F401 - for the types that rows here name
-from corelane.apiserver.schema.derived_defaults import empty_dir, volume_pull_policy
+from corelane.apiserver.schema.derived_defaults import empty_dir, local_data_source, volume_pull_policy
 from corelane.apiserver.schema.notation import Columns, alike, record
 
 record("LocalObjectReference", "name=1", name=Columns(default=""))
 
-record(
+HOST_PATH = record(
     "HostPathVolumeSource",
     "path!=1|required|no-backsteps type?=2",
+    order="@host-path",
     type=Columns(
         default="",
         enum=(
@@ -104,16 +105,18 @@ record(
 
 record("VolumeResourceRequirements", "limits:{}amount=1 requests:{}amount=2")
 
-record("TypedLocalObjectReference", "apiGroup?=1 kind!=2 name!=3")
+record("TypedLocalObjectReference", "apiGroup+:text-or-null=1 kind!=2 name!=3")
 
-record("TypedObjectReference", "apiGroup?=1 kind!=2 name!=3 namespace?=4", namespace=Columns(gated=True))
+record("TypedObjectReference", "apiGroup+:text-or-null=1 kind!=2 name!=3 namespace?=4")
 
 record(
     "PersistentVolumeClaimSpec",
-    "accessModes:[]string=1|required selector?:LabelSelector=4 resources+:VolumeResourceRequirements=2 "
+    "accessModes:[]string=1 selector?:LabelSelector=4 resources+:VolumeResourceRequirements=2 "
     "volumeName=3 storageClassName?=5 volumeMode?=6 dataSource?:TypedLocalObjectReference=7 "
     "dataSourceRef?:TypedObjectReference=8 volumeAttributesClassName?=9",
-    volumeMode=Columns(default="Filesystem"),
+    order="@claim-modes-given selector @claim-spec",
+    defaults=(local_data_source,),
+    volumeMode=Columns(default="Filesystem", enum="Block Filesystem"),
 )
 
 record("PersistentVolumeClaimTemplate", "metadata+:ObjectMeta=1 spec!:PersistentVolumeClaimSpec=2")
@@ -133,10 +136,14 @@ record(
 
 
 # Storage drivers that no node here can mount: only the form of their fields is checked.
-record("GCEPersistentDiskVolumeSource", "pdName!=1|required fsType=2 partition:int32=3 readOnly:bool=4")
+record(
+    "GCEPersistentDiskVolumeSource",
+    "pdName!=1|required fsType=2 partition:int32=3 readOnly:bool=4",
+    pdName=Columns(go="PDName"),
+)
 record("AWSElasticBlockStoreVolumeSource", "volumeID!=1|required fsType=2 partition:int32=3 readOnly:bool=4")
 record("GitRepoVolumeSource", "repository!=1|required revision=2 directory=3")
-record("NFSVolumeSource", "server!=1|required path!=2|required readOnly:bool=3")
+record("NFSVolumeSource", "server!=1|required path!=2|required|absolute-path! readOnly:bool=3")
 record(
     "ISCSIVolumeSource",
     "targetPortal!=1|required iqn!=2|required lun?:int32=3 iscsiInterface=4 fsType=5 readOnly:bool=6 "
@@ -165,7 +172,11 @@ record(
     "readOnly:bool=6",
 )
 record("FlockerVolumeSource", "datasetName=1 datasetUUID=2")
-record("FCVolumeSource", "targetWWNs:[]string=1 lun?:int32=2 fsType=3 readOnly:bool=4 wwids:[]string=5")
+record(
+    "FCVolumeSource",
+    "targetWWNs:[]string=1 lun?:int32=2 fsType=3 readOnly:bool=4 wwids:[]string=5",
+    wwids=Columns(go="WWIDs"),
+)
 record("AzureFileVolumeSource", "secretName!=1|required shareName!=2|required readOnly:bool=3")
 record(
     "VsphereVirtualDiskVolumeSource", "volumePath!=1|required fsType=2 storagePolicyName=3 storagePolicyID=4"
@@ -173,6 +184,11 @@ record(
 record(
     "AzureDiskVolumeSource",
     "diskName!=1|required diskURI!=2|required cachingMode?=3 fsType?=4 readOnly?:bool=5 kind?=6",
+    diskURI=Columns(go="DataDiskURI"),
+    cachingMode=Columns(default="ReadWrite"),
+    fsType=Columns(default="ext4"),
+    readOnly=Columns(default=False),
+    kind=Columns(default="Shared"),
 )
 record("PhotonPersistentDiskVolumeSource", "pdID!=1|required fsType=2")
 record("PortworxVolumeSource", "volumeID!=1|required fsType=2 readOnly:bool=3")

@@ -11,9 +11,10 @@ import os
 import sqlite3
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 import msgspec
 
@@ -60,20 +61,54 @@ class _Shelf:
         del self.records[key]
         del self.keys[bisect_left(self.keys, key)]
 
-    def current(self, prefix: str) -> Iterator[StoredObject]:
-        start = bisect_left(self.keys, prefix)
+    def range(self, prefix: str, start: str = "", revision: int | None = None) -> "RecordRange":
+        """The records from the key `prefix` + `start` on; as they were at `revision`."""
+        first = bisect_left(self.keys, prefix + start)
         end = bisect_left(self.keys, _after(prefix)) if prefix else len(self.keys)
-        return (self.records[key] for key in self.keys[start:end])
-
-    def as_of(self, revision: int, prefix: str) -> list[StoredObject]:
-        """The records as they were at `revision`, by undoing what came later."""
-        records: dict[str, StoredObject | None] = {r.key: r for r in self.current(prefix)}
-        for event in reversed(self.events):
-            if event.revision <= revision:
+        keys, former = self.keys[first:end], {}
+        for event in reversed(self.events if revision is not None else ()):
+            if revision is None or event.revision <= revision:
                 break
-            if event.record.key.startswith(prefix):
-                records[event.record.key] = event.previous
-        return sorted((r for r in records.values() if r), key=lambda r: r.key)
+            if event.record.key.startswith(prefix) and event.record.key >= prefix + start:
+                former[event.record.key] = event.previous
+        if former:
+            present = {key for key, record in former.items() if record}
+            keys = sorted(({*keys} - former.keys()) | present)
+        return RecordRange(keys, self.records, former)
+
+
+class RecordRange(Sequence[StoredObject]):
+    """Records in the order of their keys, looked up as they are read: a page costs what is on it.
+
+    Valid until the next write. `former` holds earlier states of records that were changed later.
+    """
+
+    __slots__ = ("_former", "_keys", "_records")
+
+    def __init__(
+        self,
+        keys: list[str],
+        records: Mapping[str, StoredObject],
+        former: Mapping[str, StoredObject | None],
+    ) -> None:
+        self._keys, self._records, self._former = keys, records, former
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @overload
+    def __getitem__(self, index: int) -> StoredObject: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[StoredObject]: ...
+
+    def __getitem__(self, index: int | slice) -> StoredObject | list[StoredObject]:
+        if isinstance(index, slice):
+            return list(map(self._record, self._keys[index]))
+        return self._record(self._keys[index])
+
+    def _record(self, key: str) -> StoredObject:
+        return self._former.get(key) or self._records[key]
 
 
 def _after(prefix: str) -> str:
@@ -115,12 +150,16 @@ class Store:
 
         Raises Compacted when `at` is older than the window.
         """
+        return self.range(resource, prefix, at)[:]
+
+    def range(self, resource: str, prefix: str = "", at: int | None = None, start: str = "") -> RecordRange:
+        """As `find`, from the key `prefix` + `start` on, and valid until the next write only."""
         shelf = self._shelf(resource)
         if at is None or at >= self.revision:
-            return list(shelf.current(prefix))
+            return shelf.range(prefix, start)
         if at < self.floor:
             raise Compacted
-        return shelf.as_of(at, prefix)
+        return shelf.range(prefix, start, at)
 
     def put(self, resource: str, key: str, obj: Object) -> StoredObject:
         """Write `obj` (stored form); its metadata.resourceVersion becomes the new revision."""

@@ -8,6 +8,7 @@ import binascii
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 from corelane.apiserver import api_requests, selector_syntax, status_errors
@@ -44,15 +45,13 @@ def page(backend: Backend, target: Target, options: ListOptions) -> ListPage:
     check_selectable(kind, target.version, options.selection)
     at, start, limit = _position(backend, options)
     try:
-        found = backend.store.find(kind.stored, target.prefix, at)
+        found = backend.store.range(kind.stored, target.prefix, at, start)
     except Compacted:
         raise _too_old(options, start) from None
-    if start:
-        found = [record for record in found if record.key[len(target.prefix) :] >= start]
-    chosen = select(kind, target.version, options.selection, found)
+    chosen = select(kind, target.version, options.selection, found, limit + 1 if limit else None)
     meta: dict[str, Any] = {"resourceVersion": str(backend.store.revision if at is None else at)}
     if not limit or len(chosen) <= limit:
-        return ListPage(chosen, meta)
+        return ListPage(chosen[:], meta)
     last = chosen[limit - 1].key[len(target.prefix) :]
     meta["continue"] = _token(int(meta["resourceVersion"]), last + "\0")
     if options.selection.empty:
@@ -132,11 +131,16 @@ def check_selectable(kind: ServedKind, version: str, selection: Selectors) -> No
 
 
 def select(
-    kind: ServedKind, version: str, selection: Selectors, found: list[StoredObject]
-) -> list[StoredObject]:
+    kind: ServedKind,
+    version: str,
+    selection: Selectors,
+    found: Sequence[StoredObject],
+    most: int | None = None,
+) -> Sequence[StoredObject]:
+    """Return the selected records; with a selection not more than `most`."""
     if selection.empty:
         return found
-    return [record for record in found if matches(kind, version, selection, record)]
+    return list(islice((record for record in found if matches(kind, version, selection, record)), most))
 
 
 def matches(kind: ServedKind, version: str, selection: Selectors, record: StoredObject) -> bool:

@@ -12,6 +12,7 @@ from corelane.apiserver.validation import (  # noqa: F401 - most only for the ru
     annotation_rules,
     container_rules,
     custom_rules,
+    disruption_rules,
     environment_rules,
     kind_rules,
     metadata_rules,
@@ -20,6 +21,8 @@ from corelane.apiserver.validation import (  # noqa: F401 - most only for the ru
     resource_rules,
     scheduling_rules,
     security_rules,
+    storage_rules,
+    storage_update_rules,
     update_rules,
     value_rules,
     volume_rules,
@@ -29,7 +32,18 @@ from corelane.apiserver.validation.table_rules import Scope, limited, walk
 Object = dict[str, Any]
 
 # Kinds whose finalizers upstream looks at more closely.
-_CORE = frozenset({"pods", "nodes", "namespaces", "configmaps", "priorityclasses"})
+_CORE = frozenset(
+    {
+        "pods",
+        "nodes",
+        "namespaces",
+        "configmaps",
+        "persistentvolumeclaims",
+        "persistentvolumes",
+        "priorityclasses",
+        "storageclasses",
+    }
+)
 _SPEC_ONLY = frozenset({"pods"})
 
 
@@ -42,6 +56,8 @@ def create(kind: ServedKind, obj: Object, *, version: str = "") -> list[StatusCa
     version = version or _version(obj)
     if kind.stored == "events":
         return limited(_event(kind, obj))
+    if kind.kind == "PodDisruptionBudget":
+        return _budget(kind, obj, version)
     more = (
         chain(pod_rules.create(obj), annotation_rules.agree_with_fields(obj)) if kind.plural == "pods" else ()
     )
@@ -55,7 +71,7 @@ def update(
     version = version or _version(obj)
     common = metadata_rules.update(obj["metadata"], old["metadata"], core=False)
     own = _UPDATES.get((kind.plural, subresource), _update)
-    return limited(chain(common, own(kind, obj, old, version)))
+    return limited(chain(_any_metadata(kind, obj), common, own(kind, obj, old, version)))
 
 
 def _version(obj: Object) -> str:
@@ -67,6 +83,13 @@ def _metadata(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
     core = kind.plural in _CORE
     return metadata_rules.create(
         obj["metadata"], namespaced=kind.namespaced, name_format=name_format, core=core
+    )
+
+
+def _any_metadata(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
+    """The rules that all kinds have."""
+    return metadata_rules.create(
+        obj["metadata"], namespaced=kind.namespaced, name_format=formats.path_segment, core=False
     )
 
 
@@ -150,6 +173,43 @@ def _event(kind: ServedKind, obj: Object) -> Iterable[StatusCause]:
     return chain(kind_rules.event(obj, new_group=True), _metadata(kind, obj))
 
 
+def _budget(kind: ServedKind, obj: Object, version: str) -> list[StatusCause]:
+    """A budget's metadata has only the rules that all kinds have, and they come after its own."""
+    return limited(_own_rules(kind, obj, None, version)) or limited(_any_metadata(kind, obj))
+
+
+def _update_budget(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    return _own_rules(kind, obj, old, version)
+
+
+def _update_budget_status(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    return disruption_rules.status(obj)
+
+
+def _update_claim(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
+    return chain(_changed(kind, obj, old), whole, storage_update_rules.claim(obj, old))
+
+
+def _update_claim_status(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    return chain(_changed(kind, obj, old), storage_update_rules.claim_status(obj))
+
+
+def _update_volume(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    """Upstream checks the whole volume twice; so do its causes repeat."""
+    wholes = (chain(_metadata(kind, obj), _own_rules(kind, obj, old, version)) for _ in range(2))
+    return chain(*wholes, storage_update_rules.volume(obj, old))
+
+
+def _update_storage_class(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    whole = chain(_metadata(kind, obj), _own_rules(kind, obj, old, version))
+    return chain(whole, _changed(kind, obj, old), storage_update_rules.storage_class(obj, old))
+
+
+def _update_meta(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
+    return _changed(kind, obj, old)
+
+
 def _update_event(kind: ServedKind, obj: Object, old: Object, version: str) -> Iterable[StatusCause]:
     if not kind.group:
         return kind_rules.event(obj, new_group=False)
@@ -169,4 +229,11 @@ _UPDATES = {
     ("configmaps", ""): _update_config_map,
     ("priorityclasses", ""): _update_priority_class,
     ("events", ""): _update_event,
+    ("poddisruptionbudgets", ""): _update_budget,
+    ("poddisruptionbudgets", "status"): _update_budget_status,
+    ("persistentvolumeclaims", ""): _update_claim,
+    ("persistentvolumeclaims", "status"): _update_claim_status,
+    ("persistentvolumes", ""): _update_volume,
+    ("persistentvolumes", "status"): _update_meta,
+    ("storageclasses", ""): _update_storage_class,
 }

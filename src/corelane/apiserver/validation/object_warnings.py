@@ -8,7 +8,10 @@ from typing import Any
 from corelane import quantity
 from corelane.apiserver import formats
 from corelane.apiserver.served_kinds import ServedKind
+from corelane.apiserver.validation import storage_warnings
 from corelane.apiserver.validation.causes import child, item, key, quoted
+from corelane.apiserver.validation.deprecations import NODE_LABELS as _LABELS
+from corelane.apiserver.validation.deprecations import VOLUMES as _VOLUMES
 from corelane.apiserver.validation.pod_rules import each_container
 
 Object = dict[str, Any]
@@ -17,24 +20,6 @@ Object = dict[str, Any]
 MAX_WARNINGS = 1000
 MAX_COMPARED = 200
 
-_LABELS = {
-    "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
-    "beta.kubernetes.io/os": 'deprecated since v1.14; use "kubernetes.io/os" instead',
-    "failure-domain.beta.kubernetes.io/region": (
-        'deprecated since v1.17; use "topology.kubernetes.io/region" instead'
-    ),
-    "failure-domain.beta.kubernetes.io/zone": (
-        'deprecated since v1.17; use "topology.kubernetes.io/zone" instead'
-    ),
-    "beta.kubernetes.io/instance-type": (
-        'deprecated since v1.17; use "node.kubernetes.io/instance-type" instead'
-    ),
-    "app.kubernetes.io/created-by": "deprecated since v1.9",
-    "scheduler.alpha.kubernetes.io/preferAvoidPods": (
-        "deprecated since v1.22; use Taints and Tolerations instead"
-    ),
-    "node-role.kubernetes.io/master": 'use "node-role.kubernetes.io/control-plane" instead',
-}
 _SYSCTLS = 'non-functional in v1.11+; use the "sysctls" field instead'
 _ANNOTATIONS = {
     "scheduler.alpha.kubernetes.io/critical-pod": (
@@ -42,17 +27,6 @@ _ANNOTATIONS = {
     ),
     "security.alpha.kubernetes.io/sysctls": _SYSCTLS,
     "security.alpha.kubernetes.io/unsafe-sysctls": _SYSCTLS,
-}
-_VOLUMES = {
-    "photonPersistentDisk": "deprecated in v1.11, non-functional in v1.16+",
-    "gitRepo": "deprecated in v1.11, and disabled by default in v1.33+",
-    "scaleIO": "deprecated in v1.16, non-functional in v1.22+",
-    "flocker": "deprecated in v1.22, non-functional in v1.25+",
-    "storageos": "deprecated in v1.22, non-functional in v1.25+",
-    "quobyte": "deprecated in v1.22, non-functional in v1.25+",
-    "glusterfs": "deprecated in v1.25, non-functional in v1.26+",
-    "cephfs": "deprecated in v1.28, non-functional in v1.31+",
-    "rbd": "deprecated in v1.28, non-functional in v1.31+",
 }
 _SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
 _SECCOMP_CONTAINER = "container.seccomp.security.alpha.kubernetes.io/"
@@ -66,6 +40,8 @@ def on_create(kind: ServedKind, obj: Object) -> list[str]:
     """Return the warnings for a new object."""
     if kind.plural == "pods":
         return list(islice(chain(_pod_name(obj), _pod(obj)), MAX_WARNINGS))
+    if kind.plural in storage_warnings.KINDS:
+        return list(islice(storage_warnings.KINDS[kind.plural](obj), MAX_WARNINGS))
     return list(_node(obj)) if kind.plural == "nodes" else []
 
 
@@ -73,6 +49,8 @@ def on_update(kind: ServedKind, obj: Object, old: Object, subresource: str = "")
     """Return the warnings for a changed object; of a pod only its addresses are checked."""
     if kind.plural == "pods" and subresource == "status":
         return list(_addresses(obj))
+    if kind.plural in storage_warnings.KINDS and not subresource:
+        return on_create(kind, obj)
     return list(_node(obj)) if kind.plural == "nodes" and not subresource else []
 
 

@@ -10,7 +10,7 @@ from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.validation import causes
 from corelane.apiserver.validation.causes import above, child, item
 from corelane.apiserver.validation.environment_rules import field_ref, resource_ref
-from corelane.apiserver.validation.table_rules import Object, Scope, rule, walk
+from corelane.apiserver.validation.table_rules import Object, Scope, check_field, rule, walk
 
 # Upstream looks at the sources in this order: the first one counts, each further one is a fault.
 _CHECK_ORDER = (
@@ -47,6 +47,13 @@ def _volume_source(volume: Object, path: str, scope: Scope) -> Iterator[StatusCa
     if quantity.parse(limit).nano < 0:
         where = child(path, "emptyDir", "sizeLimit")
         yield causes.forbidden(where, "SizeLimit field must be a valid resource quantity")
+
+
+@rule("host-path")
+def _host_path(source: Object, path: str, scope: Scope) -> Iterator[StatusCause]:
+    """Without a path its type is not looked at."""
+    for name in ("path", "type") if source.get("path") else ("path",):
+        yield from check_field(tables.HOST_PATH.fields[name], source, path, scope)
 
 
 @rule("volumes")

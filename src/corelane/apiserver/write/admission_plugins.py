@@ -10,6 +10,7 @@ from corelane.apiserver.api_requests import Target
 from corelane.apiserver.status_errors import StatusCause, StatusError
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.write import storage_admission, storage_strategy
 
 IMMORTAL = frozenset({"default", "kube-system", "kube-public"})
 SYSTEM_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
@@ -26,11 +27,20 @@ def admit_create(backend: Backend, target: Target, obj: Object) -> None:
         _set_priority(backend, target, obj)
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
+    if target.resource == "persistentvolumeclaims":
+        storage_admission.set_default_class(backend, obj)
+    storage_strategy.protect(target.resource, meta)
 
 
 def admit_update(backend: Backend, target: Target, obj: Object) -> None:
     if target.resource == "priorityclasses":
         _check_default_class(backend, target, obj)
+
+
+def validate_update(backend: Backend, target: Target, obj: Object, old: Object) -> None:
+    """Check an update against other objects, once its own fields are valid. Raises StatusError 403."""
+    if target.resource == "persistentvolumeclaims" and not target.subresource:
+        storage_admission.check_resize(backend, target, obj, old)
 
 
 def admit_delete(target: Target) -> None:

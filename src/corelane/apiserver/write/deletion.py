@@ -108,7 +108,7 @@ def delete_records(
 
 def _delete(backend: Backend, target: Target, obj: Object, options: DeleteOptions) -> DeleteResult:
     kind = wire.stored_kind(server_backend.kind_of(target))
-    _check_preconditions(kind, obj, options)
+    check_preconditions(kind, obj, options)
     before = {**obj, "metadata": dict(obj["metadata"])}
     grace = _grace(kind, obj, options)
     if _pending(kind, obj, grace):
@@ -132,9 +132,12 @@ def _write(backend: Backend, kind: ServedKind, key: str, obj: Object, *, changed
         changes.append(StoreChange(kind.stored, key, None))
     if changes:
         backend.store.write(changes)
+    if gone:
+        obj["metadata"]["resourceVersion"] = str(backend.store.revision)
 
 
-def _check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -> None:
+def check_preconditions(kind: ServedKind, obj: Object, options: DeleteOptions) -> None:
+    """Check that the object is the one that was to be deleted. Raises StatusError 409."""
     meta = obj["metadata"]
     pairs = (
         ("UID", options.uid, meta["uid"], "deleted and then recreated"),
@@ -215,7 +218,7 @@ def _set_finalizers(meta: Object, options: DeleteOptions) -> None:
 def _delete_namespace(backend: Backend, target: Target, obj: Object, options: DeleteOptions) -> DeleteResult:
     """First make it Terminating; it goes only when the finalizers in its spec are gone."""
     kind = server_backend.kind_of(target)
-    _check_preconditions(kind, obj, options)
+    check_preconditions(kind, obj, options)
     meta = obj["metadata"]
     if "deletionTimestamp" in meta:
         if (obj.get("spec") or {}).get("finalizers"):

@@ -19,7 +19,7 @@ from corelane.apiserver.validation import object_warnings
 from corelane.apiserver.write import admission_plugins, patching, strategy
 
 _CREATED_BY_PUT = frozenset({"leases", "events"})
-_VERSION_DEMANDED = frozenset({"leases", "noderesourcetopologies"})
+_VERSION_DEMANDED = frozenset({"leases", "noderesourcetopologies", "poddisruptionbudgets"})
 _SERVER_FIELDS = ("selfLink", "managedFields", "deletionTimestamp", "deletionGracePeriodSeconds")
 _ATTEMPTS = 8
 
@@ -164,8 +164,9 @@ def _replace(
     obj = wire.typed(kind, kind.version, conversion.convert(kind, obj, kind.version))
     _place(obj, old)
     admission_plugins.admit_update(backend, target, obj)
-    strategy.prepare_update(kind, obj, old, target.subresource)
+    strategy.prepare_update(kind, obj, old, target.subresource, now=backend.timestamp())
     _raise_invalid(kind, target.name, validation.update(kind, obj, old, target.subresource))
+    admission_plugins.validate_update(backend, target, obj, old)
     if ends(kind, obj, old):
         if not options.dry_run:
             backend.store.delete(kind.stored, target.key)

@@ -1,6 +1,6 @@
-"""Binding and eviction of pods: the two subresources that act on a pod.
+"""Binding of pods to nodes.
 
-After kubernetes' `pkg/registry/core/pod/storage`.
+After kubernetes' `pkg/registry/core/pod/storage/storage.go`.
 """
 
 from dataclasses import replace
@@ -13,7 +13,7 @@ from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.store import server_backend
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.stored_objects import Object
-from corelane.apiserver.write import admission_plugins, deletion, pipeline
+from corelane.apiserver.write import admission_plugins, pipeline
 
 
 def bind(backend: Backend, target: Target, binding: Object, options: WriteOptions) -> None:
@@ -70,37 +70,3 @@ def _assign(pod: Object, node: str, meta: Object, now: str) -> None:
     scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
     others = [c for c in state.get("conditions") or () if c.get("type") != "PodScheduled"]
     state["conditions"] = [*others, scheduled]
-
-
-def evict(backend: Backend, target: Target, eviction: Object, options: WriteOptions) -> None:
-    """Delete a pod as an Eviction asks; there are no disruption budgets here. Raises StatusError."""
-    meta = eviction.get("metadata") or {}
-    pipeline.check_namespace(target, PODS, meta)
-    admission_plugins.admit_create(backend, target, eviction)
-    if meta.get("name", "") != target.name:
-        raise status_errors.bad_request("name in URL does not match name in Eviction object")
-    asked = deletion.read_options(eviction.get("deleteOptions") or {})
-    pods = replace(target, subresource="")
-    asked = replace(asked, dry_run=asked.dry_run or options.dry_run)
-    pod = backend.find(pods).object()
-    if not asked.dry_run and _mark_disrupted(pod, backend.timestamp()):
-        backend.store.put(PODS.stored, pods.key, pod)
-    deletion.delete(backend, pods, asked)
-
-
-def _mark_disrupted(pod: Object, now: str) -> bool:
-    """Add the condition DisruptionTarget to the pod's status; False if it is there already."""
-    disrupted = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "lastProbeTime": None,
-        "lastTransitionTime": now,
-        "reason": "EvictionByEvictionAPI",
-        "message": "Eviction API: evicting",
-    }
-    state = pod.setdefault("status", {})
-    known = state.get("conditions") or []
-    if any(c.get("type") == "DisruptionTarget" and c.get("status") == "True" for c in known):
-        return False
-    state["conditions"] = [c for c in known if c.get("type") != "DisruptionTarget"] + [disrupted]
-    return True

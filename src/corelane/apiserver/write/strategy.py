@@ -16,11 +16,13 @@ from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.stored_objects import Object
 from corelane.apiserver.validation.annotation_rules import APP_ARMOR, app_armor_profile
 from corelane.apiserver.validation.pod_rules import each_container
+from corelane.apiserver.write import storage_strategy
 from corelane.kube.pod import Pod
 from corelane.kube.translate import pod_requests
 from corelane.kube.translate.fields import TranslationError
 
-_GENERATED = frozenset({"pods", "priorityclasses"})
+_GENERATED = frozenset({"pods", "poddisruptionbudgets", "priorityclasses"})
+_COUNTED = frozenset({"pods", "poddisruptionbudgets"})
 _NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 _GRACE_ON_BAD_NODE = 300
 _BAD_NODE_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
@@ -49,8 +51,13 @@ def prepare_create(kind: ServedKind, obj: Object, *, default_scheduler: str = ""
         preparing(obj)
 
 
-def prepare_update(kind: ServedKind, obj: Object, old: Object, subresource: str = "") -> None:
-    """Fill in defaults, keep what the update cannot touch (status or spec, metadata), count generations."""
+def prepare_update(
+    kind: ServedKind, obj: Object, old: Object, subresource: str = "", *, now: str = ""
+) -> None:
+    """Fill in defaults, keep what the update cannot touch (status or spec, metadata), count generations.
+
+    `now` is the time at which a phase changes.
+    """
     if kind.plural == "pods" and "schedulerName" in old["spec"]:
         obj["spec"].setdefault("schedulerName", old["spec"]["schedulerName"])
     _default(kind, obj)
@@ -58,6 +65,8 @@ def prepare_update(kind: ServedKind, obj: Object, old: Object, subresource: str 
     preparing = _ON_UPDATE.get((kind.plural, subresource))
     if preparing:
         preparing(obj, copy.deepcopy(old))
+    if (kind.plural, subresource) == ("persistentvolumes", "status"):
+        storage_strategy.stamp_phase(obj["status"], old["status"], now)
     if _counts_generation(kind, obj, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
@@ -86,7 +95,7 @@ def _keep_metadata(meta: Object, old: Object) -> None:
 def _counts_generation(kind: ServedKind, obj: Object, old: Object) -> bool:
     if kind.custom:
         return _content(obj) != _content(old)
-    return kind.plural == "pods" and obj["spec"] != old["spec"]
+    return kind.plural in _COUNTED and obj["spec"] != old["spec"]
 
 
 def _content(obj: Object) -> Object:
@@ -113,6 +122,12 @@ def _create_namespace(namespace: Object) -> None:
 def _update_namespace(namespace: Object, old: Object) -> None:
     namespace["spec"] = old["spec"]
     namespace["status"] = old["status"]
+
+
+def _create_budget(budget: Object) -> None:
+    budget["status"] = dict.fromkeys(
+        ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0
+    )
 
 
 def _keep_status(obj: Object, old: Object) -> None:
@@ -264,6 +279,9 @@ _ON_CREATE: dict[str, Callable[[Object], None]] = {
     "pods": _create_pod,
     "nodes": _create_node,
     "namespaces": _create_namespace,
+    "poddisruptionbudgets": _create_budget,
+    "persistentvolumeclaims": storage_strategy.create_claim,
+    "persistentvolumes": storage_strategy.create_volume,
 }
 _ON_UPDATE: dict[tuple[str, str], Callable[[Object, Object], None]] = {
     ("pods", ""): _update_pod,
@@ -273,4 +291,10 @@ _ON_UPDATE: dict[tuple[str, str], Callable[[Object, Object], None]] = {
     ("namespaces", ""): _update_namespace,
     ("namespaces", "status"): _keep_spec,
     ("namespaces", "finalize"): _keep_status,
+    ("poddisruptionbudgets", ""): _keep_status,
+    ("poddisruptionbudgets", "status"): _keep_spec,
+    ("persistentvolumeclaims", ""): storage_strategy.update_claim,
+    ("persistentvolumeclaims", "status"): _keep_spec,
+    ("persistentvolumes", ""): _keep_status,
+    ("persistentvolumes", "status"): _keep_spec,
 }

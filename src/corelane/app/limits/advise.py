@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -20,13 +20,13 @@ from corelane.kernel import cfs
 from corelane.limits.advice import judgement
 from corelane.limits.advice.judgement import Advice, Answer, Replicas
 from corelane.limits.advice.subjects import ClusterSnapshot
-from corelane.limits.lint.policy import Policy
+from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.measure import throttling
 from corelane.limits.measure.throttling import Latency, Measurement, PeriodUse, Rates
 from corelane.view import limits_advice as view
 from corelane.view import tables
 
-__all__ = ["AdviseError"]
+__all__ = ["STATIC", "AdviseError"]
 
 Say = Callable[[str], None]
 _PERIOD: Final = 0.1
@@ -44,7 +44,7 @@ class AdviseOptions:
     objects: Path | None = None
     kubeconfig: Path | None = None
     latency: str = ""
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = STATIC
     everything: bool = False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,8 @@ from typing import Any, Final
 
 from corelane import __version__
 from corelane.app import settings_file
+from corelane.app.limits import lint_baseline
+from corelane.app.limits.lint_baseline import BaselineError
 from corelane.app.settings_file import SettingsError
 from corelane.limits.lint.linter import BAD_IGNORE, FileFault, LintReport, lint
 from corelane.limits.lint.policy import Policy, PolicyError, from_mapping
@@ -37,15 +40,30 @@ class Sources:
     notes: list[str] = field(default_factory=list)
 
 
-def main(names: Iterable[str], settings: Policy, form: str, *, ignored: bool, say: Say, complain: Say) -> int:
-    """Lint and print. 0 is clean, 1 a finding at or above the policy's `fail_on`, 2 unusable input."""
+def main(
+    names: Iterable[str],
+    settings: Policy,
+    form: str,
+    *,
+    ignored: bool,
+    say: Say,
+    complain: Say,
+    baseline: Path | None = None,
+    allow_empty: bool = False,
+) -> int:
+    """Lint and print. 0 is clean, 1 a finding at or above the policy's `fail_on`, 2 unusable input.
+
+    Findings of the report `baseline` do not count. Input without any object is unusable unless `allow_empty`.
+    Raises LintError.
+    """
+    before = _baseline(baseline) if baseline else {}
     sources = gather(names)
     found = lint(sources.texts, settings)
-    report = replace(found, faults=(*sources.faults, *found.faults))
+    report = lint_baseline.without(replace(found, faults=(*sources.faults, *found.faults)), before)
     _print(report, sources.notes, form, ignored=ignored, say=say, complain=complain)
     for fault in report.faults:
         complain(f"Error: {fault}")
-    if _holds_nothing(report):
+    if _holds_nothing(report) and not allow_empty:
         complain("Error: no Kubernetes object in the input: give manifests, or pipe `helm template` into `-`")
         return 2
     if report.faults:
@@ -53,10 +71,17 @@ def main(names: Iterable[str], settings: Policy, form: str, *, ignored: bool, sa
     return int(report.at_least(settings.fail_on))
 
 
+def _baseline(path: Path) -> lint_baseline.Baseline:
+    try:
+        return lint_baseline.load(path)
+    except BaselineError as error:
+        raise LintError(f"--baseline {path}: {error}") from None
+
+
 def _holds_nothing(report: LintReport) -> bool:
     """Whether the input has no object: an empty pipe is not a clean manifest."""
     objects = report.workloads + sum(count for kind, count in report.skipped.items() if kind)
-    return not (objects or report.findings or report.ignored or report.faults)
+    return not (objects or report.findings or report.known or report.ignored or report.faults)
 
 
 def _print(
@@ -74,10 +99,12 @@ def _print(
         complain(f"note: {note}")
 
 
-def policy(path: Path | None, flags: Mapping[str, Any], disabled: Iterable[str]) -> Policy:
-    """The policy of a file, or the default one, changed by the command line. Raises LintError."""
+def policy(
+    path: Path | None, flags: Mapping[str, Any], disabled: Iterable[str], base: Policy | None = None
+) -> Policy:
+    """The policy of a file over `base` (the default one), changed by the command line. Raises LintError."""
     known = [BAD_IGNORE, *(rule.id for rule in RULES)]
-    found = _from_file(path, known) if path else Policy()
+    found = _from_file(path, known, base or Policy()) if path else base or Policy()
     try:
         said = {key: value for key, value in flags.items() if value is not None}
         found = from_mapping(said, known, found)
@@ -87,10 +114,10 @@ def policy(path: Path | None, flags: Mapping[str, Any], disabled: Iterable[str])
     return replace(found, severities={**found.severities, **off})
 
 
-def _from_file(path: Path, known: list[str]) -> Policy:
+def _from_file(path: Path, known: list[str], base: Policy) -> Policy:
     try:
         tree = settings_file.load(path.read_bytes())
-        return from_mapping(tree if tree is not None else {}, known)
+        return from_mapping(tree if tree is not None else {}, known, base)
     except (SettingsError, PolicyError) as error:
         raise LintError(f"{path}: {error}") from None
 
@@ -102,8 +129,10 @@ def gather(names: Iterable[str]) -> Sources:
         if name == "-":
             _take(sources, name, sys.stdin.buffer.read)
         elif Path(name).is_dir():
-            for path in _below(Path(name), sources.notes):
+            for path in _below(Path(name), sources.faults):
                 _take(sources, str(path), path.read_bytes)
+        elif chart := _chart_of(Path(name).parent):
+            sources.faults.append(_unrendered(name, chart))
         else:
             _take(sources, name, Path(name).read_bytes)
     return sources
@@ -125,18 +154,31 @@ def _take(sources: Sources, name: str, read: Callable[[], bytes]) -> None:
         sources.faults.append(FileFault(name, 0, 0, str(error)))
 
 
-def _below(top: Path, notes: list[str]) -> Iterator[Path]:
-    """The manifests below a directory, in order; a chart's templates are not YAML, so they are only noted."""
+def _below(top: Path, faults: list[FileFault]) -> Iterator[Path]:
+    """The manifests below a directory, in order. A chart's templates are no manifests, so they are faults."""
+    if chart := _chart_of(top):
+        faults.append(_unrendered(str(top), chart))
+        return
     for where, directories, files in os.walk(top):
         here = Path(where)
         directories[:] = sorted(one for one in directories if one[0] != "." and one not in _SKIPPED)
         if "Chart.yaml" in files and "templates" in directories:
             directories.remove("templates")
-            notes.append(
-                f"{here / 'templates'} left out: a chart is linted as rendered: "
-                f"helm template {here} | corelane limits lint -"
-            )
+            faults.append(_unrendered(str(here / "templates"), here))
         yield from (here / name for name in sorted(files) if Path(name).suffix in _SUFFIXES)
+
+
+def _chart_of(folder: Path) -> Path | None:
+    """The chart whose templates a directory holds; None for any other directory."""
+    above = (folder.absolute(), *folder.absolute().parents)
+    charts = (each.parent for each in above if each.name == "templates")
+    found = next((chart for chart in charts if (chart / "Chart.yaml").is_file()), None)
+    return Path(os.path.relpath(found)) if found and not folder.is_absolute() else found
+
+
+def _unrendered(name: str, chart: Path) -> FileFault:
+    line = f"helm template {shlex.quote(str(chart))} | corelane limits lint -"
+    return FileFault(name, 0, 0, f"a Helm chart's templates, not linted; render the chart: {line}")
 
 
 def rules(say: Say) -> None:

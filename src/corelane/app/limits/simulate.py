@@ -7,15 +7,31 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from corelane.limits.model import builtin, scenario_file, variants
 from corelane.limits.model.builtin import Study, StudyCase
+from corelane.limits.model.phases import phase_spread
 from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.view import limits as view
 from corelane.view import limits_svg, tables
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML without duplicate keys: of two limits, one would be ignored without a message."""
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        seen: set[str] = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if key.value in seen:
+                line = key.start_mark.line + 1
+                raise ScenarioError(f"line {line}: key {key.value!r} occurs twice in a mapping; keep one")
+            seen.add(key.value)
+        return node
 
 
 def names() -> list[tuple[str, str]]:
@@ -45,12 +61,14 @@ def _study(source: str) -> Study:
     if not path.exists():
         known = ", ".join(builtin.BUILTIN)
         raise ScenarioError(f"{source}: no such file, and none of the built-in scenarios: {known}")
+    if path.is_dir():
+        raise ScenarioError(f"{path}: a directory, not a scenario file; name one YAML file in it")
     return _from_file(path)
 
 
 def _from_file(path: Path) -> Study:
     try:
-        scenario = scenario_file.read(yaml.safe_load(path.read_text()))
+        scenario = scenario_file.read(yaml.load(path.read_text(), _Loader))  # noqa: S506 - a SafeLoader
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)
@@ -93,13 +111,15 @@ def _run(case: StudyCase, seconds: float | None, seeds: range, form: str) -> vie
             outcomes.append(run(scenario, seed, traced=form == "svg"))
         except ValueError as error:
             raise ScenarioError(f"{case.label}: {error}") from None
-    return view.StudyColumn(case.label, outcomes, case.published)
+    spread = phase_spread(scenario, seeds[0]) if form != "svg" else None
+    return view.StudyColumn(case.label, outcomes, case.published, spread)
 
 
 def _table(study: Study, columns: Sequence[view.StudyColumn]) -> str:
     out = io.StringIO()
     tables.show(study.title, view.HEADINGS, view.rows(columns), tables.console(out))
-    return out.getvalue() + "".join(f"{note}\n" for note in study.notes)
+    notes = (view.spread_note(columns), *study.notes)
+    return out.getvalue() + "".join(f"{note}\n" for note in notes if note)
 
 
 def _json(study: Study, columns: Sequence[view.StudyColumn]) -> str:

@@ -19,6 +19,7 @@ from corelane.app.settings_file import SettingsError
 from corelane.app.up import kubelet, tls
 from corelane.app.up import options as checks
 from corelane.app.up.datadir import DataDir
+from corelane.app.up.debug import DebugEndpoint
 from corelane.app.up.options import UpOptions
 from corelane.app.up.podlogs import PodLogs
 from corelane.app.up.supervise import Parts
@@ -31,6 +32,7 @@ from corelane.runtime.base import LifecycleRuntime
 from corelane.runtime.local import LocalRuntime
 from corelane.runtime.simulated import SimulatedRuntime
 from corelane.scheduler import Scheduler
+from corelane.scheduler.explain.ring import DecisionRing
 
 __all__ = ["UpOptions"]
 
@@ -55,6 +57,7 @@ class Cluster:
         self._server: APIServer | None = None
         self._clients: list[KubeClient] = []
         self._runtimes: dict[str, LifecycleRuntime] = {}
+        self._debug: DebugEndpoint | None = None
 
     async def start(self) -> None:
         """Return when every node is registered. On an error, stop all parts and raise it."""
@@ -72,12 +75,18 @@ class Cluster:
             config = checks.simulated_settings(self.settings, self.options)
             checks.check_settings(self.options, config, simulated, "of simulated nodes: ")
         await self._serve()
-        self.parts.start("the scheduler", Scheduler(self.client()).run())
+        await self._start_scheduler()
         self.parts.start("the controller", Controller(self.client()).run())
         await self._add_local(here)
         if simulated:
             await self._add_simulated(simulated)
         await self._ready(self.node_name)
+
+    async def _start_scheduler(self) -> None:
+        ring = DecisionRing()
+        self._debug = DebugEndpoint(ring, self.directory)
+        await self._debug.start()
+        self.parts.start("the scheduler", Scheduler(self.client(), decisions=ring).run())
 
     async def _ready(self, *names: str) -> None:
         await self.parts.first_of(asyncio.gather(*(self.agents[name].ready() for name in names)))
@@ -179,6 +188,8 @@ class Cluster:
         for name in self._runtimes.keys() - self.agents.keys():
             await self._runtimes[name].close()
         await self.parts.cancel()
+        if self._debug is not None:
+            await self._debug.stop()
         for client in self._clients:
             await client.close()
         if self._server is not None:

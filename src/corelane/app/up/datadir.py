@@ -2,6 +2,7 @@
 
 lock          held while corelane runs; names its process
 kubeconfig    address and token, mode 0600
+scheduler.json  address and token of the scheduler's debug endpoint, mode 0600, while corelane runs
 apiserver.db  the API server's objects
 server.pem    the API server's key and certificate, and in ca.crt the authority that signed it
 nodes/NAME/   an agent's ledger, and the records and logs of its containers

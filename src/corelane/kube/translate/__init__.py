@@ -1,5 +1,6 @@
 """Kubernetes objects to plain values and back. No other room parses an annotation."""
 
+from corelane.kube.translate.crane import result_annotation
 from corelane.kube.translate.fields import TranslationError
 from corelane.kube.translate.koordlet import KubeletReport, places
 from corelane.kube.translate.kubelet_report import (
@@ -10,9 +11,11 @@ from corelane.kube.translate.kubelet_report import (
 )
 from corelane.kube.translate.node_topology import (
     as_patch,
+    hardware_key,
     is_damaged,
     is_koordlets,
     machine_from_topology,
+    names_cpus,
     same_machine,
     state_from_topology,
     topology,
@@ -25,6 +28,8 @@ from corelane.kube.translate.placement_record import (
     resolved_spec,
 )
 from corelane.kube.translate.pod_requests import qos, request, requests
+from corelane.kube.translate.resized_pods import resized
+from corelane.kube.translate.softening import softened
 from corelane.kube.translate.topology_zones import machine_from_zones
 from corelane.workload import qos_class
 
@@ -33,12 +38,14 @@ __all__ = [
     "TranslationError",
     "as_patch",
     "differing_cpusets",
+    "hardware_key",
     "is_damaged",
     "is_koordlets",
     "is_static",
     "kubelet_settings",
     "machine_from_topology",
     "machine_from_zones",
+    "names_cpus",
     "placement_reasons",
     "places",
     "proposal_annotations",
@@ -48,9 +55,12 @@ __all__ = [
     "reasons_annotation",
     "request",
     "requests",
+    "resized",
     "resolved_spec",
+    "result_annotation",
     "running_uid",
     "same_machine",
+    "softened",
     "state_from_topology",
     "topology",
 ]

@@ -1,4 +1,4 @@
-"""Read the NodeResourceTopology of gocrane (`topology.crane.io/v1alpha1`), and its result on pods.
+"""Read the NodeResourceTopology of gocrane (`topology.crane.io/v1alpha1`); its result on pods both ways.
 
 It gives amounts by NUMA node, the policies of gocrane's agent, and the reserved CPUs. corelane only reads it,
 and `kube.client` refuses to write it: every ten seconds gocrane's agent replaces all zones by its own and
@@ -15,16 +15,23 @@ import msgspec
 
 from corelane import quantity
 from corelane.cpuset import CPUSet
+from corelane.kube import keys
 from corelane.kube.meta import API, Object, ResourceList, Wire
 from corelane.kube.objects import CostInfo
 from corelane.kube.translate import topology_zones
+from corelane.kube.translate.exported_zones import MOST
 from corelane.kube.translate.fields import (
     TranslationError,
     amount,
+    annotation,
     cpus,
+    items,
+    json_list,
+    member,
 )
 from corelane.machine.model import MAX_NODE, Machine, NUMANode, default_distances
 from corelane.node.pools.classes import NodePolicies
+from corelane.node.zones.zone_state import CraneRules, Zone, ZonesState
 from corelane.workload import NUMAPolicy
 
 _RESERVED_CPUS: Final = "go.crane.io/reserved-system-cpus"
@@ -127,6 +134,50 @@ def crane_machine(published: CraneTopology) -> Machine:
     )
     counts = {node.id: node.cpu // 1000 for node in numa}
     return topology_zones.assumed_machine(published.metadata.name, counts, nodes)
+
+
+def crane_zones(published: CraneTopology) -> ZonesState:
+    """Return the CPUs allocatable by NUMA node, under gocrane's rules. Raises TranslationError."""
+    node = crane_node(published)
+    zones = (Zone(numa.id, {"cpu": min(numa.cpu_allocatable, MOST)}, numa.distances) for numa in node.numa)
+    aware = node.policies.numa is NUMAPolicy.SINGLE_NUMA_NODE
+    return ZonesState(tuple(zones), crane=CraneRules(node.pins, aware))
+
+
+def result_cpus(annotations: Mapping[str, str]) -> Mapping[int, int]:
+    """Return NUMA node to CPUs in a pod's `topology-result`.
+
+    As in gocrane, an invalid one is none, and zones of other types than Node are not looked at.
+    """
+    try:
+        return _result_cpus(annotations.get(keys.CRANE_RESULT, ""))
+    except TranslationError:
+        return {}
+
+
+def _result_cpus(text: str) -> dict[int, int]:
+    where = annotation(keys.CRANE_RESULT)
+    cpus: dict[int, int] = {}
+    for path, part in items(where, json_list(where, text)):
+        zone = member(path, part)
+        if zone.get("type") == "Node":
+            numa = _numa_id(f"{path}.name", zone.get("name"))
+            resources = member(f"{path}.resources", zone.get("resources"))
+            capacity = member(f"{path}.resources.capacity", resources.get("capacity"))
+            milli = amount(f"{path}.resources.capacity.cpu", capacity.get("cpu"), quantity.milli)
+            cpus[numa] = cpus.get(numa, 0) + -(-milli // 1000)
+    return cpus
+
+
+def result_annotation(cpus: Mapping[int, int]) -> dict[str, str]:
+    """Return `topology-result` as gocrane's scheduler writes it for its agent; nothing without CPUs."""
+    if not cpus:
+        return {}
+    zones = [
+        {"name": f"node{numa}", "type": "Node", "resources": {"capacity": {"cpu": str(count)}}}
+        for numa, count in sorted(cpus.items(), key=lambda pair: f"node{pair[0]}")
+    ]
+    return {keys.CRANE_RESULT: msgspec.json.encode(zones).decode()}
 
 
 def _numa(where: str, zone: CraneZone) -> CraneNUMA:

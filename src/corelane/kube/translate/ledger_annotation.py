@@ -168,6 +168,7 @@ def _empty_state(machine: Machine, config: NodeConfig) -> NodeState:
     """The node without pods. Under pools, settings may name CPUs that the node no longer has."""
     if config.policy != "pools":
         return new(machine, config)
+    config.pools.check_values()
     return NodeState(machine, config, usable_topology(machine), config.reserved or CPUSet())
 
 

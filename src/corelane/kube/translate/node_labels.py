@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
@@ -15,6 +15,8 @@ from corelane import quantity
 from corelane.cpuset import CPUSet
 from corelane.kube import keys
 from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.translate import exported_zones
+from corelane.kube.translate.exported_zones import TopologyManager
 from corelane.kube.translate.fields import (
     TranslationError,
     amount,
@@ -31,6 +33,8 @@ from corelane.node.pools import classes
 from corelane.node.pools.classes import NodePolicies
 from corelane.placement.kubelet import picker
 from corelane.placement.topology import Topology
+from corelane.placement.topologymanager import Policy as KubeletPolicy
+from corelane.placement.topologymanager import Scope
 from corelane.workload import BindPolicy, NUMAPolicy, NUMAStrategy
 
 _T = TypeVar("_T")
@@ -182,7 +186,7 @@ def _ratio(where: str, value: Any) -> Fraction:
 # The kubelet's settings.
 
 _NO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_KUBELET_NUMA: Final = {
+_KUBELET_NUMA: Final[Mapping[str, NUMAPolicy]] = {
     "best-effort": NUMAPolicy.BEST_EFFORT,
     "restricted": NUMAPolicy.RESTRICTED,
     "single-numa-node": NUMAPolicy.SINGLE_NUMA_NODE,
@@ -191,7 +195,7 @@ KUBELET_POLICIES: Final[Mapping[NUMAPolicy, str]] = {NUMAPolicy.NONE: "none"} | 
     policy: word for word, policy in _KUBELET_NUMA.items()
 }
 """Koordinator's topology policies in the kubelet's words."""
-_SCOPES: Final = {"container": "ContainerLevel", "pod": "PodLevel"}
+_SCOPES: Final[Mapping[str, str]] = {"container": "ContainerLevel", "pod": "PodLevel"}
 _TOPOLOGY_POLICIES: Final = {
     f"{numa}{level}": (policy, scope)
     for policy, numa in _KUBELET_NUMA.items()
@@ -260,14 +264,13 @@ def _options(where: str, value: Any) -> dict[str, str]:
 
 
 def _topology_manager(published: NodeResourceTopology) -> tuple[str, str]:
-    """Policy and scope."""
-    attributes = {attribute.name: attribute.value for attribute in published.attributes}
-    if policy := attributes.get("topologyManagerPolicy"):
-        return policy, attributes.get("topologyManagerScope") or "container"
+    """Policy and scope; each valid attribute overrides what `topologyPolicies` says."""
     words = published.topology_policies
-    return next(
-        (_TOPOLOGY_POLICIES[word] for word in words if word in _TOPOLOGY_POLICIES), ("none", "container")
-    )
+    known = (_TOPOLOGY_POLICIES[word] for word in words if word in _TOPOLOGY_POLICIES)
+    policy, scope = next(known, ("none", "container"))
+    by_words = TopologyManager(cast("KubeletPolicy", policy), cast("Scope", scope))
+    manager = exported_zones.with_attributes(published, by_words)
+    return manager.policy, manager.scope
 
 
 def topology_policies(policy: str, scope: str) -> list[str]:
@@ -279,7 +282,7 @@ def topology_policies(policy: str, scope: str) -> list[str]:
     if policy not in _KUBELET_NUMA:
         return ["None"]
     numa = _KUBELET_NUMA[policy]
-    word = f"{numa}{_SCOPES[scope]}"
+    word = f"{numa}{_SCOPES.get(scope, _SCOPES['container'])}"
     older = scope == "pod" and numa is not NUMAPolicy.SINGLE_NUMA_NODE
     return [word, numa.value] if older else [word]
 

@@ -4,7 +4,7 @@ Zones carry amounts for all readers (`topology_zones`); annotations carry the CP
 where it has one.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
 
@@ -12,29 +12,22 @@ from corelane.kube import keys
 from corelane.kube.objects import NodeResourceTopology
 from corelane.kube.translate import (
     koordlet,
+    koordlet_state,
     ledger_annotation,
     machine_annotation,
     node_labels,
     topology_zones,
 )
-from corelane.kube.translate.fields import TranslationError
+from corelane.kube.translate.fields import TranslationError, annotation
 from corelane.kube.translate.koordlet import KubeletReport
 from corelane.kube.translate.node_labels import KubeletSettings
 from corelane.machine.facts import CPUFacts
 from corelane.machine.model import Machine
-from corelane.node import Entry, NodeConfig, Origin, PoolOptions
 from corelane.node.config import Level
-from corelane.node.entries import Sharing
-from corelane.node.ledger import NodeState, usable_topology, with_entries
-from corelane.workload import PodQOS
+from corelane.node.ledger import NodeState
 
 Version: TypeAlias = Literal["v1alpha1", "v1alpha2"]
 
-_WHOLE_POD: Final = "*"
-"""Container name of an entry that stands for a whole pod."""
-_UPSTREAM_OPTIONS: Final = PoolOptions(
-    allocator="koordinator", guaranteed_default=PodQOS.LS, be_minimum=0, system_exclusive=True
-)
 _NO_FACTS: Final = CPUFacts()
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -129,17 +122,37 @@ def machine_from_topology(published: NodeResourceTopology) -> Machine:
 
 def same_machine(first: NodeResourceTopology, second: NodeResourceTopology) -> bool:
     """Return whether both versions of an object describe the same hardware."""
-    old, new = first.metadata.annotations, second.metadata.annotations
-    return (
-        old.get(keys.MACHINE) == new.get(keys.MACHINE)
-        and old.get(keys.CPU_TOPOLOGY) == new.get(keys.CPU_TOPOLOGY)
-        and topology_zones.hardware(first) == topology_zones.hardware(second)
-    )
+    return hardware_key(first) == hardware_key(second)
+
+
+def hardware_key(published: NodeResourceTopology) -> Hashable:
+    """Return a value that is equal for objects from which equal machines are read, but for their names."""
+    annotations = published.metadata.annotations
+    texts = annotations.get(keys.MACHINE), annotations.get(keys.CPU_TOPOLOGY)
+    return texts, repr(topology_zones.hardware(published))
 
 
 def is_koordlets(published: NodeResourceTopology) -> bool:
-    """Return whether another agent than corelane's published it, without the labels of its Node."""
-    return not published.metadata.annotations.get(keys.CPU_ALLOCATIONS)
+    """Return whether another agent than corelane's published it, without the labels of its Node.
+
+    Raises TranslationError for an object of corelane's that has lost the node's ledger.
+    """
+    annotations = published.metadata.annotations
+    if annotations.get(keys.CPU_ALLOCATIONS):
+        return False
+    if keys.MACHINE in annotations:
+        why = "corelane's agent published this object without a ledger; restart the agent on the node"
+        raise TranslationError(annotation(keys.CPU_ALLOCATIONS), None, why)
+    return True
+
+
+def names_cpus(published: NodeResourceTopology) -> bool:
+    """Return whether corelane's agent or koordlet published it: CPUs have ids, or should have."""
+    metadata = published.metadata
+    managed_by = metadata.labels.get(keys.MANAGED_BY, "")
+    return bool({keys.MACHINE, keys.CPU_TOPOLOGY, keys.CPU_ALLOCATIONS} & metadata.annotations.keys()) or (
+        managed_by in ("corelane", "Koordinator")
+    )
 
 
 def state_from_topology(
@@ -155,39 +168,5 @@ def state_from_topology(
     """
     machine = machine or machine_from_topology(published)
     if is_koordlets(published):
-        return _state_of_koordlet(published, machine, labels)
+        return koordlet_state.pools_state(published, machine, labels)
     return ledger_annotation.load(published.metadata.annotations[keys.CPU_ALLOCATIONS], machine)
-
-
-def _state_of_koordlet(
-    published: NodeResourceTopology, machine: Machine, labels: Mapping[str, str]
-) -> NodeState:
-    state = _koordlets_pools(published, machine, labels)
-    entries, pods = {}, {}
-    for pod in koordlet.pod_allocations(published.metadata.annotations):
-        if cpus := pod.cpus & state.usable:
-            entry = Entry(
-                pod.uid,
-                _WHOLE_POD,
-                f"{pod.namespace}/{pod.name}",
-                cpus,
-                Sharing.ALONE,
-                cls=PodQOS.LSR.value,
-                origin=Origin.KUBELET,
-                cpu_request=1000 * len(cpus),
-            )
-            entries[entry.key], pods[pod.uid] = entry, entry.cpu_request
-    return with_entries(state, entries, pods) if entries else state
-
-
-def _koordlets_pools(
-    published: NodeResourceTopology, machine: Machine, labels: Mapping[str, str]
-) -> NodeState:
-    """Pools by upstream's rules, without the CPUs of kubelet, reservation and SYSTEM pods."""
-    settings = node_labels.node_labels(labels, published.metadata.annotations)
-    if settings.faults:
-        raise settings.faults[0]
-    kubelet, cpus = node_labels.published_kubelet(published), usable_topology(machine)
-    options = node_labels.pool_options(settings, kubelet, _UPSTREAM_OPTIONS, cpus)
-    reserved = kubelet.reserved & machine.usable
-    return NodeState(machine, NodeConfig("pools", reserved or None, pools=options), cpus, reserved)

@@ -156,9 +156,9 @@ def reasons_annotation(reasons: Iterable[Reason]) -> dict[str, str]:
     return {PLACEMENT_REASONS: msgspec.json.encode(lines).decode()} if lines else {}
 
 
-def placement_reasons(pod: Pod) -> Mapping[str, str]:
+def placement_reasons(annotations: Mapping[str, str]) -> Mapping[str, str]:
     """Return container name to its reasons, as `reasons_annotation` wrote them; empty if not readable."""
     try:
-        return msgspec.json.decode(pod.metadata.annotations.get(PLACEMENT_REASONS, "{}"), type=dict[str, str])
+        return msgspec.json.decode(annotations.get(PLACEMENT_REASONS, "{}"), type=dict[str, str])
     except (msgspec.MsgspecError, RecursionError):
         return {}

@@ -5,8 +5,9 @@ from collections.abc import Callable, Iterator
 from corelane import quantity
 from corelane.kube.meta import ResourceList
 from corelane.kube.pod import Container, Pod, ResourceRequirements
-from corelane.kube.translate import placement_annotations
+from corelane.kube.translate import crane, placement_annotations, resized_pods
 from corelane.kube.translate.fields import TranslationError
+from corelane.kube.translate.resized_pods import Resize, Resizes
 from corelane.quantity import QuantityError
 from corelane.workload import (
     ContainerKind,
@@ -46,6 +47,8 @@ def request(pod: Pod) -> PodRequest:
         placement_spec=placement_annotations.placement_spec(pod) if may_specify else _NO_SPEC,
         level=_level(pod.spec.resources),
         zone=placement_annotations.proposed_zone(meta.annotations) if bound else None,
+        zone_cpus=crane.result_cpus(meta.annotations) if bound else {},
+        overhead=_amounts("spec.overhead", pod.spec.overhead),
     )
 
 
@@ -78,10 +81,12 @@ def requests(pod: Pod) -> dict[str, int]:
     """Return what a pod's containers request at the same time, with its overhead: milliCPU, else whole units.
 
     As upstream's `resourcehelper.PodRequests`: sidecars stay once started, init containers run one by one
-    (KEP-753), and pod-level CPU, memory and huge pages stand in for their containers' (KEP-2837).
+    (KEP-753), pod-level CPU, memory and huge pages stand in for their containers' (KEP-2837), and a pod
+    that is resized counts with the most of what it requests, runs with and is allocated (KEP-1287).
     """
+    resizes = resized_pods.resizes(pod)
     amounts = [
-        (kind, _amounts(f"{path}.requests", _defaulted(container)))
+        (kind, _counted(f"{path}.requests", container, kind, resizes))
         for path, kind, container in _containers(pod)
     ]
     names = {name for _, listed in amounts for name in listed}
@@ -89,9 +94,37 @@ def requests(pod: Pod) -> dict[str, int]:
     if pod.spec.resources is not None:
         level = pod.spec.resources.requests
         named = {name: value for name, value in level.items() if name.startswith(_POD_LEVEL)}
-        total |= _amounts("spec.resources.requests", named)
+        of_pod = resizes.of_pod if resizes else None
+        total |= _resized("spec.resources.requests", named, of_pod, resizes, named)
     overhead = _amounts("spec.overhead", pod.spec.overhead)
     return {name: total.get(name, 0) + overhead.get(name, 0) for name in total | overhead}
+
+
+def _counted(path: str, container: Container, kind: ContainerKind, resizes: Resizes | None) -> dict[str, int]:
+    """What a container requests, or has while it is resized; init containers but sidecars end before that."""
+    requested = _defaulted(container)
+    resize = resizes.of_containers.get(container.name) if resizes else None
+    if kind is ContainerKind.INIT:
+        resize = None
+    return _resized(path, requested, resize, resizes)
+
+
+def _resized(
+    path: str,
+    requested: ResourceList,
+    resize: Resize | None,
+    resizes: Resizes | None,
+    only: ResourceList | None = None,
+) -> dict[str, int]:
+    """Upstream's `determineEffectiveRequests`: the highest of requested, running and allocated amounts."""
+    amounts = _amounts(path, requested)
+    if resize is None or resizes is None:
+        return amounts
+    highest = {} if resizes.infeasible else amounts
+    for listed in (resize.running, resize.allocated):
+        for name, amount in _amounts("status", listed).items():
+            highest[name] = max(highest.get(name, 0), amount)
+    return {name: highest.get(name, 0) for name in only} if only is not None else highest
 
 
 def _containers(pod: Pod) -> Iterator[tuple[str, ContainerKind, Container]]:
@@ -114,6 +147,7 @@ def _container(path: str, kind: ContainerKind, container: Container) -> Containe
         _read(f"{path}.limits", limits, "memory", quantity.value),
         _hugepages(f"{path}.requests", requested),
         _devices(f"{path}.limits", limits),
+        _amounts(f"{path}.requests", requested),
     )
 
 

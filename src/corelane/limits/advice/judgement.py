@@ -13,7 +13,7 @@ from corelane.limits.advice.consequences import Weight
 from corelane.limits.advice.effects import Fit
 from corelane.limits.advice.options import AdviceCase, Option, options
 from corelane.limits.advice.subjects import ClusterSnapshot, NodeOccupancy, Owner, Subject
-from corelane.limits.lint.policy import Policy
+from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.measure.throttling import (
     CostLevel,
     DelayCause,
@@ -112,7 +112,7 @@ def advise(
 
     `weight` is how requests become weights on its nodes (cgroup v2; v1: the identity).
     """
-    settings = policy or Policy()
+    settings = policy or STATIC
     rates, verdict = measured.rates, measured.verdict
     if (why := refusal(measured)) or isinstance(rates, Unusable) or verdict is None:
         return Advice(subject, measured, Answer.REFUSED, why)

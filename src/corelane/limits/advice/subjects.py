@@ -11,6 +11,7 @@ from typing import Final
 
 from corelane import quantity
 from corelane.limits.lint import pod_context, thread_settings
+from corelane.limits.lint.image_threads import counts_node_cpus
 from corelane.limits.lint.located import items, text
 from corelane.limits.lint.manifests import (
     ManifestContainer,
@@ -19,7 +20,7 @@ from corelane.limits.lint.manifests import (
     utilisation_targets,
 )
 from corelane.limits.lint.pod_context import PodContext
-from corelane.limits.lint.policy import Policy
+from corelane.limits.lint.policy import STATIC, Policy
 from corelane.limits.lint.thread_settings import ThreadSetting
 from corelane.workload import Amounts, ContainerKind, QOSClass, peak, qos_class
 
@@ -129,7 +130,7 @@ class ClusterSnapshot:
 
     pods: dict[tuple[str, str], ManifestObject] = field(default_factory=dict)
     others: dict[Owner, ManifestObject] = field(default_factory=dict)
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = STATIC
     local_milli: int = 0
     """CPUs of this machine, for nodes whose own object is missing."""
 
@@ -307,6 +308,6 @@ def _runtime(own: ManifestContainer) -> str:
     env = {text(entry, "name") for entry in items(own.node, "env")}
     if thread_settings.is_jvm(own.node, own.image):
         return "-XX:ActiveProcessorCount" if "JAVA_TOOL_OPTIONS" in env else "JAVA_TOOL_OPTIONS"
-    if thread_settings.counts_node_cpus(own.image) is None:
+    if counts_node_cpus(own.image, own.node) is None:
         return ""
     return next((name for word, name in _RUNTIMES if word in own.image), "OMP_NUM_THREADS")

@@ -8,9 +8,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from corelane.limits.lint import manifests, yaml_documents
+from corelane.limits.lint import bundles, manifests, yaml_documents
+from corelane.limits.lint.custom_resources import by_kind
 from corelane.limits.lint.findings import Finding, LintRule, Remark
-from corelane.limits.lint.located import Position
+from corelane.limits.lint.located import Located, Position
 from corelane.limits.lint.manifests import ManifestObject
 from corelane.limits.lint.pod_context import PodContext, range_default
 from corelane.limits.lint.policy import Exemption, Policy, Severity
@@ -22,6 +23,18 @@ _COMMENT: Final = re.compile(r"(?:^|\s)#\s*corelane:\s*ignore\b[ \t]*([^\s#]*)[ 
 _ALONE: Final = re.compile(r"^\s*#")
 BAD_IGNORE: Final = "bad-ignore"
 _BESIDE: Final = frozenset({"LimitRange", "ResourceQuota", "HorizontalPodAutoscaler", "KubeletConfiguration"})
+_LACKING: Final = frozenset(
+    {
+        "exclusive-cpus-lost",
+        "limit-from-range",
+        "memory-limit-missing",
+        "no-cpu-request",
+        "quota-refuses-pod",
+        "request-from-limit",
+        "threads-follow-limit",
+    }
+)
+"""Rules about what is missing, which a patch cannot answer."""
 _KNOWN: Final = frozenset({*BY_ID, BAD_IGNORE})
 
 
@@ -47,8 +60,12 @@ class LintReport:
     ignored: tuple[Finding, ...] = ()
     faults: tuple[FileFault, ...] = ()
     workloads: int = 0
+    patches: int = 0
+    """Workloads, of these, that are patches: judged by what they set."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """Kinds without containers, and documents that are not manifests (""), with their number."""
+    known: int = 0
+    """Findings left out, as they are in a baseline."""
 
     def at_least(self, severity: int) -> bool:
         """Whether any finding that counts is at least that severe."""
@@ -62,15 +79,20 @@ def lint(texts: Mapping[str, str], policy: Policy) -> LintReport:
     """
     faults: list[FileFault] = []
     objects: list[ManifestObject] = []
+    roots: list[tuple[str, Located]] = []
     skipped: Counter[str] = Counter()
+    custom = by_kind(policy.custom_resources)
     for file, content in texts.items():
         for document in yaml_documents.read(content):
             if isinstance(document, YAMLFault):
                 faults.append(FileFault(file, document.line, document.column, document.message))
                 continue
-            found = list(manifests.objects(document.root, file, document.source))
+            roots.append((file, document.root))
+            found = list(manifests.objects(document.root, file, document.source, custom=custom))
             objects += found
             skipped.update([""] * (not found))
+    named = bundles.kustomized(roots)
+    objects = [bundles.placed(one, named) for one in objects]
     skipped.update(one.kind for one in objects if one.pod is None and one.kind not in _BESIDE)
     comments = {file: Ignores(read_ignores(content, _KNOWN)) for file, content in texts.items()}
     return _report(objects, faults, skipped, comments, policy)
@@ -92,6 +114,7 @@ def _report(
         tuple(one for one in found if one.ignored),
         tuple(faults),
         sum(one.pod is not None for one in objects),
+        sum(one.pod is not None and one.partial for one in objects),
         dict(sorted(skipped.items())),
     )
 
@@ -114,6 +137,8 @@ def _contexts(objects: list[ManifestObject], policy: Policy) -> Iterator[PodCont
 
 def _findings(context: PodContext) -> Iterator[Finding]:
     for rule in RULES:
+        if context.object.partial and rule.id in _LACKING:
+            continue
         if context.policy.severities.get(rule.id, rule.severity) is not None:
             for remark in rule.check(context):
                 yield _finding(context, rule, remark)

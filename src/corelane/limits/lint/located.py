@@ -118,6 +118,8 @@ def located(value: Any) -> Located:
 # CPU and memory amounts: as written, and as the API server takes them.
 
 _RESOURCES = ("cpu", "memory")
+_MOST_NANO: Final = (2**63 - 1) * 10**6
+"""Larger amounts count as this, as where the API server takes them in thousandths."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,4 +182,4 @@ def _amount(node: Located, place: Position) -> Amount:
         return Amount(node.text, None, place, str(error))
     if nano < 0:
         return Amount(node.text, None, place, "must not be negative")
-    return Amount(node.text, nano, place)
+    return Amount(node.text, min(nano, _MOST_NANO), place)

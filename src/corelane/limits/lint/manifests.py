@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
+from corelane.limits.lint.custom_resources import CustomResource, below, by_kind
 from corelane.limits.lint.located import (
     Located,
     LocatedMapping,
@@ -35,6 +36,8 @@ POD_PATHS: Final[Mapping[str, tuple[str, ...]]] = {
     "CronJob": ("spec", "jobTemplate", "spec", "template"),
 }
 """Where a kind has what describes its pods. Another kind with containers at the usual place counts too."""
+CustomKinds: TypeAlias = Mapping[tuple[str, str], CustomResource]
+_CUSTOM: Final[CustomKinds] = by_kind()
 _BATCH: Final = frozenset({"Job", "CronJob"})
 
 
@@ -67,6 +70,8 @@ class ManifestPod:
     """Of the pod as a whole (KEP-2837)."""
     annotations: Mapping[str, LocatedMember] = field(default_factory=dict)
     labels: Mapping[str, LocatedMember] = field(default_factory=dict)
+    embedded: bool = False
+    """Whether an operator makes it, of containers that a custom resource describes in part."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +87,10 @@ class ManifestObject:
     node: Located
     place: Position
     pod: ManifestPod | None
+    partial: bool = False
+    """Whether it is a patch: what it lacks stands in another object."""
+    kustomization: str = ""
+    """The kustomization that lists its file as a resource."""
 
     @property
     def batch(self) -> bool:
@@ -95,33 +104,40 @@ class ManifestObject:
         return text(label.value) if label else ""
 
 
-def objects(root: Located, file: str, source: str = "", implied: str = "") -> Iterator[ManifestObject]:
+def objects(
+    root: Located, file: str, source: str = "", implied: str = "", custom: CustomKinds = _CUSTOM
+) -> Iterator[ManifestObject]:
     """The objects in a document, those in lists included; none if it is not a manifest.
 
-    `implied` is the kind of a list's items without one, as in an API server's PodList.
+    `implied` is the kind of a list's items without one, as in an API server's PodList; `custom` is the
+    custom resources with containers.
     """
     kind = text(root, "kind") or implied
     if not isinstance(root, LocatedMapping) or not kind or (at(root, "apiVersion") is None and not implied):
         return
     if at(root, "items") is not None:
         for item in items(root, "items"):
-            yield from objects(item, file, source, kind.removesuffix("List"))
+            yield from objects(item, file, source, kind.removesuffix("List"), custom)
         return
-    yield _object(root, kind, file, source)
-
-
-def _object(root: LocatedMapping, kind: str, file: str, source: str) -> ManifestObject:
     group = text(root, "apiVersion").rpartition("/")[0]
+    yield _object(root, (kind, group), file, source, custom.get((kind, group)))
+
+
+def _object(
+    root: LocatedMapping, of: tuple[str, str], file: str, source: str, custom: CustomResource | None
+) -> ManifestObject:
     namespace, name = text(root, "metadata", "namespace"), text(root, "metadata", "name")
     name = name or text(root, "metadata", "generateName")
-    return ManifestObject(kind, group, namespace, name, file, source, root, root.place, _pod(root, kind))
+    pod = _pod(root, of[0], custom)
+    partial = bool(pod and pod.embedded and custom and not custom.complete)
+    return ManifestObject(*of, namespace, name, file, source, root, root.place, pod, partial)
 
 
-def _pod(root: LocatedMapping, kind: str) -> ManifestPod | None:
-    path = POD_PATHS.get(kind, _TEMPLATE)
+def _pod(root: LocatedMapping, kind: str, custom: CustomResource | None) -> ManifestPod | None:
+    path = custom.pod if custom and custom.pod is not None else POD_PATHS.get(kind, _TEMPLATE)
     spec = (*path, "spec")
     if not items(root, *spec, "containers"):
-        return None
+        return _embedded(root, custom) if custom else None
     found = at(root, *spec)
     level = resources(found, place(root, *spec, "resources")) if at(found, "resources") else None
     return ManifestPod(
@@ -133,6 +149,23 @@ def _pod(root: LocatedMapping, kind: str) -> ManifestPod | None:
         dict(pairs(root, *path, "metadata", "annotations")),
         dict(pairs(root, *path, "metadata", "labels")),
     )
+
+
+def _embedded(root: LocatedMapping, custom: CustomResource) -> ManifestPod | None:
+    """The containers that an operator makes from a custom resource, as far as the object describes them."""
+    found = [
+        ManifestContainer(
+            name, ContainerKind.APP, node, node.place, resources(node, place(node, "resources"))
+        )
+        for name, path in custom.containers
+        for node in below(root, path)
+        if custom.complete or at(node, "resources")
+    ]
+    # Of further containers, those without an image are patches of the operator's own.
+    more = items(root, *custom.more) if custom.more else ()
+    found += [_container(node, ContainerKind.APP) for node in more if text(node, "image")]
+    here = place(root, "spec")
+    return ManifestPod((), root, here, tuple(found), None, embedded=True) if found else None
 
 
 def _containers(spec: Located | None) -> Iterator[ManifestContainer]:

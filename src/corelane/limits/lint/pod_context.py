@@ -104,13 +104,15 @@ def requests_and_limits(
 def exclusive_cpus(context: PodContext, container: ManifestContainer) -> int:
     """Exclusive CPUs that a static CPU manager, or Koordinator, gives the container; 0 for none.
 
+    Koordinator's labels are a request by themselves; the CPU manager's policy is the nodes', and the policy's
+    `exclusive_cpus` states it.
     None in a pod with pod-level resources, as the kubelet's gate PodLevelResourceManagers is off by default.
     Containers of an LSE or LSR pod have the CPUs of the whole pod in common, if these are an integer.
     """
-    if not context.policy.exclusive_cpus:
-        return 0
     if _koordinator_binds(context):
         return workload.integer_cpus(_cpu_request(context), unit=10**9)
+    if not context.policy.exclusive_cpus:
+        return 0
     request = effective(context, container.resources, "cpu").request
     pod_level = bool(context.object.pod and context.object.pod.resources)
     return workload.exclusive_cpus(qos(context), request, unit=10**9, has_pod_level=pod_level)

@@ -8,6 +8,8 @@ from enum import IntEnum
 from fnmatch import fnmatchcase
 from typing import Any, Final
 
+from corelane.limits.lint.custom_resources import CustomResource, from_setting
+
 CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "cpuRequest": ("required", "optional"),
     "cpuLimit": ("never", "allowed", "equal-to-request"),
@@ -58,8 +60,9 @@ class Policy:
     cpu_limit: str = "never"
     batch_cpu_limit: str = "allowed"
     memory_limit: str = "equal-to-request"
-    exclusive_cpus: bool = True
-    """Whether nodes allocate exclusive CPUs to Guaranteed containers (static CPU manager)."""
+    exclusive_cpus: bool = False
+    """Whether nodes allocate exclusive CPUs to Guaranteed containers (static CPU manager; the kubelet's
+    default is none)."""
     node_cpus: int = 0
     """CPUs of the largest node that pods may land on: how far threads spread; 0 where unknown."""
     cfs_period_us: int = 100_000
@@ -67,6 +70,12 @@ class Policy:
     severities: Mapping[str, Severity | None] = field(default_factory=dict)
     """By rule; None switches it off."""
     exemptions: tuple[Exemption, ...] = ()
+    custom_resources: tuple[CustomResource, ...] = ()
+    """Kinds with containers beyond those that are known."""
+
+
+STATIC: Final = Policy(exclusive_cpus=True)
+"""For advice, which sees what a pod uses and so can refute exclusive CPUs that nothing allocated."""
 
 
 def severity(name: str) -> int:
@@ -148,6 +157,19 @@ def _rule(key: str, rule: Any, known: frozenset[str]) -> str:
     return rule
 
 
+def _custom(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
+    if not isinstance(value, list):
+        raise PolicyError(f"{key}: {value!r} is not a list of kinds, each with pod or containers")
+    return {"custom_resources": tuple(_kind(f"{key}[{i}]", one) for i, one in enumerate(value))}
+
+
+def _kind(key: str, value: Any) -> CustomResource:
+    try:
+        return from_setting(value)
+    except ValueError as error:
+        raise PolicyError(f"{key}: {error}") from None
+
+
 def _exemptions(key: str, value: Any, known: frozenset[str]) -> dict[str, Any]:
     if not isinstance(value, list):
         raise PolicyError(f"{key}: {value!r} is not a list of exemptions, each with a rule and a reason")
@@ -171,4 +193,5 @@ _READERS: Final = {
     "failOn": _fail_on,
     "severity": _severities,
     "ignore": _exemptions,
+    "customResources": _custom,
 }

@@ -32,6 +32,8 @@ _ACTIVE: Final = re.compile(r"-XX:ActiveProcessorCount=(\d{1,6})")
 _NGINX: Final = re.compile(r"\bworker_processes\s+(\d{1,6})\s*;")
 _WORKERS: Final = re.compile(r"(?:--workers[= ]+|(?:^| )-w ?)(\d{1,6})\b")
 _WORKER_THREADS: Final = re.compile(r"--threads[= ]+(\d{1,6})\b")
+_CONCURRENCY: Final = re.compile(r"--concurrency[= ]+(\d{1,6})\b")
+_PROXIES: Final = frozenset({"envoy", "proxyv2"})
 _DIGITS: Final = 6
 _SERVERS: Final = re.compile(r"\b(gunicorn|uvicorn|hypercorn|granian)\b")
 
@@ -56,52 +58,12 @@ class ThreadSetting:
     """Whether an environment variable of this name sets it; else an argument or an option in another one."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountsCPUs:
-    """Software known by its image to start as many threads as it sees CPUs, and how to set fewer."""
-
-    image: re.Pattern[str]
-    what: str
-    remedy: str
-
-
-_COUNTERS: Final = (
-    CountsCPUs(
-        re.compile(r"(^|/)nginx(-unprivileged)?$"),
-        "nginx starts a worker for every CPU of the node (worker_processes auto)",
-        "set worker_processes, or NGINX_ENTRYPOINT_WORKER_PROCESSES_AUTOTUNE=1 for the official image",
-    ),
-    CountsCPUs(
-        re.compile(r"pytorch|torchserve|text-generation-inference|text-embeddings-inference|vllm"),
-        "PyTorch's OpenMP pool has a thread for every core of the node",
-        "set OMP_NUM_THREADS to the CPUs of the service",
-    ),
-    CountsCPUs(
-        re.compile(r"tensorflow|tritonserver|onnxruntime|sentence-transformers"),
-        "its compute pools have a thread for every CPU of the node",
-        "set OMP_NUM_THREADS and TF_NUM_INTRAOP_THREADS to the CPUs of the service",
-    ),
-    CountsCPUs(
-        re.compile(r"(^|/)(envoy|proxyv2|haproxy)$"),
-        "the proxy starts a worker for every CPU that it sees",
-        "set its concurrency (Envoy --concurrency, HAProxy nbthread)",
-    ),
-)
-
-
 def at_once(found: Iterable[ThreadSetting]) -> int | None:
     """The threads that run at once: processes times the largest pool; None without settings."""
     counted = [(one.count, one.processes) for one in found if one.valid and one.count]
     pools = [count for count, processes in counted if not processes]
     processes = [count for count, processes in counted if processes]
     return max(processes, default=1) * max(pools, default=1) if counted else None
-
-
-def counts_node_cpus(image: str) -> CountsCPUs | None:
-    """Whether an image is known to start threads by the node's CPUs; None if not."""
-    head, slash, tail = image.partition("@")[0].rpartition("/")
-    bare = head + slash + tail.partition(":")[0]
-    return next((one for one in _COUNTERS if one.image.search(bare)), None)
 
 
 def is_jvm(node: Located, image: str) -> bool:
@@ -169,12 +131,15 @@ def _divisor(written: str) -> int:
 def _command_line(node: Located) -> Iterator[ThreadSetting]:
     line = " ".join(text(word) for part in ("command", "args") for word in items(node, part))
     here = place(node, "args" if at(node, "args") else "command")
-    for name, processes, pattern in _patterns(line):
+    image = text(node, "image").partition("@")[0].rpartition("/")[2].partition(":")[0]
+    for name, processes, pattern in _patterns(line, image):
         if found := pattern.search(line):
             yield _counted(name, found[1], here, processes=processes)
 
 
-def _patterns(line: str) -> Iterator[tuple[str, bool, re.Pattern[str]]]:
+def _patterns(line: str, image: str) -> Iterator[tuple[str, bool, re.Pattern[str]]]:
+    if image in _PROXIES or "envoy" in line:
+        yield "--concurrency", False, _CONCURRENCY
     yield "-XX:ActiveProcessorCount", False, _ACTIVE
     yield "worker_processes", True, _NGINX
     if server := _SERVERS.search(line):

@@ -30,6 +30,11 @@ class CFSLimit:
         """The limit in CPUs."""
         return self.quota_ns / self.period_ns
 
+    @property
+    def granted(self) -> "CFSLimit":
+        """The limit as the kubelet writes it: a quota of 1 ms or more (cm/helpers_linux.go)."""
+        return self if self.quota_ns >= MIN_US * US else replace(self, quota_ns=MIN_US * US)
+
     def check(self, switches: Switches = LATEST) -> None:
         """Raise ValueError with the violated rule where such a kernel answers EINVAL."""
         reason = refusal(self.quota_ns // US, self.period_ns // US, self.burst_ns // US)

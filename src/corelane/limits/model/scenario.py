@@ -258,7 +258,8 @@ def _group(
     path = f"{parent.name}/{what.name}" if parent else what.name
     if phase is None:
         phase = _chance(seed, f"{path}/phase").randrange(what.limit.period_ns) if what.limit else 0
-    return system.group(path, parent, shares=what.shares, limit=what.limit, phase_ns=phase)
+    limit = what.limit and what.limit.granted
+    return system.group(path, parent, shares=what.shares, limit=limit, phase_ns=phase)
 
 
 def _begin(

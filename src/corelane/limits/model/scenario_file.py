@@ -83,7 +83,7 @@ def _checked(scenario: Scenario) -> Scenario:
 def _check_limit(limit: CFSLimit | None, path: str, kernel: Switches) -> None:
     try:
         if limit is not None:
-            limit.check(kernel)
+            limit.granted.check(kernel)
     except ValueError as error:
         raise ScenarioError(f"{path}: {error}") from None
 

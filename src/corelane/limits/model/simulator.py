@@ -364,7 +364,11 @@ class Simulator:
         assert isinstance(account, RunQueue)
         if self.tracer and account.since is not None:
             self.tracer.throttled(account.cpu, account.group, account.since, self.clock.now)
-        if account.ready and queues.admit(account, self.head_start_ns, self._throttle):
+        if not account.ready:
+            return
+        # What ran alone until now is not charged as if the released group had waited.
+        self._settle(self.cpus[account.cpu])
+        if queues.admit(account, self.head_start_ns, self._throttle):
             self._kick(self.cpus[account.cpu])
 
     def refilled(self, pool: BandwidthPool) -> None:

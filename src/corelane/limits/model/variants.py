@@ -34,7 +34,7 @@ def _check(scenario: Scenario, text: str) -> None:
         for limit in (pod.limit, *(one.limit for one in pod.containers)):
             try:
                 if limit is not None:
-                    limit.check(scenario.kernel)
+                    limit.granted.check(scenario.kernel)
             except ValueError as error:
                 raise ValueError(f"variant {text!r}: {error}") from None
 

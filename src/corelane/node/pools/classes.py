@@ -108,7 +108,8 @@ def _labelled(request: PodRequest, source: str, qos: PodQOS, options: PoolOption
     if request.placement_spec.band not in (None, Band.PROD):
         why = Reason(Code.CLASS_PRIORITY_NOT_BOUND, (source, qos, request.placement_spec.band))
         return PodClass(PodQOS.LS, why)
-    if not (options.node_bind or request.placement_spec.bind or options.bind):
+    spec = request.placement_spec
+    if not (options.node_bind or spec.bind or spec.defaults.bind or options.bind):
         return PodClass(PodQOS.LS, Reason(Code.CLASS_NO_BIND_POLICY, (source, qos)))
     n = _whole_pod(request, options)
     if not n:
@@ -212,23 +213,29 @@ def resolve(
     cpus: int,
     threads: int,
     most_threads: int = 0,
+    as_code: bool = False,
 ) -> Policies | Reason:
     """Return the policies of a pod with `cpus` of its own (0: none), or why pod and node contradict.
 
     The node's cores have `threads` each.
-    `default` is the profile's bind policy, for pods that name none. Where cores differ, `threads` is what
-    upstream takes for all, the average, and `most_threads` what the widest have.
+    `default` is the bind policy of the node's settings, for pods that name none. A scheduler's defaults come
+    after what pod and node say. Where cores differ, `threads` is what
+    upstream takes for all, the average, and `most_threads` what the widest have. `as_code` lets a preferred
+    policy give way to the node's, as Koordinator's code does and its proposal does not.
     """
     single = max(threads, most_threads) == 1
     numa = _numa(placement_spec, node)
     if isinstance(numa, Reason):
         return numa
-    if cpus and (conflict := _contradiction(placement_spec, node, single=single)):
+    looks = cpus and (placement_spec.bind_required or not as_code)
+    if looks and (conflict := _contradiction(placement_spec, node, single=single)):
         return conflict
     bind, required, notes = _bind(placement_spec, node, default, single=single)
     if cpus and required and bind is BindPolicy.FULL_PCPUS and cpus % threads:
         return Reason(Code.POD_NOT_MULTIPLE_OF_CORE, (cpus, threads))
-    exclusive = placement_spec.exclusive_policy or ExclusivePolicy.NONE
+    exclusive = placement_spec.exclusive_policy
+    if exclusive is None:
+        exclusive = placement_spec.defaults.exclusive_policy or ExclusivePolicy.NONE
     if exclusive is ExclusivePolicy.PCPU_LEVEL and single:
         exclusive = ExclusivePolicy.NONE
         notes += (Reason(Code.PCPU_LEVEL_WITHOUT_SMT, (ExclusivePolicy.PCPU_LEVEL,)),)
@@ -236,7 +243,7 @@ def resolve(
         bind,
         required,
         exclusive,
-        placement_spec.strategy or node.strategy,
+        placement_spec.strategy or node.strategy or placement_spec.defaults.strategy,
         numa,
         _numa_exclusive(placement_spec),
         notes,
@@ -254,7 +261,7 @@ def _numa(placement_spec: PlacementSpec, node: NodePolicies) -> NUMAPolicy | Rea
         return Reason(Code.NUMA_POLICY_CONFLICT, (own, here))
     if not own and placement_spec.topology_aware is not None:
         return NUMAPolicy.SINGLE_NUMA_NODE if placement_spec.topology_aware else NUMAPolicy.NONE
-    return own or here
+    return own or here or placement_spec.defaults.numa or NUMAPolicy.NONE
 
 
 def _numa_exclusive(placement_spec: PlacementSpec) -> bool:
@@ -279,7 +286,7 @@ def _contradiction(placement_spec: PlacementSpec, node: NodePolicies, *, single:
 def _bind(
     placement_spec: PlacementSpec, node: NodePolicies, default: BindPolicy | None, *, single: bool
 ) -> tuple[BindPolicy | None, bool, tuple[Reason, ...]]:
-    bind = node.bind or placement_spec.bind or default
+    bind = node.bind or placement_spec.bind or placement_spec.defaults.bind or default
     required = node.bind is not None or (placement_spec.bind_required and bind is not None)
     if bind is BindPolicy.SPREAD_BY_PCPUS and single:
         return BindPolicy.FULL_PCPUS, False, (Reason(Code.SPREAD_WITHOUT_SMT, (bind,)),)

@@ -17,7 +17,7 @@ from corelane.node.pools.zones import STRICT, ZoneAssignment, assign_zone
 from corelane.placement.optimal.demand import Resource
 from corelane.placement.topologymanager import NUMAAffinity
 from corelane.reasons import Code, Reason, Refusal
-from corelane.workload import ContainerRequest, ExclusivePolicy, NUMAPolicy, PodRequest
+from corelane.workload import ContainerRequest, ExclusivePolicy, NUMAPolicy, PlacementSpec, PodRequest
 
 
 def why_shared(state: NodeState, request: PodRequest, container: ContainerRequest) -> Reason:
@@ -106,6 +106,7 @@ def _policies(state: NodeState, request: PodRequest, decided: PodClass) -> Polic
         cpus=decided.cpus(request),
         threads=topology.cpus_per_core,
         most_threads=topology.threads,
+        as_code=state.config.exact,
     )
     if isinstance(found, Reason):
         raise Refusal(found.code, *found.values)
@@ -121,8 +122,11 @@ def _zone_beside(state: NodeState, request: PodRequest, bound: Bound, numa: NUMA
 
 
 def _check_what_is_left(before: NodeState, after: NodeState) -> None:
-    """Refuse what would leave best effort with fewer CPUs than its minimum, or the shared pool with none."""
-    if after.bound == before.bound:
+    """Refuse what would leave best effort with fewer CPUs than its minimum, or the shared pool with none.
+
+    Koordinator does not look at that: nothing is refused where its answer is wanted exactly.
+    """
+    if after.bound == before.bound or before.config.exact:
         return
     least, left = after.config.pools.be_minimum, len(after.best_effort_pool)
     if left < least and left < len(before.best_effort_pool):
@@ -266,11 +270,16 @@ def placed_pod(request: PodRequest, burst: int = 0) -> PlacedPod:
     return PlacedPod(
         request.namespace,
         request.labels,
-        spec.exclusive_policy or ExclusivePolicy.NONE,
+        _exclusive_policy(spec),
         spec.exclusive,
         tuple(affinity for affinity in spec.affinities if affinity.avoid),
         burst,
     )
+
+
+def _exclusive_policy(spec: PlacementSpec) -> ExclusivePolicy:
+    own = spec.exclusive_policy
+    return (spec.defaults.exclusive_policy or ExclusivePolicy.NONE) if own is None else own
 
 
 def check_amplified(state: NodeState, request: PodRequest) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from corelane.limits.lint.bundles import deployed_with
 from corelane.limits.lint.findings import Remark, rule
 from corelane.limits.lint.manifests import (
     ManifestContainer,
@@ -29,7 +30,8 @@ def _scaled(
     if scaler.kind != "HorizontalPodAutoscaler":
         return
     kind, name = scaled_workload(scaler)
-    for workload in (one for one in context.of_kind(kind) if one.name == name and one.pod):
+    named = [one for one in context.of_kind(kind) if one.name == name and one.pod and not one.partial]
+    for workload in deployed_with(scaler, named):
         counted = list(main_containers(replace(context, object=workload)))
         for target in utilisation_targets(scaler):
             yield target, workload, [one for one in counted if target.container in ("", one.name)]

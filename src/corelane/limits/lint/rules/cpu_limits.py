@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from corelane.limits.lint.bundles import deployed_with
 from corelane.limits.lint.findings import Remark, container_patch, cpus, many, ms, rule, stall
 from corelane.limits.lint.located import text
 from corelane.limits.lint.manifests import ManifestContainer
@@ -28,6 +29,8 @@ from corelane.workload import ContainerKind, QOSClass
 THREADS_SHOWN: Final = 4
 """For how many threads the cost is shown where the manifest does not set the number."""
 _HALF_LOST_MS: Final = 50.0
+_MOST_CPUS: Final = 8192
+"""CPUs that the kernel supports (NR_CPUS on x86-64): no node runs more threads at once."""
 
 
 @rule(
@@ -87,7 +90,7 @@ def _limited(context: PodContext, container: ManifestContainer, found: Effective
 
 def _costs(context: PodContext, limit_milli: int, threads: int) -> list[QuotaCost]:
     """For the threads that run at once, or for one and for several where unknown."""
-    several = context.policy.node_cpus or max(THREADS_SHOWN, 2 * -(-limit_milli // 1000))
+    several = context.policy.node_cpus or min(max(THREADS_SHOWN, 2 * -(-limit_milli // 1000)), _MOST_CPUS)
     return [cost_of(context, limit_milli, count) for count in ((threads,) if threads else (1, several))]
 
 
@@ -150,7 +153,7 @@ def _beside(context: PodContext) -> Iterator[str]:
     for quota in context.of_kind("ResourceQuota"):
         if text(quota.node, "spec", "hard", "limits.cpu"):
             yield f"ResourceQuota {quota.name} rejects pods without a limit: change that first"
-    for scaler in context.of_kind("HorizontalPodAutoscaler"):
+    for scaler in deployed_with(context.object, context.of_kind("HorizontalPodAutoscaler")):
         target = [text(scaler.node, "spec", "scaleTargetRef", key) for key in ("kind", "name")]
         if target == [context.object.kind, context.object.name]:
             yield f"utilisation may then exceed 100 %, so HorizontalPodAutoscaler {scaler.name} scales sooner"
@@ -195,8 +198,8 @@ def _whole_pod(context: PodContext) -> Iterator[Remark]:
     "exclusive-keeps-limit",
     Severity.INFO,
     "Keep them, and lift the quota of containers with exclusive CPUs on the node. A throttled sidecar "
-    "gets a larger request and limit. Policy exclusiveCPUs: false states that no node allocates "
-    "exclusive CPUs.",
+    "gets a larger request and limit. Reported with policy exclusiveCPUs: true (--exclusive-cpus), and on "
+    "pods of Koordinator's classes LSE and LSR.",
 )
 def _keeps_cpus(context: PodContext) -> Iterator[Remark]:
     """A CPU limit that exclusive CPUs depend on.

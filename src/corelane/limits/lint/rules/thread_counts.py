@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from corelane.limits.lint.findings import Remark, cpus, many, rule, stall
+from corelane.limits.lint.image_threads import counts_node_cpus
 from corelane.limits.lint.manifests import ManifestContainer
 from corelane.limits.lint.pod_context import (
     PodContext,
@@ -16,7 +17,7 @@ from corelane.limits.lint.pod_context import (
     quota_lifted,
 )
 from corelane.limits.lint.policy import Severity
-from corelane.limits.lint.thread_settings import ThreadSetting, at_once, counts_node_cpus
+from corelane.limits.lint.thread_settings import ThreadSetting, at_once
 from corelane.workload import ContainerKind
 
 _HALF_LOST_MS: Final = 50.0
@@ -77,14 +78,18 @@ def _from_node(context: PodContext) -> Iterator[Remark]:
     """A limit on software that starts a thread for every CPU of the node.
 
     nginx, PyTorch, TensorFlow and others count the node's CPUs, not the quota. The same pod is then fine on a
-    small node and loses two thirds of its throughput on a large one.
+    small node and loses two thirds of its throughput on a large one. Not reported is what reads its limit:
+    Istio's proxy from 1.18, or with ISTIO_CPU_LIMIT; Envoy from 1.37; nginx's official image with its
+    autotune variable; the JVM from 10, Go from 1.25 or with automaxprocs, .NET from 3.0.
     """
     for container, limit in _limited(context):
-        known = counts_node_cpus(container.image)
+        known = counts_node_cpus(container.image, container.node)
         if known is None or at_once(container.settings) is not None or exclusive_cpus(context, container):
             continue
         node_cpus = context.policy.node_cpus or _NODE_CPUS
         cost = cost_of(context, limit, node_cpus)
+        if not cost.stall_ms:
+            continue
         yield Remark(
             container.resources.limits["cpu"].place
             if "cpu" in container.resources.limits

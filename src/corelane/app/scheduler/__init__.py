@@ -1,0 +1,1 @@
+"""The scheduler as a daemon: its options and its start."""

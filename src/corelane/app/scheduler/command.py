@@ -1,0 +1,127 @@
+"""`corelane scheduler`: the scheduler of a cluster, until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+from typing import Final, Literal
+
+from corelane.app.scheduler.options import (
+    SchedulerOptions,
+    extender_address,
+    extender_tls,
+    identity,
+    lease_settings,
+    with_file,
+)
+from corelane.app.settings_file import SettingsError
+from corelane.app.up import logging
+from corelane.app.up.supervise import until_signal
+from corelane.kube.client import KubeClient
+from corelane.scheduler import Scheduler
+from corelane.scheduler.daemon.daemon import SchedulerDaemon, settle_memory
+from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
+from corelane.scheduler.daemon.fan_out import DecisionReporters
+from corelane.scheduler.daemon.http import DaemonServer
+from corelane.scheduler.daemon.leader_election import LeaderElector, LeaseSettings
+from corelane.scheduler.daemon.log import LoggingReporter
+from corelane.scheduler.decisions import DecisionReporter
+from corelane.scheduler.explain import endpoint
+from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.framework.configuration import Configuration
+from corelane.scheduler.plugins import default
+from corelane.scheduler.profiles import ConfigurationFile
+from corelane.scheduler.queue.backoff import Backoff
+
+_AS_JSON: Final = {"auto": None, "text": False, "json": True}
+
+
+def main(options: SchedulerOptions, *, log_format: Literal["auto", "text", "json"] = "auto") -> int:
+    """Run until SIGINT or SIGTERM. Raises the error that prevented the start."""
+    file, options = with_file(options)
+    lease = lease_settings(options)
+    if options.extender:
+        extender_address(options)
+        extender_tls(options)
+    logging.configure(as_json=_AS_JSON[log_format])
+    return asyncio.run(_run(options, file, lease))
+
+
+async def _run(options: SchedulerOptions, file: ConfigurationFile | None, lease: LeaseSettings | None) -> int:
+    name = identity()
+    reporter = _Reporter(name, lease.name if lease else "")
+    client = KubeClient.connect(options.kubeconfig)
+    # The election has a client of its own: thousands of bindings under way must not delay a renewal.
+    election = KubeClient.connect(options.kubeconfig)
+    elector = LeaderElector(election, lease, name, reporter=reporter) if lease else None
+    ring = DecisionRing()
+    outcomes = BindingOutcomes()
+    decisions = DecisionReporters(reporter, ring, outcomes)
+    daemon = SchedulerDaemon(_maker(client, file, name, reporter, decisions), reporter, elector)
+    extender = ExtenderServer(lambda: daemon.scheduler, client, outcomes)
+    server = daemon.server()
+    server.router.add_routes(endpoint.routes(ring))
+    with until_signal(signal.SIGHUP) as stop:
+        try:
+            await _serve(server, options)
+            if options.extender:
+                await _serve_extender(extender, options)
+            await daemon.run(stop)
+        finally:
+            await extender.stop()
+            await server.stop()
+            await client.close()
+            await election.close()
+    return 0
+
+
+def _maker(
+    client: KubeClient,
+    file: ConfigurationFile | None,
+    name: str,
+    reporter: LoggingReporter,
+    decisions: DecisionReporter,
+) -> Callable[[Callable[[], bool]], Scheduler]:
+    def make(may_bind: Callable[[], bool]) -> Scheduler:
+        # Anew each time: plugins have a state.
+        configuration = file.configuration() if file else Configuration((default.profile(),))
+        return Scheduler(
+            client,
+            profiles=configuration.profiles,
+            backoff=Backoff(configuration.initial_backoff, configuration.max_backoff),
+            reporter=reporter,
+            decisions=decisions,
+            identity=name,
+            may_bind=may_bind,
+        )
+
+    return make
+
+
+class _Reporter(LoggingReporter):
+    """Log and metrics, and what this process does once all is listed."""
+
+    def started(self, name: str) -> None:
+        super().started(name)
+        settle_memory()
+
+
+async def _serve_extender(extender: ExtenderServer, options: SchedulerOptions) -> None:
+    address, port = extender_address(options)
+    try:
+        await extender.start(address, port, extender_tls(options))
+    except OSError as error:
+        cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        raise SettingsError(f"--listen {options.listen}: {cause}; give another address or port") from error
+
+
+async def _serve(server: DaemonServer, options: SchedulerOptions) -> None:
+    address, port = options.bind_address, options.port
+    try:
+        await server.start(address, port)
+    except OSError as error:
+        cause = os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)
+        remedy = "give another with --bind-address or --port (0: any free)"
+        raise SettingsError(f"address {address}, port {port}: {cause}; {remedy}") from error

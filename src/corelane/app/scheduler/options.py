@@ -1,0 +1,126 @@
+"""The options of `corelane scheduler`, checked before anything is started."""
+
+from __future__ import annotations
+
+import os
+import ssl
+import uuid
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from corelane.app.settings_file import SettingsError
+from corelane.scheduler import profiles
+from corelane.scheduler.daemon.leader_election import ElectionSettingsError, LeaseSettings
+from corelane.scheduler.framework.configuration import ConfigurationError, LeaderElection, duration
+from corelane.scheduler.framework.registry import RegistryError
+from corelane.scheduler.profiles import ConfigurationFile
+
+PORT: Final = 10251
+"""The port on which kube-scheduler once served the same pages without TLS."""
+_NAMESPACE_FILE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEFAULT_NAMESPACE: Final = "kube-system"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerOptions:
+    """Options of `corelane scheduler`; None is the value of the file, else the default. Times are in s."""
+
+    kubeconfig: Path | None = None
+    config: Path | None = None
+    bind_address: str = "127.0.0.1"
+    port: int = PORT
+    leader_elect: bool | None = None
+    lease_name: str | None = None
+    lease_namespace: str | None = None
+    lease_duration: float | None = None
+    renew_deadline: float | None = None
+    retry_period: float | None = None
+    extender: bool = False
+    listen: str = "127.0.0.1:10262"
+    """Address and port of the extender."""
+    tls_cert_file: Path | None = None
+    tls_private_key_file: Path | None = None
+
+
+def with_file(options: SchedulerOptions) -> tuple[ConfigurationFile | None, SchedulerOptions]:
+    """Return the file, and the options with what it sets where they are not given. Raises SettingsError."""
+    if options.config is None:
+        return None, options
+    try:
+        file = profiles.read(options.config)
+        of_file = _election(file.configuration().leader_election, file.source)
+    except (ConfigurationError, RegistryError) as error:
+        raise SettingsError(str(error)) from error
+    missing = {name: value for name, value in of_file.items() if getattr(options, name) is None}
+    return file, replace(options, **missing)
+
+
+def _election(form: LeaderElection, source: str) -> dict[str, Any]:
+    times = {
+        "lease_duration": ("leaseDuration", form.lease_duration),
+        "renew_deadline": ("renewDeadline", form.renew_deadline),
+        "retry_period": ("retryPeriod", form.retry_period),
+    }
+    options: dict[str, Any] = {
+        "leader_elect": form.leader_elect,
+        "lease_name": form.resource_name,
+        "lease_namespace": form.resource_namespace,
+    }
+    for option, (name, text) in times.items():
+        options[option] = None if text is None else duration(text, source, f"leaderElection.{name}")
+    return {option: value for option, value in options.items() if value is not None}
+
+
+def lease_settings(options: SchedulerOptions) -> LeaseSettings | None:
+    """Return where the lease is, and its times; None without leader election. Raises SettingsError."""
+    if options.leader_elect is False:
+        return None
+    given: dict[str, Any] = {
+        "name": options.lease_name,
+        "namespace": options.lease_namespace or _own_namespace(),
+        "duration": options.lease_duration,
+        "renew_deadline": options.renew_deadline,
+        "retry_period": options.retry_period,
+    }
+    try:
+        return replace(LeaseSettings(), **{name: value for name, value in given.items() if value is not None})
+    except ElectionSettingsError as error:
+        raise SettingsError(f"leader election: {error}") from error
+
+
+def extender_address(options: SchedulerOptions) -> tuple[str, int]:
+    """Return address and port of the extender. Raises SettingsError."""
+    address, colon, port = options.listen.rpartition(":")
+    address = address.removeprefix("[").removesuffix("]")
+    if not colon or not address or not port.isdecimal() or int(port) > 65535:
+        raise SettingsError(f"--listen {options.listen}: not ADDRESS:PORT; give one such as 127.0.0.1:10262")
+    return address, int(port)
+
+
+def extender_tls(options: SchedulerOptions) -> ssl.SSLContext | None:
+    """Return the certificate of the extender, None to serve plain HTTP. Raises SettingsError."""
+    certificate, key = options.tls_cert_file, options.tls_private_key_file
+    if not certificate and not key:
+        return None
+    if not certificate or not key:
+        raise SettingsError("--tls-cert-file and --tls-private-key-file: give both, or neither")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingsError(f"certificate {certificate}, key {key}: cannot be used: {error}") from error
+    return context
+
+
+def identity() -> str:
+    """Return a name that no other replica and no earlier process has, as client-go's."""
+    return f"{os.uname().nodename}_{uuid.uuid4()}"
+
+
+def _own_namespace() -> str:
+    """The namespace of the pod that this process runs in, else kube-system."""
+    try:
+        return _NAMESPACE_FILE.read_text().strip() or _DEFAULT_NAMESPACE
+    except OSError:
+        return _DEFAULT_NAMESPACE

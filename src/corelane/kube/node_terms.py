@@ -1,0 +1,118 @@
+"""Whether node selectors and node affinity terms match a node, as upstream's `nodeaffinity` package."""
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from corelane.kube.objects import Node
+from corelane.kube.pod import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    PreferredSchedulingTerm,
+)
+
+_INTEGER: Final = re.compile(r"[+-]?[0-9]+")
+_LABEL: Final = re.compile(r"(([A-Za-z0-9][A-Za-z0-9_.-]{0,61})?[A-Za-z0-9])?")
+_PREFIX: Final = re.compile(r"(?=.{1,253}$)[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
+
+def matches_required_affinity(pod: Pod, node: Node) -> bool:
+    """Return whether the pod's node selector and required node affinity match the node."""
+    labels = node.metadata.labels
+    if any(labels.get(key) != value for key, value in pod.spec.node_selector.items()):
+        return False
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    return not affinity or affinity.required is None or selects(affinity.required, node)
+
+
+def selects(selector: NodeSelector, node: Node) -> bool:
+    """Return whether one of the terms matches."""
+    return any(term_matches(term, node) for term in selector.node_selector_terms)
+
+
+def term_matches(term: NodeSelectorTerm, node: Node) -> bool:
+    """Return whether all of the term's requirements match; an empty or invalid term matches no node."""
+    return labels_match(term, node.metadata.labels, node.metadata.name)
+
+
+def labels_match(term: NodeSelectorTerm, labels: Mapping[str, str], name: str = "") -> bool:
+    """As `term_matches`, for labels; without a name, the term's fields are not looked at."""
+    if not term_is_valid(term):
+        return False
+    if not all(rule_matches(rule, labels) for rule in term.match_expressions):
+        return False
+    return not name or all(rule_matches(rule, {"metadata.name": name}) for rule in term.match_fields)
+
+
+def term_is_valid(term: NodeSelectorTerm) -> bool:
+    """Return whether a term can match: it has rules, and all of them are valid."""
+    if not term.match_expressions and not term.match_fields:
+        return False
+    return all(map(_valid, term.match_expressions)) and all(map(_valid_field, term.match_fields))
+
+
+def _valid(rule: NodeSelectorRequirement) -> bool:
+    """Upstream's `labels.NewRequirement`: values must be such as labels can have."""
+    prefix, slash, name = rule.key.rpartition("/")
+    if not name or not _LABEL.fullmatch(name) or (slash and not _PREFIX.fullmatch(prefix)):
+        return False
+    if not all(map(_LABEL.fullmatch, rule.values)):
+        return False
+    match rule.operator:
+        case "In" | "NotIn":
+            return bool(rule.values)
+        case "Exists" | "DoesNotExist":
+            return not rule.values
+        case "Gt" | "Lt":
+            return len(rule.values) == 1 and _INTEGER.fullmatch(rule.values[0]) is not None
+    return False
+
+
+def _valid_field(rule: NodeSelectorRequirement) -> bool:
+    return rule.operator in {"In", "NotIn"} and len(rule.values) == 1
+
+
+def rule_matches(rule: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+    """Return whether a valid rule holds for labels, or for fields."""
+    value = labels.get(rule.key)
+    match rule.operator:
+        case "In":
+            return value in rule.values if value is not None else False
+        case "NotIn":
+            return value not in rule.values
+        case "Exists":
+            return value is not None
+        case "DoesNotExist":
+            return value is None
+    return _compares(rule, value)
+
+
+def _compares(rule: NodeSelectorRequirement, value: str | None) -> bool:
+    if value is None or not _INTEGER.fullmatch(value):
+        return False
+    number, bound = int(value), int(rule.values[0])
+    return number > bound if rule.operator == "Gt" else number < bound
+
+
+def preferred_weight(terms: Iterable[PreferredSchedulingTerm], node: Node) -> int:
+    """Return the sum of the weights of the preferred terms that match the node."""
+    return sum(term.weight for term in terms if term_matches(term.preference, node))
+
+
+def named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
+    """Return the only nodes that can match, where every term names some; None where it does not follow."""
+    names: set[str] = set()
+    if selector is None or not selector.node_selector_terms:
+        return None
+    for term in selector.node_selector_terms:
+        of_term = [
+            set(rule.values)
+            for rule in term.match_fields
+            if rule.key == "metadata.name" and rule.operator == "In"
+        ]
+        if not of_term:
+            return None
+        names |= set.intersection(*of_term)
+    return frozenset(names)

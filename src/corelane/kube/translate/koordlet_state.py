@@ -1,0 +1,110 @@
+"""The state of a node with koordlet's NodeResourceTopology: Koordinator's pools, or the kubelet's policy.
+
+Where the kubelet's CPU manager is static, it chooses the CPUs; a replay of its algorithm with its options,
+reserved CPUs, policy and scope tells what it will choose. The pods whose CPUs koordlet reports are in both.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, cast
+
+from corelane.kube import keys
+from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.translate import koordlet, node_labels
+from corelane.kube.translate.fields import TranslationError, annotation
+from corelane.machine.model import Machine
+from corelane.node import (
+    Entry,
+    NodeConfig,
+    NodeConfigError,
+    Origin,
+    PoolOptions,
+    StaticOptions,
+    TopologyOptions,
+    new,
+)
+from corelane.node.entries import Sharing
+from corelane.node.ledger import NodeState, usable_topology, with_entries
+from corelane.placement.topologymanager import Policy, Scope
+from corelane.workload import NUMAPolicy, PodQOS
+
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
+_WHOLE_POD: Final = "*"
+"""Container name of an entry that stands for a whole pod."""
+_UPSTREAM_OPTIONS: Final = PoolOptions(
+    allocator="koordinator", guaranteed_default=PodQOS.LS, be_minimum=0, system_exclusive=True
+)
+
+
+def pools_state(
+    published: NodeResourceTopology,
+    machine: Machine,
+    labels: Mapping[str, str],
+    node_annotations: Mapping[str, str] = _NO_ANNOTATIONS,
+) -> NodeState:
+    """Return pools by upstream's rules, without the CPUs of kubelet, reservation and SYSTEM pods.
+
+    `labels` and `node_annotations` are the Node's; of these only the amplification ratio counts, which
+    Koordinator's scheduler reads there. Raises TranslationError.
+    """
+    annotations = dict(published.metadata.annotations)
+    if keys.AMPLIFICATION in node_annotations:
+        annotations[keys.AMPLIFICATION] = node_annotations[keys.AMPLIFICATION]
+    settings = node_labels.node_labels(labels, annotations)
+    if settings.faults:
+        raise settings.faults[0]
+    kubelet, cpus = node_labels.published_kubelet(published), usable_topology(machine)
+    options = node_labels.pool_options(settings, kubelet, _UPSTREAM_OPTIONS, cpus)
+    reserved = kubelet.reserved & machine.usable
+    config = NodeConfig("pools", reserved or None, pools=options, exact=True)
+    state = NodeState(machine, config, cpus, reserved)
+    return with_kubelets_pods(state, published)
+
+
+def static_state(published: NodeResourceTopology, machine: Machine, reserved_count: int = 0) -> NodeState:
+    """Return the state that a kubelet with static CPU manager is in.
+
+    `reserved_count` CPUs are reserved where the object names none. The pool options have what the kubelet's
+    settings are in Koordinator's words, for pods that require something. Raises TranslationError, also for
+    options of the kubelet that no replay knows.
+    """
+    kubelet = node_labels.published_kubelet(published)
+    policies = kubelet.policies
+    try:
+        config = NodeConfig(
+            "static",
+            kubelet.reserved & machine.usable or None,
+            None if kubelet.reserved else reserved_count or None,
+            StaticOptions.parse(kubelet.options),
+            pools=PoolOptions(
+                node_bind=policies.bind, strategy=policies.strategy, numa=policies.numa or NUMAPolicy.NONE
+            ),
+            numa=TopologyOptions(
+                cast("Policy", kubelet.topology_policy), cast("Scope", kubelet.topology_scope)
+            ),
+            exact=True,
+        )
+        return with_kubelets_pods(new(machine, config), published)
+    except NodeConfigError as error:
+        where = annotation(keys.CPU_MANAGER_POLICY)
+        raise TranslationError(where, node_labels.dump_kubelet(kubelet), str(error)) from error
+
+
+def with_kubelets_pods(state: NodeState, published: NodeResourceTopology) -> NodeState:
+    """Return the state with the exclusive CPUs that koordlet reports of a kubelet's pods."""
+    entries, pods = {}, {}
+    static = state.config.policy == "static"
+    for pod in koordlet.pod_allocations(published.metadata.annotations):
+        if cpus := pod.cpus & state.usable:
+            entry = Entry(
+                pod.uid,
+                _WHOLE_POD,
+                f"{pod.namespace}/{pod.name}",
+                cpus,
+                Sharing.ALONE,
+                cls="Guaranteed" if static else PodQOS.LSR.value,
+                origin=Origin.KUBELET,
+                cpu_request=1000 * len(cpus),
+            )
+            entries[entry.key], pods[pod.uid] = entry, entry.cpu_request
+    return with_entries(state, entries, pods) if entries else state

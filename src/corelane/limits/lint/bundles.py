@@ -1,0 +1,116 @@
+"""Which objects are deployed together, and which are patches: by Kustomize's files and Helm's releases."""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from corelane.limits.lint.located import Located, LocatedScalar, items, text
+from corelane.limits.lint.manifests import ManifestObject
+
+_FILES: Final = frozenset({"kustomization.yaml", "kustomization.yml", "Kustomization"})
+_KINDS: Final = frozenset({"Kustomization", "Component"})
+_GROUP: Final = "kustomize.config.k8s.io"
+_INSTANCE: Final = "app.kubernetes.io/instance"
+
+
+@dataclass(frozen=True, slots=True)
+class Kustomized:
+    """What the kustomizations of an input name: files of patches, and the kustomization of each resource."""
+
+    patches: Collection[str] = frozenset()
+    resources: Mapping[str, str] = field(default_factory=dict)
+
+
+def kustomized(roots: Iterable[tuple[str, Located]]) -> Kustomized:
+    """Read the kustomizations among documents, each with its file."""
+    patches: set[str] = set()
+    resources: dict[str, str] = {}
+    for file, root in roots:
+        if _is_kustomization(file, root):
+            patches |= {_path(file, one) for one in _patch_files(root)}
+            for key in ("resources", "bases"):
+                names = (one.text for one in items(root, key) if isinstance(one, LocatedScalar))
+                resources |= {_path(file, name): file for name in names}
+    return Kustomized(patches, resources)
+
+
+def _is_kustomization(file: str, root: Located) -> bool:
+    """By apiVersion, or by the file's name: both fields may be left out."""
+    kind, group = text(root, "kind"), text(root, "apiVersion").partition("/")[0]
+    if kind or group:
+        return kind in _KINDS and group == _GROUP
+    return posixpath.basename(file.replace("\\", "/")) in _FILES
+
+
+def _patch_files(root: Located) -> Iterator[str]:
+    for key in ("patches", "patchesJson6902"):
+        yield from filter(None, (text(one, "path") for one in items(root, key)))
+    # An item with lines is a patch itself.
+    merges = (one.text for one in items(root, "patchesStrategicMerge") if isinstance(one, LocatedScalar))
+    yield from (one for one in merges if "\n" not in one)
+
+
+def _path(file: str, name: str) -> str:
+    folder = posixpath.dirname(file.replace("\\", "/"))
+    return posixpath.normpath(posixpath.join(folder, name))
+
+
+def placed(one: ManifestObject, known: Kustomized) -> ManifestObject:
+    """The object with its kustomization, marked where it is a patch and so not whole.
+
+    An object is a patch if a kustomization names its file as one, or if a container has no image: the API
+    server rejects that, so something else must supply it.
+    """
+    path = posixpath.normpath(one.file.replace("\\", "/"))
+    pod = one.pod
+    bare = pod is not None and not pod.embedded and any(not each.image for each in pod.containers)
+    partial = one.partial or bare or path in known.patches
+    return replace(one, partial=partial, kustomization=known.resources.get(path, ""))
+
+
+def deployed_with(one: ManifestObject, others: Sequence[ManifestObject]) -> list[ManifestObject]:
+    """Of objects in the same namespace, those deployed with `one`.
+
+    The nearest count: of the same file, else of the same kustomization or Helm release. Any other only where
+    both objects give their namespace: without, objects of different files may go anywhere.
+    """
+    possible = [each for each in others if not _apart(one, each)]
+    nearest = (
+        [each for each in possible if each.file == one.file],
+        [each for each in possible if one.kustomization and each.kustomization == one.kustomization],
+        [each for each in possible if _same_release(one, each)],
+        [each for each in possible if one.namespace and each.namespace == one.namespace],
+    )
+    return next(filter(None, nearest), [])
+
+
+def _apart(one: ManifestObject, other: ManifestObject) -> bool:
+    """Whether the objects are of different charts or releases."""
+    return any(a and b and a != b for a, b in ((chart(one), chart(other)), (_release(one), _release(other))))
+
+
+def _same_release(one: ManifestObject, other: ManifestObject) -> bool:
+    """Whether both come from one rendering: of one chart and release, below one directory."""
+    known = chart(one) or _release(one)
+    same = (chart(one), _release(one)) == (chart(other), _release(other))
+    return bool(known) and same and _rendered_to(one) == _rendered_to(other)
+
+
+def chart(one: ManifestObject) -> str:
+    """The chart in Helm's `# Source: CHART/templates/…`; empty where there is none."""
+    return one.source.partition("/")[0]
+
+
+def _release(one: ManifestObject) -> str:
+    return text(one.node, "metadata", "labels", _INSTANCE)
+
+
+def _rendered_to(one: ManifestObject) -> str:
+    """Where `helm template --output-dir` wrote the chart; else the file's directory."""
+    path = one.file.replace("\\", "/")
+    if one.source and path.endswith(one.source):
+        return path.removesuffix(one.source)
+    return posixpath.dirname(path)

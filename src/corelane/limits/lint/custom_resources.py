@@ -1,0 +1,114 @@
+"""Custom resources that hold a pod's template, or `resources` of containers that an operator makes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from corelane.limits.lint.located import Located, LocatedList, LocatedMapping
+
+Path: TypeAlias = tuple[str, ...]
+_EACH: Final = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """A kind and where it describes containers. In a path, `*` is every member or item."""
+
+    kind: str
+    group: str
+    pod: Path | None = None
+    """Path of what holds the pod's metadata and spec; None where the operator makes the pod."""
+    containers: tuple[tuple[str, Path], ...] = ()
+    """Containers by name, with the path of what holds their `resources`."""
+    more: Path = ()
+    """Path of a list of further containers."""
+    complete: bool = False
+    """Whether amounts that the object does not set are unset, as no default of the operator fills them."""
+
+
+def _component(name: str, container: str, *each: str) -> tuple[str, Path]:
+    return container, ("spec", "components", name, *each, "k8s")
+
+
+def _prometheus(kind: str, container: str) -> CustomResource:
+    return CustomResource(
+        kind,
+        "monitoring.coreos.com",
+        containers=((container, ("spec",)),),
+        more=("spec", "containers"),
+        complete=True,
+    )
+
+
+TABLE: Final = (
+    _prometheus("Prometheus", "prometheus"),
+    _prometheus("PrometheusAgent", "prometheus"),
+    _prometheus("Alertmanager", "alertmanager"),
+    _prometheus("ThanosRuler", "thanos-ruler"),
+    CustomResource(
+        "IstioOperator",
+        "install.istio.io",
+        containers=(
+            _component("pilot", "discovery"),
+            _component("cni", "install-cni"),
+            _component("ingressGateways", "istio-proxy", _EACH),
+            _component("egressGateways", "istio-proxy", _EACH),
+            ("istio-proxy", ("spec", "values", "global", "proxy")),
+            ("istio-init", ("spec", "values", "global", "proxy_init")),
+        ),
+    ),
+    CustomResource("Rollout", "argoproj.io", pod=("spec", "template")),
+    CustomResource("Service", "serving.knative.dev", pod=("spec", "template")),
+    CustomResource("Configuration", "serving.knative.dev", pod=("spec", "template")),
+    CustomResource("Revision", "serving.knative.dev", pod=()),
+)
+"""Known without a policy; a policy's `customResources` adds to these, and replaces those of the same kind."""
+
+
+def by_kind(more: Iterable[CustomResource] = ()) -> Mapping[tuple[str, str], CustomResource]:
+    """The table with further entries, by kind and API group."""
+    return {(one.kind, one.group): one for one in (*TABLE, *more)}
+
+
+def below(node: Located | None, path: Path) -> Iterator[Located]:
+    """What stands at a path: several where it has `*`."""
+    if node is None:
+        return
+    if not path:
+        yield node
+        return
+    head, rest = path[0], path[1:]
+    if isinstance(node, LocatedList):
+        for item in node.items if head == _EACH else ():
+            yield from below(item, rest)
+    elif isinstance(node, LocatedMapping):
+        for key, member in node.members.items():
+            if head in (_EACH, key):
+                yield from below(member.value, rest)
+
+
+def from_setting(value: Any) -> CustomResource:
+    """An entry of a policy's `customResources`. Raises ValueError."""
+    known = {"kind", "group", "pod", "containers", "complete"}
+    if not isinstance(value, dict) or not set(value) <= known or not value.get("kind"):
+        raise ValueError(f"{value!r} is not a mapping with a kind, and of group, pod, containers, complete")
+    held, pod = value.get("containers") or {}, value.get("pod")
+    if not isinstance(held, dict) or not (held or pod is not None):
+        raise ValueError("has neither pod (a path such as spec.template) nor containers (names with paths)")
+    if not isinstance(value.get("complete", False), bool):
+        raise ValueError(f"complete: {value['complete']!r} is neither true nor false")
+    return CustomResource(
+        str(value["kind"]),
+        str(value.get("group") or ""),
+        None if pod is None else _path(pod),
+        tuple((str(name), _path(path)) for name, path in held.items()),
+        complete=value.get("complete", False),
+    )
+
+
+def _path(value: Any) -> Path:
+    if not isinstance(value, str) or not all(value.strip(".").split(".")):
+        raise ValueError(f"{value!r} is not a path such as spec.template, or spec.pools.* for each of them")
+    return tuple(value.strip(".").split("."))

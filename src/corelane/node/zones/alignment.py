@@ -1,0 +1,138 @@
+"""May a pod run on a node with these zones? The rules of scheduler-plugins' NodeResourceTopologyMatch.
+
+Upstream: `pkg/noderesourcetopology/filter.go` and `numaresources.go` of kubernetes-sigs/scheduler-plugins.
+Only policy single-numa-node is judged, since the other policies let every pod run. Of a pod that is not
+Guaranteed, CPU, memory and huge pages need only be known in some zone; devices always count. Init
+containers, sidecars included, are tried one by one and release what they had.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from corelane.cpuset import CPUSet
+from corelane.node.ledger import Decision
+from corelane.node.zones.zone_state import Zone, ZonesState, assume
+from corelane.placement.memory_blocks import hugepages
+from corelane.reasons import Code, Reason
+from corelane.workload import Amounts, ContainerKind, ContainerRequest, PodRequest, QOSClass
+
+_HUGEPAGES: Final = "hugepages-"
+_ON_NODE: Final = frozenset({"ephemeral-storage", "storage"})
+"""Native resources that need not be in any zone."""
+_MOST_ZONES: Final = 64
+"""Ids that upstream's bit mask holds; zones with others never fit."""
+
+
+def admit(state: ZonesState, request: PodRequest) -> tuple[ZonesState, Decision]:
+    """Assume the pod on the node, or return why it does not fit; the kubelet may still reject it."""
+    if request.uid in state.assumed:
+        return state, Decision(True)
+    refusal = _refusal(state, request)
+    if refusal:
+        return state, Decision(False, refusal)
+    return assume(state, request.uid, effective(request)), Decision(True)
+
+
+def _refusal(state: ZonesState, request: PodRequest) -> Reason | None:
+    if request.qos is QOSClass.BEST_EFFORT and not _has_devices(request):
+        return None
+    if state.policy != "single-numa-node":
+        return None
+    free = {zone.id: dict(zone.available) for zone in state.free if zone.id < _MOST_ZONES}
+    if state.scope == "pod":
+        _, reason = _fit(free, effective(request), request.qos, "pod", "")
+        return reason
+    return _containers_refusal(free, request)
+
+
+def _containers_refusal(free: Mapping[int, dict[str, int]], request: PodRequest) -> Reason | None:
+    apps = [container for container in request.containers if container.kind is ContainerKind.APP]
+    for container in request.containers:
+        if container.kind is not ContainerKind.APP:
+            kind = "init container" if container.kind is ContainerKind.INIT else "sidecar container"
+            _, reason = _fit(free, requested(container), request.qos, kind, container.name)
+            if reason:
+                return reason
+    for container in apps:
+        amounts = requested(container)
+        numa, reason = _fit(free, amounts, request.qos, "container", container.name)
+        if reason:
+            return reason
+        _take(free.get(numa, {}), amounts, request.qos)
+    return None
+
+
+def _fit(
+    free: Mapping[int, Amounts], amounts: Amounts, qos: QOSClass, kind: str, container: str
+) -> tuple[int, Reason | None]:
+    """The NUMA node that the kubelet would take, the lowest that has everything; or why none has."""
+    fitting = set(range(_MOST_ZONES))
+    for name, amount in amounts.items():
+        if not amount:
+            continue
+        having = {numa: here[name] for numa, here in free.items() if name in here}
+        if not having and (is_device(name) or name in _ON_NODE):
+            continue
+        any_amount = qos is not QOSClass.GUARANTEED and is_aligned(name)
+        fitting &= {numa for numa, left in having.items() if any_amount or left >= amount}
+        if not fitting:
+            values = (kind, container, name, amount, tuple(sorted(having.items())))
+            return 0, Reason(Code.ZONES_NOT_ALIGNED, values)
+    return min(fitting), None
+
+
+def _take(here: dict[str, int], amounts: Amounts, qos: QOSClass) -> None:
+    for name, amount in amounts.items():
+        if name in here and (qos is QOSClass.GUARANTEED or not is_aligned(name)):
+            here[name] -= amount
+
+
+def _has_devices(request: PodRequest) -> bool:
+    return any(is_device(name) for container in request.containers for name in requested(container))
+
+
+def is_aligned(name: str) -> bool:
+    """Whether the kubelet aligns the resource for Guaranteed pods only: CPU, memory and huge pages."""
+    return name in ("cpu", "memory") or name.startswith(_HUGEPAGES)
+
+
+def is_device(name: str) -> bool:
+    """Whether a resource is not one of Kubernetes' own (`IsNativeResource` is false)."""
+    return "/" in name and "kubernetes.io/" not in name
+
+
+def requested(container: ContainerRequest) -> Amounts:
+    """Return what a container requests by resource name, as listed; else what its other fields tell."""
+    if container.requests:
+        return container.requests
+    amounts = {"cpu": container.cpu_request, "memory": container.memory_request}
+    pages = {hugepages(kib): size for kib, size in container.hugepages.items()}
+    return {name: n for name, n in amounts.items() if n} | pages | dict(container.devices)
+
+
+def effective(request: PodRequest) -> Amounts:
+    """Return the pod's request as upstream's `GetPodEffectiveRequest`.
+
+    That is the sum of the containers, or the largest init container or sidecar where that is more, and the
+    overhead.
+    """
+    apps = (one for one in request.containers if one.kind is ContainerKind.APP)
+    amounts = _summed(map(requested, apps))
+    for container in request.containers:
+        if container.kind is not ContainerKind.APP:
+            for name, amount in requested(container).items():
+                amounts[name] = max(amounts.get(name, 0), amount)
+    return _summed((amounts, request.overhead))
+
+
+def _summed(parts: Iterable[Amounts]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for part in parts:
+        for name, amount in part.items():
+            total[name] = total.get(name, 0) + amount
+    return total
+
+
+def zone_ids(zones: Iterable[Zone]) -> CPUSet:
+    """Return the NUMA nodes of these zones."""
+    return CPUSet({zone.id for zone in zones})

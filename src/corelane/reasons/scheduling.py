@@ -1,0 +1,84 @@
+"""The sentences of the scheduler, word for word kube-scheduler's or Koordinator's where they have one."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+from corelane.reasons.codes import Code
+
+
+def _no_topology(problem: str) -> str:
+    what = f"invalid NodeResourceTopology ({problem})" if problem else "no NodeResourceTopology"
+    return f"{what}, so that no CPUs can be bound"
+
+
+def _crane(cpus: int, free: Iterable[tuple[int, int]]) -> str:
+    zones = ", ".join(f"{numa}: {milli}m" for numa, milli in free) or "none"
+    return f"{cpus} CPUs requested, free by NUMA node: {zones}"
+
+
+_PHRASES: Final[Mapping[Code, str | Callable[..., str]]] = {
+    Code.NODE_UNSCHEDULABLE: "node(s) were unschedulable",
+    Code.UNTOLERATED_TAINT: "node(s) had untolerated taint(s)",
+    Code.NODE_AFFINITY_MISMATCH: "node(s) didn't match Pod's node affinity/selector",
+    Code.TOO_MANY_PODS: "Too many pods",
+    Code.NO_PREEMPTION_VICTIMS: "No preemption victims found for incoming pod",
+    Code.INSUFFICIENT_RESOURCE: "Insufficient {0}",
+    Code.POOL_WITHOUT_CPU: "node(s) had no CPU left for the shared pool",
+    Code.BEST_EFFORT_WITHOUT_CPU: "node(s) had too few CPUs left for best effort",
+    Code.TOO_FEW_EXCLUSIVE: "node(s) had too few CPUs free for exclusive use ({0} requested)",
+    Code.INVALID_CPU_TOPOLOGY: "node(s) invalid CPU Topology",
+    Code.CPUS_UNKNOWN: "node(s) had pod {0} with unreadable CPUs ({1})",
+    Code.NO_CPU_TOPOLOGY: _no_topology,
+    Code.ZONES_CANNOT_ALIGN: "cannot align {0}",
+    Code.CRANE_INSUFFICIENT: _crane,
+    Code.CRANE_INSUFFICIENT_NUMA: "node(s) had insufficient resource of NUMA node",
+    Code.NODE_NAME_MISMATCH: "node(s) didn't match the requested node name",
+    Code.NODE_NOT_NAMED: "node(s) didn't satisfy plugin(s) [NodeAffinity]",
+    Code.AFFINITY_TERMS_CONFLICT: "pod affinity terms conflict",
+    Code.ENFORCED_AFFINITY_MISMATCH: "node(s) didn't match scheduler-enforced node affinity",
+    Code.PORTS_TAKEN: "node(s) didn't have free ports for the requested pod ports",
+    Code.POD_AFFINITY_MISMATCH: "node(s) didn't match pod affinity rules",
+    Code.POD_ANTI_AFFINITY_MISMATCH: "node(s) didn't match pod anti-affinity rules",
+    Code.EXISTING_ANTI_AFFINITY: "node(s) didn't satisfy existing pods anti-affinity rules",
+    Code.SPREAD_LABEL_MISSING: (
+        "node(s) didn't match pod topology spread constraints (missing required label)"
+    ),
+    Code.SPREAD_SKEW: "node(s) didn't match pod topology spread constraints",
+    Code.DISK_CONFLICT: "node(s) had no available disk",
+    Code.CLAIM_IN_USE: (
+        "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode "
+        "already in-use by another pod"
+    ),
+    Code.VOLUME_ZONE_MISMATCH: "node(s) had no available volume zone",
+    Code.VOLUME_NODE_MISMATCH: "node(s) didn't match PersistentVolume's node affinity",
+    Code.VOLUME_NOT_AVAILABLE: "node(s) didn't find available persistent volumes to bind",
+    Code.VOLUME_MISSING: "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)",
+    Code.CLAIM_NOT_FOUND: 'persistentvolumeclaim "{0}" not found',
+    Code.CLAIM_LOST: 'persistentvolumeclaim "{0}" bound to non-existent persistentvolume "{1}"',
+    Code.CLAIM_DELETED: 'persistentvolumeclaim "{0}" is being deleted',
+    Code.CLAIM_AWAITED: 'waiting for ephemeral volume controller to create the persistentvolumeclaim "{0}"',
+    Code.CLAIM_OF_OTHER_POD: "PVC {0} was not created for pod {1} (pod is not owner)",
+    Code.CLAIM_WITHOUT_NAME: "PersistentVolumeClaim had no name",
+    Code.CLAIM_WITHOUT_CLASS: "PersistentVolumeClaim had no pv name and storageClass name",
+    Code.CLAIM_NOT_BOUND: "PersistentVolume had no name",
+    Code.CLAIMS_UNBOUND: "pod has unbound immediate PersistentVolumeClaims",
+    Code.VOLUME_NOT_FOUND: 'persistentvolume "{0}" not found',
+    Code.CLASS_NOT_FOUND: 'storageclass.storage.k8s.io "{0}" not found',
+    Code.NAMESPACES_NOT_WATCHED: (
+        "pod has affinity terms with a namespaceSelector, and namespaces cannot be watched: {0}; allow the "
+        "scheduler's service account to list and watch them"
+    ),
+    Code.VOLUMES_NOT_WATCHED: (
+        "pod has volumes, and {0} cannot be watched: {1}; allow the scheduler's service account to list and "
+        "watch them"
+    ),
+    Code.RESOURCE_CLAIMS_UNSUPPORTED: (
+        "spec.resourceClaims ({0}): dynamic resource allocation is not supported; "
+        "use kube-scheduler for this pod, or request devices as extended resources"
+    ),
+    Code.POD_INVALID: "{0}",
+    Code.SCHEDULING_GATES: lambda *gates: f"waiting for scheduling gates: {', '.join(gates)}",
+}
+SENTENCES: Final[Mapping[Code, tuple[str, str | Callable[..., str]]]] = {
+    code: ("filter", phrase) for code, phrase in _PHRASES.items()
+}

@@ -1,0 +1,132 @@
+"""What came of one attempt to place a pod, and the message about it."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from corelane.scheduler.cache.columns import Rows
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.framework.plugin import Cycle, NodeReason, Rejection
+
+MOST_REASONS: Final = 8
+"""With more distinct reasons, their details are left out."""
+RANKED: Final = 3
+"""Nodes that an attempt names, the best first."""
+
+
+class Rejections(Mapping[str, Rejection]):
+    """Node name to its rejection; nodes with equal ones are kept as groups of rows."""
+
+    __slots__ = ("_by_name", "groups", "names")
+
+    def __init__(self, groups: list[tuple[Rejection, Rows]], names: list[str]) -> None:
+        self.groups = groups
+        self.names = names
+        """Node name by row."""
+        self._by_name: dict[str, Rejection] | None = None
+
+    def by_name(self) -> dict[str, Rejection]:
+        if self._by_name is None:
+            self._by_name = {self.names[row]: rejection for rejection, rows in self.groups for row in rows}
+        return self._by_name
+
+    def __getitem__(self, name: str) -> Rejection:
+        return self.by_name()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.by_name())
+
+    def __len__(self) -> int:
+        return sum(len(rows) for _, rows in self.groups)
+
+
+_NO_REJECTIONS: Final = Rejections([], [])
+
+
+@dataclass(slots=True)
+class Attempt:
+    """What came of one attempt: a node, or why there is none."""
+
+    cycle: Cycle
+    node: NodeInfo | None = None
+    rejected: Rejection | None = None
+    """A pre-filter rejected the pod on all nodes."""
+    rejections: Mapping[str, Rejection] = field(default_factory=lambda: _NO_REJECTIONS)
+    """By node name; only of a pod that fits nowhere."""
+    unfinished: bool = False
+    """Too many nodes must be asked for one attempt: what was answered is kept, try again at once."""
+    search: Any = None
+    """What was searched, the row and the scores; read what follows from it before the next change."""
+
+    @property
+    def ranked(self) -> tuple[NodeInfo, ...]:
+        """The best of the nodes that fit, `node` first."""
+        if self.search is None:
+            return ()
+        search, row, values = self.search
+        return tuple(search.ranked(row, values))[:RANKED]
+
+    def terms(self, nodes: Iterable[NodeInfo]) -> tuple[tuple[str, float, tuple[float, ...]], ...]:
+        """Return each Score's name, its weight, and its values for some of the nodes that fit."""
+        if self.search is None:
+            return ()
+        search, _, values = self.search
+        return tuple(search.terms([node.row for node in nodes], values))
+
+    @property
+    def feasible(self) -> int:
+        """Number of nodes that fit, or that the columns leave."""
+        return 0 if self.search is None else int((self.search[2] > float("-inf")).sum())
+
+    @property
+    def considered(self) -> int:
+        """Number of nodes that were considered."""
+        return len(self.rejections) if self.search is None else self.search[0].considered()
+
+    def groups(self, names: int) -> Iterator[tuple[Rejection, int, tuple[str, ...]]]:
+        """Yield each distinct rejection, that of most nodes first: how many nodes, and the first `names`.
+
+        Of a pod that fits somewhere, a rejection without reasons stands for nodes that were not asked.
+        """
+        if self.search is not None:
+            yield from self.search[0].samples(names)
+            return
+        rejections = self.rejections
+        if isinstance(rejections, Rejections):
+            for rejection, rows in sorted(rejections.groups, key=lambda item: -len(item[1])):
+                yield rejection, len(rows), tuple(rejections.names[row] for row in rows[:names])
+
+    @property
+    def plugins(self) -> frozenset[str]:
+        """Names of the plugins that rejected the pod somewhere."""
+        found = {self.rejected.plugin} if self.rejected else set()
+        if isinstance(self.rejections, Rejections):
+            return frozenset(found.union(rejection.plugin for rejection, _ in self.rejections.groups))
+        return frozenset(found.union(one.plugin for one in self.rejections.values()))
+
+
+def message(result: Attempt, count: int) -> str:
+    """Return why no node of `count` fits, in kube-scheduler's form."""
+    prefix = f"0/{count} nodes are available: "
+    if result.rejected:
+        return f"{prefix}{'; '.join(map(str, result.rejected.reasons))}."
+    reasons: Counter[NodeReason] = Counter()
+    for rejection, number in _counted(result.rejections):
+        for reason in rejection.reasons:
+            reasons[reason] += number
+    return f"{prefix}{_joined(reasons)}." if reasons else "no nodes available to schedule pods"
+
+
+def _counted(rejections: Mapping[str, Rejection]) -> Iterator[tuple[Rejection, int]]:
+    if isinstance(rejections, Rejections):
+        yield from ((rejection, len(rows)) for rejection, rows in rejections.groups)
+    else:
+        yield from ((rejection, 1) for rejection in rejections.values())
+
+
+def _joined(reasons: Mapping[NodeReason, int]) -> str:
+    texts: Counter[str] = Counter()
+    for reason, count in reasons.items():
+        texts[reason.short if len(reasons) > MOST_REASONS else str(reason)] += count
+    return ", ".join(sorted(f"{count} {text}" for text, count in texts.items()))

@@ -1,0 +1,302 @@
+"""Carries out bindings and look-ups: a fixed number of workers send what waits, in order.
+
+A binding with work for PreBind plugins waits for it in a task of its own, because such work (a volume that is
+provisioned) takes minutes; it takes a worker only once that is done. Answers go to the core as events.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, Literal, NoReturn, TypeAlias, TypeVar
+
+from corelane.kube.apierrors import APIError
+from corelane.kube.client import KubeClient
+from corelane.kube.pod import Pod
+from corelane.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    LookUpFailed,
+    PodLookedUp,
+    PreBindFailed,
+    SchedulerEvent,
+)
+from corelane.scheduler.framework.binding import (
+    BindContext,
+    BindPlugin,
+    PostBindPlugin,
+    PreBindError,
+    PreBindPlugin,
+)
+from corelane.scheduler.framework.plugin import Plugin
+from corelane.scheduler.instructions import Bind, LookUpPod
+
+T = TypeVar("T")
+WORKERS: Final = 32
+_PROOFS: Final = frozenset({400, 401, 403, 404, 405, 413, 415, 422})
+"""Answers of the API server that prove that a binding was not carried out, now or later."""
+
+Outcome: TypeAlias = Literal["rejected", "throttled", "conflict", "unknown"]
+
+
+class BinderReporter:
+    """Hooks for logs, metrics and tests, empty by default. Times are in s."""
+
+    def bound(self, pod: Pod, node: str, seconds: float) -> None:
+        """The API server accepted the binding, after that many seconds."""
+
+    def bind_failed(self, pod: Pod, node: str, error: APIError) -> None:
+        """The API server did not accept the binding, or did not answer."""
+
+    def bind_dropped(self, pod: Pod, node: str, why: str) -> None:
+        """A binding was not sent, because the pod or the node is gone."""
+
+    def looked_up(self, pod: Pod, node: str) -> None:
+        """A pod with an uncertain binding was read; `node` is "" without one or without the pod."""
+
+    def look_up_failed(self, pod: Pod, error: APIError) -> None:
+        """A pod with an uncertain binding could not be read; it is tried again."""
+
+    def extension_point(self, name: str, plugin: str, seconds: float, *, ok: bool) -> None:
+        """A plugin's `pre_bind`, `bind` or `post_bind` ended."""
+
+    def plugin_failed(self, plugin: str, what: str, error: Exception) -> None:
+        """A plugin raised an error that it must not raise; it is treated as a failure of this pod."""
+
+
+class Binder:
+    """Bindings and look-ups that wait, and the workers that send them."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        handle: Callable[[SchedulerEvent], None],
+        unsendable: Callable[[Bind], str],
+        *,
+        plugins: Callable[[str], Iterable[Plugin]] = lambda _: (),
+        reporter: BinderReporter | None = None,
+        workers: int = WORKERS,
+    ) -> None:
+        """`unsendable` says why a binding must not be sent any more; `plugins` returns those of a profile."""
+        self._client = client
+        self._handle = handle
+        self._unsendable = unsendable
+        self._plugins_of = plugins
+        self._by_profile: dict[str, _Plugins] = {}
+        self._reporter = reporter or BinderReporter()
+        self._workers = workers
+        self._waiting: deque[Bind | LookUpPod] = deque()
+        self._idle_workers: deque[asyncio.Future[None]] = deque()
+        self._preparing: set[asyncio.Task[None]] = set()
+        self._sending = 0
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._all_sent = asyncio.Event()
+        self._all_sent.set()
+
+    @property
+    def unfinished(self) -> int:
+        """Number of instructions that wait, are prepared or under way."""
+        return len(self._waiting) + len(self._preparing) + self._sending
+
+    def put(self, instruction: Bind | LookUpPod) -> None:
+        """Carry out an instruction as soon as a worker is free, and the plugins' work is done."""
+        self._idle.clear()
+        if isinstance(instruction, Bind) and instruction.work:
+            task = asyncio.get_running_loop().create_task(self._prepare(instruction))
+            self._preparing.add(task)
+            task.add_done_callback(self._prepared)
+        else:
+            self._enqueue(instruction)
+
+    async def wait_idle(self) -> None:
+        """Wait until nothing waits, is prepared or under way."""
+        await self._idle.wait()
+
+    def abandon_preparations(self) -> None:
+        """End the plugins' work for bindings that are not sent; nothing has happened to these pods yet."""
+        for task in self._preparing:
+            task.cancel()
+
+    async def wait_sent(self) -> None:
+        """Wait until every binding that waited for a worker has one."""
+        await self._all_sent.wait()
+
+    async def run(self) -> NoReturn:
+        """Work until cancelled; what is under way then is abandoned."""
+        try:
+            async with asyncio.TaskGroup() as workers:
+                for _ in range(self._workers):
+                    workers.create_task(self._work())
+        finally:
+            self.abandon_preparations()
+        raise AssertionError("workers do not end")
+
+    def _enqueue(self, instruction: Bind | LookUpPod) -> None:
+        self._waiting.append(instruction)
+        self._all_sent.clear()
+        while self._idle_workers:
+            worker = self._idle_workers.popleft()
+            if not worker.done():
+                worker.set_result(None)
+                return
+
+    async def _work(self) -> NoReturn:
+        loop = asyncio.get_running_loop()
+        while True:
+            while not self._waiting:
+                self._set_idle()
+                woken = loop.create_future()
+                self._idle_workers.append(woken)
+                await woken
+            instruction = self._waiting.popleft()
+            self._sending += 1
+            if not self._waiting:
+                self._all_sent.set()
+            try:
+                await (self._bind if isinstance(instruction, Bind) else self._look_up)(instruction)  # type: ignore[arg-type]
+            finally:
+                self._sending -= 1
+
+    def _set_idle(self) -> None:
+        if not self._sending and not self._waiting and not self._preparing:
+            self._idle.set()
+
+    # Bindings.
+
+    async def _prepare(self, bind: Bind) -> None:
+        plugins = self._plugins(bind).pre_bind
+        context = BindContext(self._client, bind)
+        for work in bind.work:
+            try:
+                plugin = plugins[work.plugin]
+                await self._timed("PreBind", plugin.name, plugin.pre_bind(context, work))
+            except (PreBindError, APIError) as error:
+                return self._pre_bind_failed(bind, work.plugin, str(error))
+            except KeyError:
+                return self._pre_bind_failed(bind, work.plugin, "the plugin is not enabled in the profile")
+            except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
+                self._reporter.plugin_failed(work.plugin, "pre_bind", error)
+                return self._pre_bind_failed(bind, work.plugin, f"{type(error).__name__}: {error}")
+        self._enqueue(bind)
+        return None
+
+    def _pre_bind_failed(self, bind: Bind, plugin: str, message: str) -> None:
+        self._handle(PreBindFailed(_now(), bind.pod.metadata.uid, plugin, message))
+
+    def _prepared(self, task: asyncio.Task[None]) -> None:
+        self._preparing.discard(task)
+        self._set_idle()
+
+    async def _bind(self, bind: Bind) -> None:
+        pod, begun = bind.pod.metadata, _now()
+        if why := self._unsendable(bind):
+            self._reporter.bind_dropped(bind.pod, bind.node, why)
+            self._handle(BindFailed(_now(), pod.uid, "rejected", why))
+            return
+        try:
+            await self._send(bind)
+        except APIError as error:
+            self._reporter.bind_failed(bind.pod, bind.node, error)
+            self._handle(BindFailed(_now(), pod.uid, outcome(error), str(error), error.retry_after))
+            return
+        self._reporter.bound(bind.pod, bind.node, _now() - begun)
+        self._handle(BindSucceeded(_now(), pod.uid))
+        for plugin in self._plugins(bind).post_bind:
+            await self._post_bind(plugin, bind)
+
+    def _plugins(self, bind: Bind) -> "_Plugins":
+        name = bind.pod.spec.scheduler_name
+        if name not in self._by_profile:
+            self._by_profile[name] = _Plugins.of(tuple(self._plugins_of(name)))
+        return self._by_profile[name]
+
+    async def _send(self, bind: Bind) -> None:
+        for plugin in self._plugins(bind).bind:
+            if await self._bound_by(plugin, bind):
+                return
+        pod = bind.pod.metadata
+        await self._client.bind(pod.namespace, pod.name, pod.uid, bind.node, bind.annotations)
+
+    async def _bound_by(self, plugin: BindPlugin, bind: Bind) -> bool:
+        try:
+            context = BindContext(self._client, bind)
+            return await self._timed("Bind", plugin.name, plugin.bind(context))
+        except APIError:
+            raise
+        except Exception as error:
+            self._reporter.plugin_failed(plugin.name, "bind", error)
+            # It may have bound the pod before: no code, so the outcome is unknown.
+            raise APIError(
+                0, "PluginFailed", f"plugin {plugin.name}: {type(error).__name__}: {error}"
+            ) from error
+
+    async def _post_bind(self, plugin: PostBindPlugin, bind: Bind) -> None:
+        try:
+            await self._timed("PostBind", plugin.name, plugin.post_bind(BindContext(self._client, bind)))
+        except Exception as error:  # noqa: BLE001 - the pod is bound whatever a plugin does now
+            self._reporter.plugin_failed(plugin.name, "post_bind", error)
+
+    async def _timed(self, point: str, plugin: str, work: Awaitable[T]) -> T:
+        begun, ok = _now(), False
+        try:
+            result = await work
+            ok = True
+        finally:
+            self._reporter.extension_point(point, plugin, _now() - begun, ok=ok)
+        return result
+
+    # Look-ups.
+
+    async def _look_up(self, look_up: LookUpPod) -> None:
+        pod, metadata = look_up.pod, look_up.pod.metadata
+        try:
+            found = await self._read(pod)
+        except APIError as error:
+            self._reporter.look_up_failed(pod, error)
+            self._handle(LookUpFailed(_now(), metadata.uid, str(error), error.retry_after))
+            return
+        self._reporter.looked_up(pod, found.spec.node_name if found else "")
+        self._handle(PodLookedUp(_now(), metadata.uid, found))
+
+    async def _read(self, pod: Pod) -> Pod | None:
+        """The pod with the same UID as the server has it; None if its own answer is that there is none."""
+        try:
+            found = await self._client.get(Pod, pod.metadata.name, pod.metadata.namespace)
+        except APIError as error:
+            if error.code == 404 and error.is_status:
+                return None
+            raise
+        return found if found.metadata.uid == pod.metadata.uid else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Plugins:
+    """Those of a profile that have a part in bindings: looked up once, for a protocol's check is slow."""
+
+    pre_bind: dict[str, PreBindPlugin]
+    bind: tuple[BindPlugin, ...]
+    post_bind: tuple[PostBindPlugin, ...]
+
+    @classmethod
+    def of(cls, plugins: tuple[Plugin, ...]) -> "_Plugins":
+        return cls(
+            {one.name: one for one in plugins if isinstance(one, PreBindPlugin)},
+            tuple(one for one in plugins if isinstance(one, BindPlugin)),
+            tuple(one for one in plugins if isinstance(one, PostBindPlugin)),
+        )
+
+
+def outcome(error: APIError) -> Outcome:
+    """Return what an error of a binding proves: nothing, if it is not the API server's own answer."""
+    if error.code == 429:
+        return "throttled"
+    if not error.is_status:
+        return "unknown"
+    if error.code == 409:
+        return "conflict"
+    return "rejected" if error.code in _PROOFS else "unknown"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

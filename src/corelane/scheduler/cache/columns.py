@@ -1,0 +1,381 @@
+"""The nodes as numpy columns: one row a node, patched row by row, and a log of the rows that changed.
+
+A row belongs to a node from its first appearance until nothing is known of it any more; then another node
+may get it. Arrays are longer than there are nodes: index them with row numbers, `live_rows` for all. Vectors
+kept by others (per pod shape) remember a position in the log, and are computed again for the rows after it.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corelane.kube.objects import Taint
+from corelane.node.zones.zone_state import ZonesState
+from corelane.scheduler.cache.states import CanonicalState, Fact
+
+Rows: TypeAlias = NDArray[np.intp]
+Mask: TypeAlias = NDArray[np.bool_]
+Scores: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+Ids: TypeAlias = NDArray[np.int32]
+
+CPU: Final = 0
+MEMORY: Final = 1
+PODS: Final = 2
+"""Columns of amounts; of pods, 1 is requested for each pod."""
+ABSENT: Final = -1
+"""In label columns: the node does not have the label."""
+UNUSED: Final = -2
+"""Id of a value that no node has."""
+_NO_ROWS: Final = np.array([], dtype=np.intp)
+_FIRST_ROWS: Final = 64
+_FIRST_ZONES: Final = 4
+_LOGGED: Final = 1 << 15
+
+
+class ChangeLog:
+    """Rows that changed, with a position that only grows; only the latest changes are kept."""
+
+    __slots__ = ("_first", "_rows")
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._rows: list[int] = []
+
+    @property
+    def position(self) -> int:
+        """Position after the last change."""
+        return self._first + len(self._rows)
+
+    def add(self, row: int) -> None:
+        self._rows.append(row)
+        if len(self._rows) > 2 * _LOGGED:
+            del self._rows[:_LOGGED]
+            self._first += _LOGGED
+
+    def since(self, position: int) -> Rows | None:
+        """Return the rows changed since, each once and ascending; None where it is no longer known."""
+        if position == self.position:
+            return _NO_ROWS
+        if position < self._first:
+            return None
+        return np.array(sorted(set(self._rows[position - self._first :])), dtype=np.intp)
+
+
+class LabelColumn:
+    """One label of all nodes: the id of its value by row, and the ids of values."""
+
+    __slots__ = ("ids", "values")
+
+    def __init__(self, capacity: int) -> None:
+        self.ids: Ids = np.full(capacity, ABSENT, dtype=np.int32)
+        self.values: dict[str, int] = {}
+
+    def put(self, row: int, value: str | None) -> None:
+        known = self.values
+        self.ids[row] = ABSENT if value is None else known.setdefault(value, len(known))
+
+
+class Columns:
+    """See above. CPU amounts are in milliCPU, others in whole units."""
+
+    def __init__(self) -> None:
+        self.capacity = _FIRST_ROWS
+        self.names: list[str] = []
+        """Name of each row's node."""
+        self._free: list[int] = []
+        self._resources: dict[str, int] = {}
+        self._labels: dict[str, LabelColumn] = {}
+        self._labels_of: list[Mapping[str, str]] = []
+        self._taint_ids: dict[tuple[Taint, ...], int] = {}
+        self.taint_sets: list[tuple[Taint, ...]] = []
+        """By the ids in `taints`."""
+        self._zones: dict[str, tuple[Callable[[CanonicalState], Sequence[int]], Integers]] = {}
+        self._states: list[CanonicalState | None] = []
+        self.nodes_log = ChangeLog()
+        """Changes of Node objects."""
+        self.pods_log = ChangeLog()
+        """Changes of pods and CPUs."""
+        self.live: Mask = np.zeros(self.capacity, dtype=np.bool_)
+        """Whether the row has a Node object."""
+        self.unschedulable: Mask = np.zeros(self.capacity, dtype=np.bool_)
+        self.taints: Ids = np.zeros(self.capacity, dtype=np.int32)
+        self.pods: Integers = np.zeros(self.capacity, dtype=np.int64)
+        """Number of pods."""
+        self.allocatable: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
+        self.requested: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
+        self.left: Integers = np.zeros((self.capacity, 4), dtype=np.int64)
+        """Allocatable and not requested."""
+        self.used = np.zeros((self.capacity, 2))
+        """The share of CPU and memory that is requested; 0 where nothing is allocatable."""
+        self.weighed = np.ones(self.capacity)
+        """Number of CPU and memory that are allocatable, at least 1."""
+        self.share = np.zeros((self.capacity, 2))
+        """One over what is allocatable of CPU and memory; 0 where nothing is."""
+        self.admitted: Integers = np.zeros(self.capacity, dtype=np.int64)
+        """MilliCPU that the node's ledger counts, claims included."""
+        self.state: Ids = np.full(self.capacity, ABSENT, dtype=np.int32)
+        """Id of the canonical state of the node's CPUs."""
+        self.room: Integers = np.zeros(self.capacity, dtype=np.int64)
+        """MilliCPU that pods may still request by the ledger's capacity."""
+        self.config: Ids = np.zeros(self.capacity, dtype=np.int32)
+        """Number of the machine with its settings, in `configs`."""
+        self.configs: list[CanonicalState] = []
+        """A state of each machine with its settings."""
+        self._config_numbers: dict[int, int] = {}
+        self.derived: dict[Any, Any] = {}
+        """What others keep beside the columns."""
+        self.vectors: dict[Any, Any] = {}
+        """Feasibility and scores of shapes; see `plans`."""
+        self.needs: dict[int, Any] = {}
+        """What pods need, by the id of their shape; see `needs`."""
+        self.amplified: Mask = np.zeros(self.capacity, dtype=np.bool_)
+        """Whether more CPUs are allocatable than the node has: its ledger checks them."""
+        self.any_amplified = False
+        """Whether some row ever was."""
+        self.unknown: Mask = np.zeros(self.capacity, dtype=np.bool_)
+        """Whether some pod on the node may have any CPUs: its record cannot be read."""
+        self.zoned: Mask = np.zeros(self.capacity, dtype=np.bool_)
+        """Whether only amounts by NUMA node are known of the node's CPUs."""
+        self.facts: Integers = np.zeros((self.capacity, len(Fact)), dtype=np.int64)
+        """Amounts of the canonical state, by `Fact`."""
+        self._live_rows: Rows | None = None
+        self.order: Integers = np.zeros(self.capacity, dtype=np.int64)
+        """Sorts rows by number of pods, then by name; call `sort` first."""
+        self._sorted = True
+        for name in ("cpu", "memory", "pods"):
+            self.add_column(name)
+
+    # Rows.
+
+    def new_row(self, name: str) -> int:
+        """Return the row for a new node."""
+        if self._free:
+            row = self._free.pop()
+            self.names[row] = name
+        else:
+            row = len(self.names)
+            self.names.append(name)
+            self._labels_of.append({})
+            self._states.append(None)
+            if row == self.capacity:
+                self._grow()
+        self._sorted = False
+        return row
+
+    def free_row(self, row: int) -> None:
+        """Give up a row: nothing is known of its node any more."""
+        self.put_node(row, None, {}, {}, ())
+        for values in (self.pods, self.requested, self.left, self.used, self.admitted, self.order):
+            values[row] = 0
+        self.state[row], self._states[row] = ABSENT, None
+        self.names[row] = ""
+        self._free.append(row)
+
+    def live_rows(self) -> Rows:
+        """Return the rows of all nodes that have a Node object, ascending."""
+        if self._live_rows is None:
+            self._live_rows = np.flatnonzero(self.live[: len(self.names)])
+        return self._live_rows
+
+    def sort(self) -> None:
+        """Bring `order` up to date with new names."""
+        if not self._sorted:
+            order = np.argsort(np.array(self.names, dtype=np.str_), kind="stable")
+            self.order[order] = np.arange(len(order))
+            self.order += self.pods << _PODS_SHIFT
+            self._sorted = True
+
+    def _grow(self) -> None:
+        self.capacity *= 2
+        for name in _BY_ROW:
+            setattr(self, name, _longer(getattr(self, name), self.capacity))
+        for column in self._labels.values():
+            column.ids = _longer(column.ids, self.capacity, ABSENT)
+        self._zones = {
+            name: (amounts, _longer(values, self.capacity)) for name, (amounts, values) in self._zones.items()
+        }
+
+    # Node objects.
+
+    def put_node(
+        self,
+        row: int,
+        unschedulable: bool | None,
+        labels: Mapping[str, str],
+        allocatable: Mapping[str, int],
+        taints: tuple[Taint, ...],
+    ) -> None:
+        """Set what a Node object says; `unschedulable` is None without a Node."""
+        if self.live[row] != (unschedulable is not None):
+            self.live[row] = unschedulable is not None
+            self._live_rows = None
+        self.unschedulable[row] = bool(unschedulable)
+        self.taints[row] = self._taint_id(taints)
+        self._labels_of[row] = labels
+        for key, column in self._labels.items():
+            column.put(row, labels.get(key))
+        self._put_amounts(row, allocatable)
+        self.nodes_log.add(row)
+
+    def _taint_id(self, taints: tuple[Taint, ...]) -> int:
+        number = self._taint_ids.setdefault(taints, len(self.taint_sets))
+        if number == len(self.taint_sets):
+            self.taint_sets.append(taints)
+        return number
+
+    def _put_amounts(self, row: int, allocatable: Mapping[str, int]) -> None:
+        indices = {name: self.add_column(name) for name in allocatable}
+        self.allocatable[row] = 0
+        for name, amount in allocatable.items():
+            self.allocatable[row, indices[name]] = _int64(amount)
+        for index in (CPU, MEMORY):
+            amount = int(self.allocatable[row, index])
+            self.share[row, index] = 1 / amount if amount > 0 else 0.0
+            self.used[row, index] = self.requested[row, index] * self.share[row, index]
+        self.left[row] = self.allocatable[row] - self.requested[row]
+        self.weighed[row] = max(1, int(np.count_nonzero(self.share[row])))
+
+    def label(self, key: str) -> Ids:
+        """Return the ids of a label's values by row, `ABSENT` for nodes without it."""
+        column = self._labels.get(key)
+        if column is None:
+            column = self._labels[key] = LabelColumn(self.capacity)
+            for row, labels in enumerate(self._labels_of):
+                column.put(row, labels.get(key))
+        return column.ids
+
+    def label_value(self, key: str, value: str) -> int:
+        """Return the id of a label's value, `UNUSED` where no node had it."""
+        self.label(key)
+        return self._labels[key].values.get(value, UNUSED)
+
+    def label_values(self, key: str) -> Mapping[str, int]:
+        """Return the ids of all values of a label."""
+        self.label(key)
+        return self._labels[key].values
+
+    # Pods.
+
+    def column(self, resource: str) -> int:
+        """Return the index of a resource in `allocatable` and `requested`; -1 where no node or pod has it."""
+        return self._resources.get(resource, ABSENT)
+
+    def resources(self) -> list[str]:
+        """Return the resources' names in the order of their columns."""
+        return sorted(self._resources, key=lambda name: self._resources[name])
+
+    def add_column(self, resource: str) -> int:
+        """Return the index of a resource, which is added if it is new."""
+        index = self._resources.setdefault(resource, len(self._resources))
+        if index >= self.allocatable.shape[1]:
+            self.left = _wider(self.left)
+            self.allocatable = _wider(self.allocatable)
+            self.requested = _wider(self.requested)
+        return index
+
+    def count(self, row: int, requests: Mapping[str, int], sign: int) -> None:
+        """Add (1) or take off (-1) a pod and its requests."""
+        self.pods[row] += sign
+        self.requested[row, PODS] += sign
+        self.left[row, PODS] -= sign
+        self.order[row] += sign << _PODS_SHIFT
+        for name, amount in requests.items():
+            index = self.add_column(name)
+            amount = sign * min(amount, _MOST_REQUESTED)
+            self.requested[row, index] += amount
+            self.left[row, index] -= amount
+            if index < 2:
+                self.used[row, index] = self.requested[row, index] * self.share[row, index]
+        self.pods_log.add(row)
+
+    # CPUs.
+
+    def put_state(self, row: int, state: CanonicalState, admitted: int, *, unknown: bool = False) -> None:
+        """Set the canonical state of the CPUs, and the milliCPU that the ledger and claims request."""
+        self.admitted[row] = admitted = _int64(admitted)
+        self.room[row] = _int64(state.capacity - admitted)
+        self.unknown[row] = unknown
+        if self._states[row] is not state:
+            self._states[row] = state
+            self.state[row] = state.id
+            self.config[row] = self._config_number(state)
+            self.any_amplified |= state.amplified
+            self.amplified[row] = state.amplified
+            self.zoned[row] = isinstance(state.state, ZonesState)
+            self.facts[row] = state.facts
+            for name, (amounts, _) in self._zones.items():
+                self._put_zones(name, row, amounts(state))
+        self.pods_log.add(row)
+
+    def _config_number(self, state: CanonicalState) -> int:
+        number = self._config_numbers.setdefault(state.config, len(self.configs))
+        if number == len(self.configs):
+            self.configs.append(state)
+        return number
+
+    def state_of(self, row: int) -> CanonicalState | None:
+        """Return the canonical state of a row's CPUs."""
+        return self._states[row]
+
+    def zones(self, name: str, amounts: Callable[[CanonicalState], Sequence[int]]) -> Integers:
+        """Return a column with a number for each NUMA node of each row, 0 beyond the last; `name` is any."""
+        if name not in self._zones:
+            self._zones[name] = amounts, np.zeros((self.capacity, _FIRST_ZONES), dtype=np.int64)
+            for row, state in enumerate(self._states):
+                if state is not None:
+                    self._put_zones(name, row, amounts(state))
+        return self._zones[name][1]
+
+    def _put_zones(self, name: str, row: int, amounts: Sequence[int]) -> None:
+        make, values = self._zones[name]
+        while len(amounts) > values.shape[1]:
+            values = _wider(values)
+            self._zones[name] = make, values
+        values[row, : len(amounts)] = amounts
+        values[row, len(amounts) :] = 0
+
+
+_BY_ROW: Final = (
+    "live",
+    "unschedulable",
+    "taints",
+    "pods",
+    "allocatable",
+    "requested",
+    "admitted",
+    "room",
+    "share",
+    "left",
+    "used",
+    "weighed",
+    "state",
+    "config",
+    "amplified",
+    "unknown",
+    "zoned",
+    "facts",
+    "order",
+)
+_MOST: Final = (1 << 62) - 1
+_MOST_REQUESTED: Final = 1 << 52
+_PODS_SHIFT: Final = 32
+
+
+def _int64(amount: int) -> int:
+    """Amounts beyond what a column holds are as good as its largest."""
+    return max(-_MOST, min(amount, _MOST))
+
+
+def _longer(values: NDArray[Any], capacity: int, fill: int = 0) -> NDArray[Any]:
+    longer = np.full((capacity, *values.shape[1:]), fill, dtype=values.dtype)
+    longer[: len(values)] = values
+    return longer
+
+
+def _wider(values: NDArray[Any]) -> NDArray[Any]:
+    wider = np.zeros((len(values), 2 * values.shape[1]), dtype=values.dtype)
+    wider[:, : values.shape[1]] = values
+    return wider

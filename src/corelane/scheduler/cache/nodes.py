@@ -1,0 +1,262 @@
+"""The scheduler's cache of nodes: what their agents published, with the scheduler's claims added.
+
+A claim is a pod that is bound or about to be bound, and not yet in the node's published ledger. Each node's
+`canonical` state is its ledger with the claims admitted into it, by the same function that the agent uses
+(see `states`); `state` is the same with UIDs and names, made when it is read. Entries of the ledger end only
+when the agent publishes a new one: a pod that ends releases its claim only.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Final
+
+from corelane import quantity
+from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.pod import Pod
+from corelane.kube.translate.crane import CraneTopology
+from corelane.quantity import QuantityError
+from corelane.scheduler.cache.budgets import Budgets
+from corelane.scheduler.cache.columns import Columns
+from corelane.scheduler.cache.images import ImageIndex
+from corelane.scheduler.cache.node_info import NodeInfo
+from corelane.scheduler.cache.node_kinds import NodeKind
+from corelane.scheduler.cache.nominations import Nominations
+from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cache.pod_index import PodIndex
+from corelane.scheduler.cache.pods import PodInfo, Shape, with_labels
+from corelane.scheduler.cache.priorities import Priorities
+from corelane.scheduler.cache.row_masks import RowMasks
+from corelane.scheduler.cache.states import Answer, States
+from corelane.scheduler.cache.taints import taints_of
+from corelane.scheduler.cache.topology import Topology
+from corelane.workload import PodCPUAffinity
+
+__all__ = ["NodeCache", "NodeInfo"]
+
+_WITHOUT_LABELS: Final = frozenset({NodeKind.LEDGER, NodeKind.ZONES, NodeKind.TOTALS})
+"""Kinds that are read without the labels of the Node."""
+
+
+class NodeCache:
+    """All nodes, by name and by row."""
+
+    def __init__(self) -> None:
+        self.topology = Topology()
+        self.objects = ClusterObjects()
+        self.nominations = Nominations()
+        self.budgets = Budgets()
+        self.priorities = Priorities()
+        self.index = PodIndex(self.topology, self.objects)
+        self.columns = Columns()
+        self.states = States()
+        self.by_row: list[NodeInfo | None] = []
+        self.labels_looked_at: set[str] = set()
+        """Keys in selectors of pod CPU affinities, of pods and in ledgers."""
+
+        self.images = ImageIndex()
+        self.masks = RowMasks(self.topology)
+        self._nodes: dict[str, NodeInfo] = {}
+        self._node_of_pod: dict[str, str] = {}
+        self._stale: dict[str, NodeInfo] = {}
+        """Nodes whose columns are not those of their canonical state."""
+
+    def placeable(self) -> Iterator[NodeInfo]:
+        """Yield the nodes with a Node object."""
+        return (info for info in self._nodes.values() if info.node is not None)
+
+    def count(self) -> int:
+        """Return the number of nodes with a Node object."""
+        return len(self.columns.live_rows())
+
+    def node(self, name: str) -> NodeInfo:
+        """Return a node that exists. Raises KeyError."""
+        return self._nodes[name]
+
+    def get(self, name: str) -> NodeInfo | None:
+        return self._nodes.get(name)
+
+    def at_row(self, row: int) -> NodeInfo | None:
+        """Return the node of a row; None where the row is free."""
+        return self.by_row[row]
+
+    def node_of(self, uid: str) -> str | None:
+        """Return the name of the node that the pod is counted on."""
+        return self._node_of_pod.get(uid)
+
+    def shape_of(self, info: PodInfo) -> Shape:
+        """Return a pod's shape, with the labels that pod CPU affinities look at, its own included."""
+        self._look_at_rules(info)
+        if not self.labels_looked_at or not info.pod.metadata.labels:
+            return info.shape
+        return with_labels(info.shape, info.pod.metadata.labels, self.labels_looked_at)
+
+    def label_keys(self) -> frozenset[str]:
+        """Return the label keys of pods that selectors look at: terms, constraints, pod CPU affinities."""
+        return self.index.label_keys | self.nominations.label_keys | self.labels_looked_at
+
+    def _look_at(self, affinities: Iterable[PodCPUAffinity]) -> None:
+        for one in affinities:
+            self.labels_looked_at |= {*one.others.labels, *(rule.key for rule in one.others.expressions)}
+
+    def settle(self, most: int | None = None) -> bool:
+        """Bring the columns of CPUs up to date, in at most so many steps; return whether they are.
+
+        A node is one step, and one more for each of its pods.
+        """
+        steps = 0
+        while self._stale and (most is None or steps < most):
+            _, info = self._stale.popitem()
+            steps += 1 + len(info.pods)
+            unknown = info.unknown_pod is not None
+            self.columns.put_state(info.row, info.canonical, info.admitted, unknown=unknown)
+        return not self._stale
+
+    # Pods.
+
+    def pod(self, uid: str) -> PodInfo | None:
+        """Return a pod that is counted on a node."""
+        name = self._node_of_pod.get(uid)
+        return self._nodes[name].pods[uid] if name is not None else None
+
+    def put_pod(self, name: str, info: PodInfo) -> None:
+        """Count a pod on a node, and no longer on another."""
+        if self._node_of_pod.get(info.uid, name) != name:
+            self.drop_pod(info.uid)
+        self._node_of_pod[info.uid] = name
+        node = self._at(name)
+        old = node.pods.get(info.uid)
+        info = info.with_former(old) if old is not None else info
+        if old is not None and old.shape is not info.shape:
+            self.columns.count(node.row, old.requests, -1)
+        if old is None or old.shape is not info.shape:
+            self.columns.count(node.row, info.requests, 1)
+        if node.put(info):
+            self._stale[name] = node
+        self.index.put(info, node.row)
+        self.priorities.put(info, node.row)
+        self._look_at_rules(info)
+
+    def _look_at_rules(self, info: PodInfo) -> None:
+        request = info.shape.request
+        if request is not None and request.placement_spec.affinities:
+            self._look_at(request.placement_spec.affinities)
+
+    def drop_pod(self, uid: str) -> bool:
+        """Remove a pod; False if it was on no node."""
+        name = self._node_of_pod.pop(uid, None)
+        if name is None:
+            return False
+        node = self._nodes[name]
+        self.index.drop(uid)
+        self.priorities.drop(uid)
+        self.columns.count(node.row, node.pods[uid].requests, -1)
+        node.drop(uid)
+        self._stale[name] = node
+        self._remove_if_empty(name)
+        return True
+
+    def claim(self, name: str, info: PodInfo, answer: Answer | None) -> PodInfo:
+        """Count a pod that is about to be bound, with what its node's ledger answered; return it so."""
+        if answer is None:
+            self.put_pod(name, info)
+            return info
+        decision = answer.decision
+        claimed = replace(
+            info, proposal=decision.assignments, zone=decision.zone, zone_cpus=decision.zone_cpus
+        )
+        node = self._nodes[name]
+        if claimed.uid in node.pods or node.canonical_for(info.shape) is not answer.before:
+            self.put_pod(name, claimed)
+            return claimed
+        if self._node_of_pod.get(info.uid, name) != name:
+            self.drop_pod(info.uid)
+        self._node_of_pod[info.uid] = name
+        node.claim(claimed, answer)
+        self.columns.count(node.row, info.requests, 1)
+        unknown = node.unknown_pod is not None
+        self.columns.put_state(node.row, node.canonical, node.admitted, unknown=unknown)
+        self._stale.pop(name, None)
+        self.index.put(claimed, node.row)
+        self.priorities.put(claimed, node.row)
+        return claimed
+
+    def refresh_pod(self, pod: Pod) -> None:
+        """Replace a pod on a node of which only the status changed."""
+        if node := self._node_of_pod.get(pod.metadata.uid):
+            info = self._nodes[node]
+            if info.refresh(pod):
+                self._stale[node] = info
+
+    def writes_cpus(self, name: str) -> bool:
+        """Return whether a binding to this node names CPUs."""
+        info = self._nodes.get(name)
+        return info is not None and info.cpus.writes_cpus
+
+    # Nodes and their topologies.
+
+    def put_node(self, name: str, node: Node | None) -> None:
+        info = self._at(name)
+        before, info.node = info.settings, node
+        info.allocatable = _amounts(node) if node else {}
+        self.images.put(info.row, node.status.images if node else ())
+        self.priorities.touched()
+        taints, info.taints = info.taints, tuple(taints_of(node)) if node else ()
+        self.topology.put(info.row, node.metadata.labels if node else None)
+        if info.taints != taints:
+            self.topology.touch(info.row)
+        unschedulable = node.spec.unschedulable if node else None
+        self.columns.put_node(info.row, unschedulable, info.labels, info.allocatable, info.taints)
+        if info.cpus.kind not in _WITHOUT_LABELS and info.settings != before:
+            self._publish(info, info.topology)
+        self._remove_if_empty(name)
+
+    def put_topology(self, old: NodeResourceTopology | None, new: NodeResourceTopology | None) -> None:
+        topology = new or old
+        assert topology is not None
+        info = self._at(topology.metadata.name)
+        self._publish(info, new)
+        self._remove_if_empty(info.name)
+
+    def put_crane(self, name: str, crane: CraneTopology | None) -> None:
+        """Replace gocrane's object of a node, which counts where no other is published."""
+        info = self._at(name)
+        info.crane = crane
+        if info.topology is None:
+            self._publish(info, None)
+        self._remove_if_empty(name)
+
+    def _publish(self, info: NodeInfo, topology: NodeResourceTopology | None) -> None:
+        info.publish(topology)
+        if info.ledger is not None:
+            for placed in info.ledger.placed_pods.values():
+                self._look_at(placed.avoids)
+        self._stale[info.name] = info
+
+    def _at(self, name: str) -> NodeInfo:
+        info = self._nodes.get(name)
+        if info is None:
+            row = self.columns.new_row(name)
+            info = self._nodes[name] = NodeInfo(name, row, self.states)
+            self.by_row += [None] * (row + 1 - len(self.by_row))
+            self.by_row[row] = info
+            self._stale[name] = info
+            self.topology.put(row, None)
+        return info
+
+    def _remove_if_empty(self, name: str) -> None:
+        info = self._nodes[name]
+        if info.empty:
+            del self._nodes[name]
+            self._stale.pop(name, None)
+            self.by_row[info.row] = None
+            self.columns.free_row(info.row)
+
+
+def _amounts(node: Node) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for name, amount in node.status.allocatable.items():
+        try:
+            amounts[name] = (quantity.milli if name == "cpu" else quantity.value)(str(amount))
+        except QuantityError:
+            amounts[name] = 0
+    return amounts

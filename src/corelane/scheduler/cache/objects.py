@@ -1,0 +1,126 @@
+"""Objects beside nodes and pods that decide where a pod can run, and what bindings under way take of them."""
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from corelane.kube.objects import Namespace, Service
+from corelane.kube.pod import Pod
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.kube.volumes import class_of
+
+_NO_LABELS: Final[Mapping[str, str]] = MappingProxyType({})
+Key = tuple[str, str]
+"""Namespace and name."""
+
+
+class ClusterObjects:
+    """Namespaces, claims, volumes, storage classes and services, by name."""
+
+    def __init__(self) -> None:
+        self.namespaces: dict[str, Namespace] = {}
+        self.claims: dict[Key, PersistentVolumeClaim] = {}
+        self.volumes: dict[str, PersistentVolume] = {}
+        self.classes: dict[str, StorageClass] = {}
+        self.services: dict[Key, Service] = {}
+        self._services_by_pair: dict[tuple[str, tuple[str, str]], dict[str, Service]] = {}
+        """By namespace and one label of the selector."""
+        self.unwatched: dict[str, str] = {}
+        """Kinds of volumes that cannot be watched, by plural name, and why."""
+        self.taken_volumes: dict[str, tuple[Key, str]] = {}
+        """Volumes that a binding under way binds to a claim, with the version of the volume it has seen."""
+        self.provisioned_claims: dict[Key, tuple[str, str]] = {}
+        """Claims for which a binding under way has a volume made for a node, with the claim's version."""
+        self._volumes_of_class: dict[str, dict[str, PersistentVolume]] = {}
+
+    def namespace_labels(self, name: str) -> Mapping[str, str]:
+        namespace = self.namespaces.get(name)
+        return namespace.metadata.labels if namespace else _NO_LABELS
+
+    def put_namespace(self, name: str, new: Namespace | None) -> bool:
+        """Replace or remove; return whether labels, or whether it exists, changed."""
+        old = self.namespaces.get(name)
+        if new is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = new
+        return (old and old.metadata.labels) != (new and new.metadata.labels)
+
+    def put_claim(self, key: Key, new: PersistentVolumeClaim | None) -> None:
+        provisioned = self.provisioned_claims.get(key)
+        if provisioned and (new is None or new.metadata.resource_version != provisioned[1]):
+            del self.provisioned_claims[key]
+        if new is None:
+            self.claims.pop(key, None)
+        else:
+            self.claims[key] = new
+
+    def put_volume(self, name: str, new: PersistentVolume | None) -> None:
+        taken = self.taken_volumes.get(name)
+        if taken and (new is None or new.metadata.resource_version != taken[1]):
+            del self.taken_volumes[name]
+        if old := self.volumes.pop(name, None):
+            self._volumes_of_class[class_of(old)].pop(name)
+        if new is not None:
+            self.volumes[name] = new
+            self._volumes_of_class.setdefault(class_of(new), {})[name] = new
+
+    def put_class(self, name: str, new: StorageClass | None) -> None:
+        if new is None:
+            self.classes.pop(name, None)
+        else:
+            self.classes[name] = new
+
+    def put_service(self, key: Key, new: Service | None) -> None:
+        """Replace or remove; a service without a selector selects no pods."""
+        old = self.services.pop(key, None)
+        if old is not None and old.spec.selector:
+            del self._services_by_pair[key[0], min(old.spec.selector.items())][key[1]]
+        if new is not None:
+            self.services[key] = new
+            if new.spec.selector:
+                pair = key[0], min(new.spec.selector.items())
+                self._services_by_pair.setdefault(pair, {})[key[1]] = new
+
+    # What bindings under way take; a newer version of the object says more, and ends it.
+
+    def take(self, volume: PersistentVolume, claim: PersistentVolumeClaim) -> None:
+        """Have a volume count as bound to a claim."""
+        self.taken_volumes[volume.metadata.name] = claim.key, volume.metadata.resource_version
+
+    def provision(self, claim: PersistentVolumeClaim, node: str) -> None:
+        """Have a volume count as being made for the claim, on a node."""
+        self.provisioned_claims[claim.key] = node, claim.metadata.resource_version
+
+    def release(self, claims: Iterable[Key]) -> None:
+        """End what a binding has taken for these claims."""
+        keys = set(claims)
+        for key in keys:
+            self.provisioned_claims.pop(key, None)
+        for name in [name for name, (key, _) in self.taken_volumes.items() if key in keys]:
+            del self.taken_volumes[name]
+
+    def taken_by(self, volume: PersistentVolume) -> Key | None:
+        """Return the claim to which a binding under way binds the volume."""
+        taken = self.taken_volumes.get(volume.metadata.name)
+        return taken[0] if taken else None
+
+    def provisioned_node(self, claim: PersistentVolumeClaim) -> str | None:
+        """Return the node for which a binding under way has the claim's volume made."""
+        provisioned = self.provisioned_claims.get(claim.key)
+        return provisioned[0] if provisioned else None
+
+    def volumes_of_class(self, name: str) -> Mapping[str, PersistentVolume]:
+        return self._volumes_of_class.get(name, {})
+
+    def services_of(self, pod: Pod) -> list[Service]:
+        """Return the services that select the pod."""
+        namespace, labels = pod.metadata.namespace, pod.metadata.labels
+        if not self._services_by_pair:
+            return []
+        return [
+            service
+            for pair in labels.items()
+            for service in self._services_by_pair.get((namespace, pair), {}).values()
+            if service.spec.selector.items() <= labels.items()
+        ]

@@ -1,0 +1,364 @@
+"""How many pods of each node match a set of pods, and which nodes' pods have an affinity term.
+
+Theory of operation. Pods are put into classes: namespace, being deleted or not, and labels, but only those
+labels that some selector looks at (`label_keys`), so that replicas with names of their own in their labels
+are of one class. A class knows the counts to which its pods add; a pod that comes or goes changes those at
+its node's row. Counts are made when a pod to be placed asks for a set for the first time, from the classes
+that match; the least used ones go. The other way round, affinity terms of pods on nodes are kept with the
+rows of their pods, and found by a label that they name.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from corelane.scheduler.cache.label_rules import PodSet, Term, holds
+from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cache.pod_facts import Affinities, HostPort
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.topology import Topology
+
+Totals: TypeAlias = NDArray[np.float64]
+"""By domain id, and a 0 at the end, which is where id -1 points."""
+OWNER: Final = "\0controller"
+"""A label that each pod of a controller is given here: the controller's UID."""
+_OWNERS: Final = {"ReplicaSet", "StatefulSet", "ReplicationController"}
+_MOST_COUNTS: Final = 1024
+_DENSE_FROM: Final = 64
+
+
+class Counts:
+    """A number of pods by row."""
+
+    __slots__ = ("_dense", "by_row")
+
+    def __init__(self) -> None:
+        self.by_row: dict[int, int] = {}
+        self._dense: NDArray[np.int32] | None = None
+
+    def add(self, row: int, number: int) -> None:
+        count = self.by_row.get(row, 0) + number
+        if count:
+            self.by_row[row] = count
+        else:
+            self.by_row.pop(row, None)
+        if self._dense is not None and row < len(self._dense):
+            self._dense[row] = count
+        else:
+            self._dense = None
+
+    def dense(self, capacity: int) -> NDArray[np.int32]:
+        """Return the numbers of all rows; not to be changed."""
+        if self._dense is not None and len(self._dense) == capacity:
+            return self._dense
+        dense = np.zeros(capacity, np.int32)
+        if self.by_row:
+            count = len(self.by_row)
+            rows = np.fromiter(self.by_row.keys(), np.intp, count)
+            dense[rows] = np.fromiter(self.by_row.values(), np.int32, count)
+        self._dense = dense if len(self.by_row) >= _DENSE_FROM else None
+        return dense
+
+    def totals(self, topology: Topology, key: str) -> Totals:
+        """Return the sums by domain of the key, without nodes that lack it."""
+        ids, size = topology.ids(key), topology.size(key)
+        totals: Totals = np.zeros(size + 1)
+        if len(self.by_row) < _DENSE_FROM:
+            for row, count in self.by_row.items():
+                totals[ids[row]] += count
+        else:
+            totals[-1:], totals[:-1] = np.split(
+                np.bincount(ids + 1, self.dense(topology.capacity), size + 1), [1]
+            )
+        totals[-1] = 0.0
+        return totals
+
+
+class TermKind(Enum):
+    """What a pod on a node has a term for."""
+
+    REQUIRED = auto()
+    ANTI = auto()
+    PREFERRED = auto()
+    PREFERRED_ANTI = auto()
+
+
+Owned: TypeAlias = tuple[TermKind, Term, int]
+"""A term that pods on nodes have, and its weight."""
+
+
+@dataclass(slots=True, eq=False)
+class PodClass:
+    """Pods that all selectors match alike."""
+
+    namespace: str
+    terminating: bool
+    labels: Mapping[str, str]
+    rows: dict[int, int] = field(default_factory=dict)
+    counts: list[Counts] = field(default_factory=list)
+    """Those to which its pods add."""
+    owned: list[tuple[Owned, Counts]] = field(default_factory=list)
+    """The terms of pods on nodes that match the class."""
+    owned_version: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Counted:
+    info: PodInfo
+    row: int
+    of: PodClass
+
+
+@dataclass(frozen=True, slots=True)
+class _Query:
+    """A pod counts if it is in all the sets."""
+
+    sets: tuple[PodSet, ...]
+    terminating: bool
+    counts: Counts
+
+    @property
+    def by_namespace_labels(self) -> bool:
+        return any(one.namespace_rules for one in self.sets)
+
+
+class PodIndex:
+    """See the theory of operation. Pods are counted at the row of their node."""
+
+    def __init__(self, topology: Topology, objects: ClusterObjects) -> None:
+        self.topology = topology
+        self.label_keys: frozenset[str] = frozenset()
+        """Label keys that some selector looks at."""
+        self.claims: dict[tuple[str, str], int] = {}
+        """How many volumes of pods on nodes name the claim, by namespace and name."""
+        self.ports: dict[tuple[int, str], dict[int, dict[str, int]]] = {}
+        """Host ports of pods on nodes: port and protocol to row to address to number."""
+        self._objects = objects
+        self._pods: dict[str, _Counted] = {}
+        self._classes: dict[tuple[str, bool, tuple[tuple[str, str], ...]], PodClass] = {}
+        self._queries: OrderedDict[tuple[object, bool], _Query] = OrderedDict()
+        self._owned: dict[Owned, Counts] = {}
+        self._owned_by_pair: dict[tuple[str, str] | None, dict[Owned, Counts]] = {}
+        self._owned_version = 0
+
+    # Pods on nodes.
+
+    def put(self, info: PodInfo, row: int) -> None:
+        """Count a pod at a row, and no longer as it was before."""
+        self.drop(info.uid)
+        self._look_at(info.facts.affinities.keys)
+        counted = self._pods[info.uid] = _Counted(info, row, self.class_of(info))
+        self._add(counted, 1)
+
+    def drop(self, uid: str) -> None:
+        """Count a pod no longer."""
+        if counted := self._pods.pop(uid, None):
+            self._add(counted, -1)
+
+    def _add(self, counted: _Counted, number: int) -> None:
+        row, info, of = counted.row, counted.info, counted.of
+        of.rows[row] = of.rows.get(row, 0) + number
+        if not of.rows[row]:
+            del of.rows[row]
+            self._remove_if_empty(of)
+        for counts in of.counts:
+            counts.add(row, number)
+        for owned in _owned(info.facts.affinities):
+            self._counts_of(owned).add(row, number)
+        for port in info.facts.host_ports:
+            self._add_port(port, row, number)
+        for name in info.facts.claims:
+            key = info.pod.metadata.namespace, name
+            self.claims[key] = self.claims.get(key, 0) + number
+            if not self.claims[key]:
+                del self.claims[key]
+
+    def _add_port(self, port: HostPort, row: int, number: int) -> None:
+        rows = self.ports.setdefault((port.port, port.protocol), {})
+        addresses = rows.setdefault(row, {})
+        addresses[port.address] = addresses.get(port.address, 0) + number
+        if not addresses[port.address]:
+            del addresses[port.address]
+            if not addresses:
+                del rows[row]
+
+    def _remove_if_empty(self, of: PodClass) -> None:
+        if not of.rows:
+            self._classes.pop((of.namespace, of.terminating, tuple(of.labels.items())), None)
+
+    def _counts_of(self, owned: Owned) -> Counts:
+        counts = self._owned.get(owned)
+        if counts is None:
+            counts = self._owned[owned] = Counts()
+            self._owned_by_pair.setdefault(owned[1].pods.pair, {})[owned] = counts
+            self._owned_version += 1
+            self._forget_unused(owned)
+        return counts
+
+    def _forget_unused(self, new: Owned) -> None:
+        """Remove terms that no pod on a node has, once in a while."""
+        if self._owned_version % _MOST_COUNTS:
+            return
+        used = {owned: counts for owned, counts in self._owned.items() if counts.by_row or owned == new}
+        self._owned = used
+        self._owned_by_pair = {}
+        for owned, counts in used.items():
+            self._owned_by_pair.setdefault(owned[1].pods.pair, {})[owned] = counts
+
+    # Classes.
+
+    def class_of(self, info: PodInfo) -> PodClass:
+        """Return the class of a pod, on a node or to be placed."""
+        metadata = info.pod.metadata
+        labels = labels_of(info) if OWNER in self.label_keys else metadata.labels
+        pairs = tuple((key, labels[key]) for key in sorted(self.label_keys & labels.keys()))
+        key = (metadata.namespace, bool(metadata.deletion_timestamp), pairs)
+        of = self._classes.get(key)
+        if of is None:
+            of = self._classes[key] = PodClass(metadata.namespace, key[1], dict(pairs))
+            of.counts = [query.counts for query in self._queries.values() if self._in(query, of)]
+        return of
+
+    def _in(self, query: _Query, of: PodClass) -> bool:
+        if of.terminating and not query.terminating:
+            return False
+        return all(self._chosen(one, of) for one in query.sets)
+
+    def _chosen(self, pods: PodSet, of: PodClass) -> bool:
+        """As `_matches`, but of namespaces chosen by labels only existing ones count.
+
+        Rules that hold without any label choose all namespaces: kube-scheduler 1.36 keeps the selector of a
+        term of the pod to place beside the namespaces that it chose, and asks it about no labels.
+        """
+        if pods.namespace_rules and holds(pods.namespace_rules, {}):
+            return holds(pods.rules, of.labels)
+        if pods.namespace_rules and of.namespace not in self._objects.namespaces:
+            return of.namespace in pods.namespaces and holds(pods.rules, of.labels)
+        return self._matches(pods, of)
+
+    def _matches(self, pods: PodSet, of: PodClass) -> bool:
+        return pods.matches(of.namespace, self._objects.namespace_labels(of.namespace), of.labels)
+
+    def _look_at(self, keys: frozenset[str]) -> None:
+        """Let classes tell pods apart by these label keys too."""
+        if keys <= self.label_keys:
+            return
+        new = tuple(keys - self.label_keys)
+        self.label_keys |= keys
+        for uid, counted in self._pods.items():
+            labels = labels_of(counted.info) if OWNER in new else counted.info.pod.metadata.labels
+            if any(key in labels for key in new):
+                self._reclassify(uid, counted)
+
+    def _reclassify(self, uid: str, counted: _Counted) -> None:
+        row, old, of = counted.row, counted.of, self.class_of(counted.info)
+        of.rows[row] = of.rows.get(row, 0) + 1
+        old.rows[row] -= 1
+        if not old.rows[row]:
+            del old.rows[row]
+            self._remove_if_empty(old)
+        self._pods[uid] = _Counted(counted.info, row, of)
+
+    def namespace_changed(self, name: str) -> None:
+        """Forget what followed from the labels of a namespace."""
+        stale = [key for key, query in self._queries.items() if query.by_namespace_labels]
+        for key in stale:
+            self._remove_query(key)
+        for of in self._classes.values():
+            if of.namespace == name:
+                of.owned_version = -1
+
+    # Questions of a pod to be placed.
+
+    def matching(self, terms: tuple[Term, ...]) -> Counts:
+        """Return the pods on nodes that match all the terms' sets.
+
+        Of namespaces that are chosen by labels, only existing ones count.
+        """
+        return self._ask((terms, True), tuple(term.pods for term in terms), terminating=True)
+
+    def matching_set(self, pods: PodSet) -> Counts:
+        """Return the pods on nodes of the set, without those that are being deleted."""
+        return self._ask((pods, False), (pods,), terminating=False)
+
+    def owned(self, info: PodInfo) -> list[tuple[Owned, Counts]]:
+        """Return the terms of pods on nodes that match this pod, with the rows of those pods."""
+        of = self.class_of(info)
+        if of.owned_version != self._owned_version:
+            of.owned = list(self._find_owned(of))
+            of.owned_version = self._owned_version
+        if len(self._classes) > 2 * _MOST_COUNTS + len(self._pods):
+            self._classes = {key: one for key, one in self._classes.items() if one.rows}
+        return of.owned
+
+    def in_all(self, terms: tuple[Term, ...], info: PodInfo) -> bool:
+        """Return whether the pod is in all the terms' sets, as `matching` counts it."""
+        self._look_at(frozenset().union(*(term.pods.keys for term in terms)))
+        of = self.class_of(info)
+        return all(self._chosen(term.pods, of) for term in terms)
+
+    def has_in(self, term: Term, info: PodInfo) -> bool:
+        """Return whether the pod is in the set of a term that a pod on a node has, as in `owned`."""
+        metadata = info.pod.metadata
+        labels = self._objects.namespace_labels(metadata.namespace)
+        return term.pods.matches(metadata.namespace, labels, metadata.labels)
+
+    def _find_owned(self, of: PodClass) -> Iterator[tuple[Owned, Counts]]:
+        for pair in (None, *of.labels.items()):
+            for owned, counts in self._owned_by_pair.get(pair, {}).items():
+                if self._matches(owned[1].pods, of):
+                    yield owned, counts
+
+    def _ask(self, key: tuple[object, bool], sets: tuple[PodSet, ...], *, terminating: bool) -> Counts:
+        query = self._queries.get(key)
+        if query is not None:
+            self._queries.move_to_end(key)
+            return query.counts
+        self._look_at(frozenset().union(*(one.keys for one in sets)))
+        query = _Query(sets, terminating, Counts())
+        for of in self._classes.values():
+            if self._in(query, of):
+                of.counts.append(query.counts)
+                for row, number in of.rows.items():
+                    query.counts.add(row, number)
+        self._queries[key] = query
+        if len(self._queries) > _MOST_COUNTS:
+            self._remove_query(next(iter(self._queries)))
+        return query.counts
+
+    def _remove_query(self, key: tuple[object, bool]) -> None:
+        counts = self._queries.pop(key).counts
+        for of in self._classes.values():
+            if any(one is counts for one in of.counts):
+                of.counts = [one for one in of.counts if one is not counts]
+
+
+def _owned(affinities: Affinities) -> Iterator[Owned]:
+    for term in affinities.required:
+        yield TermKind.REQUIRED, term, 1
+    for term in affinities.anti:
+        yield TermKind.ANTI, term, 1
+    for term, weight in affinities.preferred:
+        yield TermKind.PREFERRED, term, weight
+    for term, weight in affinities.preferred_anti:
+        yield TermKind.PREFERRED_ANTI, term, weight
+
+
+def controller_of(info: PodInfo) -> str:
+    """Return the UID of the ReplicaSet, StatefulSet or ReplicationController of a pod; "" without one."""
+    for owner in info.pod.metadata.owner_references:
+        if owner.controller and owner.kind in _OWNERS:
+            return owner.uid
+    return ""
+
+
+def labels_of(info: PodInfo) -> Mapping[str, str]:
+    """Return a pod's labels, with that of its controller."""
+    labels = info.pod.metadata.labels
+    uid = controller_of(info) if info.pod.metadata.owner_references else ""
+    return {**labels, OWNER: uid} if uid else labels

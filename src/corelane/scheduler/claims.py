@@ -1,0 +1,101 @@
+"""Pods counted on nodes, those about to be bound included; what that changes is told to the queue. No I/O."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final
+
+from corelane.kube import keys, translate
+from corelane.node import NodeState
+from corelane.scheduler import reserving
+from corelane.scheduler.attempts import Attempt
+from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.states import Answer
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.instructions import Bind
+from corelane.scheduler.plugins.cpus import admissions
+from corelane.scheduler.preempting import Preemption
+from corelane.scheduler.queue import SchedulingQueue, Waiting
+from corelane.scheduler.queue.observing import observed
+
+_RECORDS: Final = (keys.RESOURCE_STATUS, keys.CONTAINER_CPUSETS)
+
+
+class Claims:
+    """Counts pods on nodes."""
+
+    def __init__(
+        self, cluster: NodeCache, queue: SchedulingQueue, preemption: Preemption, identity: str
+    ) -> None:
+        """`identity` names this replica in every binding."""
+        self._cluster = cluster
+        self._queue = queue
+        self._preemption = preemption
+        self._signature = {keys.SCHEDULED_BY: identity} if identity else {}
+
+    def put_pod(self, node: str, info: PodInfo, now: float) -> None:
+        """Count a pod on a node, and no longer on another."""
+        before = self._cluster.node_of(info.uid)
+        if before not in {None, node}:
+            self.drop_pod(info.uid, now)
+        kind = ChangeKind.POD_CHANGED if before == node else ChangeKind.POD_ADDED
+        with self.observed(kind, node, now, self._cluster.pod(info.uid), info):
+            self._cluster.put_pod(node, info)
+
+    def drop_pod(self, uid: str, now: float) -> None:
+        """Count a pod on its node no longer."""
+        info, node = self._cluster.pod(uid), self._cluster.node_of(uid)
+        if node is not None:
+            with self.observed(ChangeKind.POD_REMOVED, node, now, info, None):
+                self._cluster.drop_pod(uid)
+
+    @contextmanager
+    def observed(self, kind: ChangeKind, node: str, now: float, old: object, new: object) -> Iterator[None]:
+        """Report what the body changes about a node to the queue."""
+        with observed(self._queue, self._cluster, ClusterChange(kind, node, old, new), now):
+            yield
+        if len(self._cluster.nominations):
+            self._preemption.node_changed(node, now)
+
+    def claim(self, waiting: Waiting, attempt: Attempt, profile: Profile, now: float) -> Bind:
+        """Count the pod on its node, with its CPUs, and return the binding."""
+        assert attempt.node is not None
+        info, cycle, node = waiting.info, attempt.cycle, attempt.node.name
+        answer = admissions(cycle).admitted.get(node)
+        with self.observed(ChangeKind.POD_ADDED, node, now, None, info):
+            claimed = self._cluster.claim(node, info, answer)
+        work = reserving.pre_bind_work(profile, cycle, self._cluster.node(node))
+        if answer is None or not self._cluster.writes_cpus(node):
+            record = self._signature | translate.result_annotation(claimed.zone_cpus)
+            return Bind(info.pod, node, record, work=work)
+        record = self._signature | dict(_annotations(answer, claimed))
+        if claimed.proposal or claimed.zone:
+            record |= self._decided_on(node)
+        return Bind(info.pod, node, record, claimed.proposal, work)
+
+    def _decided_on(self, node: str) -> dict[str, str]:
+        """The generation of the node's published ledger, as an annotation."""
+        info = self._cluster.get(node)
+        ledger = info.ledger if info else None
+        return {keys.LEDGER_GENERATION: str(ledger.generation)} if ledger else {}
+
+
+def _annotations(answer: Answer, claimed: PodInfo) -> Mapping[str, str]:
+    """The annotations of a binding, alike for all pods of a shape with the same answer."""
+    if not claimed.pod.metadata.annotations.keys().isdisjoint(_RECORDS):
+        return _recorded(answer, claimed)  # What a copied manifest says is overwritten.
+    known: Mapping[str, str] | None = answer.derived.get("annotations")
+    if known is None:
+        known = answer.derived["annotations"] = _recorded(answer, claimed)
+    return known
+
+
+def _recorded(answer: Answer, claimed: PodInfo) -> Mapping[str, str]:
+    decision, state = answer.decision, answer.state.state
+    machine = state.machine if isinstance(state, NodeState) else None
+    record = translate.proposal_annotations(claimed.proposal, claimed.pod, machine, claimed.zone)
+    if claimed.proposal or claimed.zone:
+        record |= translate.reasons_annotation(decision.reasons)
+        record |= translate.resolved_spec(claimed.pod, decision.bind, required=decision.bind_required)
+    return record

@@ -1,0 +1,117 @@
+"""A scheduler as a daemon: one replica of several leads, schedules while it does, and hands over on a signal.
+
+A replica that stands by lists and watches nothing: what it knew could be older than the last binding of the
+leader before it. It lists after it acquired the lease, so every pod bound until then keeps its CPUs.
+"""
+
+import asyncio
+import gc
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from corelane.scheduler.daemon.http import Check, DaemonServer, Page
+from corelane.scheduler.daemon.leader_election import LeaderElector
+from corelane.scheduler.daemon.metrics import SchedulerMetrics
+from corelane.scheduler.scheduler import Scheduler
+
+DRAIN_SECONDS: Final = 8.0
+"""Time for bindings under way on a graceful end; less than a pod's usual grace period (30 s)."""
+
+
+class SchedulerDaemon:
+    """Runs a scheduler while this replica leads; without an elector it always does."""
+
+    def __init__(
+        self,
+        make: Callable[[Callable[[], bool]], Scheduler],
+        metrics: SchedulerMetrics,
+        elector: LeaderElector | None = None,
+        *,
+        drain_seconds: float = DRAIN_SECONDS,
+    ) -> None:
+        """`make` returns a new scheduler that asks the function it is given before each binding."""
+        self._make = make
+        self._metrics = metrics
+        self._elector = elector
+        self._drain_seconds = drain_seconds
+        self.scheduler: Scheduler | None = None
+
+    def server(self, pages: Mapping[str, Page] | None = None) -> DaemonServer:
+        """Return the server of health and metrics, to be started by the caller."""
+        live: dict[str, Check] = {"leaderElection": self._election_problem}
+        return DaemonServer(
+            live=live, ready={"informer-sync": self._sync_problem}, metrics=self._metrics.text, pages=pages
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Schedule until `stop` is set; then finish what is under way, and release the lease."""
+        while not stop.is_set():
+            if self._elector is not None and not await _first(self._elector.acquire(), stop):
+                break
+            await self._lead(stop)
+        if self._elector is not None:
+            await self._elector.release()
+
+    async def _lead(self, stop: asyncio.Event) -> None:
+        """Schedule until the lease is lost or `stop` is set. Raises what ended the scheduler."""
+        self.scheduler = scheduler = self._make(self._may_bind)
+        self._metrics.attach(scheduler)
+        running = asyncio.create_task(scheduler.run())
+        holding = asyncio.create_task(self._hold())
+        stopping = asyncio.create_task(stop.wait())
+        ended = {running, holding}
+        try:
+            await asyncio.wait({*ended, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if not running.done() and not holding.done():
+                draining = asyncio.create_task(scheduler.drain(self._drain_seconds))
+                await asyncio.wait({*ended, draining}, return_when=asyncio.FIRST_COMPLETED)
+                await _cancel(draining)
+        finally:
+            # First the scheduler: what it has under way ends with its connections.
+            await _cancel(running)
+            await _cancel(holding)
+            await _cancel(stopping)
+            self.scheduler = None
+            self._metrics.attach(None)
+        if not running.cancelled():
+            running.result()
+
+    async def _hold(self) -> None:
+        if self._elector is None:
+            await asyncio.Event().wait()
+        else:
+            await self._elector.hold()
+
+    def _may_bind(self) -> bool:
+        return self._elector is None or self._elector.leading
+
+    def _election_problem(self) -> str:
+        late = self._elector is not None and self._elector.renewals_late
+        return "the lease was not renewed in time and scheduling goes on" if late and self.scheduler else ""
+
+    def _sync_problem(self) -> str:
+        waiting = self.scheduler is not None and not self.scheduler.synced
+        return "nodes, topologies and pods are not listed yet" if waiting else ""
+
+
+def settle_memory() -> None:
+    """Keep the garbage collector from what was listed: walking it takes 100 ms and more."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 50)
+
+
+async def _first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
+    """Return whether the work ended before `stop` was set; cancel it otherwise. Raises its exceptions."""
+    task, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    await _cancel(stopping)
+    if not task.done():
+        await _cancel(task)
+        return False
+    task.result()
+    return True
+
+
+async def _cancel(task: asyncio.Future[Any]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

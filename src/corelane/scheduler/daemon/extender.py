@@ -1,0 +1,201 @@
+"""The HTTP server of the extender: filter, prioritize, bind and preempt, for a kube-scheduler.
+
+A refusal is in the answer's Error, with status 200: of other answers, kube-scheduler shows the status alone.
+A body that is not the protocol's is answered with 400.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from ssl import SSLContext
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from corelane.kube.apierrors import APIError
+from corelane.kube.client import KubeClient
+from corelane.kube.pod import Pod
+from corelane.scheduler.daemon import extender_wire as wire
+from corelane.scheduler.daemon.extender_wire import BindArgs, ExtenderError
+from corelane.scheduler.decisions import DecisionReporter, Outcome
+from corelane.scheduler.extender import Extender
+from corelane.scheduler.scheduler import Scheduler
+
+LARGEST_BODY: Final = 64 << 20
+"""Bytes: some 5,000 whole Node objects; names alone are far fewer."""
+_PODS: Final = 2000
+"""Pods kept between their Filter and their Bind; others are read from the API server."""
+_BIND_SECONDS: Final = 30.0
+Handler: TypeAlias = Callable[[bytes, Scheduler], Awaitable[Any]]
+
+
+class NotBound(Exception):  # noqa: N818 - an answer
+    """A binding was not carried out, or its outcome is not known; the message says why."""
+
+
+class BindingOutcomes(DecisionReporter):
+    """Hands the outcome of a binding to the request that waits for it."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, list[asyncio.Future[tuple[Outcome, str]]]] = {}
+
+    def expect(self, uid: str) -> asyncio.Future[tuple[Outcome, str]]:
+        """Return a future of the outcome of this pod's binding."""
+        future: asyncio.Future[tuple[Outcome, str]] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(uid, []).append(future)
+        return future
+
+    def forget(self, uid: str, future: asyncio.Future[tuple[Outcome, str]]) -> None:
+        """Stop to wait."""
+        futures = [one for one in self._waiting.pop(uid, []) if one is not future]
+        if futures:
+            self._waiting[uid] = futures
+
+    def binding_ended(self, now: float, uid: str, outcome: Outcome, message: str) -> None:
+        for future in self._waiting.pop(uid, []):
+            if not future.done():
+                future.set_result((outcome, message))
+
+    def gone(self, now: float, uid: str) -> None:
+        self.binding_ended(now, uid, "vanished", "the pod was deleted")
+
+
+class ExtenderServer:
+    """Serves the protocol's verbs below `/`; `scheduler` returns the one that leads, None while none does."""
+
+    def __init__(
+        self, scheduler: Callable[[], Scheduler | None], client: KubeClient, outcomes: BindingOutcomes
+    ) -> None:
+        self._scheduler, self._client, self._outcomes = scheduler, client, outcomes
+        self._extenders: tuple[Scheduler, Extender] | None = None
+        self._pods: OrderedDict[str, Pod] = OrderedDict()
+        app = web.Application(client_max_size=LARGEST_BODY)
+        handlers: Mapping[str, Handler] = {
+            "filter": self._filter,
+            "prioritize": self._prioritize,
+            "bind": self._bind,
+            "preempt": self._preempt,
+        }
+        for verb, handler in handlers.items():
+            app.router.add_post(f"/{verb}", self._answering(handler))
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self, address: str, port: int, tls: SSLContext | None = None) -> int:
+        """Listen, and return the port. Raises OSError."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, address, port, ssl_context=tls).start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    def _answering(self, handler: Handler) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(request: web.Request) -> web.Response:
+            scheduler = self._scheduler()
+            if scheduler is None or not scheduler.synced:
+                return _json({"Error": "this replica does not lead, or has not listed the cluster"}, 503)
+            try:
+                return _json(await handler(await request.read(), scheduler))
+            except ExtenderError as error:
+                return _json({"Error": f"{request.path}: {error}"}, 400)
+            except web.HTTPRequestEntityTooLarge:
+                why = f"body: more than {LARGEST_BODY >> 20} MiB; set nodeCacheCapable: true for the extender"
+                return _json({"Error": f"{request.path}: {why}"}, 413)
+
+        return answer
+
+    def _extender(self, scheduler: Scheduler) -> Extender:
+        if self._extenders is None or self._extenders[0] is not scheduler:
+            core = scheduler.core
+            self._extenders = scheduler, Extender(core.profile, core.cluster)
+        return self._extenders[1]
+
+    async def _filter(self, body: bytes, scheduler: Scheduler) -> Any:
+        args = wire.nodes_args(body)
+        self._remember(args.pod)
+        found = self._extender(scheduler).verdicts(args.pod, args.names)
+        nodes = None if args.raw is None else {"items": [args.raw[name] for name in found.fitting]}
+        return {
+            "Nodes": nodes,
+            "NodeNames": None if args.raw is not None else list(found.fitting),
+            "FailedNodes": found.failed,
+            "FailedAndUnresolvableNodes": found.unresolvable,
+            "Error": "",
+        }
+
+    async def _prioritize(self, body: bytes, scheduler: Scheduler) -> Any:
+        args = wire.nodes_args(body)
+        scores = self._extender(scheduler).priorities(args.pod, args.names)
+        return [{"Host": name, "Score": score} for name, score in scores]
+
+    async def _preempt(self, body: bytes, scheduler: Scheduler) -> Any:
+        """Keep the nodes where the victims' CPUs are what the pod needs."""
+        args, extender = wire.preempt_args(body), self._extender(scheduler)
+        kept = {
+            node: {"Pods": [{"UID": uid} for uid in uids], "NumPDBViolations": violations}
+            for node, (uids, violations) in args.victims.items()
+            if extender.still_fits(args.pod, node, frozenset(uids))
+        }
+        return {"NodeNameToMetaVictims": kept}
+
+    async def _bind(self, body: bytes, scheduler: Scheduler) -> Any:
+        args = wire.bind_args(body)
+        try:
+            await self._bound(args, scheduler)
+        except NotBound as error:
+            return {"Error": f"pod {args.namespace}/{args.name}: {error}"}
+        return {"Error": ""}
+
+    async def _bound(self, args: BindArgs, scheduler: Scheduler) -> None:
+        """Claim, send and wait for the outcome; one that is under way to the same node is waited for."""
+        claimed = scheduler.core.cluster.node_of(args.uid)
+        if claimed not in {None, args.node}:
+            raise NotBound(f"already being bound to node {claimed}; node {args.node} requested")
+        outcome = self._outcomes.expect(args.uid)
+        try:
+            if claimed is None:
+                await self._request(args, scheduler)
+            elif args.uid not in scheduler.core.bindings:
+                return  # the informer has shown it bound there
+            async with asyncio.timeout(_BIND_SECONDS):
+                result, why = await outcome
+        except TimeoutError:
+            why = f"outcome of the binding to node {args.node} not known yet, its CPUs stay claimed"
+            raise NotBound(why) from None
+        finally:
+            self._outcomes.forget(args.uid, outcome)
+        if result != "bound":
+            raise NotBound(why or result)
+
+    async def _request(self, args: BindArgs, scheduler: Scheduler) -> None:
+        pod = await self._pod(args)
+        profile = self._extender(scheduler).profile
+        scheduler.request_bind(pod, args.node, profile)
+        if scheduler.core.cluster.node_of(args.uid) is None:
+            found = self._extender(scheduler).verdicts(pod, [args.node])
+            why = {**found.failed, **found.unresolvable}.get(args.node, "rejected")
+            raise NotBound(f"no longer fits on node {args.node}: {why}")
+
+    async def _pod(self, args: BindArgs) -> Pod:
+        """Return the pod of the last Filter, or read it."""
+        known = self._pods.pop(args.uid, None)
+        if known is not None:
+            return known
+        try:
+            pod = await self._client.get(Pod, args.name, args.namespace)
+        except APIError as error:
+            raise NotBound(f"the pod cannot be read: {error}") from error
+        if pod.metadata.uid != args.uid:
+            raise NotBound(f"UID {args.uid} requested, the pod of this name has UID {pod.metadata.uid}")
+        return pod
+
+    def _remember(self, pod: Pod) -> None:
+        self._pods.pop(pod.metadata.uid, None)
+        self._pods[pod.metadata.uid] = pod
+        while len(self._pods) > _PODS:
+            self._pods.popitem(last=False)
+
+
+def _json(value: Any, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), status=status, content_type="application/json")

@@ -1,0 +1,121 @@
+"""The metrics' names, labels, buckets and help: kube-scheduler's (1.36), and corelane's own.
+
+What corelane adds without a counterpart upstream begins with `corelane_scheduler_`. Gauges are in `metrics`.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from corelane.scheduler.daemon.exposition import Counter, Histogram, Metric, exponential
+
+ATTEMPT_BUCKETS: Final = exponential(0.001, 2, 15)
+PENDING_HELP: Final = (
+    "Number of pending pods, by the queue type. 'active' means number of pods in activeQ; 'backoff' means "
+    "number of pods in backoffQ; 'unschedulable' means number of pods in unschedulablePods that the "
+    "scheduler attempted to schedule and failed; 'gated' is the number of unschedulable pods that the "
+    "scheduler never attempted to schedule because they are gated."
+)
+UNSCHEDULABLE_HELP: Final = (
+    "The number of unschedulable pods broken down by plugin name. A pod will increment the gauge for all "
+    "plugins that caused it to not schedule and so this metric have meaning only when broken down by plugin."
+)
+LEADER_HELP: Final = (
+    "Gauge of if the reporting system is master of the relevant lease, 0 indicates backup, 1 indicates "
+    "master. 'name' is the string used to identify the lease. Please make sure to group by name."
+)
+
+
+class Families:
+    """Counters and histograms."""
+
+    def __init__(self) -> None:
+        result = ("result", "profile")
+        self.schedule_attempts = Counter(
+            "scheduler_schedule_attempts_total",
+            "Number of attempts to schedule pods, by the result. 'unschedulable' means a pod could not be "
+            "scheduled, while 'error' means an internal scheduler problem.",
+            result,
+        )
+        self.attempt_duration = Histogram(
+            "scheduler_scheduling_attempt_duration_seconds",
+            "Scheduling attempt latency in seconds (scheduling algorithm + binding)",
+            ATTEMPT_BUCKETS,
+            result,
+        )
+        self.algorithm_duration = Histogram(
+            "scheduler_scheduling_algorithm_duration_seconds",
+            "Scheduling algorithm latency in seconds",
+            ATTEMPT_BUCKETS,
+        )
+        self.sli_duration = Histogram(
+            "scheduler_pod_scheduling_sli_duration_seconds",
+            "E2e latency for a pod being scheduled, from the time the pod enters the scheduling queue and "
+            "might involve multiple scheduling attempts.",
+            exponential(0.01, 2, 20),
+            ("attempts",),
+        )
+        self.pod_attempts = Histogram(
+            "scheduler_pod_scheduling_attempts",
+            "Number of attempts to successfully schedule a pod.",
+            exponential(1, 2, 5),
+        )
+        self.extension_points = Histogram(
+            "scheduler_framework_extension_point_duration_seconds",
+            "Latency for running all plugins of a specific extension point.",
+            exponential(0.0001, 2, 12),
+            ("extension_point", "status", "profile"),
+        )
+        self.plugins = Histogram(
+            "scheduler_plugin_execution_duration_seconds",
+            "Duration for running a plugin at a specific extension point.",
+            exponential(0.00001, 1.5, 20),
+            ("plugin", "extension_point", "status"),
+        )
+        self.preemption_attempts = Counter(
+            "scheduler_preemption_attempts_total", "Total preemption attempts in the cluster till now"
+        )
+        self.preemption_victims = Histogram(
+            "scheduler_preemption_victims", "Number of selected preemption victims", exponential(1, 2, 7)
+        )
+        self.queue_incoming = Counter(
+            "scheduler_queue_incoming_pods_total",
+            "Number of pods added to scheduling queues by event and queue type.",
+            ("queue", "event"),
+        )
+        self.bindings = Counter(
+            "corelane_scheduler_bindings_total",
+            "Answers to bindings: bound, rejected, throttled, conflict or unknown.",
+            ("outcome",),
+        )
+        self.evictions = Counter(
+            "corelane_scheduler_evictions_total",
+            "Victims of preemption by what the API server answered: evicted or failed.",
+            ("outcome",),
+        )
+        self.refused = Counter(
+            "corelane_scheduler_refused_after_binding_total",
+            "Pods that their node refused after they were bound, by the node's reason.",
+            ("reason",),
+        )
+        self.reallocated = Counter(
+            "corelane_scheduler_reallocated_pods_total",
+            "Pods to which their node allocated other CPUs than the scheduler proposed.",
+        )
+        self.lost_writes = Counter(
+            "corelane_scheduler_lost_writes_total",
+            "Conditions and events of pods that were not written: too many (dropped), or an error (failed).",
+            ("why",),
+        )
+        self.lists = Counter(
+            "corelane_scheduler_lists_total", "Lists of all objects, at start and after 410 Gone.", ("kind",)
+        )
+        self.watch_failures = Counter(
+            "corelane_scheduler_watch_failures_total", "Lists and watches that failed.", ("kind",)
+        )
+        self.problems = Counter(
+            "corelane_scheduler_unusable_topologies_total",
+            "NodeResourceTopologies that were read and could not be used.",
+        )
+
+    def __iter__(self) -> Iterator[Metric]:
+        return iter(vars(self).values())

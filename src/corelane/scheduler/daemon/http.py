@@ -1,0 +1,74 @@
+"""Health, metrics and JSON pages of a daemon, over plain HTTP."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from aiohttp import web
+
+from corelane.scheduler.daemon.exposition import CONTENT_TYPE
+
+Check: TypeAlias = Callable[[], str]
+"""Returns what is wrong, "" if nothing is."""
+Page: TypeAlias = Callable[[Mapping[str, str]], Any]
+"""Returns a page's content for a query, None if there is none."""
+_HEALTH: Final = ("/healthz", "/livez", "/readyz")
+
+
+class DaemonServer:
+    """Serves /healthz, /livez, /readyz, /metrics, and `pages` as JSON."""
+
+    def __init__(
+        self,
+        *,
+        live: Mapping[str, Check],
+        ready: Mapping[str, Check],
+        metrics: Callable[[], str],
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
+        """Readiness includes the checks of liveness."""
+        self._live, self._ready, self._metrics = live, {**live, **ready}, metrics
+        app = web.Application()
+        for path in _HEALTH:
+            app.router.add_get(path, self._health)
+        app.router.add_get("/metrics", self._scrape)
+        for path, page in (pages or {}).items():
+            app.router.add_get(path, _json(page))
+        self.router = app.router
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+
+    async def start(self, address: str, port: int) -> int:
+        """Listen, and return the port. Raises OSError."""
+        await self._runner.setup()
+        await web.TCPSite(self._runner, address, port).start()
+        return int(self._runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        await self._runner.cleanup()
+
+    async def _health(self, request: web.Request) -> web.Response:
+        """As kube-apiserver's: `ok`, or one line for each check where one fails or with ?verbose."""
+        checks = self._ready if request.path == "/readyz" else self._live
+        problems = {name: check() for name, check in checks.items()}
+        failed = any(problems.values())
+        if not failed and "verbose" not in request.query:
+            return web.Response(text="ok")
+        lines = [f"[-]{name} failed: {why}" if why else f"[+]{name} ok" for name, why in problems.items()]
+        end = f"{request.path[1:]} check {'failed' if failed else 'passed'}"
+        return web.Response(text="\n".join(["[+]ping ok", *lines, end, ""]), status=500 if failed else 200)
+
+    async def _scrape(self, _: web.Request) -> web.Response:
+        return web.Response(body=self._metrics().encode(), headers={"Content-Type": CONTENT_TYPE})
+
+
+def _json(page: Page) -> Callable[[web.Request], Any]:
+    async def respond(request: web.Request) -> web.Response:
+        # In the loop's thread: pages read the core's state, which nothing may change meanwhile.
+        content = page({**request.match_info, **request.query})
+        await asyncio.sleep(0)
+        if content is None:
+            return web.Response(status=404, text="not found\n")
+        return web.Response(body=msgspec.json.encode(content), content_type="application/json")
+
+    return respond

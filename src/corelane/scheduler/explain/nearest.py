@@ -1,0 +1,292 @@
+"""The node that lacks least for a pending pod, and the smallest changes by which the pod would fit there.
+
+Each change is carried out on a trial cluster and asked of the same filters; one that does not make the pod
+fit is not named. What keeps the pod off the node for a reason of its own (a taint, a label, a cordon) is
+changed first; if amounts or CPUs are still missing, each of several ways is tried: requesting less, a
+requirement as a preference, a rule of the pod dropped, and other pods moved off the node.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final, Protocol
+
+from msgspec.structs import replace as changed
+
+from corelane.kube.objects import Node, NodeSpec
+from corelane.kube.pod import Pod
+from corelane.node.explain.pod_decision import NearestNode
+from corelane.node.explain.pod_explanation import Remedy
+from corelane.reasons import Code, Reason, label, sentence
+from corelane.scheduler.attempts import Attempt
+from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
+from corelane.scheduler.cache.states import Fact
+from corelane.scheduler.explain import pod_changes
+from corelane.scheduler.framework.plugin import Rejection
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.plugins.tolerations import tolerated
+
+_OWN: Final = "node.kubernetes.io/"
+"""Taints that follow from a node's condition: the node recovers; pods do not tolerate them."""
+_STEPS: Final = 6
+_SINGLES: Final = 60
+"""Pods tried to be moved alone, before several together."""
+_COSTS: Final = {
+    Code.TOLERATE_TAINTS: 1.0,
+    Code.LABEL_NODE: 1.0,
+    Code.UNCORDON_NODE: 1.0,
+    Code.PREFER_INSTEAD: 2.0,
+    Code.DROP_POD_RULE: 2.0,
+    Code.REQUEST_LESS: 3.0,
+    Code.EVICT_PODS: 4.0,
+    Code.NODE_RECOVERS: 8.0,
+}
+"""How large a change is taken to be; each further pod moved counts as much again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A pod and a node, changed so far."""
+
+    pod: Pod
+    node: Node
+    done: tuple[Reason, ...] = ()
+
+    def with_pod(self, pod: Pod, reason: Reason) -> "_Case":
+        return replace(self, pod=pod, done=(*self.done, reason))
+
+    def with_node(self, node: Node, reason: Reason) -> "_Case":
+        return replace(self, node=node, done=(*self.done, reason))
+
+
+class Trying(Protocol):
+    """A cluster on which changes can be tried; see `trial` and `live`."""
+
+    @property
+    def profile(self) -> Profile:
+        """The profile whose filters decide."""
+
+    @property
+    def cluster(self) -> NodeCache:
+        """The nodes, unchanged."""
+
+    def rejection(self, pod: Pod, node: str) -> Rejection | None:
+        """Return the first rejection of a pod on a node; None where it fits."""
+
+    def node_as(self, node: Node) -> AbstractContextManager[None]:
+        """Let a node be another within the context."""
+
+    def without(self, pods: Iterable[Pod]) -> AbstractContextManager[None]:
+        """Remove pods from their node within the context."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How much is tried."""
+
+    nodes: int = 24
+    each: int = 4
+    """Nodes of those that one plugin rejected."""
+    names: int = 100_000
+    """Nodes compared of those with one rejection."""
+    fewer: int = 1024
+    """Smaller numbers of CPUs."""
+    moves: bool = True
+    """Whether to look for pods to be moved."""
+
+
+THOROUGH: Final = Effort()
+
+
+def nearest(trial: Trying, pod: Pod, tried: Attempt, effort: Effort = THOROUGH) -> NearestNode | None:
+    """Return the node that lacks least and what would help there; None where no change is found to help."""
+    best: tuple[float, NearestNode] | None = None
+    for node in islice(_candidates(trial, tried, effort), effort.nodes):
+        found = sorted(_changes(trial, pod, node, effort), key=_cost)
+        if found and (best is None or _cost(found[0]) < best[0]):
+            missing = tuple(map(str, tried.rejections[node.name].reasons))
+            best = _cost(found[0]), NearestNode(node.name, missing, tuple(map(_remedy, found)))
+    return best[1] if best else None
+
+
+def _remedy(done: tuple[Reason, ...]) -> Remedy:
+    reason = done[0] if len(done) == 1 else Reason(Code.ALL_OF, done)
+    pods = tuple(pod for one in done if one.code is Code.EVICT_PODS for pod in one.values[1:])
+    return Remedy(label(reason), sentence(reason), pods)
+
+
+def _cost(done: tuple[Reason, ...]) -> float:
+    pods = sum(len(one.values) - 2 for one in done if one.code is Code.EVICT_PODS)
+    return sum(_COSTS[one.code] for one in done) + pods * _COSTS[Code.EVICT_PODS]
+
+
+def _candidates(trial: Trying, tried: Attempt, effort: Effort) -> Iterator[NodeInfo]:
+    """Yield nodes that failed at the last filters first, and of these the ones with most left."""
+    order = {plugin.name: i for i, plugin in enumerate(trial.profile.filters)}
+    groups: dict[str, list[NodeInfo]] = {}
+    for rejection, _, names in tried.groups(effort.names):
+        known = (trial.cluster.get(name) for name in names)
+        groups.setdefault(rejection.plugin, []).extend(info for info in known if info and info.node)
+    for plugin in sorted(groups, key=lambda one: -order.get(one, -1)):
+        yield from sorted(groups[plugin], key=_left)[: effort.each]
+
+
+def _left(info: NodeInfo) -> tuple[int, int, str]:
+    free = info.allocatable.get("cpu", 0) - info.requested.get("cpu", 0)
+    return -int(info.canonical.facts[Fact.FREE]), -free, info.name
+
+
+def _changes(trial: Trying, pod: Pod, info: NodeInfo, effort: Effort) -> Iterator[tuple[Reason, ...]]:
+    """Yield sets of changes, each of which lets the pod fit on the node."""
+    assert info.node is not None
+    case = _Case(pod, info.node)
+    for _ in range(_STEPS):
+        rejection = _rejection(trial, case)
+        if rejection is None:
+            if case.done:
+                yield case.done
+            return
+        fixed = _fixed(case, info, rejection)
+        if fixed is None:
+            yield from _alternatives(trial, case, info, rejection, effort)
+            return
+        case = fixed
+
+
+def _rejection(trial: Trying, case: _Case, moved: Iterable[Pod] = ()) -> Rejection | None:
+    """Carry a case out and return what is still missing."""
+    with ExitStack() as stack:
+        stack.enter_context(trial.node_as(case.node))
+        stack.enter_context(trial.without(moved))
+        return trial.rejection(case.pod, case.node.metadata.name)
+
+
+# Changes that a reason leaves no choice about.
+
+
+def _fixed(case: _Case, info: NodeInfo, rejection: Rejection) -> _Case | None:
+    fix = _FIXES.get(rejection.plugin)
+    return fix(case, info) if fix else None
+
+
+def _uncordoned(case: _Case, _info: NodeInfo) -> _Case:
+    node = changed(case.node, spec=changed(case.node.spec, unschedulable=False))
+    return case.with_node(_without_taints(node, lambda key: key == f"{_OWN}unschedulable"), _uncordon(node))
+
+
+def _uncordon(node: Node) -> Reason:
+    return Reason(Code.UNCORDON_NODE, (node.metadata.name,))
+
+
+def _without_taints(node: Node, drop: Callable[[str], bool]) -> Node:
+    spec: NodeSpec = node.spec
+    return changed(node, spec=changed(spec, taints=tuple(one for one in spec.taints if not drop(one.key))))
+
+
+def _tolerating(case: _Case, info: NodeInfo) -> _Case | None:
+    """Taints of the node's condition go away with it; the pod tolerates the others."""
+    hard = [taint for taint in info.taints if taint.effect in ("NoSchedule", "NoExecute")]
+    kept = [taint for taint in hard if not tolerated(taint, case.pod.spec.tolerations)]
+    own = [taint for taint in kept if taint.key.startswith(_OWN)]
+    if own:
+        return _recovered(case, tuple(taint.key for taint in own))
+    if not kept:
+        return None
+    names = tuple(f"{one.key}{f'={one.value}' if one.value else ''}:{one.effect}" for one in kept)
+    return case.with_pod(pod_changes.tolerating(case.pod, kept), Reason(Code.TOLERATE_TAINTS, names))
+
+
+def _recovered(case: _Case, keys: tuple[str, ...]) -> _Case | None:
+    if any(one.code is Code.NODE_RECOVERS for one in case.done):
+        return None
+    node = _without_taints(case.node, lambda key: key.startswith(_OWN))
+    healthy = changed(node, status=changed(node.status, conditions=()))
+    return case.with_node(healthy, Reason(Code.NODE_RECOVERS, (node.metadata.name, *keys)))
+
+
+def _labelled(case: _Case, _info: NodeInfo) -> _Case | None:
+    """Give the node the labels that are missing, or drop the pod's rule where no label helps."""
+    labels = pod_changes.missing_labels(case.pod, case.node)
+    if labels is None or any(one.code is Code.LABEL_NODE for one in case.done):
+        free, rule = pod_changes.without_node_affinity(case.pod)
+        return case.with_pod(free, Reason(Code.DROP_POD_RULE, (rule,))) if rule else None
+    meta = changed(case.node.metadata, labels=case.node.metadata.labels | labels)
+    names = tuple(f"{key}={value}" for key, value in sorted(labels.items()))
+    reason = Reason(Code.LABEL_NODE, (case.node.metadata.name, *names))
+    return case.with_node(changed(case.node, metadata=meta), reason)
+
+
+_FIXES: Final[dict[str, Callable[[_Case, NodeInfo], _Case | None]]] = {
+    "NodeUnschedulable": _uncordoned,
+    "TaintToleration": _tolerating,
+    "NodeAffinity": _labelled,
+}
+
+
+# Changes among which there is a choice.
+
+
+def _alternatives(
+    trial: Trying, case: _Case, info: NodeInfo, rejection: Rejection, effort: Effort
+) -> Iterator[tuple[Reason, ...]]:
+    for one in (*_softer(case), *_dropped(case)):
+        if _rejection(trial, one) is None:
+            yield one.done
+    if less := _less(trial, case, info, effort.fewer):
+        yield less.done
+    if effort.moves and rejection.resolvable and (pods := _moved(trial, case, info)):
+        names = tuple(sorted(pod.title for pod in pods))
+        yield (*case.done, Reason(Code.EVICT_PODS, (info.name, *names)))
+
+
+def _softer(case: _Case) -> Iterator[_Case]:
+    for key, requirement, pod in pod_changes.softened(case.pod):
+        yield case.with_pod(pod, Reason(Code.PREFER_INSTEAD, (key, requirement)))
+
+
+def _dropped(case: _Case) -> Iterator[_Case]:
+    for rule, pod in pod_changes.without_pod_rules(case.pod):
+        yield case.with_pod(pod, Reason(Code.DROP_POD_RULE, (rule,)))
+
+
+def _less(trial: Trying, case: _Case, info: NodeInfo, most: int) -> _Case | None:
+    """Request as much as is left of what is missing; then fewer and fewer CPUs."""
+    left = {name: info.allocatable.get(name, 0) - info.requested.get(name, 0) for name in info.allocatable}
+    case = pod_changes.Requests(case.pod).fitted(left, case.with_pod) or case
+    if case.done and _rejection(trial, case) is None:
+        return case
+    for pod, reason in islice(pod_changes.Requests(case.pod).fewer_cpus(left.get("cpu", 0)), most):
+        fewer = case.with_pod(pod, reason)
+        if _rejection(trial, fewer) is None:
+            return fewer
+    return None
+
+
+def _moved(trial: Trying, case: _Case, info: NodeInfo) -> list[Pod]:
+    """Return the fewest pods found whose move makes room: one, or several of which each is needed."""
+    pods = [one.pod for one in sorted(info.pods.values(), key=_weight) if not _stays(one.pod)]
+    for pod in pods[:_SINGLES]:
+        if _rejection(trial, case, [pod]) is None:
+            return [pod]
+    if len(pods) < 2 or _rejection(trial, case, pods) is not None:
+        return []
+    return _pruned(trial, case, pods)
+
+
+def _pruned(trial: Trying, case: _Case, pods: list[Pod]) -> list[Pod]:
+    """Keep on the node whatever can stay: important pods first, then the many small ones."""
+    moved = pods
+    for pod in sorted(pods, key=lambda one: -one.spec.priority):
+        fewer = [one for one in moved if one is not pod]
+        if _rejection(trial, case, fewer) is None:
+            moved = fewer
+    return moved
+
+
+def _weight(info: "pod_changes.PodInfo") -> tuple[int, int, str]:
+    return info.pod.spec.priority, info.requests.get("cpu", 0), info.pod.title
+
+
+def _stays(pod: Pod) -> bool:
+    return pod_changes.is_of_the_node(pod)

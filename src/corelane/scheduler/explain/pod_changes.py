@@ -1,0 +1,181 @@
+"""Pods with one thing changed, for asking what would help."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from corelane import quantity
+from corelane.kube import keys, translate
+from corelane.kube.node_terms import matches_required_affinity
+from corelane.kube.objects import Node, Taint
+from corelane.kube.pod import Affinity, Container, NodeSelectorTerm, Pod, Toleration
+from corelane.quantity import QuantityError
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.pods import PodInfo
+
+__all__ = [
+    "PodInfo",
+    "Requests",
+    "is_of_the_node",
+    "missing_labels",
+    "softened",
+    "tolerating",
+    "without_node_affinity",
+    "without_pod_rules",
+]
+T = TypeVar("T")
+softened = translate.softened
+_UNITS: Final = ((1 << 30, "Gi"), (1 << 20, "Mi"), (1 << 10, "Ki"))
+
+
+def is_of_the_node(pod: Pod) -> bool:
+    """Whether the pod cannot be moved: it mirrors a manifest of the kubelet's."""
+    return keys.CONFIG_MIRROR in pod.metadata.annotations
+
+
+def tolerating(pod: Pod, taints: Iterable[Taint]) -> Pod:
+    """Return the pod with tolerations for these taints."""
+    more = (Toleration(one.key, "Equal", one.value, one.effect) for one in taints)
+    return replace(pod, spec=replace(pod.spec, tolerations=(*pod.spec.tolerations, *more)))
+
+
+def missing_labels(pod: Pod, node: Node) -> dict[str, str] | None:
+    """Return labels by which the node matches the pod's selector and affinity; None where none do."""
+    affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
+    terms = affinity.required.node_selector_terms if affinity and affinity.required else ()
+    for term in terms or (NodeSelectorTerm(),):
+        wanted = pod.spec.node_selector | _labels(term)
+        missing = {key: value for key, value in wanted.items() if node.metadata.labels.get(key) != value}
+        labels = node.metadata.labels | missing
+        there = replace(node, metadata=replace(node.metadata, labels=labels))
+        if missing and not _identity(missing) and matches_required_affinity(pod, there):
+            return missing
+    return None
+
+
+def _identity(labels: Iterable[str]) -> bool:
+    """Whether one of the labels says what or where a node is, so that nobody may change it."""
+    return any(
+        label in _IDENTITY or label.startswith(("topology.kubernetes.io/", "failure-domain.beta"))
+        for label in labels
+    )
+
+
+_IDENTITY: Final = frozenset(
+    {
+        "kubernetes.io/hostname",
+        "kubernetes.io/os",
+        "kubernetes.io/arch",
+        "node.kubernetes.io/instance-type",
+    }
+)
+
+
+def _labels(term: NodeSelectorTerm) -> dict[str, str]:
+    """Return a label that meets each requirement of a kind that a label can meet."""
+    rules = [rule for rule in term.match_expressions if rule.operator in ("In", "Exists")]
+    return {rule.key: rule.values[0] if rule.values else "" for rule in rules}
+
+
+def without_node_affinity(pod: Pod) -> tuple[Pod, str]:
+    """Return the pod without node selector and required node affinity, and what these were."""
+    spec, rules = pod.spec, []
+    if spec.node_selector:
+        labels = ", ".join(f"{key}={value}" for key, value in sorted(spec.node_selector.items()))
+        rules.append(f"node selector {labels}")
+        spec = replace(spec, node_selector={})
+    affinity = spec.affinity and spec.affinity.node_affinity
+    if spec.affinity and affinity and affinity.required:
+        rules.append("required node affinity")
+        spec = replace(spec, affinity=replace(spec.affinity, node_affinity=replace(affinity, required=None)))
+    return replace(pod, spec=spec), " and ".join(rules)
+
+
+def without_pod_rules(pod: Pod) -> Iterator[tuple[str, Pod]]:
+    """Yield the pod without one of its rules about other pods, and the rule's name."""
+    affinity = pod.spec.affinity or Affinity()
+    for name, rule in _POD_RULES.items():
+        if bytes(getattr(affinity, name)):
+            free = replace(affinity, **{name: msgspec.Raw()})
+            yield rule, replace(pod, spec=replace(pod.spec, affinity=free))
+    if bytes(pod.spec.topology_spread_constraints):
+        spec = replace(pod.spec, topology_spread_constraints=msgspec.Raw())
+        yield "topologySpreadConstraints", replace(pod, spec=spec)
+
+
+_POD_RULES: Final = {"pod_affinity": "podAffinity", "pod_anti_affinity": "podAntiAffinity"}
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """The amounts that a pod requests, made smaller in the container that requests most of each."""
+
+    pod: Pod
+
+    def fitted(self, left: Mapping[str, int], make: Callable[[Pod, Reason], T]) -> T | None:
+        """Return the pod with what it requests of the first resource of which too little is left."""
+        for name, amount in sorted(PodInfo.of(self.pod).requests.items()):
+            over = amount - left.get(name, 0)
+            if over > 0 and name != "cpu" and (pod := self._less(name, over)):
+                return make(pod, self._reason(name, amount - over, amount))
+        return None
+
+    def fewer_cpus(self, left: int) -> Iterator[tuple[Pod, Reason]]:
+        """Yield the pod with one CPU less, two CPUs less, and so on, all within the milliCPU left."""
+        requested = PodInfo.of(self.pod).requests.get("cpu", 0)
+        whole = 1000 * (-(-requested // 1000))
+        for milli in range(min(whole - 1000, left // 1000 * 1000), 0, -1000):
+            if pod := self._less("cpu", requested - milli):
+                yield pod, self._reason("CPU", milli // 1000, requested)
+
+    @staticmethod
+    def _reason(name: str, now: int, before: int) -> Reason:
+        if name == "CPU":
+            what, amounts = "CPU" if now == 1 else "CPUs", (str(now), str(quantity.of_milli(before)))
+        else:
+            what, amounts = name, (_in_words(name, now), _in_words(name, before))
+        return Reason(Code.REQUEST_LESS, (what, *amounts))
+
+    def _less(self, name: str, by: int) -> Pod | None:
+        containers = list(self.pod.spec.containers)
+        amounts = [_amount(one, name) for one in containers]
+        most = max(range(len(containers)), key=amounts.__getitem__)
+        rest = amounts[most] - by
+        if rest <= 0 or self.pod.spec.resources is not None:
+            return None
+        text = str(quantity.of_milli(rest)) if name == "cpu" else str(rest)
+        containers[most] = _with_amount(containers[most], name, text)
+        return replace(self.pod, spec=replace(self.pod.spec, containers=tuple(containers)))
+
+
+def _amount(container: Container, name: str) -> int:
+    resources = container.resources
+    text = str(resources.requests.get(name, resources.limits.get(name, "0")))
+    try:
+        return quantity.milli(text) if name == "cpu" else quantity.value(text)
+    except QuantityError:
+        return 0
+
+
+def _with_amount(container: Container, name: str, text: str) -> Container:
+    """Limits equal to the request follow it, so that a Guaranteed pod stays one."""
+    old = container.resources
+    same = name in old.limits and _amount(container, name) == _limit(container, name)
+    limits = {**old.limits, name: text} if same else old.limits
+    resources = replace(old, requests={**old.requests, name: text}, limits=limits)
+    return replace(container, resources=resources)
+
+
+def _limit(container: Container, name: str) -> int:
+    return _amount(replace(container, resources=replace(container.resources, requests={})), name)
+
+
+def _in_words(name: str, amount: int) -> str:
+    if name == "memory" or name.startswith("hugepages-") or name == "ephemeral-storage":
+        for size, unit in _UNITS:
+            if amount >= 16 * size:
+                return f"{amount // size}{unit}"
+    return str(amount)

@@ -1,0 +1,125 @@
+"""What kube-scheduler asks an extender, answered by the same filters, scores and admission. Pure.
+
+kube-scheduler keeps its queue and its own filters; of the profile, only the plugins that kube-scheduler does
+not have are asked. Filter and Prioritize claim nothing: what kube-scheduler makes of them, if anything, is
+seen by the informers. Bind (the core's event BindRequested) admits the pod once more, and claims its CPUs
+before the binding is sent.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+from corelane.kube.pod import Pod
+from corelane.scheduler import cycle as cycles
+from corelane.scheduler.cache import hypothetical
+from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.filtering import first_rejection
+from corelane.scheduler.framework.plugin import BEST, Cycle, Rejection
+from corelane.scheduler.framework.profile import Profile
+
+HIGHEST: Final = 10
+"""The highest priority that an extender gives (MaxExtenderPriority)."""
+_OF_KUBE_SCHEDULER: Final = frozenset(
+    {
+        *("SchedulingGates", "PrioritySort", "DynamicResources", "NodeUnschedulable", "NodeName"),
+        *("TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "NodeVolumeLimits"),
+        *("VolumeRestrictions", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity"),
+        *("ImageLocality", "DefaultPreemption", "DefaultBinder", "NodeResourcesBalancedAllocation"),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdicts:
+    """The nodes on which a pod fits, and why it does not fit on the others."""
+
+    fitting: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    """As `failed`, where evicting pods cannot help."""
+
+
+def beside_kube_scheduler(profile: Profile) -> Profile:
+    """Return the profile without the plugins that kube-scheduler has itself."""
+    kept = tuple(plugin for plugin in profile.plugins if plugin.name not in _OF_KUBE_SCHEDULER)
+    return replace(profile, name=f"{profile.name}/extender", plugins=kept)
+
+
+class Extender:
+    """Answers about pods on the nodes of a cluster."""
+
+    def __init__(self, profile: Profile, cluster: NodeCache) -> None:
+        self.profile = beside_kube_scheduler(profile)
+        self._cluster = cluster
+
+    def verdicts(self, pod: Pod, names: Iterable[str]) -> Verdicts:
+        """Judge each of the nodes."""
+        asked = tuple(names)
+        claimed = self._cluster.node_of(pod.metadata.uid)
+        if claimed is not None:
+            return _being_bound(claimed, asked)
+        cycle, skipped, rejected = self._begin(pod, asked)
+        fitting: list[str] = []
+        failed: dict[str, str] = {}
+        unresolvable: dict[str, str] = {}
+        for name in asked:
+            node = self._cluster.get(name)
+            if node is None or node.node is None:
+                unresolvable[name] = f"node {name}: not known to corelane's scheduler yet"
+                continue
+            rejection = rejected or self._rejection(cycle, skipped, node)
+            if rejection is None:
+                fitting.append(name)
+            else:
+                (failed if rejection.resolvable else unresolvable)[name] = _text(rejection)
+        return Verdicts(tuple(fitting), failed, unresolvable)
+
+    def priorities(self, pod: Pod, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+        """Yield 0 to `HIGHEST` for each node: the weighted mean of its scores; 0 without a fit."""
+        asked = tuple(names)
+        cycle, skipped, rejected = self._begin(pod, asked)
+        for name in asked:
+            node = self._cluster.get(name)
+            fits = node is not None and node.node is not None and rejected is None
+            if fits and node is not None and self._rejection(cycle, skipped, node) is None:
+                yield name, self._priority(cycle, node)
+            else:
+                yield name, 0
+
+    def still_fits(self, pod: Pod, node: str, victims: frozenset[str]) -> bool:
+        """Return whether a pod fits on a node once these pods (UIDs) are gone."""
+        info = self._cluster.get(node)
+        if info is None or info.node is None:
+            return False
+        cycle, skipped, rejected = self._begin(pod, (node,))
+        there = hypothetical.without(info, [one for uid, one in info.pods.items() if uid in victims])
+        return rejected is None and self._rejection(cycle, skipped, there) is None
+
+    def _begin(self, pod: Pod, names: Iterable[str]) -> tuple[Cycle, frozenset[str], Rejection | None]:
+        return cycles.begin(self.profile, self._cluster, PodInfo.of(pod), frozenset(names))
+
+    def _rejection(self, cycle: Cycle, skipped: frozenset[str], node: NodeInfo) -> Rejection | None:
+        filters = (plugin for plugin in self.profile.filters if plugin.name not in skipped)
+        return first_rejection(filters, cycle, node)
+
+    def _priority(self, cycle: Cycle, node: NodeInfo) -> int:
+        weighted = [(weight, plugin.score(cycle, node)) for plugin, weight in self.profile.scores]
+        total = sum(weight for weight, _ in weighted)
+        mean = sum(weight * score for weight, score in weighted) / total if total else 0.0
+        return round(HIGHEST * min(max(mean / BEST, 0.0), 1.0))
+
+
+def _being_bound(claimed: str, asked: Iterable[str]) -> Verdicts:
+    """The outcome of a binding is not known: the pod may only be bound to the same node again."""
+    others = {
+        name: f"the pod's binding to node {claimed} was sent, and its outcome is not known yet"
+        for name in asked
+        if name != claimed
+    }
+    return Verdicts(tuple(name for name in asked if name == claimed), others)
+
+
+def _text(rejection: Rejection) -> str:
+    return "; ".join(map(str, rejection.reasons)) or f"rejected by plugin {rejection.plugin}"

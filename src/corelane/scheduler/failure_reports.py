@@ -1,0 +1,70 @@
+"""What is written about a pod that was not placed: its condition, and events at a limited rate."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from corelane.kube.meta import condition
+from corelane.kube.pod import Pod
+from corelane.scheduler.attempts import Attempt
+from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cache.states import Fact
+from corelane.scheduler.explain import live
+from corelane.scheduler.framework.plugin import Cycle
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.instructions import Instruction, NearestNode, RecordPodEvent, SetCondition
+from corelane.scheduler.plugins.cpus import admissions
+from corelane.scheduler.queue import Waiting
+
+SAME_EVENT_SECONDS: Final = 300.0
+NEW_EVENT_SECONDS: Final = 10.0
+"""Least time between two events about a pod, with the same message and with another one."""
+_HELP_SECONDS: Final = 0.2
+"""Least time between two events that say what would help."""
+
+
+class FailureReports:
+    """Says why pods are pending."""
+
+    def __init__(self, cluster: NodeCache, profile_of: Callable[[Pod], Profile]) -> None:
+        self._cluster = cluster
+        self._profile_of = profile_of
+        self._help_at = float("-inf")
+
+    def explain(
+        self, waiting: Waiting, now: float, reason: str, why: str, attempt: Attempt | None = None
+    ) -> Iterator[Instruction]:
+        """The condition always carries the last result; events are limited in their rate."""
+        pod, waiting.reason = waiting.info.pod, why
+        nominated = self._cluster.nominations.of(waiting.uid)
+        if not _has_condition(pod, reason, why) or pod.status.nominated_node_name != nominated:
+            yield SetCondition(pod, reason, why, nominated)
+        since = now - waiting.event_at
+        if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):
+            waiting.event, waiting.event_at = why, now
+            nearest = _nearest(attempt.cycle) if attempt else None
+            text = self._help(attempt, now) if attempt and nearest is None else ""
+            yield RecordPodEvent(pod, "Warning", "FailedScheduling", why, nearest, text)
+
+    def _help(self, attempt: Attempt, now: float) -> str:
+        """What would help, for a few events a second: it takes some milliseconds."""
+        if now < self._help_at:
+            return ""
+        self._help_at = now + _HELP_SECONDS
+        return live.help_for(self._profile_of(attempt.cycle.pod.pod), self._cluster, attempt)
+
+
+def _nearest(cycle: Cycle) -> NearestNode | None:
+    """Of the nodes that only lack CPUs for the pod, the one with the most free exclusive CPUs."""
+    lacking, request = admissions(cycle).lacking, cycle.pod.request
+    if not lacking or request is None:
+        return None
+    free = {name: int(node.canonical.facts[Fact.FREE]) for name, node in lacking.items()}
+    name = min(free, key=lambda name: (-free[name], name))
+    state = lacking[name].cpu_state
+    return NearestNode(name, state, request) if state else None
+
+
+def _has_condition(pod: Pod, reason: str, message: str) -> bool:
+    scheduled = condition(pod.status.conditions, "PodScheduled")
+    expected = ("False", reason, message)
+    return scheduled is not None and (scheduled.status, scheduled.reason, scheduled.message) == expected

@@ -1,0 +1,71 @@
+"""What changed in the cluster, in the words of queueing hints (upstream: `fwk.ClusterEvent`)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Flag, auto
+from functools import cache
+from typing import Any, TypeAlias
+
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.summaries import NodeSummary
+
+
+class ChangeKind(Flag):
+    """Kinds of change that can make a pod schedulable."""
+
+    NOTHING = 0
+    NODE_ADDED = auto()
+    NODE_ALLOCATABLE = auto()
+    NODE_LABELS = auto()
+    NODE_TAINTS = auto()
+    """Taints, those derived from conditions included, and `spec.unschedulable`."""
+    TOPOLOGY = auto()
+    """A node's agent published another machine or ledger."""
+    POD_ADDED = auto()
+    """A pod runs on a node from now on."""
+    POD_REMOVED = auto()
+    """A pod ended or was deleted, or its binding failed."""
+    POD_CHANGED = auto()
+    """Labels or requests of a pod with a node changed."""
+    POD_ITSELF = auto()
+    """The pending pod was changed."""
+    CLAIM = auto()
+    """A PersistentVolumeClaim was added or changed."""
+    VOLUME = auto()
+    """A PersistentVolume was added or changed."""
+    STORAGE_CLASS = auto()
+    NAMESPACE = auto()
+    """Labels of a namespace changed."""
+    NODE = NODE_ADDED | NODE_ALLOCATABLE | NODE_LABELS | NODE_TAINTS
+
+
+@cache
+def members(kinds: ChangeKind) -> tuple[ChangeKind, ...]:
+    """Return the single kinds; iterating over a Flag takes ten times as long."""
+    return tuple(kinds)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterChange:
+    """One change: its kinds, the node it is about ("" for none), and the object before and after.
+
+    The object is the Node for NODE kinds, a PodInfo for those of pods, else as its informer shows it.
+    `before` and `after` say what the node offers, for all kinds that are about a node; `before` is None for
+    a new one, and where several changes are looked at as one.
+    """
+
+    kind: ChangeKind
+    node: str = ""
+    old: Any = None
+    new: Any = None
+    before: NodeSummary | None = None
+    after: NodeSummary | None = None
+
+
+Hint: TypeAlias = Callable[[PodInfo, ClusterChange], bool]
+"""Whether a change can make a pod fit that the plugin rejected. Must be cheap; in doubt True."""
+
+
+def always(_pod: PodInfo, _change: ClusterChange) -> bool:
+    """Return True: every change of the kind can help."""
+    return True

@@ -1,0 +1,280 @@
+"""The extension points (KEP-624) as protocols over plain values, and what plugins return.
+
+A plugin is a small object with a name and any of these methods; none of them does I/O but `pre_bind`, `bind`
+and `post_bind`, which the shell runs. In the order of one attempt: PreEnqueue, QueueSort, PreFilter, Filter,
+PostFilter, PreScore, Score, NormalizeScore, Reserve (and Unreserve), Permit, PreBind, Bind, PostBind.
+
+A Filter may have a vectorised form (`feasible`) over rows of the node columns, a Score too (`scores`). A
+plugin whose answer for a node follows from that node and the pod's shape alone has scope ROW: its vectors are
+kept per shape, and computed again for changed rows only. Its `depends` says which changes count.
+
+A vectorised form may be an estimate (attribute `exact` is false, the default for filters): a filter's then
+states a necessary condition, a score's (that `depends` on CPUS only) an upper bound, and the finalists are
+asked again by `filter` and `score`. What a finalist answers holds for its row, or where the filter says so
+(`for_state`), for all rows in the same canonical state.
+"""
+
+# ruff: noqa: D101 - the methods say what a protocol is for
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, Flag, auto
+from typing import Any, Final, Protocol, runtime_checkable
+
+from corelane.reasons import Reason, sentence
+from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
+from corelane.scheduler.cache.pods import PodInfo, Shape
+from corelane.scheduler.framework.changes import ChangeKind, Hint
+
+BEST: Final = 100.0
+"""Scores are 0 to 100."""
+
+
+class Scope(Enum):
+    """What the answer of a Filter or Score for a node depends on, beside the pod's shape."""
+
+    ROW = auto()
+    """That node only."""
+    CLUSTER = auto()
+    """Other nodes too."""
+
+
+class Depends(Flag):
+    """What of a node a plugin of scope ROW looks at."""
+
+    NODE = auto()
+    """The Node object: labels, taints, spec, images, allocatable amounts."""
+    PODS = auto()
+    """Pods on the node, requested amounts, CPUs."""
+    CPUS = auto()
+    """The canonical state of the node's CPUs, and nothing else: one answer for all nodes in that state."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReason:
+    """Why a node cannot run a pod: a reason that many nodes share, and what differs between nodes."""
+
+    reason: Reason
+    detail: Reason | None = None
+
+    @property
+    def short(self) -> str:
+        return sentence(self.reason)
+
+    def __str__(self) -> str:
+        return f"{self.short}: {sentence(self.detail)}" if self.detail else self.short
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """A plugin keeps a pod off a node (from Filter), or off all nodes (from the other extension points).
+
+    Not `resolvable` is upstream's UnschedulableAndUnresolvable: evicting pods cannot help.
+    """
+
+    plugin: str
+    reasons: tuple[NodeReason, ...]
+    resolvable: bool = True
+
+    @classmethod
+    def of(cls, plugin: str, *reasons: Reason, resolvable: bool = True) -> "Rejection":
+        return cls(plugin, tuple(map(NodeReason, reasons)), resolvable)
+
+
+class Skip:
+    """Returned by `pre_filter` or `pre_score`: the plugin has nothing to do with this pod."""
+
+
+SKIP: Final = Skip()
+
+
+@dataclass(slots=True)
+class Cycle:
+    """One attempt to place one pod. Plugins keep what later steps need in `state`, by their name."""
+
+    pod: PodInfo
+    state: dict[str, Any] = field(default_factory=dict)
+    only: frozenset[str] | None = None
+    """Names of the only nodes in question, where a PreFilter knows them."""
+    cluster: NodeCache = field(default_factory=NodeCache)
+    """All nodes, pods on nodes and other objects, as they are now."""
+    labelled: Shape | None = None
+    filters: "tuple[FilterPlugin, ...]" = ()
+    """The Filter plugins that have something to do with the pod."""
+
+    def copy(self) -> "Cycle":
+        """Return a copy in which pods can be added to and removed from nodes (`PreFilterExtensions`)."""
+        state = {name: one.copy() if hasattr(one, "copy") else one for name, one in self.state.items()}
+        return Cycle(self.pod, state, self.only, self.cluster, self.labelled, self.filters)
+
+    @property
+    def info(self) -> PodInfo:
+        return self.pod
+
+    @property
+    def shape(self) -> Shape:
+        """The pod's shape, with the labels that other pods' CPU affinities look at."""
+        return self.labelled or self.pod.shape
+
+
+@dataclass(frozen=True, slots=True)
+class Nomination:
+    """What a PostFilter found: the node where the pod will fit once the victims (pod UIDs) are gone."""
+
+    node: str
+    victims: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NotNominated:
+    """A PostFilter found no node; the message is added to that of the pod's condition."""
+
+    message: str
+    keep: bool = False
+    """Whether the pod keeps its nominated node, if it has one."""
+    unfinished: bool = False
+    """Too many nodes for one attempt: try the pod again at once."""
+    doubtful: bool = False
+    """With `unfinished`: other pods come first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Returned by `permit`: hold the pod, with its claim, until allowed or `seconds` are over."""
+
+    seconds: float
+
+
+class Plugin(Protocol):
+    """What every plugin has; kube-scheduler's name where it has the plugin too."""
+
+    name: str
+
+
+@runtime_checkable
+class PreEnqueuePlugin(Plugin, Protocol):
+    def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
+        """Return why the pod must not be tried at all yet."""
+
+
+@runtime_checkable
+class QueueSortPlugin(Plugin, Protocol):
+    def sort_key(self, pod: PodInfo) -> tuple[Any, ...]:
+        """Return a key: pods with the least are tried first. One plugin of a profile has this."""
+
+
+@runtime_checkable
+class PreFilterPlugin(Plugin, Protocol):
+    def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
+        """Prepare `cycle.state`; reject the pod on all nodes; or skip the plugin's Filter."""
+
+
+@runtime_checkable
+class PreFilterExtensions(Plugin, Protocol):
+    """Of a plugin whose answer for a node depends on pods of other nodes too.
+
+    Both change the plugin's `cycle.state` only, which has a method `copy`. A plugin that skips has none.
+    """
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        """Answer from now on as if the pod were on the node too."""
+
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        """Answer from now on as if the pod, which is on the node, were not."""
+
+
+@runtime_checkable
+class FilterPlugin(Plugin, Protocol):
+    scope: Scope
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        """Return why the pod cannot run on the node."""
+
+
+@runtime_checkable
+class VectorFilterPlugin(Plugin, Protocol):
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        """Return, for each of the rows, whether `filter` may pass; attribute `exact`: whether it does."""
+
+
+@runtime_checkable
+class GroupingFilterPlugin(Plugin, Protocol):
+    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterable[tuple[Rejection, Rows]]:
+        """Yield groups that together have all of the rows, which the plugin rejects, with one answer each."""
+
+
+@runtime_checkable
+class StateFilterPlugin(Plugin, Protocol):
+    """A Filter whose `feasible` depends on CPUS only; both methods are optional."""
+
+    def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        """Return, for each of the rows, whether what also depends on pods passes."""
+
+    def for_state(self, cycle: Cycle, rejection: Rejection) -> bool:
+        """Return whether `filter` says the same for every node in the same canonical state."""
+
+
+@runtime_checkable
+class PostFilterPlugin(Plugin, Protocol):
+    def post_filter(self, cycle: Cycle, rejections: Mapping[str, Rejection]) -> Nomination | NotNominated:
+        """No node fits: make one fit. `rejections` is by node; none where the pod itself is rejected."""
+
+
+@runtime_checkable
+class PreScorePlugin(Plugin, Protocol):
+    def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
+        """Prepare `cycle.state` for the nodes that passed all filters; or skip the plugin's Score."""
+
+
+@runtime_checkable
+class ScorePlugin(Plugin, Protocol):
+    scope: Scope
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        """Return 0 to `BEST` (any number if the plugin normalises) for a node that passed all filters."""
+
+
+@runtime_checkable
+class VectorScorePlugin(Plugin, Protocol):
+    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
+        """Return a score for each of the rows; attribute `exact` (default true): else an upper bound."""
+
+
+@runtime_checkable
+class NormalizePlugin(Plugin, Protocol):
+    def normalize(self, cycle: Cycle, scores: "Scores") -> "Scores":
+        """Return scores of 0 to `BEST`."""
+
+
+@runtime_checkable
+class ReservePlugin(Plugin, Protocol):
+    def reserve(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        """Book what the plugin keeps for the pod on that node, before the binding."""
+
+    def unreserve(self, pod: PodInfo, node: str) -> None:
+        """Undo `reserve`, also where it never came to it."""
+
+
+@runtime_checkable
+class PermitPlugin(Plugin, Protocol):
+    def permit(self, cycle: Cycle, node: NodeInfo) -> Rejection | Wait | None:
+        """Allow (None), reject, or hold the binding."""
+
+
+class DecidePermit(Protocol):
+    """Says what became of a pod (its UID) that the plugin of this name holds; of others it does nothing."""
+
+    def __call__(self, uid: str, plugin: str, *, allowed: bool, message: str = "") -> None: ...
+
+
+@runtime_checkable
+class DecidingPermitPlugin(Plugin, Protocol):
+    def decides_with(self, decide: DecidePermit) -> None:
+        """Keep `decide`, to be called at any time, from any thread, and within `permit` too."""
+
+
+@runtime_checkable
+class EnqueueExtensions(Plugin, Protocol):
+    def hints(self) -> Mapping[ChangeKind, Hint]:
+        """Return which changes can help pods that this plugin rejected. Without it, every change can."""

@@ -1,0 +1,118 @@
+"""A profile: the plugins that decide about pods of one schedulerName, by extension point."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final
+
+from corelane.scheduler.framework.binding import PreBindPlugin
+from corelane.scheduler.framework.changes import ChangeKind, Hint, always
+from corelane.scheduler.framework.plugin import (
+    EnqueueExtensions,
+    FilterPlugin,
+    PermitPlugin,
+    Plugin,
+    PostFilterPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+    ScorePlugin,
+)
+from corelane.workload import SchedulerDefaults
+from corelane.workload.placement_spec import NO_DEFAULTS
+
+DEFAULT_NAME: Final = "corelane-scheduler"
+_ANY_CHANGE: Final[Mapping[ChangeKind, Hint]] = {~ChangeKind.NOTHING: always}
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Plugins in their order, which is the order at every extension point, and weights of their scores.
+
+    Filters run cheap ones first. A Score without a weight counts once, with weight 0 not at all.
+    """
+
+    name: str = DEFAULT_NAME
+    plugins: tuple[Plugin, ...] = ()
+    weights: Mapping[str, float] = field(default_factory=dict)
+    defaults: SchedulerDefaults = NO_DEFAULTS
+    """Bind, exclusive, NUMA allocation and NUMA topology policy of pods and nodes that name none."""
+    points: Mapping[str, tuple[Plugin, ...]] = field(default_factory=dict)
+    """Extension point, in the configuration's words, to its plugins; without it, all that have the point."""
+
+    @cached_property
+    def plans(self) -> dict[frozenset[str], Any]:
+        """What is worked out of the plugins, by those that are skipped."""
+        return {}
+
+    @cached_property
+    def pre_enqueue(self) -> tuple[PreEnqueuePlugin, ...]:
+        return self._having("preEnqueue", PreEnqueuePlugin)
+
+    @cached_property
+    def queue_sort(self) -> QueueSortPlugin:
+        """The first of the plugins that order the queue. Raises ValueError without any."""
+        for plugin in self.points.get("queueSort", self.plugins):
+            if isinstance(plugin, QueueSortPlugin):
+                return plugin
+        raise ValueError(f"profile {self.name}: no plugin orders the queue; enable PrioritySort")
+
+    @cached_property
+    def pre_filters(self) -> tuple[PreFilterPlugin, ...]:
+        return self._having("preFilter", PreFilterPlugin)
+
+    @cached_property
+    def filters(self) -> tuple[FilterPlugin, ...]:
+        return self._having("filter", FilterPlugin)
+
+    @cached_property
+    def post_filters(self) -> tuple[PostFilterPlugin, ...]:
+        return self._having("postFilter", PostFilterPlugin)
+
+    @cached_property
+    def scores(self) -> tuple[tuple[ScorePlugin, float], ...]:
+        """Plugins with their weights, without those of weight 0."""
+        weighted = (
+            (plugin, self.weights.get(plugin.name, 1.0)) for plugin in self._having("score", ScorePlugin)
+        )
+        return tuple((plugin, weight) for plugin, weight in weighted if weight)
+
+    @cached_property
+    def reserves(self) -> tuple[ReservePlugin, ...]:
+        return self._having("reserve", ReservePlugin)
+
+    @cached_property
+    def permits(self) -> tuple[PermitPlugin, ...]:
+        return self._having("permit", PermitPlugin)
+
+    @cached_property
+    def pre_binds(self) -> tuple[PreBindPlugin, ...]:
+        """Looked up once: the check of a protocol takes 20 µs."""
+        return self._having("preBind", PreBindPlugin)
+
+    def hints(self, name: str) -> Mapping[ChangeKind, Hint]:
+        """Return which changes can help pods that the plugin of this name rejected."""
+        plugin = next((one for one in self.plugins if one.name == name), None)
+        return plugin.hints() if isinstance(plugin, EnqueueExtensions) else _ANY_CHANGE
+
+    def helped_by(self, names: Iterable[str]) -> ChangeKind:
+        """Return the kinds of change that can help a pod which these plugins rejected."""
+        kinds = ChangeKind.NOTHING
+        for name in names:
+            for kind in self.hints(name):
+                kinds |= kind
+        return kinds
+
+    def _having(self, point: str, protocol: Any) -> tuple[Any, ...]:
+        plugins = self.points.get(point, self.plugins)
+        return tuple(plugin for plugin in plugins if isinstance(plugin, protocol))
+
+
+def united(profiles: Sequence[Profile]) -> Profile:
+    """Return a profile with all plugins of several; of those of one name, the first one's."""
+    if len(profiles) == 1:
+        return profiles[0]
+    plugins = {plugin.name: plugin for profile in reversed(profiles) for plugin in profile.plugins}
+    order = dict.fromkeys(plugin.name for profile in profiles for plugin in profile.plugins)
+    return Profile(profiles[0].name, tuple(plugins[name] for name in order), profiles[0].weights)

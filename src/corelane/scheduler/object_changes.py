@@ -1,0 +1,53 @@
+"""Changes of the objects beside pods, nodes and topologies: into the cache, and to the queue."""
+
+from corelane.kube.meta import Object
+from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.events import (
+    BudgetChanged,
+    ClaimChanged,
+    CraneTopologyChanged,
+    NamespaceChanged,
+    ObjectChanged,
+    ServiceChanged,
+    StorageClassChanged,
+    Unwatched,
+    VolumeChanged,
+)
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
+
+
+def apply(cluster: NodeCache, event: ObjectChanged) -> ClusterChange | None:
+    """Update the cache, and return the change that may help pods in the queue."""
+    one: Object | None = event.new or event.old
+    assert one is not None
+    kind, name = ChangeKind.NOTHING, one.metadata.name
+    match event:
+        case CraneTopologyChanged():
+            cluster.put_crane(name, event.new)
+            kind = ChangeKind.TOPOLOGY
+        case NamespaceChanged():
+            if cluster.objects.put_namespace(name, event.new):
+                cluster.index.namespace_changed(name)
+                kind = ChangeKind.NAMESPACE
+        case ClaimChanged():
+            cluster.objects.put_claim(one.key, event.new)
+            kind = ChangeKind.CLAIM
+        case VolumeChanged():
+            cluster.objects.put_volume(name, event.new)
+            kind = ChangeKind.VOLUME
+        case StorageClassChanged():
+            cluster.objects.put_class(name, event.new)
+            kind = ChangeKind.STORAGE_CLASS
+        case ServiceChanged():
+            cluster.objects.put_service(one.key, event.new)
+        case BudgetChanged():
+            cluster.budgets.put(one.key, event.new)
+    return ClusterChange(kind, "", event.old, event.new) if kind and event.new else None
+
+
+def unwatched(cluster: NodeCache, event: Unwatched) -> None:
+    """Note that objects of a kind cannot be listed and watched, or can be again."""
+    kinds = cluster.objects.unwatched
+    kinds.pop(event.plural, None)
+    if event.error:
+        kinds[event.plural] = event.error

@@ -1,0 +1,111 @@
+"""Informers of the kinds that a scheduler can do without; it goes on if some cannot be watched."""
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, Final
+
+from corelane.kube.apierrors import APIError
+from corelane.kube.client import KubeClient
+from corelane.kube.decode import Malformed
+from corelane.kube.disruption import PodDisruptionBudget
+from corelane.kube.informer import Informer, InformerReporter, ObjectChange
+from corelane.kube.meta import Object
+from corelane.kube.objects import Namespace, Service
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from corelane.kube.translate.crane import CraneTopology
+from corelane.scheduler import events
+
+KINDS: Final[tuple[tuple[type[Object], Callable[[float, Any, Any], events.ObjectChanged]], ...]] = (
+    (Namespace, events.NamespaceChanged),
+    (PersistentVolumeClaim, events.ClaimChanged),
+    (PersistentVolume, events.VolumeChanged),
+    (StorageClass, events.StorageClassChanged),
+    (Service, events.ServiceChanged),
+    (CraneTopology, events.CraneTopologyChanged),
+    (PodDisruptionBudget, events.BudgetChanged),
+)
+_ABSENT: Final = {403, 404, 405}
+"""Answers that say that a kind is not served, or not to this client."""
+
+
+class ObjectWatches:
+    """The informers of `KINDS`; their changes go to `handle` as events."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        handle: Callable[[events.SchedulerEvent], None],
+        reporter: InformerReporter,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._watches = [_Watch(client, kind, event, handle, reporter, rng) for kind, event in KINDS]
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for watch in self._watches:
+                tasks.create_task(watch.informer.run())
+
+    async def settled(self) -> None:
+        """Wait until each kind is listed, or known not to be available."""
+        for watch in self._watches:
+            await watch.settled.wait()
+
+
+class _Watch(InformerReporter):
+    """One informer, and what became of its requests."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        kind: type[Object],
+        event: Callable[[float, Any, Any], events.ObjectChanged],
+        handle: Callable[[events.SchedulerEvent], None],
+        reporter: InformerReporter,
+        rng: random.Random | None,
+    ) -> None:
+        def changed(change: ObjectChange[Any]) -> None:
+            handle(event(_now(), change.old, change.new))
+
+        self.settled = asyncio.Event()
+        self._handle, self._reporter = handle, reporter
+        self._unwatched = False
+        self.informer: Informer[Any] = Informer(
+            client, kind, handler=changed, reporter=self, rng=rng, optional=kind is CraneTopology
+        )
+
+    def listed(self, kind: type[Object], objects: int) -> None:
+        self._reporter.listed(kind, objects)
+        if self._unwatched:
+            self._unwatched = False
+            self._handle(events.Unwatched(_now(), kind.api.plural, ""))
+        self.settled.set()
+
+    def not_served(self, kind: type[Object]) -> None:
+        self._reporter.not_served(kind)
+        self.settled.set()
+
+    def watching(self, kind: type[Object], objects: int) -> None:
+        self._reporter.watching(kind, objects)
+
+    def malformed(self, bad: Malformed) -> None:
+        self._reporter.malformed(bad)
+
+    def malformed_gone(self, bad: Malformed) -> None:
+        self._reporter.malformed_gone(bad)
+
+    def retrying(self, kind: type[Object], error: APIError, seconds: float) -> None:
+        self._reporter.retrying(kind, error, seconds)
+        if error.code in _ABSENT:
+            if not self._unwatched:
+                self._unwatched = True
+                self._handle(events.Unwatched(_now(), kind.api.plural, str(error)))
+            self.settled.set()
+
+    def recovered(self, kind: type[Object]) -> None:
+        self._reporter.recovered(kind)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

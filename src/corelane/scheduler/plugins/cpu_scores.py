@@ -1,0 +1,156 @@
+"""How well a pod's CPUs lie: fewest NUMA nodes, best fit, and pressure on the shared pool.
+
+They are separate plugins, so that a profile can weigh them. Over columns the first two are upper bounds,
+which the ledger's answer replaces for finalists and all nodes in the same canonical state.
+"""
+
+from collections.abc import Callable
+from functools import reduce
+from operator import or_
+from typing import Final
+
+import numpy as np
+
+from corelane.cpuset import CPUSet
+from corelane.node import NodeState
+from corelane.node.pools.classes import pod_class
+from corelane.node.zones import scoring
+from corelane.node.zones.zone_state import ZonesState
+from corelane.scheduler.cache.columns import Columns, Rows, Scores
+from corelane.scheduler.cache.needs import needs
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.states import Answer, CanonicalState, Fact
+from corelane.scheduler.framework.plugin import BEST, Cycle, Depends, Scope
+from corelane.scheduler.plugins.cpus import admissions
+
+_HALF: Final = BEST / 2
+_EXCLUSIVE: Final = int(Fact.EXCLUSIVE)
+
+
+class NUMALocality:
+    """The mean over containers: 100 for CPUs, memory and devices on one NUMA node, 50 on two, and so on.
+
+    Over pods, where the node aligns these as a whole.
+    """
+
+    name = "NUMALocality"
+    scope = Scope.ROW
+    depends = Depends.CPUS
+    exact = False
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        answer = admissions(cycle).admitted.get(node.name)
+        if answer is None:
+            return BEST
+        spans: tuple[int, ...] = answer.spans
+        if isinstance(answer.before.state, ZonesState):
+            spans = self._spans_over_zones(cycle, answer)
+        return BEST * sum(1 / span for span in spans) / len(spans) if spans else BEST
+
+    def _spans_over_zones(self, cycle: Cycle, answer: Answer) -> tuple[int, ...]:
+        spans: tuple[int, ...] | None = answer.derived.get(self.name)
+        if spans is None:
+            assert isinstance(answer.before.state, ZonesState)
+            assert cycle.shape.request is not None
+            spans = answer.derived[self.name] = scoring.spans(answer.before.state, cycle.shape.request)
+        return spans
+
+    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
+        """All on one NUMA node where one has as many CPUs, else two; several containers may lie apart."""
+        shape, found = cycle.shape, np.full(len(rows), BEST)
+        if shape.request is None or len(shape.request.containers) > 1:
+            return found
+        cpus = needs(columns, shape).cpus[columns.config[rows]]
+        found[columns.facts[rows, Fact.FREE_ZONE] < cpus] = _HALF
+        return found
+
+
+class SnugFit:
+    """Best fit: NUMA nodes in use are filled before others, which keeps whole ones free for large pods."""
+
+    name = "SnugFit"
+    scope = Scope.ROW
+    depends = Depends.CPUS
+    exact = False
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        answer = admissions(cycle).admitted.get(node.name)
+        if answer is None or not answer.assignments:
+            return BEST
+        return _derived(answer, self.name, _snugness)
+
+    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
+        """The fullest NUMA node that has as many CPUs."""
+        shape, found = cycle.shape, np.full(len(rows), BEST)
+        if shape.request is None or len(shape.request.containers) > 1:
+            return found
+        cpus = needs(columns, shape).cpus[columns.config[rows]]
+        for i in np.flatnonzero(cpus):
+            state = columns.state_of(int(rows[i]))
+            found[i] = _snuggest(state, int(cpus[i])) if state is not None else BEST
+        return found
+
+
+class PoolPressure:
+    """The share of the pod's pool that is not requested, this pod included; 0 without a ledger.
+
+    Requests for exclusive CPUs that best effort may use as well do not count.
+    """
+
+    name = "PoolPressure"
+    scope = Scope.ROW
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        answer = admissions(cycle).admitted.get(node.name)
+        if answer is None or not isinstance(answer.before.state, NodeState):
+            return 0.0
+        if answer.assignments:
+            return BEST
+        state = answer.state.state
+        assert isinstance(state, NodeState)
+        shared = node.admitted + cycle.shape.milli - 1000 * len(state.exclusive)
+        return BEST * max(0.0, min(1.0, 1 - shared / (1000 * len(_pool(cycle, state)))))
+
+    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
+        table, config = needs(columns, cycle.shape), columns.config[rows]
+        if table.always_bound:
+            return np.full(len(rows), BEST)
+        size = 1000.0 * columns.facts[rows, table.pool[config]]
+        shared = columns.admitted[rows] + cycle.shape.milli - 1000 * columns.facts[rows, _EXCLUSIVE]
+        share = np.minimum(np.maximum(1 - shared / np.maximum(size, 1.0), 0.0), 1.0)
+        share[size <= 0] = 0.0
+        return BEST * np.where(table.cpus[config] > 0, 1.0, share)
+
+
+def _snuggest(canonical: CanonicalState, cpus: int) -> float:
+    """The score of the fullest NUMA node that has as many CPUs; the best where none has."""
+    state = canonical.state
+    if not isinstance(state, NodeState):
+        return BEST
+    numa = dict(zip(state.topology.numa_ids, state.topology.numa, strict=True))
+    fits = [amount for amount in canonical.amounts if amount.cpus >= cpus and amount.numa in numa]
+    left = ((one.cpus - cpus) / numa[one.numa].bit_count() for one in fits)
+    return BEST * (1 - min(left, default=0.0))
+
+
+def _derived(answer: Answer, name: str, make: Callable[[NodeState, Answer], float]) -> float:
+    value: float | None = answer.derived.get(name)
+    if value is None:
+        assert isinstance(answer.state.state, NodeState)
+        value = answer.derived[name] = make(answer.state.state, answer)
+    return value
+
+
+def _snugness(state: NodeState, answer: Answer) -> float:
+    taken = reduce(or_, (cpus.mask for cpus in answer.assignments.values()))
+    touched = reduce(or_, (numa for numa in state.topology.numa if numa & taken), 0)
+    left = touched & state.free_exclusive.mask
+    return BEST * (1 - left.bit_count() / touched.bit_count())
+
+
+def _pool(cycle: Cycle, state: NodeState) -> CPUSet:
+    """The pool of a pod without exclusive CPUs."""
+    assert cycle.shape.request is not None
+    if state.config.policy != "pools":
+        return state.shared_pool
+    return state.pool_of(pod_class(cycle.shape.request, state.config.pools).sharing)

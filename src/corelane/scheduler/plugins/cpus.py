@@ -1,0 +1,191 @@
+"""CPUPlacement: asks each node's ledger, as its agent will.
+
+Filter leaves the answers in the cycle's state, for scores (see `cpu_scores`) and for the claim. Its
+vectorised form states necessary conditions; the answer for a finalist holds for all nodes in the same
+canonical state.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final, TypeVar
+
+import numpy as np
+
+from corelane.reasons import Code, Reason, label
+from corelane.scheduler.cache.columns import Columns, Mask, Rows
+from corelane.scheduler.cache.needs import needs
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.cache.states import Answer, looks_at_others
+from corelane.scheduler.framework.changes import ChangeKind, Hint, always
+from corelane.scheduler.framework.plugin import Cycle, Depends, NodeReason, Rejection, Scope
+from corelane.scheduler.plugins.node_hints import cpus_may_fit
+from corelane.workload import BindPolicy, ExclusivePolicy, NUMAPolicy, NUMAStrategy, SchedulerDefaults
+from corelane.workload.placement_spec import NO_DEFAULTS
+
+E = TypeVar("E", bound=StrEnum)
+NAME: Final = "CPUPlacement"
+_SAME_EVERYWHERE: Final = frozenset(
+    {"CPUPolicyConflict", "NUMAPolicyConflict", "InvalidCPURequest", "SMTAlignmentError", "CoreKindMissing"}
+)
+"""Labels of refusals whose sentences are equal for all nodes with equal settings."""
+_OF_KOORDINATOR: Final = frozenset(
+    {Code.KOORDINATOR_NOT_ENOUGH, Code.KOORDINATOR_BIND_POLICY, Code.KOORDINATOR_NUMA}
+)
+_OF_CAPACITY: Final = (
+    Reason(Code.INSUFFICIENT_RESOURCE, ("cpu",)),
+    Reason(Code.INSUFFICIENT_RESOURCE, ("amplified cpu",)),
+)
+_SHORT: Final = {
+    Code.OUT_OF_CPU: Reason(Code.INSUFFICIENT_RESOURCE, ("cpu",)),
+    Code.OUT_OF_AMPLIFIED_CPU: Reason(Code.INSUFFICIENT_RESOURCE, ("amplified cpu",)),
+    Code.INSUFFICIENT_NUMA: Reason(Code.KOORDINATOR_NUMA),
+    Code.SHARED_POOL_EXHAUSTED: Reason(Code.POOL_WITHOUT_CPU),
+    Code.BEST_EFFORT_EXHAUSTED: Reason(Code.BEST_EFFORT_WITHOUT_CPU),
+}
+"""kube-scheduler's or Koordinator's text where there is one."""
+
+
+@dataclass(slots=True)
+class Admissions:
+    """The ledgers' answers in one cycle, by node name."""
+
+    admitted: dict[str, Answer] = field(default_factory=dict)
+    """For nodes with a ledger, or zones."""
+    lacking: dict[str, NodeInfo] = field(default_factory=dict)
+    """Nodes that only lack CPUs."""
+
+    def copy(self) -> "Admissions":
+        """Return answers for nodes with other pods: none so far."""
+        return Admissions()
+
+
+def admissions(cycle: Cycle) -> Admissions:
+    """Return the cycle's answers so far."""
+    found: Admissions = cycle.state.setdefault(NAME, Admissions())
+    return found
+
+
+class CPUPlacement:
+    """Rejects a node whose ledger does not admit the pod: exclusive CPUs, NUMA nodes, shared pool."""
+
+    name = NAME
+    scope = Scope.ROW
+    depends = Depends.CPUS
+    exact = False
+
+    def __init__(self, defaults: SchedulerDefaults = NO_DEFAULTS) -> None:
+        self.defaults = defaults
+        """Policies of pods and nodes that name none."""
+
+    @classmethod
+    def of(
+        cls,
+        bindPolicy: str = "",  # noqa: N803 - written as upstream's arguments are
+        exclusivePolicy: str = "",  # noqa: N803
+        numaAllocateStrategy: str = "",  # noqa: N803
+        numaTopologyPolicy: str = "",  # noqa: N803
+    ) -> "CPUPlacement":
+        """Read the profile's defaults, in the words of Koordinator's annotations. Raises ValueError."""
+        if bindPolicy == BindPolicy.CONSTRAINED_BURST:
+            raise ValueError(f"bindPolicy {bindPolicy!r}: use FullPCPUs or SpreadByPCPUs")
+        return cls(
+            SchedulerDefaults(
+                _one_of(BindPolicy, "bindPolicy", bindPolicy),
+                _one_of(ExclusivePolicy, "exclusivePolicy", exclusivePolicy),
+                _one_of(NUMAStrategy, "numaAllocateStrategy", numaAllocateStrategy),
+                _one_of(NUMAPolicy, "numaTopologyPolicy", numaTopologyPolicy),
+            )
+        )
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        answer = node.answer(cycle.shape)
+        if answer.admitted:
+            admissions(cycle).admitted[node.name] = answer
+            return None
+        assert answer.refusal is not None
+        if answer.refusal.code is Code.INSUFFICIENT_CPUS:
+            admissions(cycle).lacking[node.name] = node
+        return Rejection(self.name, (_refusal(answer.refusal, cycle.pod),))
+
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        """Enough of every fact that the shape needs with the node's settings."""
+        least = needs(columns, cycle.shape).table[columns.config[rows]]
+        enough: Mask = np.logical_and.reduce(columns.facts[rows] >= least, axis=1)
+        return enough
+
+    def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        """Capacity for the pod's request, exact but for amplified nodes; no pod with unknown CPUs."""
+        milli = cycle.shape.milli
+        room: Mask = columns.room[rows] >= milli if milli else np.ones(len(rows), dtype=np.bool_)
+        return room & ~columns.unknown[rows] if cycle.shape.binds else room
+
+    def for_state(self, cycle: Cycle, rejection: Rejection) -> bool:
+        """Capacity and unknown CPUs are of a node; pods with rules about others are judged on more."""
+        reason = rejection.reasons[0].reason
+        if reason.code is Code.CPUS_UNKNOWN or reason in _OF_CAPACITY:
+            return False
+        return not looks_at_others(cycle.shape)
+
+    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
+        """One node is asked for all in the same canonical state with, or without, capacity for the pod."""
+        short = ~self.room(cycle, columns, rows)
+        if looks_at_others(cycle.shape) or columns.unknown[rows].any():
+            kinds, kind = np.arange(len(rows)), np.arange(len(rows))
+        else:
+            kinds, kind = np.unique(2 * columns.state[rows] + short, return_inverse=True)
+        for number in range(len(kinds)):
+            group = rows[kind == number]
+            node = cycle.cluster.by_row[group[0]]
+            rejection = self.filter(cycle, node) if node else None
+            if rejection is not None:
+                yield rejection, group
+
+    def hints(self) -> dict[ChangeKind, Hint]:
+        kinds = ChangeKind.NODE_ADDED | ChangeKind.TOPOLOGY | ChangeKind.POD_REMOVED | ChangeKind.POD_CHANGED
+        return {kinds: cpus_may_fit, ChangeKind.POD_ITSELF: always}
+
+
+def _one_of(kind: type[E], name: str, text: str) -> E | None:
+    if not text:
+        return None
+    try:
+        return kind(text)
+    except ValueError:
+        words = ", ".join(str(one.value) for one in kind if one.value)
+        raise ValueError(f"{name} {text!r}: use one of {words}") from None
+
+
+def _refusal(refusal: Reason, info: PodInfo) -> NodeReason:
+    """Koordinator's or kube-scheduler's text where there is one, with the ledger's reason as the detail."""
+    if refusal.code in _SHORT:
+        return NodeReason(_SHORT[refusal.code])
+    if refusal.code is Code.NO_CPU_TOPOLOGY:
+        return NodeReason(Reason(Code.INVALID_CPU_TOPOLOGY), refusal)
+    if refusal.code is Code.CRANE_INSUFFICIENT:
+        return NodeReason(Reason(Code.CRANE_INSUFFICIENT_NUMA), refusal)
+    if refusal.code is Code.ZONES_NOT_ALIGNED:
+        return NodeReason(Reason(Code.ZONES_CANNOT_ALIGN, refusal.values[:1]), refusal)
+    if refusal.code in (Code.KUBELET_EXCLUSIVE_CPUS, Code.CPUS_UNKNOWN) or refusal.code in _OF_KOORDINATOR:
+        return NodeReason(refusal)
+    if refusal.code is Code.INSUFFICIENT_CPUS:
+        return _too_few(refusal.values[0], info)
+    if label(refusal) in _SAME_EVERYWHERE:
+        return NodeReason(refusal)
+    return NodeReason(Reason(Code.TOO_FEW_EXCLUSIVE, (info.exclusive_cpus,)))
+
+
+def _too_few(cause: Reason, info: PodInfo) -> NodeReason:
+    """Koordinator's text, or the nearest one to the optimal allocator's cause."""
+    assert info.request is not None
+    if cause.code in _OF_KOORDINATOR:
+        return NodeReason(cause)
+    spec = info.request.placement_spec
+    if cause.values[0] == "numa":
+        nearest = Reason(Code.KOORDINATOR_NUMA)
+    elif spec.bind_required and spec.bind:
+        nearest = Reason(Code.KOORDINATOR_BIND_POLICY, (spec.bind,))
+    else:
+        nearest = Reason(Code.KOORDINATOR_NOT_ENOUGH)
+    return NodeReason(nearest, cause)

@@ -1,0 +1,83 @@
+"""The default profile: every plugin in its order, and the weights of scores."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from corelane.scheduler.framework.plugin import Plugin
+from corelane.scheduler.framework.profile import DEFAULT_NAME, Profile
+from corelane.scheduler.framework.registry import Factory
+from corelane.scheduler.plugins.cpu_scores import NUMALocality, PoolPressure, SnugFit
+from corelane.scheduler.plugins.cpus import CPUPlacement
+from corelane.scheduler.plugins.dynamic_resources import DynamicResources
+from corelane.scheduler.plugins.image_locality import ImageLocality
+from corelane.scheduler.plugins.inter_pod_affinity import InterPodAffinity
+from corelane.scheduler.plugins.node_affinity import NodeAffinity
+from corelane.scheduler.plugins.node_name import NodeName
+from corelane.scheduler.plugins.node_ports import NodePorts
+from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
+from corelane.scheduler.plugins.node_resources import NodeResourcesFit, Strategy
+from corelane.scheduler.plugins.node_unschedulable import NodeUnschedulable
+from corelane.scheduler.plugins.placement_quality import PlacementQuality
+from corelane.scheduler.plugins.pod_validity import PodValidity
+from corelane.scheduler.plugins.preemption import DefaultPreemption
+from corelane.scheduler.plugins.priority_sort import PrioritySort
+from corelane.scheduler.plugins.scheduling_gates import SchedulingGates
+from corelane.scheduler.plugins.taint_toleration import TaintToleration
+from corelane.scheduler.plugins.topology_spread import PodTopologySpread
+from corelane.scheduler.plugins.volume_binding import VolumeBinding
+from corelane.scheduler.plugins.volume_restrictions import VolumeRestrictions
+from corelane.scheduler.plugins.volume_zone import VolumeZone
+
+WEIGHTS: Final = {
+    "NUMALocality": 4.0,
+    "TaintToleration": 3.0,
+    "PlacementQuality": 3.0,
+    "SnugFit": 2.0,
+    "PoolPressure": 2.0,
+    "NodeResourceTopologyMatch": 2.0,
+    "NodeAffinity": 2.0,
+    "PodTopologySpread": 2.0,
+    "InterPodAffinity": 2.0,
+    "ImageLocality": 1.0,
+    "NodeResourcesFit": 1.0,
+}
+
+
+FACTORIES: Final[Mapping[str, Factory]] = {
+    "SchedulingGates": SchedulingGates,
+    "PrioritySort": PrioritySort,
+    "PodValidity": PodValidity,
+    "DynamicResources": DynamicResources,
+    "NodeUnschedulable": NodeUnschedulable,
+    "NodeName": NodeName,
+    "TaintToleration": TaintToleration,
+    "NodeAffinity": NodeAffinity,
+    "NodePorts": NodePorts,
+    "NodeResourcesFit": NodeResourcesFit.of,
+    "VolumeRestrictions": VolumeRestrictions,
+    "VolumeBinding": VolumeBinding,
+    "VolumeZone": VolumeZone,
+    "PodTopologySpread": PodTopologySpread,
+    "InterPodAffinity": InterPodAffinity,
+    "CPUPlacement": CPUPlacement.of,
+    "DefaultPreemption": DefaultPreemption.of,
+    "NUMALocality": NUMALocality,
+    "SnugFit": SnugFit,
+    "PlacementQuality": PlacementQuality,
+    "PoolPressure": PoolPressure,
+    "NodeResourceTopologyMatch": NodeResourceTopologyMatch.of,
+    "ImageLocality": ImageLocality,
+}
+"""Plugin by name, made with its `args`; in kube-scheduler's order, CPUs last."""
+ORDER: Final = tuple(FACTORIES)
+
+
+def plugins(strategy: Strategy = "LeastAllocated") -> tuple[Plugin, ...]:
+    """Return the default plugins in their order."""
+    made = {"NodeResourcesFit": NodeResourcesFit(strategy)}
+    return tuple(made.get(name) or factory() for name, factory in FACTORIES.items())
+
+
+def profile(name: str = DEFAULT_NAME, strategy: Strategy = "LeastAllocated") -> Profile:
+    """Return the default profile, for spreading pods over nodes or for packing them."""
+    return Profile(name, plugins(strategy), WEIGHTS)

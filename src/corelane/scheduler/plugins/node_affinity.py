@@ -1,0 +1,127 @@
+"""NodeAffinity: node selector and node affinity, required and preferred."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from corelane.kube import pod as pods
+from corelane.kube.node_terms import (
+    matches_required_affinity,
+    named_nodes,
+    preferred_weight,
+    selects,
+)
+from corelane.kube.objects import Node
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.plugin import SKIP, Cycle, Depends, Rejection, Scope, Skip
+from corelane.scheduler.plugins.node_term_masks import labels_mask, selector_mask, term_mask
+from corelane.scheduler.plugins.normalize import by_maximum
+
+
+class NodeAffinity:
+    """Rejects nodes that do not match; scores by the weights of the preferred terms that match.
+
+    `addedAffinity` is a node affinity that every pod of the profile has beside its own.
+    """
+
+    name = "NodeAffinity"
+    scope = Scope.ROW
+    depends = Depends.NODE
+    exact = True
+
+    def __init__(self, addedAffinity: Mapping[str, Any] | None = None) -> None:  # noqa: N803 - upstream's name
+        self.added = msgspec.convert(addedAffinity or {}, pods.NodeAffinity)
+
+    def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
+        if not cycle.pod.pod.spec.node_selector and _required(cycle.pod) is None and not self.added.required:
+            return SKIP
+        if named_nodes(_required(cycle.pod)) == frozenset():
+            return Rejection.of(self.name, Reason(Code.AFFINITY_TERMS_CONFLICT), resolvable=False)
+        return None
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        assert node.node is not None
+        if self.added.required is not None and not selects(self.added.required, node.node):
+            return Rejection.of(self.name, Reason(Code.ENFORCED_AFFINITY_MISMATCH), resolvable=False)
+        if matches_required_affinity(cycle.pod.pod, node.node):
+            return None
+        names = named_nodes(_required(cycle.pod))
+        code = (
+            Code.NODE_NOT_NAMED
+            if names is not None and node.name not in names
+            else Code.NODE_AFFINITY_MISMATCH
+        )
+        return Rejection.of(self.name, Reason(code), resolvable=False)
+
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        mask = labels_mask(cycle.pod.pod.spec.node_selector, columns, rows)
+        for required in (_required(cycle.pod), self.added.required):
+            if required is not None:
+                mask &= selector_mask(required, columns, rows)
+        return mask
+
+    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
+        """Rows by the rule that they violate, in the order of `filter`."""
+        enforced = np.zeros(len(rows), np.bool_)
+        if self.added.required is not None:
+            enforced = ~selector_mask(self.added.required, columns, rows)
+        names = named_nodes(_required(cycle.pod))
+        others = np.zeros(len(rows), np.bool_)
+        if names is not None:
+            named = [info.row for name in names if (info := cycle.cluster.get(name))]
+            others = ~np.isin(rows, np.array(named, np.intp))
+        for code, mask in (
+            (Code.ENFORCED_AFFINITY_MISMATCH, enforced),
+            (Code.NODE_NOT_NAMED, others & ~enforced),
+            (Code.NODE_AFFINITY_MISMATCH, ~others & ~enforced),
+        ):
+            if mask.any():
+                yield Rejection.of(self.name, Reason(code), resolvable=False), rows[mask]
+
+    def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
+        return None if self._preferred(cycle) else SKIP
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        assert node.node is not None
+        return float(preferred_weight(self._preferred(cycle), node.node))
+
+    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
+        total = np.zeros(len(rows))
+        for one in self._preferred(cycle):
+            total += one.weight * term_mask(one.preference, columns, rows)
+        return total
+
+    def _preferred(self, cycle: Cycle) -> tuple[pods.PreferredSchedulingTerm, ...]:
+        affinity = cycle.pod.pod.spec.affinity
+        own = affinity.node_affinity.preferred if affinity and affinity.node_affinity else ()
+        return (*self.added.preferred, *own)
+
+    def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
+        return by_maximum(scores)
+
+    def hints(self) -> dict[ChangeKind, Hint]:
+        return {
+            ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: self._matches_now,
+            ChangeKind.POD_ITSELF: always,
+        }
+
+    def _matches_now(self, pod: PodInfo, change: ClusterChange) -> bool:
+        new, old = change.new, change.old
+        if not isinstance(new, Node):
+            return True
+        if self.added.required is not None and not selects(self.added.required, new):
+            return False
+        if not matches_required_affinity(pod.pod, new):
+            return False
+        return not isinstance(old, Node) or not matches_required_affinity(pod.pod, old)
+
+
+def _required(info: PodInfo) -> pods.NodeSelector | None:
+    affinity = info.pod.spec.affinity
+    return affinity.node_affinity.required if affinity and affinity.node_affinity else None

@@ -1,0 +1,64 @@
+"""The claims of a pod: those that its volumes name, and those made for its ephemeral volumes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from corelane.kube.pod import Pod
+from corelane.kube.storage import PersistentVolumeClaim
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.objects import ClusterObjects, Key
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.changes import ClusterChange
+
+
+@dataclass(frozen=True, slots=True)
+class PodClaim:
+    """Namespace and name of a claim, and whether it is made for the pod alone."""
+
+    key: Key
+    ephemeral: bool = False
+
+
+def pod_claims(pod: Pod) -> Iterator[PodClaim]:
+    """Yield the claims of the pod's volumes, in their order."""
+    namespace = pod.metadata.namespace
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            yield PodClaim((namespace, volume.persistent_volume_claim.claim_name))
+        elif volume.ephemeral is not None:
+            yield PodClaim((namespace, f"{pod.metadata.name}-{volume.name}"), ephemeral=True)
+
+
+def not_watched(objects: ClusterObjects) -> Reason | None:
+    """Return why pods with claims cannot be judged; None if everything needed is watched."""
+    for plural in ("persistentvolumeclaims", "persistentvolumes", "storageclasses"):
+        if error := objects.unwatched.get(plural):
+            return Reason(Code.VOLUMES_NOT_WATCHED, (plural, error))
+    return None
+
+
+def unusable(pod: Pod, of: PodClaim, objects: ClusterObjects) -> Reason | None:
+    """Return why the pod must wait for this claim, in upstream's words; None if it can be used."""
+    claim, name = objects.claims.get(of.key), of.key[1]
+    if claim is None:
+        return Reason(Code.CLAIM_AWAITED if of.ephemeral else Code.CLAIM_NOT_FOUND, (name,))
+    if claim.status.phase == "Lost":
+        return Reason(Code.CLAIM_LOST, (name, claim.spec.volume_name))
+    if claim.metadata.deletion_timestamp:
+        return Reason(Code.CLAIM_DELETED, (name,))
+    if of.ephemeral and not _owned_by(pod, claim):
+        return Reason(Code.CLAIM_OF_OTHER_POD, (claim.title, pod.title))
+    return None
+
+
+def _owned_by(pod: Pod, claim: PersistentVolumeClaim) -> bool:
+    owners = claim.metadata.owner_references
+    return any(owner.controller and owner.uid == pod.metadata.uid for owner in owners)
+
+
+def names_claim(pod: PodInfo, change: ClusterChange) -> bool:
+    """Return whether a changed claim is one of the pod's."""
+    claim = change.new or change.old
+    if not isinstance(claim, PersistentVolumeClaim):
+        return True
+    return any(one.key == claim.key for one in pod_claims(pod.pod))

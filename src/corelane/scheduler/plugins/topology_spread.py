@@ -1,0 +1,230 @@
+"""PodTopologySpread: pods of a kind are spread over zones, hosts or other domains (KEP-895).
+
+Numbers of pods come from `cache.pod_index`; only nodes that the pod could use (by node affinity and taints,
+as each constraint's policies say) make up the domains. Score is in `topology_spread_score`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+
+from corelane.kube.objects import Node
+from corelane.kube.pod_affinity import TopologySpreadConstraint
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.cache.label_rules import holds, in_namespace
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pod_facts import SpreadConstraint, spread_constraint
+from corelane.scheduler.cache.pod_index import Totals, labels_of
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
+from corelane.scheduler.plugins import rejected_rows
+from corelane.scheduler.plugins import topology_spread_score as scoring
+from corelane.scheduler.plugins.spread_nodes import counted_nodes, with_keys
+
+NAME: Final = "PodTopologySpread"
+_SCORES: Final = f"{NAME}/scores"
+_NODES: Final = f"{NAME}/nodes"
+_MISSING: Final = Rejection.of(NAME, Reason(Code.SPREAD_LABEL_MISSING), resolvable=False)
+_SKEW: Final = Rejection.of(NAME, Reason(Code.SPREAD_SKEW))
+
+
+@dataclass(slots=True)
+class Domains:
+    """The domains of one constraint, and the pods that match in each."""
+
+    constraint: SpreadConstraint
+    nodes: Mask
+    """Nodes that make up the domains, by row."""
+    present: Mask
+    """Whether a domain has such a node, by domain id."""
+    totals: Totals
+    own: int
+    """1 if the pod itself matches."""
+
+    def copy(self) -> "Domains":
+        """Return a copy whose totals can be changed."""
+        return Domains(self.constraint, self.nodes, self.present, self.totals.copy(), self.own)
+
+    @property
+    def most(self) -> float:
+        """The highest number of pods in a domain that can take the pod; infinite without any domain."""
+        fewest = self.totals[self.present].min(initial=np.inf)
+        if self.present.sum() < self.constraint.min_domains:
+            fewest = 0.0
+        return float(fewest + self.constraint.max_skew - self.own)
+
+
+@dataclass(slots=True)
+class Spread:
+    """State of one attempt."""
+
+    domains: tuple[Domains, ...]
+
+    def copy(self) -> "Spread":
+        return Spread(tuple(one.copy() for one in self.domains))
+
+
+class PodTopologySpread:
+    """Rejects nodes where a constraint's skew would exceed its limit; prefers domains with few pods.
+
+    Pods without constraints get the default ones: hosts and zones, both ScheduleAnyway ("System"), or those
+    of the configuration ("List"), counted over the pods of the same controller and services.
+    """
+
+    name = NAME
+    scope = Scope.CLUSTER
+    exact = True
+
+    def __init__(
+        self,
+        defaultingType: Literal["System", "List"] = "System",  # noqa: N803 - upstream's name
+        defaultConstraints: Sequence[Mapping[str, Any]] = (),  # noqa: N803
+    ) -> None:
+        if defaultConstraints and defaultingType == "System":
+            raise ValueError("PodTopologySpread: defaultConstraints needs defaultingType: List")
+        self.system = defaultingType == "System"
+        listed = msgspec.convert(list(defaultConstraints), tuple[TopologySpreadConstraint, ...])
+        given = tuple(spread_constraint(one, {}) for one in listed)
+        self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else given
+
+    # Filter.
+
+    def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
+        constraints = tuple(self.constraints(cycle, hard=True))
+        if not constraints:
+            return SKIP
+        nodes = with_keys(cycle.cluster, constraints)
+        cycle.state[NAME] = Spread(tuple(_domains(cycle, one, nodes) for one in constraints))
+        return None
+
+    def constraints(self, cycle: Cycle, *, hard: bool) -> Iterator[SpreadConstraint]:
+        """Yield the pod's constraints, or the default ones with its controller and services."""
+        spread = cycle.pod.facts.spread
+        if not spread and any(one.hard is hard for one in self.defaults):
+            spread = tuple(scoring.with_defaults(self.defaults, cycle))
+        return (one for one in spread if one.hard is hard)
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        return rejected_rows.first(self._rejected, cycle, node)
+
+    def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
+        return rejected_rows.feasible(self._rejected, cycle, rows)
+
+    def rejections(self, cycle: Cycle, columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
+        return rejected_rows.grouped(self._rejected, cycle, rows)
+
+    @staticmethod
+    def _rejected(cycle: Cycle, rows: Rows) -> Iterator[tuple[Rejection, Mask]]:
+        """For each constraint, the nodes without its label, and those with too many pods."""
+        spread: Spread = cycle.state[NAME]
+        for one in spread.domains:
+            ids = cycle.cluster.topology.ids(one.constraint.topology_key)[rows]
+            yield _MISSING, ids < 0
+            yield _SKEW, one.totals[ids] > one.most
+
+    # Pods that are looked at as if they came or went.
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        self._change(cycle, pod, node, 1)
+
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        self._change(cycle, pod, node, -1)
+
+    @staticmethod
+    def _change(cycle: Cycle, pod: PodInfo, node: NodeInfo, number: int) -> None:
+        spread: Spread | None = cycle.state.get(NAME)
+        if spread is None or pod.pod.metadata.namespace != cycle.pod.pod.metadata.namespace:
+            return
+        for one in spread.domains:
+            counted = one.constraint.rules != () and not pod.pod.metadata.deletion_timestamp
+            if counted and one.nodes[node.row] and holds(one.constraint.rules, labels_of(pod)):
+                one.totals[cycle.cluster.topology.id(one.constraint.topology_key, node.row)] += number
+
+    # Score.
+
+    def pre_score(self, cycle: Cycle, nodes: Sequence[NodeInfo]) -> Skip | None:
+        """Take note of the nodes only: reading thousands of them costs more than `scores` over their rows."""
+        if not any(True for _ in self.constraints(cycle, hard=False)):
+            return SKIP
+        cycle.state[_NODES] = nodes
+        return None
+
+    def score(self, cycle: Cycle, node: NodeInfo) -> float:
+        return float(self._prepared(cycle).scores(np.array([node.row], np.intp))[0])
+
+    def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
+        return self._prepare(cycle, rows).scores(rows)
+
+    def normalize(self, cycle: Cycle, scores: Scores) -> Scores:
+        return scoring.normalized(scores)
+
+    def _prepare(self, cycle: Cycle, rows: Rows) -> "scoring.Prepared":
+        constraints = tuple(self.constraints(cycle, hard=False))
+        all_keys = bool(cycle.pod.facts.spread) or not self.system
+        prepared = scoring.prepare(cycle, constraints, rows, all_keys=all_keys)
+        cycle.state[_SCORES] = prepared
+        return prepared
+
+    def _prepared(self, cycle: Cycle) -> "scoring.Prepared":
+        prepared: scoring.Prepared | None = cycle.state.get(_SCORES)
+        if prepared is not None:
+            return prepared
+        nodes: Sequence[NodeInfo] | None = cycle.state.get(_NODES)
+        if nodes is None:
+            return self._prepare(cycle, np.flatnonzero(cycle.cluster.topology.live))
+        return self._prepare(cycle, np.fromiter((node.row for node in nodes), np.intp, len(nodes)))
+
+    # Hints.
+
+    def hints(self) -> dict[ChangeKind, Hint]:
+        return {
+            ChangeKind.POD_ADDED | ChangeKind.POD_REMOVED: _counts,
+            ChangeKind.POD_CHANGED | ChangeKind.POD_ITSELF: always,
+            ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS | ChangeKind.NODE_TAINTS: _domain_changed,
+        }
+
+
+def _domains(cycle: Cycle, constraint: SpreadConstraint, with_labels: Mask) -> Domains:
+    cluster, key = cycle.cluster, constraint.topology_key
+    nodes = with_labels & counted_nodes(cluster, cycle.pod.pod, constraint)
+    ids, size = cluster.topology.ids(key)[nodes], cluster.topology.size(key)
+    present = np.zeros(size + 1, np.bool_)
+    present[ids] = True
+    totals = np.zeros(size + 1)
+    if constraint.rules:
+        namespace = cycle.pod.pod.metadata.namespace
+        counts = cluster.index.matching_set(in_namespace(namespace, constraint.rules))
+        if counts.by_row:
+            numbers = counts.dense(cluster.topology.capacity)[nodes]
+            totals = np.bincount(ids, numbers, size + 1).astype(np.float64)
+    own = int(holds(constraint.rules, labels_of(cycle.pod)))
+    return Domains(constraint, nodes, present, totals, own)
+
+
+def _counts(pod: PodInfo, change: ClusterChange) -> bool:
+    """A pod that came or went helps if a constraint counts it."""
+    other = change.new or change.old
+    if not isinstance(other, PodInfo) or not pod.facts.spread:
+        return True
+    if other.pod.metadata.namespace != pod.pod.metadata.namespace:
+        return False
+    return any(holds(one.rules, other.pod.metadata.labels) for one in pod.facts.spread if one.hard)
+
+
+def _domain_changed(pod: PodInfo, change: ClusterChange) -> bool:
+    """A node helps if it has all labels now, or had them, and one of them or its taints changed."""
+    nodes = [one for one in (change.old, change.new) if isinstance(one, Node)]
+    keys = [one.topology_key for one in pod.facts.spread if one.hard]
+    if not nodes or not keys:
+        return True
+    having = [all(key in node.metadata.labels for key in keys) for node in nodes]
+    if len(nodes) == 1 or having[0] != having[1]:
+        return any(having)
+    old, new = nodes
+    changed = any(old.metadata.labels.get(key) != new.metadata.labels.get(key) for key in keys)
+    return having[1] and (changed or old.spec != new.spec)

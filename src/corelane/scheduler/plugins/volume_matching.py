@@ -1,0 +1,186 @@
+"""Which volumes of a pod are there for a node: bound ones, ones to be bound, and ones to be made.
+
+As upstream's volume binder (`FindPodVolumes`), without what is not watched: free capacity that CSI drivers
+publish, and in-tree volumes' translation to CSI.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from corelane import quantity
+from corelane.kube import keys
+from corelane.kube.meta import ResourceList
+from corelane.kube.objects import Node
+from corelane.kube.pod import Pod
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim, TopologySelectorTerm
+from corelane.kube.volumes import class_of, is_reserved, reaches, waits_for_consumer
+from corelane.quantity import QuantityError
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.label_rules import holds, rules_of
+from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.plugins.pod_claims import pod_claims
+
+_NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsOfPod:
+    """A pod's claims: bound, to be bound once a node is chosen, and waiting for somebody else."""
+
+    bound: tuple[PersistentVolumeClaim, ...] = ()
+    delayed: tuple[PersistentVolumeClaim, ...] = ()
+    immediate: tuple[PersistentVolumeClaim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVolumes:
+    """What a binding to a node must do first."""
+
+    static: tuple[tuple[PersistentVolume, PersistentVolumeClaim], ...] = ()
+    """Volumes to bind to claims."""
+    provisions: tuple[PersistentVolumeClaim, ...] = ()
+    """Claims for which a volume is to be made."""
+
+
+def fully_bound(claim: PersistentVolumeClaim) -> bool:
+    """Return whether the claim is bound from both sides."""
+    return bool(claim.spec.volume_name) and keys.BIND_COMPLETED in claim.metadata.annotations
+
+
+def claims_of(pod: Pod, objects: ClusterObjects) -> ClaimsOfPod:
+    """Return the claims of a pod, all of which exist."""
+    bound, delayed, immediate = [], [], []
+    for of in pod_claims(pod):
+        claim = objects.claims[of.key]
+        if fully_bound(claim):
+            bound.append(claim)
+        elif waits_for_consumer(objects.classes.get(class_of(claim))) and not claim.spec.volume_name:
+            delayed.append(claim)
+        else:
+            immediate.append(claim)
+    return ClaimsOfPod(tuple(bound), tuple(delayed), tuple(immediate))
+
+
+def find(claims: ClaimsOfPod, node: Node, objects: ClusterObjects) -> NodeVolumes | tuple[Reason, ...]:
+    """Return what a binding to the node must do, or why the node cannot have the pod."""
+    reasons = []
+    bound = _bound(claims.bound, node, objects)
+    delayed = _delayed(claims.delayed, node, objects)
+    if bound is Code.VOLUME_NODE_MISMATCH:
+        reasons.append(Reason(bound))
+    if delayed is None:
+        reasons.append(Reason(Code.VOLUME_NOT_AVAILABLE))
+    if bound is Code.VOLUME_MISSING:
+        reasons.append(Reason(bound))
+    return tuple(reasons) if delayed is None or reasons else delayed
+
+
+def _bound(claims: Iterable[PersistentVolumeClaim], node: Node, objects: ClusterObjects) -> Code | None:
+    for claim in claims:
+        volume = objects.volumes.get(claim.spec.volume_name)
+        if volume is None:
+            return Code.VOLUME_MISSING
+        if not reaches(volume, node):
+            return Code.VOLUME_NODE_MISMATCH
+    return None
+
+
+def _delayed(
+    claims: tuple[PersistentVolumeClaim, ...], node: Node, objects: ClusterObjects
+) -> NodeVolumes | None:
+    provisions, matching = [], []
+    for claim in claims:
+        selected = objects.provisioned_node(claim) or claim.metadata.annotations.get(keys.SELECTED_NODE)
+        if selected is None:
+            matching.append(claim)
+        elif selected == node.metadata.name:
+            provisions.append(claim)
+        else:
+            return None
+    chosen: dict[str, PersistentVolume] = {}
+    static = []
+    for claim in sorted(matching, key=lambda one: _storage(one.spec.resources.requests)):
+        volume = _matching_volume(claim, node, objects, chosen)
+        if volume is None:
+            provisions.append(claim)
+        else:
+            chosen[volume.metadata.name] = volume
+            static.append((volume, claim))
+    if not all(_can_be_made(claim, node, objects) for claim in provisions):
+        return None
+    return NodeVolumes(tuple(static), tuple(provisions))
+
+
+def _can_be_made(claim: PersistentVolumeClaim, node: Node, objects: ClusterObjects) -> bool:
+    storage = objects.classes.get(class_of(claim))
+    if storage is None or storage.provisioner in {"", _NO_PROVISIONER}:
+        return False
+    return _allowed(storage.allowed_topologies, node.metadata.labels)
+
+
+def _allowed(terms: tuple[TopologySelectorTerm, ...], labels: Mapping[str, str]) -> bool:
+    """Without terms, everywhere; a term without expressions allows nothing."""
+    if not terms:
+        return True
+    return any(
+        bool(term.match_label_expressions)
+        and all(labels.get(rule.key) in rule.values for rule in term.match_label_expressions)
+        for term in terms
+    )
+
+
+def _matching_volume(
+    claim: PersistentVolumeClaim, node: Node, objects: ClusterObjects, chosen: Mapping[str, PersistentVolume]
+) -> PersistentVolume | None:
+    """Upstream's `FindMatchingVolume`: one bound to this claim beforehand, else the smallest that will do."""
+    smallest: tuple[int, str] | None = None
+    for volume in _candidates(claim, objects, chosen):
+        if _is_for(volume, claim, objects):
+            return volume if reaches(volume, node) else None
+        if _available(volume, claim) and reaches(volume, node):
+            size = (_storage(volume.spec.capacity), volume.metadata.name)
+            smallest = size if smallest is None else min(smallest, size)
+    return objects.volumes[smallest[1]] if smallest else None
+
+
+def _candidates(
+    claim: PersistentVolumeClaim, objects: ClusterObjects, chosen: Mapping[str, PersistentVolume]
+) -> Iterator[PersistentVolume]:
+    size = _storage(claim.spec.resources.requests)
+    for name, volume in objects.volumes_of_class(class_of(claim)).items():
+        of_other = (volume.spec.claim_ref is not None or name in objects.taken_volumes) and not _is_for(
+            volume, claim, objects
+        )
+        if (
+            name not in chosen
+            and not of_other
+            and _storage(volume.spec.capacity) >= size
+            and volume.spec.volume_mode == claim.spec.volume_mode
+            and volume.spec.volume_attributes_class_name == claim.spec.volume_attributes_class_name
+            and not volume.metadata.deletion_timestamp
+        ):
+            yield volume
+
+
+def _is_for(volume: PersistentVolume, claim: PersistentVolumeClaim, objects: ClusterObjects) -> bool:
+    """Whether the volume is bound to this claim, by its own word or by a binding under way."""
+    taken = objects.taken_by(volume)
+    if taken is not None:
+        return taken == claim.key
+    return is_reserved(volume, claim)
+
+
+def _available(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+    if volume.status.phase != "Available" or class_of(volume) != class_of(claim):
+        return False
+    if claim.spec.selector is not None and not holds(rules_of(claim.spec.selector), volume.metadata.labels):
+        return False
+    return {*claim.spec.access_modes} <= {*volume.spec.access_modes}
+
+
+def _storage(amounts: ResourceList) -> int:
+    """Bytes; 0 for an absent or invalid amount."""
+    try:
+        return quantity.value(str(amounts.get("storage", "0")))
+    except QuantityError:
+        return 0

@@ -1,0 +1,113 @@
+"""VolumeRestrictions: disks that one pod of a node uses at a time, and claims that one pod uses at all."""
+
+from dataclasses import dataclass
+from typing import Final
+
+from corelane.kube.pod import Pod
+from corelane.kube.pod_volumes import Volume
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
+from corelane.scheduler.plugins.pod_claims import names_claim, not_watched
+
+NAME: Final = "VolumeRestrictions"
+_ONE_POD: Final = "ReadWriteOncePod"
+
+
+@dataclass(slots=True)
+class ClaimUse:
+    """Claims of the pod that one pod may use at a time, and how many uses by pods on nodes there are."""
+
+    claims: frozenset[str]
+    uses: int
+
+    def copy(self) -> "ClaimUse":
+        """Return a copy that can be changed."""
+        return ClaimUse(self.claims, self.uses)
+
+
+class VolumeRestrictions:
+    """Rejects nodes where a pod has the same disk, and all nodes while a ReadWriteOncePod claim is used."""
+
+    name = NAME
+    scope = Scope.CLUSTER
+
+    def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
+        objects, pod, names = cycle.cluster.objects, cycle.pod.pod, set()
+        if cycle.pod.facts.claims and (reason := not_watched(objects)):
+            return Rejection.of(NAME, reason, resolvable=False)
+        for name in cycle.pod.facts.claims:
+            claim = objects.claims.get((pod.metadata.namespace, name))
+            if claim is None:
+                return Rejection.of(NAME, Reason(Code.CLAIM_NOT_FOUND, (name,)), resolvable=False)
+            if _ONE_POD in claim.spec.access_modes:
+                names.add(name)
+        used = cycle.cluster.index.claims
+        uses = sum((pod.metadata.namespace, name) in used for name in names)
+        if not uses and not any(map(_exclusive, pod.spec.volumes)):
+            return SKIP
+        cycle.state[NAME] = ClaimUse(frozenset(names), uses)
+        return None
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        mine = [volume for volume in cycle.pod.pod.spec.volumes if _exclusive(volume)]
+        if mine and any(_disk_conflict(mine, other.pod) for other in node.pods.values()):
+            return Rejection.of(NAME, Reason(Code.DISK_CONFLICT))
+        use: ClaimUse = cycle.state[NAME]
+        return Rejection.of(NAME, Reason(Code.CLAIM_IN_USE)) if use.uses > 0 else None
+
+    def add_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        self._change(cycle, pod, 1)
+
+    def remove_pod(self, cycle: Cycle, pod: PodInfo, node: NodeInfo) -> None:
+        self._change(cycle, pod, -1)
+
+    @staticmethod
+    def _change(cycle: Cycle, pod: PodInfo, number: int) -> None:
+        use: ClaimUse | None = cycle.state.get(NAME)
+        if use is not None and pod.pod.metadata.namespace == cycle.pod.pod.metadata.namespace:
+            use.uses += number * sum(name in use.claims for name in pod.facts.claims)
+
+    def hints(self) -> dict[ChangeKind, Hint]:
+        return {
+            ChangeKind.POD_REMOVED: _frees,
+            ChangeKind.CLAIM: names_claim,
+            ChangeKind.NODE_ADDED | ChangeKind.POD_ITSELF: always,
+        }
+
+
+def _frees(pod: PodInfo, change: ClusterChange) -> bool:
+    old = change.old
+    if not isinstance(old, PodInfo):
+        return True
+    if old.pod.metadata.namespace == pod.pod.metadata.namespace and {*old.facts.claims} & {*pod.facts.claims}:
+        return True
+    return _disk_conflict([one for one in pod.pod.spec.volumes if _exclusive(one)], old.pod)
+
+
+def _exclusive(volume: Volume) -> bool:
+    disks = (volume.gce_persistent_disk, volume.aws_elastic_block_store, volume.iscsi, volume.rbd)
+    return any(disk is not None for disk in disks)
+
+
+def _disk_conflict(volumes: list[Volume], other: Pod) -> bool:
+    return any(_same_disk(one, theirs) for one in volumes for theirs in other.spec.volumes)
+
+
+def _same_disk(one: Volume, other: Volume) -> bool:
+    """Upstream's `isVolumeConflict`: the same disk, unless both only read it (and it is not Amazon's)."""
+    a, b = one.gce_persistent_disk, other.gce_persistent_disk
+    if a and b and a.pd_name == b.pd_name and not (a.read_only and b.read_only):
+        return True
+    aws, other_aws = one.aws_elastic_block_store, other.aws_elastic_block_store
+    if aws and other_aws and aws.volume_id == other_aws.volume_id:
+        return True
+    c, d = one.iscsi, other.iscsi
+    if c and d and c.iqn == d.iqn and not (c.read_only and d.read_only):
+        return True
+    e, f = one.rbd, other.rbd
+    if not (e and f) or (e.read_only and f.read_only):
+        return False
+    return bool({*e.monitors} & {*f.monitors}) and (e.pool, e.image) == (f.pool, f.image)

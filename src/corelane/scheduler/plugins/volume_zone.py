@@ -1,0 +1,107 @@
+"""VolumeZone: zone and region labels of bound volumes, as cloud providers set them before node affinity."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from corelane.kube.storage import PersistentVolume, StorageClass
+from corelane.kube.volumes import class_of
+from corelane.reasons import Code, Reason
+from corelane.scheduler.cache.columns import Columns, Rows
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
+from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
+from corelane.scheduler.plugins.pod_claims import names_claim, not_watched
+
+NAME: Final = "VolumeZone"
+_ZONE: Final = "topology.kubernetes.io/zone"
+_REGION: Final = "topology.kubernetes.io/region"
+_BETA_ZONE: Final = "failure-domain.beta.kubernetes.io/zone"
+_BETA_REGION: Final = "failure-domain.beta.kubernetes.io/region"
+_CURRENT: Final = {_BETA_ZONE: _ZONE, _BETA_REGION: _REGION}
+_LABELS: Final = (_BETA_ZONE, _BETA_REGION, _ZONE, _REGION)
+_SEPARATOR: Final = "__"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A label of a volume that the node must have, with one of the values."""
+
+    key: str
+    values: frozenset[str]
+
+
+class VolumeZone:
+    """Rejects nodes in other zones or regions than the pod's bound volumes; nodes without labels pass."""
+
+    name = NAME
+    scope = Scope.CLUSTER
+
+    def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
+        places: list[Place] = []
+        for name in cycle.pod.facts.claims:
+            found = _places(cycle, name)
+            if isinstance(found, Reason):
+                return Rejection.of(NAME, found, resolvable=False)
+            places += found
+        if not places:
+            return SKIP
+        cycle.state[NAME] = tuple(places)
+        return None
+
+    def filter(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        labels, places = node.labels, cycle.state[NAME]
+        if not any(key in labels for key in _LABELS):
+            return None
+        for place in places:
+            value = labels.get(place.key, labels.get(_CURRENT.get(place.key, place.key)))
+            if value not in place.values:
+                return Rejection.of(NAME, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False)
+        return None
+
+    def rejections(self, _cycle: Cycle, _columns: Columns, rows: Rows) -> Iterator[tuple[Rejection, Rows]]:
+        yield Rejection.of(NAME, Reason(Code.VOLUME_ZONE_MISMATCH), resolvable=False), rows
+
+    def hints(self) -> dict[ChangeKind, Hint]:
+        return {
+            ChangeKind.CLAIM: names_claim,
+            ChangeKind.STORAGE_CLASS: _waits,
+            ChangeKind.VOLUME | ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS: always,
+            ChangeKind.POD_ITSELF: always,
+        }
+
+
+def _places(cycle: Cycle, name: str) -> list[Place] | Reason:
+    """The places of one claim's volume, or why the pod must wait."""
+    objects = cycle.cluster.objects
+    if reason := not_watched(objects):
+        return reason
+    if not name:
+        return Reason(Code.CLAIM_WITHOUT_NAME)
+    claim = objects.claims.get((cycle.pod.pod.metadata.namespace, name))
+    if claim is None:
+        return Reason(Code.CLAIM_NOT_FOUND, (name,))
+    if claim.spec.volume_name:
+        volume = objects.volumes.get(claim.spec.volume_name)
+        return _of(volume) if volume else Reason(Code.VOLUME_NOT_FOUND, (claim.spec.volume_name,))
+    class_name = class_of(claim)
+    if not class_name:
+        return Reason(Code.CLAIM_WITHOUT_CLASS)
+    storage = objects.classes.get(class_name)
+    if storage is None:
+        return Reason(Code.CLASS_NOT_FOUND, (class_name,))
+    return [] if storage.volume_binding_mode == "WaitForFirstConsumer" else Reason(Code.CLAIM_NOT_BOUND)
+
+
+def _of(volume: PersistentVolume) -> list[Place]:
+    labels = volume.metadata.labels
+    sets = (
+        (key, [part.strip() for part in labels[key].split(_SEPARATOR)]) for key in _LABELS if key in labels
+    )
+    return [Place(key, frozenset(values)) for key, values in sets if all(values)]
+
+
+def _waits(_pod: PodInfo, change: ClusterChange) -> bool:
+    new = change.new
+    return not isinstance(new, StorageClass) or new.volume_binding_mode == "WaitForFirstConsumer"

@@ -1,0 +1,444 @@
+"""The queue: each pod without a node is in exactly one place, and a change that may help it is not lost.
+
+Theory of operation. A pod is gated (by a PreEnqueue plugin), ready, backing off, parked, or out: being tried
+or bound. A pod that no node fits is parked with its group, the pods that get the same answer. A change that
+may help the group makes one of its pods ready, on trial: if it is placed, the next one is tried; if not, the
+rest stay parked, for the answer would be the same. So 10,000 replicas that fit nowhere cost one attempt. New
+pods of a group are parked without an attempt while nothing has changed that could help. The numbers are
+kube-scheduler's: back-off of 1 s doubling to 10 s, and an attempt after 5 minutes in any case.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import reduce
+from operator import or_
+from typing import Final
+
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always, members
+from corelane.scheduler.framework.plugin import Scope
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.queue.active_queue import ActiveQueue, Line
+from corelane.scheduler.queue.backoff import Backoff, BackoffQueue
+from corelane.scheduler.queue.groups import Group, Grouping
+from corelane.scheduler.queue.hints import Backlog, PendingChange, helps
+from corelane.scheduler.queue.unschedulable import LONGEST_PARKED, UnschedulablePods
+from corelane.scheduler.queue.waiting import QueuePlace, SortKey, Verdict, Waiting
+
+__all__ = ["LONGEST_PARKED", "SchedulingQueue"]
+
+AT_ONCE: Final = 256
+"""Groups that are asked about a change at once; with more, between attempts."""
+PUT_OFF_AT_ONCE: Final = 1000
+"""New pods that are put off before one is tried."""
+PORTION: Final = 2000
+"""Groups that are asked between two attempts."""
+
+
+class SchedulingQueue:
+    """Pods without a node; see the theory of operation."""
+
+    def __init__(
+        self,
+        profile: Profile,
+        backoff: Backoff | None = None,
+        fits_nowhere: Callable[[PodInfo], bool] = lambda _: False,
+        looked_at: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        """`fits_nowhere` tells of pods that certainly do not fit now: others come first.
+
+        `looked_at` returns the label keys that selectors in the cluster look at; it only grows.
+        """
+        self._grouping = Grouping(looked_at)
+        self._fits_nowhere = fits_nowhere
+        self._profile = profile
+        self._backoff = backoff or Backoff()
+        self._pods: dict[str, Waiting] = {}
+        self._active = ActiveQueue()
+        self._backing_off = BackoffQueue()
+        self._unschedulable = UnschedulablePods()
+        self._backlog = Backlog()
+        self._asking: Iterator[Group] | None = None
+        self._gated: dict[str, Waiting] = {}
+        self._gates_listen = profile.helped_by(plugin.name for plugin in profile.pre_enqueue)
+        self._latest: dict[ChangeKind, int] = {}
+        self._screened = any(plugin.name == "NodeResourcesFit" for plugin in profile.plugins)
+        self._local = frozenset(one.name for one in profile.filters if one.scope is Scope.ROW)
+        self._number = 0
+        self.sequence = 0
+        """Number of changes so far."""
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._pods
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._pods.values())
+
+    def get(self, uid: str) -> Waiting | None:
+        return self._pods.get(uid)
+
+    def counts(self) -> Counter[str]:
+        """Return the number of pods by the names of kube-scheduler's `scheduler_pending_pods`."""
+        return Counter(_METRIC[waiting.place] for waiting in self._pods.values())
+
+    # Pods come and go.
+
+    def add(self, info: PodInfo, now: float = 0.0) -> Waiting:
+        """Add a pod: ready at once, unless a plugin gates it."""
+        waiting = self._pods[info.uid] = Waiting(info)
+        self._make_ready(waiting, Line.NEW)
+        return waiting
+
+    def remove(self, uid: str, now: float = 0.0) -> None:
+        """Remove a pod, if it is there."""
+        if waiting := self._pods.pop(uid, None):
+            self._leave(waiting, now)
+
+    def update(self, info: PodInfo, now: float) -> None:
+        """Replace a pod; one that gets other answers than before is tried again."""
+        waiting = self._pods[info.uid]
+        gated, group = waiting.place is QueuePlace.GATED, waiting.group
+        waiting.info = info
+        if waiting.place in {QueuePlace.READY, QueuePlace.BACKING_OFF}:
+            self._leave(waiting, now)
+            waiting.group = None
+            self._make_ready_or_back_off(waiting, now, Line.NEW)
+        elif gated or group != self._grouping.key_of(info):
+            self._leave(waiting, now)
+            waiting.group = None
+            self._make_ready_or_back_off(waiting, now, Line.HINTED if waiting.attempts else Line.NEW)
+
+    def refresh(self, info: PodInfo) -> None:
+        """Replace a pod whose change does not affect where it fits."""
+        self._pods[info.uid].info = info
+
+    # Attempts.
+
+    def pop(self, now: float) -> Waiting | None:
+        """Take out the next ready pod, for an attempt."""
+        self._split_groups(now)
+        self._advance(now)
+        ready = self._next(now)
+        if ready is None:
+            early = self._backing_off.early()
+            if early is None:
+                return None
+            ready = Line.HINTED, early
+        line, waiting = ready
+        self._active.popped = line
+        del self._pods[waiting.uid]
+        self._move(waiting, QueuePlace.OUT)
+        self._end_trial(waiting)
+        if waiting.alone:
+            waiting.alone, waiting.group = False, None
+        if not waiting.continued:
+            waiting.started = self.sequence
+        waiting.continued = False
+        waiting.attempts += 1
+        return waiting
+
+    def again(self, waiting: Waiting, *, doubtful: bool = False) -> None:
+        """Put back a pod whose attempt is to be continued: at once, or after other pods."""
+        self._pods[waiting.uid] = waiting
+        waiting.continued = True
+        waiting.attempts -= 1
+        self._make_ready(waiting, Line.DOUBTFUL if doubtful else self._active.popped, first=not doubtful)
+
+    def _next(self, now: float) -> tuple[Line, Waiting] | None:
+        """The next ready pod; while attempts fail, new pods that certainly fail too are put off."""
+        for _ in range(PUT_OFF_AT_ONCE):
+            ready = self._active.next(now)
+            if ready is None or ready[0] is not Line.NEW or not self._active.failing:
+                return ready
+            waiting = ready[1]
+            if not self._fits_nowhere(waiting.info):
+                return ready
+            self._move(waiting, QueuePlace.READY)
+            self._active.push(waiting, Line.DOUBTFUL, self._sort_key(waiting))
+        return self._active.next(now)
+
+    def verdict(self, waiting: Waiting) -> Verdict | None:
+        """Return why a popped pod fits nowhere, if an equal one was tried and nothing changed since."""
+        group = None if waiting.trial else self._group_of(waiting)
+        if group is None or self._changed_since(group.verdict.sequence, group.kinds):
+            return None
+        return group.verdict
+
+    def park(self, waiting: Waiting, now: float, plugins: frozenset[str], message: str = "") -> None:
+        """Put back a pod that no node fits, since these plugins rejected it."""
+        self._active.ended(now, failed=True)
+        waiting.failures += 1
+        self._park(waiting, now, Verdict(plugins, message, waiting.started))
+
+    def deny(self, waiting: Waiting, now: float, plugin: str, message: str) -> None:
+        """Put back a pod whose binding a Permit plugin denied: that says nothing about equal pods."""
+        waiting.failures += 1
+        waiting.alone, waiting.group = True, None
+        self._park(waiting, now, Verdict(frozenset({plugin}), message, waiting.started))
+
+    def park_alike(self, waiting: Waiting, now: float, verdict: Verdict) -> None:
+        """Put back a pod without an attempt, since an equal one was tried."""
+        waiting.attempts -= 1
+        waiting.failures = max(1, waiting.failures)
+        self._park(waiting, now, verdict)
+
+    def placed(self, waiting: Waiting, now: float, *, permitted: bool = True) -> None:
+        """Note that a node was found for the pod: the next one of its group is tried."""
+        self._active.ended(now, failed=False)
+        waiting.failures = 0 if permitted else waiting.failures
+        waiting.trial = False
+        self._try_group(self._group_of(waiting), now)
+
+    def retry(self, waiting: Waiting, now: float) -> None:
+        """Put back a pod whose attempt ended by an error, to be tried again after its back-off."""
+        trial, waiting.trial = waiting.trial, False
+        self._pods[waiting.uid] = waiting
+        waiting.errors += 1
+        waiting.ready_at = now + self._backoff.seconds(waiting.errors)
+        self._back_off(waiting)
+        if trial:
+            self._try_group(self._group_of(waiting), now)
+
+    def back_off(self, uid: str, now: float) -> None:
+        """Try a parked pod again after the back-off of an error."""
+        waiting = self._pods.get(uid)
+        if waiting is not None and waiting.place is QueuePlace.PARKED:
+            self._leave(waiting, now)
+            self.retry(waiting, now)
+
+    # Changes and time.
+
+    def listens(self, kinds: ChangeKind) -> bool:
+        """Return whether a change of these kinds can matter to a pod in the queue."""
+        return self._unschedulable.listens(kinds) or bool(self._gated)
+
+    def changed(self, change: ClusterChange, now: float) -> None:
+        """Make ready the pods that the change may help: at once, or between attempts if they are many."""
+        self.sequence += 1
+        for kind in members(change.kind):
+            self._latest[kind] = self.sequence
+        self._split_groups(now)
+        self._ask_gated(change, now)
+        if not self._unschedulable.listens(change.kind):
+            return
+        idle = self._asking is None and not len(self._backlog)
+        if not self._backlog.add(change, self.sequence):
+            for group in list(self._unschedulable.groups.values()):
+                self._try_group(group, now)
+        if idle:
+            self.ask(now, AT_ONCE)
+
+    def ask(self, now: float, most: int = PORTION) -> None:
+        """Ask groups about changes, at most so many; call it between attempts."""
+        for _ in range(most):
+            if self._asking is None:
+                pending = self._backlog.take()
+                if pending is None:
+                    return
+                self._asking = self._asked(pending)
+            group = next(self._asking, None)
+            if group is None:
+                self._asking = None
+            elif group.hopeful:
+                self._try_group(group, now)
+
+    def activate(self, uid: str, now: float) -> None:
+        """Try a parked or backing off pod next, whatever changed; the back-off of an error is kept."""
+        waiting = self._pods.get(uid)
+        if waiting and not waiting.errors and waiting.place in {QueuePlace.PARKED, QueuePlace.BACKING_OFF}:
+            self._leave(waiting, now)
+            waiting.trial = True
+            self._make_ready(waiting, Line.HINTED)
+
+    def nominate(self, waiting: Waiting, node: str, now: float) -> None:
+        """Note the node that is nominated for a pod; a pod that loses it ("") is tried again."""
+        if waiting.nominated == node:
+            return
+        lost = not node
+        parked = waiting.place is QueuePlace.PARKED
+        if parked:
+            self._leave(waiting, now)
+        waiting.nominated, waiting.group = node, None
+        if parked or (lost and waiting.place is QueuePlace.BACKING_OFF):
+            self._make_ready(waiting, Line.HINTED)
+
+    def has_ready(self, now: float) -> bool:
+        """Return whether `pop` would return a pod, or changes are left to ask about."""
+        self._advance(now)
+        if self._active.next(now) is not None or self._backing_off.early() is not None:
+            return True
+        return self._asking is not None or len(self._backlog) > 0
+
+    def next_time(self) -> float | None:
+        """Return when the next pod becomes ready without a change; None if none will."""
+        times = (self._backing_off.next_time(), self._unschedulable.next_time())
+        return min((time for time in times if time is not None), default=None)
+
+    def _advance(self, now: float) -> None:
+        while waiting := self._backing_off.over(now):
+            self._make_ready(waiting, Line.HINTED)
+        while group := self._unschedulable.overdue(now):
+            self._unschedulable.confirmed(group, now)
+            self._try_group(group, now, Line.FLUSHED)
+
+    def _asked(self, pending: PendingChange) -> Iterator[Group]:
+        """Ask one group after another about a change."""
+        change, most = pending.change, None
+        if self._screened and change.after is not None and not change.after.amplified:
+            most = change.after.allocatable.get("cpu", 0)
+        for group in list(self._unschedulable.listening(change.kind, most)):
+            group.hopeful = False
+            if group.count and not group.trials and group.verdict.sequence < pending.sequence:
+                example = group.example()
+                group.hopeful = example is not None and helps(group.hints, example, change)
+            yield group
+
+    def _ask_gated(self, change: ClusterChange, now: float) -> None:
+        if not self._gated or not change.kind & self._gates_listen:
+            return
+        for waiting in list(self._gated.values()):
+            assert waiting.gate is not None
+            if helps(self._profile.hints(waiting.gate.plugin).items(), waiting.info, change):
+                self._make_ready(waiting, Line.NEW)
+
+    def _changed_since(self, sequence: int, kinds: ChangeKind) -> bool:
+        return any(self._latest.get(kind, 0) > sequence for kind in members(kinds))
+
+    # Groups.
+
+    def _park(self, waiting: Waiting, now: float, verdict: Verdict) -> None:
+        self._split_groups(now)
+        waiting.errors, waiting.trial = 0, False
+        waiting.ready_at = now + self._backoff.seconds(waiting.failures)
+        self._pods[waiting.uid] = waiting
+        group = self._judged_group(waiting, now, verdict)
+        if self._changed_since(verdict.sequence, group.kinds):
+            # A change came while the pod was being tried: it may help.
+            self._unschedulable.drop_empty(group)
+            self._back_off(waiting)
+            return
+        self._move(waiting, QueuePlace.PARKED)
+        group.park(waiting, now, self._sort_key(waiting))
+
+    def _judged_group(self, waiting: Waiting, now: float, verdict: Verdict) -> Group:
+        """The pod's group, with this verdict."""
+        key = self._grouping.key(waiting)
+        group = self._unschedulable.groups.get(key)
+        if group is not None and group.verdict is verdict:
+            return group
+        if group is not None and group.verdict.plugins == verdict.plugins:
+            group.verdict = verdict
+            self._unschedulable.confirmed(group, now)
+            return group
+        if group is None:
+            group = Group(key, verdict, cpu=waiting.info.requests.get("cpu", 0))
+        self._unschedulable.drop(key)
+        group.verdict = verdict
+        group.hints = tuple(self._hints(verdict.plugins))
+        group.local = verdict.plugins <= self._local
+        group.kinds = reduce(or_, (kinds for kinds, _ in group.hints), ChangeKind.NOTHING)
+        self._unschedulable.put(group, now)
+        return group
+
+    def _hints(self, plugins: frozenset[str]) -> Iterator[tuple[ChangeKind, Hint]]:
+        if not plugins:
+            yield ~ChangeKind.NOTHING, always
+        for name in sorted(plugins):
+            yield from self._profile.hints(name).items()
+
+    def _try_group(self, group: Group | None, now: float, line: Line = Line.HINTED) -> None:
+        """Make one parked pod of a group ready, or let it back off, unless there is one already."""
+        while group is not None and not group.trials and (waiting := group.first(now)):
+            group.trials.add(waiting.uid)
+            self._leave(waiting, now)
+            waiting.trial = True
+            self._make_ready_or_back_off(waiting, now, line)
+
+    def _end_trial(self, waiting: Waiting) -> None:
+        group = self._group_of(waiting) if waiting.trial else None
+        if group is not None:
+            group.trials.discard(waiting.uid)
+
+    def _group_of(self, waiting: Waiting) -> Group | None:
+        return self._unschedulable.groups.get(self._grouping.key(waiting))
+
+    def _split_groups(self, now: float) -> None:
+        """Try replicas again, each for itself, once some selector looks at a label in which they differ."""
+        keys = self._grouping.new_keys()
+        if not keys:
+            return
+        pods = [waiting for waiting in self._pods.values() if not keys.isdisjoint(_labels(waiting))]
+        apart = [waiting for waiting in pods if waiting.trial or waiting.place is QueuePlace.PARKED]
+        for waiting in apart:
+            self._leave(waiting, now)
+        self._grouping.renew(keys)
+        for waiting in apart:
+            self._make_ready_or_back_off(waiting, now, Line.HINTED)
+
+    # Places.
+
+    def _make_ready_or_back_off(self, waiting: Waiting, now: float, line: Line) -> None:
+        if waiting.ready_at > now:
+            self._back_off(waiting)
+        else:
+            self._make_ready(waiting, line)
+
+    def _make_ready(self, waiting: Waiting, line: Line, *, first: bool = False) -> None:
+        """Put a pod in a line; `first` of its level, since it had its turn already."""
+        if self._passes_gates(waiting):
+            self._move(waiting, QueuePlace.READY)
+            key = self._sort_key(waiting)
+            self._active.push(waiting, line, key[:1] if first else key)
+
+    def _back_off(self, waiting: Waiting) -> None:
+        if self._passes_gates(waiting):
+            self._move(waiting, QueuePlace.BACKING_OFF)
+            self._backing_off.push(waiting, self._sort_key(waiting))
+
+    def _passes_gates(self, waiting: Waiting) -> bool:
+        answers = (plugin.pre_enqueue(waiting.info) for plugin in self._profile.pre_enqueue)
+        waiting.gate = next(filter(None, answers), None)
+        if waiting.gate is None:
+            self._gated.pop(waiting.uid, None)
+            return True
+        self._end_trial(waiting)
+        waiting.trial = False
+        self._move(waiting, QueuePlace.GATED)
+        self._gated[waiting.uid] = waiting
+        return False
+
+    def _leave(self, waiting: Waiting, now: float) -> None:
+        """Take a pod out of its place; where it was on trial, another one of its group is."""
+        place = waiting.place
+        self._move(waiting, QueuePlace.OUT)
+        self._gated.pop(waiting.uid, None)
+        group = self._group_of(waiting) if place is QueuePlace.PARKED or waiting.trial else None
+        if group is None:
+            return
+        if place is QueuePlace.PARKED:
+            group.count -= 1
+        elif waiting.trial:
+            waiting.trial = False
+            group.trials.discard(waiting.uid)
+            self._try_group(group, now)
+        self._unschedulable.drop_empty(group)
+
+    def _move(self, waiting: Waiting, place: QueuePlace) -> None:
+        """Every move voids the entries of the pod in the heaps."""
+        self._number += 1
+        waiting.place, waiting.number = place, self._number
+
+    def _sort_key(self, waiting: Waiting) -> SortKey:
+        return self._profile.queue_sort.sort_key(waiting.info)
+
+
+def _labels(waiting: Waiting) -> Mapping[str, str]:
+    return waiting.info.pod.metadata.labels
+
+
+_METRIC: Final = {
+    QueuePlace.GATED: "gated",
+    QueuePlace.READY: "active",
+    QueuePlace.BACKING_OFF: "backoff",
+    QueuePlace.PARKED: "unschedulable",
+}

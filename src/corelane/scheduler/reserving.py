@@ -1,0 +1,45 @@
+"""Reserve, Unreserve and Permit of a profile's plugins, and their work before a binding is sent."""
+
+from typing import Final
+
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.instructions import PreBindWork
+
+LONGEST_WAIT: Final = 15 * 60.0
+"""Seconds; upstream's `maxTimeout` of Permit."""
+
+
+def reserve(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+    """Let each plugin book what it keeps for the pod; if one rejects, undo all."""
+    for plugin in profile.reserves:
+        if rejection := plugin.reserve(cycle, node):
+            unreserve(profile, cycle.pod, node.name)
+            return rejection
+    return None
+
+
+def unreserve(profile: Profile, pod: PodInfo, node: str) -> None:
+    """Undo `reserve`, in reverse order."""
+    for plugin in reversed(profile.reserves):
+        plugin.unreserve(pod, node)
+
+
+def permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[str, float]:
+    """Ask all Permit plugins: the first rejection, or the plugins that hold the binding, for how long (s)."""
+    waits: dict[str, float] = {}
+    for plugin in profile.permits:
+        match plugin.permit(cycle, node):
+            case Rejection() as rejection:
+                return rejection
+            case Wait(seconds):
+                waits[plugin.name] = min(max(seconds, 0.0), LONGEST_WAIT)
+    return waits
+
+
+def pre_bind_work(profile: Profile, cycle: Cycle, node: NodeInfo) -> tuple[PreBindWork, ...]:
+    """Return what the shell has to do before it binds the pod to the node."""
+    work = (plugin.pre_bind_work(cycle, node) for plugin in profile.pre_binds)
+    return tuple(one for one in work if one is not None)

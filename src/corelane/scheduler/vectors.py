@@ -1,0 +1,267 @@
+"""Feasibility and scores of one pod shape over all nodes, computed again only for rows that changed."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.ma  # np.unique imports it when it is first called, which takes 20 ms
+
+from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
+from corelane.scheduler.framework.plugin import (
+    Cycle,
+    Depends,
+    FilterPlugin,
+    ScorePlugin,
+)
+
+NEVER: Final = -np.inf
+"""Score of a row that a filter rejects."""
+_PARTS: Final = (Depends.NODE, Depends.CPUS, Depends.PODS)
+_MANY: Final = 256
+_MOST_STATES: Final = 16_384
+
+
+def feasible(plugin: FilterPlugin, cycle: Cycle, rows: Rows) -> Mask:
+    """Return which of the rows a Filter may pass, by its vectorised form or row by row."""
+    vectorised = getattr(plugin, "feasible", None)
+    if vectorised is not None:
+        mask: Mask = vectorised(cycle, cycle.cluster.columns, rows)
+        return mask
+    nodes = cycle.cluster.by_row
+    passed = (plugin.filter(cycle, node) is None for row in rows if (node := nodes[row]))
+    return np.fromiter(passed, dtype=np.bool_, count=len(rows))
+
+
+def scores(plugin: ScorePlugin, cycle: Cycle, rows: Rows) -> Scores:
+    """Return the scores of a Score for rows, not normalised, by its vectorised form or row by row."""
+    vectorised = getattr(plugin, "scores", None)
+    if vectorised is not None:
+        found: Scores = vectorised(cycle, cycle.cluster.columns, rows)
+        return found
+    nodes = cycle.cluster.by_row
+    values = (plugin.score(cycle, node) for row in rows if (node := nodes[row]))
+    return np.fromiter(values, dtype=np.float64, count=len(rows))
+
+
+def is_exact(plugin: FilterPlugin) -> bool:
+    """Return whether what a Filter says over columns needs no second question."""
+    return not hasattr(plugin, "feasible") or bool(getattr(plugin, "exact", False))
+
+
+def is_estimate(plugin: ScorePlugin) -> bool:
+    """Return whether a Score over columns is an upper bound only."""
+    return hasattr(plugin, "scores") and not getattr(plugin, "exact", True)
+
+
+def normalizes(plugin: ScorePlugin) -> bool:
+    """Return whether scores must be normalised over all nodes that fit."""
+    return hasattr(plugin, "normalize")
+
+
+@dataclass(slots=True)
+class StateVerdict:
+    """What plugins that depend on CPUS only say of a canonical state."""
+
+    blame: int
+    score: float
+    estimate: float = 0.0
+    """The part of the score that is an estimate."""
+    verified: bool = False
+    """Whether the estimate was replaced by what a node in this state answered."""
+
+
+class ShapeVectors:
+    """The plugins of scope ROW over all rows, for pods of one shape that skip the same plugins.
+
+    `total` is the weighted sum of the scores that are not normalised, `NEVER` where a filter rejects;
+    `blame` the number of the filter that rejects, 0 for none.
+    """
+
+    __slots__ = (
+        "_blame_of_node",
+        "_cpus",
+        "_differs",
+        "_nodes",
+        "_nodes_at",
+        "_pods",
+        "_pods_at",
+        "_rooms",
+        "_total_of_node",
+        "blame",
+        "estimated",
+        "normalized",
+        "raw",
+        "states",
+        "total",
+        "weighted",
+    )
+
+    def __init__(
+        self,
+        columns: Columns,
+        filters: Sequence[tuple[int, FilterPlugin]],
+        weighted: Sequence[tuple[ScorePlugin, float]],
+    ) -> None:
+        self._nodes, self._cpus, self._pods = (
+            (
+                [one for one in filters if _part(one[1]) is part],
+                [one for one in weighted if _part(one[0]) is part],
+            )
+            for part in _PARTS
+        )
+        self.weighted = weighted
+        self.estimated = [one for one in weighted if is_estimate(one[0])]
+        """Scores that are upper bounds, and their weights."""
+        self.normalized = [one for one in weighted if normalizes(one[0])]
+        self._rooms = [one for one in self._cpus[0] if hasattr(one[1], "room")]
+        self.states: dict[int, StateVerdict] = {}
+        """By the id of the state."""
+        self._differs: dict[str, bool] = {}
+        self._nodes_at = self._pods_at = -1
+        self._allocate(columns.capacity)
+
+    def _allocate(self, capacity: int) -> None:
+        self.total = np.full(capacity, NEVER)
+        self.blame = np.zeros(capacity, dtype=np.int16)
+        self.raw = {plugin.name: np.zeros(capacity) for plugin, _ in self.normalized}
+        """Scores that are to be normalised, by plugin."""
+        self._total_of_node = np.zeros(capacity)
+        self._blame_of_node = np.zeros(capacity, dtype=np.int16)
+
+    def update(self, cycle: Cycle, most: int | None = None) -> bool:
+        """Compute rows again that changed since the last time; return whether all are up to date.
+
+        With `most`, at most about so many canonical states are judged; the next call goes on.
+        """
+        columns = cycle.cluster.columns
+        of_nodes = columns.nodes_log.since(self._nodes_at)
+        of_pods = columns.pods_log.since(self._pods_at)
+        if len(self.states) > max(_MOST_STATES, 2 * columns.capacity):
+            self.states.clear()
+            of_nodes = None
+        if of_nodes is None or of_pods is None or len(self.total) != columns.capacity:
+            self._allocate(columns.capacity)
+            self._nodes_at = self._pods_at = -1
+            of_nodes = of_pods = np.arange(len(columns.names))
+        if most is not None and not self._judged(cycle, np.union1d(of_nodes, of_pods), most):
+            return False
+        self._nodes_at, self._pods_at = columns.nodes_log.position, columns.pods_log.position
+        if len(of_nodes):
+            self._compute_nodes(cycle, of_nodes)
+            of_pods = np.union1d(of_nodes, of_pods)
+        if len(of_pods):
+            self._compute(cycle, of_pods)
+        return True
+
+    def _judged(self, cycle: Cycle, rows: Rows, most: int) -> bool:
+        """Judge `most` of the states that are new here; return whether few are left to be judged."""
+        if len(rows) <= most:
+            return True
+        columns = cycle.cluster.columns
+        rows = rows[columns.live[rows]]
+        ids, first = np.unique(columns.state[rows], return_index=True)
+        numbers: list[int] = ids.tolist()
+        missing = [i for i, number in enumerate(numbers) if number not in self.states]
+        if len(missing) <= most:
+            return True
+        del missing[most:]
+        self._judge(cycle, rows[first[missing]], [numbers[i] for i in missing])
+        return False
+
+    def _compute_nodes(self, cycle: Cycle, rows: Rows) -> None:
+        """What follows from Node objects alone; rows without one are as if filter -1 rejected them."""
+        self._blame_of_node[rows] = -1
+        rows = rows[cycle.cluster.columns.live[rows]]
+        blame = np.zeros(len(rows), dtype=np.int16)
+        self._put_blame(cycle, rows, self._nodes[0], blame)
+        self._blame_of_node[rows] = blame
+        self._total_of_node[rows] = self._sum(cycle, rows, self._nodes[1])
+
+    def _compute(self, cycle: Cycle, rows: Rows) -> None:
+        columns = cycle.cluster.columns
+        if len(columns.live_rows()) < len(columns.names):
+            # No filter is asked about a row without a Node: nothing is known of it.
+            live = columns.live[rows]
+            gone, rows = rows[~live], rows[live]
+            self.total[gone], self.blame[gone] = NEVER, -1
+        if not len(rows):
+            return
+        blame = self._blame_of_node[rows]
+        total = self._total_of_node[rows] + self._by_state(cycle, rows, blame)
+        self._put_blame(cycle, rows, self._pods[0], blame)
+        for number, plugin in self._rooms:
+            _put(blame, plugin.room(cycle, columns, rows), number)  # type: ignore[attr-defined]
+        total += self._sum(cycle, rows, self._pods[1])
+        if blame.any():
+            total[blame != 0] = NEVER
+        self.total[rows], self.blame[rows] = total, blame
+
+    def _by_state(self, cycle: Cycle, rows: Rows, blame: Any) -> Scores:
+        """Scores of the rows by their canonical states; puts the blame on filters that reject these."""
+        ids, place = cycle.cluster.columns.state[rows], None
+        if len(rows) > _MANY:
+            ids, first, place = np.unique(ids, return_index=True, return_inverse=True)
+            rows = rows[first]
+        numbers: list[int] = ids.tolist()
+        if missing := [i for i, number in enumerate(numbers) if number not in self.states]:
+            self._judge(cycle, rows[missing], [numbers[i] for i in missing])
+        verdicts = [self.states[number] for number in numbers]
+        blamed = np.array([one.blame for one in verdicts], dtype=np.int16)
+        score = np.array([one.score for one in verdicts])
+        if place is not None:
+            blamed, score = blamed[place.reshape(-1)], score[place.reshape(-1)]
+        if blamed.any():
+            blame[:] = np.where(blame == 0, blamed, blame)
+        return score
+
+    def _judge(self, cycle: Cycle, rows: Rows, numbers: list[int]) -> None:
+        blame = np.zeros(len(rows), dtype=np.int16)
+        self._put_blame(cycle, rows, self._cpus[0], blame)
+        score = self._sum(cycle, rows, self._cpus[1])
+        estimate = np.zeros(len(rows))
+        for plugin, weight in self._cpus[1]:
+            if is_estimate(plugin):
+                estimate += weight * scores(plugin, cycle, rows)
+        for i, number in enumerate(numbers):
+            self.states[number] = StateVerdict(int(blame[i]), float(score[i]), float(estimate[i]))
+
+    def _put_blame(
+        self, cycle: Cycle, rows: Rows, filters: Sequence[tuple[int, FilterPlugin]], blame: Any
+    ) -> None:
+        for number, plugin in filters:
+            _put(blame, feasible(plugin, cycle, rows), number)
+
+    def _sum(self, cycle: Cycle, rows: Rows, weighted: Sequence[tuple[ScorePlugin, float]]) -> Scores:
+        total = np.zeros(len(rows))
+        for plugin, weight in weighted:
+            if plugin.name in self.raw:
+                self.raw[plugin.name][rows] = scores(plugin, cycle, rows)
+                self._differs.pop(plugin.name, None)
+            else:
+                total += weight * scores(plugin, cycle, rows)
+        return total
+
+    def differs(self, name: str, columns: Columns) -> bool:
+        """Return whether the scores of a plugin that normalises differ at all."""
+        found = self._differs.get(name)
+        if found is None:
+            live = self.raw[name][columns.live_rows()]
+            found = self._differs[name] = bool(len(live)) and bool(live.min() != live.max())
+        return found
+
+    def reject(self, rows: Rows, number: int) -> None:
+        """Take note that a filter rejects rows after all."""
+        self.total[rows], self.blame[rows] = NEVER, number
+
+
+def _put(blame: Any, passed: Mask, number: int) -> None:
+    """Put the blame for rows that do not pass on a filter, unless an earlier one has it."""
+    if not passed.all():
+        blame[~passed & (blame == 0)] = number
+
+
+def _part(plugin: Any) -> Depends:
+    """What counts most for a plugin: pods, unless it depends on Node objects or canonical states alone."""
+    found: Depends = getattr(plugin, "depends", Depends.PODS)
+    return found if found in (Depends.NODE, Depends.CPUS) else Depends.PODS

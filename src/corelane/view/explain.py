@@ -1,0 +1,179 @@
+"""Why a pod has its node and its CPUs, or why it is pending: the verdict first, then how it came about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from corelane.node.explain.pod_decision import (
+    ContainerCPUs,
+    NodeGroup,
+    PodDecision,
+    ScoreTerm,
+    Source,
+    Verdict,
+)
+from corelane.view import tables
+from corelane.view.allocate import show_objective
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_NAMES: Final = 16
+"""Node names of one row at most."""
+WIDTH: Final = 110
+"""Columns to which sentences are wrapped at most."""
+_VERDICTS: Final = {
+    Verdict.BOUND: "on node {node}",
+    Verdict.BINDING: "being bound to node {node}",
+    Verdict.UNSCHEDULABLE: "pending, fits on none of {nodes} nodes",
+    Verdict.NOT_TRIED: "pending, not tried yet: {message}",
+    Verdict.ENDED: "ended: {message}",
+}
+
+
+def show(pod: PodDecision, to: Console) -> None:
+    """Print the verdict, the CPUs, each node's verdict by reason, the scores, and what would help."""
+    _say(f"pod {pod.namespace}/{pod.name}: {_verdict(pod)}", to, style="bold")
+    _say(_whence(pod), to)
+    to.print()
+    _show_containers(pod, to)
+    _show_nearest(pod, to)
+    _show_groups(pod, to)
+    _show_scores(pod, to)
+    if pod.objective:
+        show_objective(pod.objective, to)
+    if pod.course:
+        rows = [(one.time[11:19], one.text) for one in pod.course]
+        tables.pairs("What happened (UTC)", rows, to)
+    for note in pod.notes:
+        _say(f"note: {note}", to)
+
+
+def _say(text: str, to: Console, style: str = "") -> None:
+    lines = tables.filled(tables.printable(text), min(to.width, WIDTH))
+    to.print("\n".join(lines), markup=False, style=style or None)
+
+
+def _verdict(pod: PodDecision) -> str:
+    if pod.verdict is Verdict.UNSCHEDULABLE and pod.node:
+        return f"pending; it fits now, node {pod.node} would be chosen"
+    if pod.verdict is Verdict.UNSCHEDULABLE and pod.groups and not pod.groups[0].count:
+        return f"pending: {pod.groups[0].message}"
+    if pod.verdict is Verdict.UNSCHEDULABLE and not pod.nodes:
+        return "pending: the cluster has no nodes"
+    return _VERDICTS[pod.verdict].format(node=pod.node, nodes=pod.nodes, message=pod.message)
+
+
+def _whence(pod: PodDecision) -> str:
+    """Say whether this is the decision as it was taken, or one taken again."""
+    day, time = pod.time[:10], pod.time[11:19]
+    if pod.source is Source.RECOMPUTED:
+        return f"recomputed on today's state ({day} {time} UTC): not the scheduler's own record"
+    attempt = f", attempt {pod.attempt}" if pod.attempt else ""
+    ledger = f", on generation {pod.generation} of the node's ledger" if pod.kind == "ledger" else ""
+    return f"decision of {time} (UTC, {day}) by {pod.scheduler}{attempt}{ledger}"
+
+
+def _show_containers(pod: PodDecision, to: Console) -> None:
+    if not pod.containers:
+        return
+    headings = ("CONTAINER", "PROPOSED", "ON THE NODE", "RUNS ON")
+    rows = [_container(one) for one in pod.containers]
+    used = [i for i in range(len(headings)) if any(row[i] for row in rows)]
+    shown = [[row[i] or "-" for i in used] for row in rows]
+    tables.show("CPUs", [headings[i] for i in used], shown, to)
+    whys = [(one.name, one.why) for one in pod.containers if one.why]
+    if whys:
+        tables.pairs("Why these CPUs", whys, to)
+    for one in pod.containers:
+        if one.proposed and one.actual is not None and one.actual != one.proposed:
+            _say(
+                f"container {one.name}: CPUs {one.proposed} were proposed by the scheduler, and the node "
+                f"allocated {one.actual}: the proposed ones were no longer free there",
+                to,
+            )
+
+
+def _container(one: ContainerCPUs) -> tuple[str, ...]:
+    return one.name, str(one.proposed), "" if one.actual is None else str(one.actual), one.where
+
+
+def _show_groups(pod: PodDecision, to: Console) -> None:
+    if not pod.groups or not pod.groups[0].count:
+        return
+    rows = [(str(one.count), one.message, _names(one)) for one in _merged(pod.groups)]
+    title = f"Nodes: {pod.nodes} considered, {pod.feasible} fit"
+    tables.show(title, ("NODES", "REJECTED BECAUSE", "NAMES"), rows, to)
+
+
+def _merged(groups: Iterable[NodeGroup]) -> list[NodeGroup]:
+    """Groups of equal text as one, that of most nodes first."""
+    merged: dict[str, NodeGroup] = {}
+    for one in groups:
+        before = merged.get(one.message)
+        merged[one.message] = (
+            replace(before, count=before.count + one.count, nodes=(*before.nodes, *one.nodes)[:_NAMES])
+            if before
+            else one
+        )
+    return sorted(merged.values(), key=lambda one: -one.count)
+
+
+def _names(group: NodeGroup) -> str:
+    more = group.count - len(group.nodes)
+    names = ", ".join(group.nodes)
+    return f"{names} and {more} more" if names and more else names or "-"
+
+
+def _show_scores(pod: PodDecision, to: Console) -> None:
+    """Print each term of the chosen node's score beside those of the next best."""
+    if not pod.terms:
+        if pod.node and pod.feasible == 1:
+            _say(f"node {pod.node} is the only one that fits: no scores were compared\n", to)
+        return
+    rows = [_score_row(one) for one in pod.terms]
+    rows.append(("total, weighted", "", *map(_number, pod.totals)))
+    chosen, *others = pod.candidates
+    title = f"Scores (0 to 100, higher is better) of the best of {pod.feasible} nodes"
+    tables.show(title, ("TERM", "WEIGHT", f"{chosen} (chosen)", *others), rows, to)
+    if line := _deciding(pod):
+        _say(line, to)
+        to.print()
+
+
+def _score_row(term: ScoreTerm) -> tuple[str, ...]:
+    """A score, or a value that one is made of, under the score's own row: it has no weight."""
+    _, _, name = term.plugin.partition(".")
+    if term.weight or not name:
+        return (term.plugin, f"{term.weight:g}", *map(_number, term.values))
+    return (f"  {name}", "", *("-" if value < 0 else _number(value) for value in term.values))
+
+
+def _deciding(pod: PodDecision) -> str:
+    if len(pod.totals) < 2:
+        return ""
+    if pod.totals[0] == pod.totals[1]:
+        return "equal scores: the node with fewer pods is chosen, then the one whose name comes first"
+    gains = [(one.weight * (one.values[0] - one.values[1]), one.plugin) for one in pod.terms]
+    gain, plugin = max(gains)
+    return f"largest difference: {plugin}, {_number(gain)} more than on {pod.candidates[1]}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _show_nearest(pod: PodDecision, to: Console) -> None:
+    if pod.nearest is None:
+        return
+    changes = pod.nearest.changes
+    rows = [("" if number else "would fit after", one.text) for number, one in enumerate(changes)]
+    missing = "; ".join(pod.nearest.missing)
+    tables.pairs(f"Nearest node: {pod.nearest.name}", [("rejected because", missing), *_or(rows)], to)
+
+
+def _or(rows: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    for number, (name, text) in enumerate(rows, 1):
+        yield name, f"{text}, or" if number < len(rows) else text

@@ -1,0 +1,89 @@
+"""Custom resources whose operators make containers: what lint reads in them."""
+
+import pytest
+
+from corelane.limits.lint.custom_resources import CustomResource
+from corelane.limits.lint.policy import Policy
+from support.manifests import amounts, container, findings, report, rules
+
+LIMITED = "{requests: {cpu: 100m, memory: 1Gi}, limits: {cpu: 200m, memory: 1Gi}}"
+
+
+def custom(api: str, kind: str, spec: str) -> str:
+    return f"apiVersion: {api}\nkind: {kind}\nmetadata: {{name: x}}\nspec: {spec}\n"
+
+
+@pytest.mark.parametrize(
+    ("api", "kind", "spec", "name"),
+    [
+        ("monitoring.coreos.com/v1", "Prometheus", "{resources: R}", "prometheus"),
+        ("monitoring.coreos.com/v1", "Alertmanager", "{resources: R}", "alertmanager"),
+        ("monitoring.coreos.com/v1alpha1", "PrometheusAgent", "{resources: R}", "prometheus"),
+        ("monitoring.coreos.com/v1", "ThanosRuler", "{resources: R}", "thanos-ruler"),
+        (
+            "install.istio.io/v1alpha1",
+            "IstioOperator",
+            "{components: {pilot: {k8s: {resources: R}}}}",
+            "discovery",
+        ),
+        (
+            "install.istio.io/v1alpha1",
+            "IstioOperator",
+            "{components: {ingressGateways: [{name: a}, {name: b, k8s: {resources: R}}]}}",
+            "istio-proxy",
+        ),
+        (
+            "install.istio.io/v1alpha1",
+            "IstioOperator",
+            "{values: {global: {proxy: {resources: R}}}}",
+            "istio-proxy",
+        ),
+        ("argoproj.io/v1alpha1", "Rollout", "{template: {spec: {containers: [C]}}}", "app"),
+        ("serving.knative.dev/v1", "Service", "{template: {spec: {containers: [C]}}}", "app"),
+        ("serving.knative.dev/v1", "Revision", "{containers: [C]}", "app"),
+    ],
+)
+def test_a_limit_in_a_custom_resource_is_found(api, kind, spec, name):
+    text = custom(api, kind, spec.replace("R}", LIMITED + "}").replace("C]", container(LIMITED) + "]"))
+    (found,) = findings(text)
+    assert (found.rule, found.kind, found.container) == ("cpu-limit", kind, name)
+    assert found.place.line == 4
+
+
+def test_what_the_operator_fills_in_is_not_missing():
+    istio = "{components: {pilot: {k8s: {resources: {requests: {memory: 1Gi}}}}, cni: {k8s: {}}}}"
+    assert rules(custom("install.istio.io/v1alpha1", "IstioOperator", istio)) == set()
+    bare = custom("monitoring.coreos.com/v1", "Prometheus", "{replicas: 2}")
+    assert rules(bare) == {"no-cpu-request", "memory-limit-missing"}
+
+
+def test_further_containers_count_unless_they_are_patches():
+    side, patch = container(name="side"), "{name: config-reloader, args: [--x]}"
+    text = custom(
+        "monitoring.coreos.com/v1",
+        "Prometheus",
+        f"{{resources: {amounts('1')}, containers: [{side}, {patch}]}}",
+    )
+    assert {one.container for one in findings(text)} == {"side"}
+
+
+@pytest.mark.parametrize("api", ["v1", "example.com/v1"])
+def test_the_same_kind_of_another_group_is_another_kind(api):
+    found = report(custom(api, "Prometheus", f"{{resources: {LIMITED}}}"))
+    assert (found.workloads, found.findings) == (0, ())
+
+
+def test_a_policy_adds_kinds():
+    text = custom(
+        "kafka.strimzi.io/v1",
+        "Kafka",
+        f"{{kafka: {{resources: {LIMITED}}}, pools: [{{resources: {LIMITED}}}]}}",
+    )
+    assert rules(text) == set()
+    added = CustomResource(
+        "Kafka",
+        "kafka.strimzi.io",
+        containers=(("kafka", ("spec", "kafka")), ("pool", ("spec", "pools", "*"))),
+    )
+    found = findings(text, policy=Policy(custom_resources=(added,)))
+    assert [one.container for one in found] == ["kafka", "pool"]

@@ -1,0 +1,86 @@
+"""Pod over container: both counted, and the spread over phases that chance decides."""
+
+from dataclasses import replace
+
+import pytest
+
+from corelane.limits.model import builtin, phases, scenario_file
+from corelane.limits.model.bandwidth import CFSLimit
+from corelane.limits.model.clock import MS
+from corelane.limits.model.scenario import run
+
+
+def nested(pod_phase=None, phase=None, **pod):
+    container = {"name": "c", "limit": "200m", "workload": {"kind": "spin"}}
+    if phase:
+        container["phase"] = phase
+    if pod_phase:
+        pod["phase"] = pod_phase
+    return scenario_file.read(
+        {
+            "machine": {"cpus": 1, "hz": 0},
+            "seconds": 2,
+            "pods": [{"name": "p", "containers": [container], **pod}],
+        }
+    )
+
+
+def throttled(scenario):
+    result = run(scenario)
+    return tuple(round(one.throttled_ns / MS / 2) for one in (result.of("p/c").stat, result.pods["p"]))
+
+
+@pytest.mark.parametrize(
+    ("container", "pod", "expected"),
+    [("30ms", "40ms", (700, 800)), ("40ms", "30ms", (800, 700)), ("30ms", "30ms", (800, 800))],
+)
+def test_the_later_of_two_refills_starts_the_thread(container, pod, expected):
+    """Both are empty after 20 ms; each is throttled until its own refill."""
+    assert throttled(nested(pod, container)) == expected
+
+
+def test_every_phase_and_every_difference_is_taken_once():
+    combinations = [phases.at_phase(nested(), number).pods[0] for number in range(phases.PHASES)]
+    pods = {one.phase_ns for one in combinations}
+    containers = {one.containers[0].phase_ns for one in combinations}
+    differences = {
+        round((a - b) % (100 * MS) / (100 * MS / phases.PHASES)) % phases.PHASES
+        for a, b in ((one.phase_ns, one.containers[0].phase_ns) for one in combinations)
+    }
+    assert len(pods) == len(containers) == len(differences) == phases.PHASES
+
+
+def test_the_spread_is_that_of_its_runs_and_the_same_every_time():
+    scenario = nested()
+    spread = phases.phase_spread(scenario)
+    assert spread == phases.phase_spread(scenario)
+    assert (spread.phases, spread.seed, spread.seconds) == (17, 1, 2)
+    runs = [throttled(phases.at_phase(scenario, number)) for number in range(17)]
+    for path, values in zip(("p/c", "p"), zip(*runs, strict=True), strict=True):
+        least, greatest = spread.throttled_ms_per_second[path]
+        assert (round(least), round(greatest)) == (min(values), max(values))
+        assert 0 <= least < greatest <= 800.001
+        assert spread.cpus_used[path] == pytest.approx((0.2, 0.2), abs=0.012)
+
+
+def test_a_phase_in_the_scenario_fixes_it():
+    assert phases.phase_spread(nested("10ms", "30ms")) is None
+    fixed = [phases.at_phase(nested(phase="30ms"), number).pods[0] for number in range(phases.PHASES)]
+    assert {one.containers[0].phase_ns for one in fixed} == {30 * MS}
+    assert len({one.phase_ns for one in fixed}) == phases.PHASES
+
+
+def test_there_is_no_spread_where_limits_are_not_nested():
+    assert phases.phase_spread(nested(limit="none")) is None
+    alone = nested()
+    (pod,) = alone.pods
+    pod = replace(pod, limit=CFSLimit(20 * MS), containers=(replace(pod.containers[0], limit=None),))
+    assert phases.phase_spread(replace(alone, pods=(pod,))) is None
+
+
+def test_the_spread_of_the_large_experiment_simulates_less_time_than_the_experiment():
+    """120 s of 96 CPUs stay as they were; no timed bound, for the machine is shared."""
+    scenario = builtin.nginx(96)
+    assert phases.phase_spread(scenario) is None
+    simulated = phases.PHASES * (phases.MAX_SECONDS + phases.MAX_WARMUP_SECONDS)
+    assert simulated < scenario.seconds

@@ -1,0 +1,423 @@
+"""Carrying out bindings: what each answer proves, plugins around a binding, and the order of writes."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from corelane.kube.client import APIError, KubeClient
+from corelane.scheduler.binder import Binder, BinderReporter
+from corelane.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    LookUpFailed,
+    PodLookedUp,
+    PreBindFailed,
+    SchedulerEvent,
+)
+from corelane.scheduler.framework.binding import BindContext, PreBindError
+from corelane.scheduler.instructions import Bind, LookUpPod, RecordPodEvent, SetCondition
+from corelane.scheduler.pod_status_writer import PodStatusWriter
+from support.fake_api import Answer, Fake, answer, failure, serving, watching
+from support.fake_api import pod as served_pod
+from support.pods import guaranteed
+
+BINDING = "/api/v1/namespaces/ns/pods/a/binding"
+POD = "/api/v1/namespaces/ns/pods/a"
+SUCCESS = answer({"kind": "Status", "status": "Success"}, status=201)
+
+
+@dataclass(frozen=True)
+class Work:
+    plugin: str
+    claim: str = ""
+
+
+class Plugin:
+    """Does at each extension point what its functions do."""
+
+    name = "Volumes"
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.error: Exception | None = None
+        self.binds = False
+
+    def pre_bind_work(self, cycle: object, node: object) -> Work | None:
+        return None
+
+    async def pre_bind(self, context: BindContext, work: Work) -> None:
+        self.calls.append(f"pre_bind {work.claim} on {context.node}")
+        if self.error:
+            raise self.error
+
+    async def bind(self, context: BindContext) -> bool:
+        self.calls.append("bind")
+        return self.binds
+
+    async def post_bind(self, context: BindContext) -> None:
+        self.calls.append("post_bind")
+        if self.error:
+            raise self.error
+
+
+class Log(BinderReporter):
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def bind_dropped(self, pod: Any, node: str, why: str) -> None:
+        self.lines.append(why)
+
+    def plugin_failed(self, plugin: str, what: str, error: Exception) -> None:
+        self.lines.append(f"{plugin}.{what}: {error}")
+
+
+class Lab:
+    """A binder before a server that misbehaves."""
+
+    def __init__(self, fake: Fake, client: KubeClient, plugin: Plugin | None, why: str, workers: int) -> None:
+        self.fake, self.client, self.log = fake, client, Log()
+        self.events: asyncio.Queue[SchedulerEvent] = asyncio.Queue()
+        self.binder = Binder(
+            client,
+            self.events.put_nowait,
+            lambda _: why,
+            plugins=lambda _: [plugin] if plugin else [],
+            reporter=self.log,
+            workers=workers,
+        )
+
+    async def answered(self, instruction: Bind | LookUpPod) -> SchedulerEvent:
+        self.binder.put(instruction)
+        return await self.events.get()
+
+    def paths(self) -> list[str]:
+        return [request.path.rpartition("/")[2] for request in self.fake.seen]
+
+
+def run(
+    story: Callable[[Lab], Awaitable[None]],
+    plugin: Plugin | None = None,
+    unsendable: str = "",
+    workers: int = 4,
+) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(60), serving() as (fake, client):
+            lab = Lab(fake, client, plugin, unsendable, workers)
+            task = asyncio.create_task(lab.binder.run())
+            try:
+                await story(lab)
+            finally:
+                task.cancel()
+                await asyncio.wait([task])
+
+    asyncio.run(main())
+
+
+def bind(name: str = "a", *work: Work) -> Bind:
+    return Bind(guaranteed(name, "2"), "n1", {"key": "value"}, work=work)
+
+
+ANSWERS = [
+    (SUCCESS, "bound"),
+    (answer({"kind": "Binding"}, status=201), "bound"),
+    (answer(b"{", status=201), "unknown"),
+    (answer(b"<html>", status=200), "unknown"),
+    (watching(b'{"kind":"Sta', then="cut"), "unknown"),
+    (failure(400, "BadRequest", "no"), "rejected"),
+    (failure(403, "Forbidden", "no"), "rejected"),
+    (failure(404, "NotFound", "no"), "rejected"),
+    (failure(422, "Invalid", "no"), "rejected"),
+    (answer(b"404 page not found", status=404), "unknown"),
+    (answer(b"<html>", status=403), "unknown"),
+    (failure(408, "Timeout", "no"), "unknown"),
+    (failure(409, "Conflict", "no"), "conflict"),
+    (failure(429, "TooManyRequests", "no"), "throttled"),
+    (answer(b"slow down", status=429), "throttled"),
+    (failure(500, "InternalError", "no"), "unknown"),
+    (failure(502, "BadGateway", "no"), "unknown"),
+    (failure(504, "Timeout", "no"), "unknown"),
+]
+
+
+@pytest.mark.parametrize(("given", "expected"), ANSWERS)
+def test_only_an_answer_that_proves_failure_rejects_a_binding(given: Answer, expected: str) -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [given]
+        event = await lab.answered(bind())
+        assert event.uid == "uid-a"  # type: ignore[union-attr]
+        assert isinstance(event, BindSucceeded) == (expected == "bound")
+        assert expected == "bound" or (isinstance(event, BindFailed) and event.outcome == expected)
+
+    run(story)
+
+
+def test_a_binding_carries_annotations() -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [SUCCESS]
+        await lab.answered(bind())
+        assert b'"annotations":{"key":"value"}' in lab.fake.bodies[0]
+
+    run(story)
+
+
+def test_a_wait_that_the_server_asks_for_is_passed_on() -> None:
+    async def busy(request: web.Request) -> web.StreamResponse:
+        return web.Response(status=429, text="Too many requests", headers={"Retry-After": "3"})
+
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [busy]
+        event = await lab.answered(bind())
+        assert isinstance(event, BindFailed)
+        assert (event.outcome, event.retry_after) == ("throttled", 3)
+
+    run(story)
+
+
+def test_a_binding_that_must_not_be_sent_any_more_is_not() -> None:
+    async def story(lab: Lab) -> None:
+        event = await lab.answered(bind())
+        assert isinstance(event, BindFailed)
+        assert (event.outcome, event.message) == ("rejected", "node n1 was deleted")
+        assert lab.fake.seen == []
+        assert lab.log.lines == ["node n1 was deleted"]
+
+    run(story, unsendable="node n1 was deleted")
+
+
+@pytest.mark.parametrize(
+    ("given", "node"),
+    [
+        (answer(served_pod("a", uid="uid-a", nodeName="n2")), "n2"),
+        (answer(served_pod("a", uid="uid-a")), ""),
+        (answer(served_pod("a", uid="another", nodeName="n2")), None),
+        (failure(404, "NotFound", "no"), None),
+    ],
+)
+def test_a_pod_is_looked_up_by_its_uid(given: Answer, node: str | None) -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[POD] = [given]
+        event = await lab.answered(LookUpPod(guaranteed("a", "2")))
+        assert isinstance(event, PodLookedUp)
+        assert (event.pod.spec.node_name if event.pod else None) == node
+
+    run(story)
+
+
+@pytest.mark.parametrize("given", [answer(b"404 page not found", status=404), failure(500, "", "no")])
+def test_a_look_up_without_the_servers_own_answer_proves_nothing(given: Answer) -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[POD] = [given]
+        assert isinstance(await lab.answered(LookUpPod(guaranteed("a", "2"))), LookUpFailed)
+
+    run(story)
+
+
+def test_plugins_run_before_and_after_a_binding() -> None:
+    plugin = Plugin()
+
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [SUCCESS]
+        assert isinstance(await lab.answered(bind("a", Work("Volumes", "data"))), BindSucceeded)
+        await lab.binder.wait_idle()
+        assert plugin.calls == ["pre_bind data on n1", "bind", "post_bind"]
+
+    run(story, plugin)
+
+
+def test_a_plugin_may_bind_in_place_of_the_scheduler() -> None:
+    plugin = Plugin()
+    plugin.binds = True
+
+    async def story(lab: Lab) -> None:
+        assert isinstance(await lab.answered(bind()), BindSucceeded)
+        assert lab.fake.seen == []
+
+    run(story, plugin)
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (PreBindError("claim ns/c: not bound after 600 s"), "claim ns/c: not bound after 600 s"),
+        (APIError(403, "Forbidden", "no"), "no (403 Forbidden)"),
+        (ZeroDivisionError("oops"), "ZeroDivisionError: oops"),
+    ],
+)
+def test_a_binding_whose_preparation_fails_is_not_sent(error: Exception, message: str) -> None:
+    plugin = Plugin()
+    plugin.error = error
+
+    async def story(lab: Lab) -> None:
+        event = await lab.answered(bind("a", Work("Volumes")))
+        assert isinstance(event, PreBindFailed)
+        assert (event.plugin, event.message) == ("Volumes", message)
+        assert lab.fake.seen == []
+
+    run(story, plugin)
+
+
+def test_work_of_a_plugin_that_is_not_enabled_fails_the_binding() -> None:
+    async def story(lab: Lab) -> None:
+        event = await lab.answered(bind("a", Work("Missing")))
+        assert isinstance(event, PreBindFailed)
+        assert event.message == "the plugin is not enabled in the profile"
+
+    run(story)
+
+
+def test_an_error_after_a_binding_changes_nothing() -> None:
+    plugin = Plugin()
+    plugin.error = ZeroDivisionError("oops")
+
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [SUCCESS]
+        assert isinstance(await lab.answered(bind()), BindSucceeded)
+        await lab.binder.wait_idle()
+        assert lab.log.lines == ["Volumes.post_bind: oops"]
+
+    run(story, plugin)
+
+
+def test_slow_preparations_take_no_worker() -> None:
+    release = asyncio.Event()
+
+    class Slow(Plugin):
+        async def pre_bind(self, context: BindContext, work: Work) -> None:
+            await release.wait()
+
+    async def story(lab: Lab) -> None:
+        lab.fake.script[BINDING] = [SUCCESS]
+        lab.fake.script["/api/v1/namespaces/ns/pods/b/binding"] = [SUCCESS]
+        for _ in range(50):
+            lab.binder.put(bind("a", Work("Volumes")))
+        event = await lab.answered(bind("b"))
+        assert event.uid == "uid-b"  # type: ignore[union-attr]
+        assert lab.binder.unfinished == 50
+        release.set()
+        for _ in range(50):
+            assert isinstance(await lab.events.get(), BindSucceeded)
+        await lab.binder.wait_idle()
+
+    run(story, Slow(), workers=1)
+
+
+def test_bindings_go_before_events_and_conditions() -> None:
+    async def story(lab: Lab) -> None:
+        held = asyncio.Event()
+
+        async def slow(request: web.Request) -> web.StreamResponse:
+            await held.wait()
+            return await SUCCESS(request)
+
+        lab.fake.script[BINDING] = [slow]
+        lab.fake.script["/api/v1/namespaces/ns/events"] = [answer({})]
+        writer = PodStatusWriter(
+            lab.client, "s", dropped=print, failed=print, bindings_sent=lab.binder.wait_sent
+        )
+        writing = asyncio.create_task(writer.run())
+        writer.put(RecordPodEvent(guaranteed("a", "2"), "Normal", "Scheduled", "yes"))
+        for _ in range(8):
+            lab.binder.put(bind())
+        held.set()
+        await lab.binder.wait_idle()
+        while "events" not in lab.paths():
+            await asyncio.sleep(0.01)
+        assert lab.paths().index("events") >= 5, "four workers had the last bindings in their hands"
+        writing.cancel()
+
+    run(story)
+
+
+# Conditions.
+
+
+async def written(lab: Lab, *notes: SetCondition, bound: str = "") -> list[str]:
+    """What the server got, once all notes are written or dropped."""
+    failed: list[str] = []
+    writer = PodStatusWriter(
+        lab.client,
+        "s",
+        dropped=failed.append,
+        failed=lambda what, error: failed.append(f"{what}: {error}"),
+        clock=lambda: datetime(2026, 1, 1, tzinfo=UTC),
+    )
+    for note in notes:
+        writer.put(note)
+    if bound:
+        writer.being_bound(bound)
+    task = asyncio.create_task(writer.run())
+    await asyncio.sleep(0.3)
+    task.cancel()
+    return [f"{request.method} {request.path}" for request in lab.fake.seen] + failed
+
+
+def condition(version: str = "7", message: str = "why") -> SetCondition:
+    pod = guaranteed("a", "2")
+    pod = replace(pod, metadata=replace(pod.metadata, resource_version=version))
+    return SetCondition(pod, "Unschedulable", message)
+
+
+def test_a_condition_is_written_only_to_the_pod_as_it_was_seen() -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[f"{POD}/status"] = [answer({})]
+        assert await written(lab, condition()) == [f"PATCH {POD}/status"]
+        assert b'"resourceVersion":"7"' in lab.fake.bodies[0]
+
+    run(story)
+
+
+def test_a_condition_that_waits_is_dropped_when_its_pod_is_being_bound() -> None:
+    async def story(lab: Lab) -> None:
+        assert await written(lab, condition(), bound="uid-a") == []
+
+    run(story)
+
+
+def test_of_several_conditions_the_newest_is_written() -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[f"{POD}/status"] = [answer({})]
+        assert len(await written(lab, condition(message="first"), condition(message="second"))) == 1
+        assert b"second" in lab.fake.bodies[0]
+
+    run(story)
+
+
+@pytest.mark.parametrize("spec", [{"nodeName": "n1"}, {}])
+def test_a_condition_refused_for_a_change_is_written_again_only_without_a_node(spec: dict[str, str]) -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[f"{POD}/status"] = [failure(409, "Conflict", "changed"), answer({})]
+        lab.fake.script[POD] = [answer(served_pod("a", "9", uid="uid-a", **spec))]
+        again = [] if spec else [f"PATCH {POD}/status"]
+        assert await written(lab, condition()) == [f"PATCH {POD}/status", f"GET {POD}", *again]
+        assert spec or b'"resourceVersion":"9"' in lab.fake.bodies[-1]
+
+    run(story)
+
+
+def test_a_condition_of_a_deleted_pod_is_not_an_error() -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[f"{POD}/status"] = [failure(404, "NotFound", "no")]
+        assert await written(lab, condition()) == [f"PATCH {POD}/status"]
+
+    run(story)
+
+
+def test_abandoned_preparations_leave_nothing_to_wait_for() -> None:
+    class Slow(Plugin):
+        async def pre_bind(self, context: BindContext, work: Work) -> None:
+            await asyncio.Event().wait()
+
+    async def story(lab: Lab) -> None:
+        lab.binder.put(bind("a", Work("Volumes")))
+        await asyncio.sleep(0)
+        lab.binder.abandon_preparations()
+        await lab.binder.wait_idle()
+        assert lab.fake.seen == []
+
+    run(story, Slow())

@@ -1,0 +1,293 @@
+"""The scheduler's record of its decisions, and what it is made into for people."""
+
+import io
+import tracemalloc
+from collections.abc import Callable
+from itertools import count
+
+from msgspec.structs import replace
+
+from corelane.cpuset import CPUSet
+from corelane.kube.objects import Taint
+from corelane.kube.pod import Pod
+from corelane.node.explain.json_values import from_json, json_value
+from corelane.node.explain.pod_decision import NodeGroup, PodDecision, Source, Verdict
+from corelane.scheduler import cycle as cycles
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.events import (
+    BindFailed,
+    BindSucceeded,
+    CycleDue,
+    NodeChanged,
+    PodChanged,
+    TopologyChanged,
+)
+from corelane.scheduler.explain import report
+from corelane.scheduler.explain.ring import DecisionRing
+from corelane.scheduler.instructions import Bind, Instruction
+from corelane.scheduler.plugins import default
+from corelane.scheduler.scheduling import SchedulerCore
+from corelane.view import explain as view
+from corelane.view import tables
+from support import objects
+from support.pods import guaranteed
+
+OURS = "corelane-scheduler"
+
+
+class Recorded:
+    """A core, with a ring that records its decisions; its clock goes a second with each cycle."""
+
+    def __init__(self, budget: int = 1 << 20, timer: Callable[[], float] = lambda: 0.0) -> None:
+        profile = default.profile()
+        self.ring = DecisionRing(budget=budget, clock=lambda: 1_700_000_000.0 + self.now, timer=timer)
+        self.core = SchedulerCore(profile=profile, decisions=self.ring)
+        self.now = 0.0
+
+    def tell(self, event: object) -> list[Instruction]:
+        return self.core.handle(event)  # type: ignore[arg-type]
+
+    def node(self, name: str, spec: str | None = "core:4", cpus: int = 4, **more: object) -> "Recorded":
+        self.tell(NodeChanged(self.now, None, objects.node(name, cpus, **more)))  # type: ignore[arg-type]
+        if spec:
+            state = objects.state(spec, name, reserved=CPUSet([0]), policy="pools")
+            self.tell(TopologyChanged(self.now, None, objects.topology(name, state)))
+        return self
+
+    def pod(self, name: str, cpu: str = "2", **more: object) -> Pod:
+        pod = guaranteed(name, cpu, **more)  # type: ignore[arg-type]
+        pod = replace(pod, spec=replace(pod.spec, scheduler_name=OURS))
+        self.tell(PodChanged(self.now, None, pod))
+        return pod
+
+    def cycle(self, seconds: float = 1) -> list[Bind]:
+        self.now += seconds
+        done = self.tell(CycleDue(self.now))
+        return [one for one in done if isinstance(one, Bind)]
+
+    def decision(self, name: str) -> PodDecision:
+        (history,) = self.ring.of("ns", name)
+        return report.decision(history)
+
+
+def test_a_bound_pods_decision_has_scores_cpus_and_the_bindings_course() -> None:
+    it = Recorded().node("n1").node("n2").node("n3", taints=(Taint("gpu", "yes", "NoSchedule"),))
+    pod = it.pod("web")
+    (bind,) = it.cycle()
+    it.tell(BindSucceeded(it.now, pod.metadata.uid))
+    seen = it.decision("web")
+    assert (seen.source, seen.verdict, seen.node) == (Source.RECORDED, Verdict.BOUND, bind.node)
+    assert (seen.nodes, seen.feasible, seen.attempt, seen.time) == (3, 2, 1, "2023-11-14T22:13:21Z")
+    assert seen.candidates == ("n1", "n2")
+    assert {term.plugin for term in seen.terms} >= {"NUMALocality", "NodeResourcesFit"}
+    (taints,) = (term for term in seen.terms if term.plugin == "TaintToleration")
+    assert taints.values == (100.0, 100.0)
+    assert seen.totals[0] == sum(term.weight * term.values[0] for term in seen.terms)
+    (group,) = seen.groups
+    assert (group.plugin, group.code, group.count, group.nodes) == (
+        "TaintToleration",
+        "untolerated-taint",
+        1,
+        ("n3",),
+    )
+    assert not group.resolvable
+    (container,) = seen.containers
+    assert container.proposed == bind.assignments[container.name]
+    assert "free" in container.why or container.why
+    assert seen.objective is not None
+    assert seen.objective.cpus == container.proposed
+    assert [one.step for one in seen.course] == ["claimed", "bound"]
+
+
+def test_a_decision_survives_json() -> None:
+    it = Recorded().node("n1").node("n2")
+    it.pod("web")
+    it.cycle()
+    seen = it.decision("web")
+    assert from_json(PodDecision, json_value(seen)) == seen
+
+
+def test_nodes_that_one_plugin_rejects_for_different_reasons_are_apart() -> None:
+    seen = Recorded().node("n1").node("bare", spec=None).node("small", "core:2", 4)
+    seen.pod("a", "3")
+    seen.cycle()
+    groups = {one.nodes: one.code for one in seen.decision("a").groups}
+    assert groups["bare",] == "invalid-cpu-topology"
+    assert groups["small",] != "invalid-cpu-topology"
+
+
+def test_many_nodes_rejected_by_one_plugin_are_grouped_by_their_own_reasons() -> None:
+    it = Recorded().node("free")
+    for number in range(20):
+        it.node(f"a{number:02}", taints=(Taint("gpu", "yes", "NoSchedule"),))
+        it.node(f"b{number:02}", taints=(Taint("old", "", "NoSchedule"), Taint("x", "", "NoSchedule")))
+        it.node(f"c{number:02}", memory="1Gi")
+        it.node(f"d{number:02}", spec="core:2", cpus=2)
+    it.pod("web", "2", memory="2Gi")
+    (bind,) = it.cycle()
+    assert bind.node == "free"
+    seen = it.decision("web")
+    assert {(one.message, one.count, one.nodes[0]) for one in seen.groups} == {
+        ("node(s) had untolerated taint(s)", 20, "a00"),
+        ("node(s) had untolerated taint(s)", 20, "b00"),
+        ("Insufficient memory", 20, "c00"),
+        ("not enough cpus available to satisfy request: 2 CPUs requested, 1 free", 20, "d00"),
+    }
+
+
+def test_a_placed_pods_groups_are_those_of_each_nodes_own_filters() -> None:
+    """The oracle: the filters, asked of each node in turn."""
+    it = Recorded()
+    for number in range(60):
+        taints = (Taint(f"t{number % 3}", "", "NoSchedule"),) if number % 4 == 0 else ()
+        labels = {"disk": "ssd"} if number % 5 else {}
+        it.node(f"n{number:02}", cpus=4 if number % 7 else 1, spec=None, taints=taints, labels=labels)
+    it.node("best", labels={"disk": "ssd"})
+    for required in ({}, {"disk": "ssd"}):
+        one = PodInfo.of(guaranteed("web", "2", node_selector=required))
+        tried = cycles.attempt(default.profile(), it.core.cluster, one)
+        assert tried.node is not None
+        cycle, _, _ = cycles.begin(default.profile(), it.core.cluster, one)
+        filters = {plugin.name: plugin for plugin in default.profile().filters}
+        found = list(tried.groups(100))
+        assert len({rejection for rejection, _, _ in found}) == len(found)
+        for rejection, size, names in found:
+            assert rejection.reasons
+            assert len(names) == size
+            for name in names:
+                info = it.core.cluster.get(name)
+                assert info is not None
+                assert filters[rejection.plugin].filter(cycle, info) == rejection
+        assert sum(size for _, size, _ in found) == 61 - tried.feasible
+
+
+def test_however_many_nodes_have_another_name_their_reason_is_recorded() -> None:
+    it = Recorded().node("n1")
+    for number in range(cycles.ASKED_ALONE + 10):
+        it.node(f"other{number}")
+    asked = guaranteed("web", "2")
+    one = PodInfo.of(replace(asked, spec=replace(asked.spec, node_name="n1")))
+    tried = cycles.attempt(default.profile(), it.core.cluster, one)
+    ((rejection, size, _),) = tried.groups(1)
+    assert (rejection.plugin, size) == ("NodeName", cycles.ASKED_ALONE + 10)
+    assert rejection.reasons
+
+
+def test_rows_of_equal_text_are_one_row() -> None:
+    groups = (
+        NodeGroup("NodeResourcesFit", "insufficient-resource", "Insufficient cpu", 2, ("a", "b"), True),
+        NodeGroup("TaintToleration", "untolerated-taint", "node(s) had a taint", 3, ("c", "d", "e"), False),
+        NodeGroup("NodeResourcesFit", "insufficient-resource", "Insufficient cpu", 4, ("f",), False),
+    )
+    pod = PodDecision(
+        "ns",
+        "p",
+        "u",
+        Source.RECORDED,
+        "2026-01-01T00:00:00Z",
+        Verdict.UNSCHEDULABLE,
+        "",
+        nodes=9,
+        groups=groups,
+    )
+    out = io.StringIO()
+    view.show(pod, tables.console(out))
+    (line,) = [line for line in out.getvalue().splitlines() if "Insufficient cpu" in line]
+    assert line.split() == ["6", "Insufficient", "cpu", "a,", "b,", "f", "and", "3", "more"]
+    assert not [line for line in out.getvalue().splitlines() if line != line.rstrip()]
+
+
+def test_a_pending_pod_keeps_one_record_with_its_last_attempt() -> None:
+    it = Recorded().node("n1", unschedulable=True)
+    it.pod("big", "3")
+    it.cycle()
+    it.node("n2", cpus=4, unschedulable=True)
+    it.cycle()
+    it.now += 20
+    it.cycle()
+    seen = it.decision("big")
+    assert len(it.ring) == 1
+    assert (seen.verdict, seen.attempt, seen.nodes) == (Verdict.UNSCHEDULABLE, 2, 2)
+    assert seen.groups[0].nodes == ("n1", "n2")
+
+
+def test_a_failed_binding_is_part_of_the_course_and_the_next_attempt_continues_it() -> None:
+    it = Recorded().node("n1")
+    pod = it.pod("web")
+    it.cycle()
+    it.tell(BindFailed(it.now, pod.metadata.uid, "rejected", "not allowed"))
+    it.now += 20
+    it.cycle()
+    it.tell(BindSucceeded(it.now, pod.metadata.uid))
+    seen = it.decision("web")
+    assert [one.step for one in seen.course] == ["claimed", "released", "claimed", "bound"]
+    assert "not allowed" in seen.course[1].text
+    assert seen.verdict is Verdict.BOUND
+
+
+def test_a_deleted_pod_stays_in_the_ring_as_ended() -> None:
+    it = Recorded().node("n1")
+    pod = it.pod("web")
+    it.cycle()
+    it.tell(PodChanged(it.now, pod, None))
+    assert it.decision("web").verdict is Verdict.ENDED
+    assert it.decision("web").node == "n1"
+
+
+def test_pods_of_one_name_are_listed_latest_first() -> None:
+    it = Recorded().node("n1", "core:8", 8)
+    first = it.pod("web", "1")
+    it.cycle()
+    it.tell(PodChanged(it.now, first, None))
+    second = replace(first, metadata=replace(first.metadata, uid="other"))
+    it.tell(PodChanged(it.now, None, second))
+    it.cycle()
+    assert [one.uid for one in it.ring.of("ns", "web")] == ["other", first.metadata.uid]
+
+
+def test_the_ring_stays_within_its_bytes_and_its_estimate_is_near_the_truth() -> None:
+    it = Recorded(budget=200_000).node("n1", "core:4", 4)
+    for number in range(40):
+        it.pod(f"warm-{number}", str(9 + number))
+        it.cycle(0.01)
+    tracemalloc.start()
+    before, counted = tracemalloc.get_traced_memory()[0], it.ring.bytes
+    for number in range(40, 100):
+        it.pod(f"pod-{number}", str(9 + number))
+        it.cycle(0.01)
+    grown = tracemalloc.get_traced_memory()[0] - before
+    tracemalloc.stop()
+    assert grown < 60 * 20_000  # the core's own pods included
+    assert it.ring.bytes > counted
+    for number in range(100, 400):
+        it.pod(f"pod-{number}", str(9 + number))
+        it.cycle(0.01)
+    assert it.ring.bytes <= 200_000
+    assert not it.ring.of("ns", "warm-0")
+    assert it.ring.of("ns", "pod-399")
+
+
+def test_a_record_of_an_old_decision_says_that_the_allocators_terms_are_gone() -> None:
+    it = Recorded().node("n1", "core:600", 600, pods=1000, memory="512Gi")
+    for number in range(300):
+        it.pod(f"pod-{number}", "1")
+        it.cycle(0.01)
+    old, new = it.decision("pod-0"), it.decision("pod-299")
+    assert old.objective is None
+    assert "latest decisions" in old.notes[0]
+    assert new.objective is not None
+    assert not new.notes
+
+
+def test_recording_takes_a_small_share_of_the_time_and_says_what_it_left_out() -> None:
+    ticks = count(step=0.15)  # every look at the clock costs 150 ms: recording takes all of the time
+    it = Recorded(timer=lambda: next(ticks)).node("n1", "core:60", 60).node("n2", "core:60", 60)
+    for number in range(4):
+        it.pod(f"pod-{number}", "1")
+        it.cycle()
+    first, last = it.decision("pod-0"), it.decision("pod-3")
+    assert first.terms
+    assert not last.terms
+    assert "not recorded" in last.notes[0]
+    assert last.node
+    assert last.containers[0].proposed

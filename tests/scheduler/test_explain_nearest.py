@@ -1,0 +1,244 @@
+"""The nearest node and the smallest change, each carried out on a copy; and decisions taken again."""
+
+from datetime import UTC, datetime
+
+import pytest
+from msgspec.structs import replace
+
+from corelane import node as nodes
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.objects import Node, NodeResourceTopology, Taint
+from corelane.kube.pod import (
+    Affinity,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+)
+from corelane.node import NodeState
+from corelane.node.explain.pod_decision import NearestNode, PodDecision, Source, Verdict
+from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.explain import pod_changes, recompute
+from corelane.scheduler.explain.trial import Snapshot, Trial
+from corelane.scheduler.instructions import RecordPodEvent
+from corelane.scheduler.plugins import default
+from corelane.scheduler.scheduling import SchedulerCore
+from support import objects
+from support.pods import container, guaranteed, pod
+
+NOW = datetime(2026, 11, 23, 12, 3, 4, tzinfo=UTC)
+
+
+class Cluster:
+    """Nodes with ledgers, and pods bound there as their agents admitted them."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Node] = {}
+        self.states: dict[str, NodeState] = {}
+        self.pods: dict[str, Pod] = {}
+
+    def node(
+        self, name: str, spec: str = "core:4", cpus: int = 4, policy: str = "pools", **more: object
+    ) -> "Cluster":
+        self.nodes[name] = objects.node(name, cpus, **more)  # type: ignore[arg-type]
+        if spec:
+            self.states[name] = objects.state(spec, name, reserved=CPUSet([0]), policy=policy)
+        return self
+
+    def runs(self, node: str, *bound: Pod) -> "Cluster":
+        for one in bound:
+            self.states[node], decision = nodes.admit(self.states[node], translate.request(one))
+            assert decision.admitted, decision.message
+            self.pods[one.metadata.uid] = replace(one, spec=replace(one.spec, node_name=node))
+        return self
+
+    def trial(self) -> Trial:
+        topologies = {name: objects.topology(name, state) for name, state in self.states.items()}
+        return Trial(default.profile(), Snapshot(self.nodes, topologies, self.pods))
+
+    def decide(self, asked: Pod) -> PodDecision:
+        return recompute.decide(self.trial(), asked, NOW)
+
+    def nearest(self, asked: Pod) -> NearestNode:
+        found = self.decide(asked).nearest
+        assert found is not None
+        return found
+
+
+def texts(found: NearestNode) -> list[str]:
+    return [one.text for one in found.changes]
+
+
+def test_a_taint_is_to_be_tolerated() -> None:
+    cluster = Cluster().node("n1", taints=(Taint("gpu", "yes", "NoSchedule"),))
+    found = cluster.nearest(guaranteed("a", "2"))
+    assert (found.name, texts(found)) == ("n1", ["tolerate taint gpu=yes:NoSchedule"])
+    assert found.missing == ("node(s) had untolerated taint(s)",)
+
+
+def test_a_cordoned_node_is_to_be_uncordoned() -> None:
+    found = Cluster().node("n1", unschedulable=True).nearest(guaranteed("a", "2"))
+    assert texts(found) == ["uncordon node n1"]
+
+
+def test_a_node_that_is_not_ready_is_to_recover_not_to_be_tolerated() -> None:
+    found = Cluster().node("n1", ready="False").nearest(guaranteed("a", "2"))
+    assert texts(found) == ["wait until node n1 has no taint node.kubernetes.io/not-ready"]
+
+
+def test_a_missing_label_is_named() -> None:
+    cluster = Cluster().node("n1", labels={"disk": "hdd"})
+    found = cluster.nearest(guaranteed("a", "2", node_selector={"disk": "ssd", "zone": "a"}))
+    assert texts(found) == ["label node n1 with disk=ssd, zone=a"]
+
+
+def test_an_affinity_that_no_label_meets_is_to_be_dropped() -> None:
+    rule = NodeSelectorRequirement("arch", "DoesNotExist")
+    required = NodeSelector((NodeSelectorTerm((rule,)),))
+    affinity = Affinity(node_affinity=NodeAffinity(required=required))
+    found = Cluster().node("n1", labels={"arch": "arm"}).nearest(guaranteed("a", "2", affinity=affinity))
+    assert texts(found) == ["drop the pod's required node affinity"]
+
+
+def test_fewer_cpus_and_pods_to_move_are_both_named() -> None:
+    cluster = Cluster().node("n1").runs("n1", guaranteed("old", "1"))
+    found = cluster.nearest(guaranteed("a", "3"))
+    assert texts(found) == ["request 2 CPUs instead of 3", "move pod ns/old off node n1"]
+    assert found.changes[1].pods == ("ns/old",)
+
+
+def test_as_few_pods_as_possible_are_moved() -> None:
+    many = [guaranteed(f"small-{number}", "1") for number in range(4)]
+    cluster = Cluster().node("n1", "core:9", 9).runs("n1", *many, guaranteed("large", "3"))
+    found = cluster.nearest(guaranteed("a", "4"))
+    assert "move pod ns/large off node n1" in texts(found)
+    found = cluster.nearest(guaranteed("b", "5"))
+    moved = next(one for one in found.changes if one.kind == "release")
+    assert len(moved.pods) == 2
+    assert "ns/large" in moved.pods
+
+
+def test_memory_is_named_with_the_amount_left() -> None:
+    cluster = Cluster().node("n1", memory="4Gi").runs("n1", guaranteed("old", "1", memory="1Gi"))
+    found = cluster.nearest(guaranteed("a", "1", memory="8Gi"))
+    assert texts(found) == ["request 3072Mi memory instead of 8192Mi"]
+
+
+def test_a_taint_and_too_many_cpus_are_one_change_of_two_parts() -> None:
+    cluster = Cluster().node("n1", taints=(Taint("gpu", "", "NoSchedule"),))
+    found = cluster.nearest(guaranteed("a", "4"))
+    assert texts(found) == ["tolerate taint gpu:NoSchedule, and request 3 CPUs instead of 4"]
+
+
+def test_the_node_with_the_smaller_change_is_the_nearest() -> None:
+    cluster = Cluster().node("n1", taints=(Taint("gpu", "", "NoSchedule"),)).node("n2", "core:8", 8)
+    assert cluster.nearest(guaranteed("a", "3")) if cluster.decide(guaranteed("a", "3")).nearest else True
+    cluster.runs("n2", guaranteed("x", "7"))
+    found = cluster.nearest(guaranteed("a", "3"))
+    assert (found.name, texts(found)) == ("n1", ["tolerate taint gpu:NoSchedule"])
+
+
+def test_a_required_bind_policy_may_become_a_preference() -> None:
+    spec = '{"requiredCPUBindPolicy": "FullPCPUs"}'
+    labels = {keys.QOS_CLASS: "LSR"}
+    cluster = Cluster().node("n1", "core:2 smt:2", 4)
+    cluster.states["n1"] = objects.state("core:2 smt:2", "n1", reserved=CPUSet([0]), policy="pools")
+    asked = guaranteed("a", "3", annotations={keys.RESOURCE_SPEC: spec}, labels=labels)
+    found = cluster.decide(asked)
+    assert found.nearest is not None
+    assert any(one.kind == "fewer" or one.kind == "soften" for one in found.nearest.changes)
+
+
+def test_every_change_named_lets_the_pod_fit_and_the_trial_is_as_before() -> None:
+    cluster = Cluster().node("n1").node("n2", policy="static").runs("n1", guaranteed("old", "2"))
+    cluster.runs("n2", guaranteed("other", "2"))
+    trial = cluster.trial()
+    asked = guaranteed("a", "3")
+    first, again = (recompute.decide(trial, asked, NOW) for _ in range(2))
+    assert first == again
+    assert first.nearest is not None
+
+
+def test_no_change_is_named_where_none_helps() -> None:
+    cluster = Cluster().node("n1", spec="", cpus=8)
+    decided = cluster.decide(guaranteed("a", "2"))
+    assert decided.verdict is Verdict.UNSCHEDULABLE
+    assert decided.groups[0].code == "invalid-cpu-topology"
+
+
+def test_a_pending_pod_that_fits_today_has_node_scores_and_cpus() -> None:
+    decided = Cluster().node("n1").node("n2").decide(guaranteed("a", "2"))
+    assert (decided.source, decided.node, decided.feasible) == (Source.RECOMPUTED, "n1", 2)
+    assert decided.containers[0].proposed == CPUSet([1, 2])
+    assert decided.objective is not None
+    assert decided.time == "2026-11-23T12:03:04Z"
+
+
+def test_a_bound_pod_is_decided_on_as_if_it_were_not_bound() -> None:
+    bound = guaranteed("a", "2")
+    cluster = Cluster().node("n1").runs("n1", bound)
+    decided = cluster.decide(cluster.pods[bound.metadata.uid])
+    assert (decided.node, decided.verdict) == ("n1", Verdict.BOUND)
+    assert decided.containers[0].proposed == CPUSet([1, 2])
+
+
+@pytest.mark.parametrize("kind", ["zones", "totals"])
+def test_nodes_without_cpu_ids_come_with_a_note(kind: str) -> None:
+    cluster = Cluster().node("n1", spec="", cpus=8)
+    shared = pod("a", container("main", "cpu=500m memory=1Gi"))
+    trial = cluster.trial()
+    if kind == "zones":
+        zone = {
+            "metadata": {"name": "n1"},
+            "topologyPolicies": ["SingleNUMANodeContainerLevel"],
+            "zones": [
+                {
+                    "name": "node-0",
+                    "type": "Node",
+                    "resources": [
+                        {"name": name, "capacity": size, "allocatable": size, "available": size}
+                        for name, size in (("cpu", "8"), ("memory", "32Gi"))
+                    ],
+                }
+            ],
+        }
+        import msgspec
+
+        topology = msgspec.convert(zone, NodeResourceTopology)
+        trial = Trial(default.profile(), Snapshot(cluster.nodes, {"n1": topology}, {}))
+    decided = recompute.decide(trial, shared, NOW)
+    assert decided.kind == kind, decided
+    assert "without a promise" in decided.notes[0]
+
+
+def test_an_event_says_what_would_help_on_the_nearest_node_and_changes_nothing() -> None:
+    core = SchedulerCore()
+    core.handle(NodeChanged(0, None, objects.node("n1", 4, taints=(Taint("gpu", "", "NoSchedule"),))))
+    core.handle(NodeChanged(0, None, objects.node("n2", 4, labels={"disk": "hdd"})))
+    for name in ("n1", "n2"):
+        state = objects.state("core:4", name, reserved=CPUSet([0]), policy="pools")
+        core.handle(TopologyChanged(0, None, objects.topology(name, state)))
+    before = [(info.taints, info.labels, dict(info.pods), info.state) for info in core.cluster.placeable()]
+    for number, (more, helped) in enumerate(
+        (
+            ({"node_selector": {"disk": "ssd"}}, "Nearest is n2: label node n2 with disk=ssd."),
+            ({"memory": "64Gi"}, "Nearest is n2: request 32Gi memory instead of 64Gi."),
+        )
+    ):
+        asked = guaranteed(f"a{number}", "2", **more)  # type: ignore[arg-type]
+        core.handle(PodChanged(0, None, replace(asked, spec=replace(asked.spec, scheduler_name=core.name))))
+        done = core.handle(CycleDue(float(number)))
+        (event,) = [one for one in done if isinstance(one, RecordPodEvent)]
+        assert event.help == helped
+        assert event.message.startswith("0/2 nodes are available: ")
+    after = [(info.taints, info.labels, dict(info.pods), info.state) for info in core.cluster.placeable()]
+    assert after == before
+
+
+def test_no_node_is_told_to_take_the_name_or_place_of_another() -> None:
+    for key in ("kubernetes.io/hostname", "topology.kubernetes.io/zone"):
+        fixed = pod("p")
+        fixed = replace(fixed, spec=replace(fixed.spec, node_selector={key: "n1"}))
+        assert pod_changes.missing_labels(fixed, objects.node("n2")) is None

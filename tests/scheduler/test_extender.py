@@ -1,0 +1,307 @@
+"""The extender against the embedded API server, over real sockets, as kube-scheduler asks it."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from corelane.apiserver.http.auth import User
+from corelane.apiserver.http.server import APIServer
+from corelane.cpuset import CPUSet
+from corelane.kube import translate
+from corelane.kube.client import KubeClient
+from corelane.kube.objects import Node
+from corelane.kube.pod import Pod
+from corelane.scheduler import Scheduler
+from corelane.scheduler.daemon import extender as served
+from corelane.scheduler.daemon import extender_wire as wire
+from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
+from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
+
+TOKEN = "token"
+KUBES = {"schedulerName": "default-scheduler"}
+
+
+class Asked:
+    """A cluster, its scheduler, and kube-scheduler's side of the protocol."""
+
+    def __init__(self, url: str, cluster: ScheduledCluster, scheduler: Scheduler) -> None:
+        self.url, self.cluster, self.scheduler = url, cluster, scheduler
+
+    async def post(self, verb: str, body: Any, status: int = 200) -> Any:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        async with aiohttp.ClientSession() as session, session.post(f"{self.url}/{verb}", data=data) as got:
+            text = await got.read()
+            assert got.status == status, text
+            return json.loads(text)
+
+    async def pod(self, name: str, cpu: str = "2") -> dict[str, Any]:
+        await self.cluster.pod(name, cpu, **KUBES)
+        path = f"/api/v1/namespaces/default/pods/{name}"
+        return json.loads(await self.cluster.client.raw("GET", path))
+
+    async def filter(self, pod: dict[str, Any], *names: str) -> dict[str, Any]:
+        return await self.post("filter", {"Pod": pod, "Nodes": None, "NodeNames": list(names)})
+
+    async def bind(self, pod: dict[str, Any], node: str) -> str:
+        meta = pod["metadata"]
+        args = {"PodName": meta["name"], "PodNamespace": "default", "PodUID": meta["uid"], "Node": node}
+        return (await self.post("bind", args))["Error"]
+
+    async def bound(self, count: int) -> list[Pod]:
+        return await self.cluster.all_bound(count)
+
+
+def run(story: Callable[[Asked], Awaitable[None]]) -> None:
+    async def main() -> None:
+        server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
+        await server.start()
+        client = KubeClient.connect_to(server.url, TOKEN)
+        outcomes = BindingOutcomes()
+        scheduler = Scheduler(client, decisions=outcomes, identity="me")
+        extender = ExtenderServer(lambda: scheduler, client, outcomes)
+        port = await extender.start("127.0.0.1", 0)
+        running = asyncio.create_task(scheduler.run())
+        cluster = ScheduledCluster(client)
+        try:
+            async with asyncio.timeout(60):
+                while not scheduler.synced:
+                    await asyncio.sleep(0.02)
+                await cluster.node("n1", "core:4", 4, policy="pools")
+                await cluster.node("n2", "core:8", 8, policy="pools")
+                while not all(
+                    (node := scheduler.core.cluster.get(name)) and node.ledger for name in ("n1", "n2")
+                ):
+                    await asyncio.sleep(0.02)
+                await story(Asked(f"http://127.0.0.1:{port}", cluster, scheduler))
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+            await extender.stop()
+            await client.close()
+            await server.stop()
+
+    asyncio.run(main())
+
+
+def test_filter_keeps_the_nodes_with_the_cpus_and_claims_nothing() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a", "4")
+        for _ in range(3):
+            found = await it.filter(pod, "n1", "n2", "other")
+            assert found["NodeNames"] == ["n2"]
+            assert "4 CPUs requested, 3 free" in found["FailedNodes"]["n1"]
+            assert list(found["FailedAndUnresolvableNodes"]) == ["other"]
+            assert found["Nodes"] is None
+        assert it.scheduler.core.cluster.node_of(pod["metadata"]["uid"]) is None
+
+    run(story)
+
+
+def test_whole_nodes_are_answered_as_they_came() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a", "4")
+        items = [{"metadata": {"name": name, "labels": {"x": "y"}}, "spec": {}} for name in ("n1", "n2")]
+        found = await it.post("filter", {"pod": pod, "nodes": {"items": items}, "nodeNames": None})
+        assert found["Nodes"]["items"] == items[1:]
+        assert found["NodeNames"] is None
+
+    run(story)
+
+
+def test_priorities_are_whole_numbers_from_0_to_10() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a", "3")
+        found = await it.post("prioritize", {"Pod": pod, "NodeNames": ["n1", "n2", "other"]})
+        scores = {one["Host"]: one["Score"] for one in found}
+        assert scores["other"] == 0
+        assert 0 < scores["n2"] <= scores["n1"] <= 10  # n1 would be full
+
+    run(story)
+
+
+def test_bind_reserves_and_binds_with_the_cpus() -> None:
+    async def story(it: Asked) -> None:
+        pods = [await it.pod(f"p{number}") for number in range(3)]
+        assert [await it.bind(pod, "n2") for pod in pods] == ["", "", ""]
+        bound = await it.bound(3)
+        assert assert_no_cpu_twice(bound) == 6
+        assert not it.scheduler.core.queue.counts().get("active", 0)
+        assert await it.bind(pods[0], "n2") == ""  # asked again, as after a lost answer
+
+    run(story)
+
+
+def test_bind_of_a_pod_that_no_longer_fits_says_why_and_leaves_nothing() -> None:
+    async def story(it: Asked) -> None:
+        first, second = await it.pod("a"), await it.pod("b")
+        assert await it.bind(first, "n1") == ""
+        error = await it.bind(second, "n1")
+        assert error.startswith("pod default/b: no longer fits on node n1: not enough cpus available")
+        assert it.scheduler.core.cluster.node_of(second["metadata"]["uid"]) is None
+        assert await it.bind(second, "n2") == ""
+
+    run(story)
+
+
+def test_a_pod_that_is_gone_or_another_is_not_bound() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a")
+        other = {"metadata": {**pod["metadata"], "uid": "other"}}
+        assert "UID other requested" in await it.bind(other, "n1")
+        await it.cluster.client.delete(Pod, "a", namespace="default", grace_seconds=0)
+        assert "cannot be read" in await it.bind(pod, "n1")
+        assert it.scheduler.core.cluster.node_of(pod["metadata"]["uid"]) is None
+
+    run(story)
+
+
+def test_what_kube_scheduler_binds_itself_is_counted() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a")
+        assert (await it.filter(pod, "n1"))["NodeNames"] == ["n1"]
+        meta = pod["metadata"]
+        await it.cluster.client.bind("default", "a", meta["uid"], "n1", {})
+        while it.scheduler.core.cluster.node_of(meta["uid"]) is None:
+            await asyncio.sleep(0.02)
+        assert "n1" in (await it.filter(await it.pod("b"), "n1"))["FailedNodes"]
+
+    run(story)
+
+
+def test_preempt_keeps_the_nodes_where_the_victims_have_what_is_missing() -> None:
+    async def story(it: Asked) -> None:
+        one, two, three = await it.pod("one", "3"), await it.pod("two", "4"), await it.pod("three", "3")
+        assert [await it.bind(one, "n1"), await it.bind(two, "n2"), await it.bind(three, "n2")] == [
+            "",
+            "",
+            "",
+        ]
+        new = await it.pod("new", "4")
+        uids = {name: [{"UID": pod["metadata"]["uid"]}] for name, pod in (("n1", one), ("n2", two))}
+        meta = {name: {"Pods": pods, "NumPDBViolations": 1} for name, pods in uids.items()}
+        found = await it.post("preempt", {"Pod": new, "NodeNameToMetaVictims": meta})
+        assert found == {"NodeNameToMetaVictims": {"n2": meta["n2"]}}
+        whole = {"n2": {"Pods": [two], "NumPDBViolations": 0}}
+        found = await it.post("preempt", {"Pod": new, "NodeNameToVictims": whole})
+        assert list(found["NodeNameToMetaVictims"]) == ["n2"]
+
+    run(story)
+
+
+def test_malformed_bodies_are_one_clear_error() -> None:
+    async def story(it: Asked) -> None:
+        for verb, body, what in (
+            ("filter", b"", "body"),
+            ("filter", b"[]", "body"),
+            ("filter", b'{"NodeNames": []}', "Pod: missing"),
+            ("filter", b'{"Pod": {"metadata": {}}, "NodeNames": []}', "name or uid"),
+            ("filter", b'{"Pod": {"metadata": {"name": "a", "uid": "b"}}}', "nodeCacheCapable"),
+            ("prioritize", b'{"Pod": 1, "NodeNames": []}', "Pod"),
+            ("bind", b'{"PodName": "a"}', "PodNamespace"),
+            ("bind", b'{"PodName": 1}', "PodName"),
+            (
+                "preempt",
+                b'{"Pod": {"metadata": {"name": "a", "uid": "b"}}, "NodeNameToVictims": {"n": 1}}',
+                "n:",
+            ),
+        ):
+            answer = await it.post(verb, body, 400)
+            assert what in answer["Error"], (verb, answer)
+
+    run(story)
+
+
+def test_an_invalid_pod_fits_nowhere_and_says_why() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a")
+        pod["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-spec": "nonsense"}
+        found = await it.filter(pod, "n1", "n2")
+        assert found["NodeNames"] == []
+        assert "resource-spec" in found["FailedAndUnresolvableNodes"]["n1"]
+
+    run(story)
+
+
+def test_a_body_that_is_too_large_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served, "LARGEST_BODY", 1 << 20)
+
+    async def story(it: Asked) -> None:
+        answer = await it.post("filter", b" " * (2 << 20), 413)
+        assert "nodeCacheCapable" in answer["Error"]
+
+    run(story)
+
+
+def test_a_replica_that_does_not_lead_answers_so() -> None:
+    async def main() -> None:
+        client = KubeClient.connect_to("http://127.0.0.1:1", TOKEN)
+        extender = ExtenderServer(lambda: None, client, BindingOutcomes())
+        port = await extender.start("127.0.0.1", 0)
+        url = f"http://127.0.0.1:{port}/filter"
+        async with aiohttp.ClientSession() as session, session.post(url, data=b"{}") as got:
+            assert got.status == 503
+            assert "does not lead" in (await got.json())["Error"]
+        await extender.stop()
+        await client.close()
+
+    asyncio.run(main())
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda s: (
+            st.lists(s, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(
+                    [
+                        "Pod",
+                        "pod",
+                        "NodeNames",
+                        "Nodes",
+                        "metadata",
+                        "name",
+                        "uid",
+                        "items",
+                        "PodUID",
+                        "Node",
+                        "PodName",
+                        "PodNamespace",
+                        "NodeNameToVictims",
+                        "Pods",
+                        "UID",
+                    ]
+                ),
+                s,
+                max_size=4,
+            )
+        ),
+        max_leaves=12,
+    )
+)
+def test_any_body_is_read_or_refused(value: object) -> None:
+    body = msgspec.json.encode(value)
+    for read in (wire.nodes_args, wire.bind_args, wire.preempt_args):
+        with suppress(wire.ExtenderError):
+            read(body)
+
+
+def test_bound_pods_have_their_cpus_recorded() -> None:
+    async def story(it: Asked) -> None:
+        pod = await it.pod("a", "3")
+        assert await it.bind(pod, "n1") == ""
+        (bound,) = await it.bound(1)
+        assert translate.request(bound).proposal == {"main": CPUSet([1, 2, 3])}
+        node = await it.cluster.client.get(Node, "n1")
+        assert bound.spec.node_name == node.metadata.name
+
+    run(story)

@@ -1,0 +1,751 @@
+"""Nodes of every kind, through the scheduler's core: who published the CPUs, and what follows for pods."""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from corelane.cpuset import CPUSet
+from corelane.kube import keys, translate
+from corelane.kube.meta import ObjectMeta
+from corelane.kube.objects import NodeResourceTopology
+from corelane.kube.pod import Pod, PodStatus
+from corelane.kube.translate.crane import CraneTopology
+from corelane.kube.translate.koordlet import KubeletReport, PodCPUs
+from corelane.kube.translate.node_labels import KubeletSettings
+from corelane.machine.spec import parse_spec
+from corelane.node import NodeConfig, new
+from corelane.node.zones.pods_fingerprint import fingerprint
+from corelane.scheduler.cache.node_kinds import NodeKind
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.events import (
+    BindSucceeded,
+    CraneTopologyChanged,
+    CycleDue,
+    NodeChanged,
+    PodChanged,
+    TopologyChanged,
+)
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.instructions import Bind, Instruction, RecordNodeEvent, SetCondition
+from corelane.scheduler.plugins import default
+from corelane.scheduler.plugins.node_resource_topology import NodeResourceTopologyMatch
+from corelane.scheduler.scheduling import SchedulerCore
+from corelane.workload import BindPolicy, NUMAStrategy, SchedulerDefaults
+from support import objects
+from support.pods import container, guaranteed, pod
+
+OURS = "corelane-scheduler"
+SINGLE = {"topologyManagerPolicy": "single-numa-node", "topologyManagerScope": "container"}
+FINGERPRINT = "nodeTopologyPodsFingerprint"
+
+
+class Lab:
+    """A core with one node, and what it did."""
+
+    def __init__(self, *names: str, cpus: int = 64, **more: str) -> None:
+        self.core = SchedulerCore()
+        self.now = 0.0
+        self.known: dict[str, NodeResourceTopology] = {}
+        self.pods: dict[str, Pod] = {}
+        for name in names or ("n",):
+            self.tell(NodeChanged(0, None, objects.node(name, cpus, memory="256Gi", **more)))
+
+    def tell(self, event: Any) -> list[Instruction]:
+        return self.core.handle(event)
+
+    def publish(self, obj: NodeResourceTopology) -> None:
+        name = obj.metadata.name
+        self.now += 1
+        self.tell(TopologyChanged(self.now, self.known.get(name), obj))
+        self.known[name] = obj
+
+    def seen(self, new: Pod) -> None:
+        self.now += 1
+        self.tell(PodChanged(self.now, self.pods.get(new.metadata.uid), new))
+        self.pods[new.metadata.uid] = new
+
+    def gone(self, name: str) -> None:
+        self.now += 1
+        self.tell(PodChanged(self.now, self.pods.pop(f"uid-{name}"), None))
+
+    def place(self, new: Pod) -> Bind | str:
+        """The binding, answered, or why there is none."""
+        self.seen(replace(new, spec=replace(new.spec, scheduler_name=OURS)))
+        self.now += 400
+        for one in self.tell(CycleDue(self.now)):
+            if isinstance(one, Bind):
+                self.tell(BindSucceeded(self.now, new.metadata.uid))
+                bound = self.pods[new.metadata.uid]
+                spec = replace(bound.spec, node_name=one.node)
+                meta = replace(bound.metadata, annotations={**bound.metadata.annotations, **one.annotations})
+                self.seen(replace(bound, spec=spec, metadata=meta))
+                return one
+            if isinstance(one, SetCondition):
+                return one.message
+        raise AssertionError("neither bound nor explained")
+
+    def starts(self, name: str) -> None:
+        one = self.pods[f"uid-{name}"]
+        self.seen(replace(one, status=PodStatus(phase="Running")))
+
+    def node(self, name: str = "n") -> NodeInfo:
+        info = self.core.cluster.get(name)
+        assert info is not None
+        return info
+
+
+def zones(
+    *available: Mapping[str, object],
+    name: str = "n",
+    attributes: Mapping[str, str] = SINGLE,
+    policies: tuple[str, ...] = (),
+    annotations: Mapping[str, str] | None = None,
+) -> NodeResourceTopology:
+    """What NFD's topology-updater publishes."""
+    obj = {
+        "metadata": {"name": name, "annotations": dict(annotations or {})},
+        "topologyPolicies": policies,
+        "attributes": [{"name": key, "value": text} for key, text in attributes.items()],
+        "zones": [
+            {
+                "name": f"node-{index}",
+                "type": "Node",
+                "resources": [
+                    {"name": key, "capacity": "64", "allocatable": "64", "available": str(amount)}
+                    for key, amount in amounts.items()
+                ],
+            }
+            for index, amounts in enumerate(available)
+        ],
+    }
+    return msgspec.convert(obj, NodeResourceTopology)
+
+
+def koordlets(spec: str = "socket:2 numa:1 core:4 smt:2", **annotations: str) -> NodeResourceTopology:
+    machine = parse_spec(spec, name="n")
+    full = translate.topology(machine, "n", new(machine, NodeConfig("pools")))
+    theirs = {keys.CPU_TOPOLOGY: full["metadata"]["annotations"][keys.CPU_TOPOLOGY]}
+    meta = {"name": "n", "labels": {keys.MANAGED_BY: "Koordinator"}, "annotations": theirs | annotations}
+    return msgspec.convert({"metadata": meta, "zones": full["zones"]}, NodeResourceTopology)
+
+
+FOUR = {"cpu": 4, "memory": "8Gi"}
+
+
+# Zones of other exporters.
+
+
+def test_zones_only_are_valid_and_bindings_to_them_name_no_cpus() -> None:
+    lab = Lab()
+    lab.publish(zones(FOUR, FOUR))
+    bind = lab.place(guaranteed("a", "4"))
+    assert isinstance(bind, Bind)
+    assert (bind.assignments, dict(bind.annotations)) == ({}, {})
+    assert (lab.node().cpus.kind, lab.node().problem) == (NodeKind.ZONES, "")
+
+
+def test_a_container_that_no_zone_holds_is_refused_with_the_zones() -> None:
+    lab = Lab()
+    lab.publish(zones(FOUR, {"cpu": "3500m", "memory": "8Gi"}))
+    assert lab.place(guaranteed("a", "6")) == (
+        "0/1 nodes are available: 1 cannot align container: container main requests 6000m cpu, available by "
+        "NUMA node: 0: 4000m, 1: 3500m (policy single-numa-node). "
+        "preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod."
+    )
+
+
+def test_scope_pod_needs_one_zone_for_all_containers() -> None:
+    two = (container("a", "cpu=3 memory=1Gi"), container("b", "cpu=3 memory=1Gi"))
+    by_container, by_pod = Lab(), Lab()
+    by_container.publish(zones(FOUR, FOUR))
+    by_pod.publish(zones(FOUR, FOUR, attributes=SINGLE | {"topologyManagerScope": "pod"}))
+    assert isinstance(by_container.place(pod("p", *two)), Bind)
+    assert "cannot align pod: pod requests 6000m cpu" in str(by_pod.place(pod("p", *two)))
+
+
+@pytest.mark.parametrize(
+    ("attributes", "policies", "fits"),
+    [
+        ({}, ("SingleNUMANodeContainerLevel",), True),
+        ({}, ("SingleNUMANodePodLevel",), False),
+        ({"topologyManagerScope": "pod"}, ("SingleNUMANodeContainerLevel",), False),
+        ({"topologyManagerScope": "pods"}, ("SingleNUMANodeContainerLevel",), True),
+        ({"topologyManagerPolicy": "none"}, ("SingleNUMANodePodLevel",), True),
+        ({"topologyManagerPolicy": "single-numa-node"}, ("RestrictedPodLevel",), False),
+        ({}, ("RestrictedPodLevel", "SingleNUMANodePodLevel"), True),
+    ],
+)
+def test_each_attribute_overrides_the_deprecated_policies(attributes, policies, fits) -> None:
+    lab = Lab()
+    lab.publish(zones(FOUR, FOUR, attributes=attributes, policies=policies))
+    two = (container("a", "cpu=3 memory=1Gi"), container("b", "cpu=3 memory=1Gi"))
+    assert isinstance(lab.place(pod("p", *two)), Bind) is fits
+
+
+def test_an_invalid_attribute_is_a_problem_and_counts_as_absent() -> None:
+    lab = Lab()
+    lab.publish(zones(FOUR, attributes=SINGLE | {"topologyManagerScope": "pods"}))
+    why = "topologyManagerScope must be container or pod; it is ignored"
+    assert lab.node().problem == f"attributes[1].value: invalid value 'pods': {why}"
+    assert isinstance(lab.place(guaranteed("a", "4")), Bind)
+
+
+def test_an_invalid_amount_is_damage_to_that_node_alone() -> None:
+    lab = Lab("n", "good")
+    lab.publish(zones({"cpu": "four"}))
+    lab.publish(zones(FOUR, name="good"))
+    assert lab.node().cpus.kind is NodeKind.DAMAGED
+    assert lab.node().problem.startswith("zones[0].resources[0].available: invalid value 'four': quantities")
+    bind = lab.place(guaranteed("a", "4"))
+    assert isinstance(bind, Bind)
+    assert bind.node == "good"
+
+
+@pytest.mark.parametrize("requests", ["cpu=1e18", "cpu=1 memory=1e30", "cpu=1 vendor/nic=1e25"])
+def test_requests_that_no_machine_has_end_nothing(requests) -> None:
+    lab = Lab("n", "good")
+    lab.publish(zones(FOUR))
+    lab.publish(objects.topology("good", objects.state("core:8", "good")))
+    huge = pod("bound", container("main", requests))
+    lab.seen(replace(huge, spec=replace(huge.spec, node_name="n")))
+    assert "Insufficient" in str(lab.place(pod("huge", container("main", requests))))
+    bind = lab.place(guaranteed("a", "1"))
+    assert isinstance(bind, Bind)
+
+
+@pytest.mark.parametrize("amount", ["1e30", "9" * 60, "-1e30", "1n"])
+def test_amounts_that_no_machine_has_end_nothing(amount) -> None:
+    lab = Lab()
+    lab.publish(zones({"cpu": amount, "memory": "8Gi"}, FOUR))
+    assert isinstance(lab.place(guaranteed("a", "4")), Bind)
+    lab.tell(CraneTopologyChanged(0, None, cranes(10**40)))
+    lab.tell(TopologyChanged(lab.now, lab.known["n"], None))
+    assert isinstance(lab.place(guaranteed("b", "4")), Bind)
+
+
+def test_pods_that_are_not_counted_yet_are_taken_off_every_zone() -> None:
+    lab = Lab()
+    lab.publish(zones(FOUR, FOUR))
+    assert isinstance(lab.place(guaranteed("a", "3")), Bind)
+    assert "0: 1000m, 1: 1000m" in str(lab.place(guaranteed("b", "2")))
+    lab.starts("a")
+    lab.publish(zones({"cpu": 1, "memory": "7Gi"}, FOUR))
+    assert isinstance(lab.place(guaranteed("c", "4")), Bind)
+
+
+def test_an_object_counts_the_pods_of_its_fingerprint() -> None:
+    def published(*names: str, free: int = 4) -> NodeResourceTopology:
+        text = fingerprint(("ns", name) for name in names)
+        return zones({"cpu": free, "memory": "8Gi"}, FOUR, attributes=SINGLE | {FINGERPRINT: text})
+
+    lab = Lab()
+    lab.publish(published())
+    assert isinstance(lab.place(guaranteed("a", "3")), Bind)
+    lab.starts("a")
+    lab.publish(published())
+    assert "cannot align" in str(lab.place(guaranteed("b", "4")))
+    lab.gone("b")
+    lab.publish(published("a", free=1))
+    assert isinstance(lab.place(guaranteed("c", "4")), Bind)
+
+
+def test_an_object_that_knows_more_pods_waits_until_they_are_seen() -> None:
+    text = fingerprint([("ns", "a"), ("ns", "foreign")])
+    lab = Lab()
+    lab.publish(zones(FOUR, FOUR, attributes=SINGLE | {FINGERPRINT: fingerprint([])}))
+    assert isinstance(lab.place(guaranteed("a", "1")), Bind)
+    lab.starts("a")
+    lab.publish(zones({"cpu": 0}, FOUR, attributes=SINGLE | {FINGERPRINT: text}))
+    assert "0: 3000m, 1: 3000m" in str(lab.place(guaranteed("b", "4")))
+    lab.gone("b")
+    lab.seen(guaranteed("foreign", "3", node="n", phase="Running"))
+    assert isinstance(lab.place(guaranteed("c", "4")), Bind)
+
+
+def test_pods_that_ran_before_the_scheduler_are_counted() -> None:
+    lab = Lab()
+    lab.publish(zones({"cpu": 1, "memory": "8Gi"}, FOUR))
+    lab.seen(guaranteed("old", "3", node="n", phase="Running"))
+    assert isinstance(lab.place(guaranteed("new", "4")), Bind)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "chosen"),
+    [
+        ({}, "large"),
+        ({"scoringStrategy": {"type": "LeastAllocated"}}, "large"),
+        (
+            {"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 3}]}},
+            "small",
+        ),
+        ({"scoringStrategy": {"type": "BalancedAllocation"}, "cache": {"resyncMethod": "All"}}, "large"),
+    ],
+)
+def test_nodes_are_ordered_by_upstreams_strategy(arguments, chosen) -> None:
+    plugin = NodeResourceTopologyMatch.of(**arguments)
+    lab = Lab("small", "large")
+    weights = {one.name: 0.0 for one in default.plugins()} | {plugin.name: 1.0}
+    kept = tuple(one for one in default.plugins() if one.name != plugin.name)
+    lab.core = SchedulerCore(profile=Profile(plugins=(*kept, plugin), weights=weights))
+    for name in ("small", "large"):
+        lab.tell(NodeChanged(0, None, objects.node(name, 64, memory="256Gi")))
+    lab.publish(zones({"cpu": 3, "memory": "64Gi"}, name="small"))
+    lab.publish(zones({"cpu": 32, "memory": "64Gi"}, name="large"))
+    bind = lab.place(guaranteed("a", "2", memory="4Gi"))
+    assert isinstance(bind, Bind)
+    assert bind.node == chosen
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"scoringStrategy": {"type": "Best"}}, {"scoringStrategy": {"resources": ["cpu"]}}],
+)
+def test_arguments_of_the_strategy_are_checked(arguments) -> None:
+    with pytest.raises(ValueError, match="NodeResourceTopologyMatch: scoringStrategy"):
+        NodeResourceTopologyMatch.of(**arguments)
+
+
+def test_a_class_that_the_kubelet_does_not_know_stays_off_zones() -> None:
+    lab = Lab()
+    lab.publish(zones(FOUR))
+    burstable = pod("p", container("main", "cpu=2", ""), labels={keys.QOS_CLASS: "LSR"}, priority=9500)
+    assert "LSR needs exclusive CPUs, which the kubelet gives to Guaranteed pods" in str(lab.place(burstable))
+
+
+# koordlet.
+
+
+LSR = {keys.QOS_CLASS: "LSR"}
+
+
+def recorded(name: str, cpus: str, record: Mapping[str, str] | None = None, **more: Any) -> Pod:
+    annotations = {keys.RESOURCE_STATUS: json.dumps({"cpuset": cpus})} | dict(record or {})
+    return guaranteed(name, "4", node="n", phase="Running", annotations=annotations, **more)
+
+
+@pytest.mark.parametrize("labels", [{}, {keys.QOS_CLASS: "LS"}, {keys.QOS_CLASS: "LSR"}])
+@pytest.mark.parametrize(
+    "on_node",
+    [{}, {keys.RESERVATION: '{"reservedCPUs":"0-3"}'}, {keys.AMPLIFICATION: '{"cpu":1.5}'}],
+)
+def test_recorded_cpus_of_bound_pods_are_never_proposed_again(labels, on_node) -> None:
+    lab = Lab()
+    lab.publish(koordlets("core:16", **on_node))
+    lab.seen(recorded("old", "0-3", labels=labels))
+    first, second = (
+        lab.place(guaranteed(name, "4", labels={keys.QOS_CLASS: "LSE"}, priority=9500)) for name in "ab"
+    )
+    assert isinstance(first, Bind)
+    assert str(first.assignments["main"]) == "4-7"
+    if not isinstance(second, str):
+        assert str(second.assignments["main"]) == "8-11"
+
+
+def damaged(one: Pod) -> Pod:
+    annotations = {**one.metadata.annotations, keys.RESOURCE_STATUS: "{"}
+    return replace(one, metadata=replace(one.metadata, annotations=annotations))
+
+
+def test_a_bound_pod_keeps_its_cpus_when_its_record_becomes_unreadable() -> None:
+    lab = Lab()
+    lab.publish(koordlets("core:16"))
+    lab.seen(recorded("old", "0-3", labels=LSR))
+    lab.seen(damaged(lab.pods["uid-old"]))
+    bind = lab.place(guaranteed("new", "4", labels=LSR, priority=9500))
+    assert isinstance(bind, Bind)
+    assert str(bind.assignments["main"]) == "4-7"
+
+
+def test_exclusive_pods_stay_off_a_node_with_a_pod_whose_cpus_were_never_readable() -> None:
+    lab = Lab()
+    lab.publish(koordlets("core:16"))
+    lab.seen(damaged(recorded("old", "0-3", labels=LSR, priority=9500)))
+    assert isinstance(lab.place(pod("shared", container("main", "cpu=500m", ""))), Bind)
+    message = lab.place(guaranteed("new", "4", labels=LSR, priority=9500))
+    assert "1 node(s) had pod ns/old with unreadable CPUs" in str(message)
+    lab.gone("old")
+    lab.now += 400
+    done = lab.tell(CycleDue(lab.now))
+    assert [one.pod.metadata.name for one in done if isinstance(one, Bind)] == ["new"]
+
+
+def test_container_cpusets_win_over_resource_status() -> None:
+    lab = Lab()
+    lab.publish(koordlets("core:16"))
+    lab.seen(recorded("old", "4-7", record={keys.CONTAINER_CPUSETS: '{"main":"0-3"}'}))
+    bind = lab.place(guaranteed("new", "4", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+    assert isinstance(bind, Bind)
+    assert str(bind.assignments["main"]) == "4-7"
+
+
+@pytest.mark.parametrize(
+    ("defaults", "cpus"),
+    [
+        (SchedulerDefaults(), "0,8"),
+        (SchedulerDefaults(bind=BindPolicy.SPREAD_BY_PCPUS), "0-1"),
+        (SchedulerDefaults(strategy=NUMAStrategy.MOST_ALLOCATED), "4,12"),
+    ],
+)
+def test_a_profiles_defaults_hold_for_pods_that_do_not_say(defaults, cpus) -> None:
+    lab = Lab()
+    lab.core = SchedulerCore(profile=Profile(plugins=default.plugins(), defaults=defaults))
+    lab.tell(NodeChanged(0, None, objects.node("n", 64, memory="256Gi")))
+    lab.publish(koordlets("socket:2 numa:1 core:4 smt:2"))
+    lab.seen(recorded("old", "5,13"))
+    bind = lab.place(guaranteed("a", "2", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+    assert isinstance(bind, Bind)
+    assert str(bind.assignments["main"]) == cpus
+
+
+# A kubelet's static policy, as koordlet reports it.
+
+STATIC = {keys.CPU_MANAGER_POLICY: '{"policy":"static","options":{},"reservedCPUs":"0"}'}
+
+
+def test_a_static_kubelet_is_replayed_and_no_ids_are_written() -> None:
+    lab = Lab(cpus=16)
+    obj = koordlets(**STATIC)
+    lab.publish(replace(obj, topology_policies=("SingleNUMANodeContainerLevel",)))
+    first, second = lab.place(guaranteed("a", "6")), lab.place(guaranteed("b", "8"))
+    assert isinstance(first, Bind)
+    assert isinstance(second, Bind)
+    assert (dict(first.annotations), first.assignments, second.assignments) == ({}, {}, {})
+    assert "too few CPUs free" in str(lab.place(guaranteed("c", "2")))
+    assert lab.node().cpus.kind is NodeKind.KUBELET_REPLAY
+    assert isinstance(lab.place(pod("shared", container("main", "cpu=1", ""))), Bind)
+
+
+def test_a_replay_knows_the_kubelets_options_and_pods() -> None:
+    policy = '{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0,8"}'
+    allocs = '[{"namespace":"ns","name":"x","uid":"u","cpuset":"1-7,9-15","managedByKubelet":true}]'
+    lab = Lab(cpus=16)
+    lab.publish(koordlets("core:8 smt:2", **{keys.CPU_MANAGER_POLICY: policy, keys.POD_CPU_ALLOCS: allocs}))
+    assert "SMT Alignment Error" in str(lab.place(guaranteed("odd", "3")))
+    assert "SMT Alignment Error: not enough free physical CPUs" in str(lab.place(guaranteed("more", "2")))
+
+
+def test_a_ledger_beside_a_static_kubelet_is_replayed_too() -> None:
+    machine = parse_spec("core:8", name="n")
+    settings_ = KubeletSettings("static", {}, CPUSet([0]), "single-numa-node", "container")
+    report = KubeletReport(settings_, (PodCPUs("ns", "x", "u", CPUSet.parse("1-4")),))
+    body = translate.topology(machine, "n", new(machine, NodeConfig("none")), kubelet=report)
+    lab = Lab()
+    lab.publish(msgspec.convert(body, NodeResourceTopology))
+    assert lab.node().cpus.kind is NodeKind.KUBELET_REPLAY
+    bind = lab.place(guaranteed("a", "3"))
+    assert isinstance(bind, Bind)
+    assert dict(bind.annotations) == {}
+    assert "too few CPUs free" in str(lab.place(guaranteed("b", "1")))
+
+
+FULL = {
+    keys.CPU_MANAGER_POLICY: '{"policy":"static","options":{"full-pcpus-only":"true"},"reservedCPUs":"0"}'
+}
+
+
+def requiring(name: str, cpus: str, policy: str, numa: str = "") -> Pod:
+    annotations = {keys.RESOURCE_SPEC: json.dumps({"requiredCPUBindPolicy": policy})}
+    if numa:
+        annotations[keys.NUMA_TOPOLOGY_SPEC] = json.dumps({"numaTopologyPolicy": numa})
+    labels = {keys.QOS_CLASS: "LSR"}
+    return guaranteed(name, cpus, labels=labels, annotations=annotations, priority=9500)
+
+
+@pytest.mark.parametrize(
+    ("options", "pod", "why"),
+    [
+        (FULL, requiring("p", "4", "FullPCPUs"), ""),
+        (FULL, requiring("p", "5", "FullPCPUs"), "SMT Alignment Error"),
+        (FULL, requiring("p", "4", "SpreadByPCPUs"), "bind policy conflicts with pod's required"),
+        (STATIC, requiring("p", "4", "FullPCPUs"), ""),
+        (
+            STATIC,
+            requiring("p", "4", "SpreadByPCPUs"),
+            "insufficient CPUs to satisfy required cpu bind policy",
+        ),
+        (STATIC, requiring("p", "10", "FullPCPUs", "SingleNUMANode"), "node(s) Insufficient NUMA"),
+        (STATIC, requiring("p", "6", "FullPCPUs", "SingleNUMANode"), ""),
+    ],
+)
+def test_what_a_pod_requires_must_be_what_the_kubelet_will_do(options, pod, why) -> None:
+    lab = Lab(cpus=16)
+    lab.publish(koordlets(**options))
+    answer = lab.place(pod)
+    assert why in answer if isinstance(answer, str) else not why
+
+
+@pytest.mark.parametrize(
+    ("label", "member", "policy", "why"),
+    [
+        ("FullPCPUsOnly", "preferredCPUBindPolicy", "SpreadByPCPUs", ""),
+        ("FullPCPUsOnly", "requiredCPUBindPolicy", "SpreadByPCPUs", "cpu bind policy conflicts"),
+        ("FullPCPUsOnly", "requiredCPUBindPolicy", "FullPCPUs", ""),
+        ("SpreadByPCPUs", "requiredCPUBindPolicy", "FullPCPUs", "cpu bind policy conflicts"),
+        ("SpreadByPCPUs", "preferredCPUBindPolicy", "FullPCPUs", ""),
+    ],
+)
+def test_bind_policies_of_koordlets_node_and_pod_meet_as_in_koordinators_code(
+    label, member, policy, why
+) -> None:
+    lab = Lab()
+    lab.publish(koordlets("socket:2 numa:1 core:4 smt:2"))
+    lab.tell(NodeChanged(1, None, objects.node("n", 64, labels={keys.NODE_BIND_POLICY: label})))
+    spec = {keys.RESOURCE_SPEC: json.dumps({member: policy})}
+    labels = {keys.QOS_CLASS: "LSR"}
+    answer = lab.place(guaranteed("p", "4", labels=labels, annotations=spec, priority=9500))
+    assert why in answer if isinstance(answer, str) else not why
+
+
+def test_the_amplification_ratio_on_a_koordlets_node_counts_as_soon_as_it_changes() -> None:
+    lab = Lab(cpus=64)
+    lab.publish(koordlets("socket:2 numa:1 core:8 smt:2"))
+    lab.seen(recorded("old", "0-3"))
+    node = objects.node("n", 64, memory="256Gi")
+    ratio = {keys.AMPLIFICATION: '{"cpu":2}'}
+    twice = replace(node, metadata=replace(node.metadata, annotations=ratio))
+    lab.tell(NodeChanged(1, node, twice))
+    assert isinstance(lab.place(guaranteed("shared", "20")), Bind)
+    told = lab.place(guaranteed("bound", "20", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+    assert "Insufficient amplified cpu" in str(told)
+
+
+def test_koordinator_binds_the_last_cpus_too() -> None:
+    lab = Lab()
+    lab.publish(koordlets("core:4 smt:2"))
+    bind = lab.place(guaranteed("all", "8", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+    assert isinstance(bind, Bind)
+    assert len(bind.assignments["main"]) == 8
+
+
+@pytest.mark.parametrize(
+    ("cpus", "why"), [("5", "not multiple cpus per core"), ("5200m", "must be integer"), ("4", "")]
+)
+def test_a_bind_policy_of_koordlets_node_binds_every_pod_with_a_cpu_request(cpus, why) -> None:
+    lab = Lab()
+    lab.publish(koordlets("core:8 smt:2"))
+    full = objects.node("n", 64, memory="256Gi", labels={keys.NODE_BIND_POLICY: "FullPCPUsOnly"})
+    lab.tell(NodeChanged(1, None, full))
+    answer = lab.place(pod("p", container("main", f"cpu={cpus}", "")))
+    if why:
+        assert why in str(answer)
+        return
+    second = lab.place(pod("q", container("main", f"cpu={cpus}", "")))
+    assert isinstance(answer, Bind)
+    assert isinstance(second, Bind)
+    taken = answer.assignments["main"], second.assignments["main"]
+    assert [len(one) for one in taken] == [4, 4]
+    assert not taken[0] & taken[1]
+
+
+def test_an_option_that_no_replay_knows_is_damage_with_its_name() -> None:
+    lab = Lab()
+    text = '{"policy":"static","options":{"new-option":"true"},"reservedCPUs":"0"}'
+    lab.publish(koordlets(**{keys.CPU_MANAGER_POLICY: text}))
+    assert lab.node().cpus.kind is NodeKind.DAMAGED
+    assert 'unknown CPU Manager Policy option: "new-option"' in lab.node().problem
+
+
+# gocrane.
+
+
+def cranes(*milli: int, policy: str = "Static", aware: str = "SingleNUMANodePodLevel") -> CraneTopology:
+    obj = {
+        "metadata": {"name": "n"},
+        "craneManagerPolicy": {"cpuManagerPolicy": policy, "topologyManagerPolicy": aware},
+        "zones": [
+            {
+                "name": f"node{index}",
+                "type": "Node",
+                "resources": {"capacity": {"cpu": "16"}, "allocatable": {"cpu": f"{free}m"}},
+            }
+            for index, free in enumerate(milli)
+        ],
+    }
+    return msgspec.convert(obj, CraneTopology)
+
+
+def crane_lab(obj: CraneTopology) -> Lab:
+    lab = Lab()
+    lab.tell(CraneTopologyChanged(0, None, obj))
+    return lab
+
+
+def result(answer: Bind | str) -> dict[str, str] | str:
+    if isinstance(answer, str):
+        return answer
+    zones_ = json.loads(answer.annotations.get(keys.CRANE_RESULT, "[]"))
+    return {one["name"]: one["resources"]["capacity"]["cpu"] for one in zones_}
+
+
+def test_gocranes_agent_gets_the_numa_nodes_in_its_own_annotation() -> None:
+    lab = crane_lab(cranes(4000, 6500))
+    bind = lab.place(guaranteed("a", "4"))
+    assert isinstance(bind, Bind)
+    assert bind.annotations == {
+        keys.CRANE_RESULT: '[{"name":"node1","type":"Node","resources":{"capacity":{"cpu":"4"}}}]'
+    }
+    assert result(lab.place(guaranteed("b", "3"))) == {"node0": "3"}
+    told = str(lab.place(guaranteed("c", "3")))
+    assert "node(s) had insufficient resource of NUMA node: 3 CPUs requested" in told
+    assert "free by NUMA node: 0: 1000m, 1: 2500m" in told
+    lab.gone("a")
+    lab.gone("c")
+    assert result(lab.place(guaranteed("d", "6"))) == {"node1": "6"}
+
+
+def test_a_pod_or_node_that_is_not_aware_may_span_numa_nodes() -> None:
+    lab = crane_lab(cranes(2500, 3900, aware="None"))
+    assert result(lab.place(guaranteed("a", "5"))) == {"node0": "2", "node1": "3"}
+    assert "insufficient resource" in str(lab.place(guaranteed("b", "1")))
+    own = {keys.CRANE_AWARENESS: "true"}
+    assert "insufficient" in str(crane_lab(cranes(4000, 4000, aware="None")).place(
+        guaranteed("c", "6", annotations=own)
+    ))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("obj", "pod"),
+    [
+        (cranes(1000, policy="None"), guaranteed("p", "4")),
+        (cranes(1000), guaranteed("p", "4", annotations={keys.CRANE_CPU_POLICY: "none"})),
+        (cranes(1000), pod("p", container("main", "cpu=4", ""))),
+    ],
+)
+def test_what_gocranes_agent_does_not_pin_is_bound_without_a_result(obj, pod) -> None:
+    assert result(crane_lab(obj).place(pod)) == {}
+
+
+def test_results_of_bound_pods_count_and_invalid_ones_do_not() -> None:
+    lab = crane_lab(cranes(4000, 4000))
+    text = '[{"name":"node0","type":"Node","resources":{"capacity":{"cpu":"3"}}}]'
+    lab.seen(guaranteed("old", "3", node="n", annotations={keys.CRANE_RESULT: text}))
+    lab.seen(guaranteed("odd", "3", node="n", annotations={keys.CRANE_RESULT: "{"}))
+    assert result(lab.place(guaranteed("a", "4"))) == {"node1": "4"}
+
+
+def test_another_object_comes_before_gocranes_and_a_damaged_one_is_told() -> None:
+    lab = crane_lab(cranes(4000))
+    lab.publish(zones(FOUR))
+    assert result(lab.place(guaranteed("a", "2"))) == {}
+    lab.tell(TopologyChanged(lab.now, lab.known["n"], None))
+    assert result(lab.place(guaranteed("b", "2"))) == {"node0": "2"}
+    lab.tell(CraneTopologyChanged(lab.now, None, cranes(4000, policy="Loose")))
+    assert lab.node().cpus.kind is NodeKind.DAMAGED
+    assert "craneManagerPolicy.cpuManagerPolicy" in lab.node().problem
+
+
+# Damage, and nothing at all.
+
+
+def without_ledger(**config: Any) -> NodeResourceTopology:
+    obj = objects.topology("n", objects.state("core:8", "n", **config))
+    rest = {key: text for key, text in obj.metadata.annotations.items() if key != keys.CPU_ALLOCATIONS}
+    return replace(obj, metadata=replace(obj.metadata, annotations=rest))
+
+
+@pytest.mark.parametrize("policy", ["static", "pools"])
+def test_a_node_of_corelanes_that_lost_its_ledger_is_damaged(policy) -> None:
+    lab = Lab()
+    lab.publish(without_ledger(policy=policy))
+    assert lab.node().cpus.kind is NodeKind.DAMAGED
+    assert "without a ledger; restart the agent on the node" in lab.node().problem
+    told = str(lab.place(guaranteed("a", "1")))
+    assert "node(s) invalid CPU Topology: invalid NodeResourceTopology (metadata.annotations" in told
+    assert isinstance(lab.place(pod("shared", container("main", "cpu=1", ""))), Bind)
+
+
+def test_a_fault_is_one_event_about_the_node_until_it_changes() -> None:
+    lab = Lab()
+    broken, other = without_ledger(), zones({"cpu": "x"})
+    told = [lab.tell(TopologyChanged(1, None, obj)) for obj in (broken, broken, other, zones(FOUR), broken)]
+    assert [[type(one) for one in events] for events in told] == [
+        [RecordNodeEvent],
+        [],
+        [RecordNodeEvent],
+        [],
+        [RecordNodeEvent],
+    ]
+    (event,) = told[0]
+    assert isinstance(event, RecordNodeEvent)
+    assert (event.node, event.reason) == ("n", "InvalidNodeResourceTopology")
+    assert event.message == lab.node().problem
+
+
+def with_config(**changes: Any) -> NodeResourceTopology:
+    obj = objects.topology("n", objects.state("core:8", "n", policy="pools"))
+    ledger = json.loads(obj.metadata.annotations[keys.CPU_ALLOCATIONS])
+    ledger["config"]["pools"] |= changes
+    annotations = {**obj.metadata.annotations, keys.CPU_ALLOCATIONS: json.dumps(ledger)}
+    return replace(obj, metadata=replace(obj.metadata, annotations=annotations))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"profile": [0]}, {"profile": []}, {"bind": "ConstrainedBurst"}, {"node_bind": "ConstrainedBurst"}],
+)
+def test_settings_that_make_no_sense_are_damage_and_end_nothing(changes) -> None:
+    lab = Lab()
+    lab.publish(with_config(**changes))
+    assert "invalid NodeResourceTopology" in str(lab.place(guaranteed("a", "2")))
+    assert f"config: {next(iter(changes))}" in lab.node().problem
+
+
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 100) | st.sampled_from(["", "LS", "0-3", "x", "3/0"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_setting_in_a_ledger_leaves_the_scheduler_working(data: st.DataObject) -> None:
+    obj = with_config()
+    ledger = json.loads(obj.metadata.annotations[keys.CPU_ALLOCATIONS])
+    part = data.draw(st.sampled_from([ledger["config"], ledger["config"]["pools"], ledger["config"]["numa"]]))
+    part[data.draw(st.sampled_from(sorted(part)))] = data.draw(JUNK)
+    annotations = {**obj.metadata.annotations, keys.CPU_ALLOCATIONS: json.dumps(ledger)}
+    lab = Lab("n", "good")
+    lab.publish(objects.topology("good", objects.state("core:8", "good", policy="pools")))
+    lab.publish(replace(obj, metadata=replace(obj.metadata, annotations=annotations)))
+    for name in "abc":
+        lab.place(guaranteed(name, "2", labels={keys.QOS_CLASS: "LSR"}, priority=9500))
+
+
+def test_without_an_object_totals_decide_and_pods_with_exclusive_cpus_stay_away() -> None:
+    lab = Lab()
+    assert lab.node().cpus.kind is NodeKind.TOTALS
+    assert isinstance(lab.place(pod("shared", container("main", "cpu=1", ""))), Bind)
+    assert "node(s) invalid CPU Topology: no NodeResourceTopology" in str(lab.place(guaranteed("a", "1")))
+
+
+def test_a_ledger_beside_zones_of_another_exporter_stays_a_ledger() -> None:
+    ours = objects.topology("n", objects.state("core:8", "n", policy="pools"))
+    meta = ObjectMeta(name="n", annotations=ours.metadata.annotations)
+    lab = Lab()
+    lab.publish(replace(zones({"cpu": 0}), metadata=meta))
+    bind = lab.place(guaranteed("a", "4"))
+    assert isinstance(bind, Bind)
+    assert len(bind.assignments["main"]) == 4
+    assert lab.node().cpus.kind is NodeKind.LEDGER
+
+
+def test_the_kind_follows_each_version_of_the_object() -> None:
+    lab = Lab()
+    kinds: list[NodeKind] = []
+
+    def then(objs: Iterable[NodeResourceTopology]) -> None:
+        for obj in objs:
+            lab.publish(obj)
+            kinds.append(lab.node().cpus.kind)
+
+    then([zones(FOUR), koordlets(), koordlets(**STATIC), without_ledger(), zones({"cpu": "x"}), zones(FOUR)])
+    assert kinds == ["zones", "koordlet", "kubelet-replay", "damaged", "damaged", "zones"]
+    lab.tell(TopologyChanged(lab.now, lab.known["n"], None))
+    assert lab.node().cpus.kind is NodeKind.TOTALS

@@ -1,0 +1,161 @@
+"""Counts of pods by what selectors mean, against counting all pods each time."""
+
+import json
+from collections import Counter
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from corelane.kube.objects import Namespace, Node
+from corelane.kube.pod import Pod
+from corelane.scheduler.cache.label_rules import holds, in_namespace
+from corelane.scheduler.cache.nodes import NodeCache
+from corelane.scheduler.cache.pod_facts import pod_facts
+from corelane.scheduler.cache.pods import PodInfo
+
+_NODES = ("n0", "n1", "n2", "n3")
+_NAMESPACES = ("default", "blue")
+_LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["a", "b"]))
+_SELECTOR = st.one_of(
+    st.builds(lambda labels: {"matchLabels": labels}, _LABELS),
+    st.sampled_from(
+        [
+            None,
+            {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["a"]}]},
+            {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
+            {"matchExpressions": [{"key": "app", "operator": "In", "values": ["a", "b"]}]},
+        ]
+    ),
+)
+_TERM = st.fixed_dictionaries(
+    {"topologyKey": st.sampled_from(["zone", "host"])},
+    optional={
+        "labelSelector": _SELECTOR,
+        "namespaces": st.lists(st.sampled_from(_NAMESPACES), max_size=2),
+        "namespaceSelector": _SELECTOR,
+        "matchLabelKeys": st.just(["tier"]),
+    },
+)
+
+
+def _terms(name: str, listed: list[object]) -> dict[str, object]:
+    return {name: {"requiredDuringSchedulingIgnoredDuringExecution": listed}} if listed else {}
+
+
+@st.composite
+def pods(draw: st.DrawFn, uid: str = "") -> Pod:
+    affinity = _terms("podAffinity", draw(st.lists(_TERM, max_size=2)))
+    affinity |= _terms("podAntiAffinity", draw(st.lists(_TERM, max_size=2)))
+    metadata = {
+        "name": "p",
+        "namespace": draw(st.sampled_from(_NAMESPACES)),
+        "uid": uid or draw(st.sampled_from("uvwxyz")),
+        "labels": draw(_LABELS),
+        "deletionTimestamp": draw(st.sampled_from(["", "", "2026-01-01T00:00:00Z"])),
+    }
+    body = {"metadata": metadata, "spec": {"affinity": affinity}}
+    return msgspec.json.decode(json.dumps(body), type=Pod)
+
+
+_STEPS = st.one_of(
+    st.tuples(st.just("put"), pods(), st.sampled_from(_NODES)),
+    st.tuples(st.just("drop"), st.sampled_from("uvwxyz"), st.none()),
+    st.tuples(st.just("node"), st.sampled_from(_NODES), st.one_of(st.none(), _LABELS)),
+    st.tuples(st.just("namespace"), st.sampled_from(_NAMESPACES), st.one_of(st.none(), _LABELS)),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(_STEPS, max_size=25), st.lists(pods("new"), min_size=1, max_size=3))
+def test_counts_equal_those_of_looking_at_every_pod(steps: list, askers: list[Pod]) -> None:
+    cache, placed = NodeCache(), {}
+    for what, one, other in steps:
+        if what == "put":
+            cache.put_pod(other, PodInfo.of(one))
+            placed[one.metadata.uid] = (one, other)
+        elif what == "drop":
+            cache.drop_pod(one)
+            placed.pop(one, None)
+        elif what == "node":
+            node = (
+                None if other is None else msgspec.convert({"metadata": {"name": one, "labels": other}}, Node)
+            )
+            cache.put_node(one, node)
+        else:
+            new = (
+                None
+                if other is None
+                else msgspec.convert({"metadata": {"name": one, "labels": other}}, Namespace)
+            )
+            if cache.objects.put_namespace(one, new):
+                cache.index.namespace_changed(one)
+        for asker in askers:
+            _check(cache, placed, asker)
+
+
+def _check(cache: NodeCache, placed: dict[str, tuple[Pod, str]], asker: Pod) -> None:
+    rows = {node: cache.get(node).row for _, node in placed.values()}
+    mine = pod_facts(asker).affinities
+
+    def chosen(pods, pod: Pod) -> bool:
+        namespace = pod.metadata.namespace
+        by_labels = holds(pods.namespace_rules, {}) or (
+            namespace in cache.objects.namespaces
+            and holds(pods.namespace_rules, cache.objects.namespace_labels(namespace))
+        )
+        return (namespace in pods.namespaces or by_labels) and holds(pods.rules, pod.metadata.labels)
+
+    if mine.required:
+        expected = Counter(
+            rows[node] for pod, node in placed.values() if all(chosen(t.pods, pod) for t in mine.required)
+        )
+        assert cache.index.matching(mine.required).by_row == expected
+    own = in_namespace(asker.metadata.namespace, mine.anti[0].pods.rules if mine.anti else ())
+    expected = Counter(
+        rows[node]
+        for pod, node in placed.values()
+        if not pod.metadata.deletion_timestamp
+        and pod.metadata.namespace == asker.metadata.namespace
+        and holds(own.rules, pod.metadata.labels)
+    )
+    assert cache.index.matching_set(own).by_row == expected
+    owned = Counter()
+    labels = cache.objects.namespace_labels(asker.metadata.namespace)
+    for pod, node in placed.values():
+        for term in pod_facts(pod).affinities.anti:
+            if term.pods.matches(asker.metadata.namespace, labels, asker.metadata.labels):
+                owned[term, rows[node]] += 1
+    found = Counter()
+    for (kind, term, _), counts in cache.index.owned(PodInfo.of(asker)):
+        if kind.name == "ANTI":
+            found.update({(term, row): number for row, number in counts.by_row.items()})
+    assert found == owned
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3)), max_size=150), st.data())
+def test_totals_by_domain_equal_sums_over_nodes(changes: list[tuple[int, int]], data: st.DataObject) -> None:
+    from corelane.scheduler.cache.pod_index import Counts
+    from corelane.scheduler.cache.topology import Topology
+
+    topology, counts, expected = Topology(), Counts(), Counter()
+    labels = {}
+    for row, zone in changes:
+        counts.add(row, 1)
+        expected[row] += 1
+        labels[row] = {"zone": f"z{zone}"} if zone else {}
+        topology.put(row, labels[row])
+        if zone == 3:
+            topology.ids("zone")
+    totals = counts.totals(topology, "zone")
+    by_zone = Counter()
+    for row, number in expected.items():
+        if "zone" in labels[row]:
+            by_zone[labels[row]["zone"]] += number
+    for row in expected:
+        of = topology.id("zone", row)
+        assert totals[of] == by_zone[labels[row].get("zone", "")]
+    assert totals[-1] == 0
+    dense = counts.dense(topology.capacity)
+    assert {row: dense[row] for row in expected} == expected

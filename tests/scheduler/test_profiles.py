@@ -1,0 +1,339 @@
+"""The scheduler's configuration file: profiles, plugins, arguments, and one clear line for each mistake."""
+
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from corelane.app.scheduler.options import SchedulerOptions, lease_settings, with_file
+from corelane.app.settings_file import SettingsError
+from corelane.scheduler import profiles
+from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged
+from corelane.scheduler.framework import configuration, registry
+from corelane.scheduler.framework.configuration import Configuration, ConfigurationError
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.instructions import Bind
+from corelane.scheduler.plugins import default
+from corelane.scheduler.scheduling import SchedulerCore
+from corelane.workload import BindPolicy, NUMAPolicy
+from support import objects
+from support.pods import container, pod
+
+HEAD = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "scheduler-plugin"
+
+
+def parsed(text: str) -> Configuration:
+    return configuration.parse(HEAD + text, "s.yaml", profiles.offer({}))
+
+
+def only(text: str) -> Profile:
+    (found,) = parsed(text).profiles
+    return found
+
+
+def names(plugins: object) -> list[str]:
+    return [plugin.name for plugin in plugins]  # type: ignore[attr-defined]
+
+
+def test_without_profiles_the_default_one_is_there() -> None:
+    found, usual = only(""), default.profile()
+    assert found.name == usual.name
+    assert names(found.plugins) == names(usual.plugins)
+    assert names(found.filters) == names(usual.filters)
+    assert [(one.name, weight) for one, weight in found.scores] == [
+        (one.name, weight) for one, weight in usual.scores
+    ]
+    assert found.queue_sort.name == "PrioritySort"
+
+
+def test_every_default_plugin_has_a_factory() -> None:
+    assert names(default.plugins()) == list(default.ORDER)
+
+
+def test_a_plugin_is_disabled_at_one_extension_point_or_at_all() -> None:
+    profile = only(
+        "profiles:\n- plugins:\n    score:\n      disabled: [{name: ImageLocality}]\n"
+        "    multiPoint:\n      disabled: [{name: NodePorts}]\n"
+    )
+    assert "ImageLocality" not in names(one for one, _ in profile.scores)
+    assert "NodePorts" not in names(profile.filters)
+    assert "NodePorts" not in names(profile.plugins)
+
+
+def test_a_star_disables_all_of_a_point_and_enabled_ones_have_their_weights() -> None:
+    profile = only(
+        "profiles:\n- plugins:\n    score:\n      disabled: [{name: '*'}]\n"
+        "      enabled: [{name: NUMALocality, weight: 7}, {name: NodeResourcesFit}]\n"
+    )
+    assert [(one.name, weight) for one, weight in profile.scores] == [
+        ("NUMALocality", 7.0),
+        ("NodeResourcesFit", 1.0),
+    ]
+    assert "NodeResourcesFit" in names(profile.filters)
+
+
+def test_several_profiles_have_names_and_arguments_of_their_own() -> None:
+    packing, spreading = parsed(
+        "profiles:\n- schedulerName: pack\n  pluginConfig:\n"
+        "  - name: NodeResourcesFit\n    args: {scoringStrategy: {type: MostAllocated}}\n"
+        "  - name: CPUPlacement\n    args: {bindPolicy: SpreadByPCPUs, numaTopologyPolicy: SingleNUMANode}\n"
+        "- schedulerName: spread\n"
+    ).profiles
+    assert (packing.name, spreading.name) == ("pack", "spread")
+    assert next(one for one in packing.plugins if one.name == "NodeResourcesFit").strategy == "MostAllocated"  # type: ignore[attr-defined]
+    assert packing.defaults.bind is BindPolicy.SPREAD_BY_PCPUS
+    assert packing.defaults.numa is NUMAPolicy.SINGLE_NUMA_NODE
+    assert spreading.defaults.numa is None
+
+
+def test_back_off_and_leader_election_are_read_and_parallelism_accepted() -> None:
+    found = parsed(
+        "podInitialBackoffSeconds: 2\npodMaxBackoffSeconds: 20\nparallelism: 16\n"
+        "percentageOfNodesToScore: 10\nleaderElection: {leaderElect: true, leaseDuration: 1m30s}\n"
+    )
+    assert (found.initial_backoff, found.max_backoff) == (2, 20)
+    assert found.leader_election.leader_elect is True
+    assert found.leader_election.lease_duration is not None
+    assert configuration.duration(found.leader_election.lease_duration, "s.yaml", "x") == 90
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("profile: []\n", ["profile"]),
+        ("profiles: 3\n", ["profiles", "3"]),
+        ("profiles:\n- schedulerName: [a]\n", ["profiles[0].schedulerName", "['a']"]),
+        ("profiles:\n- schedulerName: a\n- schedulerName: a\n", ["profiles[1].schedulerName", "'a'"]),
+        ("profiles:\n- plugins: {filtre: {}}\n", ["profiles[0].plugins", "'filtre'", "preEnqueue"]),
+        (
+            "profiles:\n- plugins: {score: {enabled: [{name: Nome}]}}\n",
+            ["plugins.score.enabled[0].name", "'Nome'", "NUMALocality"],
+        ),
+        (
+            "profiles:\n- plugins: {score: {enabled: [{name: SnugFit, weight: -1}]}}\n",
+            ["plugins.score.enabled[0].weight", "-1"],
+        ),
+        (
+            "profiles:\n- plugins: {score: {enabled: [{name: NodePorts}]}}\n",
+            ["score.enabled[0].name", "NodePorts", "nothing to do"],
+        ),
+        ("profiles:\n- plugins: {queueSort: {disabled: [{name: '*'}]}}\n", ["queueSort", "PrioritySort"]),
+        ("profiles:\n- pluginConfig: [{name: Nome}]\n", ["pluginConfig[0].name", "'Nome'"]),
+        (
+            "profiles:\n- pluginConfig: [{name: CPUPlacement, args: {bindPolicy: Full}}]\n",
+            ["CPUPlacement", "'Full'", "FullPCPUs"],
+        ),
+        (
+            "profiles:\n- pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: X}}}]\n",
+            ["NodeResourcesFit", "'X'", "MostAllocated"],
+        ),
+        ("profiles:\n- pluginConfig: [{name: SnugFit, args: {a: 1}}]\n", ["SnugFit", "a=1"]),
+        (
+            "profiles:\n- plugins: {multiPoint: {disabled: [{name: CPUPlacement}]}}\n",
+            ["CPUPlacement disabled", "given twice"],
+        ),
+        ("extenders: [{urlPrefix: x}]\n", ["extenders", "remove"]),
+        ("podInitialBackoffSeconds: 0\n", ["podInitialBackoffSeconds", "0"]),
+        ("podMaxBackoffSeconds: 0.5\n", ["podMaxBackoffSeconds", "0.5"]),
+    ],
+)
+def test_a_mistake_is_named_with_file_field_and_value(text: str, said: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parsed(text)
+    message = str(caught.value)
+    assert message.startswith("s.yaml: ")
+    assert all(word in message for word in said), message
+    assert "\n" not in message
+
+
+_ENABLED = "profiles:\n- plugins: {score: {enabled: [%s]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            _ENABLED % "{name: NUMALocality, weight: heavy}",
+            (
+                "profiles[0].plugins.score.enabled[0].weight: 'heavy' is invalid: use a finite number,"
+                " or remove the field"
+            ),
+        ),
+        (
+            _ENABLED % "{name: NUMALocality, weight: .nan}",
+            (
+                "profiles[0].plugins.score.enabled[0].weight: nan is invalid: use a finite number,"
+                " or remove the field"
+            ),
+        ),
+        (
+            _ENABLED % "{name: NUMALocality, weight: -3}",
+            (
+                "profiles[0].plugins.score.enabled[0].weight: -3 is invalid: use 1 or more,"
+                " or name it in disabled"
+            ),
+        ),
+        (
+            _ENABLED % "{name: NUMALocality, wieght: 3}",
+            (
+                "profiles[0].plugins.score.enabled[0].wieght: 3: there is no such field: use weight,"
+                " or remove the field"
+            ),
+        ),
+        (
+            _ENABLED % "{weight: 3}",
+            "profiles[0].plugins.score.enabled[0].name: missing: add the field",
+        ),
+        (
+            "profile: [{schedulerName: a}]\n",
+            "profile: [{'schedulerName': 'a'}]: there is no such field: use profiles, or remove the field",
+        ),
+        ("profiles:\n", "profiles: null is invalid: use a list, or remove the field"),
+        (
+            "profiles: [{plugins: {1: {}}}]\n",
+            "profiles[0].plugins: 1 is invalid: use text as the name of a field",
+        ),
+        (
+            "leaderElection: {leaderElect: 1}\n",
+            "leaderElection.leaderElect: 1 is invalid: use true or false, or remove the field",
+        ),
+        (
+            "podMaxBackoffSeconds: .inf\n",
+            "podMaxBackoffSeconds: inf is invalid: use a finite number, or remove the field",
+        ),
+    ],
+)
+def test_a_field_of_another_type_is_named_with_its_value_and_the_remedy(text: str, line: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parsed(text)
+    assert str(caught.value) == f"s.yaml: {line}"
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [("", "is empty"), ("# nothing\n---\n", "is empty"), ("- 1\n", "is [1], not a mapping")],
+)
+def test_a_file_without_fields_is_refused_with_its_first_lines(text: str, what: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        configuration.parse(text, "s.yaml", profiles.offer({}))
+    assert str(caught.value) == (
+        f's.yaml: the file {what}: begin it with "apiVersion: kubescheduler.config.k8s.io/v1"'
+        ' and "kind: KubeSchedulerConfiguration"'
+    )
+
+
+@pytest.mark.parametrize("weight", ["", ", weight: 0"])
+@pytest.mark.parametrize("point", ["score", "multiPoint"])
+def test_a_plugin_enabled_without_a_weight_has_weight_one_as_upstream(point: str, weight: str) -> None:
+    profile = only(f"profiles:\n- plugins: {{{point}: {{enabled: [{{name: NUMALocality{weight}}}]}}}}\n")
+    weights = {one.name: weight for one, weight in profile.scores}
+    assert weights["NUMALocality"] == 1
+    assert weights["TaintToleration"] == 3, "plugins that the file does not name keep theirs"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a: b: c", "- 1", "kind: Pod\napiVersion: v1\n", HEAD.replace("v1", "v9")]
+)
+def test_a_file_of_another_kind_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"^s\.yaml: "):
+        configuration.parse(text, "s.yaml", profiles.offer({}))
+
+
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """The example package, as `pip install` leaves it: on the path, with its entry point."""
+    info = tmp_path / "rack_spread-0.1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: rack-spread\nVersion: 0.1.0\n")
+    (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\nRackSpread = rack_spread:RackSpread\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.syspath_prepend(EXAMPLE / "src")
+    assert metadata.version("rack-spread") == "0.1.0"
+    yield
+    sys.modules.pop("rack_spread", None)
+
+
+@pytest.mark.usefixtures("installed")
+def test_another_packages_plugin_is_enabled_by_its_entry_point() -> None:
+    (profile,) = profiles.read(EXAMPLE / "scheduler.yaml").configuration().profiles
+    assert "RackSpread" in names(profile.filters)
+    assert {one.name: weight for one, weight in profile.scores}["RackSpread"] == 3
+
+
+@pytest.mark.usefixtures("installed")
+def test_another_packages_plugin_decides() -> None:
+    configuration_ = profiles.read(EXAMPLE / "scheduler.yaml").configuration()
+    core = SchedulerCore(profiles=configuration_.profiles)
+    for name, labels in (("a", {}), ("b", {"example.com/rack": "r1"}), ("c", {"example.com/rack": "r2"})):
+        core.handle(NodeChanged(0, None, objects.node(name, labels=labels)))
+    nodes = []
+    for name in ("p", "q"):
+        one = pod(name, container("x", "cpu=1", ""))
+        one = replace(one, spec=replace(one.spec, scheduler_name="corelane-scheduler"))
+        core.handle(PodChanged(0, None, one))
+        nodes += [bind.node for bind in core.handle(CycleDue(1)) if isinstance(bind, Bind)]
+    assert nodes == ["b", "c"]
+
+
+def test_each_profile_decides_about_its_own_pods() -> None:
+    found = parsed(
+        "profiles:\n- schedulerName: pack\n  pluginConfig:\n"
+        "  - {name: NodeResourcesFit, args: {scoringStrategy: {type: MostAllocated}}}\n"
+        "  plugins: {score: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFit}]}}\n"
+        "- schedulerName: spread\n"
+        "  plugins: {score: {disabled: [{name: '*'}], enabled: [{name: NodeResourcesFit}]}}\n"
+    )
+    core = SchedulerCore(profiles=found.profiles)
+    for name in ("a", "b"):
+        core.handle(NodeChanged(0, None, objects.node(name)))
+    nodes = []
+    for number, scheduler in enumerate(("pack", "pack", "spread", "other")):
+        one = pod(f"p{number}", container("x", "cpu=1", ""))
+        one = replace(one, spec=replace(one.spec, scheduler_name=scheduler))
+        core.handle(PodChanged(0, None, one))
+        nodes += [bind.node for bind in core.handle(CycleDue(1)) if isinstance(bind, Bind)]
+    assert nodes == ["a", "a", "b"]
+
+
+def test_the_shipped_file_is_valid(tmp_path: Path) -> None:
+    manifest = Path(__file__).parents[2] / "deploy/scheduler/config.yaml"
+    (text,) = yaml.safe_load(manifest.read_text())["data"].values()
+    (tmp_path / "scheduler.yaml").write_text(text)
+    file, options = with_file(SchedulerOptions(config=tmp_path / "scheduler.yaml"))
+    assert file is not None
+    assert [one.name for one in file.configuration().profiles] == ["corelane-scheduler"]
+    assert lease_settings(options) is not None
+
+
+def test_options_override_the_file_and_the_file_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(
+        HEAD
+        + "leaderElection: {leaseDuration: 1m, renewDeadline: 40s, retryPeriod: 500ms, resourceName: other}\n"
+        "percentageOfNodesToScore: 50"
+    )
+    _, options = with_file(SchedulerOptions(config=file, renew_deadline=20))
+    lease = lease_settings(options)
+    assert lease is not None
+    assert (lease.name, lease.duration, lease.renew_deadline, lease.retry_period) == ("other", 60, 20, 0.5)
+    file.write_text(HEAD + "leaderElection: {leaderElect: false}")
+    assert lease_settings(with_file(SchedulerOptions(config=file))[1]) is None
+    assert lease_settings(with_file(SchedulerOptions(config=file, leader_elect=True))[1]) is not None
+
+
+@pytest.mark.parametrize("text", ["soon", "15"])
+def test_an_invalid_duration_is_named(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.yaml"
+    file.write_text(f"{HEAD}leaderElection: {{leaseDuration: {text}}}")
+    with pytest.raises(SettingsError, match=r"leaderElection\.leaseDuration"):
+        with_file(SchedulerOptions(config=file))
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(SettingsError, match=r"/missing: No such file or directory"):
+        with_file(SchedulerOptions(config=Path("/missing")))

@@ -1,0 +1,194 @@
+"""What is written before a pod with volumes is bound, and the wait for its claims; kinds not served."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from typing import Any
+
+import msgspec
+import pytest
+
+from corelane.kube.apierrors import APIError
+from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim
+from corelane.scheduler import SchedulerReporter
+from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.events import ClaimChanged, NamespaceChanged, SchedulerEvent, Unwatched
+from corelane.scheduler.framework.binding import PreBindError
+from corelane.scheduler.object_watches import KINDS, ObjectWatches
+from corelane.scheduler.plugins.volume_binder import VolumeWork, bind_volumes
+from support.fake_api import answer, event, failure, listing, serving, watching
+
+
+def in_a_loop(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @wraps(test)
+    def run(*args: Any, **named: Any) -> None:
+        async def whole() -> None:
+            await test(*args, **named)
+
+        asyncio.run(whole())
+
+    return run
+
+
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "ns", "uid": "u", "resourceVersion": "3"},
+}
+VOLUME = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "pv", "resourceVersion": "7"}}
+CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/data"
+VOLUME_PATH = "/api/v1/persistentvolumes/pv"
+SELECTED = "volume.kubernetes.io/selected-node"
+
+
+def claim(version: str = "3", volume: str = "", **annotations: str) -> PersistentVolumeClaim:
+    marks = {"pv.kubernetes.io/bind-completed": "yes"} if volume else {}
+    metadata = CLAIM["metadata"] | {"resourceVersion": version, "annotations": marks | annotations}  # type: ignore[operator]
+    return msgspec.convert({"metadata": metadata, "spec": {"volumeName": volume}}, PersistentVolumeClaim)
+
+
+def volume(version: str = "7", uid: str = "") -> PersistentVolume:
+    of = {"claimRef": {"namespace": "ns", "name": "data", "uid": uid}} if uid else {}
+    metadata = VOLUME["metadata"] | {"resourceVersion": version}  # type: ignore[operator]
+    return msgspec.convert({"metadata": metadata, "spec": of}, PersistentVolume)
+
+
+def known() -> ClusterObjects:
+    objects = ClusterObjects()
+    objects.put_claim(("ns", "data"), claim())
+    objects.put_volume("pv", volume())
+    return objects
+
+
+PROVISION = VolumeWork("VolumeBinding", "n1", (), (claim(),))
+STATIC = VolumeWork("VolumeBinding", "n1", ((volume(), claim()),), ())
+
+
+@in_a_loop
+async def test_a_claim_gets_its_node_and_the_pod_waits_until_it_is_bound() -> None:
+    async with serving() as (fake, client):
+        fake.script[CLAIM_PATH].append(answer(CLAIM))
+        objects = known()
+        task = asyncio.ensure_future(bind_volumes(client, objects, PROVISION, 30.0))
+        await _until(lambda: fake.bodies)
+        assert fake.seen[0].content_type == "application/merge-patch+json"
+        assert json.loads(fake.bodies[0]) == {
+            "metadata": {"resourceVersion": "3", "annotations": {SELECTED: "n1"}}
+        }
+        objects.put_claim(("ns", "data"), claim("4", **{SELECTED: "n1"}))
+        await asyncio.sleep(0.3)
+        assert not task.done()
+        objects.put_claim(("ns", "data"), claim("5", "made", **{SELECTED: "n1"}))
+        await asyncio.wait_for(task, 30)
+
+
+@in_a_loop
+async def test_a_volume_gets_its_claim() -> None:
+    async with serving() as (fake, client):
+        fake.script[VOLUME_PATH].append(answer(VOLUME))
+        objects = known()
+        task = asyncio.ensure_future(bind_volumes(client, objects, STATIC, 30.0))
+        await _until(lambda: fake.bodies)
+        body = json.loads(fake.bodies[0])
+        assert body["metadata"] == {
+            "resourceVersion": "7",
+            "annotations": {"pv.kubernetes.io/bound-by-controller": "yes"},
+        }
+        assert body["spec"]["claimRef"]["uid"] == "u"
+        objects.put_volume("pv", volume("8", "u"))
+        objects.put_claim(("ns", "data"), claim("4", "pv"))
+        await asyncio.wait_for(task, 30)
+
+
+@in_a_loop
+async def test_what_is_written_already_is_not_written_again() -> None:
+    async with serving() as (fake, client):
+        objects = known()
+        objects.put_claim(("ns", "data"), claim("5", "pv", **{SELECTED: "n1"}))
+        objects.put_volume("pv", volume("8", "u"))
+        await bind_volumes(client, objects, PROVISION, 30.0)
+        await bind_volumes(client, objects, STATIC, 30.0)
+        assert fake.seen == []
+
+
+@in_a_loop
+async def test_a_changed_object_is_a_conflict() -> None:
+    async with serving() as (fake, client):
+        fake.script[CLAIM_PATH].append(failure(409, "Conflict", "the object has been modified"))
+        with pytest.raises(APIError, match="modified"):
+            await bind_volumes(client, known(), PROVISION, 30.0)
+
+
+@pytest.mark.parametrize(
+    ("work", "change", "message"),
+    [
+        (PROVISION, claim("4"), "provisioning failed for PVC 'ns/data'"),
+        (PROVISION, claim("4", **{SELECTED: "n2"}), "provisioning failed for PVC 'ns/data'"),
+        (PROVISION, None, "persistentvolumeclaim ns/data was deleted"),
+        (STATIC, volume("8"), "ClaimRef got reset for pv 'pv'"),
+    ],
+)
+@in_a_loop
+async def test_waiting_ends_where_it_is_of_no_use(work: VolumeWork, change: Any, message: str) -> None:
+    async with serving() as (fake, client):
+        fake.script[CLAIM_PATH].append(answer(CLAIM))
+        fake.script[VOLUME_PATH].append(answer(VOLUME))
+        objects = known()
+        task = asyncio.ensure_future(bind_volumes(client, objects, work, 30.0))
+        await _until(lambda: fake.bodies)
+        if isinstance(change, PersistentVolume):
+            objects.put_volume("pv", change)
+        else:
+            objects.put_claim(("ns", "data"), change)
+        with pytest.raises(PreBindError, match=message):
+            await asyncio.wait_for(task, 30)
+
+
+@in_a_loop
+async def test_the_wait_is_limited_and_says_for_what() -> None:
+    async with serving() as (fake, client):
+        fake.script[CLAIM_PATH].append(answer(CLAIM))
+        with pytest.raises(PreBindError, match="claim ns/data not bound after 0 s; see the claim's events"):
+            await bind_volumes(client, known(), PROVISION, 0.3)
+
+
+# Kinds that a scheduler can do without.
+
+
+@in_a_loop
+async def test_kinds_that_are_forbidden_or_not_served_are_said_and_come_later() -> None:
+    async with serving() as (fake, client):
+        told: list[SchedulerEvent] = []
+        for kind, _ in KINDS:
+            path = kind.api.path()
+            fake.script[path] = [listing()]
+            fake.script[f"{path}?watch"] = [watching()]
+        namespace = {"metadata": {"name": "ns", "resourceVersion": "2"}}
+        fake.script["/api/v1/namespaces?watch"] = [watching(event("ADDED", namespace))]
+        forbidden = failure(403, "Forbidden", "claims are forbidden")
+        fake.script["/api/v1/persistentvolumeclaims"] = [forbidden, listing(CLAIM)]
+        del fake.script["/api/v1/persistentvolumes"]
+        watches = ObjectWatches(client, told.append, SchedulerReporter())
+        task = asyncio.ensure_future(watches.run())
+        try:
+            await asyncio.wait_for(watches.settled(), 30)
+            await _until(lambda: any(isinstance(one, ClaimChanged) for one in told))
+            await _until(lambda: any(isinstance(one, NamespaceChanged) for one in told))
+        finally:
+            task.cancel()
+        said = [(one.plural, one.error) for one in told if isinstance(one, Unwatched)]
+        assert (
+            "persistentvolumes",
+            next(error for plural, error in said if plural == "persistentvolumes"),
+        ) in said
+        assert [bool(error) for plural, error in said if plural == "persistentvolumeclaims"] == [True, False]
+        assert "claims are forbidden" in next(
+            error for plural, error in said if plural == "persistentvolumeclaims"
+        )
+
+
+async def _until(holds: Any) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.01)

@@ -1,0 +1,78 @@
+"""Verdicts and scores on exporters' zones equal those of scheduler-plugins (903da7d), run on random cases."""
+
+import gzip
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from corelane.kube import translate
+from corelane.kube.objects import Node, NodeResourceTopology
+from corelane.kube.pod import Pod
+from corelane.kube.translate import exported_zones
+from corelane.node.zones import alignment, scoring
+from corelane.node.zones.zone_state import ZonesState, assume
+from corelane.scheduler.events import CycleDue, NodeChanged, PodChanged, TopologyChanged
+from corelane.scheduler.instructions import Bind, SetCondition
+from corelane.scheduler.scheduling import SchedulerCore
+from corelane.workload import PodRequest
+
+VECTORS = Path(__file__).parent.parent / "data" / "scheduler_plugins_nrt.jsonl.gz"
+
+
+def cases() -> list[dict[str, Any]]:
+    with gzip.open(VECTORS, "rt") as lines:
+        return [json.loads(line) for line in lines]
+
+
+def request(obj: object) -> PodRequest:
+    return translate.request(msgspec.convert(obj, Pod))
+
+
+def state(case: dict[str, Any]) -> ZonesState:
+    known = exported_zones.zones_state(msgspec.convert(case["nrt"], NodeResourceTopology))
+    for pod in map(request, case["assumed"]):
+        known = assume(known, pod.uid, alignment.effective(pod))
+    return known
+
+
+def test_verdicts_and_messages_are_upstreams() -> None:
+    verdicts: Counter[str] = Counter()
+    for case in cases():
+        _, decision = alignment.admit(state(case), request(case["pod"]))
+        answer = case["answer"]
+        verdicts[answer["verdict"]] += 1
+        assert decision.admitted == (answer["verdict"] == "Success"), case
+        told = f"cannot align {decision.refusal.values[0]}" if decision.refusal else ""
+        assert told == answer.get("message", ""), case
+    assert min(verdicts["Success"], verdicts["Unschedulable"]) > 300
+
+
+def test_scores_are_upstreams() -> None:
+    for case in cases():
+        known, pod = state(case), request(case["pod"])
+        for strategy in get_args(scoring.Strategy):
+            ours = scoring.score(known, pod, strategy, case["weights"])
+            assert ours == case["answer"]["scores"][strategy], (strategy, case)
+
+
+def test_the_whole_scheduler_gives_upstreams_verdicts() -> None:
+    """Columns, shapes and canonical states included."""
+    for case in cases()[::4]:
+        core = SchedulerCore()
+        core.handle(NodeChanged(0, None, msgspec.convert(case["node"], Node)))
+        core.handle(TopologyChanged(0, None, msgspec.convert(case["nrt"], NodeResourceTopology)))
+        for other in case["assumed"]:
+            bound = msgspec.convert(other, Pod)
+            core.handle(PodChanged(0, None, replace(bound, spec=replace(bound.spec, node_name="n"))))
+        pod = msgspec.convert(case["pod"], Pod)
+        pod = replace(pod, spec=replace(pod.spec, scheduler_name=core.name))
+        core.handle(PodChanged(0, None, pod))
+        done = core.handle(CycleDue(0))
+        bound_to = [one.node for one in done if isinstance(one, Bind)]
+        told = next((one.message for one in done if isinstance(one, SetCondition)), "")
+        assert bool(bound_to) == (case["answer"]["verdict"] == "Success"), (told, case)
+        assert case["answer"].get("message", "") in told or "Insufficient" in told

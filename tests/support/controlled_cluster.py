@@ -1,0 +1,38 @@
+"""The embedded API server with its controller."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+from corelane.controller import Controller, ControllerReporter
+from support.cluster_lab import cluster
+
+PATIENCE = 60
+
+
+class Heard(ControllerReporter):
+    def __init__(self):
+        self.failures = []
+
+    def api_failed(self, what, error):
+        self.failures.append((what, error))
+
+
+@asynccontextmanager
+async def controlled(directory):
+    heard = Heard()
+    async with cluster(directory) as client:
+        task = asyncio.create_task(Controller(client, reporter=heard).run())
+        try:
+            yield client
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+    assert heard.failures == []
+
+
+def story(directory, scenario):
+    async def told():
+        async with controlled(directory) as client:
+            await scenario(client)
+
+    asyncio.run(told())
