@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 EXTRAS = ("agent", "server")
 TOOLS = ("pytest",)
 PROGRAMS = ("sh", "setpriv", "lscpu", "unshare", "mount", "umount", "runc")
-NEVER_IMPORTED = re.compile(r"\.opt-[12]\.pyc$|\.(pyi|pyx|pxd|c|h|a|exe)$")
+NEVER_IMPORTED = re.compile(r"\.opt-[12]\.pyc$|\.(pyi|pyx|pxd|c|h|a|exe)$|(^|/)numpy/(.*/)?(tests|f2py)/")
 STANDARD_NOT_NEEDED = re.compile(
     r"/(test|tests|idlelib|tkinter|turtledemo|ensurepip|lib2to3|pydoc_data|config-\d[^/]*|\w+-packages)$"
 )
