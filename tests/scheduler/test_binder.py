@@ -1,6 +1,7 @@
 """Carrying out bindings: what each answer proves, plugins around a binding, and the order of writes."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ from corelane.scheduler.events import (
     SchedulerEvent,
 )
 from corelane.scheduler.framework.binding import BindContext, PreBindError
-from corelane.scheduler.instructions import Bind, LookUpPod, RecordPodEvent, SetCondition
+from corelane.scheduler.instructions import Bind, LookUpPod, RecordPodEvent, SetCondition, SetNominatedNode
 from corelane.scheduler.pod_status_writer import PodStatusWriter
 from support.fake_api import Answer, Fake, answer, failure, serving, watching
 from support.fake_api import pod as served_pod
@@ -421,3 +422,44 @@ def test_abandoned_preparations_leave_nothing_to_wait_for() -> None:
         assert lab.fake.seen == []
 
     run(story, Slow())
+
+
+@pytest.mark.parametrize("under_way", [True, False])
+def test_stopped_preparations_are_answered_and_nothing_is_sent(under_way: bool) -> None:
+    ended = []
+
+    class Slow(Plugin):
+        async def pre_bind(self, context: BindContext, work: Work) -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(work.plugin)
+
+    async def story(lab: Lab) -> None:
+        if under_way:
+            lab.binder.put(bind("a", Work("Volumes")))
+            lab.binder.put(bind("b", Work("Volumes")))
+            await asyncio.sleep(0.01)
+        assert lab.binder.stop_preparing("uid-a", "preempted by pod x") is under_way
+        if under_way:
+            event = await lab.events.get()
+            assert isinstance(event, PreBindFailed)
+            assert (event.uid, event.plugin, event.message) == ("uid-a", "Volumes", "preempted by pod x")
+            await asyncio.sleep(0.01)
+            assert (ended, lab.binder.unfinished) == (["Volumes"], 1)
+        assert not lab.binder.stop_preparing("uid-a", "again")
+        assert lab.fake.seen == []
+
+    run(story, Slow())
+
+
+def test_an_expected_node_is_written_alone_and_not_after_the_pod_was_bound() -> None:
+    async def story(lab: Lab) -> None:
+        lab.fake.script[f"{POD}/status"] = [answer({}), failure(409, "Conflict", "changed")]
+        lab.fake.script[POD] = [answer(served_pod("a", "9", uid="uid-a", nodeName="n1"))]
+        note = SetNominatedNode(guaranteed("a", "2"), "n1")
+        assert await written(lab, note) == [f"PATCH {POD}/status"]
+        assert json.loads(lab.fake.bodies[-1])["status"] == {"nominatedNodeName": "n1"}
+        assert (await written(lab, note))[-2:] == [f"PATCH {POD}/status", f"GET {POD}"]
+
+    run(story)

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import aiohttp
@@ -19,10 +20,15 @@ from corelane.kube import translate
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Node
 from corelane.kube.pod import Pod
+from corelane.reasons import Code, Reason
 from corelane.scheduler import Scheduler
+from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.daemon import extender as served
 from corelane.scheduler.daemon import extender_wire as wire
 from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
+from corelane.scheduler.framework.plugin import Cycle, Rejection, Wait
+from corelane.scheduler.plugins import default
 from support.scheduled_cluster import ScheduledCluster, assert_no_cpu_twice
 
 TOKEN = "token"
@@ -59,13 +65,34 @@ class Asked:
         return await self.cluster.all_bound(count)
 
 
-def run(story: Callable[[Asked], Awaitable[None]]) -> None:
+@dataclass
+class Gate:
+    """A third party's Reserve and Permit."""
+
+    name: str = "Gate"
+    answer: Rejection | Wait | None = None
+    reserved: set[str] = field(default_factory=set)
+
+    def reserve(self, cycle: Cycle, node: NodeInfo) -> Rejection | None:
+        self.reserved.add(cycle.pod.pod.metadata.name)
+        return None
+
+    def unreserve(self, pod: PodInfo, node: str) -> None:
+        self.reserved.discard(pod.pod.metadata.name)
+
+    def permit(self, cycle: Cycle, node: NodeInfo) -> Rejection | Wait | None:
+        return self.answer
+
+
+def run(story: Callable[[Asked], Awaitable[None]], *plugins: Gate) -> None:
     async def main() -> None:
         server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
         await server.start()
         client = KubeClient.connect_to(server.url, TOKEN)
         outcomes = BindingOutcomes()
-        scheduler = Scheduler(client, decisions=outcomes, identity="me")
+        usual = default.profile()
+        profile = replace(usual, plugins=(*usual.plugins, *plugins))
+        scheduler = Scheduler(client, profile=profile, decisions=outcomes, identity="me")
         extender = ExtenderServer(lambda: scheduler, client, outcomes)
         port = await extender.start("127.0.0.1", 0)
         running = asyncio.create_task(scheduler.run())
@@ -305,3 +332,33 @@ def test_bound_pods_have_their_cpus_recorded() -> None:
         assert bound.spec.node_name == node.metadata.name
 
     run(story)
+
+
+def test_permit_plugins_deny_hold_and_allow_what_kube_scheduler_binds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate = Gate(answer=Rejection.of("Gate", Reason(Code.POD_INVALID, ("no quorum",))))
+    monkeypatch.setattr(served, "_BIND_SECONDS", 0.5)
+
+    async def story(it: Asked) -> None:
+        pod, core = await it.pod("a"), it.scheduler.core
+        uid = pod["metadata"]["uid"]
+        assert (await it.bind(pod, "n2")).startswith("pod default/a: Gate: ")
+        assert (gate.reserved, core.cluster.node_of(uid), core.pending()) == (set(), None, {})
+        gate.answer = Wait(300)
+        held = "pod default/a: held by Permit plugins Gate, for node n2; its CPUs stay claimed"
+        assert await it.bind(pod, "n2") == held
+        assert (await it.filter(pod, "n1", "n2"))["NodeNames"] == ["n2"]
+        waiting = asyncio.create_task(it.bind(pod, "n2"))
+        await asyncio.sleep(0.1)
+        it.scheduler.decide_permit(uid, "Gate", allowed=False, message="quorum lost")
+        assert await waiting == "pod default/a: Gate: quorum lost"
+        assert (gate.reserved, core.cluster.node_of(uid), core.pending()) == (set(), None, {})
+        waiting = asyncio.create_task(it.bind(pod, "n2"))
+        while "a" not in gate.reserved:
+            await asyncio.sleep(0.01)
+        it.scheduler.decide_permit(uid, "Gate", allowed=True)
+        assert await waiting == ""
+        assert assert_no_cpu_twice(await it.bound(1)) == 2
+
+    run(story, gate)

@@ -27,7 +27,14 @@ from corelane.scheduler.explain import report
 from corelane.scheduler.explain.ring import DecisionRing
 from corelane.scheduler.framework.changes import ChangeKind, Hint, always
 from corelane.scheduler.framework.plugin import Cycle, DecidePermit, Rejection, Wait
-from corelane.scheduler.instructions import Bind, Evict, Instruction, SetCondition
+from corelane.scheduler.instructions import (
+    Bind,
+    Evict,
+    Instruction,
+    RecordPodEvent,
+    SetCondition,
+    SetNominatedNode,
+)
 from corelane.scheduler.plugins import default
 from corelane.scheduler.scheduler import Scheduler
 from corelane.scheduler.scheduling import SchedulerCore
@@ -83,6 +90,10 @@ def binds(done: list[Instruction]) -> list[Bind]:
     return [one for one in done if isinstance(one, Bind)]
 
 
+def nominations(done: list[Instruction]) -> list[SetNominatedNode]:
+    return [one for one in done if isinstance(one, SetNominatedNode)]
+
+
 def why(done: list[Instruction]) -> str:
     (found,) = [one for one in done if isinstance(one, SetCondition)]
     assert found.reason == "Unschedulable"
@@ -98,13 +109,17 @@ def test_a_held_pod_keeps_its_cpus_and_is_bound_when_every_plugin_allows() -> No
     one, two = Holder("One"), Holder("Two", Wait(20))
     core, ring = core_with(one, two)
     wants(core, "a", "6")
-    assert binds(runs(core)) == []
+    done = runs(core)
+    assert binds(done) == []
+    assert [(one.pod.metadata.name, one.node) for one in nominations(done)] == [("a", "n1")]
     assert core.pending() == {"uid-a": "held by Permit plugins One, Two, for node n1"}
     one.answer = two.answer = None
     wants(core, "b", "4")
     assert "Insufficient cpu" in why(runs(core))
     wants(core, "c", "1")
-    (other,) = binds(runs(core))
+    (other, *more) = runs(core)
+    assert isinstance(other, Bind)
+    assert nominations(more) == [], "it is bound at once"
     assert other.pod.metadata.name == "c"
     assert core.handle(PermitDecided(1, "uid-a", True, "One")) == []
     assert core.handle(PermitDecided(1, "uid-a", True, "One")) == []
@@ -206,9 +221,39 @@ def test_a_held_victim_is_not_deleted_but_gives_way_and_is_tried_again() -> None
     wants(core, "high", "7", now=1, priority=1000)
     done = runs(core, 1)
     assert not [one for one in done if isinstance(one, Evict)]
+    (event,) = [one for one in done if isinstance(one, RecordPodEvent) and one.reason == "Preempted"]
+    assert (event.pod.metadata.name, event.related.metadata.name) == ("low", "high")  # type: ignore[union-attr]
+    assert event.message == "Preempted by pod uid-high on node n1 (before it was bound; it is tried again)"
     assert [one.pod.metadata.name for one in binds([*done, *runs(core, 20)])] == ["high"]
     assert "low" in {uid.removeprefix("uid-") for uid in core.pending()}
     assert core.cluster.nominations.evicting == set()
+
+
+def test_the_node_of_a_held_pod_is_taken_back_from_its_status_after_a_denial() -> None:
+    holder = Holder()
+    core, _ = core_with(holder)
+    wants(core, "a", "6")
+    (shown,) = nominations(runs(core))
+    before = shown.pod
+    after = changed(before, status=changed(before.status, nominated_node_name="n1"))
+    core.handle(PodChanged(0.5, before, after))
+    (condition,) = [
+        one
+        for one in core.handle(PermitDecided(1, "uid-a", False, "Holder", "quorum lost"))
+        if isinstance(one, SetCondition)
+    ]
+    assert condition.nominated == ""
+    assert core.cluster.nominations.of("uid-a") == ""
+    assert len(core.cluster.nominations) == 0
+
+
+def test_after_a_restart_the_node_of_a_held_pod_is_kept_for_it() -> None:
+    core, _ = core_with()
+    held = guaranteed("a", "6", scheduler_name=OURS)
+    held = changed(held, status=changed(held.status, nominated_node_name="n1"))
+    wants(core, "b", "6")
+    core.handle(PodChanged(0, None, held))
+    assert [one.pod.metadata.name for one in binds(runs(core))] == ["a"]
 
 
 def test_durations_are_written_as_go_does() -> None:

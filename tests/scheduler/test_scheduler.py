@@ -308,6 +308,9 @@ def test_preemption_ends_the_victim_as_kube_scheduler_does_and_the_pod_gets_its_
         (preempted,) = [event for event in events if event.reason == "Preempted"]
         assert preempted.type == "Normal"
         assert preempted.message == f"Preempted by pod {high.metadata.uid} on node n1"
+        assert preempted.action == "Preempting"
+        assert preempted.related is not None
+        assert (preempted.related.name, preempted.related.uid) == ("high", high.metadata.uid)
         await cluster.client.patch(Pod, "low", {"metadata": {"finalizers": None}}, namespace="default")
         await cluster.publish("n1", nodes.release(agent, low.metadata.uid))
         high = await cluster.placed("high")

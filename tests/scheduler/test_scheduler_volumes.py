@@ -10,7 +10,7 @@ from corelane.apiserver.http.server import APIServer
 from corelane.controller.controller import Controller
 from corelane.kube.client import KubeClient
 from corelane.kube.meta import condition
-from corelane.kube.objects import Node
+from corelane.kube.objects import Event, Node
 from corelane.kube.pod import Pod
 from corelane.kube.storage import PersistentVolume, PersistentVolumeClaim
 from corelane.scheduler import Scheduler
@@ -21,8 +21,8 @@ SELECTED = "volume.kubernetes.io/selected-node"
 
 
 class Cluster:
-    def __init__(self, client: KubeClient) -> None:
-        self.client = client
+    def __init__(self, client: KubeClient, scheduler: Scheduler) -> None:
+        self.client, self.scheduler = client, scheduler
 
     async def node(self, name: str) -> None:
         amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
@@ -81,8 +81,9 @@ class Cluster:
             }
         )
 
-    async def pod(self, name: str, claim: str) -> None:
-        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100m"}}}
+    async def pod(self, name: str, claim: str = "", cpu: str = "100m", **spec: Any) -> None:
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+        volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
         await self.client.create(
             {
                 "apiVersion": "v1",
@@ -91,10 +92,31 @@ class Cluster:
                 "spec": {
                     "containers": [container],
                     "schedulerName": "corelane-scheduler",
-                    "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": claim}}],
+                    "volumes": volumes,
+                    **spec,
                 },
             }
         )
+
+    async def waiting_for_a_volume(self, cpu: str = "100m") -> Pod:
+        """A pod whose claim no provisioner serves: it is claimed on its node, and not bound."""
+        await self.node("n1")
+        await self.storage_class("made", "example.com/disk")
+        await self.claim("data", "made")
+        await self.pod("p", "data", cpu)
+        await self.until(PersistentVolumeClaim, "data", lambda one: SELECTED in one.metadata.annotations)
+        found: Pod = await self.until(Pod, "p", lambda one: bool(one.status.nominated_node_name))
+        assert (found.status.nominated_node_name, found.spec.node_name) == ("n1", "")
+        assert self.scheduler.core.cluster.node_of(found.metadata.uid) == "n1"
+        assert self.scheduler.unfinished_bindings == 1
+        return found
+
+    async def events(self) -> list[Event]:
+        return list((await self.client.list(Event)).items)
+
+    async def idle(self) -> None:
+        while self.scheduler.unfinished_bindings:
+            await asyncio.sleep(0.02)
 
     async def until(self, kind: type[Any], name: str, holds: Callable[[Any], bool]) -> Any:
         while True:
@@ -110,10 +132,11 @@ def run(story: Callable[[Cluster], Awaitable[None]]) -> None:
         server = APIServer(tokens={TOKEN: User("admin", ("system:masters",))})
         await server.start()
         client = KubeClient.connect_to(server.url, TOKEN)
-        tasks = [asyncio.create_task(one.run()) for one in (Scheduler(client), Controller(client))]
+        scheduler = Scheduler(client)
+        tasks = [asyncio.create_task(one.run()) for one in (scheduler, Controller(client))]
         try:
             async with asyncio.timeout(60):
-                await story(Cluster(client))
+                await story(Cluster(client, scheduler))
         finally:
             for task in tasks:
                 assert not task.done() or task.exception() is None
@@ -182,5 +205,61 @@ def test_a_withdrawn_node_sends_the_pod_back_to_the_queue_with_the_reason() -> N
 
         await cluster.until(Pod, "p", said)
         await cluster.until(PersistentVolumeClaim, "data", lambda one: SELECTED in one.metadata.annotations)
+
+    run(story)
+
+
+def test_a_pod_deleted_while_its_claim_is_awaited_leaves_nothing_behind() -> None:
+    async def story(cluster: Cluster) -> None:
+        pod = await cluster.waiting_for_a_volume("3")
+        await cluster.client.delete(Pod, "p", namespace="default")
+        await cluster.idle()
+        core = cluster.scheduler.core
+        assert core.cluster.node_of(pod.metadata.uid) is None
+        assert (core.pending(), len(core.bindings)) == ({}, 0)
+        await cluster.pod("q", "data", "3")
+        await cluster.until(Pod, "q", lambda one: one.status.nominated_node_name == "n1")
+        claim = await cluster.client.get(PersistentVolumeClaim, "data", "default")
+        of = {"namespace": "default", "name": "data", "uid": claim.metadata.uid}
+        await cluster.volume("made", "n1", "made", claimRef=of)
+        pod = await cluster.until(Pod, "q", lambda one: one.spec.node_name == "n1")
+        assert pod.status.nominated_node_name == "", "the server clears it with the binding"
+
+    run(story)
+
+
+def test_a_pod_whose_claim_is_awaited_gives_way_to_one_of_higher_priority() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.waiting_for_a_volume("3")
+        urgent = {"metadata": {"name": "urgent"}, "value": 1000}
+        await cluster.client.create({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"} | urgent)
+        await cluster.pod("high", cpu="3", priorityClassName="urgent")
+        high = await cluster.until(Pod, "high", lambda one: one.spec.node_name == "n1")
+        low = await cluster.until(Pod, "p", lambda one: not one.status.nominated_node_name)
+        assert not low.metadata.deletion_timestamp
+        found = condition(low.status.conditions, "PodScheduled")
+        assert found is not None
+        while not (events := [one for one in await cluster.events() if one.reason == "Preempted"]):
+            await asyncio.sleep(0.05)
+        (event,) = events
+        assert event.involved_object.name == "p"
+        assert event.related is not None
+        assert event.related.uid == high.metadata.uid
+        assert event.message.endswith("(before it was bound; it is tried again)")
+
+    run(story)
+
+
+def test_a_claim_is_not_awaited_for_a_node_that_is_deleted() -> None:
+    async def story(cluster: Cluster) -> None:
+        await cluster.waiting_for_a_volume()
+        await cluster.client.delete(Node, "n1")
+        await cluster.idle()
+
+        def said(pod: Pod) -> bool:
+            found = condition(pod.status.conditions, "PodScheduled")
+            return found is not None and not pod.status.nominated_node_name
+
+        await cluster.until(Pod, "p", said)
 
     run(story)

@@ -117,6 +117,8 @@ class Event(Object, frozen=True):
 
     api: ClassVar[API] = API("", "v1", "Event", "events", namespaced=True)
     involved_object: ObjectReference = ObjectReference()
+    related: ObjectReference | None = None
+    action: str = ""
     type: str = ""
     reason: str = ""
     message: str = ""

@@ -88,6 +88,8 @@ class Binder:
         self._waiting: deque[Bind | LookUpPod] = deque()
         self._idle_workers: deque[asyncio.Future[None]] = deque()
         self._preparing: set[asyncio.Task[None]] = set()
+        self._stoppable: dict[str, tuple[asyncio.Task[None], Bind]] = {}
+        """Preparations by the pod's UID."""
         self._sending = 0
         self._idle = asyncio.Event()
         self._idle.set()
@@ -105,6 +107,7 @@ class Binder:
         if isinstance(instruction, Bind) and instruction.work:
             task = asyncio.get_running_loop().create_task(self._prepare(instruction))
             self._preparing.add(task)
+            self._stoppable[instruction.pod.metadata.uid] = task, instruction
             task.add_done_callback(self._prepared)
         else:
             self._enqueue(instruction)
@@ -112,6 +115,14 @@ class Binder:
     async def wait_idle(self) -> None:
         """Wait until nothing waits, is prepared or under way."""
         await self._idle.wait()
+
+    def stop_preparing(self, uid: str, why: str) -> bool:
+        """End the plugins' work for a pod, answered by PreBindFailed; False if none is under way."""
+        task, bind = self._stoppable.pop(uid, (None, None))
+        if task is None or bind is None or not task.cancel():
+            return False
+        self._pre_bind_failed(bind, bind.work[0].plugin, why)
+        return True
 
     def abandon_preparations(self) -> None:
         """End the plugins' work for bindings that are not sent; nothing has happened to these pods yet."""
@@ -178,11 +189,14 @@ class Binder:
             except Exception as error:  # noqa: BLE001 - a third party's plugin must not end the scheduler
                 self._reporter.plugin_failed(work.plugin, "pre_bind", error)
                 return self._pre_bind_failed(bind, work.plugin, f"{type(error).__name__}: {error}")
+        self._stoppable.pop(bind.pod.metadata.uid, None)
         self._enqueue(bind)
         return None
 
     def _pre_bind_failed(self, bind: Bind, plugin: str, message: str) -> None:
-        self._handle(PreBindFailed(_now(), bind.pod.metadata.uid, plugin, message))
+        uid = bind.pod.metadata.uid
+        self._stoppable.pop(uid, None)
+        self._handle(PreBindFailed(_now(), uid, plugin, message))
 
     def _prepared(self, task: asyncio.Task[None]) -> None:
         self._preparing.discard(task)

@@ -27,7 +27,8 @@ from corelane.scheduler.events import (
     PodLookedUp,
     PreBindFailed,
 )
-from corelane.scheduler.instructions import Bind, LookUpPod
+from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.instructions import Bind, LookUpPod, SetNominatedNode, StopPreBind
 from corelane.scheduler.queue import Waiting
 
 LATE_SECONDS: Final = 65.0
@@ -61,6 +62,8 @@ class Binding:
 
     waiting: Waiting
     bind: Bind
+    profile: Profile
+    """Of which the plugins have reserved what the pod needs."""
     phase: Phase = Phase.SENT
     tries: int = 1
     """Requests about it that got no useful answer, and the one under way."""
@@ -140,18 +143,23 @@ class Bindings:
     def __iter__(self) -> Iterator[Binding]:
         return iter(self._bindings.values())
 
+    def __getitem__(self, uid: str) -> Binding:
+        return self._bindings[uid]
+
     def get(self, uid: str) -> Binding | None:
         return self._bindings.get(uid)
 
-    def begin(self, waiting: Waiting, bind: Bind) -> Bind:
+    def begin(self, waiting: Waiting, bind: Bind, profile: Profile) -> Bind:
         """Add a binding, and return it as the instruction to send it."""
-        self._bindings[bind.pod.metadata.uid] = Binding(waiting, bind)
+        self._bindings[bind.pod.metadata.uid] = Binding(waiting, bind, profile)
         return bind
 
-    def hold(self, waiting: Waiting, bind: Bind, waits: Mapping[str, float], now: float) -> None:
+    def hold(
+        self, waiting: Waiting, bind: Bind, profile: Profile, waits: Mapping[str, float], now: float
+    ) -> None:
         """Add a binding that these Permit plugins hold, each for that many seconds at most."""
         held_by = {plugin: (now + seconds, seconds) for plugin, seconds in waits.items()}
-        binding = Binding(waiting, bind, held_by=held_by)
+        binding = Binding(waiting, bind, profile, held_by=held_by)
         self._bindings[binding.uid] = binding
         self._enter(binding, Phase.HELD, min(held_by.values())[0])
 
@@ -178,10 +186,12 @@ class Bindings:
         """Remove a binding, if it is there."""
         return self._bindings.pop(uid, None)
 
-    def node_deleted(self, name: str) -> None:
+    def node_deleted(self, name: str) -> Iterator[StopPreBind]:
         """Send no more bindings to this node, also not those that wait to be sent."""
         for binding in self._bindings.values():
-            binding.node_deleted |= binding.bind.node == name
+            if binding.bind.node == name:
+                binding.node_deleted = True
+                yield from stopped(binding, f"node {name} was deleted")
 
     def unsendable(self, bind: Bind) -> str:
         """Return why this instruction must not be carried out any more; "" if it may."""
@@ -310,6 +320,20 @@ class Bindings:
                 return True
             heapq.heappop(self._heap)
         return False
+
+
+def stopped(binding: Binding, why: str) -> Iterator[StopPreBind]:
+    """Yield the end of the plugins' work for a binding that is not to be sent any more, if there is any."""
+    if binding.bind.work and binding.phase is Phase.SENT:
+        yield StopPreBind(binding.uid, why)
+
+
+def expected_node(binding: Binding) -> Iterator[SetNominatedNode]:
+    """Yield the node to be shown in the pod's status, where a Permit or PreBind takes its time (KEP-5278)."""
+    pod, node = binding.waiting.info.pod, binding.bind.node
+    takes_time = binding.phase is Phase.HELD or binding.bind.work
+    if takes_time and pod.status.nominated_node_name != node:
+        yield SetNominatedNode(pod, node)
 
 
 def duration(seconds: float) -> str:

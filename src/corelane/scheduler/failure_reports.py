@@ -31,12 +31,23 @@ class FailureReports:
         self._help_at = float("-inf")
 
     def explain(
-        self, waiting: Waiting, now: float, reason: str, why: str, attempt: Attempt | None = None
+        self,
+        waiting: Waiting,
+        now: float,
+        reason: str,
+        why: str,
+        attempt: Attempt | None = None,
+        *,
+        claimed: bool = False,
     ) -> Iterator[Instruction]:
-        """The condition always carries the last result; events are limited in their rate."""
+        """The condition always carries the last result; events are limited in their rate.
+
+        Of a pod that was `claimed`, the node of the claim may be written as its nominated node meanwhile.
+        """
         pod, waiting.reason = waiting.info.pod, why
         nominated = self._cluster.nominations.of(waiting.uid)
-        if not _has_condition(pod, reason, why) or pod.status.nominated_node_name != nominated:
+        known = _has_condition(pod, reason, why) and pod.status.nominated_node_name == nominated
+        if claimed or not known:
             yield SetCondition(pod, reason, why, nominated)
         since = now - waiting.event_at
         if since >= (NEW_EVENT_SECONDS if why != waiting.event else SAME_EVENT_SECONDS):

@@ -50,6 +50,25 @@ class SetCondition:
 
 
 @dataclass(frozen=True, slots=True)
+class SetNominatedNode:
+    """Write the node of a claimed pod into its status, before a long Permit or PreBind (KEP-5278)."""
+
+    pod: Pod
+    node: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopPreBind:
+    """End the plugins' work for a pod whose binding is not to be sent any more; `why` says the reason.
+
+    Answered by PreBindFailed where such work was under way.
+    """
+
+    uid: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Evict:
     """End a pod, with condition DisruptionTarget and an event, to make way for another one on this node.
 
@@ -84,6 +103,9 @@ class RecordPodEvent:
     nearest: NearestNode | None = None
     help: str = ""
     """What would help, where that is known without a `nearest` to be asked."""
+    action: str = ""
+    related: Pod | None = None
+    """What it is also about: the pod that preempted this one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,4 +117,13 @@ class RecordNodeEvent:
     message: str
 
 
-Instruction: TypeAlias = Bind | LookUpPod | Evict | SetCondition | RecordPodEvent | RecordNodeEvent
+Instruction: TypeAlias = (
+    Bind
+    | LookUpPod
+    | Evict
+    | SetCondition
+    | SetNominatedNode
+    | StopPreBind
+    | RecordPodEvent
+    | RecordNodeEvent
+)

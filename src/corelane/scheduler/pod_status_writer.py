@@ -16,14 +16,23 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import blake2s
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeAlias
 
 from corelane.kube.apierrors import APIError
 from corelane.kube.client import KubeClient
 from corelane.kube.objects import Event
 from corelane.kube.pod import Pod
 from corelane.node.explain.objective import remedies
-from corelane.scheduler.instructions import NearestNode, RecordNodeEvent, RecordPodEvent, SetCondition
+from corelane.scheduler.instructions import (
+    NearestNode,
+    RecordNodeEvent,
+    RecordPodEvent,
+    SetCondition,
+    SetNominatedNode,
+)
+
+StatusChange: TypeAlias = SetCondition | SetNominatedNode
+Note: TypeAlias = RecordPodEvent | RecordNodeEvent | StatusChange
 
 _MOST_WAITING: Final = 20_000
 _WRITERS: Final = 4
@@ -63,13 +72,13 @@ class PodStatusWriter:
         self._clock = clock
         self._bindings_sent = bindings_sent
         self._events: deque[RecordPodEvent | RecordNodeEvent] = deque()
-        self._conditions: dict[str, SetCondition] = {}
+        self._conditions: dict[str, StatusChange] = {}
         """By UID, the oldest first."""
         self._work = asyncio.Semaphore(0)
         self._counts: OrderedDict[str, int] = OrderedDict()
 
-    def put(self, note: RecordPodEvent | RecordNodeEvent | SetCondition) -> None:
-        if isinstance(note, SetCondition):
+    def put(self, note: Note) -> None:
+        if isinstance(note, StatusChange):
             replaced = self._conditions.pop(note.pod.metadata.uid, None)
             self._conditions[note.pod.metadata.uid] = note
             if replaced is not None:
@@ -104,7 +113,7 @@ class PodStatusWriter:
             except APIError as error:
                 self._failed(_title(note), error)
 
-    async def _write_patiently(self, note: RecordPodEvent | RecordNodeEvent | SetCondition) -> None:
+    async def _write_patiently(self, note: Note) -> None:
         """Write it, a second time if the server asks to wait."""
         try:
             await self._write(note)
@@ -114,7 +123,7 @@ class PodStatusWriter:
             await asyncio.sleep(error.retry_after)
             await self._write(note)
 
-    def _next(self) -> RecordPodEvent | RecordNodeEvent | SetCondition | None:
+    def _next(self) -> Note | None:
         if self._conditions:
             return self._conditions.pop(next(iter(self._conditions)))
         return self._events.popleft() if self._events else None
@@ -127,18 +136,18 @@ class PodStatusWriter:
             except TimeoutError:
                 pass
 
-    async def _write(self, note: RecordPodEvent | RecordNodeEvent | SetCondition) -> None:
-        if isinstance(note, SetCondition):
-            await self._set_condition(note)
+    async def _write(self, note: Note) -> None:
+        if isinstance(note, StatusChange):
+            await self._change_status(note)
         else:
             await self._record(note)
 
-    async def _set_condition(self, note: SetCondition) -> None:
+    async def _change_status(self, note: StatusChange) -> None:
         """Write it unless the pod has a node, is being deleted, or is not the same any more."""
         pod = note.pod
         for last in range(_TRIES - 1, -1, -1):
             try:
-                await self._patch_condition(note, pod.metadata.resource_version)
+                await self._patch_status(note, pod.metadata.resource_version)
             except APIError as error:
                 if error.code == 404 and error.is_status:
                     return
@@ -150,8 +159,17 @@ class PodStatusWriter:
             if pod.metadata.uid != note.pod.metadata.uid or pod.spec.node_name or pod.ended:
                 return
 
-    async def _patch_condition(self, note: SetCondition, version: str) -> None:
+    async def _patch_status(self, note: StatusChange, version: str) -> None:
         pod = note.pod.metadata
+        metadata = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
+        body = {"metadata": metadata, "status": self._status(note)}
+        await self._client.patch(
+            Pod, pod.name, body, namespace=pod.namespace, kind_of_patch="strategic", subresource="status"
+        )
+
+    def _status(self, note: StatusChange) -> dict[str, Any]:
+        if isinstance(note, SetNominatedNode):
+            return {"nominatedNodeName": note.node}
         condition = {
             "type": "PodScheduled",
             "status": "False",
@@ -160,12 +178,7 @@ class PodStatusWriter:
             "lastProbeTime": None,
             "lastTransitionTime": _timestamp(self._clock()),
         }
-        metadata = {"uid": pod.uid} | ({"resourceVersion": version} if version else {})
-        status = {"conditions": [condition], "nominatedNodeName": note.nominated or None}
-        body = {"metadata": metadata, "status": status}
-        await self._client.patch(
-            Pod, pod.name, body, namespace=pod.namespace, kind_of_patch="strategic", subresource="status"
-        )
+        return {"conditions": [condition], "nominatedNodeName": note.nominated or None}
 
     async def _record(self, note: RecordPodEvent | RecordNodeEvent) -> None:
         if (
@@ -206,7 +219,7 @@ class PodStatusWriter:
 
     def _event(self, note: RecordPodEvent | RecordNodeEvent, name: str) -> dict[str, Any]:
         time, involved = _timestamp(self._clock()), _involved(note)
-        return {
+        return _about(note) | {
             "apiVersion": "v1",
             "kind": "Event",
             "metadata": {"name": name, "namespace": involved["namespace"]},
@@ -245,14 +258,19 @@ def _involved(note: RecordPodEvent | RecordNodeEvent) -> dict[str, str]:
             "name": note.node,
             "uid": note.node,
         }
-    pod = note.pod.metadata
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "uid": pod.uid,
-    }
+    return _reference(note.pod)
+
+
+def _reference(pod: Pod) -> dict[str, str]:
+    of = pod.metadata
+    return {"apiVersion": "v1", "kind": "Pod", "namespace": of.namespace, "name": of.name, "uid": of.uid}
+
+
+def _about(note: RecordPodEvent | RecordNodeEvent) -> dict[str, Any]:
+    """What was done about the pod, and the other pod that it was done for, where there is one."""
+    if isinstance(note, RecordNodeEvent) or not note.action:
+        return {}
+    return {"action": note.action} | ({"related": _reference(note.related)} if note.related else {})
 
 
 def _is_of_object(note: RecordPodEvent | RecordNodeEvent, field: str) -> bool:
@@ -267,9 +285,11 @@ def _event_name(note: RecordPodEvent | RecordNodeEvent) -> str:
     return f"{involved['name'][:230]}.{blake2s(text.encode(), digest_size=8).hexdigest()}"
 
 
-def _title(note: RecordPodEvent | RecordNodeEvent | SetCondition) -> str:
+def _title(note: Note) -> str:
     if isinstance(note, RecordNodeEvent):
         return f"event {note.reason} of node {note.node}"
+    if isinstance(note, SetNominatedNode):
+        return f"nominated node {note.node} of pod {note.pod.title}"
     what = "condition" if isinstance(note, SetCondition) else "event"
     return f"{what} {note.reason} of pod {note.pod.title}"
 

@@ -15,9 +15,17 @@ from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange
 from corelane.scheduler.framework.plugin import Nomination, NotNominated
 from corelane.scheduler.framework.profile import Profile
-from corelane.scheduler.instructions import Evict, Instruction, SetCondition
+from corelane.scheduler.instructions import Evict, Instruction, RecordPodEvent, SetCondition
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.queue import SchedulingQueue, Waiting
+
+
+def preempted(victim: Pod, preemptor: Pod, node: str, *, claim_only: bool = False) -> RecordPodEvent:
+    """Return the victim's event, as upstream's; with `claim_only` the victim was not bound, and lives on."""
+    message = f"Preempted by pod {preemptor.metadata.uid} on node {node}"
+    if claim_only:
+        message += " (before it was bound; it is tried again)"
+    return RecordPodEvent(victim, "Normal", "Preempted", message, action="Preempting", related=preemptor)
 
 
 class Preemption:

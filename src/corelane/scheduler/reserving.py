@@ -39,6 +39,16 @@ def permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[s
     return waits
 
 
+def reserve_and_permit(profile: Profile, cycle: Cycle, node: NodeInfo) -> Rejection | dict[str, float]:
+    """Reserve, then ask the Permit plugins; after a rejection nothing is reserved."""
+    if rejection := reserve(profile, cycle, node):
+        return rejection
+    waits = permit(profile, cycle, node)
+    if isinstance(waits, Rejection):
+        unreserve(profile, cycle.pod, node.name)
+    return waits
+
+
 def pre_bind_work(profile: Profile, cycle: Cycle, node: NodeInfo) -> tuple[PreBindWork, ...]:
     """Return what the shell has to do before it binds the pod to the node."""
     work = (plugin.pre_bind_work(cycle, node) for plugin in profile.pre_binds)

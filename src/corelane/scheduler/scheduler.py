@@ -35,11 +35,12 @@ from corelane.scheduler.instructions import (
     Evict,
     Instruction,
     LookUpPod,
-    RecordPodEvent,
     SetCondition,
+    StopPreBind,
 )
 from corelane.scheduler.object_watches import ObjectWatches
 from corelane.scheduler.pod_status_writer import PodStatusWriter
+from corelane.scheduler.preempting import preempted
 from corelane.scheduler.queue.backoff import Backoff
 from corelane.scheduler.scheduling import SchedulerCore
 
@@ -290,8 +291,15 @@ class Scheduler:
 
     def _evicted(self, evict: Evict) -> None:
         self._reporter.preempted(evict.victim, evict.preemptor, evict.node)
-        message = f"Preempted by pod {evict.preemptor.metadata.uid} on node {evict.node}"
-        self._writer.put(RecordPodEvent(evict.victim, "Normal", "Preempted", message))
+        self._writer.put(preempted(evict.victim, evict.preemptor, evict.node))
+
+    def _evict(self, evict: Evict) -> None:
+        """A victim whose binding is only prepared is not deleted: its claim is released."""
+        preemptor = evict.preemptor.metadata.uid
+        if self._binder.stop_preparing(evict.victim.metadata.uid, f"preempted by pod {preemptor}"):
+            self._writer.put(preempted(evict.victim, evict.preemptor, evict.node, claim_only=True))
+        else:
+            self._evictor.put(evict)
 
     def _evict_failed(self, evict: Evict, error: APIError) -> None:
         self._reporter.evict_failed(evict.victim, error)
@@ -313,7 +321,9 @@ class Scheduler:
             case LookUpPod():
                 self._binder.put(instruction)
             case Evict():
-                self._evictor.put(instruction)
+                self._evict(instruction)
+            case StopPreBind(uid, why):
+                self._binder.stop_preparing(uid, why)
             case SetCondition():
                 self._reporter.unschedulable(instruction.pod, instruction.reason, instruction.message)
                 self._writer.put(instruction)

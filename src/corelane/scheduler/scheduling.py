@@ -8,14 +8,24 @@ pod is deleted, or the server rejected the binding; `bindings` holds the rules. 
 is in the queue or being bound. What changes on a node is `observed`, for the pods that wait in the queue.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from corelane.kube.pod import Pod
 from corelane.scheduler import cycle as cycles
 from corelane.scheduler import object_changes, reserving
 from corelane.scheduler.attempts import Attempt
-from corelane.scheduler.bindings import Binding, Bindings, Bound, Denied, Released, Step, Vanished
+from corelane.scheduler.bindings import (
+    Binding,
+    Bindings,
+    Bound,
+    Denied,
+    Released,
+    Step,
+    Vanished,
+    expected_node,
+    stopped,
+)
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.claims import Claims
@@ -109,7 +119,7 @@ class SchedulerCore:
             self._preemption,
             self._reports,
             self.decisions,
-            self.profile_of,
+            lambda pod: pod.spec.scheduler_name in self.profiles,
         )
 
     def profile_of(self, pod: Pod) -> Profile:
@@ -122,7 +132,7 @@ class SchedulerCore:
             case PodChanged():
                 return list(self._pod_changed(event))
             case NodeChanged():
-                self._node_changed(event)
+                return list(self._node_changed(event))
             case TopologyChanged():
                 return list(self._topology_changed(event))
             case (
@@ -173,17 +183,18 @@ class SchedulerCore:
         if pod is None or pod.ended:
             last = event.new or event.old
             assert last is not None
-            self._remove(last.metadata.uid, event.now)
+            yield from self._remove(last.metadata.uid, event.now)
         elif pod.spec.node_name:
             yield from self._placed(event.old, pod, event.now)
         elif pod.spec.scheduler_name in self.profiles:
-            self._unplaced(event.old, pod, event.now)
+            yield from self._unplaced(event.old, pod, event.now)
 
-    def _remove(self, uid: str, now: float) -> None:
+    def _remove(self, uid: str, now: float) -> Iterator[Instruction]:
         self.decisions.gone(now, uid)
         self.queue.remove(uid, now)
         if binding := self.bindings.drop(uid):
             self._permits.unreserve(binding)
+            yield from stopped(binding, "the pod was deleted")
         self._claims.drop_pod(uid, now)
         self._preemption.gone(uid, now)
 
@@ -208,11 +219,12 @@ class SchedulerCore:
         elif binding:
             self._permits.unreserve(binding)
             self.decisions.binding_ended(now, uid, "bound-elsewhere", node)
+            yield from stopped(binding, f"the pod is on node {node}")
 
-    def _unplaced(self, old: Pod | None, pod: Pod, now: float) -> None:
+    def _unplaced(self, old: Pod | None, pod: Pod, now: float) -> Iterator[Instruction]:
         uid = pod.metadata.uid
         if pod.metadata.deletion_timestamp:
-            self._remove(uid, now)
+            yield from self._remove(uid, now)
         elif binding := self.bindings.get(uid):
             binding.waiting.info = PodInfo.of(pod)
         else:
@@ -227,7 +239,7 @@ class SchedulerCore:
             self.queue.refresh(info)
         self._preemption.status_changed(old, info, now)
 
-    def _node_changed(self, event: NodeChanged) -> None:
+    def _node_changed(self, event: NodeChanged) -> Iterator[Instruction]:
         node = event.new or event.old
         assert node is not None
         name = node.metadata.name
@@ -236,7 +248,7 @@ class SchedulerCore:
         ):
             self.cluster.put_node(name, event.new)
         if event.new is None:
-            self.bindings.node_deleted(name)
+            yield from self.bindings.node_deleted(name)
             self._preemption.node_deleted(name, event.now)
 
     def _topology_changed(self, event: TopologyChanged) -> Iterator[Instruction]:
@@ -315,10 +327,8 @@ class SchedulerCore:
         self._preemption.forget(waiting.uid, now, taken=node.name)
         self.queue.nominate(waiting, "", now)
         self.queue.placed(waiting, now, permitted=not waits)
-        if not waits:
-            yield self._claim(waiting, attempt, profile, now)
-            return
-        self._permits.hold(waiting, self._claims.claim(waiting, attempt, profile, now), waits, now)
+        yield from self._claim(waiting, attempt, profile, waits, now)
+        yield from expected_node(self.bindings[waiting.uid])
 
     def _permit_decided(self, event: PermitDecided) -> Iterator[Instruction]:
         step = self.bindings.decided(event)
@@ -326,6 +336,8 @@ class SchedulerCore:
             self.decisions.bind_sent(event.now, step)
         if step is not None:
             yield from self._binding_step(step, event.now)
+        if isinstance(step, Bind) and step.pod.spec.scheduler_name in self.profiles:
+            yield from expected_node(self.bindings[event.uid])
 
     def _tried(self, waiting: Waiting) -> Attempt:
         """An attempt on the nominated node, and where that fails, on all nodes."""
@@ -340,18 +352,33 @@ class SchedulerCore:
     # Claim and bind.
 
     def _bind_requested(self, event: BindRequested) -> Iterator[Instruction]:
-        """The pod is of another scheduler: it is in no queue, and its failures are that one's to report."""
-        waiting = Waiting(PodInfo.of(event.pod))
-        only = frozenset({event.node})
-        attempt = cycles.attempt(event.profile, self.cluster, waiting.info, only)
-        self.decisions.attempted(event.now, waiting, attempt)
-        if attempt.node is not None:
-            yield self._claim(waiting, attempt, event.profile, event.now)
+        """The pod is of another scheduler: it is in no queue, and its failures are that one's to report.
 
-    def _claim(self, waiting: Waiting, attempt: Attempt, profile: Profile, now: float) -> Bind:
+        Reserve and Permit plugins are asked as for any pod; a binding that they hold is sent later.
+        """
+        waiting, profile = Waiting(PodInfo.of(event.pod)), event.profile
+        only = frozenset({event.node})
+        attempt = cycles.attempt(profile, self.cluster, waiting.info, only)
+        self.decisions.attempted(event.now, waiting, attempt)
+        if attempt.node is None:
+            return
+        waits = reserving.reserve_and_permit(profile, attempt.cycle, attempt.node)
+        if isinstance(waits, Rejection):
+            why = "; ".join(map(str, waits.reasons))
+            self.decisions.binding_ended(event.now, waiting.uid, "released", f"{waits.plugin}: {why}")
+            return
+        yield from self._claim(waiting, attempt, profile, waits, event.now)
+
+    def _claim(
+        self, waiting: Waiting, attempt: Attempt, profile: Profile, waits: Mapping[str, float], now: float
+    ) -> Iterator[Bind]:
+        """Claim the pod, and bind it; with `waits` when the Permit plugins allow it."""
         bind = self._claims.claim(waiting, attempt, profile, now)
+        if waits:
+            self._permits.hold(waiting, bind, profile, waits, now)
+            return
         self.decisions.bind_sent(now, bind)
-        return self.bindings.begin(waiting, bind)
+        yield self.bindings.begin(waiting, bind, profile)
 
     def _binding_step(self, step: Step, now: float) -> Iterator[Instruction]:
         match step:
@@ -361,9 +388,13 @@ class SchedulerCore:
                 self._permits.unreserve(binding)
                 self.decisions.binding_ended(now, binding.uid, "released", binding.failure)
                 self._claims.drop_pod(binding.uid, now)
+                self.cluster.nominations.evicting.discard(binding.uid)
                 if binding.bind.pod.spec.scheduler_name in self.profiles:
                     self.queue.retry(binding.waiting, now)
-                    yield from self._reports.explain(binding.waiting, now, "SchedulerError", binding.failure)
+                    failure = binding.failure
+                    yield from self._reports.explain(
+                        binding.waiting, now, "SchedulerError", failure, claimed=True
+                    )
             case Denied(binding, plugin):
                 yield from self._permits.release(binding, plugin, now)
             case Vanished(binding):

@@ -57,6 +57,9 @@ class BindingOutcomes(DecisionReporter):
             if not future.done():
                 future.set_result((outcome, message))
 
+    def denied(self, now: float, uid: str, plugin: str, message: str) -> None:
+        self.binding_ended(now, uid, "released", f"{plugin}: {message}")
+
     def gone(self, now: float, uid: str) -> None:
         self.binding_ended(now, uid, "vanished", "the pod was deleted")
 
@@ -155,27 +158,32 @@ class ExtenderServer:
         outcome = self._outcomes.expect(args.uid)
         try:
             if claimed is None:
-                await self._request(args, scheduler)
+                await self._request(args, scheduler, outcome)
             elif args.uid not in scheduler.core.bindings:
                 return  # the informer has shown it bound there
             async with asyncio.timeout(_BIND_SECONDS):
                 result, why = await outcome
         except TimeoutError:
-            why = f"outcome of the binding to node {args.node} not known yet, its CPUs stay claimed"
-            raise NotBound(why) from None
+            raise NotBound(self._unknown(args, scheduler)) from None
         finally:
             self._outcomes.forget(args.uid, outcome)
         if result != "bound":
             raise NotBound(why or result)
 
-    async def _request(self, args: BindArgs, scheduler: Scheduler) -> None:
+    async def _request(self, args: BindArgs, scheduler: Scheduler, outcome: asyncio.Future[Any]) -> None:
         pod = await self._pod(args)
         profile = self._extender(scheduler).profile
         scheduler.request_bind(pod, args.node, profile)
-        if scheduler.core.cluster.node_of(args.uid) is None:
+        if scheduler.core.cluster.node_of(args.uid) is None and not outcome.done():
             found = self._extender(scheduler).verdicts(pod, [args.node])
             why = {**found.failed, **found.unresolvable}.get(args.node, "rejected")
             raise NotBound(f"no longer fits on node {args.node}: {why}")
+
+    @staticmethod
+    def _unknown(args: BindArgs, scheduler: Scheduler) -> str:
+        if scheduler.core.bindings.holds(args.uid):
+            return f"{scheduler.core.bindings[args.uid].doing}; its CPUs stay claimed"
+        return f"outcome of the binding to node {args.node} not known yet, its CPUs stay claimed"
 
     async def _pod(self, args: BindArgs) -> Pod:
         """Return the pod of the last Filter, or read it."""
