@@ -1,7 +1,6 @@
 """Pods counted on nodes, those about to be bound included; what that changes is told to the queue. No I/O."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Final
 
 from corelane.kube import keys, translate
@@ -17,7 +16,7 @@ from corelane.scheduler.instructions import Bind
 from corelane.scheduler.plugins.cpus import admissions
 from corelane.scheduler.preempting import Preemption
 from corelane.scheduler.queue import SchedulingQueue, Waiting
-from corelane.scheduler.queue.observing import observed
+from corelane.scheduler.queue.observing import Observed
 
 _RECORDS: Final = (keys.RESOURCE_STATUS, keys.CONTAINER_CPUSETS)
 
@@ -50,13 +49,10 @@ class Claims:
             with self.observed(ChangeKind.POD_REMOVED, node, now, info, None):
                 self._cluster.drop_pod(uid)
 
-    @contextmanager
-    def observed(self, kind: ChangeKind, node: str, now: float, old: object, new: object) -> Iterator[None]:
-        """Report what the body changes about a node to the queue."""
-        with observed(self._queue, self._cluster, ClusterChange(kind, node, old, new), now):
-            yield
-        if len(self._cluster.nominations):
-            self._preemption.node_changed(node, now)
+    def observed(self, kind: ChangeKind, node: str, now: float, old: object, new: object) -> Observed:
+        """Report what the body of a `with` changes about a node to the queue, and to nominated pods."""
+        change = ClusterChange(kind, node, old, new)
+        return Observed(self._queue, self._cluster, change, now, self._preemption.node_changed)
 
     def claim(self, waiting: Waiting, attempt: Attempt, profile: Profile, now: float) -> Bind:
         """Count the pod on its node, with its CPUs, and return the binding."""

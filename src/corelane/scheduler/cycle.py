@@ -75,13 +75,13 @@ def begin(
 
 
 def _pre_filter(profile: Profile, cycle: Cycle) -> tuple[frozenset[str], Rejection | None]:
-    skipped = set()
+    skipped = []
     for plugin in profile.pre_filters:
-        match plugin.pre_filter(cycle):
-            case Rejection() as rejection:
-                return frozenset(), rejection
-            case Skip():
-                skipped.add(plugin.name)
+        answer = plugin.pre_filter(cycle)
+        if isinstance(answer, Rejection):
+            return frozenset(), answer
+        if isinstance(answer, Skip):
+            skipped.append(plugin.name)
     return frozenset(skipped), None
 
 
@@ -198,7 +198,7 @@ class _Search:
         highest = values[best]
         if highest == NEVER:
             return -1
-        equal = np.flatnonzero(values >= highest - _ROUNDING)
+        equal = (values >= highest - _ROUNDING).nonzero()[0]
         if len(equal) == 1:
             return best
         return int(equal[self.columns.order[equal].argmin()])

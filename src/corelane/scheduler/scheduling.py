@@ -131,6 +131,8 @@ class SchedulerCore:
         match event:
             case PodChanged():
                 return list(self._pod_changed(event))
+            case CycleDue():
+                return [*self._due(event.now), *self._schedule_one(event.now)]
             case NodeChanged():
                 return list(self._node_changed(event))
             case TopologyChanged():
@@ -157,8 +159,6 @@ class SchedulerCore:
                 self._preemption.failed(event.uid, event.victim, event.now)
             case BindRequested():
                 return list(self._bind_requested(event))
-            case CycleDue():
-                return [*self._due(event.now), *self._schedule_one(event.now)]
         return []
 
     def ready(self, now: float) -> bool:

@@ -144,12 +144,12 @@ class ShapeVectors:
             self._allocate(columns.capacity)
             self._nodes_at = self._pods_at = -1
             of_nodes = of_pods = np.arange(len(columns.names))
-        if most is not None and not self._judged(cycle, np.union1d(of_nodes, of_pods), most):
+        of_pods = _united(of_nodes, of_pods)
+        if most is not None and not self._judged(cycle, of_pods, most):
             return False
         self._nodes_at, self._pods_at = columns.nodes_log.position, columns.pods_log.position
         if len(of_nodes):
             self._compute_nodes(cycle, of_nodes)
-            of_pods = np.union1d(of_nodes, of_pods)
         if len(of_pods):
             self._compute(cycle, of_pods)
         return True
@@ -193,7 +193,7 @@ class ShapeVectors:
         for number, plugin in self._rooms:
             _put(blame, plugin.room(cycle, columns, rows), number)  # type: ignore[attr-defined]
         total += self._sum(cycle, rows, self._pods[1])
-        if blame.any():
+        if np.count_nonzero(blame):
             total[blame != 0] = NEVER
         self.total[rows], self.blame[rows] = total, blame
 
@@ -211,7 +211,7 @@ class ShapeVectors:
         score = np.array([one.score for one in verdicts])
         if place is not None:
             blamed, score = blamed[place.reshape(-1)], score[place.reshape(-1)]
-        if blamed.any():
+        if np.count_nonzero(blamed):
             blame[:] = np.where(blame == 0, blamed, blame)
         return score
 
@@ -257,8 +257,15 @@ class ShapeVectors:
 
 def _put(blame: Any, passed: Mask, number: int) -> None:
     """Put the blame for rows that do not pass on a filter, unless an earlier one has it."""
-    if not passed.all():
+    if np.count_nonzero(passed) < len(passed):
         blame[~passed & (blame == 0)] = number
+
+
+def _united(some: Rows, others: Rows) -> Rows:
+    """Rows that are in one of two ascending arrays, or in both."""
+    if not len(some):
+        return others
+    return np.union1d(some, others) if len(others) else some
 
 
 def _part(plugin: Any) -> Depends:

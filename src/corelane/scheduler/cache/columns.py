@@ -283,7 +283,9 @@ class Columns:
         self.left[row, PODS] -= sign
         self.order[row] += sign << _PODS_SHIFT
         for name, amount in requests.items():
-            index = self.add_column(name)
+            index = self._resources.get(name)
+            if index is None:
+                index = self.add_column(name)
             amount = sign * min(amount, _MOST_REQUESTED)
             self.requested[row, index] += amount
             self.left[row, index] -= amount

@@ -97,8 +97,8 @@ class NeedsTable:
     pool: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """The fact that is the size of its pool."""
 
-    resources: tuple[NDArray[np.intp], NDArray[np.int64]] | None = None
-    """Columns of resources that are requested, -1 where no node has it, and amounts."""
+    resources: NDArray[np.int64] | None = None
+    """What must be left of each resource, in the order of the columns; see `NodeResourcesFit`."""
     always_bound: bool = False
     """Whether it is bound to CPUs with all settings."""
 

@@ -7,7 +7,6 @@ when the agent publishes a new one: a pod that ends releases its claim only.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Final
 
 from corelane import quantity
@@ -161,9 +160,7 @@ class NodeCache:
             self.put_pod(name, info)
             return info
         decision = answer.decision
-        claimed = replace(
-            info, proposal=decision.assignments, zone=decision.zone, zone_cpus=decision.zone_cpus
-        )
+        claimed = info.with_cpus(decision.assignments, decision.zone, decision.zone_cpus)
         node = self._nodes[name]
         if claimed.uid in node.pods or node.canonical_for(info.shape) is not answer.before:
             self.put_pod(name, claimed)

@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from corelane.kube.pod import Pod
 from corelane.scheduler.cache.label_rules import PodSet, Term, holds
 from corelane.scheduler.cache.objects import ClusterObjects
 from corelane.scheduler.cache.pod_facts import Affinities, HostPort
@@ -145,6 +146,8 @@ class PodIndex:
         self._owned: dict[Owned, Counts] = {}
         self._owned_by_pair: dict[tuple[str, str] | None, dict[Owned, Counts]] = {}
         self._owned_version = 0
+        self._latest: tuple[Pod, frozenset[str], PodClass] | None = None
+        """The pod that was asked about last, the keys looked at, and its class: one attempt asks often."""
 
     # Pods on nodes.
 
@@ -189,6 +192,7 @@ class PodIndex:
 
     def _remove_if_empty(self, of: PodClass) -> None:
         if not of.rows:
+            self._latest = None
             self._classes.pop((of.namespace, of.terminating, tuple(of.labels.items())), None)
 
     def _counts_of(self, owned: Owned) -> Counts:
@@ -214,6 +218,14 @@ class PodIndex:
 
     def class_of(self, info: PodInfo) -> PodClass:
         """Return the class of a pod, on a node or to be placed."""
+        latest = self._latest
+        if latest is not None and latest[0] is info.pod and latest[1] is self.label_keys:
+            return latest[2]
+        of = self._class_of(info)
+        self._latest = info.pod, self.label_keys, of
+        return of
+
+    def _class_of(self, info: PodInfo) -> PodClass:
         metadata = info.pod.metadata
         labels = labels_of(info) if OWNER in self.label_keys else metadata.labels
         pairs = tuple((key, labels[key]) for key in sorted(self.label_keys & labels.keys()))
@@ -294,6 +306,7 @@ class PodIndex:
             of.owned_version = self._owned_version
         if len(self._classes) > 2 * _MOST_COUNTS + len(self._pods):
             self._classes = {key: one for key, one in self._classes.items() if one.rows}
+            self._latest = None
         return of.owned
 
     def in_all(self, terms: tuple[Term, ...], info: PodInfo) -> bool:

@@ -102,6 +102,11 @@ class Cycle:
     labelled: Shape | None = None
     filters: "tuple[FilterPlugin, ...]" = ()
     """The Filter plugins that have something to do with the pod."""
+    shape: Shape = field(init=False)
+    """The pod's shape, with the labels that other pods' CPU affinities look at."""
+
+    def __post_init__(self) -> None:
+        self.shape = self.labelled or self.pod.shape
 
     def copy(self) -> "Cycle":
         """Return a copy in which pods can be added to and removed from nodes (`PreFilterExtensions`)."""
@@ -111,11 +116,6 @@ class Cycle:
     @property
     def info(self) -> PodInfo:
         return self.pod
-
-    @property
-    def shape(self) -> Shape:
-        """The pod's shape, with the labels that other pods' CPU affinities look at."""
-        return self.labelled or self.pod.shape
 
 
 @dataclass(frozen=True, slots=True)

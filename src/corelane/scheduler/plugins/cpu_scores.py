@@ -115,8 +115,9 @@ class PoolPressure:
         table, config = needs(columns, cycle.shape), columns.config[rows]
         if table.always_bound:
             return np.full(len(rows), BEST)
-        size = 1000.0 * columns.facts[rows, table.pool[config]]
-        shared = columns.admitted[rows] + cycle.shape.milli - 1000 * columns.facts[rows, _EXCLUSIVE]
+        facts = columns.facts.take(rows, 0)
+        size = 1000.0 * facts[np.arange(len(rows)), table.pool[config]]
+        shared = columns.admitted[rows] + cycle.shape.milli - 1000 * facts[:, _EXCLUSIVE]
         share = np.minimum(np.maximum(1 - shared / np.maximum(size, 1.0), 0.0), 1.0)
         share[size <= 0] = 0.0
         return BEST * np.where(table.cpus[config] > 0, 1.0, share)

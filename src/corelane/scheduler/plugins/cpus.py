@@ -111,8 +111,8 @@ class CPUPlacement:
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
         """Enough of every fact that the shape needs with the node's settings."""
-        least = needs(columns, cycle.shape).table[columns.config[rows]]
-        enough: Mask = np.logical_and.reduce(columns.facts[rows] >= least, axis=1)
+        least = needs(columns, cycle.shape).table.take(columns.config[rows], 0)
+        enough: Mask = np.logical_and.reduce(columns.facts.take(rows, 0) >= least, axis=1)
         return enough
 
     def room(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:

@@ -14,6 +14,8 @@ from corelane.scheduler.framework.plugin import BEST, Cycle, Rejection, Scope
 from corelane.scheduler.plugins.node_hints import amounts_may_fit
 
 Strategy = Literal["LeastAllocated", "MostAllocated"]
+_ANYTHING: Final = np.iinfo(np.int64).min
+"""More than this is left of every resource."""
 _WEIGHED: Final = ("cpu", "memory")
 
 
@@ -57,20 +59,21 @@ class NodeResourcesFit:
         return BEST * (allocated if self.strategy == "MostAllocated" else 1 - allocated)
 
     def feasible(self, cycle: Cycle, columns: Columns, rows: Rows) -> Mask:
-        indices, amounts = _needed(cycle, columns)
-        if (indices < 0).any():
+        least = _needed(cycle, columns)
+        if least is None:
             return np.zeros(len(rows), dtype=np.bool_)
-        enough: Mask = columns.left[rows[:, None], indices] >= amounts
+        enough: Mask = columns.left.take(rows, 0) >= least
         if columns.any_amplified:
-            enough[:, indices == CPU] |= columns.amplified[rows, None]
+            enough[:, CPU] |= columns.amplified[rows]
         fits: Mask = np.logical_and.reduce(enough, axis=1)
         return fits
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
-        requests, shares = cycle.shape.requests, columns.share[rows]
-        used = shares * (requests.get("cpu", 0), requests.get("memory", 0))
-        used += columns.used[rows]
-        allocated = np.add.reduce(np.minimum(used, 1.0), axis=1) / columns.weighed[rows]
+        requests, used = cycle.shape.requests, columns.share.take(rows, 0)
+        used *= requests.get("cpu", 0), requests.get("memory", 0)
+        used += columns.used.take(rows, 0)
+        np.minimum(used, 1.0, out=used)
+        allocated = (used[:, 0] + used[:, 1]) / columns.weighed[rows]
         found: Scores = BEST * (allocated if self.strategy == "MostAllocated" else 1 - allocated)
         return found
 
@@ -100,14 +103,17 @@ class NodeResourcesFit:
         return {kinds: amounts_may_fit, ChangeKind.POD_ITSELF: always}
 
 
-def _needed(cycle: Cycle, columns: Columns) -> tuple[Rows, Integers]:
-    """Columns that the pod needs something of, and how much; -1 for a resource that no node has."""
-    table = needs(columns, cycle.shape)
-    if table.resources is None or (table.resources[0] < 0).any():
+def _needed(cycle: Cycle, columns: Columns) -> Integers | None:
+    """What must be left of each resource, in the order of the columns; None if no node has one of them."""
+    table, width = needs(columns, cycle.shape), columns.left.shape[1]
+    if table.resources is None or len(table.resources) != width:
         requests = cycle.shape.requests.items()
         amounts = {"pods": 1} | {name: amount for name, amount in requests if amount > 0 and name != "pods"}
-        indices = np.array([columns.column(name) for name in amounts], dtype=np.intp)
-        table.resources = indices, np.array(list(amounts.values()), dtype=np.int64)
+        indices = [columns.column(name) for name in amounts]
+        if min(indices) < 0:
+            return None
+        table.resources = np.full(width, _ANYTHING)
+        table.resources[indices] = list(amounts.values())
     return table.resources
 
 

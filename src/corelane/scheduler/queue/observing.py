@@ -3,8 +3,7 @@
 Comparing costs some tens of microseconds, and is done only while some pod waits for a change of that kind.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 from corelane.scheduler.cache import summaries
 from corelane.scheduler.cache.nodes import NodeCache
@@ -15,29 +14,45 @@ from corelane.scheduler.queue.scheduling_queue import SchedulingQueue
 _COMPARED = ChangeKind.NODE | ChangeKind.TOPOLOGY
 
 
-@contextmanager
-def observed(
-    queue: SchedulingQueue,
-    nodes: NodeCache,
-    change: ClusterChange,
-    now: float,
-) -> Iterator[None]:
-    """Report to the queue what the body changes about the node of the change.
+class Observed:
+    """Reports to the queue what the body of its `with` changes about the node of the change.
 
     Of kinds NODE and TOPOLOGY those are reported that really changed; a change of a pod is reported as such.
     """
-    listening = queue.listens(change.kind)
-    before = summaries.summary(nodes.get(change.node)) if listening else None
-    yield
-    if not listening:
-        queue.changed(change, now)
-        return
-    after = summaries.summary(nodes.get(change.node))
-    kind = change.kind
-    if kind & _COMPARED:
-        kind &= difference(before, after)
-    if kind:
-        queue.changed(ClusterChange(kind, change.node, change.old, change.new, before, after), now)
+
+    __slots__ = ("_before", "_change", "_listening", "_nodes", "_now", "_queue", "_then")
+
+    def __init__(
+        self,
+        queue: SchedulingQueue,
+        nodes: NodeCache,
+        change: ClusterChange,
+        now: float,
+        then: Callable[[str, float], None],
+    ) -> None:
+        """`then` is called last, with the name of the node and the time."""
+        self._queue, self._nodes, self._change, self._now, self._then = queue, nodes, change, now, then
+
+    def __enter__(self) -> None:
+        self._listening = self._queue.listens(self._change.kind)
+        self._before = summaries.summary(self._nodes.get(self._change.node)) if self._listening else None
+
+    def __exit__(self, failed: type[BaseException] | None, *_: object) -> None:
+        if failed is None:
+            self._report()
+            self._then(self._change.node, self._now)
+
+    def _report(self) -> None:
+        change = self._change
+        if not self._listening:
+            self._queue.changed(change, self._now)
+            return
+        after, kind = summaries.summary(self._nodes.get(change.node)), change.kind
+        if kind & _COMPARED:
+            kind &= difference(self._before, after)
+        if kind:
+            found = ClusterChange(kind, change.node, change.old, change.new, self._before, after)
+            self._queue.changed(found, self._now)
 
 
 def difference(before: NodeSummary | None, after: NodeSummary | None) -> ChangeKind:
