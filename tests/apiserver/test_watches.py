@@ -238,3 +238,28 @@ async def test_a_table_watch_defines_its_columns_once(api):
         assert first["columnDefinitions"]
         assert second["columnDefinitions"] is None
         assert second["rows"][0]["cells"][0] == "b"
+
+
+def test_a_watch_without_bookmarks_sleeps_through_their_period():
+    async def run():
+        backend = small()
+        fill(backend, 1)
+        asked = 0
+        events = backend.store.events
+
+        def counted(*given):
+            nonlocal asked
+            asked += 1
+            return events(*given)
+
+        backend.store.events = counted
+        frames = watch(backend, {"resourceVersion": "1"}, bookmark_period=0.01).frames()
+        waiting = asyncio.ensure_future(anext(frames))
+        await asyncio.sleep(0.2)
+        assert asked == 1
+        fill(backend, 1)
+        assert len(lines(await waiting)) == 1
+        assert asked == 2
+        await frames.aclose()
+
+    asyncio.run(run())

@@ -3,6 +3,7 @@
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 
 import structlog
 from aiohttp import web
@@ -55,9 +56,10 @@ async def stream(
     """Send chunks as they come, at most `limit` bytes. A client that has gone ends it quietly."""
     response = web.StreamResponse(headers={"Content-Type": media, "Cache-Control": "no-cache, private"})
     try:
-        await response.prepare(request)
-        await _send(response, chunks, limit)
-        await response.write_eof()
+        with _cancelled_with(request):
+            await response.prepare(request)
+            await _send(response, chunks, limit)
+            await response.write_eof()
     except TimeoutError:
         if request.transport:
             request.transport.abort()
@@ -73,6 +75,12 @@ async def stream(
         if close:
             await close()
     return response
+
+
+def _cancelled_with(request: web.BaseRequest) -> AbstractContextManager[None]:
+    """Cancel the stream as soon as its connection is lost."""
+    streaming = getattr(request.protocol, "streaming", None)
+    return streaming() if streaming else nullcontext()
 
 
 async def _send(response: web.StreamResponse, chunks: AsyncIterator[bytes], limit: int | None) -> None:

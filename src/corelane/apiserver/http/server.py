@@ -3,21 +3,19 @@
 import asyncio
 import hashlib
 import ipaddress
-import logging
 import ssl
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.http_exceptions import BadHttpMethod
 
 from corelane.apiserver import api_requests, openapi, status_errors
 from corelane.apiserver.api_requests import Query, Target
 from corelane.apiserver.codec import wire
-from corelane.apiserver.http import auth, handlers, negotiation, responses
+from corelane.apiserver.http import auth, connections, handlers, negotiation, responses
 from corelane.apiserver.http.auth import User
 from corelane.apiserver.http.pod_logs import LogSource
 from corelane.apiserver.openapi import discovery
@@ -32,12 +30,7 @@ _OPENAPI_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 _CHECKS = ("ping", "log", "etcd")
 _SHUTDOWN = 1.0  # seconds for what is being answered
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
-
 _log = structlog.get_logger("corelane.apiserver")
-_silent = logging.getLogger("corelane.apiserver.http")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
 
 
 class APIServer:
@@ -96,7 +89,7 @@ class APIServer:
         backend = Backend(store, self._default_scheduler)
         pipeline.make_default_objects(backend)
         self._context = handlers.Context(backend, self._log_source)
-        self._runner = web.ServerRunner(_Connections(self._handle), shutdown_timeout=_SHUTDOWN)
+        self._runner = web.ServerRunner(connections.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()
         site = web.TCPSite(self._runner, self._host, self._port, ssl_context=self._tls)
         await site.start()
@@ -147,47 +140,6 @@ class APIServer:
         if target.is_resource:
             return await handlers.answer(self._context, request, target)
         return plain(request, target)
-
-
-class _Protocol(web.RequestHandler):
-    """One connection."""
-
-    __slots__ = ()
-
-    def handle_error(
-        self,
-        request: web.BaseRequest,
-        status: int = 500,
-        exc: BaseException | None = None,
-        message: str | None = None,
-    ) -> web.StreamResponse:
-        """The answer to a request that could not be read, or whose handler failed; ends the connection."""
-        if request.writer.output_size > 0:
-            raise ConnectionError("the answer had begun")
-        response = responses.error(_fault(status, exc, message), None)
-        response.force_close()
-        return response
-
-
-def _fault(code: int, error: BaseException | None, message: str | None) -> StatusError:
-    if isinstance(error, BadHttpMethod):
-        return status_errors.method_not_allowed()
-    if code >= 500:
-        return StatusError(code, "InternalError", "Internal error occurred: the request could not be served")
-    return StatusError(code, "BadRequest", " ".join((message or "malformed HTTP request").split()))
-
-
-class _Connections(web.Server):
-    """aiohttp's server, with Status answers to what is not HTTP and without its tracebacks.
-
-    Hands every request to `handler`. Create it inside the running loop.
-    """
-
-    def __init__(self, handler: Handler) -> None:
-        super().__init__(handler)
-
-    def __call__(self) -> web.RequestHandler:
-        return _Protocol(self, loop=asyncio.get_running_loop(), access_log=None, logger=_silent)  # type: ignore[arg-type]
 
 
 def plain(request: web.BaseRequest, target: Target) -> web.StreamResponse:

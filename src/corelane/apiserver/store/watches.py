@@ -23,6 +23,34 @@ _SHORTEST, _LONGEST = 1800, 3600  # seconds, where the client sets no timeout, a
 _CHUNK = 64 * 1024
 
 
+class WatchTimer:
+    """Times at which a watch has something to do without a write: bookmarks, and its end.
+
+    All times are seconds of one monotonic clock. `period` None is a watch without bookmarks, which sleeps
+    until its deadline: a bookmark that is never sent is never due.
+    """
+
+    def __init__(self, now: float, seconds: float, period: float | None) -> None:
+        self._period = period
+        self._deadline = now + seconds
+        self._due = self._deadline if period is None else now + period
+
+    def expired(self, now: float) -> bool:
+        """Whether the watch ends now."""
+        return now >= self._deadline
+
+    def bookmark(self, now: float) -> bool:
+        """Whether a bookmark is sent now, the last one at the deadline; the next is due a period later."""
+        if self._period is None or now < min(self._due, self._deadline):
+            return False
+        self._due = now + self._period
+        return True
+
+    def pause(self, now: float) -> float:
+        """Seconds until `bookmark` or `expired` changes without a write."""
+        return max(0.0, min(self._due, self._deadline) - now)
+
+
 class WatchStream:
     """One client's watch. `frames()` yields what to send, until its timeout, `end()`, or an error event."""
 
@@ -55,7 +83,7 @@ class WatchStream:
     async def frames(self) -> AsyncIterator[bytes]:
         """Lines of JSON, several at a time."""
         seconds = self._options.timeout or random.randint(_SHORTEST, _LONGEST)  # noqa: S311 - spreads load
-        deadline = time.monotonic() + seconds
+        timer = WatchTimer(time.monotonic(), seconds, self._period if self._options.bookmarks else None)
         with self._store.woken(self._resource, self._wake.set):
             if not (self._initial or self._within_window()):
                 yield wire.error(wire.gone(self._start, self._store.floor))
@@ -63,11 +91,10 @@ class WatchStream:
             cursor = self._store.revision if self._initial else self._start
             for chunk in _chunks(self._opening(cursor)):
                 yield chunk
-            async for chunk in self._following(cursor, deadline):
+            async for chunk in self._following(cursor, timer):
                 yield chunk
 
-    async def _following(self, cursor: int, deadline: float) -> AsyncIterator[bytes]:
-        due = time.monotonic() + self._period
+    async def _following(self, cursor: int, timer: WatchTimer) -> AsyncIterator[bytes]:
         while not self._ended:
             self._wake.clear()
             try:
@@ -79,13 +106,11 @@ class WatchStream:
             for chunk in _chunks(self._selected(events)):
                 yield chunk
             now = time.monotonic()
-            last = now >= deadline
-            if self._options.bookmarks and (last or now >= due):
-                due = now + self._period
+            if timer.bookmark(now):
                 yield self._bookmark(cursor)
-            if last:
+            if timer.expired(now):
                 return
-            await self._pause(min(deadline, due) - now)
+            await self._pause(timer.pause(time.monotonic()))
 
     async def _pause(self, seconds: float) -> None:
         try:
