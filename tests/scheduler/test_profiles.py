@@ -102,6 +102,10 @@ def test_back_off_and_leader_election_are_read_and_parallelism_accepted() -> Non
     assert configuration.duration(found.leader_election.lease_duration, "s.yaml", "x") == 90
 
 
+_ENABLED = "profiles:\n- plugins: {score: {enabled: [%s]}}\n"
+_ARGS = "profiles:\n- pluginConfig: [{name: %s}]\n"
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -122,6 +126,56 @@ def test_back_off_and_leader_election_are_read_and_parallelism_accepted() -> Non
             "profiles:\n- plugins: {score: {enabled: [{name: NodePorts}]}}\n",
             ["score.enabled[0].name", "NodePorts", "nothing to do"],
         ),
+        (_ENABLED % "{name: numalocality}", ["enabled[0].name", "no such plugin; use NUMALocality"]),
+        (_ENABLED % "{name: SnugFit}, {name: SnugFit}", ["enabled[1].name", "'SnugFit'", "once"]),
+        (
+            _ARGS % "NodeResourcesFit, args: {scoringStrategy: Most}",
+            ["args.scoringStrategy", "'Most'", "mapping"],
+        ),
+        (
+            _ARGS % "NodeResourcesFit, args: {scoringStrategi: {}}",
+            ["no such argument", "use scoringStrategy"],
+        ),
+        (_ARGS % "VolumeBinding, args: {bindTimeoutSeconds: 10m}", ["bindTimeoutSeconds", "'10m'", "number"]),
+        (_ARGS % "VolumeBinding, args: {bindTimeoutSeconds: -5}", ["bindTimeoutSeconds", "-5", "0 or more"]),
+        (_ARGS % "InterPodAffinity, args: {hardPodAffinityWeight: 101}", ["101", "use 0 to 100"]),
+        (_ARGS % "InterPodAffinity, args: {hardPodAffinityWeight: x}", ["'x' is invalid", "a whole number"]),
+        (
+            _ARGS % "DefaultPreemption, args: {minCandidateNodesAbsolute: m}",
+            ["'m' is invalid", "whole number"],
+        ),
+        (
+            _ARGS % "PodTopologySpread, args: {defaultingType: X}",
+            ["'X' is invalid", "use one of System, List"],
+        ),
+        (
+            _ARGS % "PodTopologySpread, args: {defaultingType: List, defaultConstraints: [{maxSkew: 0}]}",
+            ["defaultConstraints[0].maxSkew 0: use more than 0"],
+        ),
+        (
+            _ARGS % "PodTopologySpread, args: {defaultingType: List, defaultConstraints: [{maxSkew: 1}]}",
+            ["defaultConstraints[0].topologyKey missing"],
+        ),
+        (
+            _ARGS % "NodeAffinity, args: {addedAffinity: 3}",
+            ["args.addedAffinity: 3 is invalid: use a mapping"],
+        ),
+        (
+            _ARGS
+            % (
+                "NodeAffinity, args: {addedAffinity: {requiredDuringSchedulingIgnoredDuringExecution:"
+                " {nodeSelectorTerms: [{matchExpressions: [{key: a, operator: Inn}]}]}}}"
+            ),
+            ["addedAffinity", "'Inn'", "DoesNotExist"],
+        ),
+        (
+            "leaderElection: {resourceLock: endpoints}\n",
+            ["leaderElection.resourceLock", "'endpoints'", "leases"],
+        ),
+        ("percentageOfNodesToScore: 200\n", ["percentageOfNodesToScore: 200", "0 to 100"]),
+        ("profiles: [{percentageOfNodesToScore: -4}]\n", ["profiles[0].percentageOfNodesToScore: -4"]),
+        ("parallelism: 0\n", ["parallelism: 0 is invalid: use more than 0"]),
+        ("clientConnection: {qps: fast}\n", ["clientConnection.qps: 'fast' is invalid"]),
         ("profiles:\n- plugins: {queueSort: {disabled: [{name: '*'}]}}\n", ["queueSort", "PrioritySort"]),
         ("profiles:\n- pluginConfig: [{name: Nome}]\n", ["pluginConfig[0].name", "'Nome'"]),
         (
@@ -132,7 +186,10 @@ def test_back_off_and_leader_election_are_read_and_parallelism_accepted() -> Non
             "profiles:\n- pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: {type: X}}}]\n",
             ["NodeResourcesFit", "'X'", "MostAllocated"],
         ),
-        ("profiles:\n- pluginConfig: [{name: SnugFit, args: {a: 1}}]\n", ["SnugFit", "a=1"]),
+        (
+            "profiles:\n- pluginConfig: [{name: SnugFit, args: {a: 1}}]\n",
+            ["profiles[0].pluginConfig[0].args.a: 1: there is no such argument", "remove it"],
+        ),
         (
             "profiles:\n- plugins: {multiPoint: {disabled: [{name: CPUPlacement}]}}\n",
             ["CPUPlacement disabled", "given twice"],
@@ -149,9 +206,6 @@ def test_a_mistake_is_named_with_file_field_and_value(text: str, said: list[str]
     assert message.startswith("s.yaml: ")
     assert all(word in message for word in said), message
     assert "\n" not in message
-
-
-_ENABLED = "profiles:\n- plugins: {score: {enabled: [%s]}}\n"
 
 
 @pytest.mark.parametrize(
@@ -193,7 +247,6 @@ _ENABLED = "profiles:\n- plugins: {score: {enabled: [%s]}}\n"
             "profile: [{schedulerName: a}]\n",
             "profile: [{'schedulerName': 'a'}]: there is no such field: use profiles, or remove the field",
         ),
-        ("profiles:\n", "profiles: null is invalid: use a list, or remove the field"),
         (
             "profiles: [{plugins: {1: {}}}]\n",
             "profiles[0].plugins: 1 is invalid: use text as the name of a field",
@@ -212,6 +265,53 @@ def test_a_field_of_another_type_is_named_with_its_value_and_the_remedy(text: st
     with pytest.raises(ConfigurationError) as caught:
         parsed(text)
     assert str(caught.value) == f"s.yaml: {line}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "profiles:\n",
+        "profiles: [{schedulerName: null, plugins: null, pluginConfig: null}]\n",
+        "profiles: [{plugins: {filter: null, score: {enabled: null, disabled: null}}}]\n",
+        "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: null}]}]\n",
+        "profiles: [{pluginConfig: [{name: NodeResourcesFit, args: {scoringStrategy: null}}]}]\n",
+        "leaderElection: null\n",
+        "leaderElection: {leaderElect: null}\n",
+        "extenders: null\npodInitialBackoffSeconds: null\nparallelism: null\nclientConnection: null\n",
+    ],
+)
+def test_null_is_the_default_as_in_kube_scheduler(text: str) -> None:
+    """Each of these files was accepted by kube-scheduler 1.36.2, with the values of a file without them."""
+    found, usual = parsed(text), parsed("")
+    assert [one.name for one in found.profiles] == [one.name for one in usual.profiles]
+    assert [one.scores[0][1] for one in found.profiles] == [one.scores[0][1] for one in usual.profiles]
+    assert found.leader_election == usual.leader_election
+    assert (found.initial_backoff, found.max_backoff) == (1, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("parallelism: 4\nparallelism: 5\n", "line 4: key 'parallelism' occurs twice in a mapping; keep one"),
+        (
+            "profiles:\n- schedulerName: a\n  plugins: {}\n  schedulerName: b\n",
+            "line 6: key 'schedulerName' occurs twice in a mapping; keep one",
+        ),
+        ("profiles: [\n", "line 4, column 1: not YAML: "),
+        ("a: b: c\n", "line 3, column 5: not YAML: mapping values are not allowed here"),
+        ("podMaxBackoffSeconds: 2026-13-45\n", "not YAML: month must be in 1..12"),
+        ("profiles: &a [*a]\n", "not YAML: nested too deeply, or an alias within its own anchor"),
+        ("profiles: " + 2000 * "[" + 2000 * "]", "not YAML: nested too deeply"),
+        ("profiles: !!python/object:os.system {}\n", "not YAML: could not determine a constructor"),
+    ],
+)
+def test_yaml_that_cannot_be_read_is_named_with_its_line(text: str, line: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        parsed(text)
+    message = str(caught.value)
+    assert message.startswith("s.yaml: ")
+    assert line in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -317,7 +417,11 @@ def test_options_override_the_file_and_the_file_the_defaults(tmp_path: Path) -> 
         + "leaderElection: {leaseDuration: 1m, renewDeadline: 40s, retryPeriod: 500ms, resourceName: other}\n"
         "percentageOfNodesToScore: 50"
     )
+    file.write_text(file.read_text() + "\nclientConnection: {kubeconfig: /etc/kc}")
+    given = Path("/given")
+    assert with_file(SchedulerOptions(config=file, kubeconfig=given))[1].kubeconfig == given
     _, options = with_file(SchedulerOptions(config=file, renew_deadline=20))
+    assert options.kubeconfig == Path("/etc/kc")
     lease = lease_settings(options)
     assert lease is not None
     assert (lease.name, lease.duration, lease.renew_deadline, lease.retry_period) == ("other", 60, 20, 0.5)

@@ -16,6 +16,7 @@ from msgspec import UNSET, Meta, Struct
 
 from corelane import quantity
 from corelane.cpuset import CPUSet, CPUSetError
+from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 
 _T = TypeVar("_T")
 
@@ -123,7 +124,10 @@ def parse(content: bytes, kind: type[_T]) -> _T:
 def load(content: bytes) -> Any:
     """Parse YAML. Raises SettingsError."""
     try:
-        return yaml.load(content, _Loader)  # noqa: S506 - a SafeLoader
+        return yaml.load(content, UniqueKeyLoader)  # noqa: S506 - a SafeLoader
+    except DuplicateKeyError as error:
+        where = f"mapping from line {error.mapping_line}"
+        raise SettingsError(f"{error.key}: is given twice ({where}); give it once") from None
     except yaml.YAMLError as error:
         raise SettingsError(f"not YAML: {' '.join(str(error).split())}") from None
     except UnicodeDecodeError as error:
@@ -138,18 +142,6 @@ def convert(tree: Any, kind: type[_T]) -> _T:
         return msgspec.convert(tree, kind, dec_hook=_decode)
     except msgspec.ValidationError as error:
         raise next(_faults("", tree, kind), SettingsError(str(error))) from None
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML's, but a repeated key is an error: its first value would be lost silently."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-        for key in keys:
-            if keys.count(key) > 1:
-                line = node.start_mark.line + 1
-                raise SettingsError(f"{key}: is given twice (mapping from line {line}); give it once")
-        return super().construct_mapping(node, deep)
 
 
 def _decode(kind: type, value: Any) -> Any:

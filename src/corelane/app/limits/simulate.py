@@ -7,10 +7,10 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import yaml
 
+from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.limits.model import builtin, scenario_file, variants
 from corelane.limits.model.builtin import Study, StudyCase
 from corelane.limits.model.phases import phase_spread
@@ -18,20 +18,6 @@ from corelane.limits.model.scenario import Scenario, run
 from corelane.limits.model.scenario_file import ScenarioError
 from corelane.view import limits as view
 from corelane.view import limits_svg, tables
-
-
-class _Loader(yaml.SafeLoader):
-    """YAML without duplicate keys: of two limits, one would be ignored without a message."""
-
-    def compose_mapping_node(self, anchor: Any) -> Any:
-        node = super().compose_mapping_node(anchor)
-        seen: set[str] = set()
-        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise ScenarioError(f"line {line}: key {key.value!r} occurs twice in a mapping; keep one")
-            seen.add(key.value)
-        return node
 
 
 def names() -> list[tuple[str, str]]:
@@ -68,7 +54,9 @@ def _study(source: str) -> Study:
 
 def _from_file(path: Path) -> Study:
     try:
-        scenario = scenario_file.read(yaml.load(path.read_text(), _Loader))  # noqa: S506 - a SafeLoader
+        scenario = scenario_file.read(yaml.load(path.read_text(), UniqueKeyLoader))  # noqa: S506 - a SafeLoader
+    except DuplicateKeyError as error:
+        raise ScenarioError(f"{path}: {error}") from None
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{path}:{mark.line + 1}:{mark.column + 1}" if mark else str(path)

@@ -49,7 +49,10 @@ def with_file(options: SchedulerOptions) -> tuple[ConfigurationFile | None, Sche
         return None, options
     try:
         file = profiles.read(options.config)
-        of_file = _election(file.configuration().leader_election, file.source)
+        settings = file.configuration()
+        of_file = _election(settings.leader_election, file.source)
+        if settings.kubeconfig:
+            of_file["kubeconfig"] = Path(settings.kubeconfig)
     except (ConfigurationError, RegistryError) as error:
         raise SettingsError(str(error)) from error
     missing = {name: value for name, value in of_file.items() if getattr(options, name) is None}

@@ -7,12 +7,14 @@ Accepted as they stand are settings that change nothing here: all nodes are cons
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 import yaml
 from msgspec import Struct
 
+from corelane.kube.yaml_keys import DuplicateKeyError, UniqueKeyLoader
 from corelane.scheduler.framework.binding import BindPlugin, PostBindPlugin, PreBindPlugin
 from corelane.scheduler.framework.field_faults import first_fault, shown
 from corelane.scheduler.framework.plugin import (
@@ -27,6 +29,7 @@ from corelane.scheduler.framework.plugin import (
     ReservePlugin,
     ScorePlugin,
 )
+from corelane.scheduler.framework.plugin_args import arguments_fault
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.framework.registry import Factory
 from corelane.workload import SchedulerDefaults
@@ -96,6 +99,16 @@ class LeaderElection(_Strict, frozen=True):
     resource_namespace: str | None = None
 
 
+class ClientConnection(_Strict, frozen=True):
+    """Of these only `kubeconfig` has an effect; requests are not limited in their rate."""
+
+    kubeconfig: str | None = None
+    accept_content_types: str | None = None
+    content_type: str | None = None
+    qps: float | None = None
+    burst: int | None = None
+
+
 class _File(_Strict, frozen=True):
     api_version: str
     kind: str
@@ -105,7 +118,7 @@ class _File(_Strict, frozen=True):
     pod_max_backoff_seconds: float = 10
     parallelism: int | None = None
     percentage_of_nodes_to_score: int | None = None
-    client_connection: dict[str, Any] = {}
+    client_connection: ClientConnection = ClientConnection()
     healthz_bind_address: str | None = None
     metrics_bind_address: str | None = None
     enable_profiling: bool = False
@@ -120,6 +133,8 @@ class Configuration:
 
     profiles: tuple[Profile, ...]
     leader_election: LeaderElection = field(default_factory=LeaderElection)
+    kubeconfig: str = ""
+    """Path from `clientConnection.kubeconfig`."""
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
 
@@ -150,6 +165,7 @@ def parse(text: str, source: str, offer: Offer) -> Configuration:
     return Configuration(
         tuple(profiles),
         file.leader_election,
+        file.client_connection.kubeconfig or "",
         file.pod_initial_backoff_seconds,
         file.pod_max_backoff_seconds,
     )
@@ -164,10 +180,7 @@ def duration(text: str, source: str, name: str) -> float:
 
 
 def _decoded(text: str, source: str) -> _File:
-    try:
-        tree = yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ConfigurationError(f"{source}: not YAML: {' '.join(str(error).split())}") from error
+    tree = _tree(text, source)
     if tree is None:
         raise ConfigurationError(f"{source}: the file is empty: {_BEGINNING}")
     if not isinstance(tree, dict):
@@ -177,13 +190,51 @@ def _decoded(text: str, source: str) -> _File:
     return msgspec.convert(tree, _File)
 
 
+def _tree(text: str, source: str) -> Any:
+    """The file as plain values; a field with null counts as absent, as in kube-scheduler."""
+    try:
+        return _without_nulls(yaml.load(text, UniqueKeyLoader))  # noqa: S506 - a SafeLoader
+    except DuplicateKeyError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
+    except yaml.MarkedYAMLError as error:
+        mark, problem = error.problem_mark, error.problem or error.context
+        where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+        raise ConfigurationError(f"{source}: {where}not YAML: {problem}") from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigurationError(f"{source}: not YAML: {' '.join(str(error).split())}") from None
+    except RecursionError:
+        why = "nested too deeply, or an alias within its own anchor"
+        raise ConfigurationError(f"{source}: not YAML: {why}") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(one) for key, one in value.items() if one is not None}
+    if isinstance(value, list):
+        return [_without_nulls(one) for one in value]
+    return value
+
+
 def _check(file: _File, source: str) -> None:
     if file.api_version != API_VERSION:
         raise _invalid(source, "apiVersion", file.api_version, f"use {API_VERSION}")
     if file.kind != KIND:
         raise _invalid(source, "kind", file.kind, f"use {KIND}")
     if file.extenders:
-        raise _invalid(source, "extenders", f"{len(file.extenders)} entries", "remove them: none is called")
+        found = shown(list(file.extenders))
+        raise ConfigurationError(f"{source}: extenders: {found}: no extender is called: remove the field")
+    if file.leader_election.resource_lock not in {None, "leases"}:
+        raise _invalid(
+            source, "leaderElection.resourceLock", file.leader_election.resource_lock, "use leases"
+        )
+    if file.parallelism is not None and file.parallelism <= 0:
+        raise _invalid(source, "parallelism", file.parallelism, "use more than 0, or remove the field")
+    shares = {f"profiles[{i}].": one.percentage_of_nodes_to_score for i, one in enumerate(file.profiles)}
+    for where, share in {"": file.percentage_of_nodes_to_score, **shares}.items():
+        if share is not None and not 0 <= share <= 100:
+            raise _invalid(
+                source, f"{where}percentageOfNodesToScore", share, "use 0 to 100, or remove the field"
+            )
     if file.pod_initial_backoff_seconds <= 0:
         value = file.pod_initial_backoff_seconds
         raise _invalid(source, "podInitialBackoffSeconds", value, "use more than 0")
@@ -200,10 +251,11 @@ def _profile(one: _Profile, where: str, source: str, offer: Offer) -> Profile:
             allowed = ", ".join(("multiPoint", *POINTS))
             raise _invalid(source, f"{where}.plugins", point, f"use one of {allowed}")
     names = _names(one, where, source, offer)
-    args = _args(one, where, source, offer)
+    args = _arguments(one, where, source, offer)
     made: dict[str, Plugin] = {}
     for name in dict.fromkeys(name for of_point in names.values() for name in of_point):
-        made[name] = _made(name, args.get(name, {}), where, source, offer)
+        place, given = args.get(name, (f"{where}.plugins", {}))
+        made[name] = _made(name, given, place, source, offer)
     points = {
         point: tuple(made[name] for name in of_point if isinstance(made[name], POINTS[point]))
         for point, of_point in names.items()
@@ -250,23 +302,33 @@ def _check_known(listed: Sequence[_Named], where: str, source: str, offer: Offer
         if kind == "disabled" and named.name == "*":
             continue
         if named.name not in offer.factories:
-            known = ", ".join(sorted(offer.factories))
-            raise _invalid(source, f"{where}[{i}].name", named.name, f"there is no such plugin; use {known}")
+            raise _unknown(source, f"{where}[{i}].name", named.name, offer)
+        if named.name in [other.name for other in listed[:i]]:
+            raise _invalid(source, f"{where}[{i}].name", named.name, "name a plugin once in a list")
         if named.weight < 0:
             raise _invalid(
                 source, f"{where}[{i}].weight", named.weight, "use 1 or more, or name it in disabled"
             )
 
 
-def _args(one: _Profile, where: str, source: str, offer: Offer) -> dict[str, dict[str, Any]]:
-    args: dict[str, dict[str, Any]] = {}
+def _unknown(source: str, place: str, name: str, offer: Offer) -> ConfigurationError:
+    known = {one.lower(): one for one in sorted(offer.factories)}
+    close = get_close_matches(name.lower(), known, 1, cutoff=0.8)
+    remedy = known[close[0]] if close else f"one of {', '.join(known.values())}"
+    return _invalid(source, place, name, f"there is no such plugin; use {remedy}")
+
+
+def _arguments(one: _Profile, where: str, source: str, offer: Offer) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The place in the file and the arguments, by the plugin's name."""
+    args: dict[str, tuple[str, dict[str, Any]]] = {}
     for i, entry in enumerate(one.plugin_config):
-        place = f"{where}.pluginConfig[{i}].name"
+        place = f"{where}.pluginConfig[{i}]"
         if entry.name not in offer.factories:
-            raise _invalid(source, place, entry.name, "there is no such plugin")
+            raise _unknown(source, f"{place}.name", entry.name, offer)
         if entry.name in args:
-            raise _invalid(source, place, entry.name, "give the arguments of a plugin once")
-        args[entry.name] = {key: value for key, value in entry.args.items() if key not in _TYPE_KEYS}
+            raise _invalid(source, f"{place}.name", entry.name, "give the arguments of a plugin once")
+        given = {key: value for key, value in entry.args.items() if key not in _TYPE_KEYS}
+        args[entry.name] = f"{place}.args", given
     return args
 
 
@@ -274,14 +336,16 @@ _TYPE_KEYS: Final = frozenset({"apiVersion", "kind"})
 """Of upstream's typed arguments."""
 
 
-def _made(name: str, args: Mapping[str, Any], where: str, source: str, offer: Offer) -> Plugin:
+def _made(name: str, args: Mapping[str, Any], place: str, source: str, offer: Offer) -> Plugin:
+    if fault := arguments_fault(offer.factories[name], args):
+        raise ConfigurationError(f"{source}: {place}.{fault.path}: {fault.problem}: {fault.remedy}")
     try:
         return offer.factories[name](**args)
     except (TypeError, ValueError, msgspec.MsgspecError) as error:
-        given = ", ".join(f"{key}={value!r}" for key, value in args.items()) or "none"
-        raise ConfigurationError(
-            f"{source}: {where}.pluginConfig: args of {name} ({given}): {error}"
-        ) from error
+        why = str(error).removeprefix(f"{name}: ")
+        if not any(key in why for key in args):
+            why = f"{', '.join(f'{key}: {shown(value)}' for key, value in args.items()) or 'none'}: {why}"
+        raise ConfigurationError(f"{source}: {place} of {name}: {why}") from error
 
 
 def _check_points(
@@ -296,7 +360,9 @@ def _check_points(
         for i, named in enumerate(chosen.enabled if point in POINTS else ()):
             if not isinstance(made[named.name], POINTS[point]):
                 place = f"{where}.plugins.{point}.enabled[{i}].name"
-                raise _invalid(source, place, named.name, f"the plugin has nothing to do at {point}")
+                there = [name for name, kind in POINTS.items() if isinstance(made[named.name], kind)]
+                remedy = f"the plugin has nothing to do at {point}; use {' or '.join(there)}"
+                raise _invalid(source, place, named.name, remedy)
     if len(points["queueSort"]) != 1:
         found = [plugin.name for plugin in points["queueSort"]]
         raise _invalid(

@@ -63,6 +63,8 @@ class InterPodAffinity:
         hardPodAffinityWeight: int = 1,  # noqa: N803 - upstream's name
         ignorePreferredTermsOfExistingPods: bool = False,  # noqa: N803 - upstream's name
     ) -> None:
+        if not 0 <= hardPodAffinityWeight <= 100:
+            raise ValueError(f"hardPodAffinityWeight {hardPodAffinityWeight}: use 0 to 100")
         self.hard_weight = hardPodAffinityWeight
         self.ignore_existing = ignorePreferredTermsOfExistingPods
 

@@ -1,7 +1,7 @@
 """NodeAffinity: node selector and node affinity, required and preferred."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -23,6 +23,8 @@ from corelane.scheduler.framework.plugin import SKIP, Cycle, Depends, Rejection,
 from corelane.scheduler.plugins.node_term_masks import labels_mask, selector_mask, term_mask
 from corelane.scheduler.plugins.normalize import by_maximum
 
+_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+
 
 class NodeAffinity:
     """Rejects nodes that do not match; scores by the weights of the preferred terms that match.
@@ -37,6 +39,9 @@ class NodeAffinity:
 
     def __init__(self, addedAffinity: Mapping[str, Any] | None = None) -> None:  # noqa: N803 - upstream's name
         self.added = msgspec.convert(addedAffinity or {}, pods.NodeAffinity)
+        for operator in _operators(self.added):
+            if operator not in _OPERATORS:
+                raise ValueError(f"addedAffinity: operator {operator!r}: use one of {', '.join(_OPERATORS)}")
 
     def pre_filter(self, cycle: Cycle) -> Rejection | Skip | None:
         if not cycle.pod.pod.spec.node_selector and _required(cycle.pod) is None and not self.added.required:
@@ -120,6 +125,13 @@ class NodeAffinity:
         if not matches_required_affinity(pod.pod, new):
             return False
         return not isinstance(old, Node) or not matches_required_affinity(pod.pod, old)
+
+
+def _operators(affinity: pods.NodeAffinity) -> Iterator[str]:
+    terms = [one.preference for one in affinity.preferred]
+    terms += affinity.required.node_selector_terms if affinity.required else ()
+    for term in terms:
+        yield from (one.operator for one in (*term.match_expressions, *term.match_fields))
 
 
 def _required(info: PodInfo) -> pods.NodeSelector | None:

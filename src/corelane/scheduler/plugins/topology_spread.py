@@ -89,6 +89,9 @@ class PodTopologySpread:
             raise ValueError("PodTopologySpread: defaultConstraints needs defaultingType: List")
         self.system = defaultingType == "System"
         listed = msgspec.convert(list(defaultConstraints), tuple[TopologySpreadConstraint, ...])
+        for number, one in enumerate(listed):
+            if why := _constraint_fault(one):
+                raise ValueError(f"defaultConstraints[{number}].{why}")
         given = tuple(spread_constraint(one, {}) for one in listed)
         self.defaults = scoring.SYSTEM_CONSTRAINTS if self.system else given
 
@@ -187,6 +190,19 @@ class PodTopologySpread:
             ChangeKind.POD_CHANGED | ChangeKind.POD_ITSELF: always,
             ChangeKind.NODE_ADDED | ChangeKind.NODE_LABELS | ChangeKind.NODE_TAINTS: _domain_changed,
         }
+
+
+def _constraint_fault(one: TopologySpreadConstraint) -> str:
+    """Field, value and remedy of an invalid default constraint; "" for a valid one."""
+    if one.max_skew <= 0:
+        return f"maxSkew {one.max_skew}: use more than 0"
+    if not one.topology_key:
+        return "topologyKey missing: add a node label's key, such as topology.kubernetes.io/zone"
+    if one.when_unsatisfiable not in {"DoNotSchedule", "ScheduleAnyway"}:
+        return f"whenUnsatisfiable {one.when_unsatisfiable!r}: use DoNotSchedule or ScheduleAnyway"
+    if one.label_selector is not None:
+        return "labelSelector is set: remove it, the pod's own service or controller selects the pods"
+    return ""
 
 
 def _domains(cycle: Cycle, constraint: SpreadConstraint, with_labels: Mask) -> Domains:

@@ -40,6 +40,8 @@ class VolumeBinding:
     scope = Scope.CLUSTER
 
     def __init__(self, bindTimeoutSeconds: float = 600.0) -> None:  # noqa: N803 - upstream's name
+        if bindTimeoutSeconds < 0:
+            raise ValueError(f"bindTimeoutSeconds {bindTimeoutSeconds}: use 0 or more")
         self.timeout = float(bindTimeoutSeconds)
         self._objects: ClusterObjects | None = None
 
