@@ -19,6 +19,7 @@ from corelane.kernel import proc
 from corelane.kube.client import KubeClient
 from corelane.kube.pod import Pod
 from support.up import FOREVER, Up, clear, container, is_alive, pod, up
+from support.up_pods import pids, ready
 
 SHARER = pod("sharer", container("c", FOREVER, "100m"))
 LANE = pod("lane", container("server", FOREVER, "1"), container("sidecar", FOREVER, "100m"))
@@ -37,28 +38,6 @@ async def run(client: KubeClient, *manifests: dict[str, object]) -> None:
         await client.create(manifest)
 
 
-def ready(cluster: Up, *names: str) -> None:
-    async def all_ready(client: KubeClient) -> bool:
-        pods = {p.metadata.name: p for p in (await client.list(Pod)).items}
-        return all(
-            n in pods and any(c.type == "Ready" and c.status == "True" for c in pods[n].status.conditions)
-            for n in names
-        )
-
-    cluster.until(all_ready, f"{names} are ready")
-
-
-def pids(cluster: Up) -> dict[str, int]:
-    """Container (pod/name) to the process id of its main process, as the runtime recorded it."""
-    found = {}
-    for status in cluster.data_dir.glob("nodes/*/containers/containers/*/status.json"):
-        spec = json.loads(status.with_name("spec.json").read_text())["spec"]
-        outcome = json.loads(status.read_text())
-        if outcome["state"] == "running":
-            found[f"{spec['pod']}/{spec['name']}"] = outcome["pid"]
-    return found
-
-
 def allowed(pid: int) -> set[str]:
     return {str(task.cpus) for task in proc.tasks_allowed([pid])}
 
@@ -67,10 +46,10 @@ def allowed(pid: int) -> set[str]:
 def test_exclusive_containers_get_cpus_that_nobody_else_may_use(cluster: Up) -> None:
     cluster.call(lambda client: run(client, SHARER))
     ready(cluster, "sharer")
-    everything = allowed(pids(cluster)["sharer/c"])
+    everything = allowed(pids(cluster.data_dir)["sharer/c"])
     cluster.call(lambda client: run(client, LANE))
     ready(cluster, "sharer", "lane")
-    found = pids(cluster)
+    found = pids(cluster.data_dir)
     (lane,) = allowed(found["lane/server"])
     assert "," not in lane
     assert "-" not in lane
@@ -89,7 +68,7 @@ async def _grew_back(pid: int, everything: set[str]) -> bool:
 def test_killed_corelane_comes_back_to_the_same_processes_on_the_same_cpus(cluster: Up) -> None:
     cluster.call(lambda client: run(client, SHARER, LANE))
     ready(cluster, "sharer", "lane")
-    before = pids(cluster)
+    before = pids(cluster.data_dir)
     cpus = {name: allowed(pid) for name, pid in before.items()}
     cluster.process.send_signal(signal.SIGKILL)
     cluster.process.wait()
@@ -99,7 +78,7 @@ def test_killed_corelane_comes_back_to_the_same_processes_on_the_same_cpus(clust
     with up(cluster.data_dir, "--node-name", "here") as again:
         ready(again, "sharer", "lane")
         again.until(lambda client: _restarted(client, "lane", "sidecar"), "the sidecar was restarted")
-        after = pids(again)
+        after = pids(again.data_dir)
         for name in ("sharer/c", "lane/server"):
             assert after[name] == before[name]
             assert allowed(after[name]) == cpus[name]
@@ -114,7 +93,7 @@ async def _restarted(client: KubeClient, name: str, container_name: str) -> bool
 def test_interrupt_ends_corelane_soon_and_leaves_the_processes_running(cluster: Up) -> None:
     cluster.call(lambda client: run(client, SHARER))
     ready(cluster, "sharer")
-    (pid,) = pids(cluster).values()
+    (pid,) = pids(cluster.data_dir).values()
     assert cluster.stop() < 5
     assert cluster.process.returncode == 0
     assert is_alive(pid)
@@ -124,7 +103,7 @@ def test_stop_pods_ends_the_processes_and_leaves_no_cgroup(tmp_path: Path) -> No
     with up(tmp_path / "data", "--stop-pods") as cluster:
         cluster.call(lambda client: run(client, SHARER))
         ready(cluster, "sharer")
-        (pid,) = pids(cluster).values()
+        (pid,) = pids(cluster.data_dir).values()
         groups = Path(f"/proc/{pid}/cgroup").read_text()
         cluster.stop(signal.SIGTERM)
         assert cluster.process.returncode == 0
@@ -187,7 +166,7 @@ def test_simulated_nodes_take_pods_and_run_no_process(tmp_path: Path) -> None:
     ) as cluster:
         cluster.call(lambda client: run(client, tolerant))
         ready(cluster, "far")
-        assert not pids(cluster)
+        assert not pids(cluster.data_dir)
         shown = subprocess.run(
             [
                 sys.executable,
@@ -215,7 +194,7 @@ def test_clear_leaves_nothing(tmp_path: Path) -> None:
     with up(tmp_path / "data") as cluster:
         cluster.call(lambda client: run(client, SHARER))
         ready(cluster, "sharer")
-        (pid,) = pids(cluster).values()
+        (pid,) = pids(cluster.data_dir).values()
         cluster.kill()
         clear(cluster.data_dir)
         assert not Path(f"/proc/{pid}").exists()

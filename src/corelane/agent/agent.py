@@ -5,14 +5,14 @@ is on disk. The other tasks watch the API server, the runtime, the clock and /pr
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from corelane.agent.allocation import events, instructions
 from corelane.agent.allocation.allocation import Allocation
 from corelane.agent.allocation.events import AgentEvent
-from corelane.agent.allocation.instructions import Instruction
+from corelane.agent.allocation.instructions import Instruction, PublishEvent
 from corelane.agent.clocks import Clocks
 from corelane.agent.event_loop import EventLoop
 from corelane.agent.execution import ENDED, Execution
@@ -81,13 +81,18 @@ class Agent:
         clocks: Clocks | None = None,
         kubelet: KubeletStateFile | None = None,
         machine_watch: MachineWatch | None = None,
+        notices: Iterable[PublishEvent] = (),
+        left_running: Collection[str] = (),
     ) -> None:
         """Read ledger and settings; labels and annotations of the Node override `config`.
 
         CPUs pinned by a `kubelet` on this machine stay allocated until its pods end; `machine_watch` reports
-        CPUs that go off-line and come back. Raises OSError, NodeConfigError.
+        CPUs that go off-line and come back. `notices` become events of the Node. `left_running` are UIDs of
+        pods whose containers are left as they run although the API server does not have the pods. Raises
+        OSError, NodeConfigError.
         """
         self.node_name = node_name
+        self._notices, self._left_running = tuple(notices), tuple(left_running)
         self.reporter = reporter or LogReporter(node_name)
         self._client = client
         self._runtime = runtime
@@ -227,9 +232,13 @@ class Agent:
         """Register the node, apply its settings, list its pods; from then on the state machine acts."""
         await self._heartbeat.register()
         self._node.report_start()
+        for notice in self._notices:
+            self._node.event(notice)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._heartbeat.run())
             await self._watch.follow(self.node_name, self, group)
+            for uid in self._left_running:
+                self._put(events.PodUndecodable(uid=uid, **self._clocks.times()))
             self._put(events.PodsListed(**self._clocks.times()))
             self._ready.set()
 

@@ -11,7 +11,7 @@ from corelane.agent.allocation.events import AgentEvent, Exited
 from corelane.agent.allocation.instructions import Instruction
 from corelane.agent.clocks import Clocks
 from corelane.agent.execution import ENDED, InstructionTasks, container_run
-from corelane.agent.lifecycle import container_env, instructions
+from corelane.agent.lifecycle import container_env, instructions, recorded_manifest
 from corelane.agent.lifecycle import events as pod_events
 from corelane.agent.lifecycle.container_env import NodeFields
 from corelane.agent.lifecycle.pod_manifest import RunPod
@@ -42,6 +42,7 @@ class LifecycleExecution:
     ) -> None:
         self._client = client
         self._runtime = runtime
+        self._records_manifests = runtime.capabilities.plain_processes
         self._pods = pods
         self._ledger = ledger
         self._node_fields = node_fields
@@ -122,6 +123,7 @@ class LifecycleExecution:
             cpu_shares_milli=request.cpu_request,
             quota_us=self._quota_us(order, request.cpu_limit),
             attempt=order.attempt,
+            manifest=recorded_manifest.encode(pod) if self._records_manifests else "",
         )
 
     def _quota_us(self, order: instructions.Start, limit: int) -> int | None:

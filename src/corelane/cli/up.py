@@ -56,6 +56,11 @@ from corelane.cli._errors import Command
     "auto",
 )
 @_options.reconcile_seconds
+@click.option(
+    "--forget-pods",
+    is_flag=True,
+    help="End running pods that the API server's data lacks, instead of recreating them from their records.",
+)
 @click.option("--stop-pods", is_flag=True, help="End the pods' processes too when corelane stops.")
 def up(data_dir: Path | None, nodes: int, *, stop_pods: bool, **options: Any) -> None:
     """Run corelane on this machine: pods run as local processes, pinned to their CPUs.

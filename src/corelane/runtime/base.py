@@ -6,7 +6,7 @@ adds starting and ending them. Nothing here depends on how containers are run. T
 
 import enum
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
@@ -35,7 +35,8 @@ class ContainerSpec:
     `command` is complete (entry point and arguments, `$(VAR)` already expanded); an empty `working_dir` is
     `/`. `cpu_shares_milli` is the CPU request in milliCPU. `quota_us` of CPU time per `period_us` is the CFS
     quota, None for no quota. `mems` None means every memory node. `log_path` None lets the runtime choose.
-    `attempt` counts the runs of this container in its pod.
+    `attempt` counts the runs of this container in its pod. `manifest` is the pod's, kept with the record and
+    opaque to the runtime.
     """
 
     pod_uid: str
@@ -53,6 +54,7 @@ class ContainerSpec:
     burst_us: int = 0
     log_path: Path | None = None
     attempt: int = 0
+    manifest: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -166,6 +166,10 @@ class LocalRuntime:
         for directory in await asyncio.to_thread(self._state.pod_logs, pod_uid):
             await asyncio.to_thread(shutil.rmtree, directory, ignore_errors=True)
 
+    def recorded(self) -> list[tuple[ContainerSpec, bool]]:
+        """Return what was ordered for every container that has a record, and whether a process may run."""
+        return [(one.stored.spec, not one.ended.is_set()) for one in self._known.all()]
+
     async def containers(self) -> list[RuntimeStatus]:
         return [container.status for container in self._known.all()]
 

@@ -50,14 +50,19 @@ class APIServer:
         log_source: LogSource | None = None,
         default_scheduler: str = "corelane-scheduler",
         tls: ssl.SSLContext | None = None,
+        prepare: Callable[[Backend], None] | None = None,
     ) -> None:
-        """Raises ValueError for a host that is not loopback."""
+        """`prepare` may write objects before the first request.
+
+        Raises ValueError for a host that is not loopback.
+        """
         _check_loopback(host)
         self._data_dir = data_dir
         self._tokens = dict(tokens)
         self._host, self._port, self._tls = host, port, tls
         self._default_scheduler = default_scheduler
         self._log_source = log_source
+        self._prepare = prepare
         self._store: Store | None = None
         self._context: handlers.Context | None = None
         self._runner: web.ServerRunner | None = None
@@ -88,6 +93,8 @@ class APIServer:
     async def _listen(self, store: Store) -> None:
         backend = Backend(store, self._default_scheduler)
         pipeline.make_default_objects(backend)
+        if self._prepare:
+            self._prepare(backend)
         self._context = handlers.Context(backend, self._log_source)
         self._runner = web.ServerRunner(connections.Connections(self._handle), shutdown_timeout=_SHUTDOWN)
         await self._runner.setup()

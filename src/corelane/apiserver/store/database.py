@@ -206,6 +206,10 @@ class Store:
         found.reverse()
         return found
 
+    def recent(self, resource: str) -> list[StoreEvent]:
+        """Events of one resource that are still in the window, oldest first."""
+        return list(self._shelf(resource).events)
+
     @contextlib.contextmanager
     def woken(self, resource: str, wake: Callable[[], None]) -> Iterator[None]:
         """Call `wake` after every write to `resource`, for as long as the context is open."""

@@ -5,21 +5,25 @@ from __future__ import annotations
 import asyncio
 import datetime
 import os
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
 from corelane.agent.agent import Agent
+from corelane.agent.allocation.instructions import PublishEvent
 from corelane.agent.kubelet_state import KubeletStateFile
 from corelane.agent.publication.node_status import SIMULATED
 from corelane.agent.reporting import LogReporter
 from corelane.agent.watching import SharedWatch
 from corelane.apiserver.http.auth import MASTERS, User
 from corelane.apiserver.http.server import APIServer
+from corelane.apiserver.store.server_backend import Backend
 from corelane.app import machines
 from corelane.app.settings_file import SettingsError
-from corelane.app.up import kubelet, tls
+from corelane.app.up import kubelet, lost_pods, tls
 from corelane.app.up import options as checks
 from corelane.app.up.datadir import DataDir
 from corelane.app.up.debug import DebugEndpoint
+from corelane.app.up.lost_pods import NodeRecords, Recovery
 from corelane.app.up.options import UpOptions
 from corelane.app.up.podlogs import PodLogs
 from corelane.app.up.supervise import Parts
@@ -53,6 +57,7 @@ class Cluster:
         self.directory = DataDir(options.data_dir)
         self.parts = Parts()
         self.agents: dict[str, Agent] = {}
+        self.recovery = Recovery()
         self.url = ""
         self._server: APIServer | None = None
         self._clients: list[KubeClient] = []
@@ -74,10 +79,13 @@ class Cluster:
         if simulated:
             config = checks.simulated_settings(self.settings, self.options)
             checks.check_settings(self.options, config, simulated, "of simulated nodes: ")
-        await self._serve()
+        runtime = await self._open_runtime()
+        await self._serve(
+            lost_pods.recover(self.recovery, self._records(runtime, here), forget=self.options.forget_pods)
+        )
         await self._start_scheduler()
         self.parts.start("the controller", Controller(self.client()).run())
-        await self._add_local(here)
+        self._add_local(here, runtime)
         if simulated:
             await self._add_simulated(simulated)
         await self._ready(self.node_name)
@@ -96,7 +104,18 @@ class Cluster:
             return None
         return await asyncio.to_thread(machines.load, self.options.machine)
 
-    async def _serve(self) -> None:
+    async def _open_runtime(self) -> LocalRuntime:
+        """Adopt what runs before the API server has its first request: it may have lost the pods."""
+        state = self.directory.node(self.node_name) / "containers"
+        runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
+        self._runtimes[self.node_name] = runtime
+        return runtime
+
+    def _records(self, runtime: LocalRuntime, machine: Machine) -> NodeRecords:
+        entries = lost_pods.ledger_entries(self.directory.node(self.node_name), machine, self.settings)
+        return NodeRecords(self.node_name, runtime.recorded(), entries)
+
+    async def _serve(self, prepare: Callable[[Backend], None]) -> None:
         access = self.directory.access()
         now = datetime.datetime.now(datetime.UTC)
         port = access.port if self.options.port is None else self.options.port
@@ -107,6 +126,7 @@ class Cluster:
             port=port,
             log_source=PodLogs(self.agents),
             tls=context,
+            prepare=prepare,
         )
         try:
             await self._server.start()
@@ -124,10 +144,7 @@ class Cluster:
         self._clients.append(client)
         return client
 
-    async def _add_local(self, machine: Machine) -> None:
-        state = self.directory.node(self.node_name) / "containers"
-        runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
-        self._runtimes[self.node_name] = runtime
+    def _add_local(self, machine: Machine, runtime: LocalRuntime) -> None:
         beside = kubelet.beside(checks.kubelet_state(self.options))
         watch = MachineWatch(machine, load=lambda: machines.load(None))
         self._add(
@@ -138,6 +155,8 @@ class Cluster:
             self.client(),
             kubelet=beside,
             machine_watch=watch,
+            notices=self.recovery.events(),
+            left_running=self.recovery.unlisted,
         )
 
     async def _add_simulated(self, machine: Machine) -> None:
@@ -163,6 +182,8 @@ class Cluster:
         *,
         kubelet: KubeletStateFile | None = None,
         machine_watch: MachineWatch | None = None,
+        notices: Iterable[PublishEvent] = (),
+        left_running: Collection[str] = (),
     ) -> None:
         agent = Agent(
             client,
@@ -175,6 +196,8 @@ class Cluster:
             kubelet=kubelet,
             machine_watch=machine_watch,
             reconcile_seconds=checks.reconcile_seconds(self.options),
+            notices=notices,
+            left_running=left_running,
         )
         self.agents[name] = agent
         self.parts.start(f"the agent of {name}", agent.run())

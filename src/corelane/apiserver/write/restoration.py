@@ -1,0 +1,57 @@
+"""Pods that run, but that the store does not have: entered again, with the UID under which they run."""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from corelane.apiserver import served_kinds
+from corelane.apiserver.api_requests import Target, WriteOptions
+from corelane.apiserver.codec import envelope
+from corelane.apiserver.served_kinds import ServedKind
+from corelane.apiserver.store.server_backend import Backend
+from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.write import pipeline
+
+_PODS, _NAMESPACES = served_kinds.PODS, served_kinds.NAMESPACES
+
+
+def pod_uids(backend: Backend) -> frozenset[str]:
+    """Return the UIDs of all pods in the store."""
+    return frozenset(record.object()["metadata"]["uid"] for record in backend.store.find(_PODS.stored))
+
+
+def deleted_pods(backend: Backend) -> frozenset[str]:
+    """Return the UIDs of the pods whose deletion is in the history that the store keeps."""
+    events = backend.store.recent(_PODS.stored)
+    return frozenset(event.record.object()["metadata"]["uid"] for event in events if event.kind == "DELETED")
+
+
+def restore_pod(backend: Backend, manifest: Mapping[str, Any]) -> str:
+    """Write a pod with the UID and creation time of its manifest, running on its node; return its name.
+
+    Its namespace is created where it is missing. Where another pod has the name, the pod gets a name made of
+    both name and UID. Raises StatusError for an invalid manifest, StoreError.
+    """
+    meta: Object = dict(manifest["metadata"])
+    namespace = meta["namespace"]
+    if backend.store.get(_NAMESPACES.stored, namespace) is None:
+        _create(backend, _NAMESPACES, "", {"metadata": {"name": namespace}}, WriteOptions())
+    if backend.store.get(_PODS.stored, f"{namespace}/{meta['name']}") is not None:
+        meta["name"] = f"{meta['name'][:240]}-{meta['uid'][:8]}"
+    obj = _create(backend, _PODS, namespace, {**manifest, "metadata": meta}, WriteOptions(dry_run=True))
+    kept: Collection[str] = ("uid", "creationTimestamp")
+    obj["metadata"] |= {name: meta[name] for name in kept if meta.get(name)}
+    obj["status"] |= {"phase": "Running", "conditions": [_scheduled(backend.timestamp())]}
+    backend.store.put(_PODS.stored, f"{namespace}/{meta['name']}", obj)
+    return str(meta["name"])
+
+
+def _create(
+    backend: Backend, kind: ServedKind, namespace: str, obj: Mapping[str, Any], options: WriteOptions
+) -> Object:
+    target = Target("", "create", kind.group, kind.version, kind.plural, namespace=namespace, kind=kind)
+    shaped = envelope.shaped(kind, kind.version, dict(obj))[0]
+    return pipeline.create(backend, target, shaped, options).obj
+
+
+def _scheduled(now: str) -> Object:
+    return {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
