@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from corelane.apiserver.store import backups
 from corelane.apiserver.store.database import FILE_NAME, Store
 from corelane.apiserver.stored_objects import Compacted, StoreChange, StoreError
 
@@ -221,7 +222,7 @@ def test_a_second_server_is_refused_while_the_first_lives(tmp_path):
 
 def test_a_file_that_is_no_database_is_named(tmp_path):
     (tmp_path / FILE_NAME).write_text("These are not the bytes you are looking for. " * 100)
-    with pytest.raises(StoreError, match=r"apiserver\.db.*not a database.*move the file away"):
+    with pytest.raises(StoreError, match=r"apiserver\.db: damaged .*not a database.*move the file to"):
         on_disk(tmp_path)
 
 
@@ -249,7 +250,7 @@ def test_a_damaged_row_is_named(tmp_path, value):
     store.close()
     with sqlite3.connect(tmp_path / FILE_NAME) as db:
         db.execute("UPDATE revision SET value = ?", (value,))
-    with pytest.raises(StoreError, match="revision 1 is damaged"):
+    with pytest.raises(StoreError, match=r"damaged .revision 1: "):
         on_disk(tmp_path)
     (tmp_path / FILE_NAME).unlink()
     on_disk(tmp_path).close()
@@ -278,4 +279,107 @@ def test_the_file_is_for_its_owner_only_and_can_be_checkpointed(tmp_path):
     assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
     rows = sqlite3.connect(tmp_path / FILE_NAME).execute("SELECT value FROM revision").fetchall()
     assert json.loads(rows[0][0])["value"] == 1
+    store.close()
+
+
+def filled(directory, count=400):
+    store = on_disk(directory)
+    for number in range(count):
+        store.put("things", f"thing-{number:04}", thing("x" * (number % 900)))
+    store.close()
+    return directory / FILE_NAME
+
+
+@settings(max_examples=120)
+@given(st.data())
+def test_damage_anywhere_in_the_file_is_one_error_and_leaves_the_file(tmp_path_factory, data):
+    path = filled(tmp_path_factory.mktemp("damage"), 40)
+    content = bytearray(path.read_bytes())
+    start = data.draw(st.integers(0, len(content) - 1))
+    junk = data.draw(
+        st.one_of(st.binary(min_size=1, max_size=64), st.just(b"\0" * 4096), st.just(b"\xff" * 4096))
+    )
+    content[start : start + len(junk)] = junk
+    content = content[: data.draw(st.sampled_from([len(content), len(content), len(content) // 2]))]
+    path.write_bytes(bytes(content))
+    backup = path.with_name(f"{FILE_NAME}.backup")
+    assert backup.exists()
+    try:
+        store = Store(path, nothing)
+    except StoreError as error:
+        assert str(path) in str(error)
+        assert path.read_bytes() == bytes(content)
+        if "damaged" in str(error):
+            assert f"--restore-backup {backup}" in str(error)
+    else:
+        store.close()
+
+
+def test_backup_restores_what_was_written_and_keeps_the_damaged_file(tmp_path):
+    path = filled(tmp_path)
+    content = path.read_bytes()[:-5000] + b"\0" * 5000
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match=r"--restore-backup .*apiserver\.db\.backup"):
+        on_disk(tmp_path)
+    kept = backups.restore(path, backups.path_of(path))
+    assert kept.read_bytes() == content
+    store = on_disk(tmp_path)
+    assert len(store.find("things")) == 400
+    assert store.revision == 400
+    store.close()
+
+
+def test_backup_of_a_damaged_file_does_not_replace_the_good_one(tmp_path):
+    path = filled(tmp_path)
+    good = backups.path_of(path).read_bytes()
+    store = on_disk(tmp_path)
+    store.put("things", "more", thing())
+    with path.open("r+b") as file:
+        file.seek(3 * 4096)
+        file.write(b"\xff" * 8192)
+    with pytest.raises(StoreError, match="damaged"):
+        store.back_up()
+    store.close()
+    assert backups.path_of(path).read_bytes() == good
+    assert not list(tmp_path.glob(".*tmp"))
+
+
+def test_backup_of_a_lost_file_is_kept_beside_the_new_one(tmp_path):
+    filled(tmp_path).unlink()
+    store = on_disk(tmp_path)
+    assert store.kept_backup.name == f"{FILE_NAME}.backup.kept-1"
+    store.put("things", "new", thing())
+    store.close()
+    assert store.kept_backup.exists()
+    assert backups.path_of(tmp_path / FILE_NAME).exists()
+
+
+@pytest.mark.parametrize("how", ["removed", "replaced", "moved"])
+def test_a_file_that_is_gone_takes_no_write(tmp_path, how):
+    store = on_disk(tmp_path)
+    store.put("things", "a", thing(1))
+    path = tmp_path / FILE_NAME
+    if how == "moved":
+        tmp_path.joinpath("else").mkdir()
+        path.rename(tmp_path / "else" / FILE_NAME)
+    else:
+        path.unlink()
+    if how == "replaced":
+        path.write_bytes(b"")
+    for write in (lambda: store.put("things", "a", thing(2)), store.checkpoint, store.back_up):
+        with pytest.raises(StoreError, match="deleted or replaced while corelane runs"):
+            write()
+    assert values(store.find("things")) == {"a": 1}
+    assert not path.exists() or path.stat().st_size == 0
+    store.close()
+
+
+def test_full_disk_is_said_without_advice_to_move_the_file(tmp_path):
+    store = on_disk(tmp_path)
+    store.put("things", "a", thing(1))
+    store._db.execute("PRAGMA max_page_count = 3")
+    with pytest.raises(StoreError, match=r"cannot write .*full; free space .* leave the file") as error:
+        for number in range(50):
+            store.put("things", f"b{number}", thing("x" * 5000))
+    assert "move" not in str(error.value)
     store.close()

@@ -57,6 +57,12 @@ from corelane.cli._errors import Command
 )
 @_options.reconcile_seconds
 @click.option(
+    "--restore-backup",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Start with this backup of the API server's objects; the present file is kept under another name.",
+)
+@click.option(
     "--forget-pods",
     is_flag=True,
     help="End running pods that the API server's data lacks, instead of recreating them from their records.",

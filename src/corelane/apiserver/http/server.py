@@ -5,7 +5,7 @@ import hashlib
 import ipaddress
 import ssl
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
@@ -68,6 +68,16 @@ class APIServer:
         self._runner: web.ServerRunner | None = None
         self._chores: asyncio.Task[None] | None = None
         self.url = ""
+
+    @property
+    def kept_backup(self) -> Path | None:
+        """Backup of a state file that was gone at the start."""
+        return self._store.kept_backup if self._store else None
+
+    def check_in_place(self) -> None:
+        """Raise StoreError if the state file was deleted or replaced since the start."""
+        if self._store:
+            self._store.check_in_place()
 
     @property
     def log_source(self) -> LogSource | None:

@@ -6,8 +6,6 @@ What was answered survives `kill -9` (WAL, one commit a write); a power cut may 
 """
 
 import contextlib
-import fcntl
-import os
 import sqlite3
 from bisect import bisect_left, insort
 from collections import deque
@@ -18,6 +16,8 @@ from typing import overload
 
 import msgspec
 
+from corelane.apiserver.store import backups
+from corelane.apiserver.store.state_file import StateFile, damaged, failure, transaction
 from corelane.apiserver.stored_objects import (
     Compacted,
     Describe,
@@ -33,8 +33,6 @@ WINDOW = 10_000
 """Number of events that a watch can go back."""
 
 FILE_NAME = "apiserver.db"
-_APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
-_LAYOUT = 1
 _HOT = 256  # how many of the last events keep their encoded frames for watchers that are nearly up to date
 _SWEEP = 256  # rows no longer needed are removed so many at a time
 
@@ -128,13 +126,19 @@ class Store:
         self._shelves: dict[str, _Shelf] = {}
         self._window: deque[StoreEvent] = deque()
         self._stale: list[tuple[int]] = []
-        self._lock = _lock(path) if path else None
+        self._file = StateFile(path)
+        self._db = self._file.db
+        self._backed_up = -1
         self.revision = 0
+        self.kept_backup = backups.set_aside(path) if path and self._file.is_new else None
+        """Backup of a file that was gone at the start."""
         try:
-            self._db = _open(path)
             self._load()
+        except sqlite3.Error as error:
+            self._file.close()
+            raise failure(path, "read", error) from error
         except BaseException:
-            self._unlock()
+            self._file.close()
             raise
 
     @property
@@ -221,15 +225,29 @@ class Store:
             wakers.discard(wake)
 
     def checkpoint(self) -> None:
-        """Fold the write-ahead log into the file; on a connection of its own, so any thread may do it."""
-        if self._path:
-            with contextlib.closing(sqlite3.connect(self._path, timeout=1)) as db:
-                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+        """Fold the write-ahead log into the file; any thread may do it. Raises StoreError."""
+        self._file.checkpoint()
+
+    def check_in_place(self) -> None:
+        """Raise StoreError if the file was deleted or replaced."""
+        self._file.check_in_place()
+
+    def back_up(self) -> None:
+        """Replace the backup, if there was a write since the last one; any thread may do it.
+
+        Raises StoreError.
+        """
+        revision = self.revision
+        if revision != self._backed_up:
+            self._file.back_up()
+            self._backed_up = revision
 
     def close(self) -> None:
+        """Write a last backup, and close the file."""
         self._sweep()
-        self._db.close()
-        self._unlock()
+        with contextlib.suppress(StoreError):
+            self.back_up()
+        self._file.close()
 
     def _shelf(self, resource: str) -> _Shelf:
         shelf = self._shelves.get(resource)
@@ -254,11 +272,12 @@ class Store:
 
     def _commit(self, events: Sequence[StoreEvent]) -> None:
         rows = [(e.revision, e.resource, e.record.key, e.kind == "DELETED", e.record.value) for e in events]
+        self._file.check_in_place()
         try:
-            with _transaction(self._db):
+            with transaction(self._db):
                 self._db.executemany("INSERT INTO revision VALUES (?, ?, ?, ?, ?)", rows)
         except sqlite3.Error as error:
-            raise StoreError(f"cannot write {self._path}: {error}") from error
+            raise failure(self._path, "write", error) from error
 
     def _apply(self, event: StoreEvent) -> None:
         shelf = self._shelf(event.resource)
@@ -287,7 +306,7 @@ class Store:
 
     def _sweep(self) -> None:
         """A failure only leaves rows behind, which the next sweep or start takes up again."""
-        with contextlib.suppress(sqlite3.Error), _transaction(self._db):
+        with contextlib.suppress(sqlite3.Error), transaction(self._db):
             self._db.executemany("DELETE FROM revision WHERE number = ?", self._stale)
             self._stale.clear()
 
@@ -295,7 +314,11 @@ class Store:
         rows = self._db.execute("SELECT number, resource, key, deleted, value FROM revision ORDER BY number")
         last = self._db.execute("SELECT max(number) FROM revision").fetchone()[0] or 0
         for number, resource, key, deleted, value in rows:
-            self._restore(number, resource, key, bool(deleted), value, recent=number > last - self._size)
+            try:
+                self._restore(number, resource, key, bool(deleted), value, recent=number > last - self._size)
+            except (msgspec.DecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
+                why = f"revision {number}: {error or type(error).__name__}"
+                raise damaged(self._path or Path(":memory:"), why) from error
         self.revision = last
 
     def _restore(
@@ -303,7 +326,9 @@ class Store:
     ) -> None:
         shelf = self._shelf(resource)
         previous = shelf.records.get(key)
-        record = self._record(resource, key, number, value, self._parse(value, number))
+        obj = _decode(value)
+        obj["metadata"]["resourceVersion"]
+        record = self._record(resource, key, number, value, obj)
         kind: EventKind = "DELETED" if deleted else "MODIFIED" if previous else "ADDED"
         event = StoreEvent(kind, resource, record, previous)
         if recent:
@@ -318,81 +343,3 @@ class Store:
         self._stale.append((number,))
         if previous:
             shelf.remove(key)
-
-    def _parse(self, value: bytes, number: int) -> Object:
-        try:
-            obj = _decode(value)
-            obj["metadata"]["resourceVersion"]
-        except (msgspec.DecodeError, KeyError, TypeError) as error:
-            raise StoreError(
-                f"{self._path}: revision {number} is damaged ({error}); move the file away to start empty"
-            ) from error
-        return obj
-
-    def _unlock(self) -> None:
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-
-
-@contextlib.contextmanager
-def _transaction(db: sqlite3.Connection) -> Iterator[None]:
-    db.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-    except BaseException:
-        db.execute("ROLLBACK")
-        raise
-    db.execute("COMMIT")
-
-
-def _lock(path: Path) -> int:
-    """Hold the file for this process; the kernel lets go when the process ends, however it ends."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
-    except OSError as error:
-        raise StoreError(f"cannot use {path}: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
-        raise StoreError(
-            f"{path} is in use by another corelane; stop it, or use another data directory"
-        ) from error
-    return handle
-
-
-def _open(path: Path | None) -> sqlite3.Connection:
-    try:
-        fresh = path is None or not path.exists() or path.stat().st_size == 0
-        db = sqlite3.connect(path or ":memory:", isolation_level=None, check_same_thread=False)
-        if path:
-            path.chmod(0o600)
-        _prepare(db, path, fresh)
-    except (sqlite3.Error, OSError) as error:
-        raise StoreError(
-            f"cannot use {path} as the API server's state: {error}; move the file away to start empty"
-        ) from error
-    return db
-
-
-def _prepare(db: sqlite3.Connection, path: Path | None, fresh: bool) -> None:
-    if fresh:
-        db.execute(f"PRAGMA application_id = {_APPLICATION}")
-        db.execute(f"PRAGMA user_version = {_LAYOUT}")
-    if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
-        raise StoreError(f"{path} is not a corelane state file; use another data directory")
-    layout = db.execute("PRAGMA user_version").fetchone()[0]
-    if layout != _LAYOUT:
-        raise StoreError(
-            f"{path} has layout {layout}, this corelane reads layout {_LAYOUT}; "
-            "use the corelane that wrote it, or another data directory"
-        )
-    db.execute("PRAGMA journal_mode = WAL")
-    db.execute("PRAGMA synchronous = NORMAL")
-    db.execute("PRAGMA wal_autocheckpoint = 20000")  # the server checkpoints off the loop long before
-    db.execute(
-        "CREATE TABLE IF NOT EXISTS revision (number INTEGER PRIMARY KEY, resource TEXT NOT NULL, "
-        "key TEXT NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL)"
-    )

@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import count
 
 import structlog
 
@@ -113,20 +114,23 @@ EVENT_LIFE = timedelta(hours=1)
 
 _PERIOD = 20.0  # seconds
 _AT_ONCE = 100
+_BACKUP_PERIODS, _FIRST_BACKUP = 30, 3  # every ten minutes, the first after one
 
 _log = structlog.get_logger("corelane.apiserver")
 
 
 async def keep_house(backend: Backend, period: float = _PERIOD) -> None:
-    """Fold the write-ahead log into the file and expire events every `period` seconds until cancelled.
+    """Expire events and fold the write-ahead log into the file every `period` seconds until cancelled.
 
-    A failure is logged and tried again the next time.
+    Every `_BACKUP_PERIODS` periods the file is backed up. A failure is logged and tried again the next time.
     """
-    while True:
+    for number in count(1):
         await asyncio.sleep(period)
         try:
             await expire_events(backend)
             await asyncio.to_thread(backend.store.checkpoint)
+            if number % _BACKUP_PERIODS == _FIRST_BACKUP:
+                await asyncio.to_thread(backend.store.back_up)
         except (StoreError, OSError, ValueError) as error:
             _log.warning("housekeeping failed", error=str(error))
 

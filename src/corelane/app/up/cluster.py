@@ -6,6 +6,7 @@ import asyncio
 import datetime
 import os
 from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
 from typing import Final
 
 from corelane.agent.agent import Agent
@@ -16,6 +17,8 @@ from corelane.agent.reporting import LogReporter
 from corelane.agent.watching import SharedWatch
 from corelane.apiserver.http.auth import MASTERS, User
 from corelane.apiserver.http.server import APIServer
+from corelane.apiserver.store import backups
+from corelane.apiserver.store.database import FILE_NAME
 from corelane.apiserver.store.server_backend import Backend
 from corelane.app import machines
 from corelane.app.settings_file import SettingsError
@@ -58,6 +61,8 @@ class Cluster:
         self.parts = Parts()
         self.agents: dict[str, Agent] = {}
         self.recovery = Recovery()
+        self.notes: list[str] = []
+        """What a person should know of this start, a sentence each."""
         self.url = ""
         self._server: APIServer | None = None
         self._clients: list[KubeClient] = []
@@ -117,6 +122,8 @@ class Cluster:
 
     async def _serve(self, prepare: Callable[[Backend], None]) -> None:
         access = self.directory.access()
+        if self.options.restore_backup is not None:
+            self._restore(self.options.restore_backup)
         now = datetime.datetime.now(datetime.UTC)
         port = access.port if self.options.port is None else self.options.port
         context, authority = await asyncio.to_thread(tls.server_context, self.directory.root, now)
@@ -130,13 +137,22 @@ class Cluster:
         )
         try:
             await self._server.start()
+            self.notes += self.recovery.lines()
         except OSError as error:
             cause = os.strerror(error.errno) if error.errno else str(error)
             raise SettingsError(
                 f"port {port} of 127.0.0.1: {cause}; give another with --port (0: any free port)"
             ) from error
+        if self._server.kept_backup:
+            self.notes.append(_started_empty(self._server.kept_backup))
         self.url = self._server.url
         self.directory.write_kubeconfig(self.url, access.token, authority)
+
+    def _restore(self, backup: Path) -> None:
+        path = self.directory.root / FILE_NAME
+        kept = backups.restore(path, backup)
+        was = f"; the file before is {kept}" if kept else ""
+        self.notes.append(f"API server's objects restored from {backup}{was}")
 
     def client(self) -> KubeClient:
         """Return a client of the embedded server, closed with the cluster."""
@@ -218,3 +234,10 @@ class Cluster:
         if self._server is not None:
             await self._server.stop()
         self.directory.close()
+
+
+def _started_empty(backup: Path) -> str:
+    return (
+        f"the API server's objects were gone, and it started without them; to use the backup of "
+        f"{backups.age(backup)}, stop corelane and start it with --restore-backup {backup}"
+    )

@@ -52,7 +52,7 @@ def _welcome(cluster: Cluster, *, stop_pods: bool) -> str:
     ]
     if runtime.notice:
         lines.append(f"  note: {runtime.notice}")
-    lines += [f"  note: {line}" for line in cluster.recovery.lines()]
+    lines += [f"  note: {line}" for line in cluster.notes]
     if cluster.options.simulated:
         count = cluster.options.simulated
         lines.append(

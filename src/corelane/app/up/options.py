@@ -33,6 +33,8 @@ class UpOptions:
     simulated: int = 0
     machine: str = ""
     cgroups: Mode = "auto"
+    restore_backup: Path | None = None
+    """Backup that replaces the API server's file before the start."""
     forget_pods: bool = False
     """End running pods that the API server does not have, rather than recreate them."""
     reconcile_seconds: float | None = None

@@ -1,0 +1,85 @@
+"""A copy of the store's file beside it, for when the file is damaged: written, kept, restored."""
+
+import os
+import shutil
+import sqlite3
+from contextlib import suppress
+from datetime import datetime
+from itertools import count
+from pathlib import Path
+
+_COMPANIONS = ("", "-wal", "-shm")
+
+
+def path_of(path: Path) -> Path:
+    """Return the path of the backup of a store's file."""
+    return path.with_name(f"{path.name}.backup")
+
+
+def age(backup: Path) -> str:
+    """Return when a backup was written, in local time."""
+    return datetime.fromtimestamp(backup.stat().st_mtime).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+
+
+def write(db: sqlite3.Connection, path: Path) -> None:
+    """Replace the backup of `path` by what `db` reads of it.
+
+    SQLite rebuilds the copy row by row, so a damaged page is an error here and never replaces a good backup.
+    Raises sqlite3.Error, OSError.
+    """
+    temporary = path.with_name(f".{path.name}.backup.tmp")
+    temporary.unlink(missing_ok=True)
+    try:
+        db.execute("VACUUM INTO ?", (str(temporary),))
+        temporary.chmod(0o600)
+        _fsync(temporary)
+        temporary.replace(path_of(path))
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Rename the backup of a file that is gone, so that the next backup does not replace it.
+
+    Return its new name, None without a backup. Raises OSError.
+    """
+    backup = path_of(path)
+    if not backup.exists():
+        return None
+    kept = _free_name(backup, "kept")
+    backup.rename(kept)
+    return kept
+
+
+def restore(path: Path, backup: Path) -> Path | None:
+    """Put a copy of `backup` in the place of `path`; return the new name of the file that was there.
+
+    No process may have the file open. Raises OSError.
+    """
+    temporary = path.with_name(f".{path.name}.restored.tmp")
+    shutil.copyfile(backup, temporary)
+    temporary.chmod(0o600)
+    _fsync(temporary)
+    kept = _free_name(path, "damaged") if path.exists() else None
+    for companion in _COMPANIONS:
+        there = path.with_name(f"{path.name}{companion}")
+        if kept is not None and there.exists():
+            there.rename(kept.with_name(f"{kept.name}{companion}"))
+        else:
+            there.unlink(missing_ok=True)
+    temporary.replace(path)
+    return kept
+
+
+def _free_name(path: Path, word: str) -> Path:
+    names = (path.with_name(f"{path.name}.{word}-{number}") for number in count(1))
+    return next(name for name in names if not name.exists())
+
+
+def _fsync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

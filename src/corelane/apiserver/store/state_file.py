@@ -1,0 +1,193 @@
+"""The store's SQLite file: locked, opened, checked, and its errors in words that say what to do.
+
+A file that cannot be used is never changed, and never to be moved away because the disk is full: the pods of
+its objects run.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+from corelane.apiserver.store import backups
+from corelane.apiserver.stored_objects import StoreError
+
+_APPLICATION = 0x636F726C  # "corl", so that a foreign SQLite file is recognised
+_LAYOUT = 1
+_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def failure(path: Path | None, action: str, error: sqlite3.Error | OSError) -> StoreError:
+    """Return the error for a file that cannot be read or written: `action` is "read" or "write"."""
+    if path is not None and is_damage(error):
+        return damaged(path, str(error))
+    cause = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+    return StoreError(f"cannot {action} {path}: {cause}; {_remedy(error)}")
+
+
+def is_damage(error: sqlite3.Error | OSError) -> bool:
+    """Whether an error means that the file's content is damaged, not that it cannot be reached."""
+    return isinstance(error, sqlite3.Error) and (getattr(error, "sqlite_errorcode", 0) & 0xFF) in _DAMAGED
+
+
+def _remedy(error: sqlite3.Error | OSError) -> str:
+    code = error.errno if isinstance(error, OSError) else getattr(error, "sqlite_errorcode", 0) & 0xFF
+    full = errno.ENOSPC if isinstance(error, OSError) else sqlite3.SQLITE_FULL
+    if code == full:
+        return "free space on its file system, and leave the file in place"
+    return "make file and directory readable and writable for corelane, and check the file system (dmesg)"
+
+
+def damaged(path: Path, why: str) -> StoreError:
+    """Return the error for a file with damaged content."""
+    backup = backups.path_of(path)
+    offer = (
+        f"to use the backup of {backups.age(backup)}: "
+        f"corelane up --data-dir {path.parent} --restore-backup {backup}"
+        if backup.exists()
+        else "without a backup, move the file to another name: running pods are kept, and recreated from the "
+        "records of their containers"
+    )
+    return StoreError(f"{path}: damaged ({why}); the file is left as it is, and pods go on running; {offer}")
+
+
+@contextlib.contextmanager
+def transaction(db: sqlite3.Connection) -> Iterator[None]:
+    """Commit what is written in the block, or nothing. Raises sqlite3.Error."""
+    db.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(sqlite3.Error):  # SQLite itself has rolled back after some errors
+            db.execute("ROLLBACK")
+        raise
+    db.execute("COMMIT")
+
+
+class StateFile:
+    """An opened file: `db`, and its identity, by which a deleted or replaced file is noticed."""
+
+    def __init__(self, path: Path | None) -> None:
+        """Lock and open the file; `path` None keeps everything in memory. Raises StoreError."""
+        self.path = path
+        self._lock = _locked(path) if path else None
+        try:
+            self.is_new = path is None or not path.exists() or path.stat().st_size == 0
+            self.db = self._open()
+            self._identity = _identity(path)
+        except (sqlite3.Error, OSError) as error:
+            self._unlock()
+            raise failure(path, "use", error) from error
+        except BaseException:
+            self._unlock()
+            raise
+
+    def _open(self) -> sqlite3.Connection:
+        db = sqlite3.connect(self.path or ":memory:", isolation_level=None, check_same_thread=False)
+        if self.path:
+            self.path.chmod(0o600)
+        _prepare(db, self.path, new=self.is_new)
+        return db
+
+    def check_in_place(self) -> None:
+        """Raise StoreError if the file was deleted or replaced: what is written to it now would be lost."""
+        if self.path is None:
+            return
+        try:
+            current = _identity(self.path)
+        except OSError:
+            current = None
+        if current != self._identity:
+            raise StoreError(
+                f"cannot write {self.path}: the file was deleted or replaced while corelane runs; "
+                "stop corelane and start it again: running pods are kept"
+            )
+
+    def checkpoint(self) -> None:
+        """Fold the write-ahead log into the file, on a connection of its own. Raises StoreError."""
+        self.check_in_place()
+        if self.path:
+            with _second(self.path) as db:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def back_up(self) -> None:
+        """Replace the backup by a copy whose structure was checked on the way. Raises StoreError."""
+        self.check_in_place()
+        if self.path:
+            with _second(self.path) as db:
+                backups.write(db, self.path)
+
+    def close(self) -> None:
+        self.db.close()
+        self._unlock()
+
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@contextlib.contextmanager
+def _second(path: Path) -> Iterator[sqlite3.Connection]:
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=1, isolation_level=None)) as db:
+            yield db
+    except (sqlite3.Error, OSError) as error:
+        raise failure(path, "copy", error) from error
+
+
+def _identity(path: Path | None) -> tuple[int, int] | None:
+    if path is None:
+        return None
+    found = path.stat()
+    return found.st_dev, found.st_ino
+
+
+def _locked(path: Path) -> int:
+    """Hold the file for this process; the kernel lets go when the process ends, however it ends."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(f"cannot use {path}: {error.strerror}; {_remedy(error)}") from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(handle)
+        raise StoreError(
+            f"{path} is in use by another corelane; stop it, or use another data directory"
+        ) from error
+    return handle
+
+
+def _prepare(db: sqlite3.Connection, path: Path | None, *, new: bool) -> None:
+    """Make the table of a new file; check an existing one before anything is written to it."""
+    if not new:
+        _check(db, path)
+    db.execute("PRAGMA journal_mode = WAL")
+    db.execute("PRAGMA synchronous = NORMAL")
+    db.execute("PRAGMA wal_autocheckpoint = 20000")  # the server checkpoints off the loop long before
+    if new:
+        with transaction(db):
+            db.execute(f"PRAGMA application_id = {_APPLICATION}")
+            db.execute(f"PRAGMA user_version = {_LAYOUT}")
+            db.execute(
+                "CREATE TABLE revision (number INTEGER PRIMARY KEY, resource TEXT NOT NULL, "
+                "key TEXT NOT NULL, deleted INTEGER NOT NULL, value BLOB NOT NULL)"
+            )
+
+
+def _check(db: sqlite3.Connection, path: Path | None) -> None:
+    if db.execute("PRAGMA application_id").fetchone()[0] != _APPLICATION:
+        raise StoreError(f"{path} is not a corelane state file; use another data directory")
+    layout = db.execute("PRAGMA user_version").fetchone()[0]
+    if layout != _LAYOUT:
+        raise StoreError(
+            f"{path} has layout {layout}, this corelane reads layout {_LAYOUT}; "
+            "use the corelane that wrote it, or another data directory"
+        )
+    if path and not db.execute("SELECT count(*) FROM sqlite_master WHERE name = 'revision'").fetchone()[0]:
+        raise damaged(path, "its table is missing")
