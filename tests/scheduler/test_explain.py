@@ -13,6 +13,7 @@ from corelane.kube.pod import Pod
 from corelane.node.explain.json_values import from_json, json_value
 from corelane.node.explain.pod_decision import NodeGroup, PodDecision, Source, Verdict
 from corelane.scheduler import cycle as cycles
+from corelane.scheduler import searched
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.events import (
     BindFailed,
@@ -163,13 +164,13 @@ def test_a_placed_pods_groups_are_those_of_each_nodes_own_filters() -> None:
 
 def test_however_many_nodes_have_another_name_their_reason_is_recorded() -> None:
     it = Recorded().node("n1")
-    for number in range(cycles.ASKED_ALONE + 10):
+    for number in range(searched.ASKED_ALONE + 10):
         it.node(f"other{number}")
     asked = guaranteed("web", "2")
     one = PodInfo.of(replace(asked, spec=replace(asked.spec, node_name="n1")))
     tried = cycles.attempt(default.profile(), it.core.cluster, one)
     ((rejection, size, _),) = tried.groups(1)
-    assert (rejection.plugin, size) == ("NodeName", cycles.ASKED_ALONE + 10)
+    assert (rejection.plugin, size) == ("NodeName", searched.ASKED_ALONE + 10)
     assert rejection.reasons
 
 

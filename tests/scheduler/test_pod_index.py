@@ -12,6 +12,7 @@ from corelane.kube.pod import Pod
 from corelane.scheduler.cache.label_rules import holds, in_namespace
 from corelane.scheduler.cache.nodes import NodeCache
 from corelane.scheduler.cache.pod_facts import pod_facts
+from corelane.scheduler.cache.pod_index import Unfinished
 from corelane.scheduler.cache.pods import PodInfo
 
 _NODES = ("n0", "n1", "n2", "n3")
@@ -136,7 +137,7 @@ def _check(cache: NodeCache, placed: dict[str, tuple[Pod, str]], asker: Pod) -> 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 3)), max_size=150), st.data())
 def test_totals_by_domain_equal_sums_over_nodes(changes: list[tuple[int, int]], data: st.DataObject) -> None:
-    from corelane.scheduler.cache.pod_index import Counts
+    from corelane.scheduler.cache.pod_counts import Counts
     from corelane.scheduler.cache.topology import Topology
 
     topology, counts, expected = Topology(), Counts(), Counter()
@@ -159,3 +160,70 @@ def test_totals_by_domain_equal_sums_over_nodes(changes: list[tuple[int, int]], 
     assert totals[-1] == 0
     dense = counts.dense(topology.capacity)
     assert {row: dense[row] for row in expected} == expected
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(_STEPS, max_size=25), st.lists(pods("new"), min_size=1, max_size=3), st.integers(0, 4))
+def test_counts_asked_for_in_portions_equal_those_of_looking_at_every_pod(
+    steps: list, askers: list[Pod], portion: int
+) -> None:
+    cache, placed = NodeCache(), {}
+    for what, one, other in steps:
+        if what == "put":
+            cache.put_pod(other, PodInfo.of(one))
+            placed[one.metadata.uid] = (one, other)
+        elif what == "drop":
+            cache.drop_pod(one)
+            placed.pop(one, None)
+        for asker in askers:
+            _ask_a_little(cache, asker, portion)
+    for asker in askers:
+        _check(cache, placed, asker)
+
+
+def _ask_a_little(cache: NodeCache, asker: Pod, portion: int) -> bool:
+    """Ask with so many steps; return whether all was answered."""
+    mine = pod_facts(asker).affinities
+    cache.index.steps = portion
+    try:
+        cache.index.matching(mine.required)
+        cache.index.matching_set(
+            in_namespace(asker.metadata.namespace, mine.anti[0].pods.rules if mine.anti else ())
+        )
+    except Unfinished:
+        return False
+    finally:
+        cache.index.steps = None
+    return True
+
+
+def _labelled(number: int, **selected: str) -> Pod:
+    term = {"topologyKey": "host", "labelSelector": {"matchLabels": selected}}
+    body = {
+        "metadata": {
+            "name": "p",
+            "namespace": "default",
+            "uid": f"u{number}",
+            "labels": {"app": "a", "tier": "ab"[number % 2]},
+        },
+        "spec": {"affinity": _terms("podAffinity", [term]) if selected else {}},
+    }
+    return msgspec.json.decode(json.dumps(body), type=Pod)
+
+
+def test_a_label_looked_at_for_the_first_time_sorts_pods_in_portions_while_older_questions_are_answered() -> (
+    None
+):
+    cache, placed = NodeCache(), {}
+    for number in range(100):
+        one, node = _labelled(number), _NODES[number % 4]
+        cache.put_pod(node, PodInfo.of(one))
+        placed[one.metadata.uid] = (one, node)
+    old, new = _labelled(1000, app="a"), _labelled(1001, tier="a")
+    _check(cache, placed, old)
+    answered = []
+    while not (answered and answered[-1]):
+        answered.append(_ask_a_little(cache, new, 10))
+        _check(cache, placed, old)
+    assert len(answered) > 10
+    _check(cache, placed, new)

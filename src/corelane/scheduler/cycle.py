@@ -7,26 +7,26 @@ rows that the plugin says are alike, and the next best is taken. So "no node fit
 node that the columns leave has been asked. Pure; the claim is the caller's.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
 import numpy as np
 
-from corelane.scheduler.attempts import RANKED, Attempt, Rejections, message
+from corelane.scheduler.attempts import Attempt, Rejections, message
 from corelane.scheduler.cache.columns import Rows, Scores
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
+from corelane.scheduler.cache.pod_index import Unfinished
 from corelane.scheduler.cache.pods import PodInfo, with_defaults
 from corelane.scheduler.cache.states import looks_at_others
 from corelane.scheduler.framework import filtering
-from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection, Scope, ScorePlugin, Skip
+from corelane.scheduler.framework.plugin import Cycle, FilterPlugin, Rejection, Scope, Skip
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plans import Weighted, has_a_say, plan_of, vectors_of
 from corelane.scheduler.rejections import rejections
+from corelane.scheduler.searched import Searched
 from corelane.scheduler.vectors import (
     NEVER,
     feasible,
-    is_estimate,
     normalizes,
     scores,
 )
@@ -35,11 +35,11 @@ __all__ = ["Attempt", "attempt", "message"]
 
 MOST_ADMISSIONS: Final = 64
 """Admissions that one attempt computes, 10 to 25 ms; then the pod is tried again at once."""
+COUNTED_AT_ONCE: Final = 2048
+"""Pods that one attempt sorts by a label that is looked at for the first time, 5 to 15 ms."""
+MOST_BETTER: Final = 8
+"""Admissions computed to find a better node than the first that fits; then the best known one is taken."""
 _ROUNDING: Final = 1e-9
-ASKED_EACH: Final = 16
-"""Groups of alike nodes asked for the record of a pod that was placed, of each plugin that has groups."""
-ASKED_ALONE: Final = 256
-"""Nodes asked for it of each plugin that has none."""
 
 
 def attempt(
@@ -52,8 +52,21 @@ def attempt(
     """Return the best node for a pod, of all or `only` of some; equal scores: fewest pods, then by name.
 
     With more than `most_judged` canonical states that the vectors of its shape do not know yet, the attempt
-    is unfinished: the next one goes on.
+    is unfinished: the next one goes on. So it is where many pods have to be counted for it.
     """
+    index = nodes.index
+    index.steps = None if most_judged is None else COUNTED_AT_ONCE
+    try:
+        return _attempt(profile, nodes, pod, only, most_judged)
+    except Unfinished:
+        return Attempt(Cycle(pod, only=only, cluster=nodes), unfinished=True)
+    finally:
+        index.steps = None
+
+
+def _attempt(
+    profile: Profile, nodes: NodeCache, pod: PodInfo, only: frozenset[str] | None, most_judged: int | None
+) -> Attempt:
     cycle, skipped, rejected = begin(profile, nodes, pod, only)
     if rejected:
         return Attempt(cycle, rejected=rejected)
@@ -85,24 +98,20 @@ def _pre_filter(profile: Profile, cycle: Cycle) -> tuple[frozenset[str], Rejecti
     return frozenset(skipped), None
 
 
-class _Search:
+class _Search(Searched):
     """The search for a node in one attempt."""
 
     def __init__(self, profile: Profile, cycle: Cycle, skipped: frozenset[str]) -> None:
-        self.cycle, self.columns = cycle, cycle.cluster.columns
-        self.plan = plan_of(profile, skipped)
-        self.filters = self.plan.filters
-        self.vectors = vectors_of(profile, self.plan, skipped, cycle)
+        plan = plan_of(profile, skipped)
+        super().__init__(cycle, plan, vectors_of(profile, plan, skipped, cycle))
         cycle.filters = self.plan.plugins
         self.nominated = cycle.cluster.nominations.matter_to(cycle.pod)
         self.beside: dict[int, Rejection] = {}
         """Rows where the pod does not fit beside the pods for which the node is nominated."""
-        self.inexact, self.estimated = self.plan.inexact, self.vectors.estimated
+        self.estimated = self.vectors.estimated
         self.asked: set[int] = set()
         """Rows whose own scores are in the values of this attempt only."""
         self.misses = 0
-        self.blame: Any = None
-        """As in the vectors, with filters of scope CLUSTER; None where these have nothing to do."""
 
     def run(self) -> Attempt:
         values = self._values()
@@ -150,20 +159,6 @@ class _Search:
         ]
         return differing + [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, nodes)]
 
-    def _nodes(self, rows: Rows | None) -> "_Nodes":
-        return _Nodes(self.cycle.cluster, rows, self.vectors.total)
-
-    def _only(self, rows: Rows) -> Rows:
-        only = self.cycle.only
-        if only is None:
-            return rows
-        found = sorted(info.row for name in only if (info := self.cycle.cluster.get(name)))
-        chosen = np.array(found, dtype=np.intp)
-        outside = np.ones(len(self.blame), dtype=np.bool_)
-        outside[chosen] = False
-        self.blame[outside] = 0
-        return np.intersect1d(rows, chosen)
-
     def _late_scores(self, late: Iterable[Weighted], rows: Rows) -> Scores:
         total = np.zeros(len(rows))
         for plugin, weight in late:
@@ -174,23 +169,38 @@ class _Search:
             total += weight * found
         return total
 
-    def _asked(self) -> Rows:
-        """The rows in question."""
-        rows = self.columns.live_rows()
-        return rows if self.cycle.only is None else self._only(rows)
-
     # Finalists.
 
     def _best(self, values: Scores) -> int:
         """The best row that fits by every plugin's last word; -1 without any."""
         self.columns.sort()
-        self.misses = self.cycle.cluster.states.misses
+        states, rated_at = self.cycle.cluster.states, None
+        self.misses = states.misses
         while True:
+            if rated_at is not None and states.misses - rated_at >= MOST_BETTER:
+                rated_at = None
+                if (row := self._best_rated(values)) >= 0:
+                    return row
             row = self._first(values)
-            if row < 0 or self.cycle.cluster.states.misses - self.misses >= MOST_ADMISSIONS:
+            if row < 0 or states.misses - self.misses >= MOST_ADMISSIONS:
                 return -1
             if self._confirmed(row, values):
                 return row
+            if rated_at is None and values[row] > NEVER:
+                rated_at = states.misses  # It fits, but others may be better.
+
+    def _best_rated(self, values: Scores) -> int:
+        """The best row of those whose scores are no estimates; -1 without any."""
+        rated = np.zeros(len(values), np.bool_)
+        rated[list(self.asked)] = True
+        verified = [number for number, one in self.vectors.states.items() if one.verified]
+        if not looks_at_others(self.cycle.shape):
+            rated |= np.isin(self.columns.state, np.array(verified))
+        values = np.where(rated, values, NEVER)
+        while (row := self._first(values)) >= 0:
+            if self._confirmed(row, values):
+                break
+        return row
 
     def _first(self, values: Scores) -> int:
         """The row with the highest score, with the fewest pods, first by name; -1 without any."""
@@ -262,112 +272,3 @@ class _Search:
         if detailed or values is not self.vectors.total:
             values[rows] += change
         return False
-
-    # The result.
-
-    def blamed(self) -> Any:
-        """The number of the filter that rejects each row."""
-        return self.vectors.blame if self.blame is None else self.blame
-
-    def considered(self) -> int:
-        """Number of nodes in question."""
-        return len(self._asked())
-
-    def samples(self, names: int) -> Iterator[tuple[Rejection, int, tuple[str, ...]]]:
-        """Yield for each plugin that rejects nodes: a rejection, how many, and the first `names`.
-
-        A plugin's own groups are exact; where there are too many, the last rejection has no reasons and
-        stands for the nodes that were not asked.
-        """
-        rows, blame = self._asked(), self.blamed()
-        counts = np.bincount(blame[rows], minlength=1)
-        rejecting = [one for one in self.filters if one[0] < len(counts) and counts[one[0]]]
-        for number, plugin in sorted(rejecting, key=lambda one: -int(counts[one[0]])):
-            blamed = rows[blame[rows] == number]
-            groups = self._alike(plugin, blamed)
-            for rejection, alike in sorted(groups.items(), key=lambda item: -len(item[1])):
-                yield rejection, len(alike), tuple(self.columns.names[row] for row in alike[:names])
-
-    def _alike(self, plugin: FilterPlugin, blamed: Rows) -> dict[Rejection, Rows]:
-        """The rows by their rejection; those that were not asked by one without reasons."""
-        parts: dict[Rejection, list[Rows]] = {}
-        for rejection, rows in self._asked_again(plugin, blamed):
-            parts.setdefault(rejection, []).append(rows)
-        groups = {rejection: np.sort(np.concatenate(rows)) for rejection, rows in parts.items()}
-        rest = np.setdiff1d(blamed, np.concatenate([*groups.values(), blamed[:0]]))
-        if len(rest):
-            bare = Rejection(plugin.name, ())
-            groups[bare] = np.union1d(rest, groups[bare]) if bare in groups else rest
-        return groups
-
-    def _asked_again(self, plugin: FilterPlugin, blamed: Rows) -> Iterator[tuple[Rejection, Rows]]:
-        grouping = getattr(plugin, "rejections", None)
-        if grouping is not None and len(blamed) > ASKED_EACH:
-            yield from islice(grouping(self.cycle, self.columns, blamed), ASKED_EACH)
-            return
-        for row in blamed[:ASKED_ALONE]:
-            node = self.cycle.cluster.by_row[row]
-            if rejection := plugin.filter(self.cycle, node) if node else None:
-                yield rejection, np.array([row], np.intp)
-
-    def terms(self, rows: Rows, values: Scores) -> Iterator[tuple[str, float, tuple[float, ...]]]:
-        """Yield each Score's name, its weight, and its last word for some of the rows that fit."""
-        left = np.flatnonzero(values > NEVER)
-        cluster = [one for one in self.plan.cluster_scores if has_a_say(one, self.cycle, self._nodes(left))]
-        for plugin, weight in (*self.vectors.weighted, *cluster):
-            yield plugin.name, weight, tuple(map(float, self._term(plugin, rows, left)))
-            yield from self._details(plugin, rows)
-
-    def _details(self, plugin: ScorePlugin, rows: Rows) -> Iterator[tuple[str, float, tuple[float, ...]]]:
-        """What a Score is made of, for people: it weighs nothing; -1 where a node has no such value."""
-        details = getattr(plugin, "details", None)
-        if details is None:
-            return
-        found = [details(self.cycle, node) for row in rows if (node := self.cycle.cluster.by_row[row])]
-        for name in next(filter(None, found), {}):
-            yield f"{plugin.name}.{name}", 0.0, tuple(float(one.get(name, -1)) for one in found)
-
-    def _term(self, plugin: ScorePlugin, rows: Rows, left: Rows) -> Iterable[float]:
-        if is_estimate(plugin):
-            found = (self.cycle.cluster.by_row[row] for row in rows)
-            return [plugin.score(self.cycle, node) for node in found if node]
-        raw = self.vectors.raw.get(plugin.name)
-        if not normalizes(plugin):
-            return scores(plugin, self.cycle, rows) if raw is None else raw[rows]
-        every = scores(plugin, self.cycle, left) if raw is None else raw[left]
-        normal: Scores = plugin.normalize(self.cycle, every)  # type: ignore[attr-defined]
-        return normal[np.searchsorted(left, rows)]
-
-    def ranked(self, row: int, values: Scores) -> Iterator[NodeInfo]:
-        """The chosen node, and those that come next by what the columns say and fit."""
-        left = np.flatnonzero(values > NEVER)
-        if len(left) > RANKED:
-            left = left[values[left] >= np.partition(values[left], -RANKED)[-RANKED]]
-        left = left[np.lexsort((self.columns.order[left], -values[left]))][:RANKED]
-        for one in (row, *(int(other) for other in left if other != row)):
-            node = self.cycle.cluster.by_row[one]
-            if node is None:
-                continue
-            if one == row or all(plugin.filter(self.cycle, node) is None for _, plugin in self.inexact):
-                yield node
-
-
-class _Nodes(Sequence[NodeInfo]):
-    """The nodes of some rows, as a sequence that costs nothing before it is read."""
-
-    def __init__(self, cluster: NodeCache, rows: Rows | None, total: Scores) -> None:
-        self._cluster, self._known, self._total = cluster, rows, total
-
-    @property
-    def _rows(self) -> Rows:
-        if self._known is None:
-            self._known = np.flatnonzero(self._total > NEVER)
-        return self._known
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self._cluster.by_row[row] for row in self._rows[index]]
-        return self._cluster.by_row[self._rows[index]]

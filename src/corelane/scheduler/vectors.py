@@ -82,6 +82,8 @@ class ShapeVectors:
         "_blame_of_node",
         "_cpus",
         "_differs",
+        "_estimates",
+        "_exact",
         "_nodes",
         "_nodes_at",
         "_pods",
@@ -115,6 +117,8 @@ class ShapeVectors:
         """Scores that are upper bounds, and their weights."""
         self.normalized = [one for one in weighted if normalizes(one[0])]
         self._rooms = [one for one in self._cpus[0] if hasattr(one[1], "room")]
+        self._estimates = [one for one in self._cpus[1] if is_estimate(one[0])]
+        self._exact = [one for one in self._cpus[1] if not is_estimate(one[0])]
         self.states: dict[int, StateVerdict] = {}
         """By the id of the state."""
         self._differs: dict[str, bool] = {}
@@ -218,11 +222,8 @@ class ShapeVectors:
     def _judge(self, cycle: Cycle, rows: Rows, numbers: list[int]) -> None:
         blame = np.zeros(len(rows), dtype=np.int16)
         self._put_blame(cycle, rows, self._cpus[0], blame)
-        score = self._sum(cycle, rows, self._cpus[1])
-        estimate = np.zeros(len(rows))
-        for plugin, weight in self._cpus[1]:
-            if is_estimate(plugin):
-                estimate += weight * scores(plugin, cycle, rows)
+        estimate = self._sum(cycle, rows, self._estimates)
+        score = self._sum(cycle, rows, self._exact) + estimate
         for i, number in enumerate(numbers):
             self.states[number] = StateVerdict(int(blame[i]), float(score[i]), float(estimate[i]))
 

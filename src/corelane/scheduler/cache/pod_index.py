@@ -6,6 +6,11 @@ are of one class. A class knows the counts to which its pods add; a pod that com
 its node's row. Counts are made when a pod to be placed asks for a set for the first time, from the classes
 that match; the least used ones go. The other way round, affinity terms of pods on nodes are kept with the
 rows of their pods, and found by a label that they name.
+
+A label that is looked at for the first time tells pods apart that were of one class. 50,000 pods take 100 ms
+and more, so they are put into their classes when a set is asked for that looks at the label, and with `steps`
+in portions: a question that is not answered then raises `Unfinished`, and is asked again later. Meanwhile
+each pod is in a class of the old kind or of the new one; sets that look at old labels only hold both alike.
 """
 
 from collections import OrderedDict
@@ -14,70 +19,22 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, TypeAlias
 
-import numpy as np
-from numpy.typing import NDArray
-
 from corelane.kube.pod import Pod
 from corelane.scheduler.cache.label_rules import PodSet, Term, holds
 from corelane.scheduler.cache.objects import ClusterObjects
+from corelane.scheduler.cache.pod_counts import Counts
 from corelane.scheduler.cache.pod_facts import Affinities, HostPort
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.cache.topology import Topology
 
-Totals: TypeAlias = NDArray[np.float64]
-"""By domain id, and a 0 at the end, which is where id -1 points."""
 OWNER: Final = "\0controller"
 """A label that each pod of a controller is given here: the controller's UID."""
 _OWNERS: Final = {"ReplicaSet", "StatefulSet", "ReplicationController"}
 _MOST_COUNTS: Final = 1024
-_DENSE_FROM: Final = 64
 
 
-class Counts:
-    """A number of pods by row."""
-
-    __slots__ = ("_dense", "by_row")
-
-    def __init__(self) -> None:
-        self.by_row: dict[int, int] = {}
-        self._dense: NDArray[np.int32] | None = None
-
-    def add(self, row: int, number: int) -> None:
-        count = self.by_row.get(row, 0) + number
-        if count:
-            self.by_row[row] = count
-        else:
-            self.by_row.pop(row, None)
-        if self._dense is not None and row < len(self._dense):
-            self._dense[row] = count
-        else:
-            self._dense = None
-
-    def dense(self, capacity: int) -> NDArray[np.int32]:
-        """Return the numbers of all rows; not to be changed."""
-        if self._dense is not None and len(self._dense) == capacity:
-            return self._dense
-        dense = np.zeros(capacity, np.int32)
-        if self.by_row:
-            count = len(self.by_row)
-            rows = np.fromiter(self.by_row.keys(), np.intp, count)
-            dense[rows] = np.fromiter(self.by_row.values(), np.int32, count)
-        self._dense = dense if len(self.by_row) >= _DENSE_FROM else None
-        return dense
-
-    def totals(self, topology: Topology, key: str) -> Totals:
-        """Return the sums by domain of the key, without nodes that lack it."""
-        ids, size = topology.ids(key), topology.size(key)
-        totals: Totals = np.zeros(size + 1)
-        if len(self.by_row) < _DENSE_FROM:
-            for row, count in self.by_row.items():
-                totals[ids[row]] += count
-        else:
-            totals[-1:], totals[:-1] = np.split(
-                np.bincount(ids + 1, self.dense(topology.capacity), size + 1), [1]
-            )
-        totals[-1] = 0.0
-        return totals
+class Unfinished(Exception):  # noqa: N818 - the work is not done yet, which is no error
+    """The steps were used up: ask the same again."""
 
 
 class TermKind(Enum):
@@ -122,6 +79,8 @@ class _Query:
     sets: tuple[PodSet, ...]
     terminating: bool
     counts: Counts
+    rest: list[PodClass]
+    """Classes that are not counted yet; their pods are counted when their turn comes."""
 
     @property
     def by_namespace_labels(self) -> bool:
@@ -135,6 +94,13 @@ class PodIndex:
         self.topology = topology
         self.label_keys: frozenset[str] = frozenset()
         """Label keys that some selector looks at."""
+        self.steps: int | None = None
+        """How many pods and classes questions may still go through; None for as many as it takes."""
+        self._told_apart: frozenset[str] = frozenset()
+        """Label keys by which all pods on nodes are told apart."""
+        self._pending: list[str] = []
+        """UIDs of pods that may not be told apart by `_pending_keys` yet."""
+        self._pending_keys: frozenset[str] = frozenset()
         self.claims: dict[tuple[str, str], int] = {}
         """How many volumes of pods on nodes name the claim, by namespace and name."""
         self.ports: dict[tuple[int, str], dict[int, dict[str, int]]] = {}
@@ -257,18 +223,40 @@ class PodIndex:
         return pods.matches(of.namespace, self._objects.namespace_labels(of.namespace), of.labels)
 
     def _look_at(self, keys: frozenset[str]) -> None:
-        """Let classes tell pods apart by these label keys too."""
-        if keys <= self.label_keys:
+        """Let classes of pods that come from now on tell them apart by these label keys too."""
+        if not keys <= self.label_keys:
+            self.label_keys |= keys
+
+    def _tell_apart(self, keys: frozenset[str]) -> None:
+        """Put all pods into classes that tell them apart by these label keys. Raises Unfinished."""
+        if keys <= self._told_apart:
             return
-        new = tuple(keys - self.label_keys)
-        self.label_keys |= keys
-        for uid, counted in self._pods.items():
-            labels = labels_of(counted.info) if OWNER in new else counted.info.pod.metadata.labels
-            if any(key in labels for key in new):
-                self._reclassify(uid, counted)
+        if not keys <= self._pending_keys:
+            self._look_at(keys)
+            self._pending, self._pending_keys = list(self._pods), self.label_keys
+        for key in [key for key, query in self._queries.items() if query.rest]:
+            self._remove_query(key)  # Pods may leave a class that it has not counted for one that it has.
+        new = tuple(self._pending_keys - self._told_apart)
+        while self._pending:
+            self._step()
+            uid = self._pending.pop()
+            counted = self._pods.get(uid)
+            if counted is not None:
+                labels = labels_of(counted.info) if OWNER in new else counted.info.pod.metadata.labels
+                if any(key in labels for key in new):
+                    self._reclassify(uid, counted)
+        self._told_apart = self._pending_keys
+
+    def _step(self) -> None:
+        if self.steps is not None:
+            if self.steps <= 0:
+                raise Unfinished
+            self.steps -= 1
 
     def _reclassify(self, uid: str, counted: _Counted) -> None:
-        row, old, of = counted.row, counted.of, self.class_of(counted.info)
+        row, old, of = counted.row, counted.of, self._class_of(counted.info)
+        if of is old:
+            return
         of.rows[row] = of.rows.get(row, 0) + 1
         old.rows[row] -= 1
         if not old.rows[row]:
@@ -328,21 +316,26 @@ class PodIndex:
                     yield owned, counts
 
     def _ask(self, key: tuple[object, bool], sets: tuple[PodSet, ...], *, terminating: bool) -> Counts:
+        """Return the counts of a query. Raises Unfinished."""
         query = self._queries.get(key)
-        if query is not None:
+        if query is None:
+            self._tell_apart(frozenset().union(*(one.keys for one in sets)))
+            query = _Query(sets, terminating, Counts(), list(self._classes.values()))
+            self._queries[key] = query
+            if len(self._queries) > _MOST_COUNTS:
+                self._remove_query(next(iter(self._queries)))
+        else:
             self._queries.move_to_end(key)
-            return query.counts
-        self._look_at(frozenset().union(*(one.keys for one in sets)))
-        query = _Query(sets, terminating, Counts())
-        for of in self._classes.values():
-            if self._in(query, of):
-                of.counts.append(query.counts)
-                for row, number in of.rows.items():
-                    query.counts.add(row, number)
-        self._queries[key] = query
-        if len(self._queries) > _MOST_COUNTS:
-            self._remove_query(next(iter(self._queries)))
+        while query.rest:
+            self._step()
+            self._count(query, query.rest.pop())
         return query.counts
+
+    def _count(self, query: _Query, of: PodClass) -> None:
+        if self._in(query, of):
+            of.counts.append(query.counts)
+            for row, number in of.rows.items():
+                query.counts.add(row, number)
 
     def _remove_query(self, key: tuple[object, bool]) -> None:
         counts = self._queries.pop(key).counts

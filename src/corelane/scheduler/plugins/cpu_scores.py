@@ -81,13 +81,15 @@ class SnugFit:
 
     def scores(self, cycle: Cycle, columns: Columns, rows: Rows) -> Scores:
         """The fullest NUMA node that has as many CPUs."""
-        shape, found = cycle.shape, np.full(len(rows), BEST)
+        shape = cycle.shape
         if shape.request is None or len(shape.request.containers) > 1:
-            return found
+            return np.full(len(rows), BEST)
         cpus = needs(columns, shape).cpus[columns.config[rows]]
-        for i in np.flatnonzero(cpus):
-            state = columns.state_of(int(rows[i]))
-            found[i] = _snuggest(state, int(cpus[i])) if state is not None else BEST
+        free = columns.zones("free CPUs", _free).take(rows, 0)
+        size = columns.zones("CPUs", _sizes).take(rows, 0)
+        fits = (free >= cpus[:, None]) & (size > 0)
+        left = np.where(fits, (free - cpus[:, None]) / np.maximum(size, 1), 1.0).min(axis=1)
+        found: Scores = BEST * (1 - np.where(fits.any(axis=1) & (cpus > 0), left, 0.0))
         return found
 
 
@@ -123,15 +125,18 @@ class PoolPressure:
         return BEST * np.where(table.cpus[config] > 0, 1.0, share)
 
 
-def _snuggest(canonical: CanonicalState, cpus: int) -> float:
-    """The score of the fullest NUMA node that has as many CPUs; the best where none has."""
+def _free(canonical: CanonicalState) -> list[int]:
+    """CPUs of each NUMA node that may become exclusive."""
+    return [amount.cpus for amount in canonical.amounts]
+
+
+def _sizes(canonical: CanonicalState) -> list[int]:
+    """CPUs of each NUMA node; 0 where they have no ids."""
     state = canonical.state
     if not isinstance(state, NodeState):
-        return BEST
+        return [0] * len(canonical.amounts)
     numa = dict(zip(state.topology.numa_ids, state.topology.numa, strict=True))
-    fits = [amount for amount in canonical.amounts if amount.cpus >= cpus and amount.numa in numa]
-    left = ((one.cpus - cpus) / numa[one.numa].bit_count() for one in fits)
-    return BEST * (1 - min(left, default=0.0))
+    return [numa.get(amount.numa, 0).bit_count() for amount in canonical.amounts]
 
 
 def _derived(answer: Answer, name: str, make: Callable[[NodeState, Answer], float]) -> float:

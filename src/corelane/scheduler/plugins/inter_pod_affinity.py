@@ -14,7 +14,8 @@ from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cache.label_rules import Term
 from corelane.scheduler.cache.nodes import NodeCache, NodeInfo
-from corelane.scheduler.cache.pod_index import TermKind, Totals
+from corelane.scheduler.cache.pod_counts import Totals
+from corelane.scheduler.cache.pod_index import TermKind
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip

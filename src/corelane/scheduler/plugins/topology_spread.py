@@ -17,8 +17,9 @@ from corelane.reasons import Code, Reason
 from corelane.scheduler.cache.columns import Columns, Mask, Rows, Scores
 from corelane.scheduler.cache.label_rules import holds, in_namespace
 from corelane.scheduler.cache.nodes import NodeInfo
+from corelane.scheduler.cache.pod_counts import Totals
 from corelane.scheduler.cache.pod_facts import SpreadConstraint, spread_constraint
-from corelane.scheduler.cache.pod_index import Totals, labels_of
+from corelane.scheduler.cache.pod_index import labels_of
 from corelane.scheduler.cache.pods import PodInfo
 from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always
 from corelane.scheduler.framework.plugin import SKIP, Cycle, Rejection, Scope, Skip
