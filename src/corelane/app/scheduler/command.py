@@ -20,8 +20,10 @@ from corelane.app.settings_file import SettingsError
 from corelane.app.up import logging
 from corelane.app.up.supervise import until_signal
 from corelane.kube.client import KubeClient
+from corelane.kube.meta import Object
 from corelane.scheduler import Scheduler
-from corelane.scheduler.daemon.daemon import SchedulerDaemon, settle_memory
+from corelane.scheduler.daemon import memory
+from corelane.scheduler.daemon.daemon import SchedulerDaemon
 from corelane.scheduler.daemon.extender import BindingOutcomes, ExtenderServer
 from corelane.scheduler.daemon.fan_out import DecisionReporters
 from corelane.scheduler.daemon.http import DaemonServer
@@ -63,6 +65,7 @@ async def _run(options: SchedulerOptions, file: ConfigurationFile | None, lease:
     extender = ExtenderServer(lambda: daemon.scheduler, client, outcomes)
     server = daemon.server()
     server.router.add_routes(endpoint.routes(ring))
+    memory.collect_young()
     with until_signal(signal.SIGHUP) as stop:
         try:
             await _serve(server, options)
@@ -105,7 +108,11 @@ class _Reporter(LoggingReporter):
 
     def started(self, name: str) -> None:
         super().started(name)
-        settle_memory()
+        memory.settle()
+
+    def listed(self, kind: type[Object], objects: int) -> None:
+        super().listed(kind, objects)
+        memory.settle()
 
 
 async def _serve_extender(extender: ExtenderServer, options: SchedulerOptions) -> None:

@@ -5,10 +5,10 @@ leader before it. It lists after it acquired the lease, so every pod bound until
 """
 
 import asyncio
-import gc
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from corelane.scheduler.daemon import memory
 from corelane.scheduler.daemon.http import Check, DaemonServer, Page
 from corelane.scheduler.daemon.leader_election import LeaderElector
 from corelane.scheduler.daemon.metrics import SchedulerMetrics
@@ -49,6 +49,8 @@ class SchedulerDaemon:
             if self._elector is not None and not await _first(self._elector.acquire(), stop):
                 break
             await self._lead(stop)
+            if not stop.is_set():
+                memory.release()  # What the ended scheduler held; the next one lists again.
         if self._elector is not None:
             await self._elector.release()
 
@@ -92,12 +94,6 @@ class SchedulerDaemon:
     def _sync_problem(self) -> str:
         waiting = self.scheduler is not None and not self.scheduler.synced
         return "nodes, topologies and pods are not listed yet" if waiting else ""
-
-
-def settle_memory() -> None:
-    """Keep the garbage collector from what was listed: walking it takes 100 ms and more."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 50)
 
 
 async def _first(work: Coroutine[Any, Any, None], stop: asyncio.Event) -> bool:
