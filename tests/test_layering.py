@@ -43,7 +43,7 @@ ALLOWED["app"] = " ".join(sorted(ALLOWED))
 ALLOWED["cli"] = " ".join(sorted(EVERYTHING))
 """What a room may import from corelane beside itself."""
 
-_APISERVER = ("schema", "print", "codec", "store", "validation", "write", "openapi", "http")
+_APISERVER = ("schema", "print", "codec", "store", "validation", "ownership", "write", "openapi", "http")
 
 
 def _apiserver_but(own: str, below: str = "") -> str:
@@ -72,7 +72,8 @@ FORBIDDEN = {
     "apiserver.codec": _apiserver_but("codec", "schema print"),
     "apiserver.store": _apiserver_but("store", "schema codec"),
     "apiserver.validation": _apiserver_but("validation", "schema codec"),
-    "apiserver.write": _apiserver_but("write", "schema codec store validation"),
+    "apiserver.ownership": _apiserver_but("ownership", "schema codec validation"),
+    "apiserver.write": _apiserver_but("write", "schema codec store validation ownership"),
     "apiserver.openapi": _apiserver_but("openapi", "schema"),
 }
 """What a sub-room must not import of its own room."""

@@ -12,7 +12,6 @@ from corelane.apiserver.status_errors import StatusError
 from corelane.apiserver.write import json_patch, patching
 from corelane.apiserver.write.json_patch import MAX_COPIED, PatchError
 from corelane.apiserver.write.patching import (
-    APPLY_PATCH,
     JSON_PATCH,
     MAX_OPERATIONS,
     MERGE_PATCH,
@@ -199,7 +198,6 @@ def refusal(content_type, body, kind=CONFIG_MAPS, current=CONFIG, **more):
         (MERGE_PATCH, b"null", 400),
         (MERGE_PATCH, {"data": []}, 422),
         (STRATEGIC_PATCH, [], 400),
-        (APPLY_PATCH, {}, 501),
         ("application/json", {}, 415),
         ("", {}, 415),
     ],

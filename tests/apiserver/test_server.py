@@ -177,14 +177,6 @@ async def test_what_is_left_out_says_so(api):
         answer = await api("POST", f"/api/v1/namespaces/default/pods/p/{part}")
         assert answer.status == 501
         assert f"pods/{part} is not served" in answer.body["message"]
-    applied = await api(
-        "PATCH",
-        f"{CONFIG_MAPS}/c?fieldManager=me",
-        data="metadata: {}",
-        headers={"Content-Type": "application/apply-patch+yaml"},
-    )
-    assert applied.status == 501
-    assert "server-side apply" in applied.body["message"]
 
 
 def test_stopping_ends_watches_cleanly_and_at_once():

@@ -223,25 +223,24 @@ def test_a_server_that_hangs_up_fails_the_step_and_not_the_replay():
     assert all("no answer" in o.differences[0] or "needs" in o.differences[0] for o in outcomes)
 
 
-def test_the_report_counts_by_category_and_leaves_server_side_apply_apart(tmp_path, monkeypatch):
-    good, bad, apart = scenario(), scenario(), scenario()
+def test_the_report_counts_by_category(tmp_path, monkeypatch):
+    good, bad, apply = scenario(), scenario(), scenario()
     bad["steps"][0]["expect"]["status"] = 500
-    bad["category"], apart["category"] = "create", "ssa"
-    apart["steps"][0]["expect"]["status"] = 500
+    bad["category"], apply["category"] = "create", "ssa"
     path = tmp_path / "v.jsonl.gz"
-    path.write_bytes(gzip.compress("\n".join(map(json.dumps, [good, bad, apart])).encode()))
+    path.write_bytes(gzip.compress("\n".join(map(json.dumps, [good, bad, apply])).encode()))
     original = api_replay.replay_scenarios
     monkeypatch.setattr(api_replay, "replay_scenarios", lambda s: original(s, open_scripted))
     report = replay.replay(path, limit=1)
-    assert (report.format, report.passed, report.total) == ("kube_api", 13, 14)
+    assert (report.format, report.passed, report.total) == ("kube_api", 20, 21)
     assert report.differences == (
         "scripted[0] POST /api/v1/namespaces/d/configmaps\n    status: expected 500, got 201",
     )
     assert report.lines()[1:] == [
         "watch   7 of 7",
         "create  6 of 7",
-        "ssa     6 of 7  (apart)",
-        "passed 13 of 14",
+        "ssa     7 of 7",
+        "passed 20 of 21",
     ]
 
 

@@ -265,6 +265,7 @@ def _watch_faults(options: ListOptions) -> list[StatusCause]:
 
 
 FieldValidation = Literal["Strict", "Warn", "Ignore"]
+_LONGEST_MANAGER = 128  # bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,20 +274,44 @@ class WriteOptions:
 
     dry_run: bool = False
     field_validation: FieldValidation = "Warn"
+    manager: str = ""
+    """The name under which managed fields record the write."""
+    force: bool = False
+    """Whether an apply takes fields that others own."""
 
 
-def write_options(query: Query, kind: str, dry_run: list[str]) -> WriteOptions:
-    """Read and validate `CreateOptions`, `UpdateOptions` or `PatchOptions`. Raises StatusError 422."""
-    faults = [*_manager_faults(query.get("fieldManager", "")), *dry_run_faults(dry_run)]
+def write_options(
+    query: Query, kind: str, dry_run: list[str], *, apply: bool = False, user_agent: str = ""
+) -> WriteOptions:
+    """Read and validate `CreateOptions`, `UpdateOptions` or `PatchOptions`. Raises StatusError 422.
+
+    A writer that does not name itself goes by the beginning of its `user_agent`, but for an `apply`.
+    """
+    manager = query.get("fieldManager", "")
+    faults = [*_manager_faults(manager), *dry_run_faults(dry_run)]
     validation = query.get("fieldValidation", "")
     if validation not in {"", "Ignore", "Strict", "Warn"}:
         faults.append(unsupported("fieldValidation", f'"{validation}"', ("", "Ignore", "Strict", "Warn")))
-    if kind == "PatchOptions" and "force" in query:
+    if apply and not manager:
+        text = "Required value: is required for apply patch"
+        faults.insert(0, StatusCause("FieldValueRequired", text, "fieldManager"))
+    if kind == "PatchOptions" and "force" in query and not apply:
         faults.insert(0, _forbidden("force", "may not be specified for non-apply patch"))
     if faults:
         raise status_errors.invalid(kind, "meta.k8s.io", "", faults)
     strictness: dict[str, FieldValidation] = {"Strict": "Strict", "Ignore": "Ignore"}
-    return WriteOptions(bool(dry_run), strictness.get(validation, "Warn"))
+    return WriteOptions(
+        bool(dry_run),
+        strictness.get(validation, "Warn"),
+        manager or _agent_name(user_agent),
+        apply and flag(query, "force"),
+    )
+
+
+def _agent_name(user_agent: str) -> str:
+    """Return the printable beginning of a User-Agent, up to its first slash, in at most 128 bytes."""
+    name = "".join(letter for letter in user_agent.partition("/")[0] if letter.isprintable())
+    return name.encode()[:_LONGEST_MANAGER].decode(errors="ignore")
 
 
 def dry_run_faults(values: list[str]) -> list[StatusCause]:
@@ -297,8 +322,9 @@ def dry_run_faults(values: list[str]) -> list[StatusCause]:
 
 
 def _manager_faults(manager: str) -> list[StatusCause]:
-    if len(manager.encode()) > 128:
-        return [StatusCause("FieldValueTooLong", "Too long: may not be more than 128 bytes", "fieldManager")]
+    if len(manager.encode()) > _LONGEST_MANAGER:
+        text = f"Too long: may not be more than {_LONGEST_MANAGER} bytes"
+        return [StatusCause("FieldValueTooLong", text, "fieldManager")]
     if not manager.isprintable():
         why = "should not contain unprintable characters"
         return [StatusCause("FieldValueInvalid", f'Invalid value: "{manager}": {why}', "fieldManager")]

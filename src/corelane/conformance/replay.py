@@ -14,7 +14,6 @@ Row = Mapping[str, Any]
 Topologies = Mapping[str, Sequence[Sequence[int]]]
 
 _GZIP = b"\x1f\x8b"
-KUBE_API_APART = frozenset({"ssa"})
 
 
 class VectorsError(ValueError):
@@ -23,12 +22,11 @@ class VectorsError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """How many items of one kind passed; `apart` means that they do not count in the overall figures."""
+    """How many items of one kind passed."""
 
     name: str
     passed: int
     total: int
-    apart: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +39,16 @@ class Report:
 
     @property
     def passed(self) -> int:
-        return sum(c.passed for c in self.categories if not c.apart)
+        return sum(c.passed for c in self.categories)
 
     @property
     def total(self) -> int:
-        return sum(c.total for c in self.categories if not c.apart)
+        return sum(c.total for c in self.categories)
 
     def lines(self) -> list[str]:
         """What the command prints: the first differences, a line a category, and last the overall figures."""
         width = max((len(c.name) for c in self.categories), default=0)
-        rows = [
-            f"{c.name:<{width}}  {c.passed} of {c.total}{'  (apart)' if c.apart else ''}"
-            for c in self.categories
-        ]
+        rows = [f"{c.name:<{width}}  {c.passed} of {c.total}" for c in self.categories]
         return [*self.differences, *rows, f"passed {self.passed} of {self.total}"]
 
 
@@ -138,8 +133,8 @@ def _kube_api(rows: list[Row], source: Source) -> Report:
     categories = []
     for name in dict.fromkeys(outcome.category for outcome in outcomes):
         results = [not outcome.differences for outcome in outcomes if outcome.category == name]
-        categories.append(Category(name, sum(results), len(results), name in KUBE_API_APART))
-    failed = [one for one in outcomes if one.differences and one.category not in KUBE_API_APART]
+        categories.append(Category(name, sum(results), len(results)))
+    failed = [one for one in outcomes if one.differences]
     shown = tuple("\n    ".join((one.where, *one.differences)) for one in failed[: source.limit])
     return Report("kube_api", tuple(categories), shown)
 

@@ -40,6 +40,29 @@ def read_yaml(body: bytes) -> Any:
     return None if node is None else _Builder().value(node)
 
 
+def repeated_keys(body: bytes) -> list[tuple[int, str]]:
+    """Return line and text of each key that stands twice in one mapping of a document that can be read."""
+    node = next(yaml.compose_all(body.decode("utf-8", errors="replace"), Loader=_Loader), None)
+    found: list[tuple[int, str]] = []
+    waiting, seen = [node], {id(node)}
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, yaml.MappingNode):
+            found += _repeated(part)
+        inner = [n for pair in part.value for n in pair] if isinstance(part, yaml.MappingNode) else []
+        inner = part.value if isinstance(part, yaml.SequenceNode) else inner
+        new = [child for child in inner if id(child) not in seen]
+        seen.update(map(id, new))
+        waiting += new
+    return sorted(found)
+
+
+def _repeated(node: Any) -> list[tuple[int, str]]:
+    keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    texts = [key.value for key in keys]
+    return [(key.start_mark.line + 1, key.value) for at, key in enumerate(keys) if key.value in texts[:at]]
+
+
 def _check_nesting(text: str) -> None:
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):

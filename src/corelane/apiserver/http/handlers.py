@@ -24,7 +24,7 @@ from corelane.apiserver.store import listing, server_backend
 from corelane.apiserver.store.server_backend import Backend
 from corelane.apiserver.store.watches import WatchStream
 from corelane.apiserver.stored_objects import Object
-from corelane.apiserver.write import deletion, eviction, pipeline, pod_binding
+from corelane.apiserver.write import deletion, eviction, pipeline, pod_binding, server_side_apply
 
 MAX_BODY = 3 * 1024 * 1024
 _DELETES_AT_ONCE = 50
@@ -205,13 +205,13 @@ async def update(call: Call) -> web.Response:
 async def patch(call: Call) -> web.Response:
     media = negotiation.patch_type(call.content_type, custom=call.kind.custom)
     view = call.view()
-    if negotiation.PATCHES[media] == "apply":
-        raise status_errors.not_served(
-            "server-side apply is not served by corelane's embedded API server; use client-side apply"
-        )
     body = await _body(call)
-    options = api_requests.write_options(call.query, "PatchOptions", call.dry_run)
-    written, warnings = pipeline.patch_object(call.backend, call.target, media, body, options)
+    if negotiation.PATCHES[media] == "apply":
+        options = _write_options(call, "PatchOptions", apply=True)
+        written, warnings = server_side_apply.apply_object(call.backend, call.target, body, options)
+    else:
+        options = _write_options(call, "PatchOptions")
+        written, warnings = pipeline.patch_object(call.backend, call.target, media, body, options)
     warnings += written.warnings(call.kind, call.target.subresource)
     return _written(view, written, warnings)
 
@@ -322,10 +322,15 @@ def _readable(media: str, body: bytes, prefix: str) -> tuple[str, bytes]:
         raise status_errors.bad_request(f"{prefix}{error}") from None
 
 
+def _write_options(call: Call, kind: str, *, apply: bool = False) -> WriteOptions:
+    agent = call.request.headers.get("User-Agent", "")
+    return api_requests.write_options(call.query, kind, call.dry_run, apply=apply, user_agent=agent)
+
+
 async def _decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[WriteOptions, Object, list[str]]:
     media = negotiation.body_type(call.content_type)
     body = await _body(call)
-    options = api_requests.write_options(call.query, options_kind, call.dry_run)
+    options = _write_options(call, options_kind)
     media, body = _readable(
         media, body, f"the object provided is unrecognized (must be of type {kind.kind}): "
     )

@@ -91,6 +91,8 @@ def _add(record: ObjectType, found: dict[str, Schema], refs: str) -> None:
     if record.model in found:
         return
     found[record.model] = schema = _described({"type": "object"}, TYPES.get(record.name, ""))
+    if record.atomic:
+        schema["x-kubernetes-map-type"] = "atomic"
     required = [row.name for row in record if row.required]
     if required:
         schema["required"] = sorted(required)

@@ -26,6 +26,7 @@ record(
     "ConfigMapKeySelector",
     "name=1.1|dns-subdomain! key!=2|required|config-key optional?:bool=3",
     name=Columns(default=""),
+    atomic=True,
 )
 
 alike("ConfigMapKeySelector", "SecretKeySelector")
@@ -36,6 +37,7 @@ record(
     "optional?:bool=4",
     order="key volumeName path",
     optional=Columns(default=False),
+    atomic=True,
 )
 
 record(

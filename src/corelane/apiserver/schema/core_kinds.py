@@ -44,7 +44,11 @@ PRIORITY_CLASS = kind(
     preemptionPolicy=Columns(default="PreemptLowerPriority", enum="PreemptLowerPriority Never"),
 )
 
-record("ObjectReference", "kind=1 namespace=2 name=3 uid=4 apiVersion=5 resourceVersion=6 fieldPath=7")
+record(
+    "ObjectReference",
+    "kind=1 namespace=2 name=3 uid=4 apiVersion=5 resourceVersion=6 fieldPath=7",
+    atomic=True,
+)
 
 BINDING = kind("Binding", "target!:ObjectReference=2")
 

@@ -88,7 +88,8 @@ class ObjectType:
 
     `order` names fields, whose rows are then checked, and rules on several fields (`@name`); empty means the
     rows' own order. `defaults` fill in what depends on more than one field, after the rows' own defaults.
-    `always` has the rows that are written even if nothing was said.
+    `always` has the rows that are written even if nothing was said. Server-side apply replaces an `atomic`
+    type whole.
     """
 
     name: str
@@ -96,6 +97,7 @@ class ObjectType:
     fields: Mapping[str, FieldRow]
     order: tuple[str, ...] = ()
     defaults: tuple[Filler, ...] = ()
+    atomic: bool = False
     always: tuple[FieldRow, ...] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -181,12 +183,13 @@ def record(
     order: str = "",
     package: str = CORE,
     defaults: tuple[Filler, ...] = (),
+    atomic: bool = False,
     **columns: Columns,
 ) -> ObjectType:
     """A type from its rows; `order` as in ObjectType, blank-separated, and `package` as OpenAPI names it."""
     rows = [_row(member, package, columns) for member in members.split()]
     fields = {row.name: row for row in rows}
-    return _registered(ObjectType(name, package + name, fields, tuple(order.split()), defaults))
+    return _registered(ObjectType(name, package + name, fields, tuple(order.split()), defaults, atomic))
 
 
 def extend(base: ObjectType, name: str, members: str) -> ObjectType:

@@ -8,6 +8,7 @@ record(
     "OwnerReference",
     "apiVersion!=5 kind!=1 name!=3 uid!=4 controller?:bool=6 blockOwnerDeletion?:bool=7",
     package=META,
+    atomic=True,
 )
 
 record(
@@ -21,7 +22,7 @@ OBJECT_META = record(
     "name=1 generateName=2 namespace=3 selfLink=4 uid=5 resourceVersion=6 generation:int64=7 "
     "creationTimestamp?:time=8 deletionTimestamp?:time=9 deletionGracePeriodSeconds?:int64=10 "
     "labels:{}string=11 annotations:{}string=12 ownerReferences:[]OwnerReference=13 finalizers:[]string=14 "
-    "managedFields:[]ManagedFieldsEntry=17",
+    "managedFields?:[]ManagedFieldsEntry=17",
     package=META,
     ownerReferences=Columns(merge="uid"),
     finalizers=Columns(strategy="merge", list="set"),
@@ -42,6 +43,7 @@ record(
     "LabelSelector",
     "matchLabels:{}string=1|labels matchExpressions:[]LabelSelectorRequirement=2",
     package=META,
+    atomic=True,
 )
 
 record("StatusCause", "reason=1 message=2 field=3", package=META)

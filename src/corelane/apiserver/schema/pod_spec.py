@@ -28,10 +28,14 @@ record(
     "NodeSelectorTerm",
     "matchExpressions:[]NodeSelectorRequirement=1 matchFields:[]NodeSelectorRequirement=2",
     order="@node-expressions @node-fields",
+    atomic=True,
 )
 
 record(
-    "NodeSelector", "nodeSelectorTerms!:[]NodeSelectorTerm=1", order="@node-selector-terms nodeSelectorTerms"
+    "NodeSelector",
+    "nodeSelectorTerms!:[]NodeSelectorTerm=1",
+    order="@node-selector-terms nodeSelectorTerms",
+    atomic=True,
 )
 
 record("PreferredSchedulingTerm", "weight!:int32=1|weight! preference!:NodeSelectorTerm=2")

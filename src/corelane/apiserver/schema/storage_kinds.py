@@ -40,7 +40,7 @@ PERSISTENT_VOLUME_CLAIM = kind(
 
 # --- volumes: of the sources a pod can name too, some are of another type here
 
-record("SecretReference", "name=1 namespace=2")
+record("SecretReference", "name=1 namespace=2", atomic=True)
 
 record(
     "GlusterfsPersistentVolumeSource",
@@ -151,7 +151,9 @@ PERSISTENT_VOLUME = kind(
 
 TOPOLOGY_LABEL = record("TopologySelectorLabelRequirement", "key!=1 values!:[]string=2")
 
-TOPOLOGY_TERM = record("TopologySelectorTerm", "matchLabelExpressions:[]TopologySelectorLabelRequirement=1")
+TOPOLOGY_TERM = record(
+    "TopologySelectorTerm", "matchLabelExpressions:[]TopologySelectorLabelRequirement=1", atomic=True
+)
 
 STORAGE_CLASS = kind(
     "StorageClass",

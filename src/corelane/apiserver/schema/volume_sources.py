@@ -4,7 +4,7 @@ from corelane.apiserver.schema import object_meta  # noqa: F401 - for the types 
 from corelane.apiserver.schema.derived_defaults import empty_dir, local_data_source, volume_pull_policy
 from corelane.apiserver.schema.notation import Columns, alike, record
 
-record("LocalObjectReference", "name=1", name=Columns(default=""))
+record("LocalObjectReference", "name=1", name=Columns(default=""), atomic=True)
 
 HOST_PATH = record(
     "HostPathVolumeSource",
@@ -38,9 +38,9 @@ record(
 
 record("PersistentVolumeClaimVolumeSource", "claimName!=1|required readOnly:bool=2")
 
-record("ObjectFieldSelector", "apiVersion=1 fieldPath!=2", apiVersion=Columns(default="v1"))
+record("ObjectFieldSelector", "apiVersion=1 fieldPath!=2", apiVersion=Columns(default="v1"), atomic=True)
 
-record("ResourceFieldSelector", "containerName=1 resource!=2 divisor+:quantity=3")
+record("ResourceFieldSelector", "containerName=1 resource!=2 divisor+:quantity=3", atomic=True)
 
 DOWNWARD_API_VOLUME_FILE = record(
     "DownwardAPIVolumeFile",
@@ -105,7 +105,7 @@ record(
 
 record("VolumeResourceRequirements", "limits:{}amount=1 requests:{}amount=2")
 
-record("TypedLocalObjectReference", "apiGroup+:text-or-null=1 kind!=2 name!=3")
+record("TypedLocalObjectReference", "apiGroup+:text-or-null=1 kind!=2 name!=3", atomic=True)
 
 record("TypedObjectReference", "apiGroup+:text-or-null=1 kind!=2 name!=3 namespace?=4")
 

@@ -33,7 +33,7 @@ def apply(
     `current` is in the form of the request's group and version, which its apiVersion names; so is the result,
     which has still to pass prepare_update and validate_update. `field_validation` is as in `strategy.decode`.
     Raises StatusError: 400 for a body that is no patch, 413 for one too long, 415 for another media type, 422
-    for one that does not apply or whose result is no object of the kind, 501 for server-side apply.
+    for one that does not apply or whose result is not an object of the kind.
     """
     media_type = content_type.partition(";")[0].strip()
     notes = StrictNotes()
@@ -43,10 +43,6 @@ def apply(
         patched = _merge_patch(current, body, notes)
     elif media_type == STRATEGIC_PATCH and not kind.custom:
         patched = _strategic(kind, current, body, notes)
-    elif media_type == APPLY_PATCH:
-        raise status_errors.not_served(
-            "server-side apply is not served yet; use a merge or strategic merge patch"
-        )
     else:
         known = (JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_PATCH,)), APPLY_PATCH)
         raise status_errors.unsupported_media_type(known)

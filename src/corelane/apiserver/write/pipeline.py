@@ -10,6 +10,9 @@ from dataclasses import dataclass, replace
 from corelane.apiserver import served_kinds, status_errors, validation
 from corelane.apiserver.api_requests import Target, WriteOptions
 from corelane.apiserver.codec import conversion, envelope, wire
+from corelane.apiserver.ownership import updating
+from corelane.apiserver.ownership.kinds import Resource
+from corelane.apiserver.ownership.updating import Entries
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.status_errors import StatusCause
 from corelane.apiserver.store import server_backend
@@ -47,23 +50,35 @@ def create(backend: Backend, target: Target, obj: Object, options: WriteOptions)
     check_namespace(target, kind, meta)
     target = replace(target, name=meta.get("name", ""))
     if not meta.get("generateName") or meta.get("name"):
-        return _create(backend, target, obj, options)
+        return create_new(backend, target, obj, options)
     for attempt in range(_ATTEMPTS):
         try:
-            return _create(backend, target, deepcopy(obj), options)
+            return create_new(backend, target, deepcopy(obj), options)
         except status_errors.StatusError as error:
             if error.reason != "AlreadyExists" or attempt == _ATTEMPTS - 1:
                 raise
     raise AssertionError("unreachable")
 
 
-def _create(backend: Backend, target: Target, obj: Object, options: WriteOptions) -> WriteResult:
+def create_new(
+    backend: Backend, target: Target, obj: Object, options: WriteOptions, entries: Entries | None = None
+) -> WriteResult:
+    """Create an object under the name that it has; `entries` are its managed fields where they are known.
+
+    Raises StatusError.
+    """
     kind = server_backend.kind_of(target)
+    strategy.complete(kind, obj, default_scheduler=backend.default_scheduler)
+    if entries is None:
+        resource = Resource(kind, target.version, target.subresource)
+        entries = updating.created(resource, obj, options.manager, backend.timestamp())
     admission_plugins.admit_create(backend, target, obj)
     obj = _new(backend, target, kind, obj)
+    if entries:
+        obj["metadata"]["managedFields"] = entries
     name = obj["metadata"].get("name", "")
     stored = wire.stored_kind(kind)
-    strategy.prepare_create(stored, obj, default_scheduler=backend.default_scheduler)
+    strategy.prepare_create(stored, obj, completed=True)
     _raise_invalid(stored, name, validation.create(stored, obj))
     target = replace(target, name=name)
     _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
@@ -116,19 +131,20 @@ def update(backend: Backend, target: Target, obj: Object, options: WriteOptions)
     """Replace an object by one decoded from a PUT's body. Raises StatusError."""
     kind = server_backend.kind_of(target)
     meta = obj.setdefault("metadata", {})
-    _check_name(target, meta)
+    check_name(target, meta)
     check_namespace(target, kind, meta)
     record = backend.store.get(kind.stored, target.key)
     if record is None:
         if target.resource in _CREATED_BY_PUT and not meta.get("uid"):
-            return _create(backend, target, obj, options)
+            return create_new(backend, target, obj, options)
         raise server_backend.not_found(target)
     old = record.object()
     server_backend.check_preconditions(target, old, meta.get("uid", ""), "")
-    return _replace(backend, target, old, obj, options)
+    return replace_old(backend, target, old, obj, options)
 
 
-def _check_name(target: Target, meta: Object) -> None:
+def check_name(target: Target, meta: Object) -> None:
+    """The object's name must be the path's. Raises StatusError 400."""
     name = meta.get("name", "")
     if not name:
         raise status_errors.bad_request(
@@ -150,21 +166,35 @@ def patch_object(
     new, warnings = patching.apply(
         kind, content_type, wire.to_wire(view, deepcopy(old)), body, field_validation=options.field_validation
     )
-    _check_name(target, new["metadata"])
+    check_name(target, new["metadata"])
     check_namespace(target, kind, new["metadata"])
-    return _replace(backend, target, old, new, options), warnings
+    return replace_old(backend, target, old, new, options), warnings
 
 
-def _replace(
-    backend: Backend, target: Target, old: Object, obj: Object, options: WriteOptions
+def replace_old(
+    backend: Backend,
+    target: Target,
+    old: Object,
+    obj: Object,
+    options: WriteOptions,
+    entries: Entries | None = None,
 ) -> WriteResult:
-    """Write `obj` over `old` (stored form), if it may be and if it differs."""
-    kind = wire.stored_kind(server_backend.kind_of(target))
+    """Write `obj` over `old` (stored form), if it may be and if it differs; `entries` as in `create_new`.
+
+    Raises StatusError.
+    """
+    given = server_backend.kind_of(target)
+    kind = wire.stored_kind(given)
+    strategy.complete(given, obj, old=old)
+    if entries is None:
+        resource = Resource(given, target.version, target.subresource)
+        entries = updating.updated(resource, resource.view(old), obj, options.manager, backend.timestamp())
     _check_version(target, obj["metadata"].get("resourceVersion", ""), old)
     obj = wire.typed(kind, kind.version, conversion.convert(kind, obj, kind.version))
-    _place(obj, old)
+    _place(obj, old, entries)
     admission_plugins.admit_update(backend, target, obj)
-    strategy.prepare_update(kind, obj, old, target.subresource, now=backend.timestamp())
+    strategy.prepare_update(kind, obj, old, target.subresource, now=backend.timestamp(), completed=True)
+    updating.keep_times(obj, old)
     _raise_invalid(kind, target.name, validation.update(kind, obj, old, target.subresource))
     admission_plugins.validate_update(backend, target, obj, old)
     if ends(kind, obj, old):
@@ -190,10 +220,12 @@ def _check_version(target: Target, given: str, old: Object) -> None:
         raise status_errors.modified(target.resource, target.group, target.name)
 
 
-def _place(obj: Object, old: Object) -> None:
-    """Set the namespace and the revision, which the server determines."""
+def _place(obj: Object, old: Object, entries: Entries) -> None:
+    """Set the namespace, the revision and the managed fields, which the server determines."""
     meta = obj["metadata"]
     meta.pop("managedFields", None)
+    if entries:
+        meta["managedFields"] = entries
     meta["resourceVersion"] = old["metadata"]["resourceVersion"]
     if "namespace" in old["metadata"] and not meta.get("namespace"):
         meta["namespace"] = old["metadata"]["namespace"]
@@ -245,4 +277,4 @@ def _create_missing(backend: Backend, kind: ServedKind, obj: Object) -> None:
     name = obj["metadata"]["name"]
     if backend.store.get(kind.stored, name) is None:
         target = Target("", "create", kind.group, kind.version, kind.plural, kind=kind)
-        create(backend, target, envelope.shaped(kind, kind.version, obj)[0], WriteOptions())
+        create(backend, target, envelope.shaped(kind, kind.version, obj)[0], WriteOptions(manager="corelane"))

@@ -38,11 +38,24 @@ _GATED = {
 _TERMS = ("preferredDuringSchedulingIgnoredDuringExecution", "requiredDuringSchedulingIgnoredDuringExecution")
 
 
-def prepare_create(kind: ServedKind, obj: Object, *, default_scheduler: str = "") -> None:
-    """Fill in defaults and what the server sets; reset what a client cannot set. Changes `obj`."""
-    if default_scheduler and kind.plural == "pods" and isinstance(obj.get("spec"), dict):
-        obj["spec"].setdefault("schedulerName", default_scheduler)
-    _default(kind, obj)
+def complete(
+    kind: ServedKind, obj: Object, *, default_scheduler: str = "", old: Object | None = None
+) -> None:
+    """Fill in defaults, as upstream's decoder does; a pod keeps the scheduler that it has in `old`."""
+    if kind.plural == "pods" and isinstance(obj.get("spec"), dict):
+        scheduler = (old or {}).get("spec", {}).get("schedulerName") or default_scheduler
+        if scheduler:
+            obj["spec"].setdefault("schedulerName", scheduler)
+    if not kind.custom:
+        fill_defaults(kind.schema[_version(obj)], obj)
+
+
+def prepare_create(
+    kind: ServedKind, obj: Object, *, default_scheduler: str = "", completed: bool = False
+) -> None:
+    """Fill in what the server sets, reset what a client cannot set; defaults too unless `completed`."""
+    if not completed:
+        complete(kind, obj, default_scheduler=default_scheduler)
     obj["metadata"].pop("generation", None)
     if kind.plural in _GENERATED or kind.custom:
         obj["metadata"]["generation"] = 1
@@ -52,15 +65,20 @@ def prepare_create(kind: ServedKind, obj: Object, *, default_scheduler: str = ""
 
 
 def prepare_update(
-    kind: ServedKind, obj: Object, old: Object, subresource: str = "", *, now: str = ""
+    kind: ServedKind,
+    obj: Object,
+    old: Object,
+    subresource: str = "",
+    *,
+    now: str = "",
+    completed: bool = False,
 ) -> None:
-    """Fill in defaults, keep what the update cannot touch (status or spec, metadata), count generations.
+    """Keep what the update cannot touch (status or spec, metadata), count generations; defaults as above.
 
     `now` is the time at which a phase changes.
     """
-    if kind.plural == "pods" and "schedulerName" in old["spec"]:
-        obj["spec"].setdefault("schedulerName", old["spec"]["schedulerName"])
-    _default(kind, obj)
+    if not completed:
+        complete(kind, obj, old=old)
     _keep_metadata(obj["metadata"], old["metadata"])
     preparing = _ON_UPDATE.get((kind.plural, subresource))
     if preparing:
@@ -69,11 +87,6 @@ def prepare_update(
         storage_strategy.stamp_phase(obj["status"], old["status"], now)
     if _counts_generation(kind, obj, old):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-
-
-def _default(kind: ServedKind, obj: Object) -> None:
-    if not kind.custom:
-        fill_defaults(kind.schema[_version(obj)], obj)
 
 
 def _version(obj: Object) -> str:

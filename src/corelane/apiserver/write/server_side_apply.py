@@ -1,0 +1,121 @@
+"""Requests of server-side apply: an applied configuration creates an object or is merged into it.
+
+Upstream: apiserver `pkg/endpoints/handlers` (applyPatcher).
+"""
+
+from typing import Any
+
+from corelane.apiserver import status_errors
+from corelane.apiserver.api_requests import Target, WriteOptions
+from corelane.apiserver.codec import custom_resources, decoding, envelope, yaml_reading
+from corelane.apiserver.codec.json_reading import ReadError
+from corelane.apiserver.ownership import applying, last_applied, managers
+from corelane.apiserver.ownership.applying import Applied, Applier
+from corelane.apiserver.ownership.conflicts import ApplyConflictError
+from corelane.apiserver.ownership.kinds import Resource
+from corelane.apiserver.status_errors import StatusError
+from corelane.apiserver.store import server_backend
+from corelane.apiserver.store.server_backend import Backend
+from corelane.apiserver.stored_objects import Object
+from corelane.apiserver.write import pipeline
+from corelane.apiserver.write.pipeline import WriteResult
+
+
+def apply_object(
+    backend: Backend, target: Target, body: bytes, options: WriteOptions
+) -> tuple[WriteResult, list[str]]:
+    """Apply a configuration to an object, which is created if there is none. Returns also the warnings.
+
+    Raises StatusError: 400 for a body that is not of the kind, 409 where others own what would change.
+    """
+    kind = server_backend.kind_of(target)
+    record = backend.store.get(kind.stored, target.key)
+    if record is None and target.subresource:
+        raise server_backend.not_found(target)
+    old = record.object() if record else None
+    resource = Resource(kind, target.version, target.subresource)
+    config = _read(body)
+    _check(resource, config)
+    live = resource.view(old) if old else resource.empty()
+    applier = Applier(options.manager, options.force, backend.timestamp())
+    try:
+        applied = last_applied.apply(resource, live, config, applier)
+    except ApplyConflictError as error:
+        raise error.status() from None
+    warnings = _repeated_keys(body, options)
+    obj = _shaped(resource, live if applied.obj is None else applied.obj, config)
+    _check_place(target, obj, exists=old is not None)
+    return _written(backend, target, old, obj, applied, options), warnings
+
+
+def _read(body: bytes) -> Object:
+    try:
+        config = custom_resources.plain(yaml_reading.read_yaml(body))
+    except ReadError as error:
+        raise status_errors.bad_request(
+            f"error decoding YAML: error converting YAML to JSON: {error}"
+        ) from None
+    if config is None:
+        return {}
+    if not isinstance(config, dict):
+        found = decoding.json_type(config)
+        raise status_errors.bad_request(
+            "error decoding YAML: error unmarshaling JSON: while decoding JSON: json: cannot unmarshal "
+            f"{found} into Go value of type map[string]interface {{}}"
+        )
+    return config
+
+
+def _check(resource: Resource, config: Object) -> None:
+    """Whether an applied object is of the path's kind and leaves its managers alone. Raises StatusError."""
+    given = applying.gvk(config)
+    wanted = applying.gvk({"apiVersion": resource.api_version, "kind": resource.kind.kind})
+    if given != wanted:
+        raise status_errors.bad_request(f"invalid object type: {given}")
+    meta = config.get("metadata")
+    if isinstance(meta, dict) and isinstance(meta.get("managedFields"), list):
+        raise status_errors.bad_request("metadata.managedFields must be nil")
+
+
+def _repeated_keys(body: bytes, options: WriteOptions) -> list[str]:
+    """Return the warning about keys that a body repeats. Raises StatusError 400 if they are not allowed."""
+    if options.field_validation == "Ignore":
+        return []
+    repeated = yaml_reading.repeated_keys(body)
+    if not repeated:
+        return []
+    lines = [f'  line {line}: key "{key}" already set in map' for line, key in repeated]
+    text = "\n".join(["error converting YAML to JSON: yaml: unmarshal errors:", *lines])
+    if options.field_validation == "Strict":
+        raise status_errors.bad_request(f"error strict decoding YAML: {text}")
+    return [text]
+
+
+def _shaped(resource: Resource, merged: Object, config: Object) -> Object:
+    """Decode a merged object as one of the kind. Raises StatusError 500."""
+    try:
+        return envelope.shaped(resource.kind, resource.version, merged, field_validation="Ignore")[0]
+    except StatusError as error:
+        named = applying.described(config)
+        raise status_errors.internal(
+            f"failed to convert new object ({named}) to proper version: {error.message}"
+        ) from None
+
+
+def _check_place(target: Target, obj: Object, *, exists: bool) -> None:
+    meta: dict[str, Any] = obj["metadata"]
+    if meta.get("uid") and not exists:
+        given = f"the provided object specified uid {meta['uid']}"
+        raise server_backend.conflict(target, f"uid mismatch: {given}, and no existing object was found")
+    pipeline.check_namespace(target, server_backend.kind_of(target), meta)
+    pipeline.check_name(target, meta)
+
+
+def _written(
+    backend: Backend, target: Target, old: Object | None, obj: Object, applied: Applied, options: WriteOptions
+) -> WriteResult:
+    entries = managers.written(applied.managers)
+    if old is not None:
+        return pipeline.replace_old(backend, target, old, obj, options, entries)
+    obj["metadata"].pop("resourceVersion", None)
+    return pipeline.create_new(backend, target, obj, options, entries)
