@@ -15,14 +15,9 @@ from corelane.kube.pod import Pod
 from corelane.scheduler import cycle as cycles
 from corelane.scheduler import object_changes, reserving
 from corelane.scheduler.attempts import Attempt
+from corelane.scheduler.binding_steps import BindingSteps
 from corelane.scheduler.bindings import (
-    Binding,
     Bindings,
-    Bound,
-    Denied,
-    Released,
-    Step,
-    Vanished,
     expected_node,
     stopped,
 )
@@ -62,7 +57,6 @@ from corelane.scheduler.instructions import (
     Evict,
     Instruction,
     RecordNodeEvent,
-    RecordPodEvent,
 )
 from corelane.scheduler.permitting import Permits
 from corelane.scheduler.plugins import default
@@ -121,6 +115,15 @@ class SchedulerCore:
             self.decisions,
             lambda pod: pod.spec.scheduler_name in self.profiles,
         )
+        self._steps = BindingSteps(
+            self.cluster,
+            self.queue,
+            self._claims,
+            self._permits,
+            self._reports,
+            self.decisions,
+            self.profiles,
+        )
 
     def profile_of(self, pod: Pod) -> Profile:
         """Return the profile that decides about a pod; the first one for pods of other schedulers."""
@@ -152,7 +155,7 @@ class SchedulerCore:
                 object_changes.unwatched(self.cluster, event)
             case BindSucceeded() | BindFailed() | PreBindFailed() | PodLookedUp() | LookUpFailed():
                 step = self.bindings.handle(event)
-                return list(self._binding_step(step, event.now)) if step else []
+                return list(self._steps.carry_out(step, event.now)) if step else []
             case PermitDecided():
                 return list(self._permit_decided(event))
             case EvictFailed():
@@ -209,13 +212,13 @@ class SchedulerCore:
         binding = self.bindings.drop(uid)
         if binding and claimed == node and is_claimed(binding, pod):
             self.cluster.refresh_pod(pod)
-            yield from self._record_success(binding, now)
+            yield from self._steps.succeeded(binding, now)
             return
         self.queue.remove(uid, now)
         self._claims.put_pod(node, PodInfo.of(pod), now)
         self._preemption.forget(uid, now, taken=node)
         if binding and as_sent(binding, pod):
-            yield from self._record_success(binding, now)
+            yield from self._steps.succeeded(binding, now)
         elif binding:
             self._permits.unreserve(binding)
             self.decisions.binding_ended(now, uid, "bound-elsewhere", node)
@@ -335,7 +338,7 @@ class SchedulerCore:
         if isinstance(step, Bind):
             self.decisions.bind_sent(event.now, step)
         if step is not None:
-            yield from self._binding_step(step, event.now)
+            yield from self._steps.carry_out(step, event.now)
         if isinstance(step, Bind) and step.pod.spec.scheduler_name in self.profiles:
             yield from expected_node(self.bindings[event.uid])
 
@@ -380,53 +383,6 @@ class SchedulerCore:
         self.decisions.bind_sent(now, bind)
         yield self.bindings.begin(waiting, bind, profile)
 
-    def _binding_step(self, step: Step, now: float) -> Iterator[Instruction]:
-        match step:
-            case Bound():
-                yield from self._bound(step, now)
-            case Released(binding):
-                self._permits.unreserve(binding)
-                self.decisions.binding_ended(now, binding.uid, "released", binding.failure)
-                self._claims.drop_pod(binding.uid, now)
-                self.cluster.nominations.evicting.discard(binding.uid)
-                if binding.bind.pod.spec.scheduler_name in self.profiles:
-                    self.queue.retry(binding.waiting, now)
-                    failure = binding.failure
-                    yield from self._reports.explain(
-                        binding.waiting, now, "SchedulerError", failure, claimed=True
-                    )
-            case Denied(binding, plugin):
-                yield from self._permits.release(binding, plugin, now)
-            case Vanished(binding):
-                self._permits.unreserve(binding)
-                self.decisions.binding_ended(now, binding.uid, "vanished", binding.failure)
-                self._claims.drop_pod(binding.uid, now)
-            case _:
-                yield step
-
-    def _bound(self, bound: Bound, now: float) -> Iterator[Instruction]:
-        """The claim stays until the informer shows the pod; where another bound it, there."""
-        binding, pod = bound.binding, bound.pod
-        if pod is not None and not as_sent(binding, pod):
-            self._claims.put_pod(pod.spec.node_name, PodInfo.of(pod), now)
-            self.decisions.binding_ended(now, binding.uid, "bound-elsewhere", pod.spec.node_name)
-        else:
-            yield from self._record_success(binding, now)
-
-    def _record_success(self, binding: Binding, now: float) -> Iterator[RecordPodEvent]:
-        """Once: the pod may be seen bound before the answer to the binding arrives, or after."""
-        if binding.recorded:
-            return
-        binding.recorded, bind = True, binding.bind
-        self.decisions.binding_ended(now, binding.uid, "bound", "")
-        if bind.pod.spec.scheduler_name not in self.profiles:
-            return  # the scheduler that chose the node has its own event
-        message = f"Successfully assigned {bind.pod.title} to {bind.node}"
-        cpus = ", ".join(f"{name} {cpus}" for name, cpus in sorted(bind.assignments.items()))
-        yield RecordPodEvent(
-            bind.pod, "Normal", "Scheduled", f"{message} (CPUs: {cpus})" if cpus else message
-        )
-
     def _due(self, now: float) -> Iterator[Instruction]:
         for step in self.bindings.due(now):
-            yield from self._binding_step(step, now)
+            yield from self._steps.carry_out(step, now)

@@ -2,8 +2,6 @@
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
-from itertools import count
-from typing import Final
 
 from corelane import quantity
 from corelane.kube import keys, translate
@@ -11,19 +9,16 @@ from corelane.kube.objects import Node, NodeResourceTopology, Taint
 from corelane.kube.pod import Pod
 from corelane.kube.translate.crane import CraneTopology
 from corelane.node import Decision, NodeState
-from corelane.node.admission import capacity_refusal
 from corelane.node.entries import Origin
 from corelane.node.ledger import release
 from corelane.node.zones.zone_state import ZonesState, forget
 from corelane.quantity import QuantityError
 from corelane.reasons import Code, Reason
-from corelane.scheduler.cache import node_kinds, zone_resync
+from corelane.scheduler.cache import claimed_states, node_kinds, zone_resync
 from corelane.scheduler.cache.node_kinds import NOTHING, NodeKind
 from corelane.scheduler.cache.pods import PodInfo, Shape
 from corelane.scheduler.cache.states import Answer, CanonicalState, States, looks_at_others
 from corelane.scheduler.cache.zone_amounts import CPUState
-
-_uids: Final = count()
 
 
 class NodeInfo:
@@ -163,7 +158,7 @@ class NodeInfo:
     def answer(self, shape: Shape) -> Answer:
         """Return what becomes of a pod of this shape here."""
         canonical = self.canonical_for(shape)
-        if refusal := self._unknown_cpus(shape) or _too_much(canonical, self.admitted, shape):
+        if refusal := self._unknown_cpus(shape) or claimed_states.too_much(canonical, self.admitted, shape):
             return Answer(Decision(False, refusal), canonical, canonical)
         return self._states.admit(canonical, shape)
 
@@ -344,52 +339,16 @@ class NodeInfo:
             return
         if info.request is None or info.uid in self.counted:
             return
-        if not self._is_fact(info) and _too_much(self._canonical, self._admitted, info.shape):
+        if not self._is_fact(info) and claimed_states.too_much(self._canonical, self._admitted, info.shape):
             return
-        after, admitted = self._after(self._canonical, info)
-        self._canonical = after
+        self._canonical, admitted = claimed_states.with_pod(
+            self._states, self._canonical, info, fact=self._is_fact(info)
+        )
         self._admitted += info.shape.milli if admitted else 0
-
-    def _after(self, before: CanonicalState, info: PodInfo) -> tuple[CanonicalState, bool]:
-        """The state with a pod that may have CPUs proposed, and whether it is admitted."""
-        if self._is_fact(info) or isinstance(before.state, ZonesState):
-            return self._recorded(before, info), True
-        if not info.proposal and info.zone is None:
-            answer = self._states.admit(before, info.shape)
-            return answer.state, answer.admitted
-        if self._states.known(before, info.shape):
-            answer = self._states.admit(before, info.shape)
-            if answer.assignments == info.proposal and answer.decision.zone == info.zone:
-                return answer.state, answer.admitted
-        request = info.request
-        assert request is not None
-        state, decision = node_kinds.admit(before.state, replace(request, uid=f"@{next(_uids)}"))
-        config = before.config if isinstance(state, NodeState) else None
-        return self._states.intern(state, detailed=before.detailed, config=config), decision.admitted
-
-    def _recorded(self, before: CanonicalState, info: PodInfo) -> CanonicalState:
-        """The state with a pod that is a fact."""
-        request = info.request
-        assert request is not None
-        request = replace(request, uid=f"@{next(_uids)}")
-        state = node_kinds.running(before.state, request, recorded=self._is_fact(info))
-        config = before.config if isinstance(state, NodeState) else None
-        return self._states.intern(state, detailed=before.detailed, config=config)
 
     def _count(self, info: PodInfo, sign: int) -> None:
         for name, amount in info.requests.items():
             self.requested[name] = self.requested.get(name, 0) + sign * amount
-
-
-def _too_much(canonical: CanonicalState, admitted: int, shape: Shape) -> Reason | None:
-    """Why the node's capacity, in all, does not admit a pod of the shape."""
-    state, request = canonical.state, shape.request
-    assert request is not None
-    if not isinstance(state, NodeState):
-        return None
-    if admitted + shape.milli <= canonical.capacity and not canonical.amplified:
-        return None
-    return capacity_refusal(replace(state, requested=admitted), request)
 
 
 def _same_request(old: PodInfo, new: PodInfo) -> bool:
