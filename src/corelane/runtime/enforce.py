@@ -55,7 +55,7 @@ class Enforcement(Protocol):
         """Set in the kernel the CPU requests of a pod's running containers, summed. Raises CgroupError."""
 
     def tidy(self, known: Collection[str | None]) -> None:
-        """Remove the groups of unknown containers, as a crash may leave them. Raises CgroupError."""
+        """Remove empty groups of unknown containers, as a crash may leave them. Raises CgroupError."""
 
     def forget_pod(self, pod_uid: str) -> None:
         """Remove what was prepared for a pod, with all that is in it. Raises CgroupError."""
@@ -171,7 +171,11 @@ class ByCgroup:
         return self.groups.empty(stored.group or "", _END_SECONDS)
 
     def release(self, stored: ContainerRecord) -> None:
-        self.groups.delete(stored.group or "")
+        group = stored.group or ""
+        self.groups.delete(group)
+        if not group.startswith(f"{self.root}/"):  # adopted: groups of an instance whose name was lost
+            for above in (group.rpartition("/")[0], "/".join(group.split("/")[:2])):
+                self.groups.prune(above)
 
     def _clear(self, group: str) -> None:
         if self.groups.exists(group):
@@ -186,9 +190,14 @@ class ByCgroup:
         for pod in self.groups.children(self.root):
             names = {f"{self.root}/{pod}/{name}" for name in self.groups.children(f"{self.root}/{pod}")}
             for group in names.difference(known):
-                self._clear(group)
+                self._prune(group)
             if names.isdisjoint(known):
-                self._clear(f"{self.root}/{pod}")
+                self._prune(f"{self.root}/{pod}")
+
+    def _prune(self, group: str) -> None:
+        """Remove a group in which no process is left; others are left as they are."""
+        if self.groups.exists(group) and not self.groups.populated(group):
+            self.groups.delete(group)
 
     def forget_pod(self, pod_uid: str) -> None:
         self._clear(self._pod(pod_uid))

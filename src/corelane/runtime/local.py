@@ -20,7 +20,7 @@ from pathlib import Path
 from corelane.kernel import proc
 from corelane.kernel.cgroup import CgroupError
 from corelane.kernel.proc import TaskAffinity
-from corelane.runtime import enforce, logs
+from corelane.runtime import enforce, logs, rebuilding
 from corelane.runtime import records as outcomes
 from corelane.runtime.base import (
     WHOLE_LOG,
@@ -54,6 +54,8 @@ class LocalRuntime:
         self, state: RecordStore, enforcement: enforce.Enforcement, notice: str, sweep_seconds: float
     ) -> None:
         self.notice = notice
+        self.problems: tuple[str, ...] = ()
+        """Records that could not be read at the start, and what became of them, a sentence each."""
         self.log_bytes, self.log_files = LOG_BYTES, LOG_FILES
         self._state = state
         self._enforcements = enforce.Enforcements(enforcement)
@@ -92,7 +94,10 @@ class LocalRuntime:
     ) -> "LocalRuntime":
         held = await asyncio.to_thread(RecordStore, state)
         try:
+            problems = await asyncio.to_thread(rebuilding.name_instance, held)
             enforcement, notice = await asyncio.to_thread(enforce.choose, cgroups, held.instance, root)
+            groups = enforcement.groups if isinstance(enforcement, enforce.ByCgroup) else None
+            problems += await asyncio.to_thread(rebuilding.rebuild, held, groups)
         except BaseException:
             held.close()
             raise
@@ -102,6 +107,7 @@ class LocalRuntime:
             notice or enforcement.name,
         )
         runtime = cls(held, enforcement, notice, sweep_seconds)
+        runtime.problems = tuple(problems)
         try:
             await runtime._adopt()
         except BaseException:

@@ -15,10 +15,13 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -71,7 +74,8 @@ class RecordStore:
             raise StateInUse(
                 f"{self.root}: another corelane uses this directory; stop it, or give another one"
             )
-        self.instance = self._instance()
+        self.instance = self._read_instance()
+        """Name of this directory's owner; "" until `set_instance` if it is missing or unreadable."""
 
     def _take(self) -> int | None:
         """If our predecessor was killed while it forked, its child still holds the lock for a moment."""
@@ -80,13 +84,20 @@ class RecordStore:
             time.sleep(0.02)
         return lock
 
-    def _instance(self) -> str:
+    def _read_instance(self) -> str:
+        try:
+            name = (self.root / "instance").read_text().strip()
+        except (OSError, UnicodeDecodeError):
+            return ""
+        return name if is_instance_name(name) else ""
+
+    def set_instance(self, name: str = "") -> None:
+        """Write the instance's name, a new one by default; an unreadable file is kept under another name."""
         path = self.root / "instance"
-        with suppress(FileNotFoundError):
-            if name := path.read_text().strip():
-                return name
-        _replace(path, (name := secrets.token_hex(4)).encode())
-        return name
+        if path.exists():
+            _set_aside(path)
+        self.instance = name or secrets.token_hex(4)
+        _replace(path, self.instance.encode())
 
     def close(self) -> None:
         if self._lock is not None:
@@ -116,7 +127,7 @@ class RecordStore:
         try:
             data = (self.directory(container_id) / "spec.json").read_bytes()
             return msgspec.convert(_upgraded(msgspec.json.decode(data)), ContainerRecord, dec_hook=_decode)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError):  # a ValidationError, or CPUs that are not a list
             return None
 
     def outcome(self, container_id: str) -> ShimOutcome | None:
@@ -124,8 +135,29 @@ class RecordStore:
         try:
             data = (self.directory(container_id) / "status.json").read_bytes()
             return msgspec.json.decode(data, type=ShimOutcome)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError):
             return None
+
+    def faults(self, container_id: str) -> tuple[str, ...]:
+        """Return the names of a container's record files that are there, but cannot be read."""
+        readers = (("spec.json", self.load), ("status.json", self.outcome))
+        directory = self.directory(container_id)
+        return tuple(
+            name for name, read in readers if os.path.lexists(directory / name) and read(container_id) is None
+        )
+
+    def set_aside(self, container_id: str, names: Iterable[str]) -> None:
+        """Rename damaged record files, and make the container's directory where it is missing."""
+        directory = self.directory(container_id)
+        if os.path.lexists(directory) and not directory.is_dir():
+            _set_aside(directory)
+        directory.mkdir(mode=0o700, exist_ok=True)
+        for name in names:
+            _set_aside(directory / name)
+
+    def save_outcome(self, container_id: str, outcome: ShimOutcome) -> None:
+        """Write what a shim wrote, where that was lost; the shim replaces it when the container ends."""
+        _replace(self.directory(container_id) / "status.json", msgspec.json.encode(outcome))
 
     def supervise(self, container_id: str) -> int:
         """Take the lock that the shim is to inherit; its file descriptor."""
@@ -137,7 +169,7 @@ class RecordStore:
     def is_supervised(self, container_id: str) -> bool:
         """Whether the shim lives (or is just being started)."""
         path = self.directory(container_id) / "lock"
-        if not path.exists():
+        if not path.is_file():
             return False
         lock = _lock(path, fcntl.LOCK_SH)
         if lock is not None:
@@ -161,6 +193,17 @@ def _lock(path: Path, kind: int = fcntl.LOCK_EX) -> int | None:
         os.close(fd)
         return None
     return fd
+
+
+def is_instance_name(text: str) -> bool:
+    """Whether a text can name an instance, and so a cgroup."""
+    return re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]{0,62}", text) is not None
+
+
+def _set_aside(path: Path) -> None:
+    """Rename what cannot be read to the first free name of `NAME.damaged-1`, `-2` and so on."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in count(1))
+    path.rename(next(name for name in names if not os.path.lexists(name)))
 
 
 def _replace(path: Path, data: bytes) -> None:

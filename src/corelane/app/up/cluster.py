@@ -114,6 +114,7 @@ class Cluster:
         state = self.directory.node(self.node_name) / "containers"
         runtime = await LocalRuntime.open(state, cgroups=self.options.cgroups)
         self._runtimes[self.node_name] = runtime
+        self.notes += runtime.problems
         return runtime
 
     def _records(self, runtime: LocalRuntime, machine: Machine) -> NodeRecords:
@@ -171,7 +172,7 @@ class Cluster:
             self.client(),
             kubelet=beside,
             machine_watch=watch,
-            notices=self.recovery.events(),
+            notices=[*_rebuilt(runtime), *self.recovery.events()],
             left_running=self.recovery.unlisted,
         )
 
@@ -241,3 +242,7 @@ def _started_empty(backup: Path) -> str:
         f"the API server's objects were gone, and it started without them; to use the backup of "
         f"{backups.age(backup)}, stop corelane and start it with --restore-backup {backup}"
     )
+
+
+def _rebuilt(runtime: LocalRuntime) -> Iterable[PublishEvent]:
+    return (PublishEvent("", "ContainerRecordRebuilt", text, True) for text in runtime.problems)

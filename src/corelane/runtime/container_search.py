@@ -1,0 +1,150 @@
+"""Containers of local runtimes as the kernel shows them, without a record: shims, processes, cgroups, logs.
+
+A shim's command line names its container's directory, its open files the container's log, and the log's path
+namespace, pod, UID, container and attempt. A process of a container has the mark `CORELANE_CONTAINER_ID` in
+the environment that it was started with.
+"""
+
+import os
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from corelane.kernel import proc as kernel_proc
+from corelane.kernel.proc import PROC, Identity
+
+MARK: Final = "CORELANE_CONTAINER_ID"
+SHIM_NAME: Final = "corelane-shim"
+_ENTRY: Final = "from shim.supervise import main"
+_LOG: Final = re.compile(
+    r"/(?P<namespace>[^/_]+)_(?P<pod>[^/_]+)_(?P<uid>[^/_]+)/(?P<name>[^/]+)/(?P<attempt>\d+)\.log"
+    r"( \(deleted\))?$"
+)
+_GROUP: Final = re.compile(r"/corelane/(?P<group>[^/\n]+/[^/\n]+/[^/\n]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """A living shim, and the directory of its container's record, which may be deleted by now."""
+
+    process: Identity
+    directory: Path
+
+    @property
+    def id(self) -> str:
+        """Id of the container."""
+        return self.directory.name
+
+
+@dataclass(frozen=True, slots=True)
+class LogName:
+    """What the path of a container's log says; see `RecordStore.log_path`."""
+
+    path: Path
+    namespace: str
+    pod: str
+    uid: str
+    name: str
+    attempt: int
+
+
+def shims(proc: Path = PROC, *, among: Callable[[int], bool] = lambda _: True) -> list[Shim]:
+    """Return the living shims on this machine, of all data directories, of the processes `among` accepts."""
+    return [found for pid in kernel_proc.pids(proc) if among(pid) and (found := shim_of(pid, proc))]
+
+
+def shim_of(pid: int, proc: Path = PROC) -> Shim | None:
+    """Return the shim that a process is, None if it is another program or has ended."""
+    stat = kernel_proc.stat(pid, proc)
+    if stat is None or stat.name != SHIM_NAME or stat.state in "ZXx":
+        return None
+    arguments = command_line(pid, proc)
+    entry = next((i for i, text in enumerate(arguments) if _ENTRY in text), len(arguments))
+    if len(arguments) < entry + 3:
+        return None
+    return Shim(Identity(pid, stat.start_ticks), Path(arguments[entry + 2]))
+
+
+def main_process(shim: Shim, proc: Path = PROC) -> Identity | None:
+    """Return the main process of a shim's container: the session leader that it started first."""
+    stats = (kernel_proc.stat(pid, proc) for pid in kernel_proc.children(shim.process.pid, proc))
+    leaders = [one for one in stats if one and one.session == one.pid and one.state not in "ZXx"]
+    first = min(leaders, key=lambda one: (one.start_ticks, one.pid), default=None)
+    return Identity(first.pid, first.start_ticks) if first else None
+
+
+def log_name(shim: Shim, proc: Path = PROC) -> LogName | None:
+    """Return the log that a shim writes; None where its open files cannot be read."""
+    for target in _links(proc / str(shim.process.pid) / "fd"):
+        if match := _LOG.search(target):
+            part = match.groupdict()
+            path = Path(target.removesuffix(" (deleted)"))
+            return LogName(
+                path, part["namespace"], part["pod"], part["uid"], part["name"], int(part["attempt"])
+            )
+    return None
+
+
+def marked(proc: Path = PROC) -> dict[str, list[Identity]]:
+    """Return the processes that carry a mark, oldest first, by container id."""
+    found: dict[str, list[Identity]] = defaultdict(list)
+    for pid in kernel_proc.pids(proc):
+        mark = environment(pid, proc).get(MARK)
+        process = kernel_proc.identity(pid, proc) if mark else None
+        if mark and process and kernel_proc.is_alive(process, proc):
+            found[mark].append(process)
+    for processes in found.values():
+        processes.sort(key=lambda process: (process.start_ticks, process.pid))
+    return dict(found)
+
+
+def environment(pid: int, proc: Path = PROC) -> dict[str, str]:
+    """Return the environment with which a process was started; empty where it cannot be read."""
+    pairs = (text.partition("=") for text in _strings(proc / str(pid) / "environ"))
+    return {name: value for name, separator, value in pairs if separator and name}
+
+
+def command_line(pid: int, proc: Path = PROC) -> tuple[str, ...]:
+    """Return a process's command line as it is now; empty where it cannot be read."""
+    return tuple(_strings(proc / str(pid) / "cmdline"))
+
+
+def working_directory(pid: int, proc: Path = PROC) -> str:
+    """Return a process's working directory; empty where it cannot be read."""
+    with suppress(OSError):
+        return str((proc / str(pid) / "cwd").readlink())
+    return ""
+
+
+def group_of(pid: int, proc: Path = PROC) -> str:
+    """Return the container's cgroup `corelane/INSTANCE/UID/NAME` that a process is in; "" if in none."""
+    with suppress(OSError):
+        if match := _GROUP.search((proc / str(pid) / "cgroup").read_text(errors="replace")):
+            return f"corelane/{match['group']}"
+    return ""
+
+
+def started_at(process: Identity, proc: Path = PROC) -> float:
+    """Return when a process started, in Unix seconds."""
+    lines = (proc / "stat").read_text().splitlines()
+    booted = next(float(line.split()[1]) for line in lines if line.startswith("btime "))
+    return booted + process.start_ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _strings(path: Path) -> list[str]:
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except OSError:
+        return []
+    return text.removesuffix("\0").split("\0") if text else []
+
+
+def _links(directory: Path) -> Iterator[str]:
+    with suppress(OSError):
+        for link in sorted(directory.iterdir()):
+            with suppress(OSError):
+                yield str(link.readlink())

@@ -1,0 +1,195 @@
+"""Records that are lost or unreadable: the process goes on, and what the kernel shows is recorded again."""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from corelane.kernel import proc
+from corelane.runtime.base import ResourceUpdate
+from corelane.runtime.local import LocalRuntime
+from support.containers import (
+    HIGH,
+    LOW,
+    alive,
+    both_ways,
+    ended,
+    eventually,
+    needs_two_cpus,
+    opened,
+    shell,
+    status,
+)
+
+SLEEP = "while :; do sleep 0.1; done"
+
+
+def run(main):
+    asyncio.run(asyncio.wait_for(main, 60))
+
+
+async def start(state: Path, mode: str, **more: object) -> tuple[str, int]:
+    """Start a container, and leave it to the next owner of the directory."""
+    runtime = await LocalRuntime.open(state, cgroups=mode)
+    begun = await runtime.start(shell(SLEEP, env=(("A", "b c"),), **more))
+    await runtime.close()
+    return begun.id, begun.pid
+
+
+async def destroyed(state: Path, mode: str) -> None:
+    await (await LocalRuntime.open(state, cgroups=mode)).destroy(0)
+
+
+def shim(pid: int) -> int:
+    found = proc.stat(pid)
+    assert found is not None
+    return found.ppid
+
+
+async def without_shim(pid: int) -> None:
+    supervisor = shim(pid)
+    os.kill(supervisor, signal.SIGKILL)
+    await eventually(lambda: not alive(supervisor))
+
+
+DAMAGES = {
+    "garbage": lambda path: path.write_bytes(b"\xff\x00 not JSON"),
+    "empty": lambda path: path.write_bytes(b""),
+    "another type": lambda path: path.write_text('{"id": 3}'),
+    "invalid values": lambda path: path.write_text(path.read_text().replace("0", "x")),
+    "directory": lambda path: (path.unlink(), path.mkdir()),
+    "missing": lambda path: path.unlink(),
+    "link to nothing": lambda path: (path.unlink(), path.symlink_to("nowhere")),
+}
+
+
+@both_ways
+@pytest.mark.parametrize("shim_lives", [True, False], ids=["shim", "no shim"])
+@pytest.mark.parametrize("names", [("spec.json",), ("status.json",), ("spec.json", "status.json")], ids=str)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_running_container_with_unreadable_records_goes_on(tmp_path, mode, names, damage, shim_lives):
+    async def main():
+        container_id, pid = await start(
+            tmp_path, mode, namespace="team", pod="web", uid="u-1", name="app", attempt=2
+        )
+        if not shim_lives:
+            await without_shim(pid)
+        directory = tmp_path / "containers" / container_id
+        for name in names:
+            DAMAGES[damage](directory / name)
+        if damage == "missing" and "status.json" in names:
+            await asyncio.sleep(2.1)  # until then its shim may just be starting it
+        begun = time.monotonic()
+        again = await LocalRuntime.open(tmp_path, cgroups=mode)
+        try:
+            assert time.monotonic() - begun < 20
+            (found,) = await again.containers()
+            assert (found.state, found.pid, found.pod) == ("running", pid, "web")
+            assert alive(pid)
+            ((spec, live),) = again.recorded()
+            assert live
+            assert dict(spec.env)["A"] == "b c"
+            assert spec.command == ("sh", "-c", SLEEP)
+            assert spec.cpus == LOW
+            assert len(again.problems) == 1
+            assert str(pid) in again.problems[0]
+            if shim_lives or names == ("status.json",):
+                assert (found.namespace, found.attempt) == ("team", 2)
+                assert (found.pod_uid, found.name) == ("u-1", "app")
+            elif mode == "required":
+                assert (found.pod_uid, found.name) == ("u-1", "app")
+            else:  # neither log nor cgroup names the pod
+                assert found.pod_uid == container_id
+            await again.update(found.id, ResourceUpdate(cpus=HIGH))
+            assert proc.allowed(pid) == HIGH
+            await again.stop(found.id, 0)
+            assert not alive(pid)
+        finally:
+            await again.destroy(0)
+
+    run(main())
+
+
+@both_ways
+def test_container_with_a_deleted_record_directory_goes_on(tmp_path, mode):
+    async def main():
+        container_id, pid = await start(tmp_path, mode)
+        shutil.rmtree(tmp_path / "containers" / container_id)
+        async with opened(tmp_path, mode) as again:
+            found = await status(again, container_id)
+            assert (found.state, found.pid) == ("running", pid)
+            assert "record missing" in again.problems[0]
+
+    run(main())
+
+
+def test_process_without_shim_record_and_mark_is_kept_by_its_cgroup(tmp_path):
+    async def main():
+        runtime = await LocalRuntime.open(tmp_path, cgroups="required")
+        begun = await runtime.start(shell("exec env -i sleep 1000", uid="u-9", name="bare"))
+        await eventually(lambda: b"CORELANE" not in Path(f"/proc/{begun.pid}/environ").read_bytes())
+        await runtime.close()
+        await without_shim(begun.pid)
+        shutil.rmtree(tmp_path / "containers" / begun.id)
+        async with opened(tmp_path, "required") as again:
+            (found,) = await again.containers()
+            assert (found.pid, found.pod_uid, found.name, found.state) == (
+                begun.pid,
+                "u-9",
+                "bare",
+                "running",
+            )
+
+    run(main())
+
+
+@both_ways
+def test_ended_container_with_an_unreadable_status_has_ended(tmp_path, mode):
+    async def main():
+        runtime = await LocalRuntime.open(tmp_path, cgroups=mode)
+        begun = await runtime.start(shell("exit 3"))
+        await ended(runtime, begun.id)
+        await runtime.close()
+        (tmp_path / "containers" / begun.id / "status.json").write_text("{")
+        async with opened(tmp_path, mode) as again:
+            found = await status(again, begun.id)
+            assert (found.state, found.exit_code) == ("exited", 255)
+            assert "exit code unknown" in again.problems[0]
+
+    run(main())
+
+
+@both_ways
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe", b"../../etc", b"another"])
+def test_lost_name_of_the_instance_is_read_from_its_cgroups(tmp_path, mode, content):
+    async def main():
+        runtime = await LocalRuntime.open(tmp_path, cgroups=mode)
+        name = runtime.instance
+        begun = await runtime.start(shell(SLEEP))
+        await runtime.close()
+        file = tmp_path / "instance"
+        file.unlink() if content is None else file.write_bytes(content)
+        async with opened(tmp_path, mode) as again:
+            assert (await status(again, begun.id)).state == "running"
+            if mode == "required":
+                assert again.instance == name
+                assert name in again.problems[0]
+
+    run(main())
+
+
+@needs_two_cpus
+def test_intact_records_are_not_touched(tmp_path):
+    async def main():
+        container_id, _ = await start(tmp_path, "auto")
+        files = list((tmp_path / "containers" / container_id).glob("*.json"))
+        before = [file.read_bytes() for file in files]
+        async with opened(tmp_path) as again:
+            assert again.problems == ()
+            assert [file.read_bytes() for file in files] == before
+
+    run(main())
