@@ -14,7 +14,15 @@ from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint
 from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.plugins.priority_sort import PrioritySort
 from corelane.scheduler.plugins.scheduling_gates import SchedulingGates
-from corelane.scheduler.queue import LONGEST_PARKED, Backoff, QueuePlace, SchedulingQueue, Waiting, hints
+from corelane.scheduler.queue import (
+    LONGEST_PARKED,
+    Backoff,
+    QueuePlace,
+    SchedulingQueue,
+    Waiting,
+    hints,
+    incoming,
+)
 from corelane.scheduler.queue.scheduling_queue import AT_ONCE
 
 KINDS = (ChangeKind.NODE_LABELS, ChangeKind.POD_REMOVED, ChangeKind.TOPOLOGY)
@@ -488,3 +496,61 @@ def test_after_a_while_of_failures_every_second_pod_is_the_newest() -> None:
     assert order.index("newest") <= 5
     assert order[-1] == "newest of low priority"
     assert len(order) == 102
+
+
+def test_pods_are_counted_where_they_enter_a_queue_with_kube_schedulers_events() -> None:
+    entered: list[tuple[str, str]] = []
+    profile = Profile(plugins=(SchedulingGates(), PrioritySort(), *Fixture().plugins))
+    it = SchedulingQueue(profile, entered=lambda *which: entered.append(which))
+
+    def new() -> list[tuple[str, str]]:
+        found = list(entered)
+        entered.clear()
+        return found
+
+    def popped(now: float) -> Waiting:
+        waiting = it.pop(now)
+        assert waiting is not None
+        return waiting
+
+    rejected = frozenset({"on-0"})
+    it.add(info("a"))
+    it.add(info("g", gates=(SchedulingGate("wait"),)))
+    assert new() == [("active", "UnschedulablePodAdd"), ("unschedulable", "UnschedulablePodAdd")]
+    it.park(popped(0.0), 0.0, rejected)
+    assert new() == [("unschedulable", "ScheduleAttemptFailure")]
+    it.changed(ClusterChange(ChangeKind.NODE_LABELS, "n1"), 0.5)
+    assert new() == [("backoff", "NodeUpdateNodeLabel")]
+    it.park(popped(0.6), 0.6, rejected)
+    assert new() == [("active", "PopFromBackoffQ"), ("unschedulable", "ScheduleAttemptFailure")]
+    it.changed(ClusterChange(ChangeKind.NODE_LABELS, "n1"), 0.7)
+    assert it.has_ready(3.0)
+    assert new() == [("backoff", "NodeUpdateNodeLabel"), ("active", "BackoffComplete")]
+    it.retry(popped(3.0), 3.0)
+    assert new() == [("backoff", "ScheduleAttemptFailure")]
+    waiting = popped(10.0)
+    it.again(waiting)
+    assert popped(10.0) is waiting
+    assert new() == [("active", "BackoffComplete")]
+    it.park(waiting, 10.0, rejected)
+    assert it.has_ready(11.0 + LONGEST_PARKED)
+    assert new() == [("unschedulable", "ScheduleAttemptFailure"), ("active", "UnschedulableTimeout")]
+    it.update(info("g"), 400.0)
+    assert new() == [("active", "UnschedulablePodUpdate")]
+
+
+@pytest.mark.parametrize(
+    ("change", "event"),
+    [
+        (ClusterChange(ChangeKind.POD_REMOVED, "n1"), "AssignedPodDelete"),
+        (ClusterChange(ChangeKind.NODE_TAINTS | ChangeKind.TOPOLOGY, "n1"), "NodeUpdateNodeTaint"),
+        (ClusterChange(ChangeKind.CLAIM, new=object()), "PersistentVolumeClaimAdd"),
+        (ClusterChange(ChangeKind.STORAGE_CLASS, old=object()), "storage.k8s.io/StorageClassUpdate"),
+    ],
+)
+def test_changes_have_upstreams_event_labels(change: ClusterChange, event: str) -> None:
+    assert incoming.event_of(change) == event
+
+
+def test_every_kind_of_change_has_an_event_label() -> None:
+    assert all(incoming.event_of(ClusterChange(kind)) for kind in ChangeKind)

@@ -17,6 +17,9 @@ Outcome: TypeAlias = Literal["bound", "bound-elsewhere", "released", "vanished"]
 class DecisionReporter:
     """Reports what became of each pod. `now` is the events' time, in seconds."""
 
+    def queued(self, queue: str, event: str) -> None:
+        """A pod enters a queue: active, backoff or unschedulable, for an event by kube-scheduler's name."""
+
     def attempted(self, now: float, waiting: Waiting, attempt: Attempt) -> None:
         """An attempt ended, with a node or without; nothing is claimed yet."""
 

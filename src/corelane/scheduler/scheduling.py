@@ -100,7 +100,11 @@ class SchedulerCore:
         """By the schedulerName of the pods that they decide about."""
         every = united(tuple(self.profiles.values()))
         self.queue = SchedulingQueue(
-            every, backoff, Screen(self.cluster).fits_nowhere, self.cluster.label_keys
+            every,
+            backoff,
+            Screen(self.cluster).fits_nowhere,
+            self.cluster.label_keys,
+            self.decisions.queued,
         )
         self.bindings = Bindings()
         self._preemption = Preemption(self.cluster, self.queue)

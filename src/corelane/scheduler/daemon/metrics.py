@@ -67,6 +67,9 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
 
     # Decisions.
 
+    def queued(self, queue: str, event: str) -> None:
+        self.families.queue_incoming.inc(queue, event)
+
     def attempted(self, now: float, waiting: Waiting, attempt: Attempt) -> None:
         seconds = self._clock() - now
         self.families.algorithm_duration.observe(seconds)
@@ -74,14 +77,12 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         if pod is None:
             profile = waiting.info.pod.spec.scheduler_name
             pod = self._pods[waiting.info.uid] = _PendingPod(now, profile)
-            self.families.queue_incoming.inc("active", "UnschedulablePodAdd")
         pod.begun, pod.tries = now, waiting.attempts
         if attempt.unfinished:
             return
         if attempt.node is None:
             pod.plugins = tuple(sorted(attempt.plugins))
             self._count("unschedulable", pod, seconds)
-            self.families.queue_incoming.inc("unschedulable", "ScheduleAttemptFailure")
         else:
             pod.plugins = ()
 
@@ -91,7 +92,6 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
             return
         if outcome == "released":
             self._count("error", pod, now - pod.begun)
-            self.families.queue_incoming.inc("backoff", "ScheduleAttemptFailure")
             return
         del self._pods[uid]
         if outcome == "bound":
@@ -104,7 +104,6 @@ class SchedulerMetrics(SchedulerReporter, DecisionReporter, ElectionReporter):
         if pod := self._pods.get(uid):
             pod.plugins = (plugin,)
             self._count("unschedulable", pod, now - pod.begun)
-            self.families.queue_incoming.inc("unschedulable", "ScheduleAttemptFailure")
 
     def post_filtered(self, now: float, uid: str) -> None:
         self.families.preemption_attempts.inc()

@@ -10,18 +10,17 @@ kube-scheduler's: back-off of 1 s doubling to 10 s, and an attempt after 5 minut
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from functools import reduce
-from operator import or_
 from typing import Final
 
 from corelane.scheduler.cache.pods import PodInfo
-from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, Hint, always, members
-from corelane.scheduler.framework.plugin import Scope
+from corelane.scheduler.framework.changes import ChangeKind, ClusterChange, members
 from corelane.scheduler.framework.profile import Profile
+from corelane.scheduler.queue import incoming
 from corelane.scheduler.queue.active_queue import ActiveQueue, Line
 from corelane.scheduler.queue.backoff import Backoff, BackoffQueue
+from corelane.scheduler.queue.gated import GatedPods
 from corelane.scheduler.queue.groups import Group, Grouping
-from corelane.scheduler.queue.hints import Backlog, PendingChange, helps
+from corelane.scheduler.queue.questions import Questions
 from corelane.scheduler.queue.unschedulable import LONGEST_PARKED, UnschedulablePods
 from corelane.scheduler.queue.waiting import QueuePlace, SortKey, Verdict, Waiting
 
@@ -44,10 +43,12 @@ class SchedulingQueue:
         backoff: Backoff | None = None,
         fits_nowhere: Callable[[PodInfo], bool] = lambda _: False,
         looked_at: Callable[[], frozenset[str]] = frozenset,
+        entered: Callable[[str, str], None] = lambda _queue, _event: None,
     ) -> None:
         """`fits_nowhere` tells of pods that certainly do not fit now: others come first.
 
-        `looked_at` returns the label keys that selectors in the cluster look at; it only grows.
+        `looked_at` returns the label keys that selectors in the cluster look at; it only grows. `entered` is
+        called with the queue's name and the event for every pod that enters one; see `incoming`.
         """
         self._grouping = Grouping(looked_at)
         self._fits_nowhere = fits_nowhere
@@ -56,16 +57,14 @@ class SchedulingQueue:
         self._pods: dict[str, Waiting] = {}
         self._active = ActiveQueue()
         self._backing_off = BackoffQueue()
-        self._unschedulable = UnschedulablePods()
-        self._backlog = Backlog()
-        self._asking: Iterator[Group] | None = None
-        self._gated: dict[str, Waiting] = {}
-        self._gates_listen = profile.helped_by(plugin.name for plugin in profile.pre_enqueue)
+        self._unschedulable = UnschedulablePods(profile)
+        self._questions = Questions(profile, self._unschedulable)
+        self._gated = GatedPods(profile)
+        self._entered = entered
+        self._event = ""
+        """Why pods enter queues now; "" where they only move within one."""
         self._latest: dict[ChangeKind, int] = {}
-        self._screened = any(plugin.name == "NodeResourcesFit" for plugin in profile.plugins)
-        self._local = frozenset(one.name for one in profile.filters if one.scope is Scope.ROW)
-        self._number = 0
-        self.sequence = 0
+        self._number = self.sequence = 0
         """Number of changes so far."""
 
     def __contains__(self, uid: str) -> bool:
@@ -79,18 +78,20 @@ class SchedulingQueue:
 
     def counts(self) -> Counter[str]:
         """Return the number of pods by the names of kube-scheduler's `scheduler_pending_pods`."""
-        return Counter(_METRIC[waiting.place] for waiting in self._pods.values())
+        return Counter(incoming.QUEUES[waiting.place] for waiting in self._pods.values())
 
     # Pods come and go.
 
     def add(self, info: PodInfo, now: float = 0.0) -> Waiting:
         """Add a pod: ready at once, unless a plugin gates it."""
-        waiting = self._pods[info.uid] = Waiting(info)
+        waiting, self._event = Waiting(info), incoming.POD_ADDED
+        self._pods[info.uid] = waiting
         self._make_ready(waiting, Line.NEW)
         return waiting
 
     def remove(self, uid: str, now: float = 0.0) -> None:
         """Remove a pod, if it is there."""
+        self._event = incoming.ACTIVATED
         if waiting := self._pods.pop(uid, None):
             self._leave(waiting, now)
 
@@ -99,13 +100,14 @@ class SchedulingQueue:
         waiting = self._pods[info.uid]
         gated, group = waiting.place is QueuePlace.GATED, waiting.group
         waiting.info = info
+        self._event = incoming.ACTIVATED  # Of another pod of its group, if it was on trial.
         if waiting.place in {QueuePlace.READY, QueuePlace.BACKING_OFF}:
             self._leave(waiting, now)
-            waiting.group = None
+            waiting.group, self._event = None, ""
             self._make_ready_or_back_off(waiting, now, Line.NEW)
         elif gated or group != self._grouping.key_of(info):
             self._leave(waiting, now)
-            waiting.group = None
+            waiting.group, self._event = None, incoming.POD_UPDATED
             self._make_ready_or_back_off(waiting, now, Line.HINTED if waiting.attempts else Line.NEW)
 
     def refresh(self, info: PodInfo) -> None:
@@ -124,6 +126,7 @@ class SchedulingQueue:
             if early is None:
                 return None
             ready = Line.HINTED, early
+            self._entered("active", incoming.POPPED_EARLY)
         line, waiting = ready
         self._active.popped = line
         del self._pods[waiting.uid]
@@ -140,7 +143,7 @@ class SchedulingQueue:
     def again(self, waiting: Waiting, *, doubtful: bool = False) -> None:
         """Put back a pod whose attempt is to be continued: at once, or after other pods."""
         self._pods[waiting.uid] = waiting
-        waiting.continued = True
+        waiting.continued, self._event = True, ""
         waiting.attempts -= 1
         self._make_ready(waiting, Line.DOUBTFUL if doubtful else self._active.popped, first=not doubtful)
 
@@ -186,17 +189,18 @@ class SchedulingQueue:
         """Note that a node was found for the pod: the next one of its group is tried."""
         self._active.ended(now, failed=False)
         waiting.failures = 0 if permitted else waiting.failures
-        waiting.trial = False
+        waiting.trial, self._event = False, incoming.ACTIVATED
         self._try_group(self._group_of(waiting), now)
 
     def retry(self, waiting: Waiting, now: float) -> None:
         """Put back a pod whose attempt ended by an error, to be tried again after its back-off."""
         trial, waiting.trial = waiting.trial, False
-        self._pods[waiting.uid] = waiting
+        self._pods[waiting.uid], self._event = waiting, incoming.ATTEMPT_FAILED
         waiting.errors += 1
         waiting.ready_at = now + self._backoff.seconds(waiting.errors)
         self._back_off(waiting)
         if trial:
+            self._event = incoming.ACTIVATED
             self._try_group(self._group_of(waiting), now)
 
     def back_off(self, uid: str, now: float) -> None:
@@ -210,7 +214,7 @@ class SchedulingQueue:
 
     def listens(self, kinds: ChangeKind) -> bool:
         """Return whether a change of these kinds can matter to a pod in the queue."""
-        return self._unschedulable.listens(kinds) or bool(self._gated)
+        return self._unschedulable.listens(kinds) or len(self._gated) > 0
 
     def changed(self, change: ClusterChange, now: float) -> None:
         """Make ready the pods that the change may help: at once, or between attempts if they are many."""
@@ -218,11 +222,13 @@ class SchedulingQueue:
         for kind in members(change.kind):
             self._latest[kind] = self.sequence
         self._split_groups(now)
-        self._ask_gated(change, now)
+        self._event = incoming.event_of(change)
+        for waiting in self._gated.helped(change):
+            self._make_ready(waiting, Line.NEW)
         if not self._unschedulable.listens(change.kind):
             return
-        idle = self._asking is None and not len(self._backlog)
-        if not self._backlog.add(change, self.sequence):
+        idle = self._questions.over
+        if not self._questions.add(change, self.sequence):
             for group in list(self._unschedulable.groups.values()):
                 self._try_group(group, now)
         if idle:
@@ -231,21 +237,19 @@ class SchedulingQueue:
     def ask(self, now: float, most: int = PORTION) -> None:
         """Ask groups about changes, at most so many; call it between attempts."""
         for _ in range(most):
-            if self._asking is None:
-                pending = self._backlog.take()
-                if pending is None:
-                    return
-                self._asking = self._asked(pending)
-            group = next(self._asking, None)
+            group = self._questions.next()
             if group is None:
-                self._asking = None
+                if self._questions.over:
+                    return
             elif group.hopeful:
+                self._event = self._questions.event
                 self._try_group(group, now)
 
     def activate(self, uid: str, now: float) -> None:
         """Try a parked or backing off pod next, whatever changed; the back-off of an error is kept."""
         waiting = self._pods.get(uid)
         if waiting and not waiting.errors and waiting.place in {QueuePlace.PARKED, QueuePlace.BACKING_OFF}:
+            self._event = incoming.ACTIVATED
             self._leave(waiting, now)
             waiting.trial = True
             self._make_ready(waiting, Line.HINTED)
@@ -254,7 +258,7 @@ class SchedulingQueue:
         """Note the node that is nominated for a pod; a pod that loses it ("") is tried again."""
         if waiting.nominated == node:
             return
-        lost = not node
+        lost, self._event = not node, incoming.POD_UPDATED
         parked = waiting.place is QueuePlace.PARKED
         if parked:
             self._leave(waiting, now)
@@ -267,7 +271,7 @@ class SchedulingQueue:
         self._advance(now)
         if self._active.next(now) is not None or self._backing_off.early() is not None:
             return True
-        return self._asking is not None or len(self._backlog) > 0
+        return not self._questions.over
 
     def next_time(self) -> float | None:
         """Return when the next pod becomes ready without a change; None if none will."""
@@ -276,30 +280,12 @@ class SchedulingQueue:
 
     def _advance(self, now: float) -> None:
         while waiting := self._backing_off.over(now):
+            self._event = incoming.BACKOFF_OVER
             self._make_ready(waiting, Line.HINTED)
         while group := self._unschedulable.overdue(now):
             self._unschedulable.confirmed(group, now)
+            self._event = incoming.TOO_LONG
             self._try_group(group, now, Line.FLUSHED)
-
-    def _asked(self, pending: PendingChange) -> Iterator[Group]:
-        """Ask one group after another about a change."""
-        change, most = pending.change, None
-        if self._screened and change.after is not None and not change.after.amplified:
-            most = change.after.allocatable.get("cpu", 0)
-        for group in list(self._unschedulable.listening(change.kind, most)):
-            group.hopeful = False
-            if group.count and not group.trials and group.verdict.sequence < pending.sequence:
-                example = group.example()
-                group.hopeful = example is not None and helps(group.hints, example, change)
-            yield group
-
-    def _ask_gated(self, change: ClusterChange, now: float) -> None:
-        if not self._gated or not change.kind & self._gates_listen:
-            return
-        for waiting in list(self._gated.values()):
-            assert waiting.gate is not None
-            if helps(self._profile.hints(waiting.gate.plugin).items(), waiting.info, change):
-                self._make_ready(waiting, Line.NEW)
 
     def _changed_since(self, sequence: int, kinds: ChangeKind) -> bool:
         return any(self._latest.get(kind, 0) > sequence for kind in members(kinds))
@@ -308,10 +294,10 @@ class SchedulingQueue:
 
     def _park(self, waiting: Waiting, now: float, verdict: Verdict) -> None:
         self._split_groups(now)
-        waiting.errors, waiting.trial = 0, False
+        waiting.errors, waiting.trial, self._event = 0, False, incoming.ATTEMPT_FAILED
         waiting.ready_at = now + self._backoff.seconds(waiting.failures)
         self._pods[waiting.uid] = waiting
-        group = self._judged_group(waiting, now, verdict)
+        group = self._unschedulable.judged(self._grouping.key(waiting), waiting.info, verdict, now)
         if self._changed_since(verdict.sequence, group.kinds):
             # A change came while the pod was being tried: it may help.
             self._unschedulable.drop_empty(group)
@@ -319,32 +305,6 @@ class SchedulingQueue:
             return
         self._move(waiting, QueuePlace.PARKED)
         group.park(waiting, now, self._sort_key(waiting))
-
-    def _judged_group(self, waiting: Waiting, now: float, verdict: Verdict) -> Group:
-        """The pod's group, with this verdict."""
-        key = self._grouping.key(waiting)
-        group = self._unschedulable.groups.get(key)
-        if group is not None and group.verdict is verdict:
-            return group
-        if group is not None and group.verdict.plugins == verdict.plugins:
-            group.verdict = verdict
-            self._unschedulable.confirmed(group, now)
-            return group
-        if group is None:
-            group = Group(key, verdict, cpu=waiting.info.requests.get("cpu", 0))
-        self._unschedulable.drop(key)
-        group.verdict = verdict
-        group.hints = tuple(self._hints(verdict.plugins))
-        group.local = verdict.plugins <= self._local
-        group.kinds = reduce(or_, (kinds for kinds, _ in group.hints), ChangeKind.NOTHING)
-        self._unschedulable.put(group, now)
-        return group
-
-    def _hints(self, plugins: frozenset[str]) -> Iterator[tuple[ChangeKind, Hint]]:
-        if not plugins:
-            yield ~ChangeKind.NOTHING, always
-        for name in sorted(plugins):
-            yield from self._profile.hints(name).items()
 
     def _try_group(self, group: Group | None, now: float, line: Line = Line.HINTED) -> None:
         """Make one parked pod of a group ready, or let it back off, unless there is one already."""
@@ -368,6 +328,7 @@ class SchedulingQueue:
         keys = self._grouping.new_keys()
         if not keys:
             return
+        self._event = incoming.POD_UPDATED
         pods = [waiting for waiting in self._pods.values() if not keys.isdisjoint(_labels(waiting))]
         apart = [waiting for waiting in pods if waiting.trial or waiting.place is QueuePlace.PARKED]
         for waiting in apart:
@@ -397,22 +358,21 @@ class SchedulingQueue:
             self._backing_off.push(waiting, self._sort_key(waiting))
 
     def _passes_gates(self, waiting: Waiting) -> bool:
-        answers = (plugin.pre_enqueue(waiting.info) for plugin in self._profile.pre_enqueue)
-        waiting.gate = next(filter(None, answers), None)
+        waiting.gate = self._gated.gate(waiting.info)
         if waiting.gate is None:
-            self._gated.pop(waiting.uid, None)
+            self._gated.drop(waiting.uid)
             return True
         self._end_trial(waiting)
         waiting.trial = False
         self._move(waiting, QueuePlace.GATED)
-        self._gated[waiting.uid] = waiting
+        self._gated.put(waiting)
         return False
 
     def _leave(self, waiting: Waiting, now: float) -> None:
         """Take a pod out of its place; where it was on trial, another one of its group is."""
         place = waiting.place
         self._move(waiting, QueuePlace.OUT)
-        self._gated.pop(waiting.uid, None)
+        self._gated.drop(waiting.uid)
         group = self._group_of(waiting) if place is QueuePlace.PARKED or waiting.trial else None
         if group is None:
             return
@@ -427,6 +387,8 @@ class SchedulingQueue:
     def _move(self, waiting: Waiting, place: QueuePlace) -> None:
         """Every move voids the entries of the pod in the heaps."""
         self._number += 1
+        if place is not waiting.place and place is not QueuePlace.OUT and self._event:
+            self._entered(incoming.ENTERED[place], self._event)
         waiting.place, waiting.number = place, self._number
 
     def _sort_key(self, waiting: Waiting) -> SortKey:
@@ -435,11 +397,3 @@ class SchedulingQueue:
 
 def _labels(waiting: Waiting) -> Mapping[str, str]:
     return waiting.info.pod.metadata.labels
-
-
-_METRIC: Final = {
-    QueuePlace.GATED: "gated",
-    QueuePlace.READY: "active",
-    QueuePlace.BACKING_OFF: "backoff",
-    QueuePlace.PARKED: "unschedulable",
-}

@@ -3,11 +3,17 @@
 import heapq
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterator
+from functools import reduce
 from itertools import product
+from operator import or_
 from typing import Final
 
-from corelane.scheduler.framework.changes import ChangeKind, members
+from corelane.scheduler.cache.pods import PodInfo
+from corelane.scheduler.framework.changes import ChangeKind, Hint, always, members
+from corelane.scheduler.framework.plugin import Scope
+from corelane.scheduler.framework.profile import Profile
 from corelane.scheduler.queue.groups import Group
+from corelane.scheduler.queue.waiting import Verdict
 
 _EITHER: Final = (True, False)
 LONGEST_PARKED: Final = 300.0
@@ -17,7 +23,9 @@ LONGEST_PARKED: Final = 300.0
 class UnschedulablePods:
     """Groups with parked pods. Those that listen to a kind are in order of the CPU that a pod requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._local = frozenset(one.name for one in profile.filters if one.scope is Scope.ROW)
         self.groups: dict[Hashable, Group] = {}
         self._listening: dict[tuple[ChangeKind, bool], list[tuple[int, int, Group]]] = {}
         """Also by whether the groups are local."""
@@ -54,6 +62,31 @@ class UnschedulablePods:
             groups = self._listening.setdefault((kind, group.local), [])
             insort(groups, (group.cpu, self._count, group), key=_order)
         self.confirmed(group, now)
+
+    def judged(self, key: Hashable, info: PodInfo, verdict: Verdict, now: float) -> Group:
+        """Return the group of a pod, with the verdict about it."""
+        group = self.groups.get(key)
+        if group is not None and group.verdict is verdict:
+            return group
+        if group is not None and group.verdict.plugins == verdict.plugins:
+            group.verdict = verdict
+            self.confirmed(group, now)
+            return group
+        if group is None:
+            group = Group(key, verdict, cpu=info.requests.get("cpu", 0))
+        self.drop(key)
+        group.verdict = verdict
+        group.hints = tuple(self._hints(verdict.plugins))
+        group.local = verdict.plugins <= self._local
+        group.kinds = reduce(or_, (kinds for kinds, _ in group.hints), ChangeKind.NOTHING)
+        self.put(group, now)
+        return group
+
+    def _hints(self, plugins: frozenset[str]) -> Iterator[tuple[ChangeKind, Hint]]:
+        if not plugins:
+            yield ~ChangeKind.NOTHING, always
+        for name in sorted(plugins):
+            yield from self._profile.hints(name).items()
 
     def drop(self, key: Hashable) -> None:
         """Remove a group, if it is there."""
