@@ -35,7 +35,8 @@ async def test_health_says_ok_and_on_request_why(api):
     assert verbose.body.startswith("[+]ping ok\n")
     assert verbose.body.endswith("readyz check passed\n")
     assert (await api.get("/healthz/nosuch")).status == 404
-    assert (await api("POST", "/healthz")).status == 405
+    assert (await api("POST", "/healthz")).body == "ok"
+    assert (await api.get("/healthz/")).status == 404
 
 
 @served
@@ -122,7 +123,9 @@ def test_a_malformed_request_gets_a_status_and_the_server_lives(path, method, bo
 @pytest.mark.parametrize(
     ("sent", "code"),
     [
-        (b"FOO /api HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"FOO /api HTTP/1.1\r\nHost: x\r\n\r\n", 403),
+        (b"FOO /api HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer admintoken\r\n\r\n", 405),
+        (b"FOO /nosuch HTTP/1.1\r\nAuthorization: Bearer nobody\r\n\r\n", 401),
         (b"GET /api HTTP/9.9\r\nHost: x\r\n\r\n", 400),
         (b"GET nowhere HTTP/1.1\r\nHost: x\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n", 405),

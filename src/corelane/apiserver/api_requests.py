@@ -13,7 +13,14 @@ from corelane.apiserver.status_errors import StatusCause
 
 Query = Mapping[str, str]
 
-_VERBS = {"GET": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_VERBS = {
+    "GET": "get",
+    "HEAD": "get",
+    "POST": "create",
+    "PUT": "update",
+    "PATCH": "patch",
+    "DELETE": "delete",
+}
 _NAMESPACE_PARTS = {"status", "finalize"}
 
 ITEM = ("GET", "PUT", "PATCH", "DELETE")
@@ -79,7 +86,7 @@ def parse(path: str, method: str, query: Query) -> Target:
     verb = _VERBS.get(method, "")
     old_watch = rest[1] == "watch"
     if old_watch:
-        verb, rest = "watch" if verb == "get" else verb, [rest[0], *rest[2:]]
+        verb, rest = "watch", [rest[0], *rest[2:]]
     target = _resource(path, verb, group, rest[0], rest[1:], query)
     return replace(target, watch_path=old_watch)
 
@@ -90,15 +97,16 @@ def _resource(path: str, verb: str, group: str, version: str, parts: list[str], 
         namespace = parts[1]
         if len(parts) > 2 and parts[2] not in _NAMESPACE_PARTS:
             parts = parts[2:]
-    resource, name, subresource, *rest = (*parts, "", "", "")
+    resource, name, subresource, *_ = (*parts, "", "")
     named = bool(name)
     if not named:
         verb, name = _collection_verb(verb, query)
     kind = by_path(group, version, resource)
     if (group, version, resource) == ("", "v1", BINDINGS.plural):
         kind = BINDINGS
-    extra = tuple(part for part in rest if part)
-    return Target(path, verb, group, version, resource, subresource, namespace, name, extra, kind, named)
+    return Target(
+        path, verb, group, version, resource, subresource, namespace, name, tuple(parts[3:]), kind, named
+    )
 
 
 def _collection_verb(verb: str, query: Query) -> tuple[str, str]:
@@ -121,11 +129,19 @@ def _selected_name(query: Query) -> str:
 
 def is_built_in(group: str) -> bool:
     """Whether a group is upstream's own, and not from a custom resource."""
-    return any(kind.group == group and not kind.custom for kind in KINDS)
+    return bool(group) and any(kind.group == group and not kind.custom for kind in KINDS)
+
+
+def routed(path: str) -> bool:
+    """Whether a path is below the roots of upstream's router, which knows built-in groups only."""
+    parts = path.split("/")
+    if parts[1:2] == ["api"] or path.rstrip("/") == "/version":
+        return True
+    return parts[1:2] == ["apis"] and is_built_in("".join(parts[2:3]))
 
 
 def methods(target: Target) -> tuple[str, ...]:
-    """The HTTP methods that the target's route serves; none where there is no such route."""
+    """The HTTP methods that the route of a built-in kind serves; none where there is no such route."""
     kind, named = target.kind, target.named
     if kind is None or not target.resource:
         return ()
@@ -133,6 +149,8 @@ def methods(target: Target) -> tuple[str, ...]:
         return ("POST",) if target.namespace and not named else ()
     if target.watch_path:
         return ("GET",) if not target.subresource else ()
+    if target.rest and target.subresource != "proxy":
+        return ()
     if target.subresource:
         return _subresource_methods(target, kind)
     if kind.namespaced and not target.namespace:
@@ -148,7 +166,7 @@ def _subresource_methods(target: Target, kind: ServedKind) -> tuple[str, ...]:
     own = {"pods": _POD_PARTS, "nodes": _NODE_PARTS}.get(target.resource, set())
     known = target.subresource in own or target.subresource in kind.subresources
     placed = bool(target.namespace) or not kind.namespaced
-    if not known or not placed or (target.rest and target.subresource != "proxy"):
+    if not known or not placed or not target.named:
         return ()
     return _SUBRESOURCE_METHODS.get(target.subresource, ("GET", "PUT", "PATCH"))
 

@@ -37,6 +37,7 @@ class StatusError(Exception):
     details: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     metadata: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return self.message
@@ -154,6 +155,12 @@ def method_not_allowed(allowed: Iterable[str] = ()) -> StatusError:
     headers = {"Allow": ", ".join(allowed)} if allowed else {}
     message = "the server does not allow this method on the requested resource"
     return StatusError(405, "MethodNotAllowed", message, {}, headers)
+
+
+def unsupported_verb(resource: str, group: str, verb: str) -> StatusError:
+    """A custom resource knows the verb of no such method."""
+    message = f'{verb} is not supported on resources of kind "{qualified(resource, group)}"'
+    return StatusError(405, "MethodNotAllowed", message, details(group=group, kind=resource))
 
 
 def not_acceptable(media_types: Iterable[str]) -> StatusError:

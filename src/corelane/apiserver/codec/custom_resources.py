@@ -36,22 +36,24 @@ def prune(record: ObjectType, obj: dict[str, Any], unknown: list[str] | None = N
     return pruned
 
 
-def _pruned(shape: Shape, value: Any, path: str, unknown: list[str]) -> Any:
-    if isinstance(value, dict) and isinstance(shape, ObjectType):
+def _pruned(shape: Shape | None, value: Any, path: str, unknown: list[str]) -> Any:
+    """`shape` None is what no schema describes; a value of another type than the schema's has no fields."""
+    if isinstance(value, dict):
         return dict(_members(shape, value, path, unknown))
     if isinstance(value, list):
-        inner: Shape = shape.item if isinstance(shape, ListType) else shape
+        inner = shape.item if isinstance(shape, ListType) else None
         return [_pruned(inner, item, f"{path}[{index}]", unknown) for index, item in enumerate(value)]
     return plain(value)
 
 
 def _members(
-    record: ObjectType, value: dict[str, Any], path: str, unknown: list[str]
+    shape: Shape | None, value: dict[str, Any], path: str, unknown: list[str]
 ) -> list[tuple[str, Any]]:
+    rows = shape.fields if isinstance(shape, ObjectType) else {}
     kept = []
     for name, item in value.items():
         where = f"{path}.{name}" if path else name
-        row = record.fields.get(name)
+        row = rows.get(name)
         if row is None:
             unknown.append(where)
         elif item is not None:

@@ -8,6 +8,7 @@ from corelane.apiserver.codec.decoding import DecodeError, StrictNotes
 from corelane.apiserver.codec.json_reading import ReadError
 from corelane.apiserver.schema.notation import ObjectType
 from corelane.apiserver.served_kinds import ServedKind
+from corelane.apiserver.status_errors import StatusCause, StatusError
 
 Object = dict[str, Any]
 
@@ -35,6 +36,9 @@ def decode(
     `field_validation` is Warn, Strict or Ignore (of unknown and repeated fields). Raises StatusError 400.
     """
     tree = read(kind, body, content_type)
+    if kind.custom and not _text(tree, "kind"):
+        text = body.decode(errors="replace")
+        raise _unrecognized(kind, f"Object 'Kind' is missing in '{text}'", body)
     check(kind, version, tree)
     return shaped(kind, version, tree, field_validation=field_validation)
 
@@ -61,17 +65,22 @@ def read(kind: ServedKind, body: bytes, content_type: str) -> Object:
     """The body as a JSON object. Raises StatusError 400."""
     try:
         tree = parse(body, content_type)
+        if tree is None and kind.custom:
+            return {}
         if not isinstance(tree, dict):
             found = decoding.json_type(tree)
             raise ReadError(f"json: cannot unmarshal {found} into Go value of type struct")
         for name in ("apiVersion", "kind"):
             _text(tree, name)
     except ReadError as error:
-        why = f"couldn't get version/kind; json parse error: {error}"
-        raise status_errors.bad_request(
-            f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_quoted(body)})"
-        ) from None
+        raise _unrecognized(kind, f"couldn't get version/kind; json parse error: {error}", body) from None
     return tree
+
+
+def _unrecognized(kind: ServedKind, why: str, body: bytes) -> StatusError:
+    return status_errors.bad_request(
+        f"the object provided is unrecognized (must be of type {kind.kind}): {why} ({_quoted(body)})"
+    )
 
 
 def parse(body: bytes, content_type: str) -> Any:
@@ -90,9 +99,25 @@ def check(kind: ServedKind, version: str, tree: Object) -> None:
     else:
         said_version = said_version or expected
         _check_known(kind, version, tree, said_version, said_kind or kind.kind)
+    if kind.custom and said_version == expected and said_kind != kind.kind:
+        raise wrong_type(kind, version, tree)
     if said_version != expected:
         mismatch = f"({said_version}) does not match the expected API version ({expected})"
         raise status_errors.bad_request(f"the API version in the data {mismatch}")
+
+
+def wrong_type(kind: ServedKind, version: str, tree: Object) -> StatusError:
+    """422 for a custom object that says to be of another kind or version."""
+    said = {name: _text(tree, name) for name in ("kind", "apiVersion")}
+    expected = {"kind": kind.kind, "apiVersion": kind.api_version(version)}
+    faults = [
+        StatusCause("FieldValueInvalid", f'Invalid value: "{said[name]}": must be {wanted}', name)
+        for name, wanted in expected.items()
+        if said[name] != wanted
+    ]
+    meta = tree.get("metadata")
+    name = meta.get("name") if isinstance(meta, dict) else ""
+    return status_errors.invalid(said["kind"], said["apiVersion"].rpartition("/")[0], str(name or ""), faults)
 
 
 def _check_known(kind: ServedKind, version: str, tree: Object, said_version: str, said_kind: str) -> None:

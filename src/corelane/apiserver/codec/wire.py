@@ -169,6 +169,8 @@ def _table(view: View, wires: Iterable[Object], meta: Mapping[str, Any], *, colu
 
 
 def _not_a_list(view: View, name: str, why: str) -> StatusError:
+    if view.kind.custom and why == "is not a list":
+        return status_errors.internal("content is not a list")
     message = f"you requested {view.representation.form}, but the requested object {why} ({name})"
     return StatusError(406, "NotAcceptable", message)
 

@@ -50,6 +50,8 @@ class Call:
     request: web.BaseRequest
     target: Target
     kind: ServedKind
+    warnings: list[str] = field(default_factory=list)
+    """Warnings so far, sent with the answer whether the request succeeds or not."""
 
     @property
     def backend(self) -> Backend:
@@ -72,7 +74,7 @@ class Call:
         return self.request.query.getall("dryRun", [])
 
     def view(self, available: tuple[str, ...] = negotiation.MEDIA_TYPES) -> wire.View:
-        wanted = negotiation.representation(self.accept, available)
+        wanted = negotiation.representation(self.accept, available, routed=not self.kind.custom)
         include = self.query.get("includeObject") or "Metadata"
         if wanted.form == "Table" and include not in server_tables.INCLUDE:
             raise status_errors.bad_request(
@@ -87,22 +89,47 @@ Handler = Callable[[Call], Awaitable[web.StreamResponse]]
 
 async def answer(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
     """Serve a request for a resource. Raises StatusError."""
-    allowed = api_requests.methods(target)
-    if not allowed or target.kind is None:
+    handler = _route(request.method, target)
+    if handler is None or target.kind is None:
         return _no_route(context, request, target)
-    if request.method not in allowed:
+    call = Call(context, request, target, target.kind)
+    try:
+        return await handler(call)
+    except StatusError as error:
+        error.warnings = tuple(call.warnings)
+        raise
+
+
+def _route(method: str, target: Target) -> Handler | None:
+    """The handler of a request; None where nothing is served. Raises StatusError for a wrong method.
+
+    Custom resources are routed by their verb, as by upstream's `customresource_handler.go`; built-in ones by
+    path and method.
+    """
+    if target.kind is not None and target.kind.custom:
+        return _custom_route(target)
+    allowed = api_requests.methods(target)
+    if allowed and method not in allowed:
         raise status_errors.method_not_allowed()
-    return await _handler(target, request.method)(Call(context, request, target, target.kind))
+    return _handler(target, method) if allowed else None
+
+
+def _custom_route(target: Target) -> Handler | None:
+    if target.namespace:
+        return None
+    if target.subresource:
+        raise server_backend.not_found(target)
+    if target.verb not in _VERBS:
+        raise status_errors.unsupported_verb(target.resource, target.group, target.verb)
+    return _VERBS[target.verb]
 
 
 def _no_route(context: Context, request: web.BaseRequest, target: Target) -> web.StreamResponse:
     if _asks_for_definitions(target) and request.method == "GET":
         return _no_definitions(context)
-    if target.kind is not None and target.kind.custom and target.named:
-        raise server_backend.not_found(target)
-    if target.group and not api_requests.is_built_in(target.group):
-        return responses.text("404 page not found\n", 404)
-    raise status_errors.no_such_resource()
+    if api_requests.routed(target.path):
+        raise status_errors.no_such_resource()
+    return responses.text("404 page not found\n", 404)
 
 
 def _asks_for_definitions(target: Target) -> bool:
@@ -188,37 +215,44 @@ def _kept(context: Context, found: WatchStream) -> Iterator[None]:
 
 async def create(call: Call) -> web.Response:
     view = call.view()
-    options, obj, warnings = await _decoded(call, "CreateOptions", call.kind)
-    written = pipeline.create(call.backend, call.target, obj, options)
-    warnings += written.warnings(call.kind, call.target.subresource)
-    return _written(view, written, warnings)
+    options, obj = await _decoded(call, "CreateOptions", call.kind)
+    return _written(call, view, pipeline.create(call.backend, call.target, obj, options))
 
 
 async def update(call: Call) -> web.Response:
     view = call.view()
-    options, obj, warnings = await _decoded(call, "UpdateOptions", call.kind)
-    written = pipeline.update(call.backend, call.target, obj, options)
-    warnings += written.warnings(call.kind, call.target.subresource)
-    return _written(view, written, warnings)
+    _check_named(call)
+    options, obj = await _decoded(call, "UpdateOptions", call.kind)
+    return _written(call, view, pipeline.update(call.backend, call.target, obj, options))
+
+
+def _check_named(call: Call) -> None:
+    """Whether the path names an object: those of custom resources' collections do not. Raises StatusError."""
+    if not call.target.named:
+        raise status_errors.bad_request("name must be provided")
 
 
 async def patch(call: Call) -> web.Response:
     media = negotiation.patch_type(call.content_type, custom=call.kind.custom)
     view = call.view()
+    _check_named(call)
     body = await _body(call)
     if negotiation.PATCHES[media] == "apply":
         options = _write_options(call, "PatchOptions", apply=True)
         written, warnings = server_side_apply.apply_object(call.backend, call.target, body, options)
+        call.warnings.extend(warnings)
     else:
         options = _write_options(call, "PatchOptions")
-        written, warnings = pipeline.patch_object(call.backend, call.target, media, body, options)
-    warnings += written.warnings(call.kind, call.target.subresource)
-    return _written(view, written, warnings)
+        written = pipeline.patch_object(call.backend, call.target, media, body, options, call.warnings)
+    return _written(call, view, written)
 
 
-def _written(view: wire.View, written: pipeline.WriteResult, warnings: list[str]) -> web.Response:
+def _written(call: Call, view: wire.View, written: pipeline.WriteResult) -> web.Response:
+    call.warnings.extend(written.warnings(call.kind, call.target.subresource))
     code = 201 if written.created else 200
-    return responses.data(wire.one(view, written.obj), view.representation.media, code, warnings=warnings)
+    return responses.data(
+        wire.one(view, written.obj), view.representation.media, code, warnings=call.warnings
+    )
 
 
 async def delete(call: Call) -> web.Response:
@@ -250,23 +284,23 @@ async def delete_collection(call: Call) -> web.Response:
 
 async def bind(call: Call) -> web.Response:
     call.view()
-    options, obj, warnings = await _decoded(call, "CreateOptions", BINDINGS)
+    options, obj = await _decoded(call, "CreateOptions", BINDINGS)
     pods = replace(call.target, resource="pods", kind=PODS)
     pod_binding.bind(call.backend, pods, obj, options)
-    return _done(call, warnings)
+    return _done(call)
 
 
 async def evict(call: Call) -> web.Response:
     call.view()
-    options, obj, warnings = await _decoded(call, "CreateOptions", EVICTIONS)
+    options, obj = await _decoded(call, "CreateOptions", EVICTIONS)
     eviction.evict(call.backend, call.target, obj, options)
-    return _done(call, warnings)
+    return _done(call)
 
 
-def _done(call: Call, warnings: list[str]) -> web.Response:
+def _done(call: Call) -> web.Response:
     wanted = replace(negotiation.representation(call.accept), form="")
     body = wire.body(wanted, status_errors.success(code=201))
-    return responses.data(body, wanted.media, 201, warnings=warnings)
+    return responses.data(body, wanted.media, 201, warnings=call.warnings)
 
 
 async def log(call: Call) -> web.StreamResponse:
@@ -293,6 +327,18 @@ _SUBRESOURCES: dict[str, Handler] = {
     "eviction": evict,
     "log": log,
     **dict.fromkeys(("exec", "attach", "portforward", "proxy"), not_served),
+}
+
+
+_VERBS: dict[str, Handler] = {
+    "get": get,
+    "list": list_,
+    "watch": watch,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
 }
 
 
@@ -327,7 +373,8 @@ def _write_options(call: Call, kind: str, *, apply: bool = False) -> WriteOption
     return api_requests.write_options(call.query, kind, call.dry_run, apply=apply, user_agent=agent)
 
 
-async def _decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[WriteOptions, Object, list[str]]:
+async def _decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[WriteOptions, Object]:
+    """Options and object of a request; what is wrong with the object's fields becomes warnings."""
     media = negotiation.body_type(call.content_type)
     body = await _body(call)
     options = _write_options(call, options_kind)
@@ -338,7 +385,8 @@ async def _decoded(call: Call, options_kind: str, kind: ServedKind) -> tuple[Wri
     obj, warnings = envelope.decode(
         kind, version, body, field_validation=options.field_validation, content_type=media
     )
-    return options, obj, warnings
+    call.warnings.extend(warnings)
+    return options, obj
 
 
 async def _delete_options(call: Call) -> deletion.DeleteOptions:

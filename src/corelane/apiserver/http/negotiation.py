@@ -26,9 +26,12 @@ _CUSTOM_PATCHES = (
 )
 
 
-def representation(accept: str | None, available: Iterable[str] = MEDIA_TYPES) -> Representation:
-    """The best form that `accept` allows. Raises StatusError 406."""
-    _check_route(accept, available)
+def representation(
+    accept: str | None, available: Iterable[str] = MEDIA_TYPES, *, routed: bool = True
+) -> Representation:
+    """The best form that `accept` allows. Raises StatusError 406, in the router's words if `routed`."""
+    if routed:
+        _check_route(accept, available)
     for media, parameters in _clauses(accept or "*/*"):
         for served in (JSON, YAML):
             if _covers(media, served) and (found := _form(served, parameters)):
@@ -55,10 +58,10 @@ def body_type(content_type: str | None) -> str:
 def patch_type(content_type: str | None, *, custom: bool) -> str:
     """The bare media type of a patch. Raises StatusError 415; `custom` resources take no strategic patch."""
     media = bare(content_type)
+    if custom and media not in _CUSTOM_PATCHES:
+        raise status_errors.unsupported_media_type(_CUSTOM_PATCHES)
     if media not in PATCHES:
         raise StatusError(415, "UnsupportedMediaType", "415: Unsupported Media Type", {})
-    if custom and PATCHES[media] == "strategic":
-        raise status_errors.unsupported_media_type(_CUSTOM_PATCHES)
     return media
 
 

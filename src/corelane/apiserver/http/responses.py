@@ -47,7 +47,7 @@ def text(body: str, code: int = 200) -> web.Response:
 def error(fault: StatusError, accept: str | None) -> web.Response:
     media = negotiation.for_error(accept)
     found = wire.body(wire.Representation(media), fault.body())
-    return data(found, media, fault.code, fault.headers)
+    return data(found, media, fault.code, fault.headers, fault.warnings)
 
 
 async def stream(

@@ -164,20 +164,26 @@ def plain(request: web.BaseRequest, target: Target) -> web.StreamResponse:
     found = _document(request)
     if found is None:
         return _nowhere(target)
-    if request.method not in {"GET", "HEAD"}:
+    if request.method != "GET" and _knows_methods(request.path):
         raise status_errors.method_not_allowed()
     return found
 
 
+def _knows_methods(path: str) -> bool:
+    """Documents of groups, and of custom resources' versions, are given whatever the method."""
+    group_only = path.startswith("/apis") and path.rstrip("/").count("/") == 2
+    return api_requests.routed(path) and not group_only
+
+
 def _document(request: web.BaseRequest) -> web.StreamResponse | None:
     path, accept = request.path, request.headers.get("Accept", "")
-    if path.startswith("//"):
+    if path.startswith(("//", "/apis//")):
         return None
     if path.startswith("/openapi/"):
         return _openapi(request)
     if checked := _health(path, request.query):
         return responses.text(checked)
-    answered = discovery.answer(path, accept)
+    answered = discovery.answer(path, accept, address=request.host)
     if answered is None:
         return None
     document, media = answered
@@ -189,7 +195,9 @@ def _document(request: web.BaseRequest) -> web.StreamResponse | None:
 
 def _health(path: str, query: Query) -> str:
     """The text for `/healthz`, `/livez` or `/readyz`, "" where there is no such check."""
-    root, _, check = path.strip("/").partition("/")
+    root, slash, check = path.removeprefix("/").partition("/")
+    if slash and not check:
+        return ""
     if root not in {"healthz", "livez", "readyz"} or (check and check not in _CHECKS):
         return ""
     if check or not api_requests.flag(query, "verbose"):
@@ -224,11 +232,7 @@ def _openapi_document(path: str, accept: str) -> tuple[str, bytes] | None:
 
 def _nowhere(target: Target) -> web.StreamResponse:
     """Below the roots of built-in groups a Status, elsewhere the plain text of Go's router."""
-    parts = target.path.split("/")
-    known = parts[1:2] == ["api"] or (
-        parts[1:2] == ["apis"] and api_requests.is_built_in("".join(parts[2:3]))
-    )
-    if known and not target.path.startswith("//"):
+    if api_requests.routed(target.path):
         raise status_errors.no_such_resource()
     return responses.text("404 page not found\n", 404)
 

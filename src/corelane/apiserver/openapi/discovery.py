@@ -1,5 +1,7 @@
 """Discovery documents: versions, groups and resources, plain or aggregated, all from `KINDS`."""
 
+import base64
+import hashlib
 import platform
 from typing import Any
 
@@ -23,17 +25,18 @@ _SUBRESOURCE_VERBS = {
 _FOREIGN = {"binding": ("", "v1", "Binding"), "eviction": ("policy", "v1", "Eviction")}
 
 
-def answer(path: str, accept: str) -> tuple[Document, str] | None:
+def answer(path: str, accept: str, *, address: str = "") -> tuple[Document, str] | None:
     """The discovery document at `path` and its Content-Type, or None where `path` is none of discovery's.
 
-    `accept` decides whether `/api` and `/apis` are answered in aggregated form, and in which version of it.
+    `accept` decides whether `/api` and `/apis` are answered in aggregated form, and in which version of it;
+    `address` is the server's, as the client knows it.
     """
     version = aggregated_version(accept)
     if version and path.rstrip("/") in ("/api", "/apis"):
         return aggregated(path, version), (
             f"application/json;g={_AGGREGATED_GROUP};v={version};as=APIGroupDiscoveryList"
         )
-    found = document(path)
+    found = document(path, address)
     return None if found is None else (found, "application/json")
 
 
@@ -48,13 +51,13 @@ def aggregated_version(accept: str) -> str:
     return ""
 
 
-def document(path: str) -> Document | None:
+def document(path: str, address: str = "") -> Document | None:
     """The plain document at `path`, or None where there is none."""
     match path.strip("/").split("/"):
         case ["version"]:
             return version_info()
         case ["api"]:
-            return api_versions()
+            return api_versions(address)
         case ["apis"]:
             return api_group_list()
         case ["apis", group]:
@@ -83,9 +86,10 @@ def version_info() -> Document:
     }
 
 
-def api_versions() -> Document:
+def api_versions(address: str) -> Document:
     """`/api`: the versions of the core group."""
-    return {"kind": "APIVersions", "versions": _versions(""), "serverAddressByClientCIDRs": []}
+    places = [{"clientCIDR": "0.0.0.0/0", "serverAddress": address}]
+    return {"kind": "APIVersions", "versions": _versions(""), "serverAddressByClientCIDRs": places}
 
 
 def api_group_list() -> Document:
@@ -160,7 +164,14 @@ def _resources(kind: ServedKind) -> list[Document]:
         "kind": kind.kind,
         "verbs": verbs(kind),
     }
-    return [own | _aliases(kind), *(_subresource(kind, name) for name in sorted(kind.subresources))]
+    own |= _aliases(kind) | {"storageVersionHash": _storage_hash(kind)}
+    return [own, *(_subresource(kind, name) for name in sorted(kind.subresources))]
+
+
+def _storage_hash(kind: ServedKind) -> str:
+    """What upstream's storage version hash is for the same stored group, version and kind."""
+    text = f"{'' if kind.stored == 'events' else kind.group}/{kind.version}/{kind.kind}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
 
 def _aliases(kind: ServedKind) -> Document:

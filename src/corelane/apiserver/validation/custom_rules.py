@@ -17,18 +17,18 @@ _NOWHERE = "<nil>"
 
 
 def validate(record: ObjectType, obj: dict[str, Any]) -> list[StatusCause]:
-    """The faults of an object against its schema; those of missing fields come first at each level."""
+    """The faults of an object against its schema; those of missing fields come last at each level."""
     return list(_record(record, obj, ""))
 
 
 def _record(record: ObjectType, obj: dict[str, Any], path: str) -> Iterator[StatusCause]:
     rows = [row for row in record if not (path == "" and row.name in _ENVELOPE)]
     for row in rows:
-        if row.presence == "req" and obj.get(row.name) is None:
-            yield causes.required(child(path, row.name))
-    for row in rows:
         if obj.get(row.name) is not None:
             yield from _value(row.shape, obj[row.name], child(path, row.name), row)
+    for row in rows:
+        if row.presence == "req" and obj.get(row.name) is None:
+            yield causes.required(child(path, row.name))
 
 
 def _value(shape: Shape, value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
@@ -56,7 +56,11 @@ def _scalar(shape: ScalarType, value: Any, path: str, row: FieldRow) -> Iterator
 
 def _integer(value: Any, path: str) -> Iterator[StatusCause]:
     found = _type_of(value)
-    if found == "number":
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return
+    if found in {"boolean", "object"}:
+        yield causes.type_invalid(path, "", f'{path} in body must be of type int64: ""')
+    elif found == "number":
         yield _wrong_type(path, "int64", "float64")
         yield causes.invalid(
             _NOWHERE, "", f"Checked value must be of type integer with format int64 in {path}"
@@ -67,6 +71,8 @@ def _integer(value: Any, path: str) -> Iterator[StatusCause]:
 
 def _integer_or_string(value: Any, path: str, row: FieldRow) -> Iterator[StatusCause]:
     found = _type_of(value)
+    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
+        return
     if found in {"integer", "string"}:
         if found == "string" and row.pattern and not re.search(row.pattern, value):
             yield causes.invalid(path, value, f"{path} in body should match '{row.pattern}'")
@@ -87,5 +93,7 @@ def _wrong_type(path: str, wanted: str, found: str) -> StatusCause:
 def _type_of(value: Any) -> str:
     if isinstance(value, bool):
         return "boolean"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "number"
     names = {int: "integer", float: "number", str: "string", list: "array", type(None): "null"}
     return names.get(type(value), "object")

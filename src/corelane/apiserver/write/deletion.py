@@ -86,6 +86,10 @@ def _option_faults(found: Mapping[str, Any]) -> list[StatusCause]:
 def delete(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
     """Delete one object, or begin its deletion. Raises StatusError."""
     admission_plugins.admit_delete(target)
+    return _delete_any(backend, target, options)
+
+
+def _delete_any(backend: Backend, target: Target, options: DeleteOptions) -> DeleteResult:
     obj = backend.find(target).object()
     if target.resource == "namespaces" and not target.subresource:
         return _delete_namespace(backend, target, obj, options)
@@ -100,7 +104,7 @@ def delete_records(
         name = record.key.rpartition("/")[2]
         namespace = record.key.rpartition("/")[0]
         try:
-            delete(backend, replace(target, name=name, namespace=namespace), options)
+            _delete_any(backend, replace(target, name=name, namespace=namespace), options)
         except status_errors.StatusError as error:
             if error.code != 404:
                 raise

@@ -154,16 +154,28 @@ def _read_back(
             raise status_errors.bad_request(
                 f"json: cannot unmarshal {found} into Go value of type v1.{kind.kind}"
             )
-        envelope.check(kind, version, patched)
+        _check_type(kind, version, patched)
         obj, found_strict = envelope.shaped(kind, version, patched, field_validation="Warn")
     except StatusError as error:
-        raise _bad_result(patched, error.message) from None
+        if error.reason == "Invalid":
+            raise
+        raise _bad_result(kind, patched, error.message) from None
     strict = list(dict.fromkeys([*notes.strict, *found_strict]))
     if field_validation == "Strict" and strict:
-        raise _bad_result(patched, f"strict decoding error: {', '.join(strict)}")
+        raise _bad_result(kind, patched, f"strict decoding error: {', '.join(strict)}")
     return obj, strict if field_validation == "Warn" else []
 
 
-def _bad_result(patched: Any, why: str) -> StatusError:
-    text = json.dumps(patched, separators=(",", ":"), ensure_ascii=False)
+def _check_type(kind: ServedKind, version: str, patched: Object) -> None:
+    """Whether a patch left the object its kind and version. Raises StatusError."""
+    said = [patched.get(name) for name in ("kind", "apiVersion")]
+    if kind.custom and all(isinstance(one, str) for one in said) and said[0]:
+        if said != [kind.kind, kind.api_version(version)]:
+            raise envelope.wrong_type(kind, version, patched)
+        return
+    envelope.check(kind, version, patched)
+
+
+def _bad_result(kind: ServedKind, patched: Any, why: str) -> StatusError:
+    text = json.dumps(patched, separators=(",", ":"), ensure_ascii=False, sort_keys=kind.custom)
     return status_errors.invalid("", "", "", [causes.invalid("patch", text, why)])

@@ -79,7 +79,7 @@ def create_new(
     name = obj["metadata"].get("name", "")
     stored = wire.stored_kind(kind)
     strategy.prepare_create(stored, obj, completed=True)
-    _raise_invalid(stored, name, validation.create(stored, obj))
+    _raise_invalid(stored, name, validation.create(stored, obj, version=_rules(kind, target)))
     target = replace(target, name=name)
     _check_absent(backend, target, generated=bool(obj["metadata"].get("generateName")))
     if obj["metadata"].get("resourceVersion", "") not in {"", "0"}:
@@ -157,18 +157,24 @@ def check_name(target: Target, meta: Object) -> None:
 
 
 def patch_object(
-    backend: Backend, target: Target, content_type: str, body: bytes, options: WriteOptions
-) -> tuple[WriteResult, list[str]]:
-    """Change an object by a patch. Returns also the warnings. Raises StatusError."""
+    backend: Backend,
+    target: Target,
+    content_type: str,
+    body: bytes,
+    options: WriteOptions,
+    warnings: list[str],
+) -> WriteResult:
+    """Change an object by a patch; what is wrong with its fields goes to `warnings`. Raises StatusError."""
     kind = server_backend.kind_of(target)
     old = backend.find(target).object()
     view = wire.View(kind, target.version)
-    new, warnings = patching.apply(
+    new, found = patching.apply(
         kind, content_type, wire.to_wire(view, deepcopy(old)), body, field_validation=options.field_validation
     )
+    warnings += found
     check_name(target, new["metadata"])
     check_namespace(target, kind, new["metadata"])
-    return replace_old(backend, target, old, new, options), warnings
+    return replace_old(backend, target, old, new, options)
 
 
 def replace_old(
@@ -193,9 +199,11 @@ def replace_old(
     obj = wire.typed(kind, kind.version, conversion.convert(kind, obj, kind.version))
     _place(obj, old, entries)
     admission_plugins.admit_update(backend, target, obj)
-    strategy.prepare_update(kind, obj, old, target.subresource, now=backend.timestamp(), completed=True)
+    now, version = backend.timestamp(), target.version
+    strategy.prepare_update(kind, obj, old, target.subresource, now=now, completed=True, version=version)
     updating.keep_times(obj, old)
-    _raise_invalid(kind, target.name, validation.update(kind, obj, old, target.subresource))
+    rules = _rules(kind, target)
+    _raise_invalid(kind, target.name, validation.update(kind, obj, old, target.subresource, version=rules))
     admission_plugins.validate_update(backend, target, obj, old)
     if ends(kind, obj, old):
         if not options.dry_run:
@@ -239,6 +247,11 @@ def ends(kind: ServedKind, obj: Object, old: Object) -> bool:
     if kind.kind == "Namespace" and (obj.get("spec") or {}).get("finalizers"):
         return False
     return not old["metadata"].get("deletionGracePeriodSeconds")
+
+
+def _rules(kind: ServedKind, target: Target) -> str:
+    """The version whose rules count: a custom resource's is the request's, else that which is stored."""
+    return target.version if kind.custom else ""
 
 
 def _raise_invalid(kind: ServedKind, name: str, causes: list[StatusCause]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from corelane.apiserver.codec import conversion
 from corelane.apiserver.schema.notation import FieldRow, ListType, MapType, ObjectType, Shape
 from corelane.apiserver.served_kinds import ServedKind
 from corelane.apiserver.stored_objects import Object
@@ -72,10 +73,12 @@ def prepare_update(
     *,
     now: str = "",
     completed: bool = False,
+    version: str = "",
 ) -> None:
     """Keep what the update cannot touch (status or spec, metadata), count generations; defaults as above.
 
-    `now` is the time at which a phase changes.
+    `now` is the time at which a phase changes; `version` that of the request, as which a custom resource's
+    contents are compared.
     """
     if not completed:
         complete(kind, obj, old=old)
@@ -85,7 +88,7 @@ def prepare_update(
         preparing(obj, copy.deepcopy(old))
     if (kind.plural, subresource) == ("persistentvolumes", "status"):
         storage_strategy.stamp_phase(obj["status"], old["status"], now)
-    if _counts_generation(kind, obj, old):
+    if _counts_generation(kind, obj, old, version or _version(obj)):
         obj["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
 
 
@@ -105,9 +108,10 @@ def _keep_metadata(meta: Object, old: Object) -> None:
             meta[name] = old[name]
 
 
-def _counts_generation(kind: ServedKind, obj: Object, old: Object) -> bool:
+def _counts_generation(kind: ServedKind, obj: Object, old: Object, version: str) -> bool:
     if kind.custom:
-        return _content(obj) != _content(old)
+        new, before = (conversion.convert(kind, one, version) for one in (obj, old))
+        return _content(new) != _content(before)
     return kind.plural in _COUNTED and obj["spec"] != old["spec"]
 
 
